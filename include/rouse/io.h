@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rouse/io.h - blocking calls on descriptors that stop the calling thread only.
+ *
+ * Any descriptor may be given, wherever it came from; nothing is registered by hand. TCP, UDP and unix
+ * sockets, pipes, eventfds, timerfds and signalfds wait in the poller; regular files, terminals and
+ * other descriptors that cannot be polled, and the standard streams, are served by helper kernel
+ * threads. Pipes and the like are switched to O_NONBLOCK at first use; sockets are left as they are.
+ *
+ * Each call has the meaning and the arguments of its namesake in POSIX, but returns -errno, is never
+ * ended by EINTR, and never raises SIGPIPE on sockets. _until gives up at deadline_ns (absolute
+ * CLOCK_MONOTONIC; a past value: one attempt) with -ETIMEDOUT. -ECANCELED: the thread was cancelled
+ * before anything was transferred. -EBADF: also when the descriptor is closed by rouse_close while the
+ * call waits. Reads and writes may be short, as in POSIX; a call whose descriptor is ready does not wait.
+ *
+ * Close a descriptor that was used here with rouse_close, not with close: otherwise threads that wait
+ * for it are not told, and the number's next user may inherit its type.
+ */
+#ifndef ROUSE_IO_H
+#define ROUSE_IO_H
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <rouse/thread.h>
+
+struct addrinfo;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ssize_t rouse_read(int fd, void *buffer, size_t bytes);
+ssize_t rouse_read_until(int fd, void *buffer, size_t bytes, uint64_t deadline_ns);
+ssize_t rouse_write(int fd, const void *buffer, size_t bytes);
+ssize_t rouse_write_until(int fd, const void *buffer, size_t bytes, uint64_t deadline_ns);
+ssize_t rouse_readv(int fd, const struct iovec *iov, int count);
+ssize_t rouse_readv_until(int fd, const struct iovec *iov, int count, uint64_t deadline_ns);
+ssize_t rouse_writev(int fd, const struct iovec *iov, int count);
+ssize_t rouse_writev_until(int fd, const struct iovec *iov, int count, uint64_t deadline_ns);
+
+ssize_t rouse_recv(int fd, void *buffer, size_t bytes, int flags);
+ssize_t rouse_recv_until(int fd, void *buffer, size_t bytes, int flags, uint64_t deadline_ns);
+ssize_t rouse_send(int fd, const void *buffer, size_t bytes, int flags);
+ssize_t rouse_send_until(int fd, const void *buffer, size_t bytes, int flags, uint64_t deadline_ns);
+ssize_t rouse_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t rouse_recvmsg_until(int fd, struct msghdr *message, int flags, uint64_t deadline_ns);
+ssize_t rouse_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags, uint64_t deadline_ns);
+
+/* The new descriptor is close-on-exec. Errors of a connection that died in the queue are passed over. */
+int rouse_accept(int fd, struct sockaddr *address, socklen_t *length);
+int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns);
+int rouse_connect(int fd, const struct sockaddr *address, socklen_t length);
+int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
+                        uint64_t deadline_ns);
+
+/* From a regular file to a socket or pipe. offset as in sendfile(2). */
+ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes);
+ssize_t rouse_sendfile_until(int out_fd, int in_fd, off_t *offset, size_t bytes,
+                             uint64_t deadline_ns);
+
+ssize_t rouse_pread(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t rouse_pwrite(int fd, const void *buffer, size_t bytes, off_t offset);
+int rouse_fsync(int fd);
+
+int rouse_shutdown(int fd, int how);
+
+/* Every thread that waits for fd returns -EBADF. Returns 0 or -errno; the descriptor is gone either way. */
+int rouse_close(int fd);
+
+/* getaddrinfo on a helper thread; returns its EAI_ code, or EAI_AGAIN when no helper could be had. */
+int rouse_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                      struct addrinfo **result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rouse/obs.h - the record of a wait: what a thread waits for, since when, and who ended it.
+ *
+ * One record lies in each thread's control block and describes its present or last wait. The waiter
+ * writes the first half before it can be woken; whoever ends the wait (one thread, decided by one
+ * atomic word) writes the second half before the waiter may run. Stamps are raw ticks of the CPU's
+ * time-stamp counter (AArch64: CNTVCT_EL0). Stamps and the second half are written only while recording
+ * is on: ROUSE_OBS=counted in the environment, or rouse_obs_set_mode.
+ */
+#ifndef ROUSE_OBS_H
+#define ROUSE_OBS_H
+
+#include <rouse/thread.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum rouse_wait_kind {
+    ROUSE_WAIT_NONE,
+    ROUSE_WAIT_MUTEX,
+    ROUSE_WAIT_READ_LOCK,
+    ROUSE_WAIT_WRITE_LOCK,
+    ROUSE_WAIT_COND,
+    ROUSE_WAIT_SEM,
+    ROUSE_WAIT_BARRIER,
+    ROUSE_WAIT_ONCE,
+    ROUSE_WAIT_JOIN,
+    ROUSE_WAIT_SLEEP,
+    ROUSE_WAIT_READ,
+    ROUSE_WAIT_WRITE,
+    ROUSE_WAIT_ACCEPT,
+    ROUSE_WAIT_CONNECT,
+    ROUSE_WAIT_BLOCKING,
+    ROUSE_WAIT_KINDS
+};
+
+enum rouse_verdict {
+    ROUSE_VERDICT_NONE,      /* still waiting, or not recorded */
+    ROUSE_VERDICT_USEFUL,    /* what it waited for had happened, and it got it */
+    ROUSE_VERDICT_LOST_RACE, /* it had happened, but another took it first */
+    ROUSE_VERDICT_FALSE,     /* nothing it waits for had happened */
+    ROUSE_VERDICT_EARLY,     /* before its time, and put back to sleep */
+    ROUSE_VERDICT_TIMEOUT,
+    ROUSE_VERDICT_CANCELLED,
+    ROUSE_VERDICTS
+};
+
+struct rouse_wait_record {
+    uint64_t since_tsc;    /* when the wait began */
+    const void *object;    /* the lock, or the descriptor as a number */
+    const void *wait_site; /* return address of the call that waits */
+    uint32_t kind;         /* enum rouse_wait_kind */
+    uint32_t verdict;      /* enum rouse_verdict, of the last wait that ended */
+    uint64_t wake_tsc;     /* when it was ended; 0: not yet */
+    const void *wake_site; /* return address of the call that woke; NULL: the runtime itself */
+    uint64_t waker_id;     /* rouse_thread_id of who woke; 0: timer, poller, signal */
+    uint64_t wait_count;   /* waits of this thread so far, this one included */
+};
+
+enum rouse_obs_mode { ROUSE_OBS_OFF, ROUSE_OBS_COUNTED };
+
+/* Switch recording; takes effect on each thread's next wait. Returns 0 or -EINVAL. */
+int rouse_obs_set_mode(enum rouse_obs_mode mode);
+
+/* Copy the calling thread's record of its last wait. */
+void rouse_obs_last_wait(struct rouse_wait_record *record);
+
+/*
+ * Print every thread, its state and its backtrace, to the descriptor fd; what SIGQUIT does with standard
+ * error. The workers stand still meanwhile. May be called from a signal handler.
+ */
+void rouse_obs_dump(int fd);
+
+/* Names for the values above, "?" for others. */
+const char *rouse_wait_kind_name(uint32_t kind);
+const char *rouse_verdict_name(uint32_t verdict);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* rouse/rouse.h - everything. */
+#ifndef ROUSE_ROUSE_H
+#define ROUSE_ROUSE_H
+
+#include <rouse/io.h>
+#include <rouse/obs.h>
+#include <rouse/sync.h>
+#include <rouse/thread.h>
+
+#endif

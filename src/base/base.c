@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* base.c - guards, fatal errors, formatting without libc's locks. */
+#include "base/base.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
+
+void rsi_guard_lock_slow(uint32_t *guard)
+{
+    for (unsigned round = 0;; round++) {
+        for (unsigned i = 0; i < 64; i++) {
+            if (rsi_load_relaxed(guard) == 0 && rsi_guard_try(guard))
+                return;
+            rsi_cpu_relax();
+        }
+        if (round >= 4)
+            sched_yield();
+    }
+}
+
+struct sink {
+    char *at, *end;
+};
+
+static void put(struct sink *sink, char c)
+{
+    if (sink->at < sink->end)
+        *sink->at++ = c;
+}
+
+static void put_text(struct sink *sink, const char *text)
+{
+    for (text = text ? text : "(null)"; *text; text++)
+        put(sink, *text);
+}
+
+static void put_number(struct sink *sink, uint64_t value, unsigned base)
+{
+    char digits[24];
+    unsigned n = 0;
+    do {
+        digits[n++] = "0123456789abcdef"[value % base];
+        value /= base;
+    } while (value);
+    while (n)
+        put(sink, digits[--n]);
+}
+
+static void format_list(struct sink *sink, const char *format, va_list list)
+{
+    for (; *format; format++) {
+        if (*format != '%') {
+            put(sink, *format);
+            continue;
+        }
+        format++;
+        bool is_long = *format == 'l' || *format == 'z';
+        if (is_long)
+            format++;
+        switch (*format) {
+        case 's': put_text(sink, va_arg(list, const char *)); break;
+        case 'd': {
+            long value = is_long ? va_arg(list, long) : va_arg(list, int);
+            if (value < 0)
+                put(sink, '-');
+            put_number(sink, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
+            break;
+        }
+        case 'u': put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 10); break;
+        case 'x': put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 16); break;
+        case 'p':
+            put_text(sink, "0x");
+            put_number(sink, (uintptr_t)va_arg(list, void *), 16);
+            break;
+        default: put(sink, *format); break;
+        }
+    }
+}
+
+size_t rsi_format(char *buffer, size_t bytes, const char *format, ...)
+{
+    if (bytes == 0)
+        return 0;
+    struct sink sink = { buffer, buffer + bytes - 1 };
+    va_list list;
+    va_start(list, format);
+    format_list(&sink, format, list);
+    va_end(list);
+    *sink.at = 0;
+    return (size_t)(sink.at - buffer);
+}
+
+void rsi_fatal(const char *format, ...)
+{
+    char line[512];
+    struct sink sink = { line, line + sizeof line - 1 };
+    va_list list;
+    put_text(&sink, "rouse: ");
+    va_start(list, format);
+    format_list(&sink, format, list);
+    va_end(list);
+    if (rsi_fatal_describe)
+        sink.at += rsi_fatal_describe(sink.at, (size_t)(sink.end - sink.at));
+    *sink.at++ = '\n';
+    ssize_t written = write(STDERR_FILENO, line, (size_t)(sink.at - line));
+    (void)written;
+    abort();
+}
+
+#ifdef ROUSE_TEST
+static uint64_t test_seed;
+static unsigned test_chance;
+
+__attribute__((constructor)) static void test_delay_setup(void)
+{
+    const char *seed = getenv("ROUSE_TEST_SEED"), *chance = getenv("ROUSE_TEST_DELAY");
+    test_seed = seed ? strtoull(seed, NULL, 10) : 1;
+    test_chance = chance ? (unsigned)strtoul(chance, NULL, 10) : 0;
+}
+
+void rsi_test_delay(void)
+{
+    static __thread uint64_t state;
+    if (test_chance == 0)
+        return;
+    if (state == 0)
+        state = (rsi_fetch_add_relaxed(&test_seed, UINT64_C(0x9e3779b97f4a7c15)) | 1);
+    uint64_t r = rsi_random_next(&state);
+    if ((r & 1023) >= test_chance)
+        return;
+    if ((r >> 10 & 7) == 0) {
+        sched_yield();
+        return;
+    }
+    for (uint64_t n = r >> 16 & 1023; n; n--)
+        rsi_cpu_relax();
+}
+#endif

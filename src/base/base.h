@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * base.h - what every other file may use: atomics whose order stands in their name, a spin guard,
+ * fatal errors, small arithmetic. Knows nothing of threads.
+ */
+#ifndef RSI_BASE_BASE_H
+#define RSI_BASE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RSI_CACHE_LINE 64
+#define RSI_PAGE 4096
+
+#define rsi_likely(x) __builtin_expect(!!(x), 1)
+#define rsi_unlikely(x) __builtin_expect(!!(x), 0)
+#define RSI_NOINLINE __attribute__((noinline))
+#define RSI_INLINE static inline __attribute__((always_inline))
+#define RSI_COLD __attribute__((cold, noinline))
+#define RSI_PUBLIC __attribute__((visibility("default")))
+#define RSI_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define RSI_CALLER() __builtin_return_address(0)
+
+#define rsi_container_of(pointer, type, member) \
+    ((type *)((char *)(pointer)-offsetof(type, member)))
+
+/* The public headers have plain fields, so that C++ can read them: every access goes through these. */
+#define rsi_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define rsi_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define rsi_load_seq_cst(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define rsi_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define rsi_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define rsi_store_seq_cst(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
+#define rsi_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+#define rsi_exchange_seq_cst(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_fetch_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define rsi_fetch_add_acq_rel(p, v) __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define rsi_fetch_add_seq_cst(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_fetch_sub_release(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_RELEASE)
+#define rsi_fetch_sub_seq_cst(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_fetch_or_acq_rel(p, v) __atomic_fetch_or((p), (v), __ATOMIC_ACQ_REL)
+#define rsi_fetch_or_seq_cst(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_fetch_and_acq_rel(p, v) __atomic_fetch_and((p), (v), __ATOMIC_ACQ_REL)
+#define rsi_fetch_and_release(p, v) __atomic_fetch_and((p), (v), __ATOMIC_RELEASE)
+#define rsi_fetch_and_seq_cst(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+/* expected is a pointer and holds the old value after a failure; both fail relaxed. */
+#define rsi_cas_relaxed(p, expected, v) \
+    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#define rsi_cas_acquire(p, expected, v) \
+    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#define rsi_cas_release(p, expected, v) \
+    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
+#define rsi_cas_acq_rel(p, expected, v) \
+    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)
+#define rsi_cas_seq_cst(p, expected, v) \
+    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)
+
+#define rsi_compiler_barrier() __asm__ volatile("" ::: "memory")
+
+RSI_INLINE void rsi_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("pause" ::: "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#else
+#error "rouse runs on x86-64 and AArch64"
+#endif
+}
+
+/* The CPU's time stamp, in its own ticks. */
+RSI_INLINE uint64_t rsi_tsc(void)
+{
+#if defined(__x86_64__)
+    uint32_t low, high;
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return (uint64_t)high << 32 | low;
+#else
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#endif
+}
+
+RSI_INLINE size_t rsi_round_up(size_t n, size_t to)
+{
+    return (n + to - 1) & ~(to - 1);
+}
+
+/* xorshift64*: for victims and injected delays, not for secrets. state is never 0. */
+RSI_INLINE uint64_t rsi_random_next(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * UINT64_C(2685821657736338717);
+}
+
+/*
+ * A guard protects a few instructions of an object's own state: spin, then give the CPU away, since its
+ * holder may be preempted. Nothing blocks or calls out while holding one. 0 is free.
+ * guard_lock's acquire pairs with guard_unlock's release.
+ */
+void rsi_guard_lock_slow(uint32_t *guard);
+
+RSI_INLINE bool rsi_guard_try(uint32_t *guard)
+{
+    return rsi_exchange_acquire(guard, 1u) == 0;
+}
+
+RSI_INLINE void rsi_guard_lock(uint32_t *guard)
+{
+    if (rsi_unlikely(!rsi_guard_try(guard)))
+        rsi_guard_lock_slow(guard);
+}
+
+RSI_INLINE void rsi_guard_unlock(uint32_t *guard)
+{
+    rsi_store_release(guard, 0u);
+}
+
+/*
+ * End the program with one line on standard error, "rouse: " and the text, by SIGABRT. The hook, if set,
+ * names the thread: it appends " (thread 7 \"accept\")" or the like.
+ */
+_Noreturn void rsi_fatal(const char *format, ...) RSI_PRINTF(1, 2);
+extern size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
+
+/* Formats into buffer, always ends it with 0, returns the bytes before the 0. For signal handlers:
+ * knows %s %d %u %lu %zu %lx %p %%; and no others. */
+size_t rsi_format(char *buffer, size_t bytes, const char *format, ...) RSI_PRINTF(3, 4);
+
+/*
+ * ROUSE_TEST builds delay here for a random while, to widen races; elsewhere this is nothing.
+ * ROUSE_TEST_SEED seeds it, ROUSE_TEST_DELAY is the chance in 1/1024 (0 by default).
+ */
+#ifdef ROUSE_TEST
+void rsi_test_delay(void);
+#else
+#define rsi_test_delay() ((void)0)
+#endif
+
+#endif

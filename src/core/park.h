@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * park.h - the one way to wait and to wake; all that the folders above core may see of it.
+ *
+ * A wait, in the waiter:
+ *     ticket = rsi_park_prepare(self, kind, object, site, deadline_ns, flags);
+ *     publish (self, ticket) where wakers look, under the object's guard; or call rsi_park_abandon
+ *     result = rsi_park_commit(self, ticket);
+ * and in whoever ends it:
+ *     if (rsi_park_claim(t, ticket, result, site)) rsi_park_publish(t);
+ * Exactly one claim of a ticket succeeds, be it a waker's, the timer's or a cancel's; the winner alone
+ * writes the second half of the wait record and makes the thread runnable. Between prepare and commit
+ * the waiter must not block, and a prepared wait is either committed or abandoned.
+ *
+ * t may have ended and be another thread by the time of the claim: control blocks are never unmapped and
+ * tickets never repeat, so that a late claim fails.
+ */
+#ifndef RSI_CORE_PARK_H
+#define RSI_CORE_PARK_H
+
+#include "base/base.h"
+
+#include <rouse/obs.h>
+#include <rouse/thread.h>
+
+/* The part of a thread's control block that waiting needs; first member of struct rouse_thread. */
+struct rsi_waiter {
+    /* 4 * wait number + {0 none, 1 waits, 2 waits and may be cancelled}; the claim word */
+    uint64_t claim;
+    uint64_t deadline_ns;      /* of the wait; written by the waiter before claim */
+    int32_t result;            /* what commit returns; written by the winner */
+    uint32_t on_cpu;           /* 1 while a worker runs it or still stands on its stack */
+    struct rouse_thread *next; /* the object's list of waiters; under the object's guard */
+    struct rouse_thread *prev;
+    bool is_listed;     /* whether it stands in that list; under the object's guard */
+    uint8_t mode;       /* the object's: reader or writer, ... ; under the object's guard */
+    uint64_t ticket;    /* of the wait it is listed for; under the object's guard */
+    uint64_t since_ns;  /* the object's: when it began to wait */
+};
+
+#define RSI_PARK_CANCELLABLE 1u
+
+/* The calling thread, of any kind; a foreign kernel thread is made known at its first call. */
+struct rouse_thread *rsi_self(void);
+
+/* The waiter part of a thread. */
+RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
+{
+    return (struct rsi_waiter *)t;
+}
+
+uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind, const void *object,
+                          const void *site, uint64_t deadline_ns, unsigned flags);
+
+/*
+ * Sleep until the ticket is claimed. Returns the claimer's result, -ETIMEDOUT or -ECANCELED. A deadline
+ * in the past still lets a waker that came first win. Always gives other threads their turn.
+ */
+int rsi_park_commit(struct rouse_thread *self, uint64_t ticket);
+
+/* Take a prepared wait back. False: it was claimed already, and must be committed to get the result. */
+bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket);
+
+/*
+ * Try to end t's wait. result: 0 or positive for the waiter's own use, or -errno. site: the wake site.
+ * True: the caller has won and must call rsi_park_publish(t), soon, once; it may hold guards while
+ * claiming and publish after releasing them.
+ */
+bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result, const void *site);
+void rsi_park_publish(struct rouse_thread *t);
+
+/* Publish many at once (linked through rsi_waiter.next, ended by NULL); other workers are woken once. */
+void rsi_park_publish_list(struct rouse_thread *first);
+
+/* The verdict of the calling thread's last wait, if recording is on. */
+void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict);
+
+/* Whether recording is on. */
+extern uint32_t rsi_obs_mode;
+
+/* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
+RSI_INLINE bool rsi_is_running(struct rouse_thread *t)
+{
+    return rsi_load_relaxed(&rsi_waiter(t)->on_cpu) != 0;
+}
+
+bool rsi_is_user(const struct rouse_thread *t);
+
+/*
+ * One unit of a thread's turn is used up: called by blocking calls that did not have to block, with a
+ * cost of cost units of 1,024. When the turn's units are spent, a user thread yields, so that a loop of
+ * calls that succeed at once still lets the others run. To be called while nothing is held.
+ */
+void rsi_turn_spend(struct rouse_thread *self, unsigned cost);
+
+/*
+ * Lists of waiters, oldest first: struct rouse_waiters of the public objects. Under the object's guard.
+ */
+struct rouse_waiters;
+
+/*
+ * The poller, as core sees it. Registered once, by io. poll looks for finished waits and claims and
+ * publishes them; it blocks until there are some, until deadline_ns, or until interrupt is called
+ * (deadline_ns 0: it does not block; UINT64_MAX: no limit). One worker at a time polls with a deadline.
+ * interrupt ends a blocking poll, now or the next to come; callable from any thread.
+ * Threads blocked in I/O: has_waiters tells whether polling can ever bring something.
+ * child: after fork, in the child, single-threaded: drop the parent's and start anew.
+ */
+struct rsi_poller {
+    void (*poll)(uint64_t deadline_ns);
+    void (*interrupt)(void);
+    bool (*has_waiters)(void);
+    void (*child)(void);
+};
+void rsi_poller_register(const struct rsi_poller *poller);
+
+/*
+ * commit for a kernel or foreign thread that waits for a descriptor: also returns, with 0, when ppoll
+ * says that fd has one of events (POLLIN, POLLOUT, ...) or an error; -EBADF if ppoll says so. The ticket
+ * is no longer claimable after any return.
+ */
+int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short events);
+
+/*
+ * Run fn(arg) on a helper kernel thread and park the calling user thread meanwhile; elsewhere call it
+ * directly. Returns 0 or -EAGAIN. Not cancellable. site: the wait site.
+ */
+int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site);
+
+#endif
