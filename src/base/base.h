@@ -19,7 +19,7 @@
 #define RSI_INLINE static inline __attribute__((always_inline))
 #define RSI_COLD __attribute__((cold, noinline))
 #define RSI_PUBLIC __attribute__((visibility("default")))
-#define RSI_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define RSI_PRINTF(at, first) __attribute__((format(printf, at, first)))
 #define RSI_CALLER() __builtin_return_address(0)
 
 #define rsi_container_of(pointer, type, member) \
