@@ -134,11 +134,12 @@ struct rouse_barrier {
     uint32_t parties;
     uint32_t arrived;
     uint32_t guard;
+    uint32_t leaving;
     struct rouse_waiters waiters;
     const char *name;
 };
-#define ROUSE_BARRIER_INIT(parties) { (parties), 0, 0, { NULL, NULL }, NULL }
-#define ROUSE_BARRIER_INIT_NAMED(parties, text) { (parties), 0, 0, { NULL, NULL }, (text) }
+#define ROUSE_BARRIER_INIT(parties) { (parties), 0, 0, 0, { NULL, NULL }, NULL }
+#define ROUSE_BARRIER_INIT_NAMED(parties, text) { (parties), 0, 0, 0, { NULL, NULL }, (text) }
 
 void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *name);
 int rouse_barrier_wait(struct rouse_barrier *b);
