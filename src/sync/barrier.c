@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * barrier.c - threads that wait for each other.
+ *
+ * The last to come releases all that are in the list, under the guard. A waiter whose time runs out, or
+ * that is cancelled, takes its arrival back if it still stands in the list; if it does not, the last has
+ * come in the meantime and counted it: then it has passed, whatever the timer says, and a cancel is asked
+ * for again.
+ *
+ * arrived counts those in the list; leaving, those whom the last released though their time had run out:
+ * they still have to look. The last may destroy the barrier at once, so destroy waits for them. Those
+ * who were woken do not touch it any more.
+ */
+#include "sync/misuse.h"
+#include "sync/waitlist.h"
+
+#include <errno.h>
+
+static bool is_last_locked(const struct rouse_barrier *b)
+{
+    return b->arrived + 1 >= b->parties;
+}
+
+static void release_all_locked(struct rouse_barrier *b, const void *site,
+                               struct rsi_claimed *claimed)
+{
+    for (struct rouse_thread *t; (t = rsi_waitlist_claim_first(&b->waiters, 0, site));)
+        rsi_claimed_add(claimed, t);
+    b->leaving += b->arrived - claimed->count;
+    b->arrived = 0;
+}
+
+/* Returns what the call returns: 0 if the barrier opened before the caller could leave. */
+static RSI_COLD int leave(struct rouse_barrier *b, struct rouse_thread *self, int result)
+{
+    rsi_test_delay();
+    rsi_guard_lock(&b->guard);
+    bool is_taken_back = rsi_waitlist_leave(&b->waiters, self);
+    if (is_taken_back)
+        b->arrived--;
+    else
+        b->leaving--;
+    rsi_guard_unlock(&b->guard);
+    if (is_taken_back)
+        return result;
+    rsi_waitlist_verdict(self, ROUSE_VERDICT_USEFUL);
+    if (result == -ECANCELED)
+        (void)rouse_thread_cancel(self);
+    return 0;
+}
+
+static int wait_until(struct rouse_barrier *b, const void *site, uint64_t deadline_ns,
+                      unsigned flags)
+{
+    struct rouse_thread *self = rsi_self();
+    struct rsi_claimed claimed = { 0 };
+    rsi_guard_lock(&b->guard);
+    if (is_last_locked(b)) {
+        release_all_locked(b, site, &claimed);
+        rsi_guard_unlock(&b->guard);
+        rsi_claimed_publish(&claimed);
+        return 1;
+    }
+    b->arrived++;
+    uint64_t ticket = rsi_waitlist_prepare(self, ROUSE_WAIT_BARRIER, b, site, deadline_ns, flags);
+    rsi_waitlist_push_back(&b->waiters, self);
+    rsi_guard_unlock(&b->guard);
+    rsi_test_delay();
+    int result = rsi_park_commit(self, ticket);
+    return result < 0 ? leave(b, self, result) : 0;
+}
+
+RSI_PUBLIC void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *name)
+{
+    *b = (struct rouse_barrier)ROUSE_BARRIER_INIT_NAMED(parties, name);
+}
+
+RSI_PUBLIC int rouse_barrier_wait(struct rouse_barrier *b)
+{
+    return wait_until(b, RSI_CALLER(), ROUSE_FOREVER, 0);
+}
+
+RSI_PUBLIC int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
+{
+    return wait_until(b, RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE);
+}
+
+RSI_PUBLIC int rouse_barrier_wait_try(struct rouse_barrier *b)
+{
+    struct rsi_claimed claimed = { 0 };
+    rsi_guard_lock(&b->guard);
+    bool is_last = is_last_locked(b);
+    if (is_last)
+        release_all_locked(b, RSI_CALLER(), &claimed);
+    rsi_guard_unlock(&b->guard);
+    rsi_claimed_publish(&claimed);
+    return is_last ? 1 : -EBUSY;
+}
+
+RSI_PUBLIC void rouse_barrier_destroy(struct rouse_barrier *b)
+{
+    for (;;) {
+        rsi_guard_lock(&b->guard);
+        if (b->waiters.first)
+            rsi_misuse("barrier", b, b->name, "destroyed while waited for", RSI_CALLER());
+        uint32_t leaving = b->leaving;
+        rsi_guard_unlock(&b->guard);
+        if (leaving == 0)
+            return;
+        rouse_thread_yield();
+    }
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * once.c - a function that is run by its first caller and waited for by the others.
+ *
+ * state goes NEW -> RUNNING -> DONE, under the guard. DONE is read without it: acquire there pairs with
+ * the release in finish, so whoever sees DONE sees all that the function did.
+ */
+#include "sync/misuse.h"
+#include "sync/waitlist.h"
+
+#include <errno.h>
+
+enum { NEW, RUNNING, DONE };
+
+struct wait {
+    struct rouse_once *o;
+    struct rouse_thread *self;
+    const void *site;
+    uint64_t deadline_ns;
+    unsigned flags;
+};
+
+static void finish(struct wait *w)
+{
+    struct rouse_once *o = w->o;
+    struct rsi_claimed claimed = { 0 };
+    rsi_guard_lock(&o->guard);
+    rsi_store_relaxed(&o->owner, NULL);
+    rsi_store_release(&o->state, DONE); /* pairs with is_done */
+    for (struct rouse_thread *t; (t = rsi_waitlist_claim_first(&o->waiters, 0, w->site));)
+        rsi_claimed_add(&claimed, t);
+    rsi_guard_unlock(&o->guard);
+    rsi_claimed_publish(&claimed);
+}
+
+RSI_INLINE bool is_done(struct rouse_once *o)
+{
+    return rsi_load_acquire(&o->state) == DONE; /* pairs with finish */
+}
+
+/* Whether the caller is the first, and runs the function. Fatal from within it. */
+static bool begin_locked(struct wait *w)
+{
+    struct rouse_once *o = w->o;
+    if (o->state == NEW) {
+        rsi_store_relaxed(&o->state, RUNNING);
+        rsi_store_relaxed(&o->owner, w->self);
+        return true;
+    }
+    if (o->owner == w->self)
+        rsi_misuse("once", o, o->name, "called from within its own function", w->site);
+    return false;
+}
+
+static int wait_done_locked(struct wait *w)
+{
+    struct rouse_once *o = w->o;
+    uint64_t ticket =
+        rsi_waitlist_prepare(w->self, ROUSE_WAIT_ONCE, o, w->site, w->deadline_ns, w->flags);
+    rsi_waitlist_push_back(&o->waiters, w->self);
+    rsi_guard_unlock(&o->guard);
+    rsi_test_delay();
+    int result = rsi_park_commit(w->self, ticket);
+    if (result < 0) {
+        rsi_guard_lock(&o->guard);
+        (void)rsi_waitlist_leave(&o->waiters, w->self);
+        rsi_guard_unlock(&o->guard);
+    }
+    return result;
+}
+
+static RSI_NOINLINE int call_slow(struct wait *w, void (*fn)(void *), void *arg, bool may_wait)
+{
+    struct rouse_once *o = w->o;
+    rsi_guard_lock(&o->guard);
+    if (begin_locked(w)) {
+        rsi_guard_unlock(&o->guard);
+        fn(arg);
+        finish(w);
+        return 0;
+    }
+    if (may_wait && o->state != DONE)
+        return wait_done_locked(w);
+    int result = o->state == DONE ? 0 : -EBUSY;
+    rsi_guard_unlock(&o->guard);
+    return result;
+}
+
+RSI_PUBLIC void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg)
+{
+    if (rsi_likely(is_done(o)))
+        return;
+    struct wait w = { o, rsi_self(), RSI_CALLER(), ROUSE_FOREVER, 0 };
+    (void)call_slow(&w, fn, arg, true);
+}
+
+RSI_PUBLIC int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *arg)
+{
+    if (rsi_likely(is_done(o)))
+        return 0;
+    struct wait w = { o, rsi_self(), RSI_CALLER(), ROUSE_FOREVER, 0 };
+    return call_slow(&w, fn, arg, false);
+}
+
+RSI_PUBLIC int rouse_once_until(struct rouse_once *o, void (*fn)(void *), void *arg,
+                                uint64_t deadline_ns)
+{
+    if (rsi_likely(is_done(o)))
+        return 0;
+    struct wait w = { o, rsi_self(), RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE };
+    return call_slow(&w, fn, arg, true);
+}

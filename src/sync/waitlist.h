@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * waitlist.h - the list of threads that wait for one object, linked through their control blocks.
+ *
+ * Every call here is made under the object's guard. A thread stands in at most one list, since it waits
+ * for one thing at a time; is_listed says whether it does. A waiter's ticket goes with it into the list,
+ * so that a waker that finds it there ends that wait and no later one.
+ *
+ * Who ends a wait: a waker takes the waiter out, claims it, releases the guard, publishes. A waiter whose
+ * time ran out, or that was cancelled, was claimed elsewhere: it takes the guard and itself out, unless a
+ * waker has taken it out already and, when its claim failed, gone on to the next.
+ *
+ * Lifetime: a waker that has claimed a waiter and not yet published it may use the object, since that
+ * waiter is still inside its call. After publishing, or after the release of the guard when nothing was
+ * claimed, the object may be gone.
+ */
+#ifndef RSI_SYNC_WAITLIST_H
+#define RSI_SYNC_WAITLIST_H
+
+#include "base/base.h"
+#include "core/park.h"
+
+#include <rouse/sync.h>
+
+RSI_INLINE void rsi_waitlist_push_back(struct rouse_waiters *list, struct rouse_thread *t)
+{
+    struct rsi_waiter *w = rsi_waiter(t);
+    w->next = NULL;
+    w->prev = list->last;
+    w->is_listed = true;
+    if (list->last)
+        rsi_waiter(list->last)->next = t;
+    else
+        list->first = t;
+    list->last = t;
+}
+
+RSI_INLINE void rsi_waitlist_push_front(struct rouse_waiters *list, struct rouse_thread *t)
+{
+    struct rsi_waiter *w = rsi_waiter(t);
+    w->next = list->first;
+    w->prev = NULL;
+    w->is_listed = true;
+    if (list->first)
+        rsi_waiter(list->first)->prev = t;
+    else
+        list->last = t;
+    list->first = t;
+}
+
+RSI_INLINE void rsi_waitlist_remove(struct rouse_waiters *list, struct rouse_thread *t)
+{
+    struct rsi_waiter *w = rsi_waiter(t);
+    if (w->prev)
+        rsi_waiter(w->prev)->next = w->next;
+    else
+        list->first = w->next;
+    if (w->next)
+        rsi_waiter(w->next)->prev = w->prev;
+    else
+        list->last = w->prev;
+    w->is_listed = false;
+}
+
+RSI_INLINE struct rouse_thread *rsi_waitlist_pop_front(struct rouse_waiters *list)
+{
+    struct rouse_thread *t = list->first;
+    if (t) {
+        struct rsi_waiter *w = rsi_waiter(t);
+        list->first = w->next;
+        if (w->next)
+            rsi_waiter(w->next)->prev = NULL;
+        else
+            list->last = NULL;
+        w->is_listed = false;
+    }
+    return t;
+}
+
+/* Take t out; whether its wait is now this caller's to end. */
+RSI_INLINE bool rsi_waitlist_claim(struct rouse_waiters *list, struct rouse_thread *t, int result,
+                                   const void *site)
+{
+    rsi_waitlist_remove(list, t);
+    return rsi_park_claim(t, rsi_waiter(t)->ticket, result, site);
+}
+
+/*
+ * Take out and claim the first waiter that can still be claimed; NULL: there is none, the list is empty.
+ */
+RSI_INLINE struct rouse_thread *rsi_waitlist_claim_first(struct rouse_waiters *list, int result,
+                                                         const void *site)
+{
+    struct rouse_thread *t;
+    do
+        t = rsi_waitlist_pop_front(list);
+    while (t && !rsi_park_claim(t, rsi_waiter(t)->ticket, result, site));
+    return t;
+}
+
+/*
+ * Threads that were claimed and are to be published together, in the order of rsi_park_publish_list.
+ * They are in no list any more, so that their links are free for this.
+ */
+struct rsi_claimed {
+    struct rouse_thread *first, *last;
+    uint32_t count;
+};
+
+RSI_INLINE void rsi_claimed_add(struct rsi_claimed *claimed, struct rouse_thread *t)
+{
+    rsi_waiter(t)->next = NULL;
+    if (claimed->last)
+        rsi_waiter(claimed->last)->next = t;
+    else
+        claimed->first = t;
+    claimed->last = t;
+    claimed->count++;
+}
+
+RSI_INLINE void rsi_claimed_publish(struct rsi_claimed *claimed)
+{
+    if (claimed->first)
+        rsi_park_publish_list(claimed->first);
+}
+
+/* Whether a timed-out or cancelled waiter had to take itself out. */
+RSI_INLINE bool rsi_waitlist_leave(struct rouse_waiters *list, struct rouse_thread *self)
+{
+    if (!rsi_waiter(self)->is_listed)
+        return false;
+    rsi_waitlist_remove(list, self);
+    return true;
+}
+
+/* Begin a wait and give it its ticket, before self is put into a list. */
+RSI_INLINE uint64_t rsi_waitlist_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
+                                         const void *object, const void *site, uint64_t deadline_ns,
+                                         unsigned flags)
+{
+    uint64_t ticket = rsi_park_prepare(self, kind, object, site, deadline_ns, flags);
+    rsi_waiter(self)->ticket = ticket;
+    return ticket;
+}
+
+/* What a claim writes, useful, is corrected here. Costs nothing but a load while recording is off. */
+RSI_INLINE void rsi_waitlist_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_park_verdict(self, verdict);
+}
+
+#endif
