@@ -29,13 +29,14 @@ struct rsi_waiter {
     uint64_t claim;
     uint64_t deadline_ns;      /* of the wait; written by the waiter before claim */
     int32_t result;            /* what commit returns; written by the winner */
-    uint32_t on_cpu;           /* 1 while a worker runs it or still stands on its stack */
-    struct rouse_thread *next; /* the object's list of waiters; under the object's guard */
+    uint32_t on_cpu;           /* 1 while it runs, or a worker still stands on its stack */
+    /* For the object that it waits for, under that object's guard: */
+    struct rouse_thread *next; /* its list of waiters; after a claim, the claimer's own list */
     struct rouse_thread *prev;
-    bool is_listed;     /* whether it stands in that list; under the object's guard */
-    uint8_t mode;       /* the object's: reader or writer, ... ; under the object's guard */
-    uint64_t ticket;    /* of the wait it is listed for; under the object's guard */
-    uint64_t since_ns;  /* the object's: when it began to wait */
+    bool is_listed;    /* whether it stands in that list */
+    uint8_t mode;      /* reader or writer, ... */
+    uint64_t ticket;   /* of the wait it is listed for */
+    uint64_t since_ns; /* when it began to wait */
 };
 
 #define RSI_PARK_CANCELLABLE 1u

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * core.h - threads, workers and the runtime as core's own files see them.
+ *
+ * Who may write what:
+ *   a thread's block   the thread itself while it runs; the winner of its claim between claim and
+ *                      publish; whoever takes it off a queue, until it runs. Exceptions are named.
+ *   a worker           its own kernel thread, inside its section where the field says so; a thief that
+ *                      holds the section from outside (section.h). Exceptions are named.
+ * Lock order: idle_guard < section < inbox. Nothing is held across a switch.
+ */
+#ifndef RSI_CORE_CORE_H
+#define RSI_CORE_CORE_H
+
+#include "core/park.h"
+#include "ctx/ctx.h"
+#include "ctx/stack.h"
+#include "os/os.h"
+
+#include <pthread.h>
+
+#define RSI_WORKERS_MAX 1024
+#define RSI_TURN_UNITS 1024  /* see rsi_turn_spend */
+#define RSI_NEXT_RUN_MAX 3   /* turns from the next slot in a row, while the queue holds threads */
+#define RSI_LIVE_MAX 8000000 /* threads at once; bounds every timer heap */
+
+struct rsi_worker;
+
+/* What the calling kernel thread runs; found through one thread-local pointer. */
+struct rsi_exec {
+    struct rouse_thread *current;
+    struct rsi_worker *worker; /* NULL on kernel and foreign threads */
+};
+
+/* Why a thread does not exist, exists, ... ; read by anyone, written as said above. */
+enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
+
+enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
+
+/* join_word: nobody waits; a joiner's address; or one of these. */
+#define RSI_JOIN_NONE ((uintptr_t)0)
+#define RSI_JOIN_DETACHED ((uintptr_t)1)
+#define RSI_JOIN_ENDING ((uintptr_t)2)
+#define RSI_JOIN_ENDED ((uintptr_t)3)
+
+struct rouse_thread {
+    struct rsi_waiter waiter; /* line 0; must be first */
+
+    /* line 1: switching and queues */
+    struct rsi_ctx ctx;
+    struct rouse_thread *queue_link; /* run queue or inbox */
+    uint64_t timer_word;             /* names its timer entry, if it has one: timer.c */
+    uint32_t cancel;                 /* requests to stop not yet taken; any thread adds */
+    uint32_t worker_index;           /* where it ran last; read racily by wakers */
+    uint8_t origin;
+    uint8_t life;
+
+    /* line 2 */
+    struct rouse_wait_record record;
+
+    /* lines 3 to 5: cold */
+    void *(*fn)(void *);
+    void *arg; /* after the end: the result */
+    uintptr_t join_word;
+    uint64_t join_ticket; /* of the joiner's wait; written before join_word is set */
+    uint64_t id;
+    void **locals; /* values by key; key.c */
+    struct rsi_stack stack;
+    size_t stack_bytes;
+    uint64_t eh_saved[2]; /* C++ exception state while it does not run; worker.c */
+    struct rsi_exec exec; /* kernel and foreign threads */
+    uint32_t futex;       /* kernel and foreign threads: 1 when published */
+    int32_t tid;          /* kernel and foreign threads */
+    uint32_t in_ppoll;    /* kernel and foreign threads: a publisher must interrupt the call */
+    bool is_finishing;
+    char name[ROUSE_NAME_BYTES];
+};
+_Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES - sizeof(void *), "block too small");
+_Static_assert(offsetof(struct rouse_thread, ctx) == RSI_CACHE_LINE, "waiter is one line");
+
+struct rsi_timer {
+    uint64_t deadline_ns;
+    uint64_t thread_gen; /* address and 16 bits of generation */
+};
+
+/* What is to be done with the thread just left, once its stack is left. */
+enum rsi_after { RSI_AFTER_NONE, RSI_AFTER_PARK, RSI_AFTER_YIELD, RSI_AFTER_END };
+
+struct rsi_worker {
+    struct rsi_exec exec; /* must be first */
+    struct rouse_thread *left;
+    enum rsi_after after;
+    struct rouse_thread *handoff; /* picked while its last worker still stood on its stack */
+
+    /* The section: see section.h. */
+    uint32_t owner_in;
+    uint32_t queue_length; /* read by thieves without the section */
+    struct rouse_thread *queue_first, *queue_last;
+    struct rouse_thread *next;
+    uint32_t next_run;
+
+    uint32_t look_left;  /* turns until timers and the poller are looked at */
+    uint32_t look_every; /* adapted so that this is about every LOOK_NS */
+    uint64_t look_ns;    /* when it was last done */
+    uint64_t poll_ns;    /* when it polled last while busy */
+    uint32_t turn_units; /* left of the present turn: rsi_turn_spend */
+    uint64_t turns;      /* read by the watcher without the section */
+    void *eh_globals;    /* libstdc++'s, of this kernel thread; NULL without C++ */
+    uint64_t random;
+
+    struct rouse_thread *block_cache; /* dead threads of the default stack size */
+    uint32_t block_count;
+    uint64_t id_next, id_end;
+
+    /* Timers, in the section; timer.c. */
+    struct rsi_timer *heap;
+    uint32_t heap_length, heap_stale;
+    uint64_t timer_next_ns; /* of the first entry; read by others without the section */
+
+    struct rsi_ctx ctx; /* of the kernel thread's own stack: the idle loop */
+
+    /* idle.c */
+    bool is_searching, is_watcher;
+    uint64_t watch_period_ns, watch_at_ns;
+
+    /* Written by others: a line of their own. */
+    _Alignas(RSI_CACHE_LINE) uint32_t thief_in;
+    uint32_t steal_guard;
+    struct rouse_thread *inbox; /* pushed by anyone, newest first; taken whole */
+
+    _Alignas(RSI_CACHE_LINE) uint32_t wake_word; /* futex: 1 when woken */
+    bool is_idle;                                /* under idle_guard */
+    bool is_polling;                             /* under idle_guard */
+    struct rsi_worker *idle_link;                /* under idle_guard */
+    uint32_t index;
+    int32_t tid;
+    pthread_t pthread;
+    void *signal_stack;
+};
+
+struct rsi_runtime {
+    uint32_t is_started; /* release by start, acquire by everyone's first look */
+    uint32_t worker_count;
+    struct rsi_worker *workers[RSI_WORKERS_MAX];
+    enum rouse_kind default_kind;
+    const struct rsi_poller *poller; /* release by register, acquire by idle workers */
+
+    _Alignas(RSI_CACHE_LINE) uint32_t idle_count; /* idle.c has the protocol of these */
+    uint32_t searching;
+    uint32_t watching;
+    uint32_t idle_guard;
+    struct rsi_worker *idle_first;
+    uint32_t polling;
+
+    _Alignas(RSI_CACHE_LINE) uint64_t ids;
+    uint32_t kernel_known;  /* kernel and foreign threads */
+    uint32_t kernel_parked; /* of these, in a wait without a deadline */
+    uint32_t helpers_busy;
+};
+
+extern struct rsi_runtime rsi_rt;
+
+/*
+ * The calling kernel thread's exec, NULL if it has none yet. Read by assembly that the compiler may
+ * neither cache nor move over a switch: a thread that parks on one worker and goes on on another must
+ * not use the first one's address. (An accessor that is noinline and has a barrier costs a call more.)
+ */
+extern __thread struct rsi_exec *rsi_tls_exec
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+RSI_INLINE struct rsi_exec *rsi_exec_self(void)
+{
+    struct rsi_exec *exec;
+#if defined(__x86_64__)
+    __asm__ volatile("movq rsi_tls_exec@GOTTPOFF(%%rip), %0\n\t"
+                     "movq %%fs:(%0), %0"
+                     : "=r"(exec)
+                     :
+                     : "memory");
+#else
+    __asm__ volatile("adrp %0, :gottprel:rsi_tls_exec\n\t"
+                     "ldr %0, [%0, #:gottprel_lo12:rsi_tls_exec]\n\t"
+                     "mrs x16, tpidr_el0\n\t"
+                     "ldr %0, [x16, %0]"
+                     : "=&r"(exec)
+                     :
+                     : "x16", "memory");
+#endif
+    return exec;
+}
+
+/* runtime.c */
+void rsi_runtime_start_slow(void);
+int rsi_worker_start(struct rsi_worker *w);
+void rsi_runtime_child(struct rsi_worker *survivor);
+uint64_t rsi_id_next(struct rsi_worker *w);
+
+RSI_INLINE void rsi_runtime_start(void)
+{
+    /* Pairs with the release in rsi_runtime_start_slow. */
+    if (rsi_unlikely(!rsi_load_acquire(&rsi_rt.is_started)))
+        rsi_runtime_start_slow();
+}
+
+/* park.c */
+bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
+
+/* worker.c */
+void rsi_worker_main(struct rsi_worker *w);
+void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_after after);
+void rsi_switch_finish(struct rsi_worker *w);
+void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
+void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
+void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first);
+void rsi_run_elsewhere(struct rouse_thread *t);
+unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
+
+/* idle.c */
+void rsi_idle_wake_if_useful(bool is_lonely);
+void rsi_idle_wake_for(struct rsi_worker *w);
+void rsi_idle_wait(struct rsi_worker *w);
+void rsi_idle_child(void);
+
+/* timer.c; all inside the section of w */
+void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadline_ns);
+struct rouse_thread *rsi_timer_expire(struct rsi_worker *w, uint64_t now_ns);
+void rsi_timer_forget(struct rouse_thread *t);
+bool rsi_timer_setup(struct rsi_worker *w);
+
+/* thread.c */
+void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t);
+struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes);
+void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
+
+/* kernel.c */
+int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes);
+void rsi_kernel_publish(struct rouse_thread *t);
+_Noreturn void rsi_kernel_exit(struct rouse_thread *self);
+int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket);
+struct rouse_thread *rsi_foreign_adopt(void);
+void rsi_kernel_setup(void);
+
+/* key.c */
+void rsi_keys_run_destructors(struct rouse_thread *self);
+
+/* blocking.c, fork.c, fault.c */
+void rsi_blocking_child(void);
+void rsi_blocking_fork_prepare(void);
+void rsi_blocking_fork_parent(void);
+void rsi_fork_setup(void);
+void rsi_fault_setup(void);
+void rsi_fault_setup_worker(struct rsi_worker *w);
+
+/* obs, called by core */
+void rsi_obs_setup(void);
+void rsi_obs_all_wait(void);
+
+#endif

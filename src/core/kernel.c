@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kernel.c - threads that are kernel threads: kind kernel, and foreign ones made known at first use.
+ *
+ * Such a thread parks on a futex in its block, or in ppoll when it waits for a descriptor. Whoever ends a
+ * ppoll sends it INTERRUPT_SIGNAL, which these threads keep blocked but for the time of the call, so that
+ * it cannot come too early and be lost.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define INTERRUPT_SIGNAL (SIGRTMAX - 2)
+#define KERNEL_SIGSET_BYTES 8
+
+static pthread_key_t foreign_key;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number; /* its arrival is the message */
+}
+
+static void foreign_end(void *value)
+{
+    struct rouse_thread *self = value;
+    if (self->locals)
+        rsi_keys_run_destructors(self);
+    rsi_tls_exec = NULL;
+    rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
+    rsi_block_free(NULL, self);
+}
+
+void rsi_kernel_setup(void)
+{
+    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+    sigemptyset(&action.sa_mask);
+    sigaction(INTERRUPT_SIGNAL, &action, NULL);
+    if (pthread_key_create(&foreign_key, foreign_end) != 0)
+        rsi_fatal("no pthread key is left for the threads rouse did not make");
+}
+
+/* On the kernel thread itself. */
+static void begin(struct rouse_thread *self)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, INTERRUPT_SIGNAL);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    self->tid = (int32_t)rsi_gettid();
+    self->futex = 0;
+    self->in_ppoll = 0;
+    self->waiter.on_cpu = 1;
+    self->exec = (struct rsi_exec){ .current = self, .worker = NULL };
+    rsi_tls_exec = &self->exec;
+    rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
+}
+
+struct rouse_thread *rsi_foreign_adopt(void)
+{
+    rsi_runtime_start();
+    struct rouse_thread *self = rsi_block_alloc(NULL, 0);
+    if (!self)
+        rsi_fatal("no memory for the control block of a kernel thread");
+    self->waiter.is_listed = false;
+    self->cancel = 0;
+    self->record = (struct rouse_wait_record){ 0 };
+    self->locals = NULL;
+    self->is_finishing = false;
+    self->id = rsi_id_next(NULL);
+    self->origin = RSI_ORIGIN_FOREIGN;
+    self->join_word = RSI_JOIN_DETACHED;
+    self->name[0] = 0;
+    begin(self);
+    if (pthread_setspecific(foreign_key, self) != 0)
+        rsi_fatal("no memory for a kernel thread's key");
+    rsi_store_release(&self->life, RSI_LIFE_LIVE);
+    return self;
+}
+
+void rsi_kernel_exit(struct rouse_thread *self)
+{
+    rsi_tls_exec = NULL;
+    rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
+    rsi_thread_reap(NULL, self);
+    pthread_exit(NULL);
+}
+
+static void *kernel_main(void *value)
+{
+    struct rouse_thread *self = value;
+    begin(self);
+    rouse_thread_exit(self->fn(self->arg));
+}
+
+int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
+{
+    pthread_attr_t attr;
+    pthread_t pthread;
+    if (pthread_attr_init(&attr) != 0)
+        return -ENOMEM;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN) + RSI_STACK_BYTES_MIN;
+    if (stack_bytes)
+        pthread_attr_setstacksize(&attr, rsi_round_up(stack_bytes < least ? least : stack_bytes, RSI_PAGE));
+    t->waiter.on_cpu = 1;
+    int error = pthread_create(&pthread, &attr, kernel_main, t);
+    pthread_attr_destroy(&attr);
+    return -error;
+}
+
+void rsi_kernel_publish(struct rouse_thread *t)
+{
+    int32_t tid = t->tid;
+    rsi_store_seq_cst(&t->futex, 1u); /* pairs with the loads in published and commit_fd */
+    /* From here on t may run, end, and its block be another's: a stray wake-up does no harm. */
+    if (rsi_load_seq_cst(&t->in_ppoll))
+        rsi_syscall3(SYS_tgkill, getpid(), tid, INTERRUPT_SIGNAL);
+    else
+        rsi_futex_wake(&t->futex, 1);
+}
+
+static bool published(struct rouse_thread *self)
+{
+    return rsi_load_seq_cst(&self->futex) != 0;
+}
+
+static int claimed_result(struct rouse_thread *self)
+{
+    while (!published(self))
+        rsi_futex_wait(&self->futex, 0, ROUSE_FOREVER);
+    rsi_store_relaxed(&self->futex, 0u);
+    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+    return self->waiter.result;
+}
+
+int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
+{
+    uint64_t deadline = self->waiter.deadline_ns;
+    bool is_forever = deadline == ROUSE_FOREVER;
+    rsi_store_relaxed(&self->waiter.on_cpu, 0u);
+    if (is_forever)
+        rsi_fetch_add_seq_cst(&rsi_rt.kernel_parked, 1u);
+    while (!published(self)) {
+        int error = rsi_futex_wait(&self->futex, 0, deadline);
+        if (error == -ETIMEDOUT && rsi_park_claim(self, ticket, -ETIMEDOUT, NULL)) {
+            rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+            return -ETIMEDOUT;
+        }
+    }
+    if (is_forever)
+        rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
+    return claimed_result(self);
+}
+
+static long ppoll_once(struct rouse_thread *self, struct pollfd *pollfd)
+{
+    struct timespec limit, *timeout = NULL;
+    uint64_t mask, now = rsi_now_ns(), deadline = self->waiter.deadline_ns;
+    if (deadline != ROUSE_FOREVER) {
+        limit = rsi_timespec(deadline > now ? deadline - now : 0);
+        timeout = &limit;
+    }
+    rsi_syscall4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, KERNEL_SIGSET_BYTES);
+    mask &= ~(UINT64_C(1) << (INTERRUPT_SIGNAL - 1));
+    return rsi_syscall5(SYS_ppoll, pollfd, 1, timeout, &mask, KERNEL_SIGSET_BYTES);
+}
+
+int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short events)
+{
+    struct pollfd pollfd = { .fd = fd, .events = events };
+    int result = -EINTR;
+    if (rsi_park_cancel_self(self, ticket))
+        return -ECANCELED;
+    rsi_store_seq_cst(&self->in_ppoll, 1u); /* before the first look at futex: see rsi_kernel_publish */
+    rsi_store_relaxed(&self->waiter.on_cpu, 0u);
+    while (result == -EINTR && !published(self)) {
+        long ready = ppoll_once(self, &pollfd);
+        if (ready > 0)
+            result = pollfd.revents & POLLNVAL ? -EBADF : 0;
+        else if (ready == 0)
+            result = -ETIMEDOUT;
+        else if (ready != -EINTR)
+            result = (int)ready;
+    }
+    rsi_store_seq_cst(&self->in_ppoll, 0u);
+    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+    /* Ended by the kernel, unless somebody else was first. */
+    if (result != -EINTR && rsi_park_claim(self, ticket, result, NULL))
+        return result;
+    return claimed_result(self);
+}

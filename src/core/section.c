@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* section.c - the slow halves of section.h. */
+#include "core/section.h"
+
+#include <sched.h>
+
+/* A thief is inside for some ten instructions a thread it takes, unless it was preempted there. */
+void rsi_section_enter_slow(struct rsi_worker *w)
+{
+    for (;;) {
+        rsi_store_release(&w->owner_in, 0u);
+        for (unsigned spins = 0; rsi_load_acquire(&w->thief_in); spins++) {
+            if (spins < 256)
+                rsi_cpu_relax();
+            else
+                sched_yield();
+        }
+        rsi_store_relaxed(&w->owner_in, 1u);
+        rsi_fence_light();
+        if (!rsi_load_acquire(&w->thief_in))
+            return;
+    }
+}
+
+bool rsi_section_enter_thief(struct rsi_worker *w)
+{
+    if (!rsi_guard_try(&w->steal_guard))
+        return false;
+    rsi_store_relaxed(&w->thief_in, 1u); /* T1 */
+    rsi_fence_heavy();                   /* F2 */
+    for (unsigned spins = 0; rsi_load_acquire(&w->owner_in); spins++) { /* T2 */
+        if (spins == 200) {
+            rsi_section_leave_thief(w);
+            return false;
+        }
+        rsi_cpu_relax();
+    }
+    return true;
+}
+
+void rsi_section_leave_thief(struct rsi_worker *w)
+{
+    rsi_store_release(&w->thief_in, 0u);
+    rsi_guard_unlock(&w->steal_guard);
+}

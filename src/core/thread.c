@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * thread.c - threads from creation to release.
+ *
+ * join_word says who cares for the end:
+ *   NONE -> a joiner's address (it waits)   NONE -> DETACHED   any -> ENDING -> ENDED (by the end itself)
+ * The end is told on the stack that comes after the thread's own, so that a joiner may reuse the stack.
+ * After it has stored ENDED, or found DETACHED and released the block, it does not touch the block: a
+ * joiner that gave up and then finds ENDING waits the few instructions for ENDED.
+ */
+#include "core/section.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef RSI_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define BLOCK_CACHE_MAX 512
+
+struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes)
+{
+    struct rouse_thread *t = NULL;
+    if (w && stack_bytes == RSI_STACK_BYTES_DEFAULT && (t = w->block_cache) != NULL) {
+        w->block_cache = t->queue_link;
+        w->block_count--;
+        return t;
+    }
+    struct rsi_stack stack = { 0 };
+    bool is_fresh;
+    t = rsi_stack_alloc(stack_bytes, &stack, &is_fresh);
+    if (t && is_fresh) {
+        t->stack = stack;
+        t->stack_bytes = stack_bytes;
+    }
+    return t;
+}
+
+void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
+{
+    rsi_store_relaxed(&t->life, RSI_LIFE_FREE);
+    if (w && t->stack_bytes == RSI_STACK_BYTES_DEFAULT && w->block_count < BLOCK_CACHE_MAX) {
+        t->queue_link = w->block_cache;
+        w->block_cache = t;
+        w->block_count++;
+        return;
+    }
+    rsi_stack_free(t, t->stack_bytes);
+}
+
+static struct rsi_worker *worker_self(void)
+{
+    struct rsi_exec *exec = rsi_exec_self();
+    return exec ? exec->worker : NULL;
+}
+
+/* What a block must be when its thread begins; the claim word and timer_word live on. */
+static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
+{
+    t->waiter.is_listed = false;
+    t->cancel = 0;
+    t->record = (struct rouse_wait_record){ 0 };
+    t->locals = NULL;
+    t->eh_saved[0] = t->eh_saved[1] = 0;
+    t->is_finishing = false;
+    t->id = rsi_id_next(w);
+}
+
+static void finish(struct rouse_thread *self, void *result)
+{
+    self->is_finishing = true;
+    if (self->locals)
+        rsi_keys_run_destructors(self);
+    self->arg = result;
+}
+
+static void thread_main(void *value)
+{
+    struct rsi_worker *w = value;
+    struct rouse_thread *self = w->exec.current;
+    rsi_ctx_after(&self->ctx);
+    rsi_switch_finish(w);
+    rouse_thread_exit(self->fn(self->arg));
+}
+
+static size_t stack_bytes_of(const struct rouse_thread_attr *attr)
+{
+    size_t bytes = attr->stack_bytes ? attr->stack_bytes : RSI_STACK_BYTES_DEFAULT;
+    return rsi_stack_class_bytes(bytes < RSI_STACK_BYTES_MIN ? RSI_STACK_BYTES_MIN : bytes);
+}
+
+static void name_store(struct rouse_thread *t, const char *name)
+{
+    size_t i = 0;
+    for (; name && name[i] && i < ROUSE_NAME_BYTES - 1; i++) {
+        unsigned char c = (unsigned char)name[i];
+        rsi_store_relaxed(&t->name[i], c < 32 || c == 127 ? '?' : (char)c);
+    }
+    rsi_store_relaxed(&t->name[i], 0);
+}
+
+static int create_user(struct rouse_thread *t, struct rsi_worker *w)
+{
+#ifdef RSI_ASAN
+    __asan_unpoison_memory_region(t->stack.low, (size_t)(t->stack.high - t->stack.low));
+#endif
+    t->waiter.on_cpu = 0;
+    rsi_ctx_init(&t->ctx, t->stack.low, t->stack.high, thread_main);
+    if (w) {
+        t->worker_index = w->index;
+        rsi_run_later(w, t);
+    } else {
+        t->worker_index = (uint32_t)(t->id % rsi_rt.worker_count);
+        rsi_run_elsewhere(t);
+    }
+    return 0;
+}
+
+int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_attr *attr,
+                        void *(*fn)(void *), void *arg)
+{
+    static const struct rouse_thread_attr defaults = ROUSE_THREAD_ATTR_INIT;
+    attr = attr ? attr : &defaults;
+    if (!fn || (!out && !attr->detached) || (unsigned)attr->kind > ROUSE_KIND_KERNEL ||
+        attr->stack_bytes > RSI_STACK_BYTES_MAX)
+        return -EINVAL;
+    rsi_runtime_start();
+    struct rsi_worker *w = worker_self();
+    enum rouse_kind kind = attr->kind == ROUSE_KIND_DEFAULT ? rsi_rt.default_kind : attr->kind;
+    bool is_user = kind == ROUSE_KIND_USER;
+    struct rouse_thread *t = rsi_block_alloc(w, is_user ? stack_bytes_of(attr) : 0);
+    if (!t)
+        return -ENOMEM;
+    block_reset(t, w);
+    t->fn = fn;
+    t->arg = arg;
+    t->origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
+    t->join_word = attr->detached ? RSI_JOIN_DETACHED : RSI_JOIN_NONE;
+    name_store(t, attr->name);
+    rsi_store_release(&t->life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
+    if (out)
+        *out = t;
+    int error = is_user ? create_user(t, w) : rsi_kernel_create(t, attr->stack_bytes);
+    if (error) {
+        rsi_block_free(w, t);
+        if (out)
+            *out = NULL;
+    }
+    return error;
+}
+
+/* On a stack other than t's: t has ended. */
+void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t)
+{
+    rsi_timer_forget(t);
+    rsi_store_relaxed(&t->life, RSI_LIFE_ENDED);
+    rsi_store_relaxed(&t->waiter.on_cpu, 0u);
+    uintptr_t old = RSI_JOIN_NONE;
+    /* Without a joiner yet: all it did is released to whoever joins. Pairs with the acquire in join. */
+    if (rsi_cas_acq_rel(&t->join_word, &old, RSI_JOIN_ENDED))
+        return;
+    if (old == RSI_JOIN_DETACHED) {
+        rsi_block_free(w, t);
+        return;
+    }
+    old = rsi_exchange_acq_rel(&t->join_word, RSI_JOIN_ENDING);
+    if (old == RSI_JOIN_NONE) { /* the joiner gave up in between */
+        rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
+        return;
+    }
+    struct rouse_thread *joiner = (struct rouse_thread *)old;
+    bool won = rsi_park_claim(joiner, t->join_ticket, 0, NULL);
+    rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
+    if (won)
+        rsi_park_publish(joiner);
+}
+
+void rouse_thread_exit(void *result)
+{
+    struct rouse_thread *self = rsi_self();
+    if (self->origin == RSI_ORIGIN_FOREIGN)
+        pthread_exit(result);
+    finish(self, result);
+    if (self->origin == RSI_ORIGIN_KERNEL)
+        rsi_kernel_exit(self);
+    rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_END);
+    rsi_fatal("an ended thread was resumed");
+}
+
+static int join_finish(struct rouse_thread *t, void **result)
+{
+    while (rsi_load_acquire(&t->join_word) != RSI_JOIN_ENDED) /* pairs with rsi_thread_reap */
+        rsi_cpu_relax();
+    if (result)
+        *result = t->arg;
+    rsi_block_free(worker_self(), t);
+    return 0;
+}
+
+static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, const void *site)
+{
+    struct rouse_thread *self = rsi_self();
+    if (t == self)
+        return -EDEADLK;
+    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns,
+                                       RSI_PARK_CANCELLABLE);
+    uintptr_t expected = RSI_JOIN_NONE;
+    uintptr_t seen = rsi_load_acquire(&t->join_word);
+    if (seen == RSI_JOIN_NONE) {
+        t->join_ticket = ticket;
+        /* Releases join_ticket to rsi_thread_reap. */
+        if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self)) {
+            int error = rsi_park_commit(self, ticket);
+            expected = (uintptr_t)self;
+            if (error == 0 || !rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_NONE)) {
+                if (error == -ECANCELED) /* it had ended: the request is for the next blocking call */
+                    rsi_fetch_add_seq_cst(&self->cancel, 1u);
+                return join_finish(t, result);
+            }
+            return error;
+        }
+        seen = expected;
+    }
+    if (!rsi_park_abandon(self, ticket)) { /* cancelled just now; the request is kept for later */
+        rsi_park_commit(self, ticket);
+        rsi_fetch_add_seq_cst(&self->cancel, 1u);
+    }
+    return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
+}
+
+int rouse_thread_join(struct rouse_thread *t, void **result)
+{
+    return join(t, result, ROUSE_FOREVER, RSI_CALLER());
+}
+
+int rouse_thread_join_until(struct rouse_thread *t, void **result, uint64_t deadline_ns)
+{
+    return join(t, result, deadline_ns, RSI_CALLER());
+}
+
+int rouse_thread_join_try(struct rouse_thread *t, void **result)
+{
+    if (t == rsi_self())
+        return -EDEADLK;
+    uintptr_t seen = rsi_load_acquire(&t->join_word);
+    if (seen == RSI_JOIN_NONE)
+        return -EBUSY;
+    return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
+}
+
+int rouse_thread_detach(struct rouse_thread *t)
+{
+    uintptr_t expected = RSI_JOIN_NONE;
+    if (rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_DETACHED))
+        return 0;
+    return expected == RSI_JOIN_ENDED || expected == RSI_JOIN_ENDING ? join_finish(t, NULL) : -EINVAL;
+}
+
+void rouse_thread_yield(void)
+{
+    struct rouse_thread *self = rsi_self();
+    if (rsi_unlikely(self->origin != RSI_ORIGIN_USER))
+        rsi_syscall0(SYS_sched_yield);
+    else
+        rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_YIELD);
+}
+
+struct rouse_thread *rouse_thread_self(void)
+{
+    return rsi_self();
+}
+
+uint64_t rouse_thread_id(const struct rouse_thread *t)
+{
+    return t->id;
+}
+
+enum rouse_kind rouse_thread_kind(const struct rouse_thread *t)
+{
+    return t->origin == RSI_ORIGIN_USER ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
+}
+
+void rouse_thread_set_name(struct rouse_thread *t, const char *name)
+{
+    name_store(t, name);
+}
+
+size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t bytes)
+{
+    size_t length = 0;
+    char c;
+    for (; length < ROUSE_NAME_BYTES - 1 && (c = rsi_load_relaxed(&t->name[length])); length++)
+        if (length + 1 < bytes)
+            buffer[length] = c;
+    if (bytes)
+        buffer[length < bytes ? length : bytes - 1] = 0;
+    return length;
+}
+
+int rouse_sleep_until(uint64_t deadline_ns)
+{
+    struct rouse_thread *self = rsi_self();
+    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, RSI_CALLER(), deadline_ns,
+                                       RSI_PARK_CANCELLABLE);
+    int result = rsi_park_commit(self, ticket);
+    return result == -ETIMEDOUT ? 0 : result;
+}
+
+int rouse_sleep(uint64_t ns)
+{
+    uint64_t now = rsi_now_ns();
+    return rouse_sleep_until(ns < ROUSE_FOREVER - now ? now + ns : ROUSE_FOREVER);
+}
+
+uint64_t rouse_now_ns(void)
+{
+    return rsi_now_ns();
+}
