@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# check.sh [quick|all] - every check and test; what `make check` and `make check-all` run after set-up.
+#
+# Each step and each test is counted once in the closing line `N passed, N failed, N skipped`. A step
+# goes on when the one before it failed, so that one run shows everything. The end status is 0 only if
+# nothing failed and at least one test was executed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/sources.sh
+
+scope=${1:-quick}
+root=${ROUSE_BUILD_ROOT:-build}
+out=$root/check-logs
+jobs=${JOBS:-$(nproc)}
+steps=$out/steps.tsv
+testlogs=()
+
+rm -rf "$out"
+mkdir -p "$out"
+: >"$steps"
+
+# step NAME COMMAND...: run it, keep its output, show the end of it if it fails. Status 77: not run.
+step() {
+    local name=$1 log="$out/${1//[^a-zA-Z0-9._-]/_}.log" status=0 result began=$SECONDS
+    shift
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    case $status in
+    0) result=passed ;;
+    77) result=skipped ;;
+    *) result=failed ;;
+    esac
+    printf '%s\t%s\t%s\t%s\n' "$result" "$name" $((SECONDS - began)) "$log" >>"$steps"
+    printf '%-7s %s (%d s)\n' "$result" "$name" $((SECONDS - began))
+    if [[ $result == failed ]]; then
+        tail -n 60 "$log"
+        return 1
+    fi
+}
+
+check_format() {
+    local version
+    version=$(clang-format --version 2>/dev/null | grep -o 'version [0-9]*')
+    if [[ $version != "version 14" ]]; then
+        echo "not run: the sources are formatted by clang-format 14, here is ${version:-none}"
+        return 77
+    fi
+    c_files | xargs clang-format --dry-run --Werror
+}
+
+check_lint() {
+    if [[ ! -x build/venv/bin/ruff ]]; then
+        echo "not run: ruff and mypy could not be installed into build/venv"
+        return 77
+    fi
+    local status=0
+    python_files | xargs build/venv/bin/ruff format --check || status=1
+    python_files | xargs build/venv/bin/ruff check || status=1
+    # One file a run of mypy would be slow, and two scripts may share a name: folder by folder.
+    python_files | xargs -n1 dirname | sort -u | while read -r folder; do
+        build/venv/bin/mypy "$folder"/*.py || exit 1
+    done || status=1
+    return $status
+}
+
+# Each public header alone, in C17 and in C++17, by both compilers.
+check_headers() {
+    local header status=0
+    local warnings=(-Wall -Wextra -Werror -Wundef -Iinclude -fsyntax-only)
+    for header in include/rouse/*.h; do
+        local line="#include <rouse/$(basename "$header")>"
+        local cc
+        for cc in gcc clang; do
+            $cc -std=c17 -pedantic -Wstrict-prototypes "${warnings[@]}" -x c - <<<"$line" || status=1
+            ${cc/gcc/g}++ -std=c++17 "${warnings[@]}" -x c++ - <<<"$line" || status=1
+        done
+    done
+    return $status
+}
+
+check_shell() {
+    local script status=0
+    while read -r script; do
+        bash -n "$script" || status=1
+    done < <(find .ci tools tests bench -name '*.sh' -o -path .ci/run)
+    return $status
+}
+
+build() {
+    tools/configure.sh "$1" && ninja -C "$root/$1" -j "$jobs"
+}
+
+# run_tests BUILD NAME ARGUMENTS...: `meson test` with its own log; its failures are told at the end.
+run_tests() {
+    local name=$1 log=$2 began=$SECONDS
+    shift 2
+    local dir=$root/$name
+    local json=$dir/meson-logs/$log.json
+    local wrapper=()
+    # The thread sanitizer needs its shadow's addresses free, which strong randomisation may take.
+    if [[ $name == *tsan* ]] && setarch -R true 2>/dev/null; then
+        wrapper=(setarch -R)
+    fi
+    rm -f "$json"
+    "${wrapper[@]}" meson test -C "$dir" --logbase "$log" --num-processes "$jobs" \
+        --print-errorlogs "$@" >"$out/$name-$log.log" 2>&1 </dev/null
+    local status=$?
+    if [[ -s $json ]]; then
+        testlogs+=("$json")
+    elif ((status)) && ! grep -q 'No suitable tests defined' "$out/$name-$log.log"; then
+        step "tests of $name: $log" cat_and_fail "$out/$name-$log.log"
+        return
+    fi
+    printf '%-7s tests of %s: %s (%d s)\n' "$( ((status)) && echo FAILED || echo ran)" \
+        "$name" "$log" $((SECONDS - began))
+}
+
+cat_and_fail() {
+    cat "$1"
+    return 1
+}
+
+build_and_test() {
+    local name=$1
+    shift
+    if step "build $name" build "$name"; then
+        run_tests "$name" "$@"
+    fi
+}
+
+step "format" check_format
+step "layers" python3 tools/layers.py
+step "lint" check_lint
+step "shell" check_shell
+step "headers" check_headers
+
+native=(--suite unit --suite fault --suite stress)
+build_and_test check native "${native[@]}" --suite tools
+build_and_test asan native "${native[@]}" --timeout-multiplier 4
+build_and_test tsan stress --suite stress --timeout-multiplier 8
+
+if [[ $scope == all ]]; then
+    build_and_test clang native "${native[@]}"
+    build_and_test clang-asan native "${native[@]}" --timeout-multiplier 4
+    build_and_test gcc-tsan native "${native[@]}" --timeout-multiplier 8
+    run_tests tsan unit --suite unit --suite fault --timeout-multiplier 8
+    # The compiler may keep a thread-local address over a switch at one level and not at another.
+    for name in debug O3 lto clang-O0 clang-O3 clang-lto; do
+        build_and_test "$name" native --suite unit
+    done
+    step "clang-tidy" tools/tidy.sh
+    build_and_test aarch64 native --suite unit --timeout-multiplier 10
+fi
+
+if [[ -f $root/check/build.ninja ]]; then
+    run_tests check model --suite model
+    run_tests check e2e --suite e2e
+fi
+if [[ $scope == all && -f $root/asan/build.ninja ]]; then
+    run_tests asan e2e --suite e2e --timeout-multiplier 4
+fi
+
+python3 tools/summary.py --steps "$steps" "${testlogs[@]}"

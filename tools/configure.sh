@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# configure.sh NAME - have build/NAME configured as its name says; a no-op if it is already.
+#
+# The builds that users, checks and benchmarks share are named here and nowhere else. A build whose
+# options changed since (or whose compiler did) is made anew. ROUSE_BUILD_ROOT: another place than build/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+name=${1:?usage: configure.sh NAME}
+dir=${ROUSE_BUILD_ROOT:-build}/$name
+cc=gcc cxx=g++
+# Tests want the injected delays and counters; what is released does not.
+test_options=(-Dtests=true -Drouse_test=true -Ddefault_library=static)
+san_clang=(-Db_lundef=false) # clang links its run-time into the program, not into the library
+
+case $name in
+release) options=(-Dprefix="${PREFIX:-/usr/local}") cc=${CC:-gcc} ;;
+check) options=(-Dtests=true) ;; # the code that is released, with its tests
+debug) options=("${test_options[@]}" -Doptimization=0) ;;
+asan) options=("${test_options[@]}" -Doptimization=1 -Db_sanitize=address,undefined) ;;
+tsan) options=("${test_options[@]}" -Doptimization=1 -Db_sanitize=thread "${san_clang[@]}") cc=clang ;;
+clang) options=(-Dtests=true) cc=clang ;;
+clang-asan)
+    options=("${test_options[@]}" -Doptimization=1 -Db_sanitize=address,undefined "${san_clang[@]}")
+    cc=clang
+    ;;
+gcc-tsan) options=("${test_options[@]}" -Doptimization=1 -Db_sanitize=thread) ;;
+O3) options=("${test_options[@]}" -Doptimization=3) ;;
+lto) options=(-Dtests=true -Db_lto=true) ;;
+clang-O0) options=("${test_options[@]}" -Doptimization=0) cc=clang ;;
+clang-O3) options=("${test_options[@]}" -Doptimization=3) cc=clang ;;
+clang-lto) options=(-Dtests=true -Db_lto=true) cc=clang ;;
+aarch64) options=("${test_options[@]}" --cross-file tools/aarch64.ini) ;;
+*)
+    echo "configure.sh: no build is named $name" >&2
+    exit 1
+    ;;
+esac
+[[ $cc == clang ]] && cxx=clang++
+
+want="$cc ${options[*]}"
+if [[ -f $dir/build.ninja && -f $dir/.options && $(<"$dir/.options") == "$want" ]]; then
+    exit 0
+fi
+rm -rf "$dir"
+mkdir -p "$dir"
+if ! CC=$cc CXX=$cxx meson setup "$dir" "${options[@]}" >"$dir.log" 2>&1; then
+    tail -n 20 "$dir.log" >&2
+    echo "configure.sh: meson could not configure $dir; the whole log is $dir.log" >&2
+    exit 1
+fi
+printf '%s' "$want" >"$dir/.options"

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What `make run` shows: a ring of threads on kernel and on user threads, then the server.
+
+The ring is libMicro's cascade_mutex: two mutexes a thread, one thread runnable at a time. Published
+figures fell off a cliff as soon as threads outnumbered processors; the table shows both kinds here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "bin"
+SECONDS_A_RUN = 0.3
+
+
+def ns_a_hop(kind: str, threads: int) -> float:
+    """The median time of a hop round the ring, as rouse-bench measured it."""
+    run = subprocess.run(
+        [
+            BIN / "rouse-bench",
+            "cascade_mutex",
+            "--json",
+            *("--threads", kind),
+            *("-T", str(threads)),
+            *("--seconds", str(SECONDS_A_RUN)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return float(json.loads(run.stdout.splitlines()[-1])["ns_per_op"])
+
+
+def show_experiment() -> None:
+    processors = len(os.sched_getaffinity(0))
+    counts = sorted({processors, processors + 1, 16, 33})
+    print(f"A ring of threads, two mutexes each, one runnable at a time; {processors} processors.")
+    print(f"{'threads':>8} {'kernel ns a hop':>16} {'user ns a hop':>14}")
+    for threads in counts:
+        kernel = ns_a_hop("kernel", threads)
+        user = ns_a_hop("user", threads)
+        print(f"{threads:>8} {kernel:>16.0f} {user:>14.0f}", flush=True)
+
+
+def stop(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--port", default="8080")
+    parser.add_argument("dir")
+    options = parser.parse_args()
+    server = [str(BIN / "rouse-serve"), "--threads", "user", "--port", options.port, options.dir]
+
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        show_experiment()
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        print(f"the experiment did not run: {error}", file=sys.stderr)
+    print(f"Try next, in another terminal:  curl -i http://127.0.0.1:{options.port}/")
+    sys.stdout.flush()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    # exec, so that the signals that end `make run` are the server's own.
+    os.execv(server[0], server)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

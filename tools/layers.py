@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Check that every file includes only what its layer may see, and that no piece is too long.
+
+Layers of src/, from the bottom: base < os < ctx < core < sync < io, with obs beside them. A folder
+includes itself and what stands left of it; above core only core/park.h is visible; core and above
+use obs; obs reads base, os, ctx and core. Programs and examples see the public headers alone.
+
+A file past 500 lines needs a comment `size: <reason>`, a function past 60 a comment
+`length: <reason>` directly above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE_LINES = 500
+FUNCTION_LINES = 60
+LAYERS = ("base", "os", "ctx", "core", "sync", "io")
+# What stands outside src/: the folders of src/ it may include, besides <rouse/...> and its own.
+OUTSIDE: dict[str, tuple[str, ...]] = {
+    "include": (),
+    "serve": (),
+    "examples": (),
+    "bench": (),
+    "preload": ("base", "os", "obs"),
+}
+MEASURED = ("include", "src", "serve", "bench", "preload", "examples", "tests", "tools", "rouse")
+C_SUFFIXES = (".c", ".h", ".cpp", ".S")
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+COMMENT_OR_TEXT = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Function:
+    line: int  # where its declaration begins
+    lines: int  # of its body, braces included
+
+
+def blank(text: str) -> str:
+    """The same lines with nothing on them."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def may_include(layer: str, header: str) -> bool:
+    """Whether a file of src/<layer>/ may include "header", a path from src/."""
+    folder = header.split("/", 1)[0]
+    if folder == layer:
+        return True
+    if layer == "obs":
+        return folder in ("base", "os", "ctx", "core")
+    rank = LAYERS.index(layer)
+    core = LAYERS.index("core")
+    if folder == "obs":
+        return rank >= core
+    if folder not in LAYERS or LAYERS.index(folder) > rank:
+        return False
+    return folder != "core" or header == "core/park.h"
+
+
+def include_error(root: Path, path: Path, quote: str, header: str) -> str | None:
+    """What is wrong with an #include of path (both relative to root), if anything is."""
+    if quote == "<" or header.startswith("rouse/"):
+        return None
+    if ".." in Path(header).parts:
+        return f'"{header}" climbs out of its folder'
+    top, *rest = path.parts
+    if top == "src":
+        layer = rest[0]
+        if "/" not in header:
+            return f'"{header}" names no layer: write it as a path from src/'
+        if not may_include(layer, header):
+            return f'{layer} must not see "{header}"'
+        return None
+    own_folders = (root / path.parent, root / top)
+    if any((folder / header).is_file() for folder in own_folders):
+        return None
+    if header.split("/", 1)[0] in OUTSIDE[top]:
+        return None
+    return f'{top}/ sees <rouse/...>, the system and its own files only, not "{header}"'
+
+
+def without_comments(text: str) -> str:
+    """text with comments blanked and strings kept, as #include lines need them."""
+    return COMMENT_OR_TEXT.sub(lambda m: blank(m[0]) if m["comment"] else m[0], text)
+
+
+def included(text: str) -> Iterator[tuple[int, str, str]]:
+    code = without_comments(text)
+    for match in INCLUDE.finditer(code):
+        yield code.count("\n", 0, match.start()) + 1, match[1], match[2]
+
+
+def without_directives(code: str) -> str:
+    """code with directives blanked, and of #if ... #else ... #endif the first branch kept."""
+    kept: list[str] = []
+    skipped: list[bool] = []  # for each open #if, whether its present branch is left out
+    continued = False
+    for line in code.split("\n"):
+        directive = re.match(r"\s*#\s*(\w+)", line)
+        if directive and not continued:
+            word = directive[1]
+            if word.startswith("if"):
+                skipped.append(False)
+            elif word.startswith("el") and skipped:
+                skipped[-1] = True
+            elif word == "endif" and skipped:
+                skipped.pop()
+        in_directive = continued or directive is not None
+        kept.append("" if in_directive or any(skipped) else line)
+        continued = in_directive and line.endswith("\\")
+    return "\n".join(kept)
+
+
+def c_functions(text: str) -> Iterator[Function]:
+    """The functions of a C file by a scan of its braces: a body follows a `)`, outermost."""
+    code = COMMENT_OR_TEXT.sub(lambda m: blank(m[0]), text)
+    code = without_directives(code)
+    # extern "C" and namespaces enclose functions: their braces do not count.
+    open_braces: list[str] = []
+    declared_at = 0  # where what is being read at the outermost level begins
+    body_at = 0
+    for at, char in enumerate(code):
+        outermost = all(kind == "scope" for kind in open_braces)
+        if char == "{":
+            head = code[declared_at:at].strip()
+            if outermost and re.search(r"^(extern|(inline )?namespace\b.*)$", head):
+                open_braces.append("scope")
+                declared_at = at + 1
+                continue
+            if outermost:
+                plain = re.sub(r"__attribute__\s*\(\(.*?\)\)+", "", head, flags=re.DOTALL)
+                is_function = "=" not in plain and re.search(r"\)[\s\w]*$", plain) is not None
+                open_braces.append("function" if is_function else "other")
+                body_at = at
+            else:
+                open_braces.append("inner")
+        elif char == "}" and open_braces:
+            kind = open_braces.pop()
+            if kind == "function":
+                declared = declared_at + len(code[declared_at:]) - len(code[declared_at:].lstrip())
+                yield Function(code.count("\n", 0, declared) + 1, code.count("\n", body_at, at) + 1)
+            if kind in ("function", "scope"):
+                declared_at = at + 1
+        elif char == ";" and outermost:
+            declared_at = at + 1
+
+
+def py_functions(text: str) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield Function(first, (node.end_lineno or node.lineno) - node.lineno + 1)
+
+
+def comment_above(text: str, line: int) -> str:
+    """The comment that ends on the line before the given one, or nothing."""
+    lines = text.split("\n")[: line - 1]
+    found: list[str] = []
+    for above in reversed(lines):
+        if not re.match(r"\s*(//|/\*|\*|#)|.*\*/\s*$", above) or re.match(
+            r"\s*#\s*\w+.*[<\"(]", above
+        ):
+            break
+        found.append(above)
+        if re.match(r"\s*/\*", above):
+            break
+    return "\n".join(reversed(found))
+
+
+def size_findings(path: Path, text: str) -> Iterator[Finding]:
+    lines = text.count("\n")
+    if lines > FILE_LINES and not re.search(r"(//|/?\*|#)\s*size: \S", text):
+        yield Finding(
+            path, 1, f"{lines} lines, at most {FILE_LINES}; or give a comment 'size: why'"
+        )
+    find: Callable[[str], Iterator[Function]] | None = None
+    if path.suffix in (".c", ".h", ".cpp"):
+        find = c_functions
+    elif path.suffix == ".py":
+        find = py_functions
+    for function in find(text) if find else ():
+        if function.lines > FUNCTION_LINES and not re.search(
+            r"length: \S", comment_above(text, function.line)
+        ):
+            yield Finding(
+                path,
+                function.line,
+                f"a function of {function.lines} lines, at most {FUNCTION_LINES}; "
+                "or give a comment 'length: why' above it",
+            )
+
+
+def file_findings(root: Path, path: Path) -> Iterator[Finding]:
+    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    top = path.parts[0]
+    if path.suffix in C_SUFFIXES and (top == "src" or top in OUTSIDE):
+        if top == "src" and (len(path.parts) < 3 or path.parts[1] not in (*LAYERS, "obs")):
+            yield Finding(path, 1, f"lies outside the layers {' '.join(LAYERS)} and obs")
+        else:
+            for line, quote, header in included(text):
+                error = include_error(root, path, quote, header)
+                if error:
+                    yield Finding(path, line, error)
+    yield from size_findings(path, text)
+
+
+def tree_files(root: Path) -> Iterator[Path]:
+    for folder in MEASURED:
+        for found in sorted((root / folder).rglob("*")):
+            if found.suffix in (*C_SUFFIXES, ".py") and found.is_file():
+                yield found.relative_to(root)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent
+    )
+    root: Path = parser.parse_args().root
+    paths = list(tree_files(root))
+    findings = [finding for path in paths for finding in file_findings(root, path)]
+    for finding in findings:
+        print(finding)
+    print(f"layers: {len(paths)} files, {len(findings)} findings")
+    return 1 if findings or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

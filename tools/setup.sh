@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# setup.sh SET... - install what is missing to build, check, check-all or bench; a no-op if nothing is.
+#
+# Made for Debian 12 and later with nothing but git, make, gcc and python3. It says what it installs
+# and asks nothing; only a missing package costs more than one question to dpkg. Where there is no
+# apt-get, or neither root nor sudo, it goes on if the tools are there by another way.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# a|b: either will do; the first that this distribution has is installed.
+declare -A packages=(
+    [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind"
+    [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
+             curl strace gdb python3-venv ca-certificates"
+    [check-all]="clang-tidy gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+    [bench]="g++ libst-dev libboost-fiber-dev nginx-light"
+)
+# What stands in for the packages where dpkg cannot be asked.
+declare -A commands=(
+    [build]="meson ninja gcc"
+    [check]="g++ clang spin wrk curl strace gdb"
+    [check-all]="clang-tidy aarch64-linux-gnu-gcc"
+    [bench]="g++"
+)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# Print those of the arguments for which no alternative is installed.
+missing_packages() {
+    local installed want
+    installed=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' ${@//|/ } 2>/dev/null || true)"
+    for want in "$@"; do
+        local alternative found=false
+        for alternative in ${want//|/ }; do
+            [[ $installed == *" installed:$alternative "* ]] && found=true
+        done
+        $found || echo "$want"
+    done
+}
+
+# Go on without installing if every command of the sets is there; else say what is needed and end.
+go_on_without() {
+    local reason=$1 command absent=()
+    shift
+    for command in "$@"; do
+        command -v "$command" >/dev/null || absent+=("$command")
+    done
+    if ((${#absent[@]})); then
+        die "$reason. Install by hand what Debian calls: ${wanted[*]} (no command: ${absent[*]})"
+    fi
+    say "$reason; going on with what is here"
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif sudo -n true 2>/dev/null; then
+        sudo -n "$@"
+    else
+        sudo "$@" # at a terminal, sudo may ask for its password; we ask nothing
+    fi
+}
+
+may_be_root() {
+    ((EUID == 0)) || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; }
+}
+
+install_packages() {
+    local want alternative names=()
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update ||
+        say "apt-get update failed; trying with the lists that are here"
+    for want in "$@"; do
+        for alternative in ${want//|/ }; do
+            if [[ $want != *"|"* ]] || apt-cache show "$alternative" >/dev/null 2>&1; then
+                names+=("$alternative")
+                break
+            fi
+        done
+    done
+    say "installing with apt-get: ${names[*]}"
+    # A web server that comes as a benchmark's peer must not start to serve this machine.
+    local policy=/usr/sbin/policy-rc.d keep_policy=true
+    if [[ " ${names[*]} " == *" nginx-light "* && ! -e $policy ]]; then
+        keep_policy=false
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod +x "$policy"
+    fi
+    local status=0
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
+        -o Dpkg::Use-Pty=0 install --no-install-recommends "${names[@]}" >build/setup.log 2>&1 ||
+        status=$?
+    $keep_policy || as_root rm -f "$policy"
+    if ((status)); then
+        tail -n 20 build/setup.log >&2
+        die "apt-get could not install these packages; the whole log is build/setup.log"
+    fi
+}
+
+# The linters of the Python files, at the versions that the check expects.
+install_linters() {
+    local venv=build/venv python=/usr/bin/python3
+    cmp -s tools/requirements.txt "$venv/requirements.txt" && return
+    [[ -x $python ]] || python=python3
+    say "installing with pip into $venv: $(grep -v '^#' tools/requirements.txt | tr '\n' ' ')"
+    rm -rf "$venv"
+    if "$python" -m venv "$venv" >build/venv.log 2>&1 &&
+        "$venv/bin/pip" install --quiet --disable-pip-version-check \
+            -r tools/requirements.txt >>build/venv.log 2>&1; then
+        cp tools/requirements.txt "$venv/requirements.txt"
+    else
+        rm -rf "$venv"
+        say "could not; the lint step will say so (build/venv.log has the reason)"
+    fi
+}
+
+main() {
+    local set needed=()
+    wanted=()
+    for set in "$@"; do
+        [[ -v packages[$set] ]] || die "no set $set; there are: ${!packages[*]}"
+        wanted+=(${packages[$set]})
+        needed+=(${commands[$set]})
+    done
+    mkdir -p build
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        go_on_without "no apt-get here" "${needed[@]}"
+    else
+        local missing
+        mapfile -t missing < <(missing_packages "${wanted[@]}")
+        if ((${#missing[@]})); then
+            if may_be_root; then
+                install_packages "${missing[@]}"
+            else
+                wanted=("${missing[@]}")
+                go_on_without "neither root nor sudo without a password" "${needed[@]}"
+            fi
+        fi
+    fi
+    if [[ " $* " == *" check "* ]]; then
+        install_linters
+    fi
+}
+
+main "$@"
