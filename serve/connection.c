@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * connection.c - one thread a connection: read, parse, answer, in plain blocking style.
+ *
+ * Input     Bytes are read into a buffer on the stack; a head that is longer, or more waiting input than
+ *           the buffer holds, moves it to the heap until the connection is quiet. Parsing is incremental:
+ *           each byte is looked at once, however the input is cut.
+ * Answers   All complete requests of one read are answered before anything is sent (response.c).
+ * Time      A request must be complete within the idle time-out of its first byte (408), so that one byte
+ *           a minute does not hold a connection; between requests the same time ends it silently.
+ * End       After a refusal the rest of the input is read and dropped for a while: a close with unread
+ *           input would reset the connection, and the answer could be lost with it.
+ *
+ * A waiting thread should touch one page of stack: large things below converse() are on the heap.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "serve.h"
+
+/* A connection that has been quiet for so long gives its large buffers back. */
+#define QUIET_NS ((uint64_t)100 * 1000 * 1000)
+
+#define LINGER_NS ((uint64_t)2 * 1000 * 1000 * 1000)
+
+/* A span may come in pieces when its bytes came in several reads; they lie behind each other. */
+static void extend(struct connection *c, struct span *span, const char *at, size_t bytes)
+{
+    if (span->bytes == 0)
+        span->at = (uint32_t)(at - (c->in + c->request_at));
+    span->bytes += (uint32_t)bytes;
+}
+
+static int on_url(llhttp_t *parser, const char *at, size_t bytes)
+{
+    struct connection *c = parser->data;
+
+    extend(c, &c->target, at, bytes);
+    return 0;
+}
+
+static int on_header_field(llhttp_t *parser, const char *at, size_t bytes)
+{
+    struct connection *c = parser->data;
+
+    extend(c, &c->field, at, bytes);
+    return 0;
+}
+
+static int on_header_field_complete(llhttp_t *parser)
+{
+    struct connection *c = parser->data;
+    const char *name = c->in + c->request_at + c->field.at;
+
+    c->header = HEADER_OTHER;
+    if (c->field.bytes == 4 && strncasecmp(name, "host", 4) == 0) {
+        c->header = HEADER_HOST;
+        if (c->has_host)
+            c->refusal = 400;
+        c->has_host = true;
+    } else if (c->field.bytes == 17 && strncasecmp(name, "if-modified-since", 17) == 0) {
+        c->header = HEADER_MODIFIED_SINCE;
+        c->modified_since.bytes = 0;
+    }
+    c->field.bytes = 0;
+    return 0;
+}
+
+static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
+{
+    struct connection *c = parser->data;
+
+    if (c->header == HEADER_MODIFIED_SINCE)
+        extend(c, &c->modified_since, at, bytes);
+    return 0;
+}
+
+/* Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. */
+static int on_headers_complete(llhttp_t *parser)
+{
+    struct connection *c = parser->data;
+    bool body = parser->content_length > 0 || (parser->flags & F_CHUNKED);
+
+    c->head_done = true;
+    c->head_only = parser->method == HTTP_HEAD;
+    if (parser->http_major != 1 || parser->http_minor > 1)
+        c->refusal = 505;
+    else if (parser->http_minor == 1 && !c->has_host)
+        c->refusal = 400;
+    else if (body && c->refusal == 0 && parser->method != HTTP_GET && parser->method != HTTP_HEAD)
+        c->refusal = 405;
+    else if (body && c->refusal == 0 && parser->content_length > BODY_LIMIT)
+        c->refusal = 413;
+    /* Upgrades are not offered: what follows is HTTP as before, or, after CONNECT, refused. */
+    parser->upgrade = 0;
+    return c->refusal ? -1 : 0;
+}
+
+static int on_body(llhttp_t *parser, const char *at, size_t bytes)
+{
+    struct connection *c = parser->data;
+
+    (void)at;
+    c->body_bytes += bytes;
+    if (c->body_bytes <= BODY_LIMIT)
+        return 0;
+    c->refusal = 413;
+    return HPE_USER;
+}
+
+static int on_message_complete(llhttp_t *parser)
+{
+    (void)parser;
+    return HPE_PAUSED;
+}
+
+static const llhttp_settings_t callbacks = {
+    .on_url = on_url,
+    .on_header_field = on_header_field,
+    .on_header_field_complete = on_header_field_complete,
+    .on_header_value = on_header_value,
+    .on_headers_complete = on_headers_complete,
+    .on_body = on_body,
+    .on_message_complete = on_message_complete,
+};
+
+static void forget_request(struct connection *c)
+{
+    c->request_at = c->in_parsed;
+    c->target.bytes = c->field.bytes = c->modified_since.bytes = 0;
+    c->body_bytes = 0;
+    c->refusal = 0;
+    c->begun = c->head_done = c->has_host = c->head_only = false;
+}
+
+static bool grow_input(struct connection *c)
+{
+    char *large = malloc(IN_LARGE);
+
+    if (large == NULL)
+        return false;
+    memcpy(large, c->in, c->in_used);
+    c->in = large;
+    c->in_bytes = IN_LARGE;
+    return true;
+}
+
+static void release_buffers(struct connection *c)
+{
+    if (c->in != c->in_small)
+        free(c->in);
+    c->in = c->in_small;
+    c->in_bytes = IN_SMALL;
+    c->in_filled = false;
+    if (c->out != c->out_small)
+        free(c->out);
+    c->out = c->out_small;
+    c->out_bytes = OUT_SMALL;
+}
+
+/* Wait for the next request. A quiet connection keeps nothing but its stack. */
+static ssize_t receive_first(struct connection *c)
+{
+    uint64_t now_ns = rouse_now_ns();
+    bool large = c->in != c->in_small || c->out != c->out_small;
+
+    c->request_at = c->in_parsed = c->in_used = 0;
+    c->deadline_ns = now_ns + settings.idle_ns;
+    if (large) {
+        ssize_t n = rouse_recv_until(c->fd, c->in,
+                                     HEAD_LIMIT < c->in_bytes ? HEAD_LIMIT : c->in_bytes, 0,
+                                     now_ns + QUIET_NS);
+
+        if (n != -ETIMEDOUT)
+            return n;
+        release_buffers(c);
+    }
+    return rouse_recv_until(c->fd, c->in, IN_SMALL, 0, c->deadline_ns);
+}
+
+/* Read more of a request that has begun. -EMSGSIZE: its head is too long. */
+static ssize_t receive_rest(struct connection *c)
+{
+    size_t limit;
+
+    if (c->request_at) {
+        memmove(c->in, c->in + c->request_at, c->in_used - c->request_at);
+        c->in_used -= c->request_at;
+        c->in_parsed = c->in_used;
+        c->request_at = 0;
+    }
+    if (c->head_done) {
+        /* The body is dropped: keep only the head's parts that are still needed. */
+        size_t target_end = c->target.at + c->target.bytes + FILES_INDEX_ROOM;
+        size_t since_end = c->modified_since.at + c->modified_since.bytes;
+
+        if (c->modified_since.bytes == 0 || since_end < target_end)
+            since_end = target_end;
+        if (c->in_used > since_end)
+            c->in_used = c->in_parsed = since_end;
+    }
+    limit = c->head_done || c->in_bytes < HEAD_LIMIT ? c->in_bytes : HEAD_LIMIT;
+    if (c->in_used == limit)
+        return -EMSGSIZE;
+    return rouse_recv_until(c->fd, c->in + c->in_used, limit - c->in_used, 0, c->deadline_ns);
+}
+
+/* Returns the bytes read, 0 at the end of input, or -errno. */
+static ssize_t receive(struct connection *c)
+{
+    size_t before;
+    ssize_t n;
+
+    if (c->in_filled && c->in == c->in_small && !grow_input(c))
+        return -ENOMEM;
+    n = c->begun ? receive_rest(c) : receive_first(c);
+    if (n <= 0)
+        return n;
+    before = c->in_used;
+    c->in_used = before + (size_t)n;
+    c->in_filled = c->in_used == c->in_bytes;
+    return n;
+}
+
+static void answer(struct connection *c)
+{
+    c->keep = llhttp_should_keep_alive(&c->parser) && !server_draining();
+    if (c->parser.method != HTTP_GET && c->parser.method != HTTP_HEAD)
+        response_status(c, 405);
+    else if (settings.respond)
+        response_constant(c);
+    else
+        response_target(c);
+}
+
+/* Unknown methods are refused as such; anything else that is no request is malformed. */
+static unsigned refusal_of(struct connection *c, llhttp_errno_t error)
+{
+    const char *start = c->in + c->request_at;
+    size_t count = 0, bytes = c->in_used - c->request_at;
+
+    if (c->refusal)
+        return c->refusal;
+    if (error == HPE_PAUSED_H2_UPGRADE)
+        return 505;
+    if (error != HPE_INVALID_METHOD)
+        return 400;
+    while (count < bytes && ((start[count] >= 'A' && start[count] <= 'Z') || start[count] == '-'))
+        count++;
+    return count && (count == bytes || start[count] == ' ') ? 405 : 400;
+}
+
+static void refuse(struct connection *c, unsigned status)
+{
+    c->keep = false;
+    response_status(c, status);
+}
+
+/* Answer every request that has come. Returns whether the connection goes on. */
+static bool answer_input(struct connection *c)
+{
+    c->keep = true;
+    while (c->keep && !c->failed && c->in_parsed < c->in_used) {
+        llhttp_errno_t error =
+            llhttp_execute(&c->parser, c->in + c->in_parsed, c->in_used - c->in_parsed);
+
+        if (error == HPE_OK) {
+            c->in_parsed = c->in_used;
+            if (!c->begun)
+                c->deadline_ns = rouse_now_ns() + settings.idle_ns;
+            c->begun = true;
+        } else if (error == HPE_PAUSED) {
+            c->in_parsed = (size_t)(llhttp_get_error_pos(&c->parser) - c->in);
+            answer(c);
+            llhttp_resume(&c->parser);
+            forget_request(c);
+        } else {
+            refuse(c, refusal_of(c, error));
+        }
+    }
+    return response_flush(c, 0) && c->keep;
+}
+
+/* Let the peer read the last answer before the connection goes: see the head of this file. */
+static void linger(struct connection *c)
+{
+    uint64_t deadline_ns = rouse_now_ns() + LINGER_NS;
+
+    if (c->failed || rouse_shutdown(c->fd, SHUT_WR) < 0)
+        return;
+    while (rouse_recv_until(c->fd, c->in_small, IN_SMALL, 0, deadline_ns) > 0 &&
+           rouse_now_ns() < deadline_ns)
+        ;
+}
+
+static void converse(struct connection *c)
+{
+    ssize_t n;
+
+    do
+        n = receive(c);
+    while (n > 0 && answer_input(c));
+
+    if (n <= 0 && c->begun && !server_draining()) {
+        if (n == -ETIMEDOUT)
+            refuse(c, 408);
+        else if (n == -EMSGSIZE)
+            refuse(c, 431);
+        else if (n == 0)
+            refuse(c, 400); /* the input ends amid a request */
+        if (c->out_used)
+            response_flush(c, 0);
+    }
+    /* Nothing can be unread after an ordinary last answer, unless more requests followed it. */
+    if (c->begun || c->refusal || c->in_parsed < c->in_used)
+        linger(c);
+}
+
+void *connection_run(void *arg)
+{
+    struct connection c;
+
+    memset(&c, 0, offsetof(struct connection, out_small));
+    c.fd = (int)(intptr_t)arg;
+    c.in = c.in_small;
+    c.in_bytes = IN_SMALL;
+    c.out = c.out_small;
+    c.out_bytes = OUT_SMALL;
+    llhttp_init(&c.parser, HTTP_REQUEST, &callbacks);
+    c.parser.data = &c;
+    /* Versions are judged in on_headers_complete, which knows 505 from 400. */
+    c.parser.lenient_flags |= LENIENT_VERSION;
+
+    server_enter(&c);
+    converse(&c);
+    release_buffers(&c);
+    server_leave(&c);
+    return NULL;
+}

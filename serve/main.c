@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * main.c - rouse-serve: options, the listening socket, signals.
+ *
+ * main() is a foreign kernel thread: it prepares everything, starts one rouse thread that serves and one
+ * that waits for signals, and joins the first.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "serve.h"
+
+#define SECOND_NS ((uint64_t)1000 * 1000 * 1000)
+
+struct settings settings = {
+    .root = -1,
+    .address = "127.0.0.1",
+    .port = "8080",
+    .kind = ROUSE_KIND_USER,
+    .max_connections = 10000,
+    .idle_ns = 60 * SECOND_NS,
+    .drain_ns = 10 * SECOND_NS,
+};
+
+static const char help[] =
+    "Usage: rouse-serve [options] DIR\n"
+    "       rouse-serve [options] --respond TEXT\n"
+    "Serve the files beneath DIR, or one constant text, by HTTP/1.1 with a thread a connection.\n"
+    "\n"
+    "  -p, --port N             port, 0 for any free one (8080)\n"
+    "  -a, --address ADDRESS    IPv4 or IPv6 address or host name to listen at (127.0.0.1)\n"
+    "  -t, --threads KIND       user or kernel (user)\n"
+    "  -w, --workers N          kernel threads that run user threads (one a usable CPU)\n"
+    "  -r, --respond TEXT       answer every request with TEXT\n"
+    "      --max-connections N  connections at once; more wait until one ends (10000)\n"
+    "      --idle-timeout S     seconds without a request, for one request to come, and for a peer to\n"
+    "                           take 64 KiB of an answer (60)\n"
+    "      --drain-timeout S    seconds that answers under way get after SIGINT or SIGTERM (10)\n"
+    "  -h, --help               this text\n"
+    "  -V, --version            the version\n"
+    "\n"
+    "The first SIGINT or SIGTERM drains and ends with status 0, the second ends at once.\n";
+
+_Noreturn static void __attribute__((format(printf, 2, 3)))
+fail(int status, const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("rouse-serve: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(status);
+}
+
+static unsigned number(const char *option, const char *text, unsigned least, unsigned most)
+{
+    char *end;
+    unsigned long value;
+
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        fail(2, "--%s wants a number from %u to %u, not '%s'", option, least, most, text);
+    return (unsigned)value;
+}
+
+static enum rouse_kind kind(const char *text)
+{
+    if (strcmp(text, "user") == 0)
+        return ROUSE_KIND_USER;
+    if (strcmp(text, "kernel") == 0)
+        return ROUSE_KIND_KERNEL;
+    fail(2, "--threads wants user or kernel, not '%s'", text);
+}
+
+static void parse_option(int option, const char *text)
+{
+    switch (option) {
+    case 'p':
+        number("port", text, 0, 65535);
+        settings.port = text;
+        break;
+    case 'a': settings.address = text; break;
+    case 't': settings.kind = kind(text); break;
+    case 'w': settings.workers = number("workers", text, 1, 1024); break;
+    case 'r':
+        settings.respond = text;
+        settings.respond_bytes = strlen(text);
+        break;
+    case 'm':
+        settings.max_connections = number("max-connections", text, 1, 10 * 1000 * 1000);
+        break;
+    case 'i': settings.idle_ns = number("idle-timeout", text, 1, 86400) * SECOND_NS; break;
+    case 'd': settings.drain_ns = number("drain-timeout", text, 0, 86400) * SECOND_NS; break;
+    case 'h': fputs(help, stdout); exit(0);
+    case 'V': puts("rouse-serve " ROUSE_VERSION); exit(0);
+    default: exit(2); /* getopt_long has said why */
+    }
+}
+
+static void parse_options(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "port", required_argument, NULL, 'p' },
+        { "address", required_argument, NULL, 'a' },
+        { "threads", required_argument, NULL, 't' },
+        { "workers", required_argument, NULL, 'w' },
+        { "respond", required_argument, NULL, 'r' },
+        { "max-connections", required_argument, NULL, 'm' },
+        { "idle-timeout", required_argument, NULL, 'i' },
+        { "drain-timeout", required_argument, NULL, 'd' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "p:a:t:w:r:hV", options, NULL)) != -1)
+        parse_option(option, optarg);
+    if (argc - optind > 1)
+        fail(2, "one directory at most, not also '%s'", argv[optind + 1]);
+    settings.directory = argv[optind];
+    if (settings.directory == NULL && settings.respond == NULL)
+        fail(2, "which directory? See rouse-serve --help");
+    if (settings.directory && settings.respond)
+        fail(2, "either a directory or --respond, not both");
+}
+
+static int listen_at(const struct addrinfo *found)
+{
+    int on = 1, fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -errno;
+    /* Connections inherit TCP_NODELAY: answers are sent whole, there is nothing to wait for. */
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 4096) < 0) {
+        int error = errno;
+
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+static int open_socket(void)
+{
+    struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found;
+    int fd, error = getaddrinfo(settings.address, settings.port, &hints, &found);
+
+    if (error)
+        fail(1, "cannot listen at '%s': %s", settings.address, gai_strerror(error));
+    fd = listen_at(found);
+    freeaddrinfo(found);
+    if (fd < 0)
+        fail(1, "cannot listen at %s, port %s: %s", settings.address, settings.port, strerror(-fd));
+    return fd;
+}
+
+/*
+ * Each connection needs a descriptor, and a second one for the file it gets: allow no more connections
+ * than can all be served.
+ */
+static void limit_connections(void)
+{
+    rlim_t each = settings.respond ? 1 : 2, spare = 16 + 4 * (rlim_t)rouse_worker_count();
+    rlim_t wanted = settings.max_connections * each + spare;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    if (limit.rlim_cur < wanted) {
+        limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < wanted)
+        settings.max_connections =
+            limit.rlim_cur > spare + each ? (unsigned)((limit.rlim_cur - spare) / each) : 1;
+}
+
+static void announce(int listen_fd)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof(address);
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    bool bracket;
+
+    if (getsockname(listen_fd, (struct sockaddr *)&address, &length) < 0 ||
+        getnameinfo((struct sockaddr *)&address, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        fail(1, "cannot tell the address of the listening socket");
+    bracket = address.ss_family == AF_INET6;
+    printf("rouse-serve: serving %s at http://%s%s%s:%s/ (",
+           settings.respond ? "a constant text" : settings.directory, bracket ? "[" : "", host,
+           bracket ? "]" : "", port);
+    if (settings.kind == ROUSE_KIND_USER)
+        printf("user threads, workers: %u", rouse_worker_count());
+    else
+        printf("kernel threads");
+    printf(", connections: up to %u)\n", settings.max_connections);
+    fflush(stdout);
+}
+
+struct watch {
+    int fd;
+    struct rouse_thread *server;
+};
+
+static void *watch_signals(void *arg)
+{
+    const struct watch *watch = arg;
+    struct signalfd_siginfo info;
+    bool again = false;
+
+    while (rouse_read(watch->fd, &info, sizeof(info)) == sizeof(info)) {
+        if (again)
+            _exit(128 + (int)info.ssi_signo);
+        fputs("rouse-serve: finishing the answers under way; a second signal ends at once\n",
+              stderr);
+        rouse_thread_cancel(watch->server);
+        again = true;
+    }
+    return NULL;
+}
+
+static void *serve(void *arg)
+{
+    unsigned cut = server_run(*(int *)arg);
+
+    if (cut)
+        fprintf(stderr, "rouse-serve: %u connections cut\n", cut);
+    return NULL;
+}
+
+/* Serve until a signal has drained it. */
+static void run(int listen_fd, const sigset_t *signals)
+{
+    struct rouse_thread_attr attr = { settings.kind, false, "server", 0 };
+    static struct watch watch; /* outlives main's frame, like the thread that reads it */
+    struct rouse_thread *server;
+    int result;
+
+    watch.fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (watch.fd < 0)
+        fail(1, "no descriptor for signals: %s", strerror(errno));
+    result = rouse_thread_create(&server, &attr, serve, &listen_fd);
+    if (result == 0) {
+        watch.server = server;
+        attr.detached = true;
+        attr.name = "signals";
+        result = rouse_thread_create(NULL, &attr, watch_signals, &watch);
+    }
+    if (result < 0)
+        fail(1, "cannot start a thread: %s", strerror(-result));
+    result = rouse_thread_join(server, NULL);
+    if (result < 0)
+        fail(1, "cannot wait for the server: %s", strerror(-result));
+}
+
+int main(int argc, char **argv)
+{
+    struct rouse_config config = { 0 };
+    sigset_t signals;
+    int listen_fd, result;
+
+    parse_options(argc, argv);
+    /* Before the runtime starts its kernel threads, which inherit the mask. */
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+
+    config.workers = settings.workers;
+    result = rouse_configure(&config);
+    if (result < 0)
+        fail(1, "cannot set the workers: %s", strerror(-result));
+    if (settings.directory && (result = files_init(settings.directory)) < 0)
+        fail(1, "cannot serve '%s': %s", settings.directory, strerror(-result));
+    if (settings.respond && response_prepare() < 0)
+        fail(1, "out of memory");
+    limit_connections();
+    listen_fd = open_socket();
+    announce(listen_fd);
+    run(listen_fd, &signals);
+    return 0;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * response.c - writes answers.
+ *
+ * Answers are appended to the connection's buffer and sent when the requests that have come are all
+ * answered, so that many pipelined requests cost one system call. A body that is too long for that goes
+ * by sendfile behind what the buffer holds.
+ *
+ * A peer that does not read is cut: it must take each SEND_WINDOW bytes within the idle time-out.
+ * No printf here: its frames would touch a second page of every connection's stack.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve.h"
+
+/* Bodies of up to so many bytes are read into the buffer instead of sent from the file. */
+#define COPY_LIMIT ((off_t)8 * 1024)
+#define SEND_WINDOW ((off_t)64 * 1024)
+#define SEND_CHUNK ((off_t)512 * 1024)
+
+#define TEXT(literal) (literal), sizeof(literal) - 1
+
+static char *constant_head; /* of the constant answer: up to the value of Date */
+static size_t constant_head_bytes;
+
+/* Send all of it. The first attempt is made without looking at the clock: it nearly always is enough. */
+static bool send_all(struct connection *c, const char *bytes, size_t count, int flags)
+{
+    uint64_t deadline_ns = 0;
+    size_t window = 0;
+
+    while (count && !c->failed) {
+        ssize_t n = rouse_send_until(c->fd, bytes, count, flags, deadline_ns);
+
+        if (n == -ETIMEDOUT && deadline_ns == 0)
+            n = 0;
+        if (n < 0) {
+            c->failed = true;
+            break;
+        }
+        bytes += n;
+        count -= (size_t)n;
+        window += (size_t)n;
+        if (count && (deadline_ns == 0 || window >= (size_t)SEND_WINDOW)) {
+            deadline_ns = rouse_now_ns() + settings.idle_ns;
+            window = 0;
+        }
+    }
+    return !c->failed;
+}
+
+bool response_flush(struct connection *c, int flags)
+{
+    size_t count = c->out_used;
+
+    c->out_used = 0;
+    return send_all(c, c->out, count, flags);
+}
+
+/* Make room for count more bytes at the buffer's end, if the large buffer can hold them at all. */
+static bool reserve(struct connection *c, size_t count)
+{
+    char *large;
+
+    if (c->out_bytes - c->out_used >= count)
+        return true;
+    if (c->out == c->out_small && (large = malloc(OUT_LARGE)) != NULL) {
+        memcpy(large, c->out, c->out_used);
+        c->out = large;
+        c->out_bytes = OUT_LARGE;
+    }
+    if (c->out_bytes - c->out_used < count)
+        response_flush(c, 0);
+    return c->out_bytes >= count;
+}
+
+static void put(struct connection *c, const char *text, size_t count)
+{
+    if (!reserve(c, count)) {
+        send_all(c, text, count, 0);
+        return;
+    }
+    memcpy(c->out + c->out_used, text, count);
+    c->out_used += count;
+}
+
+#define DIGITS 20
+
+/* Write number to the end of the array; returns where it begins. */
+static size_t decimal(char digits[static DIGITS], uint64_t number)
+{
+    size_t at = DIGITS;
+
+    do
+        digits[--at] = (char)('0' + number % 10);
+    while (number /= 10);
+    return at;
+}
+
+static void put_number(struct connection *c, uint64_t number)
+{
+    char digits[DIGITS];
+    size_t at = decimal(digits, number);
+
+    put(c, digits + at, DIGITS - at);
+}
+
+static void two_digits(char *to, int number)
+{
+    to[0] = (char)('0' + number / 10 % 10);
+    to[1] = (char)('0' + number % 10);
+}
+
+/* The date as HTTP writes it, 29 bytes: Sun, 06 Nov 1994 08:49:37 GMT. */
+static void write_date(char *to, time_t seconds)
+{
+    static const char days[] = "SunMonTueWedThuFriSat";
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    struct tm t;
+
+    memcpy(to, "Day, 00 Mon 0000 00:00:00 GMT", 29);
+    if (gmtime_r(&seconds, &t) == NULL)
+        return;
+    memcpy(to, days + (size_t)t.tm_wday * 3, 3);
+    two_digits(to + 5, t.tm_mday);
+    memcpy(to + 8, months + (size_t)t.tm_mon * 3, 3);
+    two_digits(to + 12, (t.tm_year + 1900) / 100);
+    two_digits(to + 14, t.tm_year + 1900);
+    two_digits(to + 17, t.tm_hour);
+    two_digits(to + 20, t.tm_min);
+    two_digits(to + 23, t.tm_sec);
+}
+
+static void put_date(struct connection *c)
+{
+    time_t now = time(NULL);
+
+    if (now != c->date_seconds) {
+        c->date_seconds = now;
+        write_date(c->date, now);
+    }
+    put(c, c->date, 29);
+}
+
+/* The end of a head: what becomes of the connection, and the empty line. */
+static void put_end(struct connection *c)
+{
+    if (!c->keep)
+        put(c, TEXT("\r\nConnection: close\r\n\r\n"));
+    else if (c->parser.http_minor == 0)
+        put(c, TEXT("\r\nConnection: keep-alive\r\n\r\n"));
+    else
+        put(c, TEXT("\r\n\r\n"));
+}
+
+static const char *reason(unsigned status)
+{
+    switch (status) {
+    case 200: return "200 OK";
+    case 301: return "301 Moved Permanently";
+    case 304: return "304 Not Modified";
+    case 400: return "400 Bad Request";
+    case 403: return "403 Forbidden";
+    case 404: return "404 Not Found";
+    case 405: return "405 Method Not Allowed";
+    case 408: return "408 Request Timeout";
+    case 413: return "413 Content Too Large";
+    case 431: return "431 Request Header Fields Too Large";
+    case 505: return "505 HTTP Version Not Supported";
+    default: return "500 Internal Server Error";
+    }
+}
+
+static void put_status(struct connection *c, unsigned status)
+{
+    const char *text = reason(status);
+
+    put(c, TEXT("HTTP/1.1 "));
+    put(c, text, strlen(text));
+    put(c, TEXT("\r\nDate: "));
+    put_date(c);
+}
+
+/* The body of an answer that has no other: its status in words. */
+static void put_reason_body(struct connection *c, unsigned status)
+{
+    const char *text = reason(status);
+
+    put(c, TEXT("\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: "));
+    put_number(c, strlen(text) + 1);
+    put_end(c);
+    if (c->head_only)
+        return;
+    put(c, text, strlen(text));
+    put(c, TEXT("\n"));
+}
+
+void response_status(struct connection *c, unsigned status)
+{
+    put_status(c, status);
+    if (status == 405)
+        put(c, TEXT("\r\nAllow: GET, HEAD"));
+    put_reason_body(c, status);
+}
+
+int response_prepare(void)
+{
+    static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                                 "Content-Length: ";
+    static const char after[] = "\r\nDate: ";
+    char digits[DIGITS];
+    size_t at = decimal(digits, settings.respond_bytes), count = DIGITS - at;
+
+    constant_head = malloc(sizeof(before) + count + sizeof(after));
+    if (constant_head == NULL)
+        return -ENOMEM;
+    memcpy(constant_head, before, sizeof(before) - 1);
+    memcpy(constant_head + sizeof(before) - 1, digits + at, count);
+    memcpy(constant_head + sizeof(before) - 1 + count, after, sizeof(after));
+    constant_head_bytes = sizeof(before) - 1 + count + sizeof(after) - 1;
+    return 0;
+}
+
+void response_constant(struct connection *c)
+{
+    put(c, constant_head, constant_head_bytes);
+    put_date(c);
+    put_end(c);
+    if (!c->head_only)
+        put(c, settings.respond, settings.respond_bytes);
+}
+
+/* To the same directory with its slash. The path was decoded: encode all that is not plainly harmless. */
+static void redirect(struct connection *c, const char *path)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+    static const char digits[] = "0123456789ABCDEF";
+
+    put_status(c, 301);
+    put(c, TEXT("\r\nLocation: /"));
+    while (*path) {
+        size_t count = strspn(path, plain);
+        unsigned char byte = (unsigned char)path[count];
+
+        put(c, path, count);
+        path += count;
+        if (byte) {
+            put(c, (char[]){ '%', digits[byte >> 4], digits[byte & 15] }, 3);
+            path++;
+        }
+    }
+    put(c, TEXT("/"));
+    put_reason_body(c, 301);
+}
+
+/* Whether the client's copy is as new as the file. A date that cannot be read counts for nothing. */
+static bool not_modified(struct connection *c, const struct file *file)
+{
+    const struct span *span = &c->modified_since;
+    char text[32];
+    struct tm t = { 0 };
+
+    if (span->bytes == 0 || span->bytes >= sizeof(text))
+        return false;
+    memcpy(text, c->in + c->request_at + span->at, span->bytes);
+    text[span->bytes] = 0;
+    return strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &t) != NULL && file->modified <= timegm(&t);
+}
+
+/* The body through the buffer. Returns whether that was possible. */
+static bool put_small(struct connection *c, const struct file *file)
+{
+    ssize_t n;
+
+    if (file->bytes > COPY_LIMIT || !reserve(c, (size_t)file->bytes))
+        return false;
+    n = files_read(file->fd, c->out + c->out_used, (size_t)file->bytes);
+    if (n != file->bytes)
+        return false;
+    c->out_used += (size_t)n;
+    return true;
+}
+
+/* A file that has become shorter meanwhile cannot be sent as was announced: the connection ends. */
+static void send_file(struct connection *c, const struct file *file)
+{
+    uint64_t deadline_ns = 0;
+    off_t at = 0, window_end = 0;
+
+    response_flush(c, MSG_MORE);
+    while (at < file->bytes && !c->failed) {
+        off_t count = file->bytes - at < SEND_CHUNK ? file->bytes - at : SEND_CHUNK;
+
+        if (at >= window_end) {
+            window_end = at + SEND_WINDOW;
+            deadline_ns = rouse_now_ns() + settings.idle_ns;
+        }
+        if (rouse_sendfile_until(c->fd, file->fd, &at, (size_t)count, deadline_ns) <= 0)
+            c->failed = true;
+    }
+}
+
+static void respond_file(struct connection *c, const char *path, const struct file *file)
+{
+    bool fresh = not_modified(c, file);
+    char modified[29];
+
+    write_date(modified, file->modified);
+    put_status(c, fresh ? 304 : 200);
+    put(c, TEXT("\r\nLast-Modified: "));
+    put(c, modified, sizeof(modified));
+    if (!fresh) {
+        const char *type = files_type(path);
+
+        put(c, TEXT("\r\nContent-Type: "));
+        put(c, type, strlen(type));
+        put(c, TEXT("\r\nContent-Length: "));
+        put_number(c, (uint64_t)file->bytes);
+    }
+    put_end(c);
+    if (!fresh && !c->head_only && file->bytes && !put_small(c, file))
+        send_file(c, file);
+}
+
+void response_target(struct connection *c)
+{
+    char *path = files_path(c->in + c->request_at + c->target.at, c->target.bytes);
+    struct file file;
+    int result;
+
+    if (path == NULL) {
+        response_status(c, 400);
+        return;
+    }
+    result = files_open(settings.root, path, &file);
+    switch (-result) {
+    case 0:
+        respond_file(c, path, &file);
+        rouse_close(file.fd);
+        break;
+    case EISDIR: redirect(c, path); break;
+    case EACCES:
+    case EPERM: response_status(c, 403); break;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EIO: response_status(c, 500); break;
+    default: response_status(c, 404);
+    }
+}

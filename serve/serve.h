@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * serve.h - what the parts of rouse-serve share.
+ *
+ * main.c        options, the listening socket, signals
+ * server.c      accepts, knows every connection, drains
+ * connection.c  one thread a connection: reads and parses requests
+ * response.c    writes answers
+ * files.c       from a request target to an open file beneath the root
+ *
+ * Only the public interface of the library is used, so that this program proves it.
+ */
+#ifndef SERVE_H
+#define SERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <llhttp.h>
+#include <rouse/rouse.h>
+
+/* A request's head may have so many bytes, and a body that nobody asked for is read up to so many. */
+#define HEAD_LIMIT ((size_t)16 * 1024)
+#define BODY_LIMIT ((uint64_t)64 * 1024)
+
+/* Buffers: the small ones lie on the connection's stack, the large ones on the heap while it is busy. */
+#define IN_SMALL ((size_t)1024)
+#define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body behind a head of the greatest size */
+#define OUT_SMALL ((size_t)512)
+#define OUT_LARGE ((size_t)16 * 1024)
+
+/* Written by main before the first thread starts, then only read. */
+struct settings {
+    const char *directory; /* NULL: only respond */
+    int root;              /* the directory, opened; -1 without */
+    const char *respond;   /* NULL: serve files */
+    size_t respond_bytes;
+    const char *address;
+    const char *port;
+    enum rouse_kind kind;
+    unsigned workers;
+    unsigned max_connections;
+    uint64_t idle_ns;
+    uint64_t drain_ns;
+};
+extern struct settings settings;
+
+/* Where the text of a header or of the target lies, counted from the request's first byte. */
+struct span {
+    uint32_t at, bytes;
+};
+
+enum header { HEADER_OTHER, HEADER_HOST, HEADER_MODIFIED_SINCE };
+
+/*
+ * One connection. It lies on its thread's stack: together with the frames of a waiting call it should
+ * fit into one page, which is all that an idle connection costs.
+ */
+struct connection {
+    struct connection *next, *previous; /* server.c's list, under its lock */
+    int fd;
+
+    /* The request being read, in[request_at .. in_used); all up to in_parsed has been parsed. */
+    llhttp_t parser;
+    char *in;
+    size_t in_bytes, in_used, in_parsed, request_at;
+    uint64_t
+        deadline_ns; /* for the whole request, from its first byte on; else for the idle time */
+    uint64_t body_bytes;
+    struct span target, field, modified_since;
+    uint8_t header; /* enum header: the one being read */
+    bool begun;     /* some of a request has come, but not all */
+    bool head_done; /* its head has come */
+    bool has_host;
+    bool in_filled;   /* the last read filled the buffer: more may be waiting */
+    uint16_t refusal; /* status decided while parsing; 0: none */
+
+    /* The answers not sent yet, out[0 .. out_used). */
+    char *out;
+    size_t out_bytes, out_used;
+    bool keep;      /* the connection goes on after this answer */
+    bool head_only; /* HEAD: the answer has no body */
+    bool failed;    /* an answer could not be sent: nothing more goes out */
+    char date[30];  /* text of date_seconds */
+    time_t date_seconds;
+
+    char out_small[OUT_SMALL];
+    char in_small[IN_SMALL];
+};
+
+/*
+ * server.c. run serves connections that come to listen_fd until its thread is cancelled, then drains;
+ * it returns how many connections were cut at the end.
+ */
+unsigned server_run(int listen_fd);
+bool server_draining(void);
+void server_enter(struct connection *c);
+void server_leave(struct connection *c);
+
+/* connection.c: serve the connection whose descriptor is arg, an integer. */
+void *connection_run(void *arg);
+
+/*
+ * response.c. Each call appends one whole answer to the answers not sent yet; flush sends them, and
+ * returns whether all of them could be sent. flags are those of send(2).
+ */
+void response_status(struct connection *c, unsigned status);
+void response_constant(struct connection *c);
+void response_target(struct connection *c);
+bool response_flush(struct connection *c, int flags);
+
+/* Once, before any thread: prepare the constant answer. Returns 0 or -ENOMEM. */
+int response_prepare(void);
+
+/* A file to send. */
+struct file {
+    int fd;
+    off_t bytes;
+    time_t modified;
+};
+
+/*
+ * files.c. Nothing here blocks a thread but on the disk.
+ *
+ * files_init   open the root and see what the kernel offers; 0 or -errno.
+ * files_path   turn a request target into a path, in place: without host, query and leading slashes,
+ *              decoded. NULL when it is malformed.
+ * files_open   open what path names beneath root, which must be a regular file; "" and "a/" name the
+ *              index.html there, and path has FILES_INDEX_ROOM bytes of room behind its end for that.
+ *              0, -EISDIR (a directory without its slash) or another -errno.
+ * files_read   read all of a file whose bytes are in memory, at once; -EAGAIN when they are not.
+ * files_type   the media type by the name's extension.
+ */
+#define FILES_INDEX_ROOM sizeof("index.html")
+int files_init(const char *directory);
+char *files_path(char *target, size_t bytes);
+int files_open(int root, char *path, struct file *file);
+ssize_t files_read(int fd, void *buffer, size_t bytes);
+const char *files_type(const char *path);
+
+/*
+ * What files_open does where the kernel has no openat2: walk the path component by component and resolve
+ * symbolic links by hand, never above root. The same paths open, the same are refused.
+ */
+int files_walk(int root, const char *path);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * server.c - accepts connections, knows all of them, and drains.
+ *
+ * Limits    At most max_connections threads: then nothing is accepted until one ends, and newcomers wait
+ *           in the kernel's queue. The same when descriptors or memory run out, by trying again after a
+ *           connection ended or a little later. Nobody is sent away with an error.
+ * Drain     The thread of server_run is cancelled: it stops accepting, and shuts the reading side of every
+ *           connection. That wakes those that are idle, and, unlike a cancelled call, touches no other: an
+ *           answer under way is finished, requests that have come are still read, and then the
+ *           connection's thread sees the end of input. It needs no agreement with the connection's state,
+ *           since the mark stays in the kernel whatever the thread does just now.
+ *           Rejected: rouse_thread_cancel, which may hit the sending of an answer.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "serve.h"
+
+#define RETRY_NS ((uint64_t)100 * 1000 * 1000)
+#define LOG_GAP_NS ((uint64_t)60 * 1000 * 1000 * 1000)
+
+static struct rouse_mutex lock = ROUSE_MUTEX_INIT_NAMED("connections");
+static struct rouse_cond ended = ROUSE_COND_INIT_NAMED("connection ended");
+
+/* Under lock. count runs ahead of the list by threads that have not entered yet. */
+static struct connection *connections;
+static unsigned count;
+
+/* Written under lock, so that no connection enters unseen by the drain; read anywhere, as a hint. */
+static atomic_bool draining;
+
+bool server_draining(void)
+{
+    return atomic_load_explicit(&draining, memory_order_relaxed);
+}
+
+void server_enter(struct connection *c)
+{
+    rouse_mutex_lock(&lock);
+    c->next = connections;
+    if (connections)
+        connections->previous = c;
+    connections = c;
+    if (server_draining())
+        rouse_shutdown(c->fd, SHUT_RD);
+    rouse_mutex_unlock(&lock);
+}
+
+/* Close the connection. Under the lock only until it is out of the list: then nobody shuts a reused number. */
+void server_leave(struct connection *c)
+{
+    rouse_mutex_lock(&lock);
+    if (c->next)
+        c->next->previous = c->previous;
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        connections = c->next;
+    rouse_mutex_unlock(&lock);
+
+    rouse_close(c->fd);
+
+    rouse_mutex_lock(&lock);
+    count--;
+    rouse_cond_signal(&ended);
+    rouse_mutex_unlock(&lock);
+}
+
+static void shut_all(int how)
+{
+    for (struct connection *c = connections; c; c = c->next)
+        rouse_shutdown(c->fd, how);
+}
+
+/* At most one line a minute, however often it happens. */
+static void log_seldom(const char *what, int error)
+{
+    static uint64_t last_ns;
+    uint64_t now_ns = rouse_now_ns();
+
+    if (last_ns && now_ns - last_ns < LOG_GAP_NS)
+        return;
+    last_ns = now_ns;
+    fprintf(stderr, "rouse-serve: %s: %s; trying again\n", what, strerror(error));
+}
+
+static bool full(void *unused)
+{
+    (void)unused;
+    return count >= settings.max_connections;
+}
+
+static bool occupied(void *unused)
+{
+    (void)unused;
+    return count > 0;
+}
+
+/* Wait until there is room for one more and count it. Returns 0 or -ECANCELED. */
+static int reserve_connection(void)
+{
+    int result;
+
+    rouse_mutex_lock(&lock);
+    result = rouse_cond_wait_while(&ended, &lock, full, NULL);
+    if (result == 0)
+        count++;
+    rouse_mutex_unlock(&lock);
+    return result;
+}
+
+/* Give the reserved place back; after a failure, wait until something may have changed. */
+static int back_off(const char *what, int error)
+{
+    int result;
+
+    if (error != ECANCELED)
+        log_seldom(what, error);
+    rouse_mutex_lock(&lock);
+    count--;
+    result = error == ECANCELED ? -ECANCELED
+                                : rouse_cond_wait_until(&ended, &lock, rouse_now_ns() + RETRY_NS);
+    rouse_mutex_unlock(&lock);
+    return result == -ECANCELED ? result : 0;
+}
+
+/* Returns 0, or -ECANCELED when it is time to stop. */
+static int accept_one(int listen_fd)
+{
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    int fd, result = reserve_connection();
+
+    if (result < 0)
+        return result;
+    fd = rouse_accept(listen_fd, NULL, NULL);
+    if (fd < 0)
+        return back_off("accept", -fd);
+    attr.kind = settings.kind;
+    attr.detached = true;
+    attr.name = "connection";
+    result = rouse_thread_create(NULL, &attr, connection_run, (void *)(intptr_t)fd);
+    if (result < 0) {
+        rouse_close(fd);
+        return back_off("no thread for a connection", -result);
+    }
+    return 0;
+}
+
+unsigned server_run(int listen_fd)
+{
+    uint64_t deadline_ns;
+    unsigned left;
+
+    while (accept_one(listen_fd) == 0)
+        ;
+    rouse_close(listen_fd);
+
+    deadline_ns = rouse_now_ns() + settings.drain_ns;
+    rouse_mutex_lock(&lock);
+    atomic_store_explicit(&draining, true, memory_order_relaxed);
+    shut_all(SHUT_RD);
+    rouse_cond_wait_while_until(&ended, &lock, occupied, NULL, deadline_ns);
+    left = count;
+    rouse_mutex_unlock(&lock);
+    return left;
+}
