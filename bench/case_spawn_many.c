@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * case_spawn_many.c - create n threads (-n, else T), then join them all; an operation is one thread.
+ *
+ * The first sample meets stacks that were never touched (cold), the later ones may find them warm. The
+ * median is that of the later ones when there are any.
+ */
+#include "impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One child of so many says where it ran. */
+#define COUNT_CHILDREN 64u
+
+struct state {
+    uint64_t capacity;
+    struct bench_thread *threads;
+    uint64_t create_ns, samples;
+    struct bench_run *run;
+};
+
+static int prepare(struct bench_run *run)
+{
+    struct state *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    run->state = s;
+    s->run = run;
+    s->capacity = run->options.ops ? run->options.ops : run->threads;
+    s->threads = malloc(s->capacity * sizeof *s->threads);
+    if (!s->threads)
+        return -ENOMEM;
+    memset(s->threads, 0xff, s->capacity * sizeof *s->threads); /* its page faults are not ours */
+    return 0;
+}
+
+static void *counted_child(void *arg)
+{
+    struct state *s = arg;
+    bench_count(s->run, s->capacity < COUNT_CHILDREN ? s->capacity : COUNT_CHILDREN);
+    return NULL;
+}
+
+static void *child(void *arg)
+{
+    return arg;
+}
+
+static int sample(struct bench_run *run, uint64_t ops)
+{
+    struct state *s = run->state;
+    uint64_t made = 0;
+    int error = 0;
+
+    bench_start(run);
+    for (; made < ops && error == 0; made++) {
+        void *(*fn)(void *) = made % COUNT_CHILDREN == 0 ? counted_child : child;
+        error = bench_thread_create(run, &s->threads[made], fn, s);
+    }
+    if (error)
+        made--;
+    const uint64_t created_ns = raw_clock_ns(CLOCK_MONOTONIC) - run->started.wall_ns;
+    for (uint64_t i = 0; i < made; i++)
+        bench_thread_join(&s->threads[i]);
+    bench_stop(run);
+    if (error)
+        return bench_fail(run, error, "creating a thread");
+    run->sample_ops = ops;
+    if (s->samples++ > 0)
+        s->create_ns += created_ns;
+    return 0;
+}
+
+static void report(struct bench_run *run)
+{
+    const struct state *s = run->state;
+    bench_figure(run, "cold_ns_per_op", run->first_ns_per_op);
+    if (s->samples > 1)
+        bench_figure(run, "warm_create_ns_per_op",
+                     (double)s->create_ns / (double)(s->samples - 1) / (double)run->sample_ops);
+    if (run->sample_count > 1)
+        for (unsigned i = 1; i < run->sample_count; i++)
+            run->sample_ns_per_op[i - 1] = run->sample_ns_per_op[i];
+    if (run->sample_count > 1)
+        run->sample_count--;
+}
+
+static void release(struct bench_run *run)
+{
+    struct state *s = run->state;
+    free(s->threads);
+    free(s);
+}
+
+const struct bench_case BENCH_NAME(case_spawn_many) = {
+    .name = "spawn_many",
+    .summary = "create n threads, then join them; the first sample is cold",
+    .threads = 10000,
+    .flags = BENCH_FIXED_OPS,
+    .prepare = prepare,
+    .sample = sample,
+    .report = report,
+    .release = release,
+};
