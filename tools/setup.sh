@@ -34,7 +34,7 @@ die() {
 missing_packages() {
     local installed want
     installed=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' ${@//|/ } 2>/dev/null || true)"
-    for want in "$@"; do
+    for want in $(printf '%s\n' "$@" | sort -u); do
         local alternative found=false
         for alternative in ${want//|/ }; do
             [[ $installed == *" installed:$alternative "* ]] && found=true
@@ -109,8 +109,8 @@ install_linters() {
     say "installing with pip into $venv: $(grep -v '^#' tools/requirements.txt | tr '\n' ' ')"
     rm -rf "$venv"
     if "$python" -m venv "$venv" >build/venv.log 2>&1 &&
-        "$venv/bin/pip" install --quiet --disable-pip-version-check \
-            -r tools/requirements.txt >>build/venv.log 2>&1; then
+        "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
+            --timeout 30 -r tools/requirements.txt >>build/venv.log 2>&1; then
         cp tools/requirements.txt "$venv/requirements.txt"
     else
         rm -rf "$venv"
