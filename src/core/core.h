@@ -25,6 +25,7 @@
 #define RSI_LIVE_MAX 8000000 /* threads at once; bounds every timer heap */
 
 struct rsi_worker;
+struct rsi_value;
 
 /* What the calling kernel thread runs; found through one thread-local pointer. */
 struct rsi_exec {
@@ -64,7 +65,7 @@ struct rouse_thread {
     uintptr_t join_word;
     uint64_t join_ticket; /* of the joiner's wait; written before join_word is set */
     uint64_t id;
-    void **locals; /* values by key; key.c */
+    struct rsi_value *locals; /* by key; key.c */
     struct rsi_stack stack;
     size_t stack_bytes;
     uint64_t eh_saved[2]; /* C++ exception state while it does not run; worker.c */
@@ -191,9 +192,10 @@ RSI_INLINE struct rsi_exec *rsi_exec_self(void)
 
 /* runtime.c */
 void rsi_runtime_start_slow(void);
-int rsi_worker_start(struct rsi_worker *w);
 void rsi_runtime_child(struct rsi_worker *survivor);
 uint64_t rsi_id_next(struct rsi_worker *w);
+void rsi_runtime_fork_lock(void);
+void rsi_runtime_fork_unlock(void);
 
 RSI_INLINE void rsi_runtime_start(void)
 {
@@ -206,7 +208,7 @@ RSI_INLINE void rsi_runtime_start(void)
 bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
 
 /* worker.c */
-void rsi_worker_main(struct rsi_worker *w);
+_Noreturn void rsi_worker_main(struct rsi_worker *w);
 void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_after after);
 void rsi_switch_finish(struct rsi_worker *w);
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
@@ -244,6 +246,7 @@ void rsi_kernel_setup(void);
 void rsi_keys_run_destructors(struct rouse_thread *self);
 
 /* blocking.c, fork.c, fault.c */
+unsigned rsi_helper_count(void);
 void rsi_blocking_child(void);
 void rsi_blocking_fork_prepare(void);
 void rsi_blocking_fork_parent(void);
@@ -253,6 +256,7 @@ void rsi_fault_setup_worker(struct rsi_worker *w);
 
 /* obs, called by core */
 void rsi_obs_setup(void);
+void rsi_dump_setup(void);
 void rsi_obs_all_wait(void);
 
 #endif

@@ -186,7 +186,15 @@ const struct rsi_slab *rsi_slab_at(unsigned index)
     return rsi_load_relaxed(&pool.slabs[index]);
 }
 
-void rsi_stack_child(void)
+void rsi_stack_child(void *survivor, void (*mark)(void *block))
 {
-    rsi_store_relaxed(&pool.guard, 0u);
+    pool.guard = 0;
+    for (unsigned i = 0; i <= CLASSES; i++)
+        pool.classes[i].free = NULL;
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++)
+            if (rsi_slab_block(slab, slot) != survivor)
+                mark(rsi_slab_block(slab, slot));
+    }
 }

@@ -59,7 +59,11 @@ void *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
 /* How guards are made here: true by MADV_GUARD_INSTALL, false by mprotect (a mapping each). */
 bool rsi_stack_guards_are_light(void);
 
-/* In a child after fork: the allocator's lock is free again. */
-void rsi_stack_child(void);
+/*
+ * In a child after fork: the allocator's lock is free again. Its free lists may have been caught half
+ * changed and are forgotten; all blocks but survivor are marked by mark, so that nobody takes them for
+ * threads.
+ */
+void rsi_stack_child(void *survivor, void (*mark)(void *block));
 
 #endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * blocking.c - helper kernel threads for calls that block.
+ *
+ * Jobs lie on their callers' stacks, in a list under a pthread mutex: what a helper does costs far more.
+ * A helper is started when a job comes and none is idle, up to HELPERS_MAX; jobs beyond that wait. Idle
+ * helpers wait without a time-out; more than HELPERS_KEEP end instead.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#define HELPERS_MAX 256
+#define HELPERS_KEEP 8
+
+struct job {
+    void (*fn)(void *);
+    void *arg;
+    struct rouse_thread *caller;
+    uint64_t ticket;
+    struct job *next;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct job *first, **last;
+    unsigned count, idle, queued;
+} helpers = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, &helpers.first, 0, 0, 0 };
+
+unsigned rsi_helper_count(void)
+{
+    return rsi_load_relaxed(&helpers.count);
+}
+
+static struct job *job_take_locked(void)
+{
+    struct job *job = helpers.first;
+    helpers.first = job->next;
+    if (!helpers.first)
+        helpers.last = &helpers.first;
+    helpers.queued--;
+    return job;
+}
+
+static void *helper_main(void *unused)
+{
+    pthread_setname_np(pthread_self(), "rouse-helper");
+    pthread_mutex_lock(&helpers.mutex);
+    for (;;) {
+        while (!helpers.first && helpers.idle < HELPERS_KEEP) {
+            helpers.idle++;
+            pthread_cond_wait(&helpers.cond, &helpers.mutex);
+            helpers.idle--;
+        }
+        if (!helpers.first)
+            break;
+        struct job *job = job_take_locked();
+        pthread_mutex_unlock(&helpers.mutex);
+        job->fn(job->arg);
+        rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
+        struct rouse_thread *caller = job->caller;
+        /* Nothing else can claim it: no deadline, not cancellable. */
+        if (rsi_park_claim(caller, job->ticket, 0, NULL))
+            rsi_park_publish(caller);
+        pthread_mutex_lock(&helpers.mutex);
+    }
+    rsi_store_relaxed(&helpers.count, helpers.count - 1);
+    pthread_mutex_unlock(&helpers.mutex);
+    return unused;
+}
+
+/* Helpers take no signals: those are for the program's own threads. */
+static bool helper_start_locked(void)
+{
+    sigset_t all, old;
+    pthread_attr_t attr;
+    pthread_t pthread;
+    if (pthread_attr_init(&attr) != 0)
+        return false;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    bool started = pthread_create(&pthread, &attr, helper_main, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (started)
+        rsi_store_relaxed(&helpers.count, helpers.count + 1);
+    return started;
+}
+
+int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
+{
+    struct rouse_thread *self = rsi_self();
+    if (self->origin != RSI_ORIGIN_USER) {
+        fn(arg);
+        return 0;
+    }
+    struct job job = { .fn = fn, .arg = arg, .caller = self };
+    rsi_fetch_add_seq_cst(&rsi_rt.helpers_busy, 1u);
+    pthread_mutex_lock(&helpers.mutex);
+    bool is_served = helpers.idle > helpers.queued || helpers.count >= HELPERS_MAX;
+    if (!is_served && !helper_start_locked() && helpers.count == 0) {
+        pthread_mutex_unlock(&helpers.mutex);
+        rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
+        return -EAGAIN;
+    }
+    job.ticket = rsi_park_prepare(self, ROUSE_WAIT_BLOCKING, (void *)(uintptr_t)fn, site,
+                                  ROUSE_FOREVER, 0);
+    *helpers.last = &job;
+    helpers.last = &job.next;
+    helpers.queued++;
+    pthread_cond_signal(&helpers.cond);
+    pthread_mutex_unlock(&helpers.mutex);
+    return rsi_park_commit(self, job.ticket);
+}
+
+struct call {
+    void *(*fn)(void *);
+    void *arg;
+    void *result;
+};
+
+static void call_run(void *value)
+{
+    struct call *call = value;
+    call->result = call->fn(call->arg);
+}
+
+int rouse_blocking(void *(*fn)(void *), void *arg, void **result)
+{
+    struct call call = { fn, arg, NULL };
+    int error = rsi_blocking_run(call_run, &call, RSI_CALLER());
+    if (!error && result)
+        *result = call.result;
+    return error;
+}
+
+void rsi_blocking_fork_prepare(void)
+{
+    pthread_mutex_lock(&helpers.mutex);
+}
+
+void rsi_blocking_fork_parent(void)
+{
+    pthread_mutex_unlock(&helpers.mutex);
+}
+
+void rsi_blocking_child(void)
+{
+    pthread_mutex_init(&helpers.mutex, NULL);
+    pthread_cond_init(&helpers.cond, NULL);
+    helpers.first = NULL;
+    helpers.last = &helpers.first;
+    helpers.count = helpers.idle = helpers.queued = 0;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* obs.c - recording: its switch, its names, and the last wait of a thread. */
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[ROUSE_WAIT_KINDS] = {
+    [ROUSE_WAIT_NONE] = "none",           [ROUSE_WAIT_MUTEX] = "mutex",
+    [ROUSE_WAIT_READ_LOCK] = "read lock", [ROUSE_WAIT_WRITE_LOCK] = "write lock",
+    [ROUSE_WAIT_COND] = "condition",      [ROUSE_WAIT_SEM] = "semaphore",
+    [ROUSE_WAIT_BARRIER] = "barrier",     [ROUSE_WAIT_ONCE] = "once",
+    [ROUSE_WAIT_JOIN] = "join",           [ROUSE_WAIT_SLEEP] = "sleep",
+    [ROUSE_WAIT_READ] = "read",           [ROUSE_WAIT_WRITE] = "write",
+    [ROUSE_WAIT_ACCEPT] = "accept",       [ROUSE_WAIT_CONNECT] = "connect",
+    [ROUSE_WAIT_BLOCKING] = "blocking call",
+};
+
+static const char *const verdict_names[ROUSE_VERDICTS] = {
+    [ROUSE_VERDICT_NONE] = "none",           [ROUSE_VERDICT_USEFUL] = "useful",
+    [ROUSE_VERDICT_LOST_RACE] = "lost-race", [ROUSE_VERDICT_FALSE] = "false",
+    [ROUSE_VERDICT_EARLY] = "early",         [ROUSE_VERDICT_TIMEOUT] = "timeout",
+    [ROUSE_VERDICT_CANCELLED] = "cancelled",
+};
+
+const char *rouse_wait_kind_name(uint32_t kind)
+{
+    return kind < ROUSE_WAIT_KINDS ? kind_names[kind] : "?";
+}
+
+const char *rouse_verdict_name(uint32_t verdict)
+{
+    return verdict < ROUSE_VERDICTS ? verdict_names[verdict] : "?";
+}
+
+int rouse_obs_set_mode(enum rouse_obs_mode mode)
+{
+    if (mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_COUNTED)
+        return -EINVAL;
+    rsi_runtime_start();
+    rsi_store_relaxed(&rsi_obs_mode, (uint32_t)mode);
+    return 0;
+}
+
+void rouse_obs_last_wait(struct rouse_wait_record *record)
+{
+    *record = rsi_self()->record;
+}
+
+static size_t describe(char *buffer, size_t bytes)
+{
+    struct rsi_exec *exec = rsi_exec_self();
+    struct rouse_thread *t = exec ? exec->current : NULL;
+    if (!t)
+        return 0;
+    char name[ROUSE_NAME_BYTES];
+    rouse_thread_name(t, name, sizeof name);
+    return rsi_format(buffer, bytes, name[0] ? " (thread %lu \"%s\")" : " (thread %lu)", t->id, name);
+}
+
+static uint32_t mode_from_environment(void)
+{
+    const char *text = getenv("ROUSE_OBS");
+    if (!text || !*text || strcmp(text, "off") == 0)
+        return ROUSE_OBS_OFF;
+    if (strcmp(text, "counted") != 0)
+        rsi_fatal("ROUSE_OBS is \"%s\"; give off or counted", text);
+    return ROUSE_OBS_COUNTED;
+}
+
+void rsi_obs_setup(void)
+{
+    rsi_fatal_describe = describe;
+    rsi_store_relaxed(&rsi_obs_mode, mode_from_environment());
+    rsi_dump_setup();
+}
