@@ -9,6 +9,7 @@ figures fell off a cliff as soon as threads outnumbered processors; the table sh
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from types import FrameType
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "bin"
 SECONDS_A_RUN = 0.3
+PR_SET_PDEATHSIG = 1  # linux/prctl.h; it outlives exec
 
 
 def ns_a_hop(kind: str, threads: int) -> float:
@@ -52,6 +54,12 @@ def show_experiment() -> None:
         print(f"{threads:>8} {kernel:>16.0f} {user:>14.0f}", flush=True)
 
 
+def leave_group() -> None:
+    """Take signals from our parent alone, and end when it is gone."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def stop(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
@@ -59,10 +67,15 @@ def stop(_signal: int, _frame: FrameType | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--port", default="8080")
+    parser.add_argument(
+        "--own-group", action="store_true", help="the parent hands signals on; see make_signals.c"
+    )
     parser.add_argument("dir")
     options = parser.parse_args()
     server = [str(BIN / "rouse-serve"), "--threads", "user", "--port", options.port, options.dir]
 
+    if options.own_group:
+        leave_group()
     handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         show_experiment()
