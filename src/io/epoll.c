@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * epoll.c - the epoll set: what is in it, and the poller that core calls.
+ *
+ * Each descriptor is added at the first call that must wait for it, edge-triggered, and for the side
+ * that waits; the other side is added when it is first waited for. Reading stays on. Writing stays on
+ * for TCP, which reports room only after a call that met none; elsewhere the kernel reports room after
+ * every item that leaves (AF_UNIX: at every read of the peer), so that the first such event that nobody
+ * waits for switches it off. close(2) takes a descriptor out of the set; if a copy of it lives on in
+ * another process, events of the old generation may still come, and are ignored: taking it out by hand
+ * would cost a system call at every close.
+ *
+ * The set is made by the first wait, and core learns of the poller then: a program without I/O has none.
+ */
+#include "io/ready.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#define EVENTS 256
+#define INTERRUPT_DATA UINT64_MAX
+
+static struct {
+    uint32_t guard;       /* of making the set */
+    int epoll_fd;         /* + 1, 0: no set yet; release by make_set, acquire by all */
+    int event_fd;         /* written before epoll_fd */
+    uint32_t interrupted; /* 1 while an interrupt is on its way: others need not write */
+    uint32_t lacks_pwait2;
+} set;
+
+static void interrupt(void)
+{
+    const uint64_t one = 1;
+    /*
+     * Both halves of the exchange: what the caller did before is seen by the poller that takes the 1,
+     * and a caller that finds the 1 knows that such a poller is yet to come.
+     */
+    if (rsi_exchange_acq_rel(&set.interrupted, 1) == 0)
+        rsi_syscall3(SYS_write, rsi_load_relaxed(&set.event_fd), &one, sizeof one);
+}
+
+/* Make the set. Returns its descriptor or -errno. */
+static int make_set(void)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = INTERRUPT_DATA };
+    long epoll_fd = rsi_syscall1(SYS_epoll_create1, EPOLL_CLOEXEC);
+    if (epoll_fd < 0)
+        return (int)epoll_fd;
+    long event_fd = rsi_syscall2(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);
+    long result = event_fd;
+    if (event_fd >= 0)
+        result = rsi_syscall4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_ADD, event_fd, &event);
+    if (result < 0) {
+        rsi_syscall1(SYS_close, epoll_fd);
+        if (event_fd >= 0)
+            rsi_syscall1(SYS_close, event_fd);
+        return (int)result;
+    }
+    rsi_store_relaxed(&set.event_fd, (int)event_fd);
+    rsi_store_release(&set.epoll_fd, (int)epoll_fd + 1);
+    rsi_poller_register(&rsi_epoll_backend.poller);
+    return (int)epoll_fd;
+}
+
+static RSI_COLD int start(void)
+{
+    rsi_guard_lock(&set.guard);
+    int epoll_fd = set.epoll_fd - 1;
+    if (epoll_fd < 0)
+        epoll_fd = make_set();
+    rsi_guard_unlock(&set.guard);
+    return epoll_fd;
+}
+
+static struct epoll_event interest(const struct rsi_io_op *op, uint8_t armed)
+{
+    struct epoll_event event = { .events = EPOLLET };
+    if ((armed & (1u << RSI_FD_READ)) != 0)
+        event.events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
+    if ((armed & (1u << RSI_FD_WRITE)) != 0)
+        event.events |= EPOLLOUT;
+    event.data.u64 = (uint64_t)op->ref.generation << 32 | (unsigned)op->fd;
+    return event;
+}
+
+/* Add or modify, whichever is right: what is believed of a number that was closed unseen may be wrong. */
+static long control(int epoll_fd, const struct rsi_io_op *op, uint8_t before, uint8_t after)
+{
+    struct epoll_event event = interest(op, after);
+    int first = before != 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    long result = rsi_syscall4(SYS_epoll_ctl, epoll_fd, first, op->fd, &event);
+    if (result == -ENOENT || result == -EEXIST)
+        result = rsi_syscall4(SYS_epoll_ctl, epoll_fd,
+                              result == -ENOENT ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, op->fd, &event);
+    return result;
+}
+
+/* Bring what is armed to (armed | add) & ~drop, unless the descriptor was closed. Arming is held. */
+static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t drop)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    rsi_guard_lock(&entry->guard);
+    uint8_t before = entry->armed, after = (uint8_t)((before | add) & ~drop);
+    bool is_closed = entry->generation != op->ref.generation;
+    bool is_idle = drop == 0 || entry->sides[RSI_FD_WRITE].first == NULL;
+    /* What is dropped is dropped first: whoever comes now waits for arming to have it back. */
+    if (!is_closed && is_idle && drop != 0)
+        rsi_store_relaxed(&entry->armed, after);
+    rsi_guard_unlock(&entry->guard);
+    if (is_closed)
+        return -EBADF;
+    if (!is_idle || before == after)
+        return 0;
+    long result = control(epoll_fd, op, before, after);
+    if (result < 0 || add == 0)
+        return (int)result;
+    rsi_guard_lock(&entry->guard);
+    rsi_store_relaxed(&entry->armed, after);
+    rsi_guard_unlock(&entry->guard);
+    return 0;
+}
+
+int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits)
+{
+    int epoll_fd = rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
+    if (rsi_unlikely(epoll_fd < 0)) {
+        epoll_fd = start();
+        if (epoll_fd < 0)
+            return epoll_fd;
+    }
+    rsi_guard_lock(&op->ref.entry->arming);
+    int result = rearm(epoll_fd, op, bits, 0);
+    rsi_guard_unlock(&op->ref.entry->arming);
+    return result;
+}
+
+/* Writing is reported though nobody waits for it. If arming is held, the next such event comes here. */
+static RSI_COLD void drop_write(int epoll_fd, const struct rsi_io_op *op)
+{
+    if (!rsi_guard_try(&op->ref.entry->arming))
+        return;
+    rearm(epoll_fd, op, 0, 1u << RSI_FD_WRITE);
+    rsi_guard_unlock(&op->ref.entry->arming);
+}
+
+/* How long until deadline_ns, as a time-out; NULL for no limit. */
+static struct timespec *time_left(uint64_t deadline_ns, struct timespec *left)
+{
+    if (deadline_ns == UINT64_MAX)
+        return NULL;
+    uint64_t now_ns = deadline_ns != 0 ? rsi_now_ns() : 0;
+    *left = rsi_timespec(deadline_ns > now_ns ? deadline_ns - now_ns : 0);
+    return left;
+}
+
+static long wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t deadline_ns)
+{
+    struct timespec buffer, *left = time_left(deadline_ns, &buffer);
+    int timeout_ms = -1;
+    if (deadline_ns != 0 && left != NULL && !rsi_load_relaxed(&set.lacks_pwait2)) {
+        long result =
+            rsi_syscall6(SYS_epoll_pwait2, epoll_fd, (long)events, EVENTS, (long)left, 0, 0);
+        if (result != -ENOSYS)
+            return result;
+        rsi_store_relaxed(&set.lacks_pwait2, 1);
+    }
+    if (left != NULL) {
+        /* Rounded up: to be early would be to be woken for nothing. */
+        uint64_t ms = (uint64_t)left->tv_sec * 1000 + (uint64_t)(left->tv_nsec + 999999) / 1000000;
+        timeout_ms = ms < INT_MAX ? (int)ms : INT_MAX;
+    }
+    return rsi_syscall6(SYS_epoll_pwait, epoll_fd, (long)events, EVENTS, timeout_ms, 0, 0);
+}
+
+static void handle(int epoll_fd, const struct epoll_event *event, struct rsi_fd_batch *batch)
+{
+    struct rsi_io_op op = { .fd = (int)(event->data.u64 & UINT32_MAX) };
+    op.ref.entry = rsi_fdtable_peek(op.fd);
+    op.ref.generation = (uint32_t)(event->data.u64 >> 32);
+    if (op.ref.entry == NULL)
+        return;
+    if (rsi_unlikely(rsi_ready_event(op.ref.entry, op.ref.generation, event->events, batch)))
+        drop_write(epoll_fd, &op);
+}
+
+/* Only the poller that may block takes the interrupt: it is the one that is meant. */
+static void take_interrupt(void)
+{
+    uint64_t count;
+    rsi_syscall3(SYS_read, rsi_load_relaxed(&set.event_fd), &count, sizeof count);
+    /* After the read: an interrupt in between finds the 1, and this poll ends anyway. */
+    rsi_exchange_acq_rel(&set.interrupted, 0);
+}
+
+static void poll_events(uint64_t deadline_ns)
+{
+    struct epoll_event events[EVENTS];
+    struct rsi_fd_batch batch = { NULL, NULL };
+    int epoll_fd = rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
+    long count;
+    do {
+        count = wait_for_events(epoll_fd, events, deadline_ns);
+    } while (count == -EINTR && deadline_ns != 0);
+    for (long i = 0; i < count; i++) {
+        if (rsi_likely(events[i].data.u64 != INTERRUPT_DATA))
+            handle(epoll_fd, &events[i], &batch);
+        else if (deadline_ns != 0)
+            take_interrupt();
+    }
+    rsi_fdtable_publish(&batch);
+}
+
+static void child(void)
+{
+    rsi_fdtable_child();
+    if (set.epoll_fd != 0) {
+        rsi_syscall1(SYS_close, set.epoll_fd - 1);
+        rsi_syscall1(SYS_close, set.event_fd);
+    }
+    set.epoll_fd = 0;
+    set.guard = 0;
+    set.interrupted = 0;
+}
+
+const struct rsi_io_backend rsi_epoll_backend = {
+    .name = "epoll",
+    .run = rsi_ready_run,
+    .poller = { .poll = poll_events,
+                .interrupt = interrupt,
+                .has_waiters = rsi_fdtable_has_waiters,
+                .child = child },
+};

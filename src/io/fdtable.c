@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
+#include "io/fdtable.h"
+
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct rsi_fd *rsi_fdtable_chunks[RSI_FD_CHUNKS];
+
+/* One past the highest chunk that exists; only grows. */
+static uint32_t chunk_end;
+
+/* A number that had a waiter when last looked at: a server's listener, as a rule. */
+static uint32_t waiter_hint;
+
+static int chunk_make(unsigned index)
+{
+    size_t bytes = RSI_FD_CHUNK * sizeof(struct rsi_fd);
+    struct rsi_fd *chunk = rsi_map(bytes), *expected = NULL;
+    if (chunk == NULL)
+        return -ENOMEM;
+    /* Release: pairs with rsi_fdtable_peek's acquire. */
+    if (!rsi_cas_release(&rsi_fdtable_chunks[index], &expected, chunk))
+        rsi_unmap(chunk, bytes);
+    uint32_t end = rsi_load_relaxed(&chunk_end);
+    while (end <= index && !rsi_cas_relaxed(&chunk_end, &end, index + 1)) {
+    }
+    return 0;
+}
+
+static int entry_make(int fd, struct rsi_fd **entry)
+{
+    if (fd < 0)
+        return -EBADF;
+    if ((unsigned)fd >= RSI_FD_CHUNKS * RSI_FD_CHUNK)
+        return -EMFILE;
+    if (rsi_fdtable_peek(fd) == NULL) {
+        int result = chunk_make((unsigned)fd / RSI_FD_CHUNK);
+        if (result < 0)
+            return result;
+    }
+    *entry = rsi_fdtable_peek(fd);
+    return 0;
+}
+
+static int set_nonblock(int fd)
+{
+    long flags = rsi_syscall3(SYS_fcntl, fd, F_GETFL, 0);
+    if (flags < 0 || (flags & O_NONBLOCK) != 0)
+        return flags < 0 ? (int)flags : 0;
+    return (int)rsi_syscall3(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static int socket_option(int fd, int name)
+{
+    int value = 0;
+    socklen_t length = sizeof value;
+    long result = rsi_syscall5(SYS_getsockopt, fd, SOL_SOCKET, name, &value, &length);
+    return result < 0 ? (int)result : value;
+}
+
+static int classify_socket(int fd, uint8_t *flags)
+{
+    int kind = socket_option(fd, SO_TYPE), domain = socket_option(fd, SO_DOMAIN);
+    if (kind < 0 || domain < 0)
+        return kind < 0 ? kind : domain;
+    if (domain == AF_UNIX)
+        *flags |= RSI_FD_IS_UNIX;
+    if (kind != SOCK_STREAM)
+        return kind == SOCK_SEQPACKET ? RSI_FD_STREAM : RSI_FD_DATAGRAM;
+    bool is_inet = domain == AF_INET || domain == AF_INET6;
+    return is_inet && socket_option(fd, SO_PROTOCOL) == IPPROTO_TCP ? RSI_FD_TCP : RSI_FD_STREAM;
+}
+
+/* What fd is; makes pipes and the like non-blocking. Returns the type or -errno. */
+static int classify(int fd, uint8_t *flags)
+{
+    struct stat status;
+    long result = rsi_syscall2(SYS_fstat, fd, &status);
+    if (result < 0)
+        return (int)result;
+    switch (status.st_mode & S_IFMT) {
+    case S_IFSOCK: return classify_socket(fd, flags);
+    case S_IFREG:
+    case S_IFDIR:
+    case S_IFBLK: return RSI_FD_FILE;
+    case S_IFCHR: return RSI_FD_SLOW;
+    default: break;
+    }
+    /* The standard streams are shared with other processes, which do not expect O_NONBLOCK. */
+    if (fd <= STDERR_FILENO)
+        return RSI_FD_SLOW;
+    result = set_nonblock(fd);
+    return result < 0 ? (int)result : RSI_FD_POLLABLE;
+}
+
+static void reset_locked(struct rsi_fd *entry, uint8_t flags)
+{
+    rsi_store_relaxed(&entry->flags, flags);
+    rsi_store_relaxed(&entry->sticky, 0);
+    for (unsigned i = 0; i < 2; i++)
+        rsi_store_relaxed(&entry->sides[i].spent, entry->sides[i].edges - 1);
+}
+
+int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
+{
+    struct rsi_fd *entry;
+    int result = entry_make(fd, &entry);
+    if (result < 0)
+        return result;
+    ref->entry = entry;
+    for (;;) {
+        ref->generation = rsi_load_acquire(&entry->generation); /* as in rsi_fdtable_find */
+        uint8_t flags = 0;
+        int type = classify(fd, &flags);
+        if (type < 0)
+            return type;
+        rsi_guard_lock(&entry->guard);
+        bool is_same = entry->generation == ref->generation;
+        if (is_same && entry->type == RSI_FD_UNKNOWN) {
+            reset_locked(entry, flags);
+            /* Release: whoever sees the type sees the rest; pairs with rsi_fdtable_find's acquire. */
+            rsi_store_release(&entry->type, (uint8_t)type);
+        }
+        type = entry->type;
+        rsi_guard_unlock(&entry->guard);
+        if (is_same)
+            return type;
+    }
+}
+
+int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *site)
+{
+    int kind = socket_option(fd, SO_TYPE);
+    if (kind < 0)
+        return kind;
+    rsi_fdtable_forget(ref->entry, site);
+    int type = rsi_fdtable_adopt(fd, ref);
+    return type < 0 || rsi_fdtable_is_socket(type) ? type : -ENOTSOCK;
+}
+
+int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
+{
+    struct rsi_fd *entry;
+    int result = entry_make(fd, &entry);
+    if (result < 0)
+        return result;
+    if (rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN)
+        rsi_fdtable_forget(entry, NULL);
+    rsi_guard_lock(&entry->guard);
+    reset_locked(entry, flags);
+    rsi_store_release(&entry->type, type); /* as in rsi_fdtable_adopt */
+    rsi_guard_unlock(&entry->guard);
+    return 0;
+}
+
+void rsi_fdtable_forget(struct rsi_fd *entry, const void *site)
+{
+    struct rsi_fd_batch batch = { NULL, NULL };
+    rsi_guard_lock(&entry->arming); /* no epoll_ctl for this generation is under way or will be */
+    rsi_guard_lock(&entry->guard);
+    rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
+    rsi_store_release(&entry->generation, entry->generation + 1); /* after type: rsi_fdtable_find */
+    rsi_store_relaxed(&entry->armed, 0);
+    for (unsigned i = 0; i < 2; i++)
+        rsi_fdtable_wake_locked(&entry->sides[i], true, -EBADF, site, &batch);
+    rsi_guard_unlock(&entry->guard);
+    rsi_guard_unlock(&entry->arming);
+    rsi_fdtable_publish(&batch);
+}
+
+int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref)
+{
+    struct rsi_fd *entry = ref->entry;
+    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_NONBLOCK) != 0)
+        return 0;
+    int result = set_nonblock(fd);
+    if (result < 0)
+        return result;
+    rsi_guard_lock(&entry->guard);
+    if (entry->generation == ref->generation)
+        rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_NONBLOCK);
+    rsi_guard_unlock(&entry->guard);
+    return 0;
+}
+
+void rsi_fdtable_list_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter)
+{
+    waiter->next = NULL;
+    waiter->prev = side->last;
+    waiter->is_listed = true;
+    if (side->last != NULL)
+        side->last->next = waiter;
+    else
+        rsi_store_relaxed(&side->first, waiter);
+    side->last = waiter;
+}
+
+void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter)
+{
+    if (!waiter->is_listed)
+        return;
+    waiter->is_listed = false;
+    if (waiter->prev != NULL)
+        waiter->prev->next = waiter->next;
+    else
+        rsi_store_relaxed(&side->first, waiter->next);
+    if (waiter->next != NULL)
+        waiter->next->prev = waiter->prev;
+    else
+        side->last = waiter->prev;
+}
+
+void rsi_fdtable_wake_locked(struct rsi_fd_side *side, bool all, int result, const void *site,
+                             struct rsi_fd_batch *batch)
+{
+    struct rsi_fd_waiter *waiter, *next;
+    for (waiter = side->first; waiter != NULL; waiter = next) {
+        next = waiter->next;
+        if (!all && !waiter->is_user)
+            continue;
+        rsi_fdtable_unlist_locked(side, waiter);
+        /* A claim that fails: it timed out or was cancelled, and the wake-up goes to the next. */
+        struct rouse_thread *thread = waiter->thread;
+        if (!rsi_park_claim(thread, waiter->ticket, result, site))
+            continue;
+        if (batch->first == NULL)
+            batch->first = thread;
+        else
+            rsi_waiter(batch->last)->next = thread;
+        batch->last = thread;
+        if (!all)
+            return;
+    }
+}
+
+static bool entry_has_waiter(struct rsi_fd *entry)
+{
+    bool found = false;
+    for (unsigned i = 0; i < 2; i++) {
+        if (rsi_load_relaxed(&entry->sides[i].first) == NULL)
+            continue;
+        rsi_guard_lock(&entry->guard);
+        for (struct rsi_fd_waiter *w = entry->sides[i].first; w != NULL && !found; w = w->next)
+            found = w->is_user;
+        rsi_guard_unlock(&entry->guard);
+    }
+    return found;
+}
+
+bool rsi_fdtable_has_waiters(void)
+{
+    struct rsi_fd *hinted = rsi_fdtable_peek((int)rsi_load_relaxed(&waiter_hint));
+    if (hinted != NULL && entry_has_waiter(hinted))
+        return true;
+    uint32_t end = rsi_load_relaxed(&chunk_end) * RSI_FD_CHUNK;
+    for (uint32_t fd = 0; fd < end; fd++) {
+        struct rsi_fd *entry = rsi_fdtable_peek((int)fd);
+        if (entry != NULL && entry_has_waiter(entry)) {
+            rsi_store_relaxed(&waiter_hint, fd);
+            return true;
+        }
+    }
+    return false;
+}
+
+void rsi_fdtable_child(void)
+{
+    uint32_t end = rsi_load_relaxed(&chunk_end) * RSI_FD_CHUNK;
+    for (uint32_t fd = 0; fd < end; fd++) {
+        struct rsi_fd *entry = rsi_fdtable_peek((int)fd);
+        /* Only what was ever used: the rest keeps its untouched pages. */
+        if (entry == NULL || (entry->type | entry->guard | entry->arming | entry->generation) == 0)
+            continue;
+        rsi_store_relaxed(&entry->guard, 0);
+        rsi_store_relaxed(&entry->arming, 0);
+        rsi_store_relaxed(&entry->armed, 0);
+        for (unsigned i = 0; i < 2; i++) {
+            entry->sides[i].last = NULL;
+            rsi_store_relaxed(&entry->sides[i].first, NULL);
+            rsi_store_relaxed(&entry->sides[i].spent, entry->sides[i].edges - 1);
+        }
+    }
+}

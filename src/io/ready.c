@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ready.c - try the call first, sleep only when it is known that nothing is there.
+ *
+ * The way of a call, for a user thread:
+ *   1  seen = edges; if spent == seen and the side is armed, another call has found it empty: go to 4
+ *   2  the call; anything but EAGAIN ends it. A short result of a TCP stream: spent = seen
+ *   3  EAGAIN: spent = seen
+ *   4  under the guard: closed: -EBADF; not armed: arm it and look again; edges != seen: go to 1
+ *   5  prepare, list, release the guard, commit; woken: go to 1, but without its first look
+ * fdtable.h has the invariant that makes 4 safe. Arming (EPOLL_CTL_ADD, MOD) reports at once what is
+ * ready at that time, so what came between 2 and 4 is an event too.
+ *
+ * One edge wakes one thread, whatever it announces: several items may have come with it. Whoever was
+ * woken and took one therefore passes the wake-up on if another waits, but asks the kernel first
+ * whether there is something left: none is woken for nothing. Threads that were not woken owe nothing:
+ * each edge has its own woken thread that tries after it. A thread sleeps only after it has itself found
+ * nothing since the last edge, so those that are listed are listed before the edge and are seen.
+ *
+ * Kernel and foreign threads wait by ppoll, which is told the level and not the edge: they need no
+ * arming and take no event. They are listed so that a close reaches them; edges pass them over. A short
+ * read spares them the next call's EAGAIN too.
+ *
+ * Streams of AF_UNIX (reads stop at each message with descriptors), pipes (packets), datagrams, peeks
+ * and reads of a stream that had urgent data say nothing by being short. A stream that has ended, by
+ * either side or by an error, is always tried.
+ *
+ * SO_RCVLOWAT: events come when that much is there; less is delivered to whoever tries first.
+ */
+#include "io/ready.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#define TRY_COST 128u /* of a turn's 1,024 units: eight calls that do not block */
+
+#define SLICE_FIRST_NS 50000u
+#define SLICE_LAST_NS 5000000u
+
+struct attempt {
+    struct rouse_thread *self;
+    uint32_t seen;     /* edges before the last call */
+    uint64_t slice_ns; /* RSI_IO_SLICED: how long to sleep next */
+    bool is_user;
+    bool was_woken;
+    bool has_waited;
+};
+
+static struct rsi_fd_side *side_of(const struct rsi_io_op *op)
+{
+    return &op->ref.entry->sides[op->side];
+}
+
+/* 1 above: has somebody found it empty since the last edge, so that this call need not be tried? */
+static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
+{
+    const struct rsi_fd *entry = op->ref.entry;
+    const struct rsi_fd_side *side = side_of(op);
+    if ((op->rules & (RSI_IO_ONCE | RSI_IO_SLICED)) != 0)
+        return false;
+    if (rsi_load_relaxed(&side->spent) != a->seen)
+        return false;
+    if ((rsi_load_relaxed(&entry->sticky) & (1u << op->side)) != 0)
+        return false;
+    return !a->is_user || (rsi_load_relaxed(&entry->armed) & (1u << op->side)) != 0;
+}
+
+static long call_plain(const struct rsi_io_op *op)
+{
+    return rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3], op->arg[4],
+                        op->arg[5]);
+}
+
+/* SIGPIPE goes to the calling kernel thread: block it, and take it away if it came. */
+static long call_mute(const struct rsi_io_op *op)
+{
+    const uint64_t sigpipe = UINT64_C(1) << (SIGPIPE - 1);
+    const struct timespec zero = { 0, 0 };
+    uint64_t before = 0;
+    rsi_syscall4(SYS_rt_sigprocmask, SIG_BLOCK, &sigpipe, &before, sizeof sigpipe);
+    long result = call_plain(op);
+    /* A call that moved a part before it failed raises it too. */
+    if (result != (long)op->bytes && result != -EAGAIN && (before & sigpipe) == 0)
+        rsi_syscall4(SYS_rt_sigtimedwait, &sigpipe, 0, &zero, sizeof sigpipe);
+    rsi_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
+    return result;
+}
+
+static long call(const struct rsi_io_op *op, const struct attempt *a)
+{
+    for (;;) {
+        long result = rsi_unlikely((op->rules & RSI_IO_MUTE) != 0) ? call_mute(op) : call_plain(op);
+        if (result == -EINTR)
+            continue;
+        if (op->number != SYS_connect)
+            return result;
+        /* A second connect tells the outcome of the first. */
+        bool goes_on = result == -EINPROGRESS || (result == -EALREADY && a->has_waited);
+        return goes_on ? -EAGAIN : result;
+    }
+}
+
+/* What the call's result tells of the queue. True: nothing is left. */
+static bool note(const struct rsi_io_op *op, const struct attempt *a, long result)
+{
+    struct rsi_fd_side *side = side_of(op);
+    if ((op->rules & RSI_IO_KEEPS) != 0)
+        return false;
+    bool is_short = (op->rules & RSI_IO_SHORT_ENDS) != 0 && result > 0 &&
+                    (size_t)result < op->bytes &&
+                    (rsi_load_relaxed(&op->ref.entry->sticky) & RSI_FD_URGENT) == 0;
+    if (is_short || result == -EAGAIN) {
+        rsi_store_relaxed(&side->spent, a->seen);
+        return true;
+    }
+    if (rsi_load_relaxed(&side->spent) == a->seen)
+        rsi_store_relaxed(&side->spent, a->seen - 1);
+    return false;
+}
+
+static short poll_events(const struct rsi_io_op *op)
+{
+    return op->side == RSI_FD_READ ? POLLIN | POLLRDHUP : POLLOUT;
+}
+
+static bool is_ready_now(const struct rsi_io_op *op)
+{
+    struct pollfd one = { .fd = op->fd, .events = poll_events(op) };
+    struct timespec zero = { 0, 0 };
+    return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
+}
+
+/*
+ * At the urgent mark the kernel says EAGAIN, whatever lies behind it, if it happens to have a signal to
+ * deliver; nothing would tell us again.
+ */
+static bool is_doubtful(const struct rsi_io_op *op)
+{
+    if (op->side != RSI_FD_READ || (op->rules & (RSI_IO_KEEPS | RSI_IO_ONCE)) != 0)
+        return false;
+    bool is_urgent = (rsi_load_relaxed(&op->ref.entry->sticky) & RSI_FD_URGENT) != 0;
+    return is_urgent && is_ready_now(op);
+}
+
+/* The caller was woken and is served: whoever waits behind it is next, if something is left. */
+static RSI_NOINLINE void pass_on(const struct rsi_io_op *op)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    struct rsi_fd_side *side = side_of(op);
+    uint32_t seen = rsi_load_acquire(&side->edges); /* as in rsi_ready_run */
+    if (!is_ready_now(op)) {
+        rsi_store_relaxed(&side->spent, seen);
+        return;
+    }
+    struct rsi_fd_batch batch = { NULL, NULL };
+    rsi_guard_lock(&entry->guard);
+    if (entry->generation == op->ref.generation)
+        rsi_fdtable_wake_locked(side, false, 0, op->site, &batch);
+    rsi_guard_unlock(&entry->guard);
+    rsi_fdtable_publish(&batch);
+}
+
+/* Take the waiter off the list, unless a waker has done so: only one that won the claim surely has. */
+static int unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter, int result,
+                  bool is_claimed)
+{
+    if (!is_claimed) {
+        rsi_guard_lock(&op->ref.entry->guard);
+        rsi_fdtable_unlist_locked(side_of(op), waiter);
+        rsi_guard_unlock(&op->ref.entry->guard);
+    }
+    return result;
+}
+
+/*
+ * List the caller and sleep; the guard is held and is released. ppoll: the caller is a kernel thread
+ * that watches the descriptor itself.
+ */
+static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uint64_t deadline_ns,
+                        bool by_ppoll)
+{
+    struct rsi_fd_waiter waiter = { .thread = a->self, .is_user = a->is_user };
+    uint32_t *guard = &op->ref.entry->guard;
+    waiter.ticket = rsi_park_prepare(a->self, (enum rouse_wait_kind)op->kind,
+                                     (const void *)(intptr_t)op->fd, op->site, deadline_ns,
+                                     RSI_PARK_CANCELLABLE);
+    rsi_fdtable_list_locked(side_of(op), &waiter);
+    rsi_guard_unlock(guard);
+    int result;
+    if (by_ppoll)
+        result = rsi_park_commit_fd(a->self, waiter.ticket, op->fd, poll_events(op));
+    else
+        result = rsi_park_commit(a->self, waiter.ticket);
+    bool is_claimed = !by_ppoll && result != -ETIMEDOUT && result != -ECANCELED;
+    return unlist(op, &waiter, result, is_claimed);
+}
+
+/* No event will tell: sleep a little, longer each time. */
+static int wait_slice(const struct rsi_io_op *op, struct attempt *a)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    rsi_guard_lock(&entry->guard);
+    if (entry->generation != op->ref.generation) {
+        rsi_guard_unlock(&entry->guard);
+        return -EBADF;
+    }
+    uint64_t now_ns = rsi_now_ns(), until_ns = now_ns + a->slice_ns;
+    if (op->deadline_ns < until_ns)
+        until_ns = op->deadline_ns;
+    a->slice_ns = a->slice_ns * 2 < SLICE_LAST_NS ? a->slice_ns * 2 : SLICE_LAST_NS;
+    int result = sleep_locked(op, a, until_ns, false);
+    return result == -ETIMEDOUT && until_ns < op->deadline_ns ? 0 : result;
+}
+
+/* 4 and 5 above. Returns 0 when the call is to be tried again, or -errno. */
+static int wait_event(const struct rsi_io_op *op, struct attempt *a)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    uint8_t bit = (uint8_t)(1u << op->side);
+    for (;;) {
+        rsi_guard_lock(&entry->guard);
+        if (entry->generation != op->ref.generation) {
+            rsi_guard_unlock(&entry->guard);
+            return -EBADF;
+        }
+        if (!a->is_user)
+            return sleep_locked(op, a, op->deadline_ns, true);
+        if (rsi_likely((entry->armed & bit) != 0)) {
+            if (side_of(op)->edges == a->seen)
+                break;
+            rsi_guard_unlock(&entry->guard);
+            return 0;
+        }
+        rsi_guard_unlock(&entry->guard);
+        int result = rsi_epoll_arm(op, bit);
+        if (result < 0)
+            return result;
+    }
+    int result = sleep_locked(op, a, op->deadline_ns, false);
+    if (result >= 0)
+        a->was_woken = true;
+    return result;
+}
+
+static long finish(const struct rsi_io_op *op, const struct attempt *a, long result, bool is_empty)
+{
+    if (a->was_woken) {
+        if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != 0))
+            rsi_park_verdict(a->self, ROUSE_VERDICT_USEFUL);
+        /* Relaxed: those that count were listed before the edge that woke the caller. */
+        if (!is_empty && rsi_load_relaxed(&side_of(op)->first) != NULL)
+            pass_on(op);
+    }
+    return result;
+}
+
+/* Make the call once. True: *result is final. */
+static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *result)
+{
+    /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
+    a->seen = rsi_load_acquire(&side_of(op)->edges);
+    do {
+        *result = call(op, a);
+    } while (*result == -EAGAIN && rsi_unlikely(is_doubtful(op)));
+    bool is_empty = note(op, a, *result);
+    if (*result != -EAGAIN || (op->rules & RSI_IO_ONCE) != 0) {
+        *result = finish(op, a, *result, is_empty);
+        return true;
+    }
+    if (a->was_woken && rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != 0))
+        rsi_park_verdict(a->self, ROUSE_VERDICT_LOST_RACE);
+    return false;
+}
+
+long rsi_ready_run(struct rsi_io_op *op)
+{
+    struct attempt a = { .self = rsi_self(), .slice_ns = SLICE_FIRST_NS };
+    long result = -EAGAIN;
+    bool was_tried = false; /* a call that never tried does so before it says -ETIMEDOUT */
+    a.is_user = rsi_is_user(a.self);
+    a.seen = rsi_load_acquire(&side_of(op)->edges);
+    if (!is_spent(op, &a)) {
+        rsi_turn_spend(a.self, TRY_COST);
+        if (attempt_once(op, &a, &result))
+            return result;
+        was_tried = true;
+    }
+    for (;;) {
+        int waited = (op->rules & RSI_IO_SLICED) != 0 ? wait_slice(op, &a) : wait_event(op, &a);
+        a.has_waited = true;
+        if (waited < 0 && (waited != -ETIMEDOUT || was_tried))
+            return waited;
+        if (attempt_once(op, &a, &result))
+            return result;
+        if (waited < 0)
+            return waited;
+        was_tried = true;
+    }
+}
+
+bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
+                     struct rsi_fd_batch *batch)
+{
+    bool has_ended = (epoll_mask & (EPOLLHUP | EPOLLERR)) != 0;
+    bool read_ended = has_ended || (epoll_mask & EPOLLRDHUP) != 0;
+    struct rsi_fd_side *reads = &entry->sides[RSI_FD_READ], *writes = &entry->sides[RSI_FD_WRITE];
+    bool is_idle = false;
+    rsi_guard_lock(&entry->guard);
+    if (entry->generation != generation) {
+        rsi_guard_unlock(&entry->guard);
+        return false;
+    }
+    uint8_t sticky = entry->sticky;
+    sticky |= read_ended ? RSI_FD_READ_ENDED : 0;
+    sticky |= has_ended ? RSI_FD_WRITE_ENDED : 0;
+    sticky |= (epoll_mask & EPOLLPRI) != 0 ? RSI_FD_URGENT : 0;
+    if (sticky != entry->sticky)
+        rsi_store_relaxed(&entry->sticky, sticky);
+    if (read_ended || (epoll_mask & (EPOLLIN | EPOLLPRI)) != 0) {
+        /* Release: sticky before it; pairs with attempt_once's acquire. */
+        rsi_store_release(&reads->edges, reads->edges + 1);
+        rsi_fdtable_wake_locked(reads, read_ended, 0, NULL, batch);
+    }
+    if (has_ended || (epoll_mask & EPOLLOUT) != 0) {
+        is_idle = !has_ended && writes->first == NULL && entry->type != RSI_FD_TCP;
+        rsi_store_release(&writes->edges, writes->edges + 1);
+        rsi_fdtable_wake_locked(writes, has_ended, 0, NULL, batch);
+    }
+    rsi_guard_unlock(&entry->guard);
+    return is_idle;
+}

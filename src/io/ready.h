@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* ready.h - operations over readiness: try, wait for an event, try again. */
+#ifndef RSI_IO_READY_H
+#define RSI_IO_READY_H
+
+#include "io/backend.h"
+
+/*
+ * Have events of side bit reported for op's descriptor from now on, and once at once if it is ready.
+ * Returns 0 or -errno. Given by whoever owns the set: epoll.c.
+ */
+int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits);
+
+/* What backend.run does. */
+long rsi_ready_run(struct rsi_io_op *op);
+
+/*
+ * Count an event of entry's generation; epoll_mask in epoll's terms. Claimed threads join the batch.
+ * Returns whether events of the write side come for nobody and should be switched off.
+ */
+bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
+                     struct rsi_fd_batch *batch);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sendfile.c - a file's bytes to a socket or pipe without passing through the program.
+ *
+ * sendfile(2) knows neither MSG_DONTWAIT nor MSG_NOSIGNAL: the socket gets O_NONBLOCK at its first
+ * sendfile, if accept has not made it so, and SIGPIPE is blocked around each call. What is not in the
+ * page cache is read from the disk while the worker waits: a helper thread for each call would cost more
+ * than it saves where files are warm. A program with large cold files reads them with rouse_pread.
+ */
+#include "io/helper.h"
+
+#include <rouse/io.h>
+
+#include <errno.h>
+
+static ssize_t do_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes, uint64_t deadline_ns,
+                           const void *site)
+{
+    struct rsi_io_op op = {
+        .fd = out_fd,
+        .side = RSI_FD_WRITE,
+        .kind = ROUSE_WAIT_WRITE,
+        .number = SYS_sendfile,
+        .arg = { out_fd, in_fd, (long)offset, (long)bytes },
+        .bytes = bytes,
+        .site = site,
+        .deadline_ns = deadline_ns,
+    };
+    int type = rsi_fdtable_find(out_fd, &op.ref);
+    if (type < 0)
+        return type;
+    if (rsi_fdtable_is_socket(type)) {
+        int result = rsi_fdtable_nonblock(out_fd, &op.ref);
+        if (result < 0)
+            return result;
+        op.rules = RSI_IO_MUTE;
+    } else if (type != RSI_FD_POLLABLE) {
+        return rsi_helper_run(&op, type);
+    }
+    long result = rsi_backend_run(&op);
+    return result == -EPERM ? rsi_helper_run(&op, RSI_FD_SLOW) : result;
+}
+
+RSI_PUBLIC ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes)
+{
+    return do_sendfile(out_fd, in_fd, offset, bytes, ROUSE_FOREVER, RSI_CALLER());
+}
+
+RSI_PUBLIC ssize_t rouse_sendfile_until(int out_fd, int in_fd, off_t *offset, size_t bytes,
+                                        uint64_t deadline_ns)
+{
+    return do_sendfile(out_fd, in_fd, offset, bytes, deadline_ns, RSI_CALLER());
+}

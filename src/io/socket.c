@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * socket.c - accept, connect, shutdown, close.
+ *
+ * These have no MSG_DONTWAIT: their socket must have O_NONBLOCK. A listener gets it at its first accept
+ * and keeps it; an accepted socket is made with it, so that sendfile needs no further call; a socket
+ * given to sendfile gets and keeps it; one that connects has it until the connection stands. No other
+ * call of rouse cares, since a thread waits either way.
+ */
+#include "io/backend.h"
+
+#include <rouse/io.h>
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* Errors of a connection that died before it was accepted, which Linux reports by accept. */
+static bool is_dead_connection(long result)
+{
+    switch (result) {
+    case -ECONNABORTED:
+    case -EPROTO:
+    case -ENOPROTOOPT:
+    case -ENETDOWN:
+    case -ENETUNREACH:
+    case -EHOSTDOWN:
+    case -EHOSTUNREACH:
+    case -ENONET: return true;
+    default: return false;
+    }
+}
+
+static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns,
+                     const void *site)
+{
+    struct rsi_io_op op = {
+        .fd = fd,
+        .side = RSI_FD_READ,
+        .kind = ROUSE_WAIT_ACCEPT,
+        .number = SYS_accept4,
+        .arg = { fd, (long)address, (long)length, SOCK_CLOEXEC | SOCK_NONBLOCK },
+        .site = site,
+        .deadline_ns = deadline_ns,
+    };
+    int type = rsi_fdtable_find_socket(fd, &op.ref, site);
+    if (rsi_unlikely(type < 0))
+        return type;
+    int result = rsi_fdtable_nonblock(fd, &op.ref);
+    if (rsi_unlikely(result < 0))
+        return result;
+    uint8_t flags = rsi_load_relaxed(&op.ref.entry->flags) | RSI_FD_IS_NONBLOCK;
+    do {
+        result = (int)rsi_backend_run(&op);
+    } while (is_dead_connection(result));
+    /* Without memory for its entry the connection is kept all the same; its first use will say so. */
+    if (result >= 0)
+        (void)rsi_fdtable_fresh(result, (uint8_t)type, flags);
+    return result;
+}
+
+RSI_PUBLIC int rouse_accept(int fd, struct sockaddr *address, socklen_t *length)
+{
+    return do_accept(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
+}
+
+RSI_PUBLIC int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length,
+                                  uint64_t deadline_ns)
+{
+    return do_accept(fd, address, length, deadline_ns, RSI_CALLER());
+}
+
+/*
+ * The number of a socket that is to be connected is likely to be new. What is known of it is dropped,
+ * so that an earlier user that was closed unseen does no harm, unless somebody waits for it just now.
+ */
+static int find_unconnected(int fd, struct rsi_fd_ref *ref, const void *site)
+{
+    struct rsi_fd *entry = rsi_fdtable_peek(fd);
+    if (entry != NULL && rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN &&
+        rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) == NULL &&
+        rsi_load_relaxed(&entry->sides[RSI_FD_WRITE].first) == NULL)
+        rsi_fdtable_forget(entry, site);
+    return rsi_fdtable_find_socket(fd, ref, site);
+}
+
+static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
+                      uint64_t deadline_ns, const void *site)
+{
+    struct rsi_io_op op = {
+        .fd = fd,
+        .side = RSI_FD_WRITE,
+        .kind = ROUSE_WAIT_CONNECT,
+        .number = SYS_connect,
+        .arg = { fd, (long)address, (long)length },
+        .site = site,
+        .deadline_ns = deadline_ns,
+    };
+    int type = find_unconnected(fd, &op.ref, site);
+    if (type < 0)
+        return type;
+    /* A full backlog of AF_UNIX announces its room to nobody. */
+    if ((rsi_load_relaxed(&op.ref.entry->flags) & RSI_FD_IS_UNIX) != 0)
+        op.rules |= RSI_IO_SLICED;
+    long flags = rsi_syscall3(SYS_fcntl, fd, F_GETFL, 0);
+    if (flags < 0)
+        return (int)flags;
+    bool is_blocking = (flags & O_NONBLOCK) == 0;
+    if (is_blocking)
+        rsi_syscall3(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+    long result = rsi_backend_run(&op);
+    if (is_blocking && result != -EBADF)
+        rsi_syscall3(SYS_fcntl, fd, F_SETFL, flags);
+    return (int)result;
+}
+
+/*
+ * A connect that timed out or was cancelled goes on in the kernel: the socket is good for rouse_close
+ * only.
+ */
+RSI_PUBLIC int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    return do_connect(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
+}
+
+RSI_PUBLIC int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
+                                   uint64_t deadline_ns)
+{
+    return do_connect(fd, address, length, deadline_ns, RSI_CALLER());
+}
+
+RSI_PUBLIC int rouse_shutdown(int fd, int how)
+{
+    return (int)rsi_syscall2(SYS_shutdown, fd, how);
+}
+
+RSI_PUBLIC int rouse_close(int fd)
+{
+    struct rsi_fd *entry = rsi_fdtable_peek(fd);
+    if (rsi_likely(entry != NULL && rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN))
+        rsi_fdtable_forget(entry, RSI_CALLER());
+    long result = rsi_syscall1(SYS_close, fd);
+    /* Linux has released the number even then. */
+    return result == -EINTR ? 0 : (int)result;
+}
