@@ -55,6 +55,9 @@ static int on_header_field_complete(llhttp_t *parser)
     const char *name = c->in + c->request_at + c->field.at;
 
     c->header = HEADER_OTHER;
+    /* The parser, built for tolerance, lets these pass. */
+    if (c->field.bytes == 0 || memchr(name, ' ', c->field.bytes) != NULL)
+        c->refusal = 400;
     if (c->field.bytes == 4 && strncasecmp(name, "host", 4) == 0) {
         c->header = HEADER_HOST;
         if (c->has_host)
