@@ -32,8 +32,9 @@ enum bench_kind { BENCH_KIND_USER, BENCH_KIND_KERNEL, BENCH_KIND_CLONE };
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-    BENCH_TIMED = 1,     /* sample lasts run->sample_ns; ops is not used */
-    BENCH_FIXED_OPS = 2, /* ops is T unless -n is given: not calibrated */
+    BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
+    BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
+    BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
 };
 
 struct bench_options {
@@ -89,7 +90,7 @@ struct bench_run {
 
     unsigned sample_count;
     double sample_ns_per_op[BENCH_SAMPLES_MAX];
-    double first_ns_per_op; /* of the very first call of sample, warm-up included */
+    double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
     uint64_t ops;           /* of the last sample */
     uint64_t total_ops;
     struct bench_reading total;

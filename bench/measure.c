@@ -45,8 +45,6 @@ static uint64_t calibrate(struct bench_run *run)
     for (;;) {
         if (run->test->sample(run, ops) != 0)
             return 0;
-        if (run->first_ns_per_op == 0)
-            run->first_ns_per_op = taken_ns_per_op(run);
         if (run->taken.wall_ns >= BENCH_SAMPLE_NS)
             return ops;
         if (run->taken.wall_ns < BENCH_SAMPLE_NS / 10)
@@ -72,13 +70,16 @@ static void take_samples(struct bench_run *run, uint64_t ops)
     const uint64_t limit_ns = (uint64_t)(run->options.seconds * 1e9);
     const uint64_t begin_ns = raw_clock_ns(CLOCK_MONOTONIC);
 
+    if (run->test->flags & BENCH_COLD_FIRST) {
+        if (run->test->sample(run, ops) != 0)
+            return;
+        run->first_ns_per_op = taken_ns_per_op(run);
+    }
     for (unsigned i = 0; i < BENCH_TALLIES; i++)
         atomic_store_explicit(&run->tally[i].ops, 0, memory_order_relaxed);
     while (run->sample_count < run->options.samples) {
         if (run->test->sample(run, ops) != 0)
             return;
-        if (run->first_ns_per_op == 0)
-            run->first_ns_per_op = taken_ns_per_op(run);
         record(run);
         if (raw_clock_ns(CLOCK_MONOTONIC) - begin_ns >= limit_ns)
             return;
