@@ -21,7 +21,7 @@
 #define POLL_NS 100000 /* and at the poller */
 #define STEAL_MAX 64
 
-__thread struct rsi_exec *rsi_tls_exec;
+__attribute__((used)) __thread struct rsi_exec *rsi_tls_exec;
 
 static void queue_push(struct rsi_worker *w, struct rouse_thread *t)
 {
