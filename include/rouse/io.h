@@ -30,6 +30,7 @@ struct addrinfo;
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 ssize_t rouse_read(int fd, void *buffer, size_t bytes);
 ssize_t rouse_read_until(int fd, void *buffer, size_t bytes, uint64_t deadline_ns);
@@ -74,6 +75,7 @@ int rouse_close(int fd);
 int rouse_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                       struct addrinfo **result);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum rouse_wait_kind {
     ROUSE_WAIT_NONE,
@@ -77,6 +78,7 @@ void rouse_obs_dump(int fd);
 const char *rouse_wait_kind_name(uint32_t kind);
 const char *rouse_verdict_name(uint32_t verdict);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

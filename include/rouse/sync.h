@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Threads that wait for an object, oldest first. */
 struct rouse_waiters {
@@ -39,8 +40,14 @@ struct rouse_mutex {
     const void *acquire_site;
     const char *name;
 };
-#define ROUSE_MUTEX_INIT { 0, 0, { NULL, NULL }, NULL, NULL, NULL }
-#define ROUSE_MUTEX_INIT_NAMED(text) { 0, 0, { NULL, NULL }, NULL, NULL, (text) }
+#define ROUSE_MUTEX_INIT \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL, NULL \
+    }
+#define ROUSE_MUTEX_INIT_NAMED(text) \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL, (text) \
+    }
 
 void rouse_mutex_init(struct rouse_mutex *m, const char *name);
 void rouse_mutex_lock(struct rouse_mutex *m);
@@ -64,8 +71,14 @@ struct rouse_cond {
     struct rouse_mutex *mutex;
     const char *name;
 };
-#define ROUSE_COND_INIT { 0, 0, { NULL, NULL }, NULL, NULL }
-#define ROUSE_COND_INIT_NAMED(text) { 0, 0, { NULL, NULL }, NULL, (text) }
+#define ROUSE_COND_INIT \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL \
+    }
+#define ROUSE_COND_INIT_NAMED(text) \
+    { \
+        0, 0, { NULL, NULL }, NULL, (text) \
+    }
 
 void rouse_cond_init(struct rouse_cond *c, const char *name);
 int rouse_cond_wait(struct rouse_cond *c, struct rouse_mutex *m);
@@ -91,8 +104,14 @@ struct rouse_rwlock {
     const void *acquire_site;
     const char *name;
 };
-#define ROUSE_RWLOCK_INIT { 0, 0, { NULL, NULL }, NULL, NULL, NULL }
-#define ROUSE_RWLOCK_INIT_NAMED(text) { 0, 0, { NULL, NULL }, NULL, NULL, (text) }
+#define ROUSE_RWLOCK_INIT \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL, NULL \
+    }
+#define ROUSE_RWLOCK_INIT_NAMED(text) \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL, (text) \
+    }
 
 void rouse_rwlock_init(struct rouse_rwlock *l, const char *name);
 void rouse_rwlock_read_lock(struct rouse_rwlock *l);
@@ -115,8 +134,14 @@ struct rouse_sem {
     struct rouse_waiters waiters;
     const char *name;
 };
-#define ROUSE_SEM_INIT(units) { (units), 0, { NULL, NULL }, NULL }
-#define ROUSE_SEM_INIT_NAMED(units, text) { (units), 0, { NULL, NULL }, (text) }
+#define ROUSE_SEM_INIT(units) \
+    { \
+        (units), 0, { NULL, NULL }, NULL \
+    }
+#define ROUSE_SEM_INIT_NAMED(units, text) \
+    { \
+        (units), 0, { NULL, NULL }, (text) \
+    }
 
 void rouse_sem_init(struct rouse_sem *s, uint32_t units, const char *name);
 int rouse_sem_wait(struct rouse_sem *s);
@@ -138,8 +163,14 @@ struct rouse_barrier {
     struct rouse_waiters waiters;
     const char *name;
 };
-#define ROUSE_BARRIER_INIT(parties) { (parties), 0, 0, 0, { NULL, NULL }, NULL }
-#define ROUSE_BARRIER_INIT_NAMED(parties, text) { (parties), 0, 0, 0, { NULL, NULL }, (text) }
+#define ROUSE_BARRIER_INIT(parties) \
+    { \
+        (parties), 0, 0, 0, { NULL, NULL }, NULL \
+    }
+#define ROUSE_BARRIER_INIT_NAMED(parties, text) \
+    { \
+        (parties), 0, 0, 0, { NULL, NULL }, (text) \
+    }
 
 void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *name);
 int rouse_barrier_wait(struct rouse_barrier *b);
@@ -159,12 +190,16 @@ struct rouse_once {
     struct rouse_thread *owner;
     const char *name;
 };
-#define ROUSE_ONCE_INIT { 0, 0, { NULL, NULL }, NULL, NULL }
+#define ROUSE_ONCE_INIT \
+    { \
+        0, 0, { NULL, NULL }, NULL, NULL \
+    }
 
 void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg);
 int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *arg);
 int rouse_once_until(struct rouse_once *o, void (*fn)(void *), void *arg, uint64_t deadline_ns);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,7 @@ extern "C" {
 #else
 #define ROUSE_NORETURN _Noreturn
 #endif
+#pragma GCC visibility push(default)
 
 /* A deadline that never comes. Deadlines are absolute, CLOCK_MONOTONIC, in ns: see rouse_now_ns. */
 #define ROUSE_FOREVER UINT64_MAX
@@ -44,7 +45,10 @@ struct rouse_thread_attr {
     size_t stack_bytes; /* address space; 0: 64 KiB; rounded up to a power of two, at most 1 GiB */
 };
 
-#define ROUSE_THREAD_ATTR_INIT { ROUSE_KIND_DEFAULT, false, NULL, 0 }
+#define ROUSE_THREAD_ATTR_INIT \
+    { \
+        ROUSE_KIND_DEFAULT, false, NULL, 0 \
+    }
 
 /*
  * Start a thread that runs fn(arg).
@@ -156,6 +160,7 @@ unsigned rouse_worker_count(void);
 /* The calling thread's worker, 0.., or -1 on a kernel thread. Old news as soon as it is told. */
 int rouse_worker_index(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -71,8 +71,12 @@ static void format_list(struct sink *sink, const char *format, va_list list)
             put_number(sink, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
             break;
         }
-        case 'u': put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 10); break;
-        case 'x': put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 16); break;
+        case 'u':
+            put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 10);
+            break;
+        case 'x':
+            put_number(sink, is_long ? va_arg(list, unsigned long) : va_arg(list, unsigned), 16);
+            break;
         case 'p':
             put_text(sink, "0x");
             put_number(sink, (uintptr_t)va_arg(list, void *), 16);

@@ -18,12 +18,10 @@
 #define RSI_NOINLINE __attribute__((noinline))
 #define RSI_INLINE static inline __attribute__((always_inline))
 #define RSI_COLD __attribute__((cold, noinline))
-#define RSI_PUBLIC __attribute__((visibility("default")))
 #define RSI_PRINTF(at, first) __attribute__((format(printf, at, first)))
 #define RSI_CALLER() __builtin_return_address(0)
 
-#define rsi_container_of(pointer, type, member) \
-    ((type *)((char *)(pointer)-offsetof(type, member)))
+#define rsi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* The public headers have plain fields, so that C++ can read them: every access goes through these. */
 #define rsi_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)

@@ -106,8 +106,8 @@ int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
         rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
         return -EAGAIN;
     }
-    job.ticket = rsi_park_prepare(self, ROUSE_WAIT_BLOCKING, (void *)(uintptr_t)fn, site,
-                                  ROUSE_FOREVER, 0);
+    job.ticket =
+        rsi_park_prepare(self, ROUSE_WAIT_BLOCKING, (void *)(uintptr_t)fn, site, ROUSE_FOREVER, 0);
     *helpers.last = &job;
     helpers.last = &job.next;
     helpers.queued++;

@@ -29,7 +29,8 @@
 #define WATCH_MIN_NS 200000
 #define WATCH_MAX_NS 10000000
 
-static uint64_t watch_turns[RSI_WORKERS_MAX]; /* the watcher's memory; handed on with rsi_rt.watching */
+static uint64_t
+    watch_turns[RSI_WORKERS_MAX]; /* the watcher's memory; handed on with rsi_rt.watching */
 
 static bool has_work(const struct rsi_worker *w)
 {
@@ -219,7 +220,8 @@ static bool watch_if_due(struct rsi_worker *w)
         watch_end(w);
         return false;
     }
-    w->watch_period_ns = w->watch_period_ns * 2 < WATCH_MAX_NS ? w->watch_period_ns * 2 : WATCH_MAX_NS;
+    w->watch_period_ns = w->watch_period_ns * 2 < WATCH_MAX_NS ? w->watch_period_ns * 2
+                                                               : WATCH_MAX_NS;
     w->watch_at_ns = rsi_now_ns() + w->watch_period_ns;
     return false;
 }

@@ -106,7 +106,8 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN) + RSI_STACK_BYTES_MIN;
     if (stack_bytes)
-        pthread_attr_setstacksize(&attr, rsi_round_up(stack_bytes < least ? least : stack_bytes, RSI_PAGE));
+        pthread_attr_setstacksize(
+            &attr, rsi_round_up(stack_bytes < least ? least : stack_bytes, RSI_PAGE));
     t->waiter.on_cpu = 1;
     int error = pthread_create(&pthread, &attr, kernel_main, t);
     pthread_attr_destroy(&attr);
@@ -176,7 +177,8 @@ int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short
     int result = -EINTR;
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    rsi_store_seq_cst(&self->in_ppoll, 1u); /* before the first look at futex: see rsi_kernel_publish */
+    rsi_store_seq_cst(&self->in_ppoll,
+                      1u); /* before the first look at futex: see rsi_kernel_publish */
     rsi_store_relaxed(&self->waiter.on_cpu, 0u);
     while (result == -EINTR && !published(self)) {
         long ready = ppoll_once(self, &pollfd);

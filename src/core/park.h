@@ -27,9 +27,9 @@
 struct rsi_waiter {
     /* 4 * wait number + {0 none, 1 waits, 2 waits and may be cancelled}; the claim word */
     uint64_t claim;
-    uint64_t deadline_ns;      /* of the wait; written by the waiter before claim */
-    int32_t result;            /* what commit returns; written by the winner */
-    uint32_t on_cpu;           /* 1 while it runs, or a worker still stands on its stack */
+    uint64_t deadline_ns; /* of the wait; written by the waiter before claim */
+    int32_t result;       /* what commit returns; written by the winner */
+    uint32_t on_cpu;      /* 1 while it runs, or a worker still stands on its stack */
     /* For the object that it waits for, under that object's guard: */
     struct rouse_thread *next; /* its list of waiters; after a claim, the claimer's own list */
     struct rouse_thread *prev;

@@ -26,8 +26,8 @@ bool rsi_section_enter_thief(struct rsi_worker *w)
 {
     if (!rsi_guard_try(&w->steal_guard))
         return false;
-    rsi_store_relaxed(&w->thief_in, 1u); /* T1 */
-    rsi_fence_heavy();                   /* F2 */
+    rsi_store_relaxed(&w->thief_in, 1u);                                /* T1 */
+    rsi_fence_heavy();                                                  /* F2 */
     for (unsigned spins = 0; rsi_load_acquire(&w->owner_in); spins++) { /* T2 */
         if (spins == 200) {
             rsi_section_leave_thief(w);

@@ -205,8 +205,8 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
     struct rouse_thread *self = rsi_self();
     if (t == self)
         return -EDEADLK;
-    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns,
-                                       RSI_PARK_CANCELLABLE);
+    uint64_t ticket =
+        rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns, RSI_PARK_CANCELLABLE);
     uintptr_t expected = RSI_JOIN_NONE;
     uintptr_t seen = rsi_load_acquire(&t->join_word);
     if (seen == RSI_JOIN_NONE) {
@@ -216,7 +216,8 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
             int error = rsi_park_commit(self, ticket);
             expected = (uintptr_t)self;
             if (error == 0 || !rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_NONE)) {
-                if (error == -ECANCELED) /* it had ended: the request is for the next blocking call */
+                if (error ==
+                    -ECANCELED) /* it had ended: the request is for the next blocking call */
                     rsi_fetch_add_seq_cst(&self->cancel, 1u);
                 return join_finish(t, result);
             }
@@ -256,7 +257,8 @@ int rouse_thread_detach(struct rouse_thread *t)
     uintptr_t expected = RSI_JOIN_NONE;
     if (rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_DETACHED))
         return 0;
-    return expected == RSI_JOIN_ENDED || expected == RSI_JOIN_ENDING ? join_finish(t, NULL) : -EINVAL;
+    return expected == RSI_JOIN_ENDED || expected == RSI_JOIN_ENDING ? join_finish(t, NULL)
+                                                                     : -EINVAL;
 }
 
 void rouse_thread_yield(void)

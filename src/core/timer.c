@@ -62,7 +62,8 @@ static struct rsi_timer entry_make(uint64_t deadline_ns, struct rouse_thread *t,
 
 static struct rouse_thread *thread_of(const struct rsi_timer *entry)
 {
-    return (struct rouse_thread *)(uintptr_t)(entry->thread_gen & ((UINT64_C(1) << ADDRESS_BITS) - 1));
+    return (struct rouse_thread *)(uintptr_t)(entry->thread_gen &
+                                              ((UINT64_C(1) << ADDRESS_BITS) - 1));
 }
 
 /* Whether word, of the entry's thread, names another entry than this one of w, or none. */

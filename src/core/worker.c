@@ -144,17 +144,15 @@ void rsi_switch_finish(struct rsi_worker *w)
     switch (w->after) {
     case RSI_AFTER_PARK:
         rsi_test_delay();
-        rsi_store_release(&left->waiter.on_cpu, 0u); /* pairs with the acquires before a thread is run */
+        rsi_store_release(&left->waiter.on_cpu,
+                          0u); /* pairs with the acquires before a thread is run */
         break;
     case RSI_AFTER_YIELD:
         rsi_store_release(&left->waiter.on_cpu, 0u);
         rsi_run_later(w, left);
         break;
-    case RSI_AFTER_END:
-        rsi_thread_reap(w, left);
-        break;
-    case RSI_AFTER_NONE:
-        break;
+    case RSI_AFTER_END: rsi_thread_reap(w, left); break;
+    case RSI_AFTER_NONE: break;
     }
 }
 
@@ -170,7 +168,8 @@ void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_af
         return;
     if (rsi_unlikely(to == self))
         return;
-    if (to && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) { /* pairs with rsi_switch_finish */
+    if (to &&
+        rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) { /* pairs with rsi_switch_finish */
         enter_thread(w, to);
         ctx = &to->ctx;
     } else {

@@ -27,7 +27,8 @@
 #define BLOCKS_ONLY CLASSES
 
 /* Free slots of one class, most recently used first, linked through the word at the block's end. */
-struct class {
+struct class
+{
     void *free;
     struct rsi_slab *fresh; /* the slab whose unused slots come next */
 };
@@ -46,7 +47,7 @@ static unsigned class_of(size_t stack_bytes)
         return BLOCKS_ONLY;
     unsigned class = 0;
     for (size_t bytes = RSI_STACK_BYTES_MIN; bytes < stack_bytes; bytes *= 2)
-        class++;
+        class ++;
     return class;
 }
 

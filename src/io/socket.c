@@ -58,13 +58,12 @@ static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64
     return result;
 }
 
-RSI_PUBLIC int rouse_accept(int fd, struct sockaddr *address, socklen_t *length)
+int rouse_accept(int fd, struct sockaddr *address, socklen_t *length)
 {
     return do_accept(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
 }
 
-RSI_PUBLIC int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length,
-                                  uint64_t deadline_ns)
+int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns)
 {
     return do_accept(fd, address, length, deadline_ns, RSI_CALLER());
 }
@@ -117,23 +116,23 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
  * A connect that timed out or was cancelled goes on in the kernel: the socket is good for rouse_close
  * only.
  */
-RSI_PUBLIC int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
+int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     return do_connect(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
 }
 
-RSI_PUBLIC int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
-                                   uint64_t deadline_ns)
+int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
+                        uint64_t deadline_ns)
 {
     return do_connect(fd, address, length, deadline_ns, RSI_CALLER());
 }
 
-RSI_PUBLIC int rouse_shutdown(int fd, int how)
+int rouse_shutdown(int fd, int how)
 {
     return (int)rsi_syscall2(SYS_shutdown, fd, how);
 }
 
-RSI_PUBLIC int rouse_close(int fd)
+int rouse_close(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
     if (rsi_likely(entry != NULL && rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN))

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/core.h"
-void rsi_dump_setup(void) {}
-void rsi_obs_all_wait(void) {}
+void rsi_dump_setup(void)
+{
+}
+void rsi_obs_all_wait(void)
+{
+}

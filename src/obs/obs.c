@@ -7,13 +7,20 @@
 #include <string.h>
 
 static const char *const kind_names[ROUSE_WAIT_KINDS] = {
-    [ROUSE_WAIT_NONE] = "none",           [ROUSE_WAIT_MUTEX] = "mutex",
-    [ROUSE_WAIT_READ_LOCK] = "read lock", [ROUSE_WAIT_WRITE_LOCK] = "write lock",
-    [ROUSE_WAIT_COND] = "condition",      [ROUSE_WAIT_SEM] = "semaphore",
-    [ROUSE_WAIT_BARRIER] = "barrier",     [ROUSE_WAIT_ONCE] = "once",
-    [ROUSE_WAIT_JOIN] = "join",           [ROUSE_WAIT_SLEEP] = "sleep",
-    [ROUSE_WAIT_READ] = "read",           [ROUSE_WAIT_WRITE] = "write",
-    [ROUSE_WAIT_ACCEPT] = "accept",       [ROUSE_WAIT_CONNECT] = "connect",
+    [ROUSE_WAIT_NONE] = "none",
+    [ROUSE_WAIT_MUTEX] = "mutex",
+    [ROUSE_WAIT_READ_LOCK] = "read lock",
+    [ROUSE_WAIT_WRITE_LOCK] = "write lock",
+    [ROUSE_WAIT_COND] = "condition",
+    [ROUSE_WAIT_SEM] = "semaphore",
+    [ROUSE_WAIT_BARRIER] = "barrier",
+    [ROUSE_WAIT_ONCE] = "once",
+    [ROUSE_WAIT_JOIN] = "join",
+    [ROUSE_WAIT_SLEEP] = "sleep",
+    [ROUSE_WAIT_READ] = "read",
+    [ROUSE_WAIT_WRITE] = "write",
+    [ROUSE_WAIT_ACCEPT] = "accept",
+    [ROUSE_WAIT_CONNECT] = "connect",
     [ROUSE_WAIT_BLOCKING] = "blocking call",
 };
 
@@ -56,7 +63,8 @@ static size_t describe(char *buffer, size_t bytes)
         return 0;
     char name[ROUSE_NAME_BYTES];
     rouse_thread_name(t, name, sizeof name);
-    return rsi_format(buffer, bytes, name[0] ? " (thread %lu \"%s\")" : " (thread %lu)", t->id, name);
+    return rsi_format(buffer, bytes, name[0] ? " (thread %lu \"%s\")" : " (thread %lu)", t->id,
+                      name);
 }
 
 static uint32_t mode_from_environment(void)

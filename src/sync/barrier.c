@@ -70,22 +70,22 @@ static int wait_until(struct rouse_barrier *b, const void *site, uint64_t deadli
     return result < 0 ? leave(b, self, result) : 0;
 }
 
-RSI_PUBLIC void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *name)
+void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *name)
 {
     *b = (struct rouse_barrier)ROUSE_BARRIER_INIT_NAMED(parties, name);
 }
 
-RSI_PUBLIC int rouse_barrier_wait(struct rouse_barrier *b)
+int rouse_barrier_wait(struct rouse_barrier *b)
 {
     return wait_until(b, RSI_CALLER(), ROUSE_FOREVER, 0);
 }
 
-RSI_PUBLIC int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
+int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
 {
     return wait_until(b, RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE);
 }
 
-RSI_PUBLIC int rouse_barrier_wait_try(struct rouse_barrier *b)
+int rouse_barrier_wait_try(struct rouse_barrier *b)
 {
     struct rsi_claimed claimed = { 0 };
     rsi_guard_lock(&b->guard);
@@ -97,7 +97,7 @@ RSI_PUBLIC int rouse_barrier_wait_try(struct rouse_barrier *b)
     return is_last ? 1 : -EBUSY;
 }
 
-RSI_PUBLIC void rouse_barrier_destroy(struct rouse_barrier *b)
+void rouse_barrier_destroy(struct rouse_barrier *b)
 {
     for (;;) {
         rsi_guard_lock(&b->guard);

@@ -111,40 +111,38 @@ static int wait_while(struct wait *w, bool (*predicate)(void *), void *arg)
     return 0;
 }
 
-RSI_PUBLIC void rouse_cond_init(struct rouse_cond *c, const char *name)
+void rouse_cond_init(struct rouse_cond *c, const char *name)
 {
     *c = (struct rouse_cond)ROUSE_COND_INIT_NAMED(name);
 }
 
-RSI_PUBLIC int rouse_cond_wait(struct rouse_cond *c, struct rouse_mutex *m)
+int rouse_cond_wait(struct rouse_cond *c, struct rouse_mutex *m)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), ROUSE_FOREVER };
     return wait_plain(&w);
 }
 
-RSI_PUBLIC int rouse_cond_wait_until(struct rouse_cond *c, struct rouse_mutex *m,
-                                     uint64_t deadline_ns)
+int rouse_cond_wait_until(struct rouse_cond *c, struct rouse_mutex *m, uint64_t deadline_ns)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), deadline_ns };
     return wait_plain(&w);
 }
 
-RSI_PUBLIC int rouse_cond_wait_while(struct rouse_cond *c, struct rouse_mutex *m,
-                                     bool (*predicate)(void *), void *arg)
+int rouse_cond_wait_while(struct rouse_cond *c, struct rouse_mutex *m, bool (*predicate)(void *),
+                          void *arg)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), ROUSE_FOREVER };
     return wait_while(&w, predicate, arg);
 }
 
-RSI_PUBLIC int rouse_cond_wait_while_until(struct rouse_cond *c, struct rouse_mutex *m,
-                                           bool (*predicate)(void *), void *arg,
-                                           uint64_t deadline_ns)
+int rouse_cond_wait_while_until(struct rouse_cond *c, struct rouse_mutex *m,
+                                bool (*predicate)(void *), void *arg, uint64_t deadline_ns)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), deadline_ns };
     return wait_while(&w, predicate, arg);
 }
 
-RSI_PUBLIC void rouse_cond_signal(struct rouse_cond *c)
+void rouse_cond_signal(struct rouse_cond *c)
 {
     if (rsi_load_relaxed(&c->waiting) == 0)
         return;
@@ -158,7 +156,7 @@ RSI_PUBLIC void rouse_cond_signal(struct rouse_cond *c)
         rsi_park_publish(t);
 }
 
-RSI_PUBLIC void rouse_cond_broadcast(struct rouse_cond *c)
+void rouse_cond_broadcast(struct rouse_cond *c)
 {
     if (rsi_load_relaxed(&c->waiting) == 0)
         return;
@@ -172,7 +170,7 @@ RSI_PUBLIC void rouse_cond_broadcast(struct rouse_cond *c)
     rsi_claimed_publish(&claimed);
 }
 
-RSI_PUBLIC void rouse_cond_destroy(struct rouse_cond *c)
+void rouse_cond_destroy(struct rouse_cond *c)
 {
     for (;;) {
         rsi_guard_lock(&c->guard);

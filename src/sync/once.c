@@ -86,7 +86,7 @@ static RSI_NOINLINE int call_slow(struct wait *w, void (*fn)(void *), void *arg,
     return result;
 }
 
-RSI_PUBLIC void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg)
+void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg)
 {
     if (rsi_likely(is_done(o)))
         return;
@@ -94,7 +94,7 @@ RSI_PUBLIC void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg)
     (void)call_slow(&w, fn, arg, true);
 }
 
-RSI_PUBLIC int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *arg)
+int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *arg)
 {
     if (rsi_likely(is_done(o)))
         return 0;
@@ -102,8 +102,7 @@ RSI_PUBLIC int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *ar
     return call_slow(&w, fn, arg, false);
 }
 
-RSI_PUBLIC int rouse_once_until(struct rouse_once *o, void (*fn)(void *), void *arg,
-                                uint64_t deadline_ns)
+int rouse_once_until(struct rouse_once *o, void (*fn)(void *), void *arg, uint64_t deadline_ns)
 {
     if (rsi_likely(is_done(o)))
         return 0;

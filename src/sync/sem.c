@@ -60,22 +60,22 @@ RSI_INLINE int wait_until(struct rouse_sem *s, uint64_t deadline_ns, const void 
     return 0;
 }
 
-RSI_PUBLIC void rouse_sem_init(struct rouse_sem *s, uint32_t units, const char *name)
+void rouse_sem_init(struct rouse_sem *s, uint32_t units, const char *name)
 {
     *s = (struct rouse_sem)ROUSE_SEM_INIT_NAMED(units, name);
 }
 
-RSI_PUBLIC int rouse_sem_wait(struct rouse_sem *s)
+int rouse_sem_wait(struct rouse_sem *s)
 {
     return wait_until(s, ROUSE_FOREVER, RSI_CALLER());
 }
 
-RSI_PUBLIC int rouse_sem_wait_until(struct rouse_sem *s, uint64_t deadline_ns)
+int rouse_sem_wait_until(struct rouse_sem *s, uint64_t deadline_ns)
 {
     return wait_until(s, deadline_ns, RSI_CALLER());
 }
 
-RSI_PUBLIC int rouse_sem_wait_try(struct rouse_sem *s)
+int rouse_sem_wait_try(struct rouse_sem *s)
 {
     rsi_turn_spend(rsi_self(), 1);
     rsi_guard_lock(&s->guard);
@@ -84,7 +84,7 @@ RSI_PUBLIC int rouse_sem_wait_try(struct rouse_sem *s)
     return is_taken ? 0 : -EAGAIN;
 }
 
-RSI_PUBLIC int rouse_sem_post(struct rouse_sem *s)
+int rouse_sem_post(struct rouse_sem *s)
 {
     rsi_guard_lock(&s->guard);
     struct rouse_thread *t = rsi_waitlist_claim_first(&s->waiters, 0, RSI_CALLER());
@@ -101,12 +101,12 @@ RSI_PUBLIC int rouse_sem_post(struct rouse_sem *s)
     return rsi_likely(count != UINT32_MAX) ? 0 : -EOVERFLOW;
 }
 
-RSI_PUBLIC uint32_t rouse_sem_value(const struct rouse_sem *s)
+uint32_t rouse_sem_value(const struct rouse_sem *s)
 {
     return rsi_load_relaxed(&s->count);
 }
 
-RSI_PUBLIC void rouse_sem_destroy(struct rouse_sem *s)
+void rouse_sem_destroy(struct rouse_sem *s)
 {
     rsi_guard_lock(&s->guard);
     if (s->waiters.first)
