@@ -85,7 +85,7 @@ struct rsi_timer {
 };
 
 /* What is to be done with the thread just left, once its stack is left. */
-enum rsi_after { RSI_AFTER_NONE, RSI_AFTER_PARK, RSI_AFTER_YIELD, RSI_AFTER_END };
+enum rsi_after { RSI_AFTER_NONE, RSI_AFTER_PARK, RSI_AFTER_END };
 
 struct rsi_worker {
     struct rsi_exec exec; /* must be first */
@@ -209,8 +209,8 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
 
 /* worker.c */
 _Noreturn void rsi_worker_main(struct rsi_worker *w);
-void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_after after);
-void rsi_switch_finish(struct rsi_worker *w);
+void rsi_worker_look(struct rsi_worker *w);
+void rsi_inbox_drain(struct rsi_worker *w);
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first);
@@ -218,10 +218,24 @@ void rsi_run_elsewhere(struct rouse_thread *t);
 unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
 
 /* idle.c */
-void rsi_idle_wake_if_useful(bool is_lonely);
+void rsi_idle_wake_one(struct rsi_worker *preferred);
 void rsi_idle_wake_for(struct rsi_worker *w);
 void rsi_idle_wait(struct rsi_worker *w);
 void rsi_idle_child(void);
+
+/*
+ * There is a thread to run that was not there: wake a worker if that is of use (idle.c has the protocol).
+ * is_lonely: it is the only one that waits for its turn here.
+ */
+RSI_INLINE void rsi_idle_wake_if_useful(bool is_lonely)
+{
+    rsi_fence_light(); /* F1 */
+    if (rsi_likely(rsi_load_relaxed(&rsi_rt.idle_count) == 0) ||
+        rsi_load_relaxed(&rsi_rt.searching) != 0 ||
+        (is_lonely && rsi_load_relaxed(&rsi_rt.watching) != 0))
+        return;
+    rsi_idle_wake_one(NULL);
+}
 
 /* timer.c; all inside the section of w */
 void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadline_ns);

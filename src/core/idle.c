@@ -48,7 +48,7 @@ static void idle_unlink_locked(struct rsi_worker *w)
 }
 
 /* Wake one idle worker, preferred if it is one, and rather not the one in the poller. */
-static RSI_NOINLINE void wake_one(struct rsi_worker *preferred)
+RSI_NOINLINE void rsi_idle_wake_one(struct rsi_worker *preferred)
 {
     rsi_guard_lock(&rsi_rt.idle_guard);
     struct rsi_worker *w = preferred && preferred->is_idle ? preferred : rsi_rt.idle_first;
@@ -70,22 +70,12 @@ static RSI_NOINLINE void wake_one(struct rsi_worker *preferred)
         rsi_futex_wake(&w->wake_word, 1);
 }
 
-void rsi_idle_wake_if_useful(bool is_lonely)
-{
-    rsi_fence_light(); /* F1 */
-    if (rsi_likely(rsi_load_relaxed(&rsi_rt.idle_count) == 0) ||
-        rsi_load_relaxed(&rsi_rt.searching) != 0 ||
-        (is_lonely && rsi_load_relaxed(&rsi_rt.watching) != 0))
-        return;
-    wake_one(NULL);
-}
-
 void rsi_idle_wake_for(struct rsi_worker *w)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for kernel threads: see above */
     if (rsi_load_relaxed(&rsi_rt.idle_count) == 0 || rsi_load_relaxed(&rsi_rt.searching) != 0)
         return;
-    wake_one(w);
+    rsi_idle_wake_one(w);
 }
 
 static bool steal_from_all(struct rsi_worker *w)

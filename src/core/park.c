@@ -19,7 +19,7 @@
  * of 15) for a case that is rare. Rejected: a lock held over the switch; wakers spin.
  * Locks: none held here. Model: tests/model/park.pml.
  */
-#include "core/section.h"
+#include "core/switch.h"
 
 #include <errno.h>
 
@@ -142,11 +142,12 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
     return false;
 }
 
-int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
+/* What a wait seldom needs: a kernel thread's sleep, a deadline. */
+static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
-    if (rsi_unlikely(rsi_park_cancel_self(self, ticket)))
+    if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    if (rsi_unlikely(self->origin != RSI_ORIGIN_USER))
+    if (self->origin != RSI_ORIGIN_USER)
         return rsi_kernel_commit(self, ticket);
     struct rsi_worker *w = rsi_exec_self()->worker;
     if (self->waiter.deadline_ns != ROUSE_FOREVER) {
@@ -155,6 +156,16 @@ int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
         rsi_section_leave(w);
     }
     rsi_switch_out(w, self, RSI_AFTER_PARK);
+    return self->waiter.result;
+}
+
+int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
+{
+    rsi_fence_light(); /* as in rsi_park_cancel_self */
+    if (rsi_unlikely(rsi_load_relaxed(&self->cancel) != 0) ||
+        rsi_unlikely(self->origin != RSI_ORIGIN_USER) || self->waiter.deadline_ns != ROUSE_FOREVER)
+        return commit_slow(self, ticket);
+    rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_PARK);
     return self->waiter.result;
 }
 
@@ -177,7 +188,7 @@ void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
     if (rsi_likely(w->turn_units > cost))
         w->turn_units -= cost;
     else
-        rsi_switch_out(w, self, RSI_AFTER_YIELD);
+        rsi_switch_yield(w, self);
 }
 
 /*

@@ -8,7 +8,7 @@
  * After it has stored ENDED, or found DETACHED and released the block, it does not touch the block: a
  * joiner that gave up and then finds ENDING waits the few instructions for ENDED.
  */
-#include "core/section.h"
+#include "core/switch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -267,7 +267,7 @@ void rouse_thread_yield(void)
     if (rsi_unlikely(self->origin != RSI_ORIGIN_USER))
         rsi_syscall0(SYS_sched_yield);
     else
-        rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_YIELD);
+        rsi_switch_yield(rsi_exec_self()->worker, self);
 }
 
 struct rouse_thread *rouse_thread_self(void)

@@ -13,7 +13,7 @@
  * woken, queued and picked elsewhere before that. Whoever picks it then must wait for on_cpu, and does
  * so on its own kernel thread's stack, where it keeps nobody waiting in turn.
  */
-#include "core/section.h"
+#include "core/switch.h"
 
 #include <sched.h>
 
@@ -23,32 +23,10 @@
 
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec;
 
-static void queue_push(struct rsi_worker *w, struct rouse_thread *t)
-{
-    t->queue_link = NULL;
-    if (w->queue_first)
-        w->queue_last->queue_link = t;
-    else
-        w->queue_first = t;
-    w->queue_last = t;
-    rsi_store_relaxed(&w->queue_length, w->queue_length + 1);
-}
-
-static struct rouse_thread *queue_pop(struct rsi_worker *w)
-{
-    struct rouse_thread *t = w->queue_first;
-    if (t) {
-        w->queue_first = t->queue_link;
-        rsi_store_relaxed(&w->queue_length, w->queue_length - 1);
-    }
-    return t;
-}
-
 /* Move the whole inbox to the queue's end, oldest first. Pairs with the release in rsi_run_elsewhere. */
-static unsigned inbox_drain(struct rsi_worker *from, struct rsi_worker *to)
+void rsi_inbox_drain(struct rsi_worker *w)
 {
-    struct rouse_thread *newest = rsi_exchange_acquire(&from->inbox, NULL), *oldest = NULL;
-    unsigned count = 0;
+    struct rouse_thread *newest = rsi_exchange_acquire(&w->inbox, NULL), *oldest = NULL;
     while (newest) {
         struct rouse_thread *t = newest;
         newest = t->queue_link;
@@ -58,33 +36,12 @@ static unsigned inbox_drain(struct rsi_worker *from, struct rsi_worker *to)
     while (oldest) {
         struct rouse_thread *t = oldest;
         oldest = t->queue_link;
-        queue_push(to, t);
-        count++;
+        rsi_queue_push(w, t);
     }
-    return count;
-}
-
-/* The thread whose turn it is, taken off, or NULL. */
-static struct rouse_thread *take(struct rsi_worker *w)
-{
-    rsi_section_enter(w);
-    if (rsi_unlikely(rsi_load_relaxed(&w->inbox) != NULL))
-        inbox_drain(w, w);
-    struct rouse_thread *t = w->next;
-    if (t && (w->next_run < RSI_NEXT_RUN_MAX || !w->queue_first)) {
-        w->next_run++;
-        rsi_store_relaxed(&w->next, NULL);
-    } else if (w->queue_first) {
-        t = queue_pop(w);
-        w->next_run = 0;
-    }
-    rsi_section_leave(w);
-    rsi_store_relaxed(&w->turns, w->turns + 1);
-    return t;
 }
 
 /* Let events in though the worker is busy: expired timers, finished I/O. */
-static RSI_NOINLINE void look(struct rsi_worker *w)
+void rsi_worker_look(struct rsi_worker *w)
 {
     uint64_t now = rsi_now_ns(), since = now - w->look_ns;
     if (since < LOOK_NS / 2 && w->look_every < 1024)
@@ -109,83 +66,6 @@ static RSI_NOINLINE void look(struct rsi_worker *w)
     }
 }
 
-static struct rouse_thread *pick(struct rsi_worker *w)
-{
-    if (rsi_unlikely(--w->look_left == 0))
-        look(w);
-    w->turn_units = RSI_TURN_UNITS;
-    return take(w);
-}
-
-static void enter_thread(struct rsi_worker *w, struct rouse_thread *t)
-{
-    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
-    rsi_store_relaxed(&t->worker_index, w->index);
-    w->exec.current = t;
-}
-
-/* libstdc++ keeps a kernel thread's exceptions in flight; a rouse thread takes its own along. */
-static void exceptions_save(uint64_t *globals, struct rouse_thread *t)
-{
-    t->eh_saved[0] = globals[0];
-    t->eh_saved[1] = globals[1];
-    globals[0] = globals[1] = 0;
-}
-
-static void exceptions_restore(uint64_t *globals, struct rouse_thread *t)
-{
-    globals[0] = t->eh_saved[0];
-    globals[1] = t->eh_saved[1];
-}
-
-void rsi_switch_finish(struct rsi_worker *w)
-{
-    struct rouse_thread *left = w->left;
-    switch (w->after) {
-    case RSI_AFTER_PARK:
-        rsi_test_delay();
-        rsi_store_release(&left->waiter.on_cpu,
-                          0u); /* pairs with the acquires before a thread is run */
-        break;
-    case RSI_AFTER_YIELD:
-        rsi_store_release(&left->waiter.on_cpu, 0u);
-        rsi_run_later(w, left);
-        break;
-    case RSI_AFTER_END: rsi_thread_reap(w, left); break;
-    case RSI_AFTER_NONE: break;
-    }
-}
-
-/*
- * Leave self, which runs on w, for whoever is next; returns when self runs again, maybe elsewhere. With
- * RSI_AFTER_PARK self may have been woken already, and may even be the one that is picked.
- */
-void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_after after)
-{
-    struct rouse_thread *to = pick(w);
-    struct rsi_ctx *ctx = &w->ctx;
-    if (rsi_unlikely(!to) && after == RSI_AFTER_YIELD)
-        return;
-    if (rsi_unlikely(to == self))
-        return;
-    if (to &&
-        rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) { /* pairs with rsi_switch_finish */
-        enter_thread(w, to);
-        ctx = &to->ctx;
-    } else {
-        w->handoff = to;
-        w->exec.current = NULL;
-    }
-    w->left = self;
-    w->after = after;
-    if (w->eh_globals)
-        exceptions_save(w->eh_globals, self);
-    w = rsi_ctx_switch(&self->ctx, ctx, w);
-    if (w->eh_globals)
-        exceptions_restore(w->eh_globals, self);
-    rsi_switch_finish(w);
-}
-
 /* On the kernel thread's own stack. */
 static void run(struct rsi_worker *w, struct rouse_thread *t)
 {
@@ -195,11 +75,20 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
         else
             sched_yield();
     }
-    enter_thread(w, t);
+    rsi_worker_enter(w, t);
     w->after = RSI_AFTER_NONE;
     rsi_ctx_switch(&w->ctx, &t->ctx, w);
     w->exec.current = NULL;
     rsi_switch_finish(w);
+}
+
+static struct rouse_thread *pick(struct rsi_worker *w)
+{
+    rsi_turn_begin(w);
+    rsi_section_enter(w);
+    struct rouse_thread *t = rsi_take_locked(w);
+    rsi_section_leave(w);
+    return t;
 }
 
 void rsi_worker_main(struct rsi_worker *w)
@@ -223,7 +112,7 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
     struct rouse_thread *old = w->next;
     rsi_store_relaxed(&w->next, t);
     if (old)
-        queue_push(w, old);
+        rsi_queue_push(w, old);
     bool is_lonely = !w->queue_first;
     rsi_section_leave(w);
     rsi_idle_wake_if_useful(is_lonely);
@@ -233,7 +122,7 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_section_enter(w);
-    queue_push(w, t);
+    rsi_queue_push(w, t);
     bool is_lonely = w->queue_length == 1;
     rsi_section_leave(w);
     rsi_idle_wake_if_useful(is_lonely);
@@ -246,7 +135,7 @@ void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
     while (first) {
         struct rouse_thread *t = first;
         first = t->queue_link;
-        queue_push(w, t);
+        rsi_queue_push(w, t);
     }
     bool is_lonely = w->queue_length <= 1;
     rsi_section_leave(w);
@@ -276,10 +165,10 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
     if (!rsi_section_enter_thief(victim))
         return 0;
     if (rsi_load_relaxed(&victim->inbox))
-        inbox_drain(victim, victim);
+        rsi_inbox_drain(victim);
     unsigned want = (victim->queue_length + 1) / 2;
     while (count < want && count < STEAL_MAX)
-        taken[count++] = queue_pop(victim);
+        taken[count++] = rsi_queue_pop(victim);
     if (stuck && count == 0 && victim->next) {
         taken[count++] = victim->next;
         rsi_store_relaxed(&victim->next, NULL);
@@ -287,7 +176,7 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
     rsi_section_leave_thief(victim);
     rsi_section_enter(w);
     for (unsigned i = 0; i < count; i++)
-        queue_push(w, taken[i]);
+        rsi_queue_push(w, taken[i]);
     rsi_section_leave(w);
     return count;
 }

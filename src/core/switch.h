@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * switch.h - the hot half of worker.c: who is next, and the step from one stack to the other.
+ *
+ * Inline, so that a call that parks has one frame and saves the callee-saved registers once: the switch
+ * clobbers them all.
+ */
+#ifndef RSI_CORE_SWITCH_H
+#define RSI_CORE_SWITCH_H
+
+#include "core/section.h"
+
+RSI_INLINE void rsi_queue_push(struct rsi_worker *w, struct rouse_thread *t)
+{
+    t->queue_link = NULL;
+    if (w->queue_first)
+        w->queue_last->queue_link = t;
+    else
+        w->queue_first = t;
+    w->queue_last = t;
+    rsi_store_relaxed(&w->queue_length, w->queue_length + 1);
+}
+
+RSI_INLINE struct rouse_thread *rsi_queue_pop(struct rsi_worker *w)
+{
+    struct rouse_thread *t = w->queue_first;
+    if (t) {
+        w->queue_first = t->queue_link;
+        rsi_store_relaxed(&w->queue_length, w->queue_length - 1);
+    }
+    return t;
+}
+
+/* The thread whose turn it is, taken off, or NULL. Inside the section. */
+RSI_INLINE struct rouse_thread *rsi_take_locked(struct rsi_worker *w)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&w->inbox) != NULL))
+        rsi_inbox_drain(w);
+    struct rouse_thread *t = w->next;
+    if (t && (w->next_run < RSI_NEXT_RUN_MAX || !w->queue_first)) {
+        w->next_run++;
+        rsi_store_relaxed(&w->next, NULL);
+    } else if (w->queue_first) {
+        t = rsi_queue_pop(w);
+        w->next_run = 0;
+    }
+    return t;
+}
+
+/* A turn begins: events are let in from time to time though the worker is busy. */
+RSI_INLINE void rsi_turn_begin(struct rsi_worker *w)
+{
+    if (rsi_unlikely(--w->look_left == 0))
+        rsi_worker_look(w);
+    w->turn_units = RSI_TURN_UNITS;
+    rsi_store_relaxed(&w->turns, w->turns + 1);
+}
+
+RSI_INLINE void rsi_worker_enter(struct rsi_worker *w, struct rouse_thread *t)
+{
+    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&t->worker_index, w->index);
+    w->exec.current = t;
+}
+
+/* On the new stack: let go of the thread whose stack was left. */
+RSI_INLINE void rsi_switch_finish(struct rsi_worker *w)
+{
+    struct rouse_thread *left = w->left;
+    if (rsi_likely(w->after == RSI_AFTER_PARK)) {
+        rsi_test_delay();
+        rsi_store_release(&left->waiter.on_cpu,
+                          0u); /* pairs with the acquires before a thread is run */
+    } else if (w->after == RSI_AFTER_END) {
+        rsi_thread_reap(w, left);
+    }
+}
+
+/* libstdc++ keeps a kernel thread's exceptions in flight; a rouse thread takes its own along. */
+RSI_INLINE void rsi_exceptions_save(uint64_t *globals, struct rouse_thread *t)
+{
+    t->eh_saved[0] = globals[0];
+    t->eh_saved[1] = globals[1];
+    globals[0] = globals[1] = 0;
+}
+
+RSI_INLINE void rsi_exceptions_restore(uint64_t *globals, struct rouse_thread *t)
+{
+    globals[0] = t->eh_saved[0];
+    globals[1] = t->eh_saved[1];
+}
+
+/*
+ * Leave self, which runs on w, for to, which was taken off w's queues, or for the idle loop (NULL).
+ * Returns when self runs again, maybe elsewhere: w is another then. to may be self: it was woken, or
+ * queued by its own yield, before it left.
+ */
+RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
+                              struct rouse_thread *to, enum rsi_after after)
+{
+    struct rsi_ctx *ctx = &w->ctx;
+    if (rsi_unlikely(to == self))
+        return;
+    if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
+        rsi_worker_enter(w, to); /* the acquire pairs with rsi_switch_finish */
+        ctx = &to->ctx;
+    } else {
+        w->handoff = to;
+        w->exec.current = NULL;
+    }
+    w->left = self;
+    w->after = after;
+    if (rsi_unlikely(w->eh_globals != NULL))
+        rsi_exceptions_save(w->eh_globals, self);
+    w = rsi_ctx_switch(&self->ctx, ctx, w);
+    if (rsi_unlikely(w->eh_globals != NULL))
+        rsi_exceptions_restore(w->eh_globals, self);
+    rsi_switch_finish(w);
+}
+
+/* Leave self for whoever is next. With RSI_AFTER_PARK it may have been woken already. */
+RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self,
+                               enum rsi_after after)
+{
+    rsi_turn_begin(w);
+    rsi_section_enter(w);
+    struct rouse_thread *to = rsi_take_locked(w);
+    rsi_section_leave(w);
+    rsi_switch_to(w, self, to, after);
+}
+
+/*
+ * Let the others go first. self stands in the queue before its stack is left, as a thread does that was
+ * woken early: whoever takes it waits for on_cpu.
+ */
+RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self)
+{
+    rsi_turn_begin(w);
+    rsi_section_enter(w);
+    rsi_queue_push(w, self);
+    struct rouse_thread *to = rsi_take_locked(w);
+    bool is_lonely = w->queue_length <= 1;
+    rsi_section_leave(w);
+    rsi_idle_wake_if_useful(is_lonely);
+    rsi_switch_to(w, self, to, RSI_AFTER_PARK);
+}
+
+#endif
