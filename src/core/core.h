@@ -244,6 +244,7 @@ void rsi_timer_forget(struct rouse_thread *t);
 bool rsi_timer_setup(struct rsi_worker *w);
 
 /* thread.c */
+void rsi_thread_finish(struct rouse_thread *self, void *result);
 void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t);
 struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes);
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
@@ -251,7 +252,8 @@ void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
 /* kernel.c */
 int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes);
 void rsi_kernel_publish(struct rouse_thread *t);
-_Noreturn void rsi_kernel_exit(struct rouse_thread *self);
+/* self has ended, but for its pthread; the block is gone. */
+void rsi_kernel_end(struct rouse_thread *self);
 int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket);
 struct rouse_thread *rsi_foreign_adopt(void);
 void rsi_kernel_setup(void);

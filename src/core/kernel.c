@@ -82,19 +82,21 @@ struct rouse_thread *rsi_foreign_adopt(void)
     return self;
 }
 
-void rsi_kernel_exit(struct rouse_thread *self)
+void rsi_kernel_end(struct rouse_thread *self)
 {
     rsi_tls_exec = NULL;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_thread_reap(NULL, self);
-    pthread_exit(NULL);
 }
 
 static void *kernel_main(void *value)
 {
     struct rouse_thread *self = value;
     begin(self);
-    rouse_thread_exit(self->fn(self->arg));
+    rsi_thread_finish(self, self->fn(self->arg));
+    rsi_kernel_end(self);
+    /* Not pthread_exit: its first call loads libgcc_s, and aborts where descriptors or memory are out. */
+    return NULL;
 }
 
 int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)

@@ -69,7 +69,8 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
     t->id = rsi_id_next(w);
 }
 
-static void finish(struct rouse_thread *self, void *result)
+/* The last that self does as a thread: its keys; its result is kept. */
+void rsi_thread_finish(struct rouse_thread *self, void *result)
 {
     self->is_finishing = true;
     if (self->locals)
@@ -183,9 +184,11 @@ void rouse_thread_exit(void *result)
     struct rouse_thread *self = rsi_self();
     if (self->origin == RSI_ORIGIN_FOREIGN)
         pthread_exit(result);
-    finish(self, result);
-    if (self->origin == RSI_ORIGIN_KERNEL)
-        rsi_kernel_exit(self);
+    rsi_thread_finish(self, result);
+    if (self->origin == RSI_ORIGIN_KERNEL) {
+        rsi_kernel_end(self);
+        pthread_exit(NULL);
+    }
     rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_END);
     rsi_fatal("an ended thread was resumed");
 }
