@@ -54,7 +54,7 @@ static void begin(struct rouse_thread *self)
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
     self->in_ppoll = 0;
-    self->waiter.on_cpu = 1;
+    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
     self->exec = (struct rsi_exec){ .current = self, .worker = NULL };
     rsi_tls_exec = &self->exec;
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
@@ -110,7 +110,7 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
     if (stack_bytes)
         pthread_attr_setstacksize(
             &attr, rsi_round_up(stack_bytes < least ? least : stack_bytes, RSI_PAGE));
-    t->waiter.on_cpu = 1;
+    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
     int error = pthread_create(&pthread, &attr, kernel_main, t);
     pthread_attr_destroy(&attr);
     return -error;

@@ -53,7 +53,7 @@ uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind, 
         record->verdict = ROUSE_VERDICT_NONE;
         record->wait_count++;
     }
-    uint64_t ticket = (self->waiter.claim | 3) + 1 + ((flags & RSI_PARK_CANCELLABLE) ? 2 : 1);
+    uint64_t ticket = (rsi_load_relaxed(&self->waiter.claim) | 3) + 1 + ((flags & RSI_PARK_CANCELLABLE) ? 2 : 1);
     rsi_store_relaxed(&self->waiter.deadline_ns, deadline_ns);
     rsi_store_release(&self->waiter.claim, ticket); /* pairs with the acquires in fire and cancel */
     return ticket;

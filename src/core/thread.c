@@ -108,7 +108,7 @@ static int create_user(struct rouse_thread *t, struct rsi_worker *w)
 #ifdef RSI_ASAN
     __asan_unpoison_memory_region(t->stack.low, (size_t)(t->stack.high - t->stack.low));
 #endif
-    t->waiter.on_cpu = 0;
+    rsi_store_relaxed(&t->waiter.on_cpu, 0u);
     rsi_ctx_init(&t->ctx, t->stack.low, t->stack.high, thread_main);
     if (w) {
         t->worker_index = w->index;
