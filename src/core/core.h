@@ -24,19 +24,10 @@
 #define RSI_NEXT_RUN_MAX 3   /* turns from the next slot in a row, while the queue holds threads */
 #define RSI_LIVE_MAX 8000000 /* threads at once; bounds every timer heap */
 
-struct rsi_worker;
 struct rsi_value;
-
-/* What the calling kernel thread runs; found through one thread-local pointer. */
-struct rsi_exec {
-    struct rouse_thread *current;
-    struct rsi_worker *worker; /* NULL on kernel and foreign threads */
-};
 
 /* Why a thread does not exist, exists, ... ; read by anyone, written as said above. */
 enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
-
-enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 
 /* join_word: nobody waits; a joiner's address; or one of these. */
 #define RSI_JOIN_NONE ((uintptr_t)0)
@@ -45,21 +36,11 @@ enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 #define RSI_JOIN_ENDED ((uintptr_t)3)
 
 struct rouse_thread {
-    struct rsi_waiter waiter; /* line 0; must be first */
-
-    /* line 1: switching and queues */
-    struct rsi_ctx ctx;
-    struct rouse_thread *queue_link; /* run queue or inbox */
-    uint64_t timer_word;             /* names its timer entry, if it has one: timer.c */
-    uint32_t cancel;                 /* requests to stop not yet taken; any thread adds */
-    uint32_t worker_index;           /* where it ran last; read racily by wakers */
-    uint8_t origin;
-    uint8_t life;
+    struct rsi_waiter waiter; /* lines 0 and 1; must be first */
 
     /* line 2 */
-    struct rouse_wait_record record;
-
-    /* lines 3 to 5: cold */
+    struct rouse_thread *queue_link; /* run queue or inbox */
+    uint64_t timer_word;             /* names its timer entry, if it has one: timer.c */
     void *(*fn)(void *);
     void *arg; /* after the end: the result */
     uintptr_t join_word;
@@ -77,20 +58,17 @@ struct rouse_thread {
     char name[ROUSE_NAME_BYTES];
 };
 _Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES - sizeof(void *), "block too small");
-_Static_assert(offsetof(struct rouse_thread, ctx) == RSI_CACHE_LINE, "waiter is one line");
 
 struct rsi_timer {
     uint64_t deadline_ns;
     uint64_t thread_gen; /* address and 16 bits of generation */
 };
 
-/* What is to be done with the thread just left, once its stack is left. */
-enum rsi_after { RSI_AFTER_NONE, RSI_AFTER_PARK, RSI_AFTER_END };
+/* The switch's value is the worker; with this bit, the thread that was left has ended. */
+#define RSI_SWITCH_END ((uintptr_t)1)
 
 struct rsi_worker {
     struct rsi_exec exec; /* must be first */
-    struct rouse_thread *left;
-    enum rsi_after after;
     struct rouse_thread *handoff; /* picked while its last worker still stood on its stack */
 
     /* The section: see section.h. */
@@ -106,7 +84,7 @@ struct rsi_worker {
     uint64_t poll_ns;    /* when it polled last while busy */
     uint32_t turn_units; /* left of the present turn: rsi_turn_spend */
     uint64_t turns;      /* read by the watcher without the section */
-    void *eh_globals;    /* libstdc++'s, of this kernel thread; NULL without C++ */
+    uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;
 
     struct rouse_thread *block_cache; /* dead threads of the default stack size */
@@ -118,7 +96,7 @@ struct rsi_worker {
     uint32_t heap_length, heap_stale;
     uint64_t timer_next_ns; /* of the first entry; read by others without the section */
 
-    struct rsi_ctx ctx; /* of the kernel thread's own stack: the idle loop */
+    struct rsi_waiter idle; /* its ctx: the kernel thread's own stack, the idle loop's */
 
     /* idle.c */
     bool is_searching, is_watcher;
@@ -160,35 +138,7 @@ struct rsi_runtime {
 };
 
 extern struct rsi_runtime rsi_rt;
-
-/*
- * The calling kernel thread's exec, NULL if it has none yet. Read by assembly that the compiler may
- * neither cache nor move over a switch: a thread that parks on one worker and goes on on another must
- * not use the first one's address. (An accessor that is noinline and has a barrier costs a call more.)
- */
-extern __thread struct rsi_exec *rsi_tls_exec
-    __attribute__((visibility("hidden"), tls_model("initial-exec")));
-
-RSI_INLINE struct rsi_exec *rsi_exec_self(void)
-{
-    struct rsi_exec *exec;
-#if defined(__x86_64__)
-    __asm__ volatile("movq rsi_tls_exec@GOTTPOFF(%%rip), %0\n\t"
-                     "movq %%fs:(%0), %0"
-                     : "=r"(exec)
-                     :
-                     : "memory");
-#else
-    __asm__ volatile("adrp %0, :gottprel:rsi_tls_exec\n\t"
-                     "ldr %0, [%0, #:gottprel_lo12:rsi_tls_exec]\n\t"
-                     "mrs x16, tpidr_el0\n\t"
-                     "ldr %0, [x16, %0]"
-                     : "=&r"(exec)
-                     :
-                     : "x16", "memory");
-#endif
-    return exec;
-}
+extern struct rsi_exec rsi_exec_none;
 
 /* runtime.c */
 void rsi_runtime_start_slow(void);
@@ -204,12 +154,20 @@ RSI_INLINE void rsi_runtime_start(void)
         rsi_runtime_start_slow();
 }
 
+/* How many of rsi_rt.workers there are. Acquire pairs with the release in worker_start_locked. */
+RSI_INLINE uint32_t rsi_worker_count(void)
+{
+    return rsi_load_acquire(&rsi_rt.worker_count);
+}
+
 /* park.c */
 bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
 
 /* worker.c */
 _Noreturn void rsi_worker_main(struct rsi_worker *w);
 void rsi_worker_look(struct rsi_worker *w);
+void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self, struct rsi_ctx *ctx,
+                         uintptr_t bits);
 void rsi_inbox_drain(struct rsi_worker *w);
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
@@ -246,6 +204,7 @@ bool rsi_timer_setup(struct rsi_worker *w);
 /* thread.c */
 void rsi_thread_finish(struct rouse_thread *self, void *result);
 void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t);
+struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t);
 struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes);
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
 
@@ -255,7 +214,6 @@ void rsi_kernel_publish(struct rouse_thread *t);
 /* self has ended, but for its pthread; the block is gone. */
 void rsi_kernel_end(struct rouse_thread *self);
 int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket);
-struct rouse_thread *rsi_foreign_adopt(void);
 void rsi_kernel_setup(void);
 
 /* key.c */

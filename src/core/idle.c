@@ -80,7 +80,7 @@ void rsi_idle_wake_for(struct rsi_worker *w)
 
 static bool steal_from_all(struct rsi_worker *w)
 {
-    uint32_t count = rsi_rt.worker_count;
+    uint32_t count = rsi_worker_count();
     uint32_t at = (uint32_t)(rsi_random_next(&w->random) % count);
     for (uint32_t i = 0; i < count; i++, at = at + 1 == count ? 0 : at + 1) {
         struct rsi_worker *victim = rsi_rt.workers[at];
@@ -92,7 +92,7 @@ static bool steal_from_all(struct rsi_worker *w)
 
 static bool anyone_has_work(void)
 {
-    for (uint32_t i = 0; i < rsi_rt.worker_count; i++)
+    for (uint32_t i = 0; i < rsi_worker_count(); i++)
         if (has_work(rsi_rt.workers[i]))
             return true;
     return false;
@@ -151,9 +151,9 @@ static void sleep_once(struct rsi_worker *w, uint64_t deadline_ns)
 static bool watch(struct rsi_worker *w, bool *is_quiet)
 {
     bool found = false;
-    *is_quiet = rsi_load_relaxed(&rsi_rt.idle_count) == rsi_rt.worker_count;
+    *is_quiet = rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count();
     uint64_t now = rsi_now_ns();
-    for (uint32_t i = 0; i < rsi_rt.worker_count; i++) {
+    for (uint32_t i = 0; i < rsi_worker_count(); i++) {
         struct rsi_worker *other = rsi_rt.workers[i];
         uint64_t turns = rsi_load_relaxed(&other->turns);
         bool is_stuck = turns == watch_turns[i];
@@ -178,13 +178,13 @@ static bool watch(struct rsi_worker *w, bool *is_quiet)
 static void watch_begin(struct rsi_worker *w)
 {
     uint32_t free = 0;
-    if (w->is_watcher || rsi_load_relaxed(&rsi_rt.idle_count) == rsi_rt.worker_count ||
+    if (w->is_watcher || rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count() ||
         !rsi_cas_acquire(&rsi_rt.watching, &free, 1u)) /* pairs with watch_end: watch_turns */
         return;
     w->is_watcher = true;
     w->watch_period_ns = WATCH_MIN_NS;
     w->watch_at_ns = rsi_now_ns() + WATCH_MIN_NS;
-    for (uint32_t i = 0; i < rsi_rt.worker_count; i++)
+    for (uint32_t i = 0; i < rsi_worker_count(); i++)
         watch_turns[i] = rsi_load_relaxed(&rsi_rt.workers[i]->turns);
 }
 
@@ -228,7 +228,7 @@ static void idle_join(struct rsi_worker *w)
         rsi_fetch_sub_seq_cst(&rsi_rt.searching, 1u);
     w->is_searching = false;
     rsi_guard_unlock(&rsi_rt.idle_guard);
-    if (idle < rsi_rt.worker_count)
+    if (idle < rsi_worker_count())
         rsi_fence_heavy(); /* F2 */
     else
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -268,7 +268,7 @@ static void timers_run(struct rsi_worker *w)
 /* Return when there is, or may be, something to run on w. */
 void rsi_idle_wait(struct rsi_worker *w)
 {
-    bool others_run = rsi_load_relaxed(&rsi_rt.idle_count) + 1 < rsi_rt.worker_count;
+    bool others_run = rsi_load_relaxed(&rsi_rt.idle_count) + 1 < rsi_worker_count();
     if (others_run && !w->is_searching) {
         w->is_searching = true;
         rsi_fetch_add_seq_cst(&rsi_rt.searching, 1u);
@@ -287,7 +287,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         uint64_t deadline = rsi_load_relaxed(&w->timer_next_ns);
         if (w->is_watcher && w->watch_at_ns < deadline)
             deadline = w->watch_at_ns;
-        if (deadline == UINT64_MAX && rsi_load_relaxed(&rsi_rt.idle_count) == rsi_rt.worker_count)
+        if (deadline == UINT64_MAX && rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count())
             rsi_obs_all_wait();
         sleep_once(w, deadline);
     }

@@ -25,69 +25,37 @@
 
 uint32_t rsi_obs_mode;
 
-struct rouse_thread *rsi_self(void)
+void rsi_park_record_wait(struct rouse_wait_record *record)
 {
-    struct rsi_exec *exec = rsi_exec_self();
-    if (rsi_likely(exec != NULL))
-        return exec->current;
-    return rsi_foreign_adopt();
+    record->since_tsc = rsi_tsc();
+    record->wake_tsc = 0;
+    record->wake_site = NULL;
+    record->waker_id = 0;
+    record->verdict = ROUSE_VERDICT_NONE;
+    record->wait_count++;
 }
 
-bool rsi_is_user(const struct rouse_thread *t)
+void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site)
 {
-    return t->origin == RSI_ORIGIN_USER;
-}
-
-uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind, const void *object,
-                          const void *site, uint64_t deadline_ns, unsigned flags)
-{
-    struct rouse_wait_record *record = &self->record;
-    record->kind = kind;
-    record->object = object;
-    record->wait_site = site;
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)) {
-        record->since_tsc = rsi_tsc();
-        record->wake_tsc = 0;
-        record->wake_site = NULL;
-        record->waker_id = 0;
-        record->verdict = ROUSE_VERDICT_NONE;
-        record->wait_count++;
-    }
-    uint64_t ticket = (rsi_load_relaxed(&self->waiter.claim) | 3) + 1 + ((flags & RSI_PARK_CANCELLABLE) ? 2 : 1);
-    rsi_store_relaxed(&self->waiter.deadline_ns, deadline_ns);
-    rsi_store_release(&self->waiter.claim, ticket); /* pairs with the acquires in fire and cancel */
-    return ticket;
-}
-
-bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result, const void *site)
-{
-    uint64_t expected = ticket;
-    rsi_test_delay();
-    if (!rsi_cas_acq_rel(&t->waiter.claim, &expected, ticket & ~UINT64_C(3)))
-        return false;
-    t->waiter.result = result;
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)) {
-        struct rouse_wait_record *record = &t->record;
-        struct rsi_exec *exec = site ? rsi_exec_self() : NULL;
-        record->waker_id = exec && exec->current ? exec->current->id : 0;
-        record->wake_site = site;
-        record->verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
-                          : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
-                                                 : ROUSE_VERDICT_USEFUL;
-        record->wake_tsc = rsi_tsc();
-    }
-    return true;
+    struct rouse_wait_record *record = &t->waiter.record;
+    struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
+    record->waker_id = waker ? waker->id : 0;
+    record->wake_site = site;
+    record->verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
+                      : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
+                                             : ROUSE_VERDICT_USEFUL;
+    record->wake_tsc = rsi_tsc();
 }
 
 void rsi_park_publish(struct rouse_thread *t)
 {
     rsi_test_delay();
-    if (rsi_unlikely(t->origin != RSI_ORIGIN_USER)) {
+    if (rsi_unlikely(t->waiter.origin != RSI_ORIGIN_USER)) {
         rsi_kernel_publish(t);
         return;
     }
     struct rsi_exec *exec = rsi_exec_self();
-    if (rsi_unlikely(!exec || !exec->worker))
+    if (rsi_unlikely(!exec->worker))
         rsi_run_elsewhere(t);
     else if (rsi_likely(exec->current != NULL))
         rsi_run_soon(exec->worker, t);
@@ -98,12 +66,12 @@ void rsi_park_publish(struct rouse_thread *t)
 void rsi_park_publish_list(struct rouse_thread *first)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    struct rsi_worker *w = exec ? exec->worker : NULL;
+    struct rsi_worker *w = exec->worker;
     struct rouse_thread *mine = NULL, **last = &mine;
     while (first) {
         struct rouse_thread *t = first;
         first = t->waiter.next;
-        if (t->origin != RSI_ORIGIN_USER) {
+        if (t->waiter.origin != RSI_ORIGIN_USER) {
             rsi_kernel_publish(t);
         } else if (!w) {
             rsi_run_elsewhere(t);
@@ -120,9 +88,9 @@ void rsi_park_publish_list(struct rouse_thread *first)
 /* Take one request to stop, if there is one. */
 static bool cancel_take(struct rouse_thread *t)
 {
-    uint32_t requests = rsi_load_relaxed(&t->cancel);
+    uint32_t requests = rsi_load_relaxed(&t->waiter.cancel);
     while (requests != 0)
-        if (rsi_cas_seq_cst(&t->cancel, &requests, requests - 1))
+        if (rsi_cas_seq_cst(&t->waiter.cancel, &requests, requests - 1))
             return true;
     return false;
 }
@@ -134,11 +102,11 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
         return false;
     /* Pairs with the heavy fence in rouse_thread_cancel: it sees the ticket, or this sees the request. */
     rsi_fence_light();
-    if (rsi_likely(rsi_load_relaxed(&self->cancel) == 0) || !cancel_take(self))
+    if (rsi_likely(rsi_load_relaxed(&self->waiter.cancel) == 0) || !cancel_take(self))
         return false;
     if (rsi_park_claim(self, ticket, -ECANCELED, NULL))
         return true;
-    rsi_fetch_add_seq_cst(&self->cancel, 1u); /* woken meanwhile: for the next blocking call */
+    rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u); /* woken meanwhile: for the next blocking call */
     return false;
 }
 
@@ -147,7 +115,7 @@ static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    if (self->origin != RSI_ORIGIN_USER)
+    if (self->waiter.origin != RSI_ORIGIN_USER)
         return rsi_kernel_commit(self, ticket);
     struct rsi_worker *w = rsi_exec_self()->worker;
     if (self->waiter.deadline_ns != ROUSE_FOREVER) {
@@ -155,17 +123,17 @@ static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
         rsi_timer_arm(w, self, self->waiter.deadline_ns);
         rsi_section_leave(w);
     }
-    rsi_switch_out(w, self, RSI_AFTER_PARK);
+    rsi_switch_out(w, self, 0);
     return self->waiter.result;
 }
 
 int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
 {
     rsi_fence_light(); /* as in rsi_park_cancel_self */
-    if (rsi_unlikely(rsi_load_relaxed(&self->cancel) != 0) ||
-        rsi_unlikely(self->origin != RSI_ORIGIN_USER) || self->waiter.deadline_ns != ROUSE_FOREVER)
+    if (rsi_unlikely(rsi_load_relaxed(&self->waiter.cancel) != 0) ||
+        rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER) || self->waiter.deadline_ns != ROUSE_FOREVER)
         return commit_slow(self, ticket);
-    rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_PARK);
+    rsi_switch_out(rsi_exec_self()->worker, self, 0);
     return self->waiter.result;
 }
 
@@ -177,12 +145,12 @@ bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket)
 void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
 {
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        self->record.verdict = verdict;
+        self->waiter.record.verdict = verdict;
 }
 
 void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
 {
-    if (rsi_unlikely(self->origin != RSI_ORIGIN_USER))
+    if (rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER))
         return;
     struct rsi_worker *w = rsi_exec_self()->worker;
     if (rsi_likely(w->turn_units > cost))
@@ -198,9 +166,9 @@ void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
  */
 int rouse_thread_cancel(struct rouse_thread *t)
 {
-    if (rsi_load_relaxed(&t->life) != RSI_LIFE_LIVE)
+    if (rsi_load_relaxed(&t->waiter.life) != RSI_LIFE_LIVE)
         return -ESRCH;
-    rsi_fetch_add_seq_cst(&t->cancel, 1u);
+    rsi_fetch_add_seq_cst(&t->waiter.cancel, 1u);
     for (;;) {
         rsi_fence_heavy();
         uint64_t claim = rsi_load_acquire(&t->waiter.claim);
@@ -210,7 +178,7 @@ int rouse_thread_cancel(struct rouse_thread *t)
             rsi_park_publish(t);
             return 0;
         }
-        rsi_fetch_add_seq_cst(&t->cancel, 1u);
+        rsi_fetch_add_seq_cst(&t->waiter.cancel, 1u);
     }
 }
 
