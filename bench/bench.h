@@ -2,16 +2,16 @@
 /*
  * bench.h - what harness and cases share.
  *
- * A case is one file, compiled once for each implementation (see impl.h). Its life:
- *   prepare  main thread, libc allowed: allocate and touch all that is needed
- *   begin    measuring thread: start the other threads
- *   sample   measuring thread, repeatedly: do about `ops` operations between bench_start and bench_stop,
- *            store the true number in run->sample_ops
- *   end      measuring thread: stop and join the others
- *   report   main thread: the case's own figures, by bench_figure
- *   release  main thread: free what prepare made
- * begin, sample and end run in a thread of the kind under test and use raw.h and impl.h only: no libc.
- * All but sample may be NULL. Functions return 0 or -errno.
+ * A case is one file, compiled once for each implementation (see impl.h). Its
+ * life: prepare  main thread, libc allowed: allocate and touch all that is
+ * needed begin    measuring thread: start the other threads sample   measuring
+ * thread, repeatedly: do about `ops` operations between bench_start and
+ * bench_stop, store the true number in run->sample_ops end      measuring
+ * thread: stop and join the others report   main thread: the case's own
+ * figures, by bench_figure release  main thread: free what prepare made begin,
+ * sample and end run in a thread of the kind under test and use raw.h and
+ * impl.h only: no libc. All but sample may be NULL. Functions return 0 or
+ * -errno.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -21,122 +21,157 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum bench_kind { BENCH_KIND_USER, BENCH_KIND_KERNEL, BENCH_KIND_CLONE };
+struct bench_run;
+
+/* A kind of threads to measure. Each program defines its own. */
+struct bench_kind {
+  const char *name;
+  const char *summary;
+  bool user;            /* scheduled by a library, and not pre-empted */
+  bool recorded;        /* --obs counted is of use */
+  unsigned workers_max; /* 0: any number */
+  const struct bench_case *const *cases;
+  int (*set_up)(struct bench_run *run); /* main thread: take --workers and
+                                           --pin. 0 or -errno. */
+  int (*measure)(
+      struct bench_run *run); /* in a thread of this kind, take all samples */
+};
+extern const char bench_program[];
+extern const struct bench_kind
+    bench_kinds[]; /* the first is the default; no name ends the list */
 
 #define BENCH_SAMPLES_MAX 1000u
 #define BENCH_TALLIES 1024u
 #define BENCH_FIGURES_MAX 16u
 #define BENCH_CPUS_MAX 1024u
 
-/* A sample lasts at least this long, so that reading the clocks costs nothing beside it. */
+/* A sample lasts at least this long, so that reading the clocks costs nothing
+ * beside it. */
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-    BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
-    BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
-    BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
+  BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
+  BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
+  BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
+  BENCH_PAIRS = 8,      /* T is even */
 };
 
 struct bench_options {
-    const char *case_name;
-    enum bench_kind kind;
-    unsigned workers; /* 0: one a usable processor */
-    unsigned threads; /* -T; 0: the case's own */
-    uint64_t ops;     /* -n; 0: calibrated */
-    double seconds;
-    unsigned samples; /* 0: the case's own */
-    bool pin;
-    bool obs;
-    bool json;
-    bool tcp;
-    bool spin_lock;
-    uint64_t sleep_ns;
-    unsigned bytes;
-    int yield_every; /* -1: 64 for user threads, never for kernel threads */
+  const struct bench_kind *kind;
+  unsigned workers; /* 0: one a usable processor */
+  unsigned threads; /* -T; 0: the case's own */
+  uint64_t ops;     /* -n; 0: calibrated */
+  double seconds;
+  unsigned samples; /* 0: the case's own */
+  bool pin;
+  bool obs;
+  bool json;
+  bool tcp;
+  bool spin_lock;
+  uint64_t sleep_ns;
+  unsigned bytes;
+  int yield_every; /* -1: 64 for user threads, never for kernel threads */
 };
 
 struct bench_reading {
-    uint64_t wall_ns, cpu_ns;
-    uint64_t voluntary, involuntary;
+  uint64_t wall_ns, cpu_ns;
+  uint64_t voluntary, involuntary;
 };
 
 struct bench_figure {
-    const char *name;
-    double value;
+  const char *name;
+  double value;
 };
 
-/* Operations by worker, or by processor for kernel threads. One cache line each: writers are many. */
+/* Operations by worker, or by processor for kernel threads. One cache line
+ * each: writers are many. */
 struct bench_tally {
-    _Alignas(64) _Atomic uint64_t ops;
+  _Alignas(64) _Atomic uint64_t ops;
 };
 
 struct bench_run {
-    const struct bench_case *test;
-    struct bench_options options;
-    unsigned threads; /* T, as run */
-    unsigned workers; /* as run; for kernel threads the processors in use */
-    unsigned pinned;  /* workers or processors that threads were bound to; 0: none */
-    unsigned cpus[BENCH_CPUS_MAX];
-    unsigned cpu_count;
-    unsigned page_bytes;
-    void *state; /* the case's own */
+  const struct bench_case *test;
+  struct bench_options options;
+  bool user;        /* of options.kind, near at hand */
+  unsigned threads; /* T, as run */
+  unsigned workers; /* as run; for kernel threads the processors in use */
+  unsigned
+      pinned; /* workers or processors that threads were bound to; 0: none */
+  unsigned cpus[BENCH_CPUS_MAX];
+  unsigned cpu_count;
+  unsigned page_bytes;
+  void *state; /* the case's own */
 
-    int error;              /* -errno of what failed first, 0 */
-    const char *error_what; /* what failed */
+  int error;              /* -errno of what failed first, 0 */
+  const char *error_what; /* what failed */
 
-    uint64_t sample_ns;  /* BENCH_TIMED: how long sample shall last */
-    uint64_t sample_ops; /* written by sample */
-    struct bench_reading started, taken;
+  uint64_t sample_ns;  /* BENCH_TIMED: how long sample shall last */
+  uint64_t sample_ops; /* written by sample */
+  struct bench_reading started, taken;
 
-    unsigned sample_count;
-    double sample_ns_per_op[BENCH_SAMPLES_MAX];
-    double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
-    uint64_t ops;           /* of the last sample */
-    uint64_t total_ops;
-    struct bench_reading total;
-    struct bench_tally tally[BENCH_TALLIES];
+  double harness_ns_per_op; /* of an empty operation */
+  unsigned sample_count;
+  double sample_ns_per_op[BENCH_SAMPLES_MAX];
+  double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
+  uint64_t ops;           /* of the last sample */
+  uint64_t total_ops;
+  struct bench_reading total;
+  struct bench_tally tally[BENCH_TALLIES];
 
-    unsigned figure_count;
-    struct bench_figure figures[BENCH_FIGURES_MAX];
+  unsigned figure_count;
+  struct bench_figure figures[BENCH_FIGURES_MAX];
 };
 
 struct bench_case {
-    const char *name;
-    const char *summary;
-    unsigned threads; /* default T */
-    unsigned samples; /* default; 0: 11 */
-    unsigned flags;   /* enum bench_flag */
-    int (*prepare)(struct bench_run *run);
-    int (*begin)(struct bench_run *run);
-    int (*sample)(struct bench_run *run, uint64_t ops);
-    void (*end)(struct bench_run *run);
-    void (*report)(struct bench_run *run);
-    void (*release)(struct bench_run *run);
+  const char *name;
+  const char *summary;
+  unsigned threads; /* default T */
+  unsigned samples; /* default; 0: 11 */
+  unsigned flags;   /* enum bench_flag */
+  int (*prepare)(struct bench_run *run);
+  int (*begin)(struct bench_run *run);
+  int (*sample)(struct bench_run *run, uint64_t ops);
+  void (*end)(struct bench_run *run);
+  void (*report)(struct bench_run *run);
+  void (*release)(struct bench_run *run);
 };
 
-/* One set of cases and one entry a family of implementations. NULL ends a list. */
+/*
+ * One set of cases (NULL ends it) and one entry a family of implementations:
+ * create the measuring thread, wait until all samples are taken; called by the
+ * main thread.
+ */
 extern const struct bench_case *const bench_cases_rouse[];
 extern const struct bench_case *const bench_cases_clone[];
-
-/* Create the measuring thread, wait until all samples are taken. Called by the main thread. */
+extern const struct bench_case *const bench_cases_peer[];
 int bench_measure_rouse(struct bench_run *run);
 int bench_measure_clone(struct bench_run *run);
+int bench_measure_peer(struct bench_run *run);
 
-/* Bind each worker to a processor of its own. Returns how many were bound. */
+/* set_up for kernel threads: keep to the first --workers processors. Threads
+ * made later inherit it. */
+int bench_keep_to_cpus(struct bench_run *run);
+
+/* Bind each worker of rouse to a processor of its own. Returns how many were
+ * bound. */
 unsigned bench_pin_workers(const struct bench_run *run);
 
-/* Returns 0 or 2, having said on stderr what is wrong; -1: all is done (help, list), status 0. */
-int bench_options_parse(struct bench_options *options, int argc, char **argv);
+/*
+ * Read the command line; *test gets the case. Returns 0; 2, having said on
+ * stderr what is wrong; -1: all is done (help, list).
+ */
+int bench_options_parse(struct bench_options *options,
+                        const struct bench_case **test, int argc, char **argv);
 
-const char *bench_kind_name(enum bench_kind kind);
+double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);
 void bench_report_text(const struct bench_run *run);
 
 /* Add a figure of the case's own; name must outlive the run. */
-static inline void bench_figure(struct bench_run *run, const char *name, double value)
-{
-    if (run->figure_count < BENCH_FIGURES_MAX)
-        run->figures[run->figure_count++] = (struct bench_figure){ name, value };
+static inline void bench_figure(struct bench_run *run, const char *name,
+                                double value) {
+  if (run->figure_count < BENCH_FIGURES_MAX)
+    run->figures[run->figure_count++] = (struct bench_figure){name, value};
 }
 
 #endif

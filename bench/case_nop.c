@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* case_nop.c - an empty operation: what the harness itself costs. */
-#include "impl.h"
+#include "team.h"
 
-static int sample(struct bench_run *run, uint64_t ops)
-{
-    bench_start(run);
-    for (uint64_t i = 0; i < ops; i++) {
-        bench_count_some(run, i, ops);
-        __asm__ volatile("");
-    }
-    bench_stop(run);
-    run->sample_ops = ops;
-    return 0;
+static void nop(struct bench_member *member, uint64_t ops) {
+  for (uint64_t i = 0; i < ops; i++) {
+    bench_count_some(member->team->run, i, ops);
+    __asm__ volatile("");
+  }
+}
+
+static int prepare(struct bench_run *run) {
+  return bench_plain_prepare(run, nop);
 }
 
 const struct bench_case BENCH_NAME(case_nop) = {
     .name = "nop",
     .summary = "an empty operation: what the harness itself costs",
     .threads = 1,
-    .sample = sample,
+    .prepare = prepare,
+    .begin = bench_plain_begin,
+    .sample = bench_plain_sample,
+    .end = bench_plain_end,
+    .release = bench_plain_release,
 };
