@@ -25,20 +25,18 @@ struct bench_run;
 
 /* A kind of threads to measure. Each program defines its own. */
 struct bench_kind {
-  const char *name;
-  const char *summary;
-  bool user;            /* scheduled by a library, and not pre-empted */
-  bool recorded;        /* --obs counted is of use */
-  unsigned workers_max; /* 0: any number */
-  const struct bench_case *const *cases;
-  int (*set_up)(struct bench_run *run); /* main thread: take --workers and
+    const char *name;
+    const char *summary;
+    bool user;            /* scheduled by a library, and not pre-empted */
+    bool recorded;        /* --obs counted is of use */
+    unsigned workers_max; /* 0: any number */
+    const struct bench_case *const *cases;
+    int (*set_up)(struct bench_run *run);  /* main thread: take --workers and
                                            --pin. 0 or -errno. */
-  int (*measure)(
-      struct bench_run *run); /* in a thread of this kind, take all samples */
+    int (*measure)(struct bench_run *run); /* in a thread of this kind, take all samples */
 };
 extern const char bench_program[];
-extern const struct bench_kind
-    bench_kinds[]; /* the first is the default; no name ends the list */
+extern const struct bench_kind bench_kinds[]; /* the first is the default; no name ends the list */
 
 #define BENCH_SAMPLES_MAX 1000u
 #define BENCH_TALLIES 1024u
@@ -50,90 +48,89 @@ extern const struct bench_kind
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-  BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
-  BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
-  BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
-  BENCH_PAIRS = 8,      /* T is even */
+    BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
+    BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
+    BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
+    BENCH_PAIRS = 8,      /* T is even */
 };
 
 struct bench_options {
-  const struct bench_kind *kind;
-  unsigned workers; /* 0: one a usable processor */
-  unsigned threads; /* -T; 0: the case's own */
-  uint64_t ops;     /* -n; 0: calibrated */
-  double seconds;
-  unsigned samples; /* 0: the case's own */
-  bool pin;
-  bool obs;
-  bool json;
-  bool tcp;
-  bool spin_lock;
-  uint64_t sleep_ns;
-  unsigned bytes;
-  int yield_every; /* -1: 64 for user threads, never for kernel threads */
+    const struct bench_kind *kind;
+    unsigned workers; /* 0: one a usable processor */
+    unsigned threads; /* -T; 0: the case's own */
+    uint64_t ops;     /* -n; 0: calibrated */
+    double seconds;
+    unsigned samples; /* 0: the case's own */
+    bool pin;
+    bool obs;
+    bool json;
+    bool tcp;
+    bool spin_lock;
+    uint64_t sleep_ns;
+    unsigned bytes;
+    int yield_every; /* -1: 64 for user threads, never for kernel threads */
 };
 
 struct bench_reading {
-  uint64_t wall_ns, cpu_ns;
-  uint64_t voluntary, involuntary;
+    uint64_t wall_ns, cpu_ns;
+    uint64_t voluntary, involuntary;
 };
 
 struct bench_figure {
-  const char *name;
-  double value;
+    const char *name;
+    double value;
 };
 
 /* Operations by worker, or by processor for kernel threads. One cache line
  * each: writers are many. */
 struct bench_tally {
-  _Alignas(64) _Atomic uint64_t ops;
+    _Alignas(64) _Atomic uint64_t ops;
 };
 
 struct bench_run {
-  const struct bench_case *test;
-  struct bench_options options;
-  bool user;        /* of options.kind, near at hand */
-  unsigned threads; /* T, as run */
-  unsigned workers; /* as run; for kernel threads the processors in use */
-  unsigned
-      pinned; /* workers or processors that threads were bound to; 0: none */
-  unsigned cpus[BENCH_CPUS_MAX];
-  unsigned cpu_count;
-  unsigned page_bytes;
-  void *state; /* the case's own */
+    const struct bench_case *test;
+    struct bench_options options;
+    bool user;        /* of options.kind, near at hand */
+    unsigned threads; /* T, as run */
+    unsigned workers; /* as run; for kernel threads the processors in use */
+    unsigned pinned;  /* workers or processors that threads were bound to; 0: none */
+    unsigned cpus[BENCH_CPUS_MAX];
+    unsigned cpu_count;
+    unsigned page_bytes;
+    void *state; /* the case's own */
 
-  int error;              /* -errno of what failed first, 0 */
-  const char *error_what; /* what failed */
+    int error;              /* -errno of what failed first, 0 */
+    const char *error_what; /* what failed */
 
-  uint64_t sample_ns;  /* BENCH_TIMED: how long sample shall last */
-  uint64_t sample_ops; /* written by sample */
-  struct bench_reading started, taken;
+    uint64_t sample_ns;  /* BENCH_TIMED: how long sample shall last */
+    uint64_t sample_ops; /* written by sample */
+    struct bench_reading started, taken;
 
-  double harness_ns_per_op; /* of an empty operation */
-  unsigned sample_count;
-  double sample_ns_per_op[BENCH_SAMPLES_MAX];
-  double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
-  uint64_t ops;           /* of the last sample */
-  uint64_t total_ops;
-  struct bench_reading total;
-  struct bench_tally tally[BENCH_TALLIES];
+    double harness_ns_per_op; /* of an empty operation */
+    unsigned sample_count;
+    double sample_ns_per_op[BENCH_SAMPLES_MAX];
+    double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
+    uint64_t ops;           /* of the last sample */
+    uint64_t total_ops;
+    struct bench_reading total;
+    struct bench_tally tally[BENCH_TALLIES];
 
-  unsigned figure_count;
-  struct bench_figure figures[BENCH_FIGURES_MAX];
+    unsigned figure_count;
+    struct bench_figure figures[BENCH_FIGURES_MAX];
 };
 
 struct bench_case {
-  const char *name;
-  const char *summary;
-  unsigned threads; /* default T */
-  unsigned samples; /* default; 0: 11 */
-  unsigned flags;   /* enum bench_flag */
-  int (*prepare)(struct bench_run *run);
-  int (*begin)(struct bench_run *run);
-  int (*sample)(struct bench_run *run, uint64_t ops);
-  void (*end)(struct bench_run *run);
-  void (*report)(struct bench_run *run);
-  void (*release)(struct bench_run *run);
+    const char *name;
+    const char *summary;
+    unsigned threads; /* default T */
+    unsigned samples; /* default; 0: 11 */
+    unsigned flags;   /* enum bench_flag */
+    int (*prepare)(struct bench_run *run);
+    int (*begin)(struct bench_run *run);
+    int (*sample)(struct bench_run *run, uint64_t ops);
+    void (*end)(struct bench_run *run);
+    void (*report)(struct bench_run *run);
+    void (*release)(struct bench_run *run);
 };
 
 /*
@@ -160,18 +157,18 @@ unsigned bench_pin_workers(const struct bench_run *run);
  * Read the command line; *test gets the case. Returns 0; 2, having said on
  * stderr what is wrong; -1: all is done (help, list).
  */
-int bench_options_parse(struct bench_options *options,
-                        const struct bench_case **test, int argc, char **argv);
+int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
+                        char **argv);
 
 double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);
 void bench_report_text(const struct bench_run *run);
 
 /* Add a figure of the case's own; name must outlive the run. */
-static inline void bench_figure(struct bench_run *run, const char *name,
-                                double value) {
-  if (run->figure_count < BENCH_FIGURES_MAX)
-    run->figures[run->figure_count++] = (struct bench_figure){name, value};
+static inline void bench_figure(struct bench_run *run, const char *name, double value)
+{
+    if (run->figure_count < BENCH_FIGURES_MAX)
+        run->figures[run->figure_count++] = (struct bench_figure){ name, value };
 }
 
 #endif

@@ -19,129 +19,137 @@
 #define CLOCK_EVERY 256u
 
 struct state {
-  union {
-    _Alignas(64) struct bench_mutex mutex;
+    union {
+        _Alignas(64) struct bench_mutex mutex;
 #ifdef BENCH_CLONE
-    struct clone_spin spin;
+        struct clone_spin spin;
 #endif
-  } lock;
-  _Alignas(64) uint64_t shared; /* what the lock protects */
-  _Alignas(64) atomic_bool stop;
-  uint64_t deadline_ns;
-  uint64_t last; /* the operation after which all stop, counted as shared is */
-  unsigned yield_every;
-  struct bench_team team;
+    } lock;
+    _Alignas(64) uint64_t shared; /* what the lock protects */
+    _Alignas(64) atomic_bool stop;
+    uint64_t deadline_ns;
+    uint64_t last; /* the operation after which all stop, counted as shared is */
+    unsigned yield_every;
+    struct bench_team team;
 };
 
-static void lock(const struct bench_run *run, struct state *s) {
+static void lock(const struct bench_run *run, struct state *s)
+{
 #ifdef BENCH_CLONE
-  if (run->options.spin_lock) {
-    clone_spin_lock(&s->lock.spin);
-    return;
-  }
-#endif
-  (void)run;
-  bench_mutex_lock(&s->lock.mutex);
-}
-
-static void unlock(const struct bench_run *run, struct state *s) {
-#ifdef BENCH_CLONE
-  if (run->options.spin_lock) {
-    clone_spin_unlock(&s->lock.spin);
-    return;
-  }
-#endif
-  (void)run;
-  bench_mutex_unlock(&s->lock.mutex);
-}
-
-static void contend(struct bench_member *member, uint64_t ops) {
-  struct bench_run *run = member->team->run;
-  struct state *s = run->state;
-  uint64_t done = 0;
-
-  (void)ops;
-  while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
-    lock(run, s);
-    if (++s->shared >= s->last)
-      atomic_store_explicit(&s->stop, true, memory_order_relaxed);
-    unlock(run, s);
-    done++;
-    if (s->yield_every && done % s->yield_every == 0)
-      bench_thread_yield();
-    if (done % CLOCK_EVERY == 0) {
-      bench_count(run, CLOCK_EVERY);
-      if (bench_now_ns() >= s->deadline_ns)
-        atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+    if (run->options.spin_lock) {
+        clone_spin_lock(&s->lock.spin);
+        return;
     }
-  }
-  member->done += done;
+#endif
+    (void)run;
+    bench_mutex_lock(&s->lock.mutex);
 }
 
-static int prepare(struct bench_run *run) {
-  struct state *s = aligned_alloc(64, sizeof *s);
-  if (!s)
-    return -ENOMEM;
-  memset(s, 0, sizeof *s);
-  run->state = s;
-  s->yield_every = run->options.yield_every < 0
-                       ? (bench_is_user(run) ? 64 : 0)
-                       : (unsigned)run->options.yield_every;
-  bench_mutex_init(&s->lock.mutex);
-  int error = bench_team_prepare(&s->team, run, run->threads);
-  s->team.body = contend;
-  return error;
+static void unlock(const struct bench_run *run, struct state *s)
+{
+#ifdef BENCH_CLONE
+    if (run->options.spin_lock) {
+        clone_spin_unlock(&s->lock.spin);
+        return;
+    }
+#endif
+    (void)run;
+    bench_mutex_unlock(&s->lock.mutex);
 }
 
-static int begin(struct bench_run *run) {
-  return bench_team_begin(&((struct state *)run->state)->team);
+static void contend(struct bench_member *member, uint64_t ops)
+{
+    struct bench_run *run = member->team->run;
+    struct state *s = run->state;
+    uint64_t done = 0;
+
+    (void)ops;
+    while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+        lock(run, s);
+        if (++s->shared >= s->last)
+            atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+        unlock(run, s);
+        done++;
+        if (s->yield_every && done % s->yield_every == 0)
+            bench_thread_yield();
+        if (done % CLOCK_EVERY == 0) {
+            bench_count(run, CLOCK_EVERY);
+            if (bench_now_ns() >= s->deadline_ns)
+                atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+        }
+    }
+    bench_count(run, done % CLOCK_EVERY);
+    member->done += done;
 }
 
-static int sample(struct bench_run *run, uint64_t ops) {
-  struct state *s = run->state;
-  const uint64_t before = s->shared;
-
-  atomic_store_explicit(&s->stop, false, memory_order_relaxed);
-  s->last = ops ? before + ops : UINT64_MAX;
-  s->deadline_ns = ops ? UINT64_MAX : bench_now_ns() + run->sample_ns;
-  bench_team_round(&s->team, ops);
-  run->sample_ops = s->shared - before;
-  return 0;
+static int prepare(struct bench_run *run)
+{
+    struct state *s = aligned_alloc(64, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    memset(s, 0, sizeof *s);
+    run->state = s;
+    s->yield_every = run->options.yield_every < 0 ? (bench_is_user(run) ? 64 : 0)
+                                                  : (unsigned)run->options.yield_every;
+    bench_mutex_init(&s->lock.mutex);
+    int error = bench_team_prepare(&s->team, run, run->threads);
+    s->team.body = contend;
+    return error;
 }
 
-static void end(struct bench_run *run) {
-  bench_team_end(&((struct state *)run->state)->team);
+static int begin(struct bench_run *run)
+{
+    return bench_team_begin(&((struct state *)run->state)->team);
 }
 
-static void report(struct bench_run *run) {
-  const struct state *s = run->state;
-  uint64_t most = 0, least = UINT64_MAX, sum = 0;
+static int sample(struct bench_run *run, uint64_t ops)
+{
+    struct state *s = run->state;
+    const uint64_t before = s->shared;
 
-  for (unsigned i = 0; i < s->team.members; i++) {
-    const uint64_t done = s->team.member[i].done;
-    sum += done;
-    if (done > most)
-      most = done;
-    if (done < least)
-      least = done;
-  }
-  bench_figure(run, "most_ops", (double)most);
-  bench_figure(run, "least_ops", (double)least);
-  if (least > 0)
-    bench_figure(run, "fairness", (double)most / (double)least);
-  bench_figure(run, "yield_every", s->yield_every);
-  bench_figure(run, "lost_updates", (double)sum - (double)s->shared);
+    atomic_store_explicit(&s->stop, false, memory_order_relaxed);
+    s->last = ops ? before + ops : UINT64_MAX;
+    s->deadline_ns = ops ? UINT64_MAX : bench_now_ns() + run->sample_ns;
+    bench_team_round(&s->team, ops);
+    run->sample_ops = s->shared - before;
+    return 0;
 }
 
-static void release(struct bench_run *run) {
-  bench_team_release(&((struct state *)run->state)->team);
-  free(run->state);
+static void end(struct bench_run *run)
+{
+    bench_team_end(&((struct state *)run->state)->team);
+}
+
+static void report(struct bench_run *run)
+{
+    const struct state *s = run->state;
+    uint64_t most = 0, least = UINT64_MAX, sum = 0;
+
+    for (unsigned i = 0; i < s->team.members; i++) {
+        const uint64_t done = s->team.member[i].done;
+        sum += done;
+        if (done > most)
+            most = done;
+        if (done < least)
+            least = done;
+    }
+    bench_figure(run, "most_ops", (double)most);
+    bench_figure(run, "least_ops", (double)least);
+    if (least > 0)
+        bench_figure(run, "fairness", (double)most / (double)least);
+    bench_figure(run, "yield_every", s->yield_every);
+    bench_figure(run, "lost_updates", (double)sum - (double)s->shared);
+}
+
+static void release(struct bench_run *run)
+{
+    bench_team_release(&((struct state *)run->state)->team);
+    free(run->state);
 }
 
 const struct bench_case BENCH_NAME(case_mutex) = {
     .name = "mutex",
-    .summary =
-        "T threads on one lock; fairness is most/least operations of a thread",
+    .summary = "T threads on one lock; fairness is most/least operations of a thread",
     .threads = 8,
     .flags = BENCH_TIMED,
     .prepare = prepare,

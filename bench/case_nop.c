@@ -2,15 +2,17 @@
 /* case_nop.c - an empty operation: what the harness itself costs. */
 #include "team.h"
 
-static void nop(struct bench_member *member, uint64_t ops) {
-  for (uint64_t i = 0; i < ops; i++) {
-    bench_count_some(member->team->run, i, ops);
-    __asm__ volatile("");
-  }
+static void nop(struct bench_member *member, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        bench_count_some(member->team->run, i, ops);
+        __asm__ volatile("");
+    }
 }
 
-static int prepare(struct bench_run *run) {
-  return bench_plain_prepare(run, nop);
+static int prepare(struct bench_run *run)
+{
+    return bench_plain_prepare(run, nop);
 }
 
 const struct bench_case BENCH_NAME(case_nop) = {

@@ -16,79 +16,82 @@
 #define COUNT_CHILDREN 64u
 
 struct state {
-  uint64_t capacity;
-  struct bench_thread *threads;
-  uint64_t create_ns, cold_create_ns;
-  bool warm; /* a sample was taken before */
-  struct bench_run *run;
+    uint64_t capacity;
+    struct bench_thread *threads;
+    uint64_t create_ns, cold_create_ns;
+    bool warm; /* a sample was taken before */
+    struct bench_run *run;
 };
 
-static int prepare(struct bench_run *run) {
-  struct state *s = calloc(1, sizeof *s);
-  if (!s)
-    return -ENOMEM;
-  run->state = s;
-  s->run = run;
-  s->capacity = run->threads;
-  s->threads = malloc(s->capacity * sizeof *s->threads);
-  if (!s->threads)
-    return -ENOMEM;
-  memset(s->threads, 0xff,
-         s->capacity * sizeof *s->threads); /* its page faults are not ours */
-  return 0;
+static int prepare(struct bench_run *run)
+{
+    struct state *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    run->state = s;
+    s->run = run;
+    s->capacity = run->threads;
+    s->threads = malloc(s->capacity * sizeof *s->threads);
+    if (!s->threads)
+        return -ENOMEM;
+    memset(s->threads, 0xff, s->capacity * sizeof *s->threads); /* its page faults are not ours */
+    return 0;
 }
 
-static void *counted_child(void *arg) {
-  struct state *s = arg;
-  bench_count(s->run,
-              s->capacity < COUNT_CHILDREN ? s->capacity : COUNT_CHILDREN);
-  return NULL;
+static void *counted_child(void *arg)
+{
+    struct state *s = arg;
+    bench_count(s->run, s->capacity < COUNT_CHILDREN ? s->capacity : COUNT_CHILDREN);
+    return NULL;
 }
 
-static void *child(void *arg) { return arg; }
-
-static int sample(struct bench_run *run, uint64_t ops) {
-  struct state *s = run->state;
-  uint64_t made = 0;
-  int error = 0;
-
-  bench_start(run);
-  for (; made < ops && error == 0; made++) {
-    void *(*fn)(void *) = made % COUNT_CHILDREN == 0 ? counted_child : child;
-    error = bench_thread_create(run, &s->threads[made], fn, s);
-  }
-  if (error)
-    made--;
-  const uint64_t created_ns =
-      raw_clock_ns(CLOCK_MONOTONIC) - run->started.wall_ns;
-  for (uint64_t i = 0; i < made; i++)
-    bench_thread_join(&s->threads[i]);
-  bench_stop(run);
-  if (error)
-    return bench_fail(run, error, "creating a thread");
-  run->sample_ops = ops;
-  if (s->warm)
-    s->create_ns += created_ns;
-  else
-    s->cold_create_ns = created_ns;
-  s->warm = true;
-  return 0;
+static void *child(void *arg)
+{
+    return arg;
 }
 
-static void report(struct bench_run *run) {
-  const struct state *s = run->state;
-  bench_figure(run, "cold_ns_per_op", run->first_ns_per_op);
-  bench_figure(run, "cold_create_ns_per_op",
-               (double)s->cold_create_ns / run->threads);
-  bench_figure(run, "warm_ns_per_op", bench_median(run));
-  bench_figure(run, "warm_create_ns_per_op",
-               (double)s->create_ns / (double)run->total_ops);
+static int sample(struct bench_run *run, uint64_t ops)
+{
+    struct state *s = run->state;
+    uint64_t made = 0;
+    int error = 0;
+
+    bench_start(run);
+    for (; made < ops && error == 0; made++) {
+        void *(*fn)(void *) = made % COUNT_CHILDREN == 0 ? counted_child : child;
+        error = bench_thread_create(run, &s->threads[made], fn, s);
+    }
+    if (error)
+        made--;
+    const uint64_t created_ns = raw_clock_ns(CLOCK_MONOTONIC) - run->started.wall_ns;
+    for (uint64_t i = 0; i < made; i++)
+        bench_thread_join(&s->threads[i]);
+    bench_stop(run);
+    if (error)
+        return bench_fail(run, error, "creating a thread");
+    run->sample_ops = ops;
+    if (s->warm)
+        s->create_ns += created_ns;
+    else
+        s->cold_create_ns = created_ns;
+    s->warm = true;
+    return 0;
 }
 
-static void release(struct bench_run *run) {
-  struct state *s = run->state;
-  free(s->threads);
-  free(s);
+static void report(struct bench_run *run)
+{
+    const struct state *s = run->state;
+    bench_figure(run, "cold_ns_per_op", run->first_ns_per_op);
+    bench_figure(run, "cold_create_ns_per_op", (double)s->cold_create_ns / run->threads);
+    bench_figure(run, "warm_ns_per_op", bench_median(run));
+    bench_figure(run, "warm_create_ns_per_op", (double)s->create_ns / (double)run->total_ops);
+}
+
+static void release(struct bench_run *run)
+{
+    struct state *s = run->state;
+    free(s->threads);
+    free(s);
 }
 
 const struct bench_case BENCH_NAME(case_spawn_many) = {

@@ -3,15 +3,17 @@
  * yield. */
 #include "team.h"
 
-static void yield(struct bench_member *member, uint64_t ops) {
-  for (uint64_t i = 0; i < ops; i++) {
-    bench_count_some(member->team->run, i, ops);
-    bench_thread_yield();
-  }
+static void yield(struct bench_member *member, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        bench_count_some(member->team->run, i, ops);
+        bench_thread_yield();
+    }
 }
 
-static int prepare(struct bench_run *run) {
-  return bench_plain_prepare(run, yield);
+static int prepare(struct bench_run *run)
+{
+    return bench_plain_prepare(run, yield);
 }
 
 const struct bench_case BENCH_NAME(case_yield) = {

@@ -17,22 +17,22 @@
 
 /* Lies at the top of the thread's own mapping, which join unmaps. */
 struct clone_thread {
-  _Atomic uint32_t tid; /* the kernel sets it to 0, and wakes its futex, when
+    _Atomic uint32_t tid; /* the kernel sets it to 0, and wakes its futex, when
                            the thread is gone */
-  void *(*fn)(void *);
-  void *arg;
-  void *mapping;
-  size_t mapping_bytes;
+    void *(*fn)(void *);
+    void *arg;
+    void *mapping;
+    size_t mapping_bytes;
 };
 
 /* Returns 0, -ENOMEM or -EAGAIN; on error nothing is left behind. */
-int clone_thread_create(struct clone_thread **out, void *(*fn)(void *),
-                        void *arg, size_t stack_bytes);
+int clone_thread_create(struct clone_thread **out, void *(*fn)(void *), void *arg,
+                        size_t stack_bytes);
 void clone_thread_join(struct clone_thread *t);
 void clone_thread_yield(void);
 
 struct clone_spin {
-  _Atomic uint32_t held;
+    _Atomic uint32_t held;
 };
 void clone_spin_lock(struct clone_spin *s);
 void clone_spin_unlock(struct clone_spin *s);
@@ -40,14 +40,14 @@ void clone_spin_unlock(struct clone_spin *s);
 /* 0 free, 1 held, 2 held and perhaps waited for. Source: Drepper, "Futexes Are
  * Tricky", mutex2. */
 struct clone_mutex {
-  _Atomic uint32_t state;
+    _Atomic uint32_t state;
 };
 void clone_mutex_lock(struct clone_mutex *m);
 void clone_mutex_unlock(struct clone_mutex *m);
 
 struct clone_sem {
-  _Atomic uint32_t count;
-  _Atomic uint32_t waiting;
+    _Atomic uint32_t count;
+    _Atomic uint32_t waiting;
 };
 void clone_sem_wait(struct clone_sem *s);
 void clone_sem_post(struct clone_sem *s);

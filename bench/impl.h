@@ -27,16 +27,17 @@
 #define BENCH_NAME(name) name##_rouse
 #endif
 
-static inline bool bench_is_user(const struct bench_run *run) {
-  return run->user;
+static inline bool bench_is_user(const struct bench_run *run)
+{
+    return run->user;
 }
 
 /* Each thread but a spawned one-shot calls this first: with --pin, kernel
  * threads go apart. */
-static inline void bench_thread_entered(const struct bench_run *run,
-                                        unsigned index) {
-  if (run->options.pin && !bench_is_user(run))
-    raw_pin(run->cpus[index % run->cpu_count]);
+static inline void bench_thread_entered(const struct bench_run *run, unsigned index)
+{
+    if (run->options.pin && !bench_is_user(run))
+        raw_pin(run->cpus[index % run->cpu_count]);
 }
 
 /*
@@ -44,11 +45,12 @@ static inline void bench_thread_entered(const struct bench_run *run,
  * some ns and, on kernel threads, a system call: call it once for many
  * operations.
  */
-static inline void bench_count(struct bench_run *run, uint64_t ops) {
-  unsigned index = bench_where(run);
-  if (index >= BENCH_TALLIES)
-    index = BENCH_TALLIES - 1;
-  atomic_fetch_add_explicit(&run->tally[index].ops, ops, memory_order_relaxed);
+static inline void bench_count(struct bench_run *run, uint64_t ops)
+{
+    unsigned index = bench_where(run);
+    if (index >= BENCH_TALLIES)
+        index = BENCH_TALLIES - 1;
+    atomic_fetch_add_explicit(&run->tally[index].ops, ops, memory_order_relaxed);
 }
 
 /* Loops count every so many operations, rings every so many hops of a thread.
@@ -58,11 +60,10 @@ static inline void bench_count(struct bench_run *run, uint64_t ops) {
 
 /* The same, from a loop: done is the number of operations before this one, of
  * total. */
-static inline void bench_count_some(struct bench_run *run, uint64_t done,
-                                    uint64_t total) {
-  if (done % BENCH_COUNT_EVERY == 0)
-    bench_count(run, total - done < BENCH_COUNT_EVERY ? total - done
-                                                      : BENCH_COUNT_EVERY);
+static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64_t total)
+{
+    if (done % BENCH_COUNT_EVERY == 0)
+        bench_count(run, total - done < BENCH_COUNT_EVERY ? total - done : BENCH_COUNT_EVERY);
 }
 
 /* Begin and end of what a sample measures; in the measuring thread. Defined in
@@ -72,13 +73,13 @@ void BENCH_NAME(bench_stop)(struct bench_run *run);
 #define bench_start BENCH_NAME(bench_start)
 #define bench_stop BENCH_NAME(bench_stop)
 
-static inline int bench_fail(struct bench_run *run, int error,
-                             const char *what) {
-  if (run->error == 0) {
-    run->error = error;
-    run->error_what = what;
-  }
-  return error;
+static inline int bench_fail(struct bench_run *run, int error, const char *what)
+{
+    if (run->error == 0) {
+        run->error = error;
+        run->error_what = what;
+    }
+    return error;
 }
 
 #endif

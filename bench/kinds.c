@@ -6,26 +6,29 @@
 
 const char bench_program[] = "rouse-bench";
 
-static void set_up_recording(const struct bench_run *run) {
-  if (run->options.obs)
-    rouse_obs_set_mode(ROUSE_OBS_COUNTED);
+static void set_up_recording(const struct bench_run *run)
+{
+    if (run->options.obs)
+        rouse_obs_set_mode(ROUSE_OBS_COUNTED);
 }
 
-static int set_up_user(struct bench_run *run) {
-  const struct rouse_config config = {.workers = run->options.workers};
-  int error = rouse_configure(&config);
-  if (error)
-    return error;
-  run->workers = rouse_worker_count();
-  if (run->options.pin)
-    run->pinned = bench_pin_workers(run);
-  set_up_recording(run);
-  return 0;
+static int set_up_user(struct bench_run *run)
+{
+    const struct rouse_config config = { .workers = run->options.workers };
+    int error = rouse_configure(&config);
+    if (error)
+        return error;
+    run->workers = rouse_worker_count();
+    if (run->options.pin)
+        run->pinned = bench_pin_workers(run);
+    set_up_recording(run);
+    return 0;
 }
 
-static int set_up_kernel(struct bench_run *run) {
-  set_up_recording(run);
-  return bench_keep_to_cpus(run);
+static int set_up_kernel(struct bench_run *run)
+{
+    set_up_recording(run);
+    return bench_keep_to_cpus(run);
 }
 
 const struct bench_kind bench_kinds[] = {
@@ -56,5 +59,5 @@ const struct bench_kind bench_kinds[] = {
         .set_up = bench_keep_to_cpus,
         .measure = bench_measure_clone,
     },
-    {.name = NULL},
+    { .name = NULL },
 };

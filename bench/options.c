@@ -14,56 +14,56 @@
 #define THREADS_MAX 4000000u
 
 enum {
-  OPT_THREADS = 256,
-  OPT_WORKERS,
-  OPT_SECONDS,
-  OPT_SAMPLES,
-  OPT_PIN,
-  OPT_OBS,
-  OPT_JSON,
-  OPT_SLEEP_US,
-  OPT_BYTES,
-  OPT_SOCKET,
-  OPT_LOCK,
-  OPT_YIELD_EVERY,
-  OPT_HELP,
+    OPT_THREADS = 256,
+    OPT_WORKERS,
+    OPT_SECONDS,
+    OPT_SAMPLES,
+    OPT_PIN,
+    OPT_OBS,
+    OPT_JSON,
+    OPT_SLEEP_US,
+    OPT_BYTES,
+    OPT_SOCKET,
+    OPT_LOCK,
+    OPT_YIELD_EVERY,
+    OPT_HELP,
 };
 
 static const struct option long_options[] = {
-    {"threads", required_argument, NULL, OPT_THREADS},
-    {"workers", required_argument, NULL, OPT_WORKERS},
-    {"seconds", required_argument, NULL, OPT_SECONDS},
-    {"samples", required_argument, NULL, OPT_SAMPLES},
-    {"pin", no_argument, NULL, OPT_PIN},
-    {"obs", required_argument, NULL, OPT_OBS},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"sleep-us", required_argument, NULL, OPT_SLEEP_US},
-    {"bytes", required_argument, NULL, OPT_BYTES},
-    {"socket", required_argument, NULL, OPT_SOCKET},
-    {"lock", required_argument, NULL, OPT_LOCK},
-    {"yield-every", required_argument, NULL, OPT_YIELD_EVERY},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+    { "threads", required_argument, NULL, OPT_THREADS },
+    { "workers", required_argument, NULL, OPT_WORKERS },
+    { "seconds", required_argument, NULL, OPT_SECONDS },
+    { "samples", required_argument, NULL, OPT_SAMPLES },
+    { "pin", no_argument, NULL, OPT_PIN },
+    { "obs", required_argument, NULL, OPT_OBS },
+    { "json", no_argument, NULL, OPT_JSON },
+    { "sleep-us", required_argument, NULL, OPT_SLEEP_US },
+    { "bytes", required_argument, NULL, OPT_BYTES },
+    { "socket", required_argument, NULL, OPT_SOCKET },
+    { "lock", required_argument, NULL, OPT_LOCK },
+    { "yield-every", required_argument, NULL, OPT_YIELD_EVERY },
+    { "help", no_argument, NULL, OPT_HELP },
+    { NULL, 0, NULL, 0 },
 };
 
 /* Read by one case only: given to another they would change nothing, and
  * mislead. */
 static const struct {
-  int option;
-  const char *name;
-  const char *case_name;
+    int option;
+    const char *name;
+    const char *case_name;
 } only_for[] = {
-    {OPT_SLEEP_US, "--sleep-us", "sleep"},
-    {OPT_BYTES, "--bytes", "echo"},
-    {OPT_SOCKET, "--socket", "echo"},
-    {OPT_LOCK, "--lock", "mutex"},
-    {OPT_YIELD_EVERY, "--yield-every", "mutex"},
+    { OPT_SLEEP_US, "--sleep-us", "sleep" },
+    { OPT_BYTES, "--bytes", "echo" },
+    { OPT_SOCKET, "--socket", "echo" },
+    { OPT_LOCK, "--lock", "mutex" },
+    { OPT_YIELD_EVERY, "--yield-every", "mutex" },
 };
 
 /* What is known while the line is read. */
 struct reading {
-  struct bench_options *options;
-  unsigned given; /* bit option - OPT_THREADS */
+    struct bench_options *options;
+    unsigned given; /* bit option - OPT_THREADS */
 };
 
 static const char help_options[] =
@@ -94,214 +94,210 @@ static const char help_options[] =
     "processor.\n"
     "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
 
-static void print_help(void) {
-  printf("usage: %s list\n"
-         "       %s CASE [options]\n"
-         "\n"
-         "Measure one thing on one kind of threads; the same source runs on "
-         "all kinds.\n"
-         "\n"
-         "  --threads KIND     ",
-         bench_program, bench_program);
-  for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
-    printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ",
-           kind->name, kind->summary, kind == bench_kinds ? " (default)" : "");
-  fputs(help_options, stdout);
+static void print_help(void)
+{
+    printf("usage: %s list\n"
+           "       %s CASE [options]\n"
+           "\n"
+           "Measure one thing on one kind of threads; the same source runs on "
+           "all kinds.\n"
+           "\n"
+           "  --threads KIND     ",
+           bench_program, bench_program);
+    for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
+        printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ", kind->name,
+               kind->summary, kind == bench_kinds ? " (default)" : "");
+    fputs(help_options, stdout);
 }
 
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format,
-                                                       ...) {
-  va_list list;
-  fprintf(stderr, "%s: ", bench_program);
-  va_start(list, format);
-  vfprintf(stderr, format, list);
-  va_end(list);
-  fprintf(stderr, "; see %s --help\n", bench_program);
-  return 2;
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
+{
+    va_list list;
+    fprintf(stderr, "%s: ", bench_program);
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "; see %s --help\n", bench_program);
+    return 2;
 }
 
-static int parse_number(const char *option, const char *text, uint64_t least,
-                        uint64_t most, uint64_t *out) {
-  char *end;
-  errno = 0;
-  const unsigned long long value = strtoull(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end || errno || value < least ||
-      value > most)
-    return wrong("%s: '%s' is not a number from %llu to %llu", option, text,
-                 (unsigned long long)least, (unsigned long long)most);
-  *out = value;
-  return 0;
+static int parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
+                        uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        return wrong("%s: '%s' is not a number from %llu to %llu", option, text,
+                     (unsigned long long)least, (unsigned long long)most);
+    *out = value;
+    return 0;
 }
 
 /* Which of two words. */
-static int parse_either(const char *option, const char *text, const char *no,
-                        const char *yes, bool *out) {
-  *out = strcmp(text, yes) == 0;
-  return *out || strcmp(text, no) == 0
-             ? 0
-             : wrong("%s: '%s' is neither %s nor %s", option, text, no, yes);
+static int parse_either(const char *option, const char *text, const char *no, const char *yes,
+                        bool *out)
+{
+    *out = strcmp(text, yes) == 0;
+    return *out || strcmp(text, no) == 0
+               ? 0
+               : wrong("%s: '%s' is neither %s nor %s", option, text, no, yes);
 }
 
-static int parse_seconds(const char *text, double *out) {
-  char *end;
-  const double value = strtod(text, &end);
-  if (end == text || *end || !isfinite(value) || value <= 0 || value > 3600)
-    return wrong("--seconds: '%s' is not a number above 0, at most 3600", text);
-  *out = value;
-  return 0;
-}
-
-static int parse_kind(struct bench_options *o, const char *name) {
-  for (o->kind = bench_kinds; o->kind->name; o->kind++)
-    if (strcmp(o->kind->name, name) == 0)
-      return 0;
-  return wrong("--threads: there is no kind '%s'", name);
-}
-
-static int parse_numbers(struct bench_options *o, int option) {
-  uint64_t n = 0;
-  int status = 0;
-
-  switch (option) {
-  case OPT_WORKERS:
-    status = parse_number("--workers", optarg, 1, BENCH_TALLIES, &n);
-    o->workers = (unsigned)n;
-    return status;
-  case 'T':
-    status = parse_number("-T", optarg, 1, THREADS_MAX, &n);
-    o->threads = (unsigned)n;
-    return status;
-  case OPT_SAMPLES:
-    status = parse_number("--samples", optarg, 1, BENCH_SAMPLES_MAX, &n);
-    o->samples = (unsigned)n;
-    return status;
-  case OPT_SLEEP_US:
-    status = parse_number("--sleep-us", optarg, 1, 3600000000, &n);
-    o->sleep_ns = n * 1000;
-    return status;
-  case OPT_BYTES:
-    status = parse_number("--bytes", optarg, 1, 1 << 20, &n);
-    o->bytes = (unsigned)n;
-    return status;
-  case OPT_YIELD_EVERY:
-    status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);
-    o->yield_every = (int)n;
-    return status;
-  default:
-    return parse_number("-n", optarg, 1, 1000000000000, &o->ops);
-  }
-}
-
-static int parse_one(struct bench_options *o, int option) {
-  switch (option) {
-  case OPT_THREADS:
-    return parse_kind(o, optarg);
-  case OPT_SECONDS:
-    return parse_seconds(optarg, &o->seconds);
-  case OPT_OBS:
-    return parse_either("--obs", optarg, "off", "counted", &o->obs);
-  case OPT_SOCKET:
-    return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
-  case OPT_LOCK:
-    return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
-  case OPT_PIN:
-    o->pin = true;
+static int parse_seconds(const char *text, double *out)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value <= 0 || value > 3600)
+        return wrong("--seconds: '%s' is not a number above 0, at most 3600", text);
+    *out = value;
     return 0;
-  case OPT_JSON:
-    o->json = true;
-    return 0;
-  default:
-    return parse_numbers(o, option);
-  }
+}
+
+static int parse_kind(struct bench_options *o, const char *name)
+{
+    for (o->kind = bench_kinds; o->kind->name; o->kind++)
+        if (strcmp(o->kind->name, name) == 0)
+            return 0;
+    return wrong("--threads: there is no kind '%s'", name);
+}
+
+static int parse_numbers(struct bench_options *o, int option)
+{
+    uint64_t n = 0;
+    int status = 0;
+
+    switch (option) {
+    case OPT_WORKERS:
+        status = parse_number("--workers", optarg, 1, BENCH_TALLIES, &n);
+        o->workers = (unsigned)n;
+        return status;
+    case 'T':
+        status = parse_number("-T", optarg, 1, THREADS_MAX, &n);
+        o->threads = (unsigned)n;
+        return status;
+    case OPT_SAMPLES:
+        status = parse_number("--samples", optarg, 1, BENCH_SAMPLES_MAX, &n);
+        o->samples = (unsigned)n;
+        return status;
+    case OPT_SLEEP_US:
+        status = parse_number("--sleep-us", optarg, 1, 3600000000, &n);
+        o->sleep_ns = n * 1000;
+        return status;
+    case OPT_BYTES:
+        status = parse_number("--bytes", optarg, 1, 1 << 20, &n);
+        o->bytes = (unsigned)n;
+        return status;
+    case OPT_YIELD_EVERY:
+        status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);
+        o->yield_every = (int)n;
+        return status;
+    default: return parse_number("-n", optarg, 1, 1000000000000, &o->ops);
+    }
+}
+
+static int parse_one(struct bench_options *o, int option)
+{
+    switch (option) {
+    case OPT_THREADS: return parse_kind(o, optarg);
+    case OPT_SECONDS: return parse_seconds(optarg, &o->seconds);
+    case OPT_OBS: return parse_either("--obs", optarg, "off", "counted", &o->obs);
+    case OPT_SOCKET: return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
+    case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
+    case OPT_PIN: o->pin = true; return 0;
+    case OPT_JSON: o->json = true; return 0;
+    default: return parse_numbers(o, option);
+    }
 }
 
 /* Returns as bench_options_parse does. */
-static int read_options(struct reading *r, int argc, char **argv) {
-  int option;
+static int read_options(struct reading *r, int argc, char **argv)
+{
+    int option;
 
-  opterr = 0;
-  while ((option = getopt_long(argc, argv, ":T:n:", long_options, NULL)) !=
-         -1) {
-    if (option == OPT_HELP) {
-      print_help();
-      return -1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":T:n:", long_options, NULL)) != -1) {
+        if (option == OPT_HELP) {
+            print_help();
+            return -1;
+        }
+        if (option == ':')
+            return wrong("%s wants a value", argv[optind - 1]);
+        if (option == '?' && optopt > 255)
+            return wrong("%s takes no value", argv[optind - 1]);
+        if (option == '?' && optopt)
+            return wrong("there is no option -%c", optopt);
+        if (option == '?')
+            return wrong("there is no option %s", argv[optind - 1]);
+        if (option >= OPT_THREADS)
+            r->given |= 1u << (option - OPT_THREADS);
+        int status = parse_one(r->options, option);
+        if (status)
+            return status;
     }
-    if (option == ':')
-      return wrong("%s wants a value", argv[optind - 1]);
-    if (option == '?' && optopt > 255)
-      return wrong("%s takes no value", argv[optind - 1]);
-    if (option == '?' && optopt)
-      return wrong("there is no option -%c", optopt);
-    if (option == '?')
-      return wrong("there is no option %s", argv[optind - 1]);
-    if (option >= OPT_THREADS)
-      r->given |= 1u << (option - OPT_THREADS);
-    int status = parse_one(r->options, option);
-    if (status)
-      return status;
-  }
-  if (optind == argc)
-    return wrong("which case");
-  if (optind + 1 < argc)
-    return wrong("one case at a time, not also '%s'", argv[optind + 1]);
-  return 0;
+    if (optind == argc)
+        return wrong("which case");
+    if (optind + 1 < argc)
+        return wrong("one case at a time, not also '%s'", argv[optind + 1]);
+    return 0;
 }
 
-static int list_cases(void) {
-  for (const struct bench_case *const *c = bench_kinds[0].cases; *c; c++)
-    printf("%-14s %s\n", (*c)->name, (*c)->summary);
-  return -1;
+static int list_cases(void)
+{
+    for (const struct bench_case *const *c = bench_kinds[0].cases; *c; c++)
+        printf("%-14s %s\n", (*c)->name, (*c)->summary);
+    return -1;
 }
 
-static const struct bench_case *find_case(const struct bench_kind *kind,
-                                          const char *name) {
-  const struct bench_case *const *c = kind->cases;
-  while (*c && strcmp((*c)->name, name) != 0)
-    c++;
-  return *c;
+static const struct bench_case *find_case(const struct bench_kind *kind, const char *name)
+{
+    const struct bench_case *const *c = kind->cases;
+    while (*c && strcmp((*c)->name, name) != 0)
+        c++;
+    return *c;
 }
 
 /* What can be judged only when the whole line has been read. */
-static int check_together(const struct reading *r,
-                          const struct bench_case *test) {
-  const struct bench_options *o = r->options;
-  const struct bench_kind *kind = o->kind;
+static int check_together(const struct reading *r, const struct bench_case *test)
+{
+    const struct bench_options *o = r->options;
+    const struct bench_kind *kind = o->kind;
 
-  for (size_t i = 0; i < sizeof only_for / sizeof *only_for; i++)
-    if ((r->given & 1u << (only_for[i].option - OPT_THREADS)) &&
-        strcmp(test->name, only_for[i].case_name) != 0)
-      return wrong("%s is for %s, not for %s", only_for[i].name,
-                   only_for[i].case_name, test->name);
-  if (o->obs && !kind->recorded)
-    return wrong("--obs counted: %s threads keep no records", kind->name);
-  if (o->spin_lock && strcmp(kind->name, "clone") != 0)
-    return wrong("--lock spin: only with --threads clone");
-  if (kind->workers_max && o->workers > kind->workers_max)
-    return wrong("--workers: %s has at most %u", kind->name, kind->workers_max);
-  if ((test->flags & BENCH_PAIRS) && o->threads % 2)
-    return wrong("-T: %s wants an even number of threads", test->name);
-  if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
-    return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
-  return 0;
+    for (size_t i = 0; i < sizeof only_for / sizeof *only_for; i++)
+        if ((r->given & 1u << (only_for[i].option - OPT_THREADS)) &&
+            strcmp(test->name, only_for[i].case_name) != 0)
+            return wrong("%s is for %s, not for %s", only_for[i].name, only_for[i].case_name,
+                         test->name);
+    if (o->obs && !kind->recorded)
+        return wrong("--obs counted: %s threads keep no records", kind->name);
+    if (o->spin_lock && strcmp(kind->name, "clone") != 0)
+        return wrong("--lock spin: only with --threads clone");
+    if (kind->workers_max && o->workers > kind->workers_max)
+        return wrong("--workers: %s has at most %u", kind->name, kind->workers_max);
+    if ((test->flags & BENCH_PAIRS) && o->threads % 2)
+        return wrong("-T: %s wants an even number of threads", test->name);
+    if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
+        return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
+    return 0;
 }
 
-int bench_options_parse(struct bench_options *options,
-                        const struct bench_case **test, int argc, char **argv) {
-  struct reading r = {.options = options};
+int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
+                        char **argv)
+{
+    struct reading r = { .options = options };
 
-  *options = (struct bench_options){
-      .kind = bench_kinds,
-      .seconds = 2,
-      .sleep_ns = 10000000,
-      .bytes = 1,
-      .yield_every = -1,
-  };
-  int status = read_options(&r, argc, argv);
-  if (status)
-    return status;
-  if (strcmp(argv[optind], "list") == 0)
-    return list_cases();
-  *test = find_case(options->kind, argv[optind]);
-  return *test ? check_together(&r, *test)
-               : wrong("there is no case '%s'", argv[optind]);
+    *options = (struct bench_options){
+        .kind = bench_kinds,
+        .seconds = 2,
+        .sleep_ns = 10000000,
+        .bytes = 1,
+        .yield_every = -1,
+    };
+    int status = read_options(&r, argc, argv);
+    if (status)
+        return status;
+    if (strcmp(argv[optind], "list") == 0)
+        return list_cases();
+    *test = find_case(options->kind, argv[optind]);
+    return *test ? check_together(&r, *test) : wrong("there is no case '%s'", argv[optind]);
 }

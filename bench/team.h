@@ -15,26 +15,26 @@
 struct bench_team;
 
 struct bench_member {
-  _Alignas(64) struct bench_sem start;
-  struct bench_thread thread;
-  struct bench_team *team;
-  unsigned index;
-  uint64_t done; /* operations, summed over samples; for the case to use */
+    _Alignas(64) struct bench_sem start;
+    struct bench_thread thread;
+    struct bench_team *team;
+    unsigned index;
+    uint64_t done; /* operations, summed over samples; for the case to use */
 };
 
 struct bench_team {
-  struct bench_run *run;
-  void (*body)(struct bench_member *member, uint64_t ops);
-  uint64_t ops; /* of each member in this sample */
-  bool stop;
-  unsigned members, created;
-  struct bench_sem finished;
-  struct bench_member *member;
+    struct bench_run *run;
+    void (*body)(struct bench_member *member, uint64_t ops);
+    uint64_t ops; /* of each member in this sample */
+    bool stop;
+    unsigned members, created;
+    struct bench_sem finished;
+    struct bench_member *member;
 };
 
 /* In prepare. Returns 0 or -ENOMEM. */
-int BENCH_NAME(bench_team_prepare)(struct bench_team *team,
-                                   struct bench_run *run, unsigned members);
+int BENCH_NAME(bench_team_prepare)(struct bench_team *team, struct bench_run *run,
+                                   unsigned members);
 /* In begin: starts members 1 and up. On error those started are stopped again.
  */
 int BENCH_NAME(bench_team_begin)(struct bench_team *team);
@@ -45,8 +45,7 @@ void BENCH_NAME(bench_team_end)(struct bench_team *team);
 void BENCH_NAME(bench_team_release)(struct bench_team *team);
 
 int BENCH_NAME(bench_plain_prepare)(struct bench_run *run,
-                                    void (*body)(struct bench_member *member,
-                                                 uint64_t ops));
+                                    void (*body)(struct bench_member *member, uint64_t ops));
 int BENCH_NAME(bench_plain_begin)(struct bench_run *run);
 int BENCH_NAME(bench_plain_sample)(struct bench_run *run, uint64_t ops);
 void BENCH_NAME(bench_plain_end)(struct bench_run *run);
