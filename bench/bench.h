@@ -2,16 +2,16 @@
 /*
  * bench.h - what harness and cases share.
  *
- * A case is one file, compiled once for each implementation (see impl.h). Its
- * life: prepare  main thread, libc allowed: allocate and touch all that is
- * needed begin    measuring thread: start the other threads sample   measuring
- * thread, repeatedly: do about `ops` operations between bench_start and
- * bench_stop, store the true number in run->sample_ops end      measuring
- * thread: stop and join the others report   main thread: the case's own
- * figures, by bench_figure release  main thread: free what prepare made begin,
- * sample and end run in a thread of the kind under test and use raw.h and
- * impl.h only: no libc. All but sample may be NULL. Functions return 0 or
- * -errno.
+ * A case is one file, compiled once for each implementation (see impl.h). Its life:
+ *   prepare  main thread, libc allowed: allocate and touch all that is needed
+ *   begin    measuring thread: start the other threads
+ *   sample   measuring thread, repeatedly: do about `ops` operations between bench_start and bench_stop,
+ *            store the true number in run->sample_ops
+ *   end      measuring thread: stop and join the others
+ *   report   main thread: the case's own figures, by bench_figure
+ *   release  main thread: free what prepare made
+ * begin, sample and end run in a thread of the kind under test and use raw.h and impl.h only: no libc.
+ * All but sample may be NULL. Functions return 0 or -errno.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -31,8 +31,7 @@ struct bench_kind {
     bool recorded;        /* --obs counted is of use */
     unsigned workers_max; /* 0: any number */
     const struct bench_case *const *cases;
-    int (*set_up)(struct bench_run *run);  /* main thread: take --workers and
-                                           --pin. 0 or -errno. */
+    int (*set_up)(struct bench_run *run);  /* main thread: take --workers, --pin. 0 or -errno. */
     int (*measure)(struct bench_run *run); /* in a thread of this kind, take all samples */
 };
 extern const char bench_program[];
@@ -43,13 +42,12 @@ extern const struct bench_kind bench_kinds[]; /* the first is the default; no na
 #define BENCH_FIGURES_MAX 16u
 #define BENCH_CPUS_MAX 1024u
 
-/* A sample lasts at least this long, so that reading the clocks costs nothing
- * beside it. */
+/* A sample lasts at least this long, so that reading the clocks costs nothing beside it. */
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-    BENCH_TIMED = 1,      /* sample lasts run->sample_ns; ops is not used */
-    BENCH_FIXED_OPS = 2,  /* ops is T unless -n is given: not calibrated */
+    BENCH_TIMED = 1,      /* sample lasts run->sample_ns, unless -n gives ops: not calibrated */
+    BENCH_FIXED_OPS = 2,  /* ops is T, and -n another name of -T */
     BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
     BENCH_PAIRS = 8,      /* T is even */
 };
@@ -81,8 +79,7 @@ struct bench_figure {
     double value;
 };
 
-/* Operations by worker, or by processor for kernel threads. One cache line
- * each: writers are many. */
+/* Operations by worker, or by processor for kernel threads. One cache line each: writers are many. */
 struct bench_tally {
     _Alignas(64) _Atomic uint64_t ops;
 };
@@ -134,9 +131,8 @@ struct bench_case {
 };
 
 /*
- * One set of cases (NULL ends it) and one entry a family of implementations:
- * create the measuring thread, wait until all samples are taken; called by the
- * main thread.
+ * One set of cases (NULL ends it) and one entry a family of implementations: create the measuring
+ * thread, wait until all samples are taken; called by the main thread.
  */
 extern const struct bench_case *const bench_cases_rouse[];
 extern const struct bench_case *const bench_cases_clone[];
@@ -145,17 +141,15 @@ int bench_measure_rouse(struct bench_run *run);
 int bench_measure_clone(struct bench_run *run);
 int bench_measure_peer(struct bench_run *run);
 
-/* set_up for kernel threads: keep to the first --workers processors. Threads
- * made later inherit it. */
+/* set_up for kernel threads: keep to the first --workers processors; threads made later inherit it. */
 int bench_keep_to_cpus(struct bench_run *run);
 
-/* Bind each worker of rouse to a processor of its own. Returns how many were
- * bound. */
+/* Bind each worker of rouse to a processor of its own. Returns how many were bound. */
 unsigned bench_pin_workers(const struct bench_run *run);
 
 /*
- * Read the command line; *test gets the case. Returns 0; 2, having said on
- * stderr what is wrong; -1: all is done (help, list).
+ * Read the command line; *test gets the case. Returns 0; 2, having said on stderr what is wrong; -1: all
+ * is done (help, list).
  */
 int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
                         char **argv);

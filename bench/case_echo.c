@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_echo.c - T connections, a thread at each end, messages of --bytes; an
- * operation is a round trip.
+ * case_echo.c - T connections, a thread at each end, messages of --bytes; an operation is a round trip.
  *
- * The connections are made by the main thread: unix socket pairs, or TCP over
- * loopback with --socket tcp.
+ * The connections are made by the main thread: unix socket pairs, or TCP over loopback with --socket tcp.
  */
 #include "team.h"
 
@@ -160,8 +158,7 @@ static int prepare(struct bench_run *run)
     return error ? error : connect_all(run, s);
 }
 
-/* Half-closing the client's end makes the serving thread read the end of the
- * stream. */
+/* Half-closing the client's end makes the serving thread read the end of the stream. */
 static void end(struct bench_run *run)
 {
     struct state *s = run->state;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_memory.c - what a parked thread costs in resident memory; an operation
- * is one thread created.
+ * case_memory.c - what a parked thread costs in resident memory; an operation is one thread created.
  *
- * Each thread runs until it waits for a semaphore of its own; then the
- * process's resident pages are compared with those before. Kernel memory (a
- * kernel thread's stack of 16 KiB) is not in it.
+ * Each thread runs until it waits for a semaphore of its own; then the process's resident pages are
+ * compared with those before. Kernel memory (a kernel thread's stack of 16 KiB) is not in it.
  */
 #include "impl.h"
 
@@ -96,8 +94,7 @@ static void release(struct bench_run *run)
 
 const struct bench_case BENCH_NAME(case_memory) = {
     .name = "memory",
-    .summary = "resident bytes of a parked thread, of T; creating one and "
-               "waiting until it parks",
+    .summary = "resident bytes of a parked thread, of T; creating one and waiting until it parks",
     .threads = 10000,
     .samples = 1,
     .flags = BENCH_FIXED_OPS,

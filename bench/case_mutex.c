@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_mutex.c - T threads on one lock with a short critical section; an
- * operation is one lock+unlock.
+ * case_mutex.c - T threads on one lock with a short critical section; an operation is one lock+unlock.
  *
- * All stop together: whoever first sees that the time is up (or that -n
- * operations are done) says so, and each looks before every operation. So
- * fairness, the most operations of one thread over the least, is not bent by
- * stragglers. User threads are not pre-empted, so they yield every 64
- * operations (--yield-every), or one worker would run one thread for ever;
- * kernel threads do not.
+ * All stop together: whoever first sees that the time is up, or the -n operations done, says so, and
+ * each looks before every operation. So fairness, the most operations of one thread over the least, is not bent by stragglers.
+ * User threads are not pre-empted, so they yield every 64 operations (--yield-every), or one worker
+ * would run one thread for ever; kernel threads do not.
  */
 #include "team.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_pingpong.c - pairs of threads, two semaphores a pair; an operation is
- * one round trip.
+ * case_pingpong.c - pairs of threads, two semaphores a pair; an operation is one round trip.
  *
  * T threads are T/2 pairs: a team's member plays with a partner of its own.
  */

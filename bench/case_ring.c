@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_ring.c - T threads in a ring, a semaphore each, one token; an operation
- * is one hop.
+ * case_ring.c - T threads in a ring, a semaphore each, one token; an operation is one hop.
  *
  * Member 0 is the measuring thread; it holds the token between samples.
  */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_sleep.c - T threads that sleep --sleep-us again and again; an operation
- * is one wake-up.
+ * case_sleep.c - T threads that sleep --sleep-us again and again; an operation is one wake-up.
  *
- * Each thread makes as many sleeps as fit into the sample's time, so ops / wall
- * time is the rate of wake-ups and its ideal is T / sleep. Lateness is noted in
- * the thread's own array: no line is shared.
+ * Each thread makes as many sleeps as fit into the sample's time, so ops / wall time is the rate of
+ * wake-ups and its ideal is T / sleep. Lateness is noted in the thread's own array: no line is shared.
  */
 #include "team.h"
 
@@ -114,8 +112,7 @@ static void release(struct bench_run *run)
 
 const struct bench_case BENCH_NAME(case_sleep) = {
     .name = "sleep",
-    .summary = "T threads sleep --sleep-us again and again; rate and lateness "
-               "of wake-ups",
+    .summary = "T threads sleep --sleep-us again and again; rate and lateness of wake-ups",
     .threads = 100,
     .samples = 3,
     .flags = BENCH_TIMED,

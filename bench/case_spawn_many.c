@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_spawn_many.c - create T threads, then join them all; an operation is one
- * thread.
+ * case_spawn_many.c - create T threads, then join them all; an operation is one thread.
  *
- * The first sample meets stacks that were never touched: it is cold_ns_per_op,
- * and not in the rest, whose median is warm_ns_per_op and ns_per_op.
+ * The first sample meets stacks that were never touched: it is cold_ns_per_op, and not in the rest,
+ * whose median is warm_ns_per_op and ns_per_op.
  */
 #include "impl.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases.c - the list of cases of one family of implementations, in the order of
- * `rouse-bench list`. */
+/* cases.c - the list of cases of one family of implementations, in the order of `rouse-bench list`. */
 #include "impl.h"
 
 extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BENCH_NAME(case_spawn),

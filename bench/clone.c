@@ -2,9 +2,8 @@
 /*
  * clone.c - see clone.h.
  *
- * Built without stack protector: its canary lies in the thread-local block that
- * these threads share with their parent. A call to memset or memcpy that the
- * compiler inserts is harmless: they touch none.
+ * Built without stack protector: its canary lies in the thread-local block that these threads share
+ * with their parent. A call to memset or memcpy that the compiler inserts is harmless: they touch none.
  */
 #include "clone.h"
 
@@ -113,9 +112,8 @@ int clone_thread_create(struct clone_thread **out, void *(*fn)(void *), void *ar
 void clone_thread_join(struct clone_thread *t)
 {
     uint32_t tid;
-    /* The kernel wakes the word as a shared futex, so the private kind would
-   * sleep for ever. Acquire: pairs with the kernel's clearing of the word,
-   * after all that the thread did. */
+    /* The kernel wakes the word as a shared futex, so the private kind would sleep for ever.
+     * Acquire: pairs with the kernel's clearing of the word, after all that the thread did. */
     while ((tid = atomic_load_explicit(&t->tid, memory_order_acquire)) != 0)
         futex(&t->tid, FUTEX_WAIT, tid);
     unmap(t->mapping, t->mapping_bytes);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * clone.h - the smallest 1:1 thread library: one kernel thread each, made by a
- * bare clone().
+ * clone.h - the smallest 1:1 thread library: one kernel thread each, made by a bare clone().
  *
- * An adapter of the benchmark, to have what the kernel itself costs beside
- * pthreads and user threads. Its threads share their parent's thread-local
- * block (no CLONE_SETTLS): none may enter libc, since two of them in malloc
- * corrupt its per-thread cache. Everything here is made of raw system calls.
+ * An adapter of the benchmark, to have what the kernel itself costs beside pthreads and user threads.
+ * Its threads share their parent's thread-local block (no CLONE_SETTLS): none may enter libc, since
+ * two of them in malloc corrupt its per-thread cache. Everything here is made of raw system calls.
  */
 #ifndef BENCH_CLONE_H
 #define BENCH_CLONE_H
@@ -17,8 +15,8 @@
 
 /* Lies at the top of the thread's own mapping, which join unmaps. */
 struct clone_thread {
-    _Atomic uint32_t tid; /* the kernel sets it to 0, and wakes its futex, when
-                           the thread is gone */
+    _Atomic uint32_t
+        tid; /* the kernel sets it to 0, and wakes its futex, when the thread is gone */
     void *(*fn)(void *);
     void *arg;
     void *mapping;
@@ -37,8 +35,7 @@ struct clone_spin {
 void clone_spin_lock(struct clone_spin *s);
 void clone_spin_unlock(struct clone_spin *s);
 
-/* 0 free, 1 held, 2 held and perhaps waited for. Source: Drepper, "Futexes Are
- * Tricky", mutex2. */
+/* 0 free, 1 held, 2 held and perhaps waited for. Source: Drepper, "Futexes Are Tricky", mutex2. */
 struct clone_mutex {
     _Atomic uint32_t state;
 };

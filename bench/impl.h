@@ -2,11 +2,10 @@
 /*
  * impl.h - the few calls that every implementation under test offers.
  *
- * Cases are compiled once for each: against the public API of rouse, whose
- * kinds user and kernel differ by an attribute only; with BENCH_CLONE against
- * the bare clone() library; with BENCH_PEER, which names a header, against
- * another library (see peers/). All is inline, so that no table of functions
- * stands between a case and what it measures.
+ * Cases are compiled once for each: against the public API of rouse, whose kinds user and kernel differ
+ * by an attribute only; with BENCH_CLONE against the bare clone() library; with BENCH_PEER, which names
+ * a header, against another library (see peers/). All is inline, so that no table of functions stands
+ * between a case and what it measures.
  */
 #ifndef BENCH_IMPL_H
 #define BENCH_IMPL_H
@@ -32,8 +31,7 @@ static inline bool bench_is_user(const struct bench_run *run)
     return run->user;
 }
 
-/* Each thread but a spawned one-shot calls this first: with --pin, kernel
- * threads go apart. */
+/* Each thread but a spawned one-shot calls this first: with --pin, kernel threads go apart. */
 static inline void bench_thread_entered(const struct bench_run *run, unsigned index)
 {
     if (run->options.pin && !bench_is_user(run))
@@ -41,9 +39,8 @@ static inline void bench_thread_entered(const struct bench_run *run, unsigned in
 }
 
 /*
- * Say that the caller's worker, or processor, has done ops operations. Costs
- * some ns and, on kernel threads, a system call: call it once for many
- * operations.
+ * Say that the caller's worker, or processor, has done ops operations. Costs some ns and, on kernel
+ * threads, a system call: call it once for many operations.
  */
 static inline void bench_count(struct bench_run *run, uint64_t ops)
 {
@@ -53,21 +50,18 @@ static inline void bench_count(struct bench_run *run, uint64_t ops)
     atomic_fetch_add_explicit(&run->tally[index].ops, ops, memory_order_relaxed);
 }
 
-/* Loops count every so many operations, rings every so many hops of a thread.
- */
+/* Loops count every so many operations, rings every so many hops of a thread. */
 #define BENCH_COUNT_EVERY 256u
 #define BENCH_COUNT_HOPS 16u
 
-/* The same, from a loop: done is the number of operations before this one, of
- * total. */
+/* The same, from a loop: done is the number of operations before this one, of total. */
 static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64_t total)
 {
     if (done % BENCH_COUNT_EVERY == 0)
         bench_count(run, total - done < BENCH_COUNT_EVERY ? total - done : BENCH_COUNT_EVERY);
 }
 
-/* Begin and end of what a sample measures; in the measuring thread. Defined in
- * measure.c. */
+/* Begin and end of what a sample measures; in the measuring thread. Defined in measure.c. */
 void BENCH_NAME(bench_start)(struct bench_run *run);
 void BENCH_NAME(bench_stop)(struct bench_run *run);
 #define bench_start BENCH_NAME(bench_start)

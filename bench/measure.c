@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * measure.c - the measuring thread: finds how many operations fill a sample,
- * then takes the samples.
+ * measure.c - the measuring thread: finds how many operations fill a sample, then takes the samples.
  *
- * Runs in a thread of the kind under test, since main() is a foreign thread
- * whose waits cost otherwise. First of all it measures itself: loops of empty
- * operations, of which the fastest is reported.
+ * Runs in a thread of the kind under test, since main() is a foreign thread whose waits cost otherwise.
+ * First of all it measures itself: loops of empty operations, of which the fastest is reported.
  */
 #include "impl.h"
 
@@ -60,8 +58,7 @@ static void measure_harness(struct bench_run *run)
     run->harness_ns_per_op = (double)least_ns / HARNESS_OPS;
 }
 
-/* How many operations last BENCH_SAMPLE_NS and a fifth more, by trying. 0:
- * failed. */
+/* How many operations last BENCH_SAMPLE_NS and a fifth more, by trying. 0: failed. */
 static uint64_t calibrate(struct bench_run *run)
 {
     uint64_t ops = run->threads;
@@ -122,7 +119,7 @@ static void *measure(void *arg)
         run->sample_ns = (uint64_t)(run->options.seconds * 1e9 / run->options.samples);
     if (run->sample_ns < BENCH_SAMPLE_NS)
         run->sample_ns = BENCH_SAMPLE_NS;
-    if (ops == 0 && (run->test->flags & BENCH_FIXED_OPS))
+    if (run->test->flags & BENCH_FIXED_OPS)
         ops = run->threads;
     if (ops == 0 && !(run->test->flags & BENCH_TIMED))
         ops = calibrate(run);

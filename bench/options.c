@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* options.c - the command line. Every mistake is told in one line, with
- * status 2. */
+/* options.c - the command line. Every mistake is told in one line, with status 2. */
 #include "bench.h"
 
 #include <errno.h>
@@ -46,8 +45,7 @@ static const struct option long_options[] = {
     { NULL, 0, NULL, 0 },
 };
 
-/* Read by one case only: given to another they would change nothing, and
- * mislead. */
+/* Read by one case only: given to another they would change nothing, and mislead. */
 static const struct {
     int option;
     const char *name;
@@ -67,31 +65,24 @@ struct reading {
 };
 
 static const char help_options[] =
-    "  --workers N        user threads: workers; others: use the first N "
-    "processors only\n"
+    "  --workers N        user threads: workers; others: use the first N processors only\n"
     "                     (default: one a usable processor, or all of them)\n"
     "  -T N               threads that take part (default: the case's own)\n"
-    "  -n N               operations a sample (default: as many as last 10 "
-    "ms);\n"
+    "  -n N               operations a sample (default: as many as last 10 ms);\n"
     "                     spawn_many, memory: the same as -T\n"
     "  --seconds S        begin no sample after S seconds (default 2)\n"
-    "  --samples N        samples, at most 1000 (default 11; sleep 3, memory "
-    "1)\n"
-    "  --pin              workers, or kernel threads, each to a processor, in "
-    "turn\n"
+    "  --samples N        samples, at most 1000 (default 11; sleep 3, memory 1)\n"
+    "  --pin              workers, or kernel threads, each to a processor, in turn\n"
     "  --obs off|counted  recording of waits (default off)\n"
     "  --json             one object a line\n"
     "  --sleep-us N       sleep: how long (default 10000)\n"
     "  --bytes N          echo: size of a message (default 1)\n"
     "  --socket KIND      echo: unix (default) or tcp\n"
-    "  --lock KIND        mutex: mutex (default), or spin with --threads "
-    "clone\n"
+    "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
-    "                     (default 64 for user threads, which are not "
-    "pre-empted, else 0)\n"
+    "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
     "\n"
-    "Operations per worker are counted where they ran; for kernel threads, per "
-    "processor.\n"
+    "Operations per worker are counted where they ran; for kernel threads, per processor.\n"
     "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
 
 static void print_help(void)
@@ -99,8 +90,7 @@ static void print_help(void)
     printf("usage: %s list\n"
            "       %s CASE [options]\n"
            "\n"
-           "Measure one thing on one kind of threads; the same source runs on "
-           "all kinds.\n"
+           "Measure one thing on one kind of threads; the same source runs on all kinds.\n"
            "\n"
            "  --threads KIND     ",
            bench_program, bench_program);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pin.c - bind each worker to a processor of its own, from a user thread that
- * runs on it.
+ * pin.c - bind each worker to a processor of its own, from a user thread that runs on it.
  *
- * Which worker runs a thread is the scheduler's affair. So threads are started
- * by twice the number of workers, and each keeps its worker busy until every
- * worker has been met or a time has passed; the others are then taken by the
- * other workers.
+ * Which worker runs a thread is the scheduler's affair. So threads are started by twice the number of
+ * workers, and each keeps its worker busy until every worker has been met or a time has passed; the
+ * others are then taken by the other workers.
  */
 #include "bench.h"
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * raw.h - system calls without libc: no errno, no cancellation, no thread-local
- * storage.
+ * raw.h - system calls without libc: no errno, no cancellation, no thread-local storage.
  *
- * What the measuring threads need from the kernel. Threads made by a bare
- * clone() share their parent's thread-local block, so they may not enter libc;
- * the other kinds use the same calls, so that the harness costs the same
- * everywhere. Results are the kernel's: negative errno on failure.
+ * What the measuring threads need from the kernel. Threads made by a bare clone() share their parent's
+ * thread-local block, so they may not enter libc; the other kinds use the same calls, so that the
+ * harness costs the same everywhere. Results are the kernel's: negative errno on failure.
  */
 #ifndef BENCH_RAW_H
 #define BENCH_RAW_H
@@ -80,8 +78,7 @@ static inline long raw_pin(unsigned cpu)
     return raw6(SYS_sched_setaffinity, 0, sizeof mask, (long)mask, 0, 0, 0);
 }
 
-/* Resident pages of this process, from /proc/self/statm; 0 when it cannot be
- * read. */
+/* Resident pages of this process, from /proc/self/statm; 0 when it cannot be read. */
 static inline uint64_t raw_resident_pages(void)
 {
     char text[128];

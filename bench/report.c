@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* report.c - renders a finished run: a JSON object, or libMicro's manner.
- * Measures nothing. */
+/* report.c - renders a finished run: a JSON object, or libMicro's manner. Measures nothing. */
 #include "bench.h"
 
 #include <inttypes.h>
@@ -53,8 +52,7 @@ static double cpu_ns_per_op(const struct bench_run *run)
     return run->total_ops ? (double)run->total.cpu_ns / (double)run->total_ops : 0;
 }
 
-/* Operations per worker: as many entries as there are workers, more only where
- * something ran. */
+/* Operations per worker: as many entries as there are workers, more only where something ran. */
 static unsigned tally_count(const struct bench_run *run)
 {
     unsigned count = run->workers < BENCH_TALLIES ? run->workers : BENCH_TALLIES;
@@ -76,19 +74,17 @@ void bench_report_json(const struct bench_run *run)
 {
     const struct statistics s = statistics_of(run);
 
-    printf("{\"case\": \"%s\", \"threads\": \"%s\", \"workers\": %u, \"T\": %u, "
-           "\"ops\": %" PRIu64 ", \"samples\": %u",
+    printf("{\"case\": \"%s\", \"threads\": \"%s\", \"workers\": %u, \"T\": %u, \"ops\": %" PRIu64
+           ", \"samples\": %u",
            run->test->name, run->options.kind->name, run->workers, run->threads, run->ops,
            run->sample_count);
-    printf(", \"ns_per_op\": %.3f, \"ns_min\": %.3f, \"ns_max\": %.3f, "
-           "\"cpu_ns_per_op\": %.3f",
+    printf(", \"ns_per_op\": %.3f, \"ns_min\": %.3f, \"ns_max\": %.3f, \"cpu_ns_per_op\": %.3f",
            s.median, s.least, s.most, cpu_ns_per_op(run));
     printf(", \"total_ops\": %" PRIu64 ", \"voluntary_switches\": %" PRIu64
            ", \"involuntary_switches\": %" PRIu64 ", \"ops_per_worker\": [",
            run->total_ops, run->total.voluntary, run->total.involuntary);
     print_tally(run, ", ");
-    printf("], \"harness_ns_per_op\": %.3f, \"pinned\": %u, \"obs\": \"%s\", "
-           "\"errors\": %d",
+    printf("], \"harness_ns_per_op\": %.3f, \"pinned\": %u, \"obs\": \"%s\", \"errors\": %d",
            run->harness_ns_per_op, run->pinned, run->options.obs ? "counted" : "off",
            run->error ? 1 : 0);
     for (unsigned i = 0; i < run->figure_count; i++)
@@ -143,7 +139,7 @@ static void print_statistics(const struct bench_run *run, const struct statistic
     printf("#         median %12.5f\n", s->median / 1e3);
     printf("#         stddev %12.5f\n", s->deviation / 1e3);
     printf("#   cpu per call %12.5f\n", cpu_ns_per_op(run) / 1e3);
-    printf("#   empty call %14.5f  (the harness, not taken off)\n", run->harness_ns_per_op / 1e3);
+    printf("#     empty call %12.5f  (the harness; not taken off)\n", run->harness_ns_per_op / 1e3);
     printf("#       switches %12" PRIu64 " voluntary, %" PRIu64 " involuntary, in %" PRIu64
            " calls\n",
            run->total.voluntary, run->total.involuntary, run->total_ops);

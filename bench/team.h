@@ -2,10 +2,9 @@
 /*
  * team.h - T threads that do the same thing, sample after sample.
  *
- * Member 0 is the measuring thread. The others wait for their own semaphore
- * between samples, so a sample's cost holds no thread creation. A case whose
- * threads do nothing but one loop is a body and the bench_plain functions; its
- * state is the team.
+ * Member 0 is the measuring thread. The others wait for their own semaphore between samples, so a
+ * sample's cost holds no thread creation. A case whose threads do nothing but one loop is a body and
+ * the bench_plain functions; its state is the team.
  */
 #ifndef BENCH_TEAM_H
 #define BENCH_TEAM_H
@@ -35,11 +34,9 @@ struct bench_team {
 /* In prepare. Returns 0 or -ENOMEM. */
 int BENCH_NAME(bench_team_prepare)(struct bench_team *team, struct bench_run *run,
                                    unsigned members);
-/* In begin: starts members 1 and up. On error those started are stopped again.
- */
+/* In begin: starts members 1 and up. On error those started are stopped again. */
 int BENCH_NAME(bench_team_begin)(struct bench_team *team);
-/* In sample: every member runs body(member, ops) once; the whole is measured.
- */
+/* In sample: every member runs body(member, ops) once; the whole is measured. */
 void BENCH_NAME(bench_team_round)(struct bench_team *team, uint64_t ops);
 void BENCH_NAME(bench_team_end)(struct bench_team *team);
 void BENCH_NAME(bench_team_release)(struct bench_team *team);
