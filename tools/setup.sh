@@ -10,7 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # a|b: either will do; the first that this distribution has is installed.
 declare -A packages=(
-    [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind"
+    [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
+             lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
              curl strace gdb python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
@@ -18,7 +19,7 @@ declare -A packages=(
 )
 # What stands in for the packages where dpkg cannot be asked.
 declare -A commands=(
-    [build]="meson ninja gcc"
+    [build]="meson ninja gcc lowdown"
     [check]="g++ clang spin wrk curl strace gdb"
     [check-all]="clang-tidy aarch64-linux-gnu-gcc"
     [bench]="g++"
