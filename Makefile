@@ -4,7 +4,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/bash
 
 PORT ?= 8080
-DIR ?= docs
+DIR ?= build/docs
 PREFIX ?= /usr/local
 export PREFIX
 
@@ -27,6 +27,7 @@ all: setup
 	@ninja -C $(release) -j $(jobs) --quiet
 	@mkdir -p build/bin
 	@ln -sf ../release/serve/rouse-serve ../release/bench/rouse-bench build/bin/
+	@ln -sfn release/docs/html build/docs
 
 setup:
 	@tools/setup.sh build
@@ -62,7 +63,7 @@ clean:
 	rm -rf build
 
 help:
-	@echo 'make             set up what is missing and build; programs in build/bin/'
+	@echo 'make             set up what is missing and build; programs in build/bin/, pages in build/docs/'
 	@echo 'make run         one experiment, then serve DIR=$(DIR) at 127.0.0.1:$(PORT) until SIGINT or SIGTERM'
 	@echo 'make check       every test of the quick matrix; make check-all: the full one'
 	@echo 'make bench       the tables of docs/benchmarks.md, measured here'
