@@ -115,7 +115,7 @@ static void search_done(struct rsi_worker *w)
 {
     w->is_searching = false;
     if (rsi_fetch_sub_seq_cst(&rsi_rt.searching, 1u) == 1 && anyone_has_work())
-        rsi_idle_wake_if_useful(w->queue_length <= 1);
+        rsi_idle_wake_if_useful(rsi_load_relaxed(&w->queue_length) <= 1);
 }
 
 static bool poll_role_take(struct rsi_worker *w)

@@ -53,7 +53,7 @@ static void begin(struct rouse_thread *self)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
-    self->in_ppoll = 0;
+    rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */
     rsi_store_relaxed(&self->waiter.on_cpu, 1u);
     self->exec = (struct rsi_exec){ .current = self, .worker = NULL };
     rsi_tls_exec = &self->exec;

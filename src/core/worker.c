@@ -50,7 +50,7 @@ void rsi_worker_look(struct rsi_worker *w)
         w->look_every /= 2;
     w->look_left = w->look_every;
     w->look_ns = now;
-    if (now >= w->timer_next_ns) {
+    if (now >= rsi_load_relaxed(&w->timer_next_ns)) {
         rsi_section_enter(w);
         struct rouse_thread *due = rsi_timer_expire(w, now);
         rsi_section_leave(w);
