@@ -31,8 +31,9 @@ struct bench_kind {
     bool recorded;        /* --obs counted is of use */
     unsigned workers_max; /* 0: any number */
     const struct bench_case *const *cases;
-    int (*set_up)(struct bench_run *run);  /* main thread: take --workers, --pin. 0 or -errno. */
-    int (*measure)(struct bench_run *run); /* in a thread of this kind, take all samples */
+    int (*set_up)(struct bench_run *run);     /* main thread: take --workers, --pin. 0 or -errno. */
+    int (*measure)(struct bench_run *run);    /* in a thread of this kind, take all samples */
+    void (*tear_down)(struct bench_run *run); /* main thread, at the end; may be NULL */
 };
 extern const char bench_program[];
 extern const struct bench_kind bench_kinds[]; /* the first is the default; no name ends the list */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* case_spawn.c - T threads, each of which creates a thread and joins it, again
- * and again. */
+/* case_spawn.c - T threads, each of which creates a thread and joins it, again and again. */
 #include "team.h"
 
 struct child {

@@ -117,6 +117,8 @@ int main(int argc, char **argv)
     status = report(run);
     if (test->release)
         test->release(run);
+    if (options.kind->tear_down)
+        options.kind->tear_down(run);
     free(run);
     return status;
 }
