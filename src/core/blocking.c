@@ -93,7 +93,7 @@ static bool helper_start_locked(void)
 int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
 {
     struct rouse_thread *self = rsi_self();
-    if (self->origin != RSI_ORIGIN_USER) {
+    if (self->waiter.origin != RSI_ORIGIN_USER) {
         fn(arg);
         return 0;
     }

@@ -36,9 +36,8 @@ enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
 #define RSI_JOIN_ENDED ((uintptr_t)3)
 
 struct rouse_thread {
-    struct rsi_waiter waiter; /* lines 0 and 1; must be first */
+    struct rsi_waiter waiter; /* a wait touches its first two lines; must be first */
 
-    /* line 2 */
     struct rouse_thread *queue_link; /* run queue or inbox */
     uint64_t timer_word;             /* names its timer entry, if it has one: timer.c */
     void *(*fn)(void *);
@@ -49,7 +48,6 @@ struct rouse_thread {
     struct rsi_value *locals; /* by key; key.c */
     struct rsi_stack stack;
     size_t stack_bytes;
-    uint64_t eh_saved[2]; /* C++ exception state while it does not run; worker.c */
     struct rsi_exec exec; /* kernel and foreign threads */
     uint32_t futex;       /* kernel and foreign threads: 1 when published */
     int32_t tid;          /* kernel and foreign threads */
@@ -68,7 +66,7 @@ struct rsi_timer {
 #define RSI_SWITCH_END ((uintptr_t)1)
 
 struct rsi_worker {
-    struct rsi_exec exec; /* must be first */
+    struct rsi_exec exec;         /* must be first */
     struct rouse_thread *handoff; /* picked while its last worker still stood on its stack */
 
     /* The section: see section.h. */
@@ -78,12 +76,12 @@ struct rsi_worker {
     struct rouse_thread *next;
     uint32_t next_run;
 
-    uint32_t look_left;  /* turns until timers and the poller are looked at */
-    uint32_t look_every; /* adapted so that this is about every LOOK_NS */
-    uint64_t look_ns;    /* when it was last done */
-    uint64_t poll_ns;    /* when it polled last while busy */
-    uint32_t turn_units; /* left of the present turn: rsi_turn_spend */
-    uint64_t turns;      /* read by the watcher without the section */
+    uint32_t look_left;   /* turns until timers and the poller are looked at */
+    uint32_t look_every;  /* adapted so that this is about every LOOK_NS */
+    uint64_t look_ns;     /* when it was last done */
+    uint64_t poll_ns;     /* when it polled last while busy */
+    uint32_t turn_units;  /* left of the present turn: rsi_turn_spend */
+    uint64_t turns;       /* read by the watcher without the section */
     uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;
 

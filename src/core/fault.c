@@ -17,7 +17,8 @@ static struct sigaction old_segv, old_bus;
 
 static bool in_guard(const struct rouse_thread *t, const char *address)
 {
-    return t && t->origin == RSI_ORIGIN_USER && address >= t->stack.guard && address < t->stack.low;
+    return t && t->waiter.origin == RSI_ORIGIN_USER && address >= t->stack.guard &&
+           address < t->stack.low;
 }
 
 static void pass_on(const struct sigaction *old, int number, siginfo_t *info, void *context)
@@ -37,7 +38,7 @@ static void pass_on(const struct sigaction *old, int number, siginfo_t *info, vo
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    struct rouse_thread *t = exec ? exec->current : NULL;
+    struct rouse_thread *t = exec->current;
     if (number == SIGSEGV && in_guard(t, info->si_addr))
         rsi_fatal("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
                   t->stack_bytes);

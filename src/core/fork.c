@@ -25,14 +25,14 @@ static void on_parent(void)
 static void forget(void *block)
 {
     struct rouse_thread *t = block;
-    t->life = RSI_LIFE_FREE;
+    t->waiter.life = RSI_LIFE_FREE;
 }
 
 static void on_child(void)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    struct rsi_worker *survivor = exec ? exec->worker : NULL;
-    struct rouse_thread *self = exec ? exec->current : NULL;
+    struct rsi_worker *survivor = exec->worker;
+    struct rouse_thread *self = exec->current;
     rsi_blocking_child();
     rsi_stack_child(self, forget);
     rsi_runtime_child(survivor);

@@ -30,7 +30,7 @@ static void foreign_end(void *value)
     struct rouse_thread *self = value;
     if (self->locals)
         rsi_keys_run_destructors(self);
-    rsi_tls_exec = NULL;
+    rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_block_free(NULL, self);
 }
@@ -67,24 +67,24 @@ struct rouse_thread *rsi_foreign_adopt(void)
     if (!self)
         rsi_fatal("no memory for the control block of a kernel thread");
     self->waiter.is_listed = false;
-    self->cancel = 0;
-    self->record = (struct rouse_wait_record){ 0 };
+    self->waiter.cancel = 0;
+    self->waiter.record = (struct rouse_wait_record){ 0 };
     self->locals = NULL;
     self->is_finishing = false;
     self->id = rsi_id_next(NULL);
-    self->origin = RSI_ORIGIN_FOREIGN;
+    self->waiter.origin = RSI_ORIGIN_FOREIGN;
     self->join_word = RSI_JOIN_DETACHED;
     self->name[0] = 0;
     begin(self);
     if (pthread_setspecific(foreign_key, self) != 0)
         rsi_fatal("no memory for a kernel thread's key");
-    rsi_store_release(&self->life, RSI_LIFE_LIVE);
+    rsi_store_release(&self->waiter.life, RSI_LIFE_LIVE);
     return self;
 }
 
 void rsi_kernel_end(struct rouse_thread *self)
 {
-    rsi_tls_exec = NULL;
+    rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_thread_reap(NULL, self);
 }

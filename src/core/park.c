@@ -106,7 +106,8 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
         return false;
     if (rsi_park_claim(self, ticket, -ECANCELED, NULL))
         return true;
-    rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u); /* woken meanwhile: for the next blocking call */
+    rsi_fetch_add_seq_cst(&self->waiter.cancel,
+                          1u); /* woken meanwhile: for the next blocking call */
     return false;
 }
 
@@ -131,7 +132,8 @@ int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
 {
     rsi_fence_light(); /* as in rsi_park_cancel_self */
     if (rsi_unlikely(rsi_load_relaxed(&self->waiter.cancel) != 0) ||
-        rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER) || self->waiter.deadline_ns != ROUSE_FOREVER)
+        rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER) ||
+        self->waiter.deadline_ns != ROUSE_FOREVER)
         return commit_slow(self, ticket);
     rsi_switch_out(rsi_exec_self()->worker, self, 0);
     return self->waiter.result;
@@ -184,5 +186,5 @@ int rouse_thread_cancel(struct rouse_thread *t)
 
 bool rouse_thread_cancel_pending(void)
 {
-    return rsi_load_relaxed(&rsi_self()->cancel) != 0;
+    return rsi_load_relaxed(&rsi_self()->waiter.cancel) != 0;
 }

@@ -18,31 +18,89 @@
 #ifndef RSI_CORE_PARK_H
 #define RSI_CORE_PARK_H
 
-#include "base/base.h"
+#include "ctx/ctx.h"
 
 #include <rouse/obs.h>
 #include <rouse/thread.h>
 
-/* The part of a thread's control block that waiting needs; first member of struct rouse_thread. */
+/*
+ * The part of a thread's control block that waiting needs; first member of struct rouse_thread. A wait
+ * touches these two lines and the stack, no more: with thousands of threads each line is a cache miss.
+ */
 struct rsi_waiter {
     /* 4 * wait number + {0 none, 1 waits, 2 waits and may be cancelled}; the claim word */
     uint64_t claim;
     uint64_t deadline_ns; /* of the wait; written by the waiter before claim */
-    int32_t result;       /* what commit returns; written by the winner */
-    uint32_t on_cpu;      /* 1 while it runs, or a worker still stands on its stack */
     /* For the object that it waits for, under that object's guard: */
     struct rouse_thread *next; /* its list of waiters; after a claim, the claimer's own list */
     struct rouse_thread *prev;
-    bool is_listed;    /* whether it stands in that list */
-    uint8_t mode;      /* reader or writer, ... */
-    uint64_t ticket;   /* of the wait it is listed for */
-    uint64_t since_ns; /* when it began to wait */
+    int32_t result;     /* what commit returns; written by the winner */
+    uint32_t on_cpu;    /* 1 while it runs, or a worker still stands on its stack */
+    struct rsi_ctx ctx; /* while it does not run */
+
+    uint32_t cancel;       /* requests to stop not yet taken; any thread adds */
+    uint32_t worker_index; /* where it ran last; read racily by wakers */
+    uint8_t origin;        /* enum rsi_origin */
+    uint8_t life;          /* enum rsi_life */
+    bool is_listed;        /* whether it stands in an object's list */
+    uint8_t mode;          /* reader or writer, ...: the object's own */
+    uint64_t since_ns;     /* when it first went to sleep for the lock it wants: mutex.c */
+    struct rouse_wait_record record; /* its second half is written only while recording */
 };
+#if !defined(RSI_ASAN) && !defined(RSI_TSAN)
+_Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first line is full");
+#endif
+
+enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
+
+struct rsi_worker;
+
+/* What the calling kernel thread runs; found through one thread-local pointer. */
+struct rsi_exec {
+    struct rouse_thread *current;
+    struct rsi_worker *worker; /* NULL on kernel and foreign threads */
+};
+
+/*
+ * The calling kernel thread's exec; one with two NULLs if it has none yet. Read by assembly that the
+ * compiler may neither cache nor move over a switch: a thread that parks on one worker and goes on on
+ * another must not use the first one's address. (An accessor that is noinline and has a barrier costs a
+ * call more.)
+ */
+extern __thread struct rsi_exec *rsi_tls_exec
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+RSI_INLINE struct rsi_exec *rsi_exec_self(void)
+{
+    struct rsi_exec *exec;
+#if defined(__x86_64__)
+    __asm__ volatile("movq rsi_tls_exec@GOTTPOFF(%%rip), %0\n\t"
+                     "movq %%fs:(%0), %0"
+                     : "=r"(exec)
+                     :
+                     : "memory");
+#else
+    __asm__ volatile("adrp %0, :gottprel:rsi_tls_exec\n\t"
+                     "ldr %0, [%0, #:gottprel_lo12:rsi_tls_exec]\n\t"
+                     "mrs x16, tpidr_el0\n\t"
+                     "ldr %0, [x16, %0]"
+                     : "=&r"(exec)
+                     :
+                     : "x16", "memory");
+#endif
+    return exec;
+}
 
 #define RSI_PARK_CANCELLABLE 1u
 
+struct rouse_thread *rsi_foreign_adopt(void);
+
 /* The calling thread, of any kind; a foreign kernel thread is made known at its first call. */
-struct rouse_thread *rsi_self(void);
+RSI_INLINE struct rouse_thread *rsi_self(void)
+{
+    struct rouse_thread *self = rsi_exec_self()->current;
+    return rsi_likely(self != NULL) ? self : rsi_foreign_adopt();
+}
 
 /* The waiter part of a thread. */
 RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
@@ -50,8 +108,26 @@ RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
     return (struct rsi_waiter *)t;
 }
 
-uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind, const void *object,
-                          const void *site, uint64_t deadline_ns, unsigned flags);
+/* Whether recording is on. */
+extern uint32_t rsi_obs_mode;
+void rsi_park_record_wait(struct rouse_wait_record *record);
+void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site);
+
+RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
+                                     const void *object, const void *site, uint64_t deadline_ns,
+                                     unsigned flags)
+{
+    struct rsi_waiter *waiter = rsi_waiter(self);
+    waiter->record.kind = kind;
+    waiter->record.object = object;
+    waiter->record.wait_site = site;
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_park_record_wait(&waiter->record);
+    uint64_t ticket = (waiter->claim | 3) + ((flags & RSI_PARK_CANCELLABLE) ? 3 : 2);
+    rsi_store_relaxed(&waiter->deadline_ns, deadline_ns);
+    rsi_store_release(&waiter->claim, ticket); /* pairs with the acquires in fire and cancel */
+    return ticket;
+}
 
 /*
  * Sleep until the ticket is claimed. Returns the claimer's result, -ETIMEDOUT or -ECANCELED. A deadline
@@ -67,7 +143,21 @@ bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket);
  * True: the caller has won and must call rsi_park_publish(t), soon, once; it may hold guards while
  * claiming and publish after releasing them.
  */
-bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result, const void *site);
+RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result,
+                               const void *site)
+{
+    struct rsi_waiter *waiter = rsi_waiter(t);
+    uint64_t expected = ticket;
+    __builtin_prefetch(waiter->ctx.sp);
+    __builtin_prefetch((char *)waiter->ctx.sp + RSI_CACHE_LINE);
+    rsi_test_delay();
+    if (rsi_unlikely(!rsi_cas_acq_rel(&waiter->claim, &expected, ticket & ~UINT64_C(3))))
+        return false;
+    waiter->result = result;
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_park_record_wake(t, result, site);
+    return true;
+}
 void rsi_park_publish(struct rouse_thread *t);
 
 /* Publish many at once (linked through rsi_waiter.next, ended by NULL); other workers are woken once. */
@@ -76,16 +166,16 @@ void rsi_park_publish_list(struct rouse_thread *first);
 /* The verdict of the calling thread's last wait, if recording is on. */
 void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict);
 
-/* Whether recording is on. */
-extern uint32_t rsi_obs_mode;
-
 /* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
 RSI_INLINE bool rsi_is_running(struct rouse_thread *t)
 {
     return rsi_load_relaxed(&rsi_waiter(t)->on_cpu) != 0;
 }
 
-bool rsi_is_user(const struct rouse_thread *t);
+RSI_INLINE bool rsi_is_user(struct rouse_thread *t)
+{
+    return rsi_waiter(t)->origin == RSI_ORIGIN_USER;
+}
 
 /*
  * One unit of a thread's turn is used up: called by blocking calls that did not have to block, with a
@@ -102,7 +192,7 @@ struct rouse_waiters;
 /*
  * The poller, as core sees it. Registered once, by io. poll looks for finished waits and claims and
  * publishes them; it blocks until there are some, until deadline_ns, or until interrupt is called
- * (deadline_ns 0: it does not block; UINT64_MAX: no limit). One worker at a time polls with a deadline.
+ * (deadline_ns 0: it does not block; UINT64_MAX: no limit). One worker at a time polls.
  * interrupt ends a blocking poll, now or the next to come; callable from any thread.
  * Threads blocked in I/O: has_waiters tells whether polling can ever bring something.
  * child: after fork, in the child, single-threaded: drop the parent's and start anew.

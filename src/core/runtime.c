@@ -74,7 +74,7 @@ unsigned rouse_worker_count(void)
 int rouse_worker_index(void)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    return exec && exec->worker ? (int)exec->worker->index : -1;
+    return exec->worker ? (int)exec->worker->index : -1;
 }
 
 /* A number never given out before; workers take them in ranges, so that they share no line. */
@@ -100,7 +100,7 @@ static void *worker_thread(void *value)
     w->eh_globals = __cxa_get_globals ? __cxa_get_globals() : NULL;
     rsi_timer_slack_min();
     rsi_fault_setup_worker(w);
-    rsi_ctx_init_native(&w->ctx);
+    rsi_ctx_init_native(&w->idle.ctx);
     w->look_ns = w->poll_ns = rsi_now_ns();
     rsi_worker_main(w);
 }
@@ -191,7 +191,7 @@ static void worker_child(struct rsi_worker *w)
     w->owner_in = w->thief_in = w->steal_guard = 0;
     w->queue_length = 0;
     w->queue_first = w->queue_last = w->next = w->inbox = NULL;
-    w->handoff = w->left = w->block_cache = NULL;
+    w->handoff = w->block_cache = NULL;
     w->block_count = 0;
     w->heap_length = w->heap_stale = 0;
     w->timer_next_ns = UINT64_MAX;
@@ -210,7 +210,7 @@ void rsi_runtime_child(struct rsi_worker *survivor)
         worker_child(rsi_rt.workers[i]);
     rsi_idle_child();
     rsi_rt.helpers_busy = rsi_rt.kernel_parked = 0;
-    rsi_rt.kernel_known = survivor || !rsi_exec_self() ? 0 : 1;
+    rsi_rt.kernel_known = survivor || !rsi_exec_self()->current ? 0 : 1;
     rsi_rt.worker_count = 0;
     if (survivor) {
         struct rsi_worker *first = rsi_rt.workers[0];

@@ -59,74 +59,67 @@ RSI_INLINE void rsi_turn_begin(struct rsi_worker *w)
 RSI_INLINE void rsi_worker_enter(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_store_relaxed(&t->waiter.on_cpu, 1u);
-    rsi_store_relaxed(&t->worker_index, w->index);
+    rsi_store_relaxed(&t->waiter.worker_index, w->index);
     w->exec.current = t;
 }
 
-/* On the new stack: let go of the thread whose stack was left. */
-RSI_INLINE void rsi_switch_finish(struct rsi_worker *w)
+/*
+ * On the new stack: let go of the one that was left. value: what the switch brought. Returns the worker.
+ * The idle loop's own on_cpu is written too, and means nothing.
+ */
+RSI_INLINE struct rsi_worker *rsi_switch_finish(void *value, struct rsi_ctx *ctx)
 {
-    struct rouse_thread *left = w->left;
-    if (rsi_likely(w->after == RSI_AFTER_PARK)) {
-        rsi_test_delay();
-        rsi_store_release(&left->waiter.on_cpu,
-                          0u); /* pairs with the acquires before a thread is run */
-    } else if (w->after == RSI_AFTER_END) {
-        rsi_thread_reap(w, left);
-    }
+    struct rsi_waiter *left = rsi_container_of(ctx, struct rsi_waiter, ctx);
+    if (rsi_unlikely((uintptr_t)value & RSI_SWITCH_END))
+        return rsi_thread_left((struct rsi_worker *)((uintptr_t)value - RSI_SWITCH_END),
+                               (struct rouse_thread *)left);
+    rsi_test_delay();
+    rsi_store_release(&left->on_cpu, 0u); /* pairs with the acquires before a thread is run */
+    return value;
 }
 
-/* libstdc++ keeps a kernel thread's exceptions in flight; a rouse thread takes its own along. */
-RSI_INLINE void rsi_exceptions_save(uint64_t *globals, struct rouse_thread *t)
+/* The step itself. ctx: the next thread's, already entered, or the idle loop's. */
+RSI_INLINE void rsi_switch_step(struct rsi_worker *w, struct rouse_thread *self,
+                                struct rsi_ctx *ctx, uintptr_t bits)
 {
-    t->eh_saved[0] = globals[0];
-    t->eh_saved[1] = globals[1];
-    globals[0] = globals[1] = 0;
-}
-
-RSI_INLINE void rsi_exceptions_restore(uint64_t *globals, struct rouse_thread *t)
-{
-    globals[0] = t->eh_saved[0];
-    globals[1] = t->eh_saved[1];
+    void *value = (char *)w + bits;
+    struct rsi_ctx *left = rsi_ctx_switch(&self->waiter.ctx, ctx, &value);
+    rsi_switch_finish(value, left);
 }
 
 /*
  * Leave self, which runs on w, for to, which was taken off w's queues, or for the idle loop (NULL).
- * Returns when self runs again, maybe elsewhere: w is another then. to may be self: it was woken, or
- * queued by its own yield, before it left.
+ * Returns when self runs again, maybe elsewhere. to may be self: it was woken, or queued by its own
+ * yield, before it left.
  */
 RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
-                              struct rouse_thread *to, enum rsi_after after)
+                              struct rouse_thread *to, uintptr_t bits)
 {
-    struct rsi_ctx *ctx = &w->ctx;
+    struct rsi_ctx *ctx = &w->idle.ctx;
     if (rsi_unlikely(to == self))
         return;
     if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
         rsi_worker_enter(w, to); /* the acquire pairs with rsi_switch_finish */
-        ctx = &to->ctx;
+        ctx = &to->waiter.ctx;
     } else {
         w->handoff = to;
         w->exec.current = NULL;
     }
-    w->left = self;
-    w->after = after;
-    if (rsi_unlikely(w->eh_globals != NULL))
-        rsi_exceptions_save(w->eh_globals, self);
-    w = rsi_ctx_switch(&self->ctx, ctx, w);
-    if (rsi_unlikely(w->eh_globals != NULL))
-        rsi_exceptions_restore(w->eh_globals, self);
-    rsi_switch_finish(w);
+    if (rsi_unlikely(w->eh_globals != NULL) &&
+        rsi_unlikely((w->eh_globals[0] | w->eh_globals[1]) != 0))
+        rsi_switch_in_catch(w, self, ctx, bits);
+    else
+        rsi_switch_step(w, self, ctx, bits);
 }
 
-/* Leave self for whoever is next. With RSI_AFTER_PARK it may have been woken already. */
-RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self,
-                               enum rsi_after after)
+/* Leave self for whoever is next. bits: 0 to park, when it may have been woken already; or the end. */
+RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, uintptr_t bits)
 {
     rsi_turn_begin(w);
     rsi_section_enter(w);
     struct rouse_thread *to = rsi_take_locked(w);
     rsi_section_leave(w);
-    rsi_switch_to(w, self, to, after);
+    rsi_switch_to(w, self, to, bits);
 }
 
 /*
@@ -142,7 +135,7 @@ RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self
     bool is_lonely = w->queue_length <= 1;
     rsi_section_leave(w);
     rsi_idle_wake_if_useful(is_lonely);
-    rsi_switch_to(w, self, to, RSI_AFTER_PARK);
+    rsi_switch_to(w, self, to, 0);
 }
 
 #endif

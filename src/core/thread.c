@@ -41,7 +41,7 @@ struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes)
 
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
 {
-    rsi_store_relaxed(&t->life, RSI_LIFE_FREE);
+    rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
     if (w && t->stack_bytes == RSI_STACK_BYTES_DEFAULT && w->block_count < BLOCK_CACHE_MAX) {
         t->queue_link = w->block_cache;
         w->block_cache = t;
@@ -53,18 +53,16 @@ void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
 
 static struct rsi_worker *worker_self(void)
 {
-    struct rsi_exec *exec = rsi_exec_self();
-    return exec ? exec->worker : NULL;
+    return rsi_exec_self()->worker;
 }
 
 /* What a block must be when its thread begins; the claim word and timer_word live on. */
 static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
 {
     t->waiter.is_listed = false;
-    t->cancel = 0;
-    t->record = (struct rouse_wait_record){ 0 };
+    t->waiter.cancel = 0;
+    t->waiter.record = (struct rouse_wait_record){ 0 };
     t->locals = NULL;
-    t->eh_saved[0] = t->eh_saved[1] = 0;
     t->is_finishing = false;
     t->id = rsi_id_next(w);
 }
@@ -78,12 +76,12 @@ void rsi_thread_finish(struct rouse_thread *self, void *result)
     self->arg = result;
 }
 
-static void thread_main(void *value)
+static void thread_main(void *value, struct rsi_ctx *left)
 {
-    struct rsi_worker *w = value;
-    struct rouse_thread *self = w->exec.current;
-    rsi_ctx_after(&self->ctx);
-    rsi_switch_finish(w);
+    struct rsi_exec *exec = rsi_exec_self();
+    struct rouse_thread *self = exec->current;
+    rsi_ctx_after(&self->waiter.ctx);
+    rsi_switch_finish(value, left);
     rouse_thread_exit(self->fn(self->arg));
 }
 
@@ -109,12 +107,12 @@ static int create_user(struct rouse_thread *t, struct rsi_worker *w)
     __asan_unpoison_memory_region(t->stack.low, (size_t)(t->stack.high - t->stack.low));
 #endif
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
-    rsi_ctx_init(&t->ctx, t->stack.low, t->stack.high, thread_main);
+    rsi_ctx_init(&t->waiter.ctx, t->stack.low, t->stack.high, thread_main);
     if (w) {
-        t->worker_index = w->index;
+        t->waiter.worker_index = w->index;
         rsi_run_later(w, t);
     } else {
-        t->worker_index = (uint32_t)(t->id % rsi_rt.worker_count);
+        t->waiter.worker_index = (uint32_t)(t->id % rsi_rt.worker_count);
         rsi_run_elsewhere(t);
     }
     return 0;
@@ -138,10 +136,10 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     block_reset(t, w);
     t->fn = fn;
     t->arg = arg;
-    t->origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
+    t->waiter.origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
     t->join_word = attr->detached ? RSI_JOIN_DETACHED : RSI_JOIN_NONE;
     name_store(t, attr->name);
-    rsi_store_release(&t->life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
+    rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
     if (out)
         *out = t;
     int error = is_user ? create_user(t, w) : rsi_kernel_create(t, attr->stack_bytes);
@@ -157,7 +155,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
 void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_timer_forget(t);
-    rsi_store_relaxed(&t->life, RSI_LIFE_ENDED);
+    rsi_store_relaxed(&t->waiter.life, RSI_LIFE_ENDED);
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
     uintptr_t old = RSI_JOIN_NONE;
     /* Without a joiner yet: all it did is released to whoever joins. Pairs with the acquire in join. */
@@ -179,17 +177,24 @@ void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t)
         rsi_park_publish(joiner);
 }
 
+/* rsi_thread_reap for the switch. */
+RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t)
+{
+    rsi_thread_reap(w, t);
+    return w;
+}
+
 void rouse_thread_exit(void *result)
 {
     struct rouse_thread *self = rsi_self();
-    if (self->origin == RSI_ORIGIN_FOREIGN)
+    if (self->waiter.origin == RSI_ORIGIN_FOREIGN)
         pthread_exit(result);
     rsi_thread_finish(self, result);
-    if (self->origin == RSI_ORIGIN_KERNEL) {
+    if (self->waiter.origin == RSI_ORIGIN_KERNEL) {
         rsi_kernel_end(self);
         pthread_exit(NULL);
     }
-    rsi_switch_out(rsi_exec_self()->worker, self, RSI_AFTER_END);
+    rsi_switch_out(rsi_exec_self()->worker, self, RSI_SWITCH_END);
     rsi_fatal("an ended thread was resumed");
 }
 
@@ -221,7 +226,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
             if (error == 0 || !rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_NONE)) {
                 if (error ==
                     -ECANCELED) /* it had ended: the request is for the next blocking call */
-                    rsi_fetch_add_seq_cst(&self->cancel, 1u);
+                    rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
                 return join_finish(t, result);
             }
             return error;
@@ -230,7 +235,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
     }
     if (!rsi_park_abandon(self, ticket)) { /* cancelled just now; the request is kept for later */
         rsi_park_commit(self, ticket);
-        rsi_fetch_add_seq_cst(&self->cancel, 1u);
+        rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
     }
     return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
 }
@@ -267,7 +272,7 @@ int rouse_thread_detach(struct rouse_thread *t)
 void rouse_thread_yield(void)
 {
     struct rouse_thread *self = rsi_self();
-    if (rsi_unlikely(self->origin != RSI_ORIGIN_USER))
+    if (rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER))
         rsi_syscall0(SYS_sched_yield);
     else
         rsi_switch_yield(rsi_exec_self()->worker, self);
@@ -285,7 +290,7 @@ uint64_t rouse_thread_id(const struct rouse_thread *t)
 
 enum rouse_kind rouse_thread_kind(const struct rouse_thread *t)
 {
-    return t->origin == RSI_ORIGIN_USER ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
+    return t->waiter.origin == RSI_ORIGIN_USER ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
 }
 
 void rouse_thread_set_name(struct rouse_thread *t, const char *name)

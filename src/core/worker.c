@@ -21,7 +21,8 @@
 #define POLL_NS 100000 /* and at the poller */
 #define STEAL_MAX 64
 
-__attribute__((used)) __thread struct rsi_exec *rsi_tls_exec;
+struct rsi_exec rsi_exec_none;
+__attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;
 
 /* Move the whole inbox to the queue's end, oldest first. Pairs with the release in rsi_run_elsewhere. */
 void rsi_inbox_drain(struct rsi_worker *w)
@@ -66,6 +67,22 @@ void rsi_worker_look(struct rsi_worker *w)
     }
 }
 
+/*
+ * A switch by a thread that handles an exception: libstdc++ keeps a kernel thread's exceptions in
+ * flight in two words; a rouse thread takes its own along. Rejected: saving and restoring them at every
+ * switch; most threads have none.
+ */
+RSI_NOINLINE void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self,
+                                      struct rsi_ctx *ctx, uintptr_t bits)
+{
+    uint64_t caught = w->eh_globals[0], uncaught = w->eh_globals[1];
+    w->eh_globals[0] = w->eh_globals[1] = 0;
+    rsi_switch_step(w, self, ctx, bits);
+    w = rsi_exec_self()->worker;
+    w->eh_globals[0] = caught;
+    w->eh_globals[1] = uncaught;
+}
+
 /* On the kernel thread's own stack. */
 static void run(struct rsi_worker *w, struct rouse_thread *t)
 {
@@ -76,10 +93,10 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
             sched_yield();
     }
     rsi_worker_enter(w, t);
-    w->after = RSI_AFTER_NONE;
-    rsi_ctx_switch(&w->ctx, &t->ctx, w);
+    void *value = w;
+    struct rsi_ctx *left = rsi_ctx_switch(&w->idle.ctx, &t->waiter.ctx, &value);
     w->exec.current = NULL;
-    rsi_switch_finish(w);
+    rsi_switch_finish(value, left);
 }
 
 static struct rouse_thread *pick(struct rsi_worker *w)
@@ -145,7 +162,7 @@ void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
 /* From a kernel thread that is no worker. */
 void rsi_run_elsewhere(struct rouse_thread *t)
 {
-    struct rsi_worker *w = rsi_rt.workers[rsi_load_relaxed(&t->worker_index)];
+    struct rsi_worker *w = rsi_rt.workers[rsi_load_relaxed(&t->waiter.worker_index)];
     struct rouse_thread *newest = rsi_load_relaxed(&w->inbox);
     do {
         t->queue_link = newest;

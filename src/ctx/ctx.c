@@ -36,7 +36,8 @@ __asm__(".text\n"
         ".size rsi_ctx_start, .-rsi_ctx_start\n");
 #endif
 
-void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high, void (*entry)(void *value))
+void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
+                  void (*entry)(void *value, struct rsi_ctx *left))
 {
     (void)low;
     ctx->sp = high;

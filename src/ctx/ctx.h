@@ -50,14 +50,15 @@ struct rsi_ctx {
 #endif
 };
 
-/* Where a new stack begins: calls the function that rsi_ctx_init left in fp, with the switch's value. */
+/* Where a new stack begins: calls the function that rsi_ctx_init left in fp, with what the switch brought. */
 void rsi_ctx_start(void);
 
 /*
- * Lay out a context that will call entry(value) on the stack [low, high); entry must not return.
+ * Lay out a context that will call entry(value, left) on the stack [low, high); entry must not return.
  * high is 16-byte aligned.
  */
-void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high, void (*entry)(void *value));
+void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
+                  void (*entry)(void *value, struct rsi_ctx *left));
 
 /* Describe the calling kernel thread's own stack, so that sanitizers can come back to it. */
 void rsi_ctx_init_native(struct rsi_ctx *ctx);
@@ -84,25 +85,25 @@ RSI_INLINE void rsi_ctx_after(struct rsi_ctx *ctx)
 }
 
 /*
- * Leave the present stack, described in *from, for *to. Returns, when somebody switches back, the value
- * that this somebody passed: the worker on which the thread now runs. Nothing that was derived from
+ * Leave the present stack, described in *from, for *to. Returns when somebody switches back: *value is
+ * then what this somebody passed, and the result the context that it left. Nothing that was derived from
  * thread-local storage before may be used after.
  */
-RSI_INLINE void *rsi_ctx_switch(struct rsi_ctx *from, struct rsi_ctx *to, void *value)
+RSI_INLINE struct rsi_ctx *rsi_ctx_switch(struct rsi_ctx *from, struct rsi_ctx *to, void **value)
 {
-    rsi_ctx_before(from, to);
     struct rsi_ctx *self = from;
+    void *passed = *value;
+    rsi_ctx_before(from, to);
 #if defined(__x86_64__)
     __asm__ volatile("leaq 1f(%%rip), %%rax\n\t"
                      "movq %%rsp, 0(%%rsi)\n\t"
                      "movq %%rax, 8(%%rsi)\n\t"
                      "movq %%rbp, 16(%%rsi)\n\t"
-                     "movq 8(%%rdx), %%rax\n\t"
-                     "movq 0(%%rdx), %%rsp\n\t"
                      "movq 16(%%rdx), %%rbp\n\t"
-                     "jmpq *%%rax\n\t"
+                     "movq 0(%%rdx), %%rsp\n\t"
+                     "jmpq *8(%%rdx)\n\t"
                      "1:\n\t"
-                     : "+D"(value), "+S"(from), "+d"(to)
+                     : "+D"(passed), "+S"(from), "+d"(to)
                      :
                      : "rax", "rbx", "rcx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
                        "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
@@ -114,7 +115,7 @@ RSI_INLINE void *rsi_ctx_switch(struct rsi_ctx *from, struct rsi_ctx *to, void *
 #endif
                        "memory", "cc");
 #else
-    register void *x0 __asm__("x0") = value;
+    register void *x0 __asm__("x0") = passed;
     register struct rsi_ctx *x1 __asm__("x1") = from;
     register struct rsi_ctx *x2 __asm__("x2") = to;
     __asm__ volatile("adr x9, 1f\n\t"
@@ -134,10 +135,12 @@ RSI_INLINE void *rsi_ctx_switch(struct rsi_ctx *from, struct rsi_ctx *to, void *
                        "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
                        "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29",
                        "v30", "v31", "memory", "cc");
-    value = x0;
+    passed = x0;
+    from = x1;
 #endif
     rsi_ctx_after(self);
-    return value;
+    *value = passed;
+    return from;
 }
 
 #endif

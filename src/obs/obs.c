@@ -52,13 +52,13 @@ int rouse_obs_set_mode(enum rouse_obs_mode mode)
 
 void rouse_obs_last_wait(struct rouse_wait_record *record)
 {
-    *record = rsi_self()->record;
+    *record = rsi_self()->waiter.record;
 }
 
 static size_t describe(char *buffer, size_t bytes)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    struct rouse_thread *t = exec ? exec->current : NULL;
+    struct rouse_thread *t = exec->current;
     if (!t)
         return 0;
     char name[ROUSE_NAME_BYTES];

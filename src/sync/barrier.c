@@ -62,7 +62,7 @@ static int wait_until(struct rouse_barrier *b, const void *site, uint64_t deadli
         return 1;
     }
     b->arrived++;
-    uint64_t ticket = rsi_waitlist_prepare(self, ROUSE_WAIT_BARRIER, b, site, deadline_ns, flags);
+    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_BARRIER, b, site, deadline_ns, flags);
     rsi_waitlist_push_back(&b->waiters, self);
     rsi_guard_unlock(&b->guard);
     rsi_test_delay();

@@ -50,8 +50,8 @@ static uint64_t enter(struct wait *w)
     else if (c->mutex != w->m)
         misuse(c, "waited for with two mutexes at once", w->site);
     count_waiting_locked(c, 1);
-    uint64_t ticket = rsi_waitlist_prepare(w->self, ROUSE_WAIT_COND, c, w->site, w->deadline_ns,
-                                           RSI_PARK_CANCELLABLE);
+    uint64_t ticket = rsi_park_prepare(w->self, ROUSE_WAIT_COND, c, w->site, w->deadline_ns,
+                                       RSI_PARK_CANCELLABLE);
     rsi_waitlist_push_back(&c->waiters, w->self);
     rsi_guard_unlock(&c->guard);
     return ticket;

@@ -169,7 +169,7 @@ static int sleep_queued(struct request *r)
         r->since_ns = now_ns;
     rsi_waiter(r->self)->since_ns = r->since_ns;
     uint64_t ticket =
-        rsi_waitlist_prepare(r->self, ROUSE_WAIT_MUTEX, m, r->site, r->deadline_ns, r->flags);
+        rsi_park_prepare(r->self, ROUSE_WAIT_MUTEX, m, r->site, r->deadline_ns, r->flags);
     if (r->woken)
         rsi_waitlist_push_front(&m->waiters, r->self);
     else

@@ -56,7 +56,7 @@ static int wait_done_locked(struct wait *w)
 {
     struct rouse_once *o = w->o;
     uint64_t ticket =
-        rsi_waitlist_prepare(w->self, ROUSE_WAIT_ONCE, o, w->site, w->deadline_ns, w->flags);
+        rsi_park_prepare(w->self, ROUSE_WAIT_ONCE, o, w->site, w->deadline_ns, w->flags);
     rsi_waitlist_push_back(&o->waiters, w->self);
     rsi_guard_unlock(&o->guard);
     rsi_test_delay();

@@ -199,9 +199,9 @@ static RSI_NOINLINE int wait_for(struct wait *w, uint8_t mode)
         rsi_guard_unlock(&l->guard);
         return 0;
     }
-    uint64_t ticket = rsi_waitlist_prepare(w->self,
-                                           is_reader ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK,
-                                           l, w->site, w->deadline_ns, w->flags);
+    uint64_t ticket = rsi_park_prepare(w->self,
+                                       is_reader ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK, l,
+                                       w->site, w->deadline_ns, w->flags);
     rsi_waiter(w->self)->mode = mode;
     if (is_reader)
         rsi_waitlist_push_front(&l->waiters, w->self);

@@ -49,7 +49,7 @@ RSI_INLINE int wait_until(struct rouse_sem *s, uint64_t deadline_ns, const void 
         return 0;
     }
     uint64_t ticket =
-        rsi_waitlist_prepare(self, ROUSE_WAIT_SEM, s, site, deadline_ns, RSI_PARK_CANCELLABLE);
+        rsi_park_prepare(self, ROUSE_WAIT_SEM, s, site, deadline_ns, RSI_PARK_CANCELLABLE);
     rsi_waitlist_push_back(&s->waiters, self);
     rsi_guard_unlock(&s->guard);
     rsi_test_delay();

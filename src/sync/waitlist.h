@@ -3,8 +3,8 @@
  * waitlist.h - the list of threads that wait for one object, linked through their control blocks.
  *
  * Every call here is made under the object's guard. A thread stands in at most one list, since it waits
- * for one thing at a time; is_listed says whether it does. A waiter's ticket goes with it into the list,
- * so that a waker that finds it there ends that wait and no later one.
+ * for one thing at a time; is_listed says whether it does. It does not begin another wait before it has
+ * left the list, so the wait that a waker finds it in is the one it is listed for.
  *
  * Who ends a wait: a waker takes the waiter out, claims it, releases the guard, publishes. A waiter whose
  * time ran out, or that was cancelled, was claimed elsewhere: it takes the guard and itself out, unless a
@@ -77,12 +77,19 @@ RSI_INLINE struct rouse_thread *rsi_waitlist_pop_front(struct rouse_waiters *lis
     return t;
 }
 
+/* End the wait that t is listed for, unless its time ran out or a cancel came. */
+RSI_INLINE bool rsi_waitlist_end(struct rouse_thread *t, int result, const void *site)
+{
+    uint64_t ticket = rsi_load_relaxed(&rsi_waiter(t)->claim);
+    return (ticket & 3) != 0 && rsi_park_claim(t, ticket, result, site);
+}
+
 /* Take t out; whether its wait is now this caller's to end. */
 RSI_INLINE bool rsi_waitlist_claim(struct rouse_waiters *list, struct rouse_thread *t, int result,
                                    const void *site)
 {
     rsi_waitlist_remove(list, t);
-    return rsi_park_claim(t, rsi_waiter(t)->ticket, result, site);
+    return rsi_waitlist_end(t, result, site);
 }
 
 /*
@@ -94,7 +101,7 @@ RSI_INLINE struct rouse_thread *rsi_waitlist_claim_first(struct rouse_waiters *l
     struct rouse_thread *t;
     do
         t = rsi_waitlist_pop_front(list);
-    while (t && !rsi_park_claim(t, rsi_waiter(t)->ticket, result, site));
+    while (t && !rsi_waitlist_end(t, result, site));
     return t;
 }
 
@@ -131,16 +138,6 @@ RSI_INLINE bool rsi_waitlist_leave(struct rouse_waiters *list, struct rouse_thre
         return false;
     rsi_waitlist_remove(list, self);
     return true;
-}
-
-/* Begin a wait and give it its ticket, before self is put into a list. */
-RSI_INLINE uint64_t rsi_waitlist_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
-                                         const void *object, const void *site, uint64_t deadline_ns,
-                                         unsigned flags)
-{
-    uint64_t ticket = rsi_park_prepare(self, kind, object, site, deadline_ns, flags);
-    rsi_waiter(self)->ticket = ticket;
-    return ticket;
 }
 
 /* What a claim writes, useful, is corrected here. Costs nothing but a load while recording is off. */
