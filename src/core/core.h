@@ -201,7 +201,6 @@ bool rsi_timer_setup(struct rsi_worker *w);
 
 /* thread.c */
 void rsi_thread_finish(struct rouse_thread *self, void *result);
-void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t);
 struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t);
 struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes);
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);

@@ -86,7 +86,7 @@ void rsi_kernel_end(struct rouse_thread *self)
 {
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
-    rsi_thread_reap(NULL, self);
+    rsi_thread_left(NULL, self);
 }
 
 static void *kernel_main(void *value)

@@ -4,9 +4,10 @@
  *
  * join_word says who cares for the end:
  *   NONE -> a joiner's address (it waits)   NONE -> DETACHED   any -> ENDING -> ENDED (by the end itself)
- * The end is told on the stack that comes after the thread's own, so that a joiner may reuse the stack.
- * After it has stored ENDED, or found DETACHED and released the block, it does not touch the block: a
- * joiner that gave up and then finds ENDING waits the few instructions for ENDED.
+ * A joiner that waits is woken by the thread itself, which stores ENDING, so that it can be the next to
+ * run. It may reuse the block only when the stack is left: that is told, by ENDED, on the stack that
+ * comes after. After ENDED, or after DETACHED was found and the block released, the block is not touched.
+ * Who finds ENDING waits the few instructions for ENDED.
  */
 #include "core/switch.h"
 
@@ -20,6 +21,7 @@
 #endif
 
 #define BLOCK_CACHE_MAX 512
+#define LEAVING_SPINS 256
 
 struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes)
 {
@@ -87,8 +89,10 @@ static void thread_main(void *value, struct rsi_ctx *left)
 
 static size_t stack_bytes_of(const struct rouse_thread_attr *attr)
 {
-    size_t bytes = attr->stack_bytes ? attr->stack_bytes : RSI_STACK_BYTES_DEFAULT;
-    return rsi_stack_class_bytes(bytes < RSI_STACK_BYTES_MIN ? RSI_STACK_BYTES_MIN : bytes);
+    if (attr->stack_bytes == 0)
+        return RSI_STACK_BYTES_DEFAULT;
+    return rsi_stack_class_bytes(attr->stack_bytes < RSI_STACK_BYTES_MIN ? RSI_STACK_BYTES_MIN
+                                                                         : attr->stack_bytes);
 }
 
 static void name_store(struct rouse_thread *t, const char *name)
@@ -151,36 +155,34 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     return error;
 }
 
-/* On a stack other than t's: t has ended. */
-void rsi_thread_reap(struct rsi_worker *w, struct rouse_thread *t)
+/* Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. */
+static void announce_end(struct rouse_thread *t)
+{
+    if (rsi_load_relaxed(&t->join_word) <= RSI_JOIN_ENDED)
+        return;
+    /* Acquires join_ticket, and releases all that t did. */
+    struct rouse_thread *joiner =
+        (struct rouse_thread *)rsi_exchange_acq_rel(&t->join_word, RSI_JOIN_ENDING);
+    if (joiner && rsi_park_claim(joiner, t->join_ticket, 0, (const void *)rouse_thread_exit))
+        rsi_park_publish(joiner);
+}
+
+/* On a stack other than t's: t has ended. Returns w, for the switch. */
+RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_timer_forget(t);
     rsi_store_relaxed(&t->waiter.life, RSI_LIFE_ENDED);
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
-    uintptr_t old = RSI_JOIN_NONE;
+    uintptr_t seen = rsi_load_relaxed(&t->join_word);
     /* Without a joiner yet: all it did is released to whoever joins. Pairs with the acquire in join. */
-    if (rsi_cas_acq_rel(&t->join_word, &old, RSI_JOIN_ENDED))
-        return;
-    if (old == RSI_JOIN_DETACHED) {
+    if (seen == RSI_JOIN_NONE && rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDED))
+        return w;
+    if (seen == RSI_JOIN_DETACHED) {
         rsi_block_free(w, t);
-        return;
+        return w;
     }
-    old = rsi_exchange_acq_rel(&t->join_word, RSI_JOIN_ENDING);
-    if (old == RSI_JOIN_NONE) { /* the joiner gave up in between */
-        rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
-        return;
-    }
-    struct rouse_thread *joiner = (struct rouse_thread *)old;
-    bool won = rsi_park_claim(joiner, t->join_ticket, 0, NULL);
+    announce_end(t); /* a joiner that came late */
     rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
-    if (won)
-        rsi_park_publish(joiner);
-}
-
-/* rsi_thread_reap for the switch. */
-RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t)
-{
-    rsi_thread_reap(w, t);
     return w;
 }
 
@@ -194,14 +196,20 @@ void rouse_thread_exit(void *result)
         rsi_kernel_end(self);
         pthread_exit(NULL);
     }
+    announce_end(self);
     rsi_switch_out(rsi_exec_self()->worker, self, RSI_SWITCH_END);
     rsi_fatal("an ended thread was resumed");
 }
 
 static int join_finish(struct rouse_thread *t, void **result)
 {
-    while (rsi_load_acquire(&t->join_word) != RSI_JOIN_ENDED) /* pairs with rsi_thread_reap */
-        rsi_cpu_relax();
+    /* Pairs with rsi_thread_left. */
+    for (unsigned spins = 0; rsi_load_acquire(&t->join_word) != RSI_JOIN_ENDED; spins++) {
+        if (spins < LEAVING_SPINS)
+            rsi_cpu_relax();
+        else
+            rsi_syscall0(SYS_sched_yield); /* its kernel thread is off the CPU */
+    }
     if (result)
         *result = t->arg;
     rsi_block_free(worker_self(), t);
@@ -219,7 +227,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
     uintptr_t seen = rsi_load_acquire(&t->join_word);
     if (seen == RSI_JOIN_NONE) {
         t->join_ticket = ticket;
-        /* Releases join_ticket to rsi_thread_reap. */
+        /* Releases join_ticket to announce_end. */
         if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self)) {
             int error = rsi_park_commit(self, ticket);
             expected = (uintptr_t)self;
