@@ -66,6 +66,8 @@ static int on_header_field_complete(llhttp_t *parser)
     } else if (c->field.bytes == 17 && strncasecmp(name, "if-modified-since", 17) == 0) {
         c->header = HEADER_MODIFIED_SINCE;
         c->modified_since.bytes = 0;
+    } else if (c->field.bytes == 17 && strncasecmp(name, "transfer-encoding", 17) == 0) {
+        c->has_coding = true;
     }
     c->field.bytes = 0;
     return 0;
@@ -74,17 +76,39 @@ static int on_header_field_complete(llhttp_t *parser)
 static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct connection *c = parser->data;
+    const char *before = at - 1;
 
+    /* A value that begins on a line of its own is an obsolete fold, which others may read otherwise. */
+    while (*before == ' ' || *before == '\t')
+        before--;
+    if (bytes && *before == '\n')
+        c->refusal = 400;
     if (c->header == HEADER_MODIFIED_SINCE)
         extend(c, &c->modified_since, at, bytes);
     return 0;
+}
+
+/*
+ * The status that refuses a request for the body that it announces, or 0. A body in chunks is never read:
+ * no reader of files needs one, and peers that disagree about its end could smuggle a request in it.
+ */
+static unsigned refusal_of_body(const struct connection *c)
+{
+    const llhttp_t *parser = &c->parser;
+
+    if (!c->has_coding && parser->content_length == 0)
+        return 0;
+    if (parser->method != HTTP_GET && parser->method != HTTP_HEAD)
+        return 405;
+    if (c->has_coding)
+        return parser->flags & F_CHUNKED ? 411 : 400;
+    return parser->content_length > BODY_LIMIT ? 413 : 0;
 }
 
 /* Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. */
 static int on_headers_complete(llhttp_t *parser)
 {
     struct connection *c = parser->data;
-    bool body = parser->content_length > 0 || (parser->flags & F_CHUNKED);
 
     c->head_done = true;
     c->head_only = parser->method == HTTP_HEAD;
@@ -92,25 +116,11 @@ static int on_headers_complete(llhttp_t *parser)
         c->refusal = 505;
     else if (parser->http_minor == 1 && !c->has_host)
         c->refusal = 400;
-    else if (body && c->refusal == 0 && parser->method != HTTP_GET && parser->method != HTTP_HEAD)
-        c->refusal = 405;
-    else if (body && c->refusal == 0 && parser->content_length > BODY_LIMIT)
-        c->refusal = 413;
+    else if (c->refusal == 0)
+        c->refusal = (uint16_t)refusal_of_body(c);
     /* Upgrades are not offered: what follows is HTTP as before, or, after CONNECT, refused. */
     parser->upgrade = 0;
     return c->refusal ? -1 : 0;
-}
-
-static int on_body(llhttp_t *parser, const char *at, size_t bytes)
-{
-    struct connection *c = parser->data;
-
-    (void)at;
-    c->body_bytes += bytes;
-    if (c->body_bytes <= BODY_LIMIT)
-        return 0;
-    c->refusal = 413;
-    return HPE_USER;
 }
 
 static int on_message_complete(llhttp_t *parser)
@@ -125,7 +135,6 @@ static const llhttp_settings_t callbacks = {
     .on_header_field_complete = on_header_field_complete,
     .on_header_value = on_header_value,
     .on_headers_complete = on_headers_complete,
-    .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
 
@@ -133,9 +142,8 @@ static void forget_request(struct connection *c)
 {
     c->request_at = c->in_parsed;
     c->target.bytes = c->field.bytes = c->modified_since.bytes = 0;
-    c->body_bytes = 0;
     c->refusal = 0;
-    c->begun = c->head_done = c->has_host = c->head_only = false;
+    c->begun = c->head_done = c->has_host = c->has_coding = c->head_only = false;
 }
 
 static bool grow_input(struct connection *c)
@@ -298,6 +306,12 @@ static void linger(struct connection *c)
         ;
 }
 
+/* Whether all that has come of the request belongs to its first line's target. */
+static bool target_goes_on(const struct connection *c)
+{
+    return c->request_at + c->target.at + c->target.bytes == c->in_used;
+}
+
 static void converse(struct connection *c)
 {
     ssize_t n;
@@ -310,7 +324,7 @@ static void converse(struct connection *c)
         if (n == -ETIMEDOUT)
             refuse(c, 408);
         else if (n == -EMSGSIZE)
-            refuse(c, 431);
+            refuse(c, target_goes_on(c) ? 414 : 431);
         else if (n == 0)
             refuse(c, 400); /* the input ends amid a request */
         if (c->out_used)

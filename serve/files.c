@@ -188,7 +188,7 @@ char *files_path(char *target, size_t bytes)
                 return NULL;
             *to++ = (char)(high * 16 + low);
             from += 2;
-        } else if (*from == 0) {
+        } else if ((unsigned char)*from <= ' ' || *from == 127) {
             return NULL;
         } else {
             *to++ = *from;

@@ -248,7 +248,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Serve until a signal has drained it. */
+/* Serve until a signal has drained it. What main itself needs is had before the address is told. */
 static void run(int listen_fd, const sigset_t *signals)
 {
     struct rouse_thread_attr attr = { settings.kind, false, "server", 0 };
@@ -256,6 +256,7 @@ static void run(int listen_fd, const sigset_t *signals)
     struct rouse_thread *server;
     int result;
 
+    rouse_thread_set_name(rouse_thread_self(), "main");
     watch.fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (watch.fd < 0)
         fail(1, "no descriptor for signals: %s", strerror(errno));
@@ -268,6 +269,7 @@ static void run(int listen_fd, const sigset_t *signals)
     }
     if (result < 0)
         fail(1, "cannot start a thread: %s", strerror(-result));
+    announce(listen_fd);
     result = rouse_thread_join(server, NULL);
     if (result < 0)
         fail(1, "cannot wait for the server: %s", strerror(-result));
@@ -297,7 +299,6 @@ int main(int argc, char **argv)
         fail(1, "out of memory");
     limit_connections();
     listen_fd = open_socket();
-    announce(listen_fd);
     run(listen_fd, &signals);
     return 0;
 }

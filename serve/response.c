@@ -166,7 +166,9 @@ static const char *reason(unsigned status)
     case 404: return "404 Not Found";
     case 405: return "405 Method Not Allowed";
     case 408: return "408 Request Timeout";
+    case 411: return "411 Length Required";
     case 413: return "413 Content Too Large";
+    case 414: return "414 URI Too Long";
     case 431: return "431 Request Header Fields Too Large";
     case 505: return "505 HTTP Version Not Supported";
     default: return "500 Internal Server Error";

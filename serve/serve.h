@@ -69,12 +69,12 @@ struct connection {
     size_t in_bytes, in_used, in_parsed, request_at;
     uint64_t
         deadline_ns; /* for the whole request, from its first byte on; else for the idle time */
-    uint64_t body_bytes;
     struct span target, field, modified_since;
     uint8_t header; /* enum header: the one being read */
     bool begun;     /* some of a request has come, but not all */
     bool head_done; /* its head has come */
     bool has_host;
+    bool has_coding;  /* Transfer-Encoding */
     bool in_filled;   /* the last read filled the buffer: more may be waiting */
     uint16_t refusal; /* status decided while parsing; 0: none */
 
@@ -143,7 +143,8 @@ const char *files_type(const char *path);
 
 /*
  * What files_open does where the kernel has no openat2: walk the path component by component and resolve
- * symbolic links by hand, never above root. The same paths open, the same are refused.
+ * symbolic links by hand, never above root. The same paths open, the same are refused, but for those that
+ * lead through more than 64 directories at once.
  */
 int files_walk(int root, const char *path);
 
