@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: MIT
+"""rouse-serve under bad peers, scarce descriptors and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from serve_common import SANITIZED, Client, Server, eventually, get, main, tree
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def refuses(server: Server) -> bool:
+    """Whether the server has begun to drain: it listens no more."""
+    try:
+        server.connect().socket.close()
+    except OSError:
+        return True
+    return False
+
+
+class UserThreads(unittest.TestCase):
+    kind = "user"
+
+    def setUp(self) -> None:
+        self.root = self.enterContext(tree())
+
+    def serve(self, *options: str, status: int | None = 0) -> Server:
+        return Server(self.root, *options, kind=self.kind, status=status)
+
+    # Time.
+
+    def test_slow_head_gets_408(self) -> None:
+        with self.serve("--idle-timeout", "1") as server, server.connect() as client:
+            began = time.monotonic()
+            for byte in get("/one.txt", b"A: " + b"x" * 100 + b"\r\n"):
+                try:
+                    client.send(bytes([byte]))
+                except OSError:
+                    break
+                if time.monotonic() - began > 1.3:
+                    break
+                time.sleep(0.05)
+            reply = client.reply()
+            self.assertEqual((reply.status, reply.headers["connection"]), (408, "close"))
+            self.assertLess(time.monotonic() - began, 3)
+            self.assertTrue(client.ended(5))
+
+    def test_slow_body_gets_408(self) -> None:
+        with self.serve("--idle-timeout", "1") as server, server.connect() as client:
+            client.send(get("/one.txt", b"Content-Length: 10\r\n") + b"part")
+            self.assertEqual(client.reply().status, 408)
+
+    def test_idle_connection_ends_silently(self) -> None:
+        with (
+            self.serve("--idle-timeout", "1") as server,
+            server.connect() as fresh,
+            server.connect() as used,
+        ):
+            used.send(get("/one.txt"))
+            self.assertEqual(used.reply().status, 200)
+            began = time.monotonic()
+            self.assertTrue(fresh.ended(5))
+            self.assertTrue(used.ended(5))
+            self.assertGreater(time.monotonic() - began, 0.5)
+
+    def test_busy_connection_outlives_the_idle_time(self) -> None:
+        with self.serve("--idle-timeout", "1") as server, server.connect() as client:
+            for _ in range(5):
+                client.send(get("/one.txt"))
+                self.assertEqual(client.reply().status, 200)
+                time.sleep(0.5)
+
+    def test_reader_that_stops_is_cut(self) -> None:
+        with self.serve("--idle-timeout", "1") as server:
+            clients = [server.connect(4096) for _ in range(3)]
+            clients[0].send(get("/ten.bin"))
+            clients[1].send(get("/page.css") * 3000)
+            clients[2].send(get("/ten.bin") * 3)
+            self.assertTrue(eventually(lambda: server.held() >= 3))
+            self.assertTrue(eventually(lambda: server.held() == 0))
+            for client in clients:
+                client.socket.close()
+
+    def test_slow_reader_gets_everything(self) -> None:
+        with self.serve("--idle-timeout", "2") as server, server.connect(65536) as client:
+            client.send(get("/ten.bin"))
+            client.fill()
+            time.sleep(1)
+            while len(client.buffer) < 4 << 20:
+                client.fill()
+                time.sleep(0.005)
+            self.assertEqual(client.reply().body, (self.root / "ten.bin").read_bytes())
+
+    # Resets.
+
+    def test_resets_in_every_state(self) -> None:
+        data = get("/one.txt") + get("/ten.bin")
+        data += get("/small.txt", b"Content-Length: 4\r\n") + b"ab"
+        with self.serve() as server:
+            for at in range(0, len(data), 2):
+                client = server.connect(4096)
+                client.send(data[:at])
+                if at % 3 == 0:
+                    time.sleep(0.002)
+                if at % 5 == 0:
+                    client.socket.shutdown(socket.SHUT_WR)
+                client.reset()
+            self.assertEqual(server.ask("/one.txt").body, b"1")
+            self.assertTrue(eventually(lambda: server.held() == 0))
+
+    def test_storm_of_resets(self) -> None:
+        with self.serve() as server:
+
+            def storm(seed: int) -> None:
+                for n in range(300):
+                    client = server.connect()
+                    if (n + seed) % 3:
+                        client.send(get("/mega.bin") * (n % 4))
+                    client.reset()
+
+            storms = [threading.Thread(target=storm, args=(n,)) for n in range(4)]
+            for thread in storms:
+                thread.start()
+            for thread in storms:
+                thread.join()
+            self.assertEqual(server.ask("/one.txt").body, b"1")
+            self.assertTrue(eventually(lambda: server.held() == 0))
+
+    # Scarcity.
+
+    def served(self, client: Client, seconds: float = 0.3) -> bool:
+        client.socket.settimeout(seconds)
+        try:
+            return client.reply().status == 200
+        except TimeoutError:
+            return False
+
+    def test_connections_beyond_the_limit_wait(self) -> None:
+        with self.serve("--max-connections", "5") as server:
+            clients = [server.connect() for _ in range(8)]
+            for client in clients:
+                client.send(get("/one.txt"))
+            self.assertEqual([self.served(c) for c in clients], [True] * 5 + [False] * 3)
+            for client in clients[:3]:
+                client.socket.close()
+            self.assertEqual([self.served(c, 10) for c in clients[5:]], [True] * 3)
+            for client in clients[3:]:
+                client.socket.close()
+
+    def test_few_descriptors_from_the_start(self) -> None:
+        def few() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        with Server(self.root, "--workers", "2", kind=self.kind, preexec=few) as server:
+            clients = [server.connect() for _ in range(60)]
+            for client in clients:
+                client.send(get("/ten.bin", b"Connection: close\r\n"))
+            for client in clients:
+                self.assertEqual(len(client.reply().body), 10 << 20)
+                client.socket.close()
+
+    def test_no_descriptors_left_while_running(self) -> None:
+        with self.serve() as server:
+            pid = server.process.pid
+            first = server.connect()
+            first.send(get("/one.txt"))
+            self.assertEqual(first.reply().body, b"1")
+            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            used = {int(p.name) for p in Path(f"/proc/{pid}/fd").iterdir()}
+            # The lowest free number goes to the next connection: none is left for files.
+            bound = min(set(range(1000)) - used) + 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (bound, limits[1]))
+            holder = server.connect()
+            late = server.connect()
+            late.send(get("/one.txt"))
+            self.assertTrue(eventually(lambda: "trying again" in server.messages()))
+            for _ in range(20):
+                first.send(get("/one.txt"))
+                self.assertEqual(first.reply().status, 500)
+            self.assertFalse(self.served(late))
+            holder.socket.close()
+            # The late one takes its place: the end of the holder's thread needs no descriptor.
+            late.socket.settimeout(10)
+            self.assertEqual(late.reply().status, 500)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+            for client in (first, late):
+                client.send(get("/one.txt"))
+                self.assertEqual(client.reply().body, b"1")
+                client.socket.close()
+            self.assertEqual(server.messages().count("trying again"), 1)
+
+    @unittest.skipIf(SANITIZED, "sanitizers need the address space")
+    def test_no_memory_left_while_running(self) -> None:
+        with self.serve() as server, server.connect() as first:
+            pid = server.process.pid
+            first.send(get("/one.txt"))
+            self.assertEqual(first.reply().body, b"1")
+            status = Path(f"/proc/{pid}/status").read_text()
+            used = int(status.split("VmSize:")[1].split()[0]) * 1024
+            limits = resource.prlimit(pid, resource.RLIMIT_AS)
+            resource.prlimit(pid, resource.RLIMIT_AS, (used, limits[1]))
+            others: list[Client] = []
+            while "no thread for a connection" not in server.messages():
+                self.assertLess(len(others), 5000)
+                others.append(self.enterContext(server.connect()))
+                others[-1].send(get("/small.txt") * 50)
+            for target in ("/one.txt", "/small.txt", "/page.css", "/over.js", "/mega.bin"):
+                first.send(get(target))
+                self.assertEqual(first.reply().body, (self.root / target[1:]).read_bytes())
+            resource.prlimit(pid, resource.RLIMIT_AS, limits)
+            for client in others:
+                client.socket.close()
+            self.assertEqual(server.ask("/one.txt").body, b"1")
+            self.assertTrue(eventually(lambda: server.held() == 1))
+
+    def test_nothing_is_left_of_a_thousand_connections(self) -> None:
+        with self.serve() as server:
+            pid = server.process.pid
+            clients = [server.connect() for _ in range(400)]
+            for client in clients:
+                client.send(get("/one.txt"))
+            for client in clients:
+                self.assertEqual(client.reply().body, b"1")
+                client.socket.close()
+            self.assertTrue(eventually(lambda: server.held() == 0))
+            if self.kind == "kernel":
+                self.assertTrue(eventually(lambda: threads_of(pid) < 10))
+
+    # Signals.
+
+    def test_drain_finishes_a_download(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.serve() as server, server.connect(4096) as busy, server.connect() as idle:
+                idle.send(get("/one.txt"))
+                self.assertEqual(idle.reply().body, b"1")
+                busy.send(get("/ten.bin"))
+                busy.fill()
+                server.process.send_signal(number)
+                self.assertTrue(idle.ended(5))
+                self.assertIsNone(server.process.poll())
+                with self.assertRaises(OSError):
+                    server.connect()
+                reply = busy.reply()
+                self.assertEqual(reply.body, (self.root / "ten.bin").read_bytes())
+                self.assertTrue(busy.ended(5))
+                self.assertEqual(server.process.wait(5), 0)
+
+    def test_drain_answers_what_has_come(self) -> None:
+        with self.serve() as server, server.connect(4096) as client:
+            client.send(get("/ten.bin") + get("/one.txt"))
+            client.fill()
+            server.process.send_signal(signal.SIGTERM)
+            self.assertTrue(eventually(lambda: refuses(server)))
+            first, last = client.reply(), client.reply()
+            self.assertEqual((len(first.body), last.body), (10 << 20, b"1"))
+            self.assertEqual(last.headers["connection"], "close")
+
+    def test_drain_without_connections_is_quick(self) -> None:
+        with self.serve() as server:
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(5), 0)
+            self.assertLess(time.monotonic() - began, 1)
+
+    def test_drain_gives_up(self) -> None:
+        with self.serve("--drain-timeout", "1") as server, server.connect(4096) as client:
+            client.send(get("/ten.bin"))
+            client.fill()
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(5), 0)
+            self.assertGreater(time.monotonic() - began, 0.9)
+            self.assertIn("1 connections cut", server.messages())
+
+    def test_second_signal_ends_at_once(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.serve(status=128 + number) as server, server.connect(4096) as client:
+                client.send(get("/ten.bin"))
+                client.fill()
+                server.process.send_signal(number)
+                self.assertTrue(eventually(functools.partial(refuses, server)))
+                self.assertIsNone(server.process.poll())
+                server.process.send_signal(number)
+                self.assertEqual(server.process.wait(2), 128 + number)
+
+    def test_drain_during_a_storm(self) -> None:
+        for _ in range(5):
+            with self.serve() as server:
+                served = threading.Semaphore(0)
+
+                def storm(port: int = server.port, served: threading.Semaphore = served) -> None:
+                    with contextlib.suppress(OSError, EOFError):
+                        while True:
+                            with Client(port) as client:
+                                client.send(get("/one.txt") * 3)
+                                client.reply()
+                                served.release()
+
+                storms = [threading.Thread(target=storm) for _ in range(4)]
+                for thread in storms:
+                    thread.start()
+                for _ in range(200):
+                    served.acquire()
+                server.process.send_signal(signal.SIGTERM)
+                self.assertEqual(server.process.wait(10), 0)
+                for thread in storms:
+                    thread.join()
+
+
+class KernelThreads(UserThreads):
+    kind = "kernel"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LC_ALL", "C")
+    main()
