@@ -51,6 +51,9 @@ static uint8_t socket_rules(int type, int flags)
         return rules | RSI_IO_ONCE | RSI_IO_KEEPS;
     if ((flags & MSG_PEEK) != 0)
         return rules | RSI_IO_KEEPS;
+    /* MSG_ZEROCOPY is short when the memory for its notes is used up. */
+    if ((flags & MSG_ZEROCOPY) != 0)
+        return rules;
     return type == RSI_FD_TCP ? rules | RSI_IO_SHORT_ENDS : rules;
 }
 
@@ -86,10 +89,10 @@ static long run_stream_call(struct stream_call *call)
         }
         op->rules = 0;
         call->plain_call(call);
-        if (type != RSI_FD_POLLABLE)
-            return rsi_helper_run(op, type);
-        result = rsi_backend_run(op);
-        return rsi_likely(result != -EPERM) ? result : rsi_helper_run(op, RSI_FD_SLOW);
+        if (type == RSI_FD_FILE)
+            return rsi_helper_run(op);
+        result = type == RSI_FD_POLLABLE ? rsi_backend_run(op) : -EPERM;
+        return rsi_likely(result != -EPERM) ? result : rsi_helper_run_ready(op);
     }
 }
 
@@ -214,6 +217,13 @@ static ssize_t recv_once(int fd, void *buffer, size_t bytes, int flags, uint64_t
                            flags | MSG_DONTWAIT);
 }
 
+/* A part is there and is returned: the request to stop that ended the call is for the next one. */
+static void keep_cancel(ssize_t result, size_t done)
+{
+    if (result == -ECANCELED && done != 0)
+        rouse_thread_cancel(rouse_thread_self());
+}
+
 /* MSG_WAITALL: until bytes are there, the stream ends, or it cannot go on; what is there is returned. */
 static ssize_t recv_all(int fd, void *buffer, size_t bytes, int flags, uint64_t deadline_ns,
                         const void *site)
@@ -222,6 +232,7 @@ static ssize_t recv_all(int fd, void *buffer, size_t bytes, int flags, uint64_t 
     do {
         ssize_t result =
             recv_once(fd, (char *)buffer + done, bytes - done, flags, deadline_ns, site);
+        keep_cancel(result, done);
         if (result <= 0)
             return done != 0 ? (ssize_t)done : result;
         done += (size_t)result;
@@ -252,6 +263,7 @@ static ssize_t fill_rest(int fd, const struct msghdr *message, ssize_t done, int
         ssize_t result =
             recv_all(fd, (char *)piece->iov_base + skip, wanted, flags, deadline_ns, site);
         done += result > 0 ? result : 0;
+        keep_cancel(result, (size_t)done);
         if (result != (ssize_t)wanted)
             break;
         skip = 0;
@@ -302,7 +314,7 @@ static ssize_t do_sendmsg(int fd, const struct msghdr *message, int flags, uint6
         return type;
     op.rules = socket_rules(type, flags);
     if (rsi_unlikely(is_unannounced(&op, type, message)))
-        op.rules |= RSI_IO_SLICED;
+        op.rules |= RSI_IO_SLICED | RSI_IO_KEEPS;
     set_args(&op, SYS_sendmsg, (long)message, flags | MSG_DONTWAIT | MSG_NOSIGNAL, 0);
     return rsi_backend_run(&op);
 }

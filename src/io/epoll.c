@@ -25,6 +25,9 @@
 #define INTERRUPT_DATA UINT64_MAX
 
 static struct {
+    struct epoll_event
+        events[EVENTS]; /* of the one poll under way; not on a thread's small stack */
+
     uint32_t guard;       /* of making the set */
     int epoll_fd;         /* + 1, 0: no set yet; release by make_set, acquire by all */
     int event_fd;         /* written before epoll_fd */
@@ -157,13 +160,13 @@ static struct timespec *time_left(uint64_t deadline_ns, struct timespec *left)
     return left;
 }
 
-static long wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t deadline_ns)
+static long wait_for_events(int epoll_fd, uint64_t deadline_ns)
 {
     struct timespec buffer, *left = time_left(deadline_ns, &buffer);
     int timeout_ms = -1;
     if (deadline_ns != 0 && left != NULL && !rsi_load_relaxed(&set.lacks_pwait2)) {
         long result =
-            rsi_syscall6(SYS_epoll_pwait2, epoll_fd, (long)events, EVENTS, (long)left, 0, 0);
+            rsi_syscall6(SYS_epoll_pwait2, epoll_fd, (long)set.events, EVENTS, (long)left, 0, 0);
         if (result != -ENOSYS)
             return result;
         rsi_store_relaxed(&set.lacks_pwait2, 1);
@@ -173,7 +176,7 @@ static long wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t d
         uint64_t ms = (uint64_t)left->tv_sec * 1000 + (uint64_t)(left->tv_nsec + 999999) / 1000000;
         timeout_ms = ms < INT_MAX ? (int)ms : INT_MAX;
     }
-    return rsi_syscall6(SYS_epoll_pwait, epoll_fd, (long)events, EVENTS, timeout_ms, 0, 0);
+    return rsi_syscall6(SYS_epoll_pwait, epoll_fd, (long)set.events, EVENTS, timeout_ms, 0, 0);
 }
 
 static void handle(int epoll_fd, const struct epoll_event *event, struct rsi_fd_batch *batch)
@@ -198,16 +201,15 @@ static void take_interrupt(void)
 
 static void poll_events(uint64_t deadline_ns)
 {
-    struct epoll_event events[EVENTS];
     struct rsi_fd_batch batch = { NULL, NULL };
     int epoll_fd = rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
     long count;
     do {
-        count = wait_for_events(epoll_fd, events, deadline_ns);
+        count = wait_for_events(epoll_fd, deadline_ns);
     } while (count == -EINTR && deadline_ns != 0);
     for (long i = 0; i < count; i++) {
-        if (rsi_likely(events[i].data.u64 != INTERRUPT_DATA))
-            handle(epoll_fd, &events[i], &batch);
+        if (rsi_likely(set.events[i].data.u64 != INTERRUPT_DATA))
+            handle(epoll_fd, &set.events[i], &batch);
         else if (deadline_ns != 0)
             take_interrupt();
     }

@@ -25,28 +25,30 @@ static int chunk_make(unsigned index)
     struct rsi_fd *chunk = rsi_map(bytes), *expected = NULL;
     if (chunk == NULL)
         return -ENOMEM;
-    /* Release: pairs with rsi_fdtable_peek's acquire. */
-    if (!rsi_cas_release(&rsi_fdtable_chunks[index], &expected, chunk))
-        rsi_unmap(chunk, bytes);
+    /* First, so that a child finds every entry that was used: rsi_fdtable_child. */
     uint32_t end = rsi_load_relaxed(&chunk_end);
     while (end <= index && !rsi_cas_relaxed(&chunk_end, &end, index + 1)) {
     }
+    /* Release: pairs with rsi_fdtable_peek's acquire. */
+    if (!rsi_cas_release(&rsi_fdtable_chunks[index], &expected, chunk))
+        rsi_unmap(chunk, bytes);
     return 0;
 }
 
+/* A number that is no descriptor gets no chunk. */
 static int entry_make(int fd, struct rsi_fd **entry)
 {
-    if (fd < 0)
-        return -EBADF;
-    if ((unsigned)fd >= RSI_FD_CHUNKS * RSI_FD_CHUNK)
-        return -EMFILE;
-    if (rsi_fdtable_peek(fd) == NULL) {
-        int result = chunk_make((unsigned)fd / RSI_FD_CHUNK);
-        if (result < 0)
-            return result;
-    }
     *entry = rsi_fdtable_peek(fd);
-    return 0;
+    if (rsi_likely(*entry != NULL))
+        return 0;
+    long result = rsi_syscall2(SYS_fcntl, fd, F_GETFD);
+    if (result >= 0)
+        result = (unsigned)fd < RSI_FD_CHUNKS * RSI_FD_CHUNK
+                     ? chunk_make((unsigned)fd / RSI_FD_CHUNK)
+                     : -EMFILE;
+    if (result >= 0)
+        *entry = rsi_fdtable_peek(fd);
+    return result < 0 ? (int)result : 0;
 }
 
 static int set_nonblock(int fd)
@@ -121,8 +123,12 @@ int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
         int type = classify(fd, &flags);
         if (type < 0)
             return type;
+        if (rsi_load_acquire(&entry->type) == RSI_FD_CLOSING) {
+            rouse_thread_yield(); /* the old one still, or already the next? That is known soon. */
+            continue;
+        }
         rsi_guard_lock(&entry->guard);
-        bool is_same = entry->generation == ref->generation;
+        bool is_same = entry->generation == ref->generation && entry->type != RSI_FD_CLOSING;
         if (is_same && entry->type == RSI_FD_UNKNOWN) {
             reset_locked(entry, flags);
             /* Release: whoever sees the type sees the rest; pairs with rsi_fdtable_find's acquire. */
@@ -151,7 +157,7 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
     int result = entry_make(fd, &entry);
     if (result < 0)
         return result;
-    if (rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN)
+    if (rsi_load_relaxed(&entry->type) > RSI_FD_CLOSING)
         rsi_fdtable_forget(entry, NULL);
     rsi_guard_lock(&entry->guard);
     reset_locked(entry, flags);
@@ -160,19 +166,61 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
     return 0;
 }
 
-void rsi_fdtable_forget(struct rsi_fd *entry, const void *site)
+/* Returns the generation that begins. */
+static uint32_t end_generation(struct rsi_fd *entry, uint8_t type, const void *site)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
     rsi_guard_lock(&entry->arming); /* no epoll_ctl for this generation is under way or will be */
     rsi_guard_lock(&entry->guard);
-    rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
-    rsi_store_release(&entry->generation, entry->generation + 1); /* after type: rsi_fdtable_find */
+    uint32_t generation = entry->generation + 1;
+    rsi_store_relaxed(&entry->type, type);
+    rsi_store_release(&entry->generation, generation); /* after type: rsi_fdtable_find */
     rsi_store_relaxed(&entry->armed, 0);
     for (unsigned i = 0; i < 2; i++)
         rsi_fdtable_wake_locked(&entry->sides[i], true, -EBADF, site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
     rsi_fdtable_publish(&batch);
+    return generation;
+}
+
+void rsi_fdtable_forget(struct rsi_fd *entry, const void *site)
+{
+    end_generation(entry, RSI_FD_UNKNOWN, site);
+}
+
+int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site)
+{
+    int result = entry_make(fd, &ref->entry);
+    if (result == 0)
+        ref->generation = end_generation(ref->entry, RSI_FD_CLOSING, site);
+    return result;
+}
+
+void rsi_fdtable_close_end(const struct rsi_fd_ref *ref)
+{
+    struct rsi_fd *entry = ref->entry;
+    rsi_guard_lock(&entry->guard);
+    /* Else rsi_fdtable_fresh was faster, or the next one is being closed too. */
+    if (entry->generation == ref->generation && entry->type == RSI_FD_CLOSING)
+        rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
+    rsi_guard_unlock(&entry->guard);
+}
+
+void rsi_fdtable_refresh(int fd)
+{
+    struct rsi_fd *entry = rsi_fdtable_peek(fd);
+    if (entry == NULL)
+        return;
+    rsi_guard_lock(&entry->arming);
+    rsi_guard_lock(&entry->guard);
+    if (entry->type > RSI_FD_CLOSING && entry->sides[RSI_FD_READ].first == NULL &&
+        entry->sides[RSI_FD_WRITE].first == NULL) {
+        rsi_store_relaxed(&entry->armed, 0);
+        rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
+    }
+    rsi_guard_unlock(&entry->guard);
+    rsi_guard_unlock(&entry->arming);
 }
 
 int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref)
@@ -223,7 +271,7 @@ void rsi_fdtable_wake_locked(struct rsi_fd_side *side, bool all, int result, con
     struct rsi_fd_waiter *waiter, *next;
     for (waiter = side->first; waiter != NULL; waiter = next) {
         next = waiter->next;
-        if (!all && !waiter->is_user)
+        if (!all && !waiter->takes_events)
             continue;
         rsi_fdtable_unlist_locked(side, waiter);
         /* A claim that fails: it timed out or was cancelled, and the wake-up goes to the next. */
@@ -248,7 +296,7 @@ static bool entry_has_waiter(struct rsi_fd *entry)
             continue;
         rsi_guard_lock(&entry->guard);
         for (struct rsi_fd_waiter *w = entry->sides[i].first; w != NULL && !found; w = w->next)
-            found = w->is_user;
+            found = w->takes_events;
         rsi_guard_unlock(&entry->guard);
     }
     return found;
@@ -281,6 +329,8 @@ void rsi_fdtable_child(void)
         rsi_store_relaxed(&entry->guard, 0);
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
+        if (entry->type == RSI_FD_CLOSING) /* whoever closes it is not here */
+            rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
         for (unsigned i = 0; i < 2; i++) {
             entry->sides[i].last = NULL;
             rsi_store_relaxed(&entry->sides[i].first, NULL);

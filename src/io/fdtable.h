@@ -10,7 +10,15 @@
  * lock or a chain on the way of each call).
  *
  * An entry outlives its descriptor. Its generation tells the users of a number apart: whoever keeps an
- * entry over anything that may wait keeps the generation too and compares it under the guard.
+ * entry over anything that may wait keeps the generation too and compares it: under the guard before it
+ * sleeps, and without before each system call, so that a thread that was woken just before a close does
+ * not meet the number's next descriptor. (Between that look and the kernel's a close and a reuse go
+ * unseen, as POSIX has it for every call that races with a close. Rejected: counting the calls under way,
+ * which writes a shared line at each.)
+ *
+ * Closing: mark CLOSING and count the generation, wake everyone, close(2), then unmark, unless the number
+ * has already been given out again. While it is marked nobody adopts the number: a thread that began to
+ * wait after the others were woken and before close(2) would sleep for ever, for close(2) tells nobody.
  *
  * Lock order: arming < guard < everything inside core/park. epoll_ctl is called under arming, never
  * under guard; nothing waits under guard.
@@ -29,12 +37,13 @@
 
 enum rsi_fd_type {
     RSI_FD_UNKNOWN,  /* not used yet, or closed */
+    RSI_FD_CLOSING,  /* see above */
     RSI_FD_TCP,      /* a short read or write proves that the queue is empty or full */
     RSI_FD_STREAM,   /* other stream and seqpacket sockets */
     RSI_FD_DATAGRAM, /* other sockets */
     RSI_FD_POLLABLE, /* pipes, eventfds and the like: O_NONBLOCK is set */
     RSI_FD_FILE,     /* regular files, directories, block devices: served by helper threads */
-    RSI_FD_SLOW,     /* terminals, devices, standard streams: helper threads, after ppoll */
+    RSI_FD_SLOW,     /* terminals, devices, standard streams: helper threads, when ready */
 };
 
 /* flags */
@@ -55,7 +64,7 @@ struct rsi_fd_waiter {
     struct rouse_thread *thread;
     uint64_t ticket;
     bool is_listed;
-    bool is_user; /* the poller wakes it; others watch the descriptor by ppoll themselves */
+    bool takes_events; /* the poller wakes it; others watch the descriptor themselves */
 };
 
 /*
@@ -123,7 +132,7 @@ RSI_INLINE int rsi_fdtable_find(int fd, struct rsi_fd_ref *ref)
         /* Acquire: pairs with rsi_fdtable_forget, which clears type before it counts generation. */
         ref->generation = rsi_load_acquire(&entry->generation);
         int type = rsi_load_acquire(&entry->type);
-        if (rsi_likely(type != RSI_FD_UNKNOWN))
+        if (rsi_likely(type > RSI_FD_CLOSING))
             return type;
     }
     return rsi_fdtable_adopt(fd, ref);
@@ -132,8 +141,21 @@ RSI_INLINE int rsi_fdtable_find(int fd, struct rsi_fd_ref *ref)
 /* The kernel has just given out fd, which is of this type: whatever was known of the number is void. */
 int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags);
 
-/* The number's descriptor goes or has gone. Those that wait for it get -EBADF. */
+/* The number's descriptor has gone, unseen. Those that wait for it get -EBADF. */
 void rsi_fdtable_forget(struct rsi_fd *entry, const void *site);
+
+/*
+ * The two halves of closing fd, before and after close(2): see above. begin: 0 or -errno; with -ENOMEM the
+ * descriptor may be closed all the same, for without an entry nobody waits for it.
+ */
+int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site);
+void rsi_fdtable_close_end(const struct rsi_fd_ref *ref);
+
+/*
+ * fd, of a call that new descriptors begin with, may be another than the one that was known: drop what may
+ * be wrong, unless somebody waits for it. Calls that are under way for the same descriptor go on.
+ */
+void rsi_fdtable_refresh(int fd);
 
 /* Set O_NONBLOCK on a socket, once. Returns 0 or -errno. */
 int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref);
@@ -162,7 +184,7 @@ void rsi_fdtable_list_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *wai
 void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter);
 
 /*
- * End the wait of everyone who waits for side (all), or of the first user thread that can still be had.
+ * End the wait of everyone who waits for side (all), or of the first that takes events and can still be had.
  * Under the guard; the batch is published after its release.
  */
 void rsi_fdtable_wake_locked(struct rsi_fd_side *side, bool all, int result, const void *site,

@@ -10,47 +10,57 @@
 #include <time.h>
 
 struct job {
-    struct rsi_io_op *op;
-    bool must_poll;
+    const struct rsi_io_op *op;
     long result;
 };
-
-/* Until the descriptor is ready, ended, or the deadline has come. Returns 0 or -errno. */
-static long wait_by_ppoll(const struct rsi_io_op *op)
-{
-    struct pollfd one = { .fd = op->fd, .events = op->side == RSI_FD_READ ? POLLIN : POLLOUT };
-    for (;;) {
-        struct timespec left, *limit = NULL;
-        if (op->deadline_ns != UINT64_MAX) {
-            uint64_t now_ns = rsi_now_ns();
-            left = rsi_timespec(op->deadline_ns > now_ns ? op->deadline_ns - now_ns : 0);
-            limit = &left;
-        }
-        long count = rsi_syscall5(SYS_ppoll, &one, 1, limit, 0, 0);
-        if (count != -EINTR)
-            return count > 0 ? 0 : count == 0 ? -ETIMEDOUT : count;
-    }
-}
 
 static void run_job(void *arg)
 {
     struct job *job = arg;
     const struct rsi_io_op *op = job->op;
     do {
-        job->result = job->must_poll ? wait_by_ppoll(op) : 0;
-        if (job->result < 0)
-            return;
         job->result = rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3],
                                    op->arg[4], op->arg[5]);
-        /* EAGAIN: somebody set O_NONBLOCK, and another was faster. */
-    } while (job->result == -EINTR || (job->result == -EAGAIN && job->must_poll));
+    } while (job->result == -EINTR);
 }
 
-long rsi_helper_run(struct rsi_io_op *op, int type)
+/* Returns 0 and *result, or -EAGAIN: no helper. */
+static int run_elsewhere(const struct rsi_io_op *op, long *result)
 {
-    struct job job = { .op = op, .must_poll = type != RSI_FD_FILE };
-    int result = rsi_blocking_run(run_job, &job, op->site);
-    return result < 0 ? result : job.result;
+    struct job job = { .op = op };
+    int error = rsi_blocking_run(run_job, &job, op->site);
+    *result = job.result;
+    return error;
+}
+
+long rsi_helper_run(const struct rsi_io_op *op)
+{
+    long result;
+    int error = run_elsewhere(op, &result);
+    return error != 0 ? error : result;
+}
+
+long rsi_helper_run_ready(const struct rsi_io_op *op)
+{
+    struct pollfd one = { .fd = op->fd, .events = op->side == RSI_FD_READ ? POLLIN : POLLOUT };
+    const struct timespec zero = { 0, 0 };
+    struct rsi_io_op probe = *op;
+    int error;
+    long result;
+    probe.number = SYS_ppoll;
+    probe.arg[0] = (long)&one;
+    probe.arg[1] = 1;
+    probe.arg[2] = (long)&zero;
+    probe.arg[3] = probe.arg[4] = 0;
+    probe.rules = RSI_IO_PROBE | RSI_IO_KEEPS;
+    do {
+        result = rsi_backend_run(&probe);
+        if (result < 0)
+            return result;
+        error = run_elsewhere(op, &result);
+        /* EAGAIN: somebody set O_NONBLOCK, and another was faster. */
+    } while (error == 0 && result == -EAGAIN);
+    return error != 0 ? error : result;
 }
 
 static long run_file_call(long number, int fd, long b, long c, long d, const void *site)
@@ -58,7 +68,7 @@ static long run_file_call(long number, int fd, long b, long c, long d, const voi
     struct rsi_io_op op = {
         .fd = fd, .number = number, .arg = { fd, b, c, d }, .site = site, .deadline_ns = UINT64_MAX
     };
-    return rsi_helper_run(&op, RSI_FD_FILE);
+    return rsi_helper_run(&op);
 }
 
 ssize_t rouse_pread(int fd, void *buffer, size_t bytes, off_t offset)

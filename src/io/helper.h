@@ -6,11 +6,17 @@
 #include "io/backend.h"
 
 /*
- * Carry op out on a helper thread (a kernel or foreign thread does it itself). type RSI_FD_SLOW waits
- * with ppoll before the call, until op's deadline; RSI_FD_FILE has no deadline: the kernel does not end
- * such a call. Not ended by a cancel or a close. Returns the call's result, -ETIMEDOUT or -EAGAIN (no
- * helper to be had).
+ * Carry op out on a helper thread (a kernel or foreign thread does it itself). Not ended by a deadline, a
+ * cancel or a close: the kernel does not end such a call. Returns the call's result, or -EAGAIN (no helper
+ * to be had).
  */
-long rsi_helper_run(struct rsi_io_op *op, int type);
+long rsi_helper_run(const struct rsi_io_op *op);
+
+/*
+ * The same for what may block for long and is not ours to make non-blocking: wait until it is ready, by
+ * the poller, with deadline, cancel and close; then rsi_helper_run. If another process takes what was
+ * there in between, the helper waits for more.
+ */
+long rsi_helper_run_ready(const struct rsi_io_op *op);
 
 #endif

@@ -95,6 +95,8 @@ static long call(const struct rsi_io_op *op, const struct attempt *a)
         long result = rsi_unlikely((op->rules & RSI_IO_MUTE) != 0) ? call_mute(op) : call_plain(op);
         if (result == -EINTR)
             continue;
+        if (rsi_unlikely((op->rules & RSI_IO_PROBE) != 0))
+            return result != 0 ? result : -EAGAIN;
         if (op->number != SYS_connect)
             return result;
         /* A second connect tells the outcome of the first. */
@@ -175,14 +177,17 @@ static int unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter, int 
     return result;
 }
 
-/*
- * List the caller and sleep; the guard is held and is released. ppoll: the caller is a kernel thread
- * that watches the descriptor itself.
- */
+enum sleep_mode {
+    SLEEP_TO_EVENT, /* the poller wakes it */
+    SLEEP_IN_PPOLL, /* a kernel thread: it watches the descriptor itself */
+    SLEEP_SLICE,    /* nothing but the deadline and a close wake it */
+};
+
+/* List the caller and sleep; the guard is held and is released. */
 static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uint64_t deadline_ns,
-                        bool by_ppoll)
+                        enum sleep_mode mode)
 {
-    struct rsi_fd_waiter waiter = { .thread = a->self, .is_user = a->is_user };
+    struct rsi_fd_waiter waiter = { .thread = a->self, .takes_events = mode == SLEEP_TO_EVENT };
     uint32_t *guard = &op->ref.entry->guard;
     waiter.ticket = rsi_park_prepare(a->self, (enum rouse_wait_kind)op->kind,
                                      (const void *)(intptr_t)op->fd, op->site, deadline_ns,
@@ -190,11 +195,11 @@ static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uin
     rsi_fdtable_list_locked(side_of(op), &waiter);
     rsi_guard_unlock(guard);
     int result;
-    if (by_ppoll)
+    if (mode == SLEEP_IN_PPOLL)
         result = rsi_park_commit_fd(a->self, waiter.ticket, op->fd, poll_events(op));
     else
         result = rsi_park_commit(a->self, waiter.ticket);
-    bool is_claimed = !by_ppoll && result != -ETIMEDOUT && result != -ECANCELED;
+    bool is_claimed = mode != SLEEP_IN_PPOLL && result != -ETIMEDOUT && result != -ECANCELED;
     return unlist(op, &waiter, result, is_claimed);
 }
 
@@ -211,8 +216,15 @@ static int wait_slice(const struct rsi_io_op *op, struct attempt *a)
     if (op->deadline_ns < until_ns)
         until_ns = op->deadline_ns;
     a->slice_ns = a->slice_ns * 2 < SLICE_LAST_NS ? a->slice_ns * 2 : SLICE_LAST_NS;
-    int result = sleep_locked(op, a, until_ns, false);
+    int result = sleep_locked(op, a, until_ns, SLEEP_SLICE);
     return result == -ETIMEDOUT && until_ns < op->deadline_ns ? 0 : result;
+}
+
+/* A single attempt was wanted: no need for an event, unless to be told of a cancel. */
+static bool is_past(const struct rsi_io_op *op)
+{
+    return op->deadline_ns != ROUSE_FOREVER && op->deadline_ns <= rsi_now_ns() &&
+           !rouse_thread_cancel_pending();
 }
 
 /* 4 and 5 above. Returns 0 when the call is to be tried again, or -errno. */
@@ -227,7 +239,7 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
             return -EBADF;
         }
         if (!a->is_user)
-            return sleep_locked(op, a, op->deadline_ns, true);
+            return sleep_locked(op, a, op->deadline_ns, SLEEP_IN_PPOLL);
         if (rsi_likely((entry->armed & bit) != 0)) {
             if (side_of(op)->edges == a->seen)
                 break;
@@ -235,11 +247,13 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
             return 0;
         }
         rsi_guard_unlock(&entry->guard);
+        if (is_past(op))
+            return -ETIMEDOUT;
         int result = rsi_epoll_arm(op, bit);
         if (result < 0)
             return result;
     }
-    int result = sleep_locked(op, a, op->deadline_ns, false);
+    int result = sleep_locked(op, a, op->deadline_ns, SLEEP_TO_EVENT);
     if (result >= 0)
         a->was_woken = true;
     return result;
@@ -262,6 +276,11 @@ static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *re
 {
     /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
     a->seen = rsi_load_acquire(&side_of(op)->edges);
+    /* Closed since, and maybe given out again. Acquire: pairs with end_generation. */
+    if (rsi_unlikely(rsi_load_acquire(&op->ref.entry->generation) != op->ref.generation)) {
+        *result = -EBADF;
+        return true;
+    }
     do {
         *result = call(op, a);
     } while (*result == -EAGAIN && rsi_unlikely(is_doubtful(op)));

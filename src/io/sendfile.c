@@ -34,11 +34,11 @@ static ssize_t do_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes, u
         if (result < 0)
             return result;
         op.rules = RSI_IO_MUTE;
-    } else if (type != RSI_FD_POLLABLE) {
-        return rsi_helper_run(&op, type);
+    } else if (type == RSI_FD_FILE) {
+        return rsi_helper_run(&op);
     }
-    long result = rsi_backend_run(&op);
-    return result == -EPERM ? rsi_helper_run(&op, RSI_FD_SLOW) : result;
+    long result = type != RSI_FD_SLOW ? rsi_backend_run(&op) : -EPERM;
+    return result == -EPERM ? rsi_helper_run_ready(&op) : result;
 }
 
 ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes)

@@ -68,20 +68,6 @@ int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint
     return do_accept(fd, address, length, deadline_ns, RSI_CALLER());
 }
 
-/*
- * The number of a socket that is to be connected is likely to be new. What is known of it is dropped,
- * so that an earlier user that was closed unseen does no harm, unless somebody waits for it just now.
- */
-static int find_unconnected(int fd, struct rsi_fd_ref *ref, const void *site)
-{
-    struct rsi_fd *entry = rsi_fdtable_peek(fd);
-    if (entry != NULL && rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN &&
-        rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) == NULL &&
-        rsi_load_relaxed(&entry->sides[RSI_FD_WRITE].first) == NULL)
-        rsi_fdtable_forget(entry, site);
-    return rsi_fdtable_find_socket(fd, ref, site);
-}
-
 static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
                       uint64_t deadline_ns, const void *site)
 {
@@ -94,12 +80,13 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
         .site = site,
         .deadline_ns = deadline_ns,
     };
-    int type = find_unconnected(fd, &op.ref, site);
+    rsi_fdtable_refresh(fd); /* an earlier user of the number that was closed unseen does no harm */
+    int type = rsi_fdtable_find_socket(fd, &op.ref, site);
     if (type < 0)
         return type;
     /* A full backlog of AF_UNIX announces its room to nobody. */
     if ((rsi_load_relaxed(&op.ref.entry->flags) & RSI_FD_IS_UNIX) != 0)
-        op.rules |= RSI_IO_SLICED;
+        op.rules |= RSI_IO_SLICED | RSI_IO_KEEPS;
     long flags = rsi_syscall3(SYS_fcntl, fd, F_GETFL, 0);
     if (flags < 0)
         return (int)flags;
@@ -112,10 +99,6 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
     return (int)result;
 }
 
-/*
- * A connect that timed out or was cancelled goes on in the kernel: the socket is good for rouse_close
- * only.
- */
 int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     return do_connect(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
@@ -134,10 +117,13 @@ int rouse_shutdown(int fd, int how)
 
 int rouse_close(int fd)
 {
-    struct rsi_fd *entry = rsi_fdtable_peek(fd);
-    if (rsi_likely(entry != NULL && rsi_load_relaxed(&entry->type) != RSI_FD_UNKNOWN))
-        rsi_fdtable_forget(entry, RSI_CALLER());
+    struct rsi_fd_ref ref;
+    int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());
+    if (marked == -EBADF)
+        return marked;
     long result = rsi_syscall1(SYS_close, fd);
+    if (marked == 0)
+        rsi_fdtable_close_end(&ref);
     /* Linux has released the number even then. */
     return result == -EINTR ? 0 : (int)result;
 }
