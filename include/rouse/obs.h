@@ -70,7 +70,10 @@ void rouse_obs_last_wait(struct rouse_wait_record *record);
 
 /*
  * Print every thread, its state and its backtrace, to the descriptor fd; what SIGQUIT does with standard
- * error. The workers stand still meanwhile. May be called from a signal handler.
+ * error, unless the program has a handler of its own for it or ignores it. The others go on meanwhile;
+ * each thread's lines are of one instant. Blocks the calling kernel thread. May be called from a signal
+ * handler. Threads that run are asked by a signal (SIGRTMAX - 3), so that a system call which a foreign
+ * thread makes outside of rouse may return EINTR.
  */
 void rouse_obs_dump(int fd);
 

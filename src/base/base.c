@@ -86,17 +86,23 @@ static void format_list(struct sink *sink, const char *format, va_list list)
     }
 }
 
-size_t rsi_format(char *buffer, size_t bytes, const char *format, ...)
+size_t rsi_format_list(char *buffer, size_t bytes, const char *format, va_list list)
 {
     if (bytes == 0)
         return 0;
     struct sink sink = { buffer, buffer + bytes - 1 };
-    va_list list;
-    va_start(list, format);
     format_list(&sink, format, list);
-    va_end(list);
     *sink.at = 0;
     return (size_t)(sink.at - buffer);
+}
+
+size_t rsi_format(char *buffer, size_t bytes, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    size_t used = rsi_format_list(buffer, bytes, format, list);
+    va_end(list);
+    return used;
 }
 
 void rsi_fatal(const char *format, ...)

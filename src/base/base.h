@@ -6,6 +6,7 @@
 #ifndef RSI_BASE_BASE_H
 #define RSI_BASE_BASE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -131,6 +132,8 @@ extern size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
 /* Formats into buffer, always ends it with 0, returns the bytes before the 0. For signal handlers:
  * knows %s %d %u %lu %zu %lx %p %%; and no others. */
 size_t rsi_format(char *buffer, size_t bytes, const char *format, ...) RSI_PRINTF(3, 4);
+size_t rsi_format_list(char *buffer, size_t bytes, const char *format, va_list list)
+    RSI_PRINTF(3, 0);
 
 /*
  * ROUSE_TEST builds delay here for a random while, to widen races; elsewhere this is nothing.

@@ -18,6 +18,7 @@
 #include "os/os.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 #define RSI_WORKERS_MAX 1024
 #define RSI_TURN_UNITS 1024  /* see rsi_turn_spend */
@@ -228,6 +229,8 @@ void rsi_fault_setup_worker(struct rsi_worker *w);
 /* obs, called by core */
 void rsi_obs_setup(void);
 void rsi_dump_setup(void);
+/* On each worker, kernel and foreign thread, with the signals that it blocks. */
+void rsi_obs_thread_begin(const sigset_t *blocked);
 void rsi_obs_all_wait(void);
 
 #endif

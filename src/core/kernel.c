@@ -47,10 +47,11 @@ void rsi_kernel_setup(void)
 /* On the kernel thread itself. */
 static void begin(struct rouse_thread *self)
 {
-    sigset_t set;
+    sigset_t set, before;
     sigemptyset(&set);
     sigaddset(&set, INTERRUPT_SIGNAL);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    rsi_obs_thread_begin(&before);
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
     rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */

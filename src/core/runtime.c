@@ -93,12 +93,15 @@ static void *worker_thread(void *value)
 {
     struct rsi_worker *w = value;
     char name[16];
+    sigset_t blocked;
     rsi_format(name, sizeof name, "rouse-%u", w->index);
     pthread_setname_np(pthread_self(), name);
     rsi_tls_exec = &w->exec;
     rsi_store_relaxed(&w->tid, (int32_t)rsi_gettid());
     w->eh_globals = __cxa_get_globals ? __cxa_get_globals() : NULL;
     rsi_timer_slack_min();
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    rsi_obs_thread_begin(&blocked);
     rsi_fault_setup_worker(w);
     rsi_ctx_init_native(&w->idle.ctx);
     w->look_ns = w->poll_ns = rsi_now_ns();

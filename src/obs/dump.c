@@ -1,8 +1,164 @@
 /* SPDX-License-Identifier: MIT */
-#include "core/core.h"
+/*
+ * dump.c - every thread with its state and backtrace, by SIGQUIT or on call.
+ *
+ * The dump is made where it is asked for: in the signal's handler, on whatever kernel thread gets it, so
+ * that it works though every worker is stuck in the program's code, and costs nothing when it is not
+ * asked for. So all of it is async-signal-safe, and no thread waits for another but to answer a question
+ * (ask.h). Memory is mapped for the time of the dump.
+ * Rejected: a kernel thread that waits for requests. One more in each process, to be made anew after a
+ * fork, for something that most runs never need.
+ */
+#include "obs/dump.h"
+
+#include "obs/ask.h"
+#include "obs/text.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PATIENCE_NS 1000000000u /* for kernel threads that do not answer, in all about twice this */
+
+static struct {
+    uint32_t owner; /* futex: tid of the kernel thread that dumps, one at a time; 0: none */
+    uint64_t ns_base, tsc_base;
+} state;
+
+struct dump {
+    struct rsi_looker looker;
+    struct rsi_seen seen;
+    struct rsi_text text;
+    uint64_t live_count;
+};
+
+static bool count_live(struct rouse_thread *t, void *context)
+{
+    struct dump *dump = context;
+    dump->live_count += rsi_load_relaxed(&t->waiter.life) == RSI_LIFE_LIVE;
+    return true;
+}
+
+static bool print_one(struct rouse_thread *t, void *context)
+{
+    struct dump *dump = context;
+    if (rsi_look(&dump->looker, t, &dump->seen))
+        rsi_text_thread(&dump->text, &dump->seen);
+    return !dump->text.is_broken;
+}
+
+static void print_all(struct dump *dump, const char *reason)
+{
+    struct rsi_text *text = &dump->text;
+    text->now_ns = rsi_now_ns();
+    text->now_tsc = rsi_tsc();
+    text->ns_base = state.ns_base;
+    text->tsc_base = state.tsc_base;
+    rsi_blocks_visit(count_live, dump);
+    if (reason) {
+        rsi_text_add(text, "rouse: %s", reason);
+        rsi_text_end_line(text);
+    }
+    rsi_text_add(text, "rouse: %lu threads, %u workers, %u of them idle", dump->live_count,
+                 rsi_worker_count(), rsi_load_relaxed(&rsi_rt.idle_count));
+    rsi_text_end_line(text);
+    rsi_blocks_visit(print_one, dump);
+    rsi_text_add(text, "rouse: end of the threads");
+    rsi_text_end_line(text);
+    rsi_text_flush(text);
+    rsi_symbols_end(&text->symbols);
+}
+
+/* A reader of the text that has gone away ends the dump, not the program. */
+static void print_without_sigpipe(struct dump *dump, const char *reason)
+{
+    const uint64_t sigpipe = UINT64_C(1) << (SIGPIPE - 1);
+    const struct timespec zero = { 0, 0 };
+    uint64_t before = 0, pending = 0;
+    rsi_syscall4(SYS_rt_sigprocmask, SIG_BLOCK, &sigpipe, &before, sizeof sigpipe);
+    rsi_syscall2(SYS_rt_sigpending, &pending, sizeof pending);
+    print_all(dump, reason);
+    if (!(pending & sigpipe))
+        rsi_syscall4(SYS_rt_sigtimedwait, &sigpipe, 0, &zero, sizeof sigpipe);
+    rsi_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
+}
+
+/* Whether the calling kernel thread may dump now. may_wait: for another that does. */
+static bool dump_begin(bool may_wait)
+{
+    uint32_t self = (uint32_t)rsi_gettid(), owner = 0;
+    while (!rsi_cas_acquire(&state.owner, &owner, self)) { /* pairs with dump_end */
+        /* Interrupted in the middle of its own: that one will be finished. */
+        if (!may_wait || owner == self)
+            return false;
+        rsi_futex_wait(&state.owner, owner, ROUSE_FOREVER);
+        owner = 0;
+    }
+    return true;
+}
+
+static void dump_end(void)
+{
+    rsi_store_release(&state.owner, 0u);
+    rsi_futex_wake(&state.owner, INT_MAX);
+}
+
+static void dump(int fd, const char *reason, const void *context, bool may_wait)
+{
+    static const char no_memory[] = "rouse: no memory to print the threads\n";
+    if (!dump_begin(may_wait))
+        return;
+    struct dump *dump = rsi_map(sizeof *dump);
+    if (dump) {
+        dump->text.fd = fd;
+        dump->looker =
+            (struct rsi_looker){ .tid = (int32_t)rsi_gettid(), .patience_ns = PATIENCE_NS };
+        rsi_regs_from_context(&dump->looker.regs, context);
+        print_without_sigpipe(dump, reason);
+        rsi_unmap(dump, sizeof *dump);
+    } else {
+        rsi_syscall3(SYS_write, fd, no_memory, sizeof no_memory - 1);
+    }
+    dump_end();
+}
+
+void rouse_obs_dump(int fd)
+{
+    rsi_dump(fd, NULL);
+}
+
+void rsi_dump(int fd, const char *reason)
+{
+    ucontext_t context;
+    getcontext(&context);
+    dump(fd, reason, &context, true);
+}
+
+static void on_quit(int number, siginfo_t *info, void *context)
+{
+    (void)number;
+    (void)info;
+    dump(STDERR_FILENO, NULL, context, false);
+}
+
+/* In a child after fork, where the thread that dumped is not. */
+static void on_child(void)
+{
+    state.owner = 0;
+    rsi_ask_child();
+}
+
 void rsi_dump_setup(void)
 {
-}
-void rsi_obs_all_wait(void)
-{
+    struct sigaction old,
+        action = { .sa_sigaction = on_quit, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+    sigemptyset(&action.sa_mask);
+    state.ns_base = rsi_now_ns();
+    state.tsc_base = rsi_tsc();
+    rsi_ask_setup();
+    if (pthread_atfork(NULL, NULL, on_child) != 0)
+        rsi_fatal("no memory for the fork handlers");
+    if (sigaction(SIGQUIT, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        sigaction(SIGQUIT, &action, NULL);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* obs.c - recording: its switch, its names, and the last wait of a thread. */
-#include "core/core.h"
+#include "obs/look.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* When recording was last switched on. */
+static uint64_t on_since_tsc;
 
 static const char *const kind_names[ROUSE_WAIT_KINDS] = {
     [ROUSE_WAIT_NONE] = "none",
@@ -41,13 +44,26 @@ const char *rouse_verdict_name(uint32_t verdict)
     return verdict < ROUSE_VERDICTS ? verdict_names[verdict] : "?";
 }
 
+static void set_mode(uint32_t mode)
+{
+    if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
+        rsi_store_relaxed(&on_since_tsc, rsi_tsc());
+    rsi_store_relaxed(&rsi_obs_mode, mode);
+}
+
 int rouse_obs_set_mode(enum rouse_obs_mode mode)
 {
     if (mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_COUNTED)
         return -EINVAL;
     rsi_runtime_start();
-    rsi_store_relaxed(&rsi_obs_mode, (uint32_t)mode);
+    set_mode((uint32_t)mode);
     return 0;
+}
+
+bool rsi_obs_is_current(uint64_t since_tsc)
+{
+    return rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF &&
+           since_tsc >= rsi_load_relaxed(&on_since_tsc);
 }
 
 void rouse_obs_last_wait(struct rouse_wait_record *record)
@@ -80,6 +96,6 @@ static uint32_t mode_from_environment(void)
 void rsi_obs_setup(void)
 {
     rsi_fatal_describe = describe;
-    rsi_store_relaxed(&rsi_obs_mode, mode_from_environment());
+    set_mode(mode_from_environment());
     rsi_dump_setup();
 }

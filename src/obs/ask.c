@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ask.c - a signal to one kernel thread, which walks its own stack in the handler and goes on.
+ *
+ * The state word holds 4 * the number of the question + {idle, asked, answering, answered}. The handler
+ * takes a question by compare-and-swap, so that a signal that arrives after the asker has given up, or
+ * on a thread that got the number of one that has ended, finds no question and does nothing. Memory that
+ * handlers write is static for that reason.
+ *
+ * The signal stays blocked nowhere: rsi_obs_thread_begin opens it on all threads that rouse knows. It
+ * restarts system calls where the kernel can; rouse's own cope with EINTR.
+ * Rejected: stopping all workers while their stacks are walked from outside. It takes as long as the
+ * slowest, and nothing is gained: each backtrace must be consistent in itself, and is.
+ */
+#include "obs/ask.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ASK_SIGNAL (SIGRTMAX - 3)
+
+enum { IDLE, ASKED, ANSWERING, ANSWERED };
+
+static struct {
+    uint32_t state; /* futex */
+    int32_t tid;
+    const struct rouse_thread *whose;
+    struct rsi_backtrace backtrace;
+} question;
+
+static uint64_t hex(const char **at)
+{
+    uint64_t value = 0;
+    for (;; (*at)++) {
+        char c = **at;
+        if (c >= '0' && c <= '9')
+            value = value * 16 + (uint64_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            value = value * 16 + (uint64_t)(c - 'a' + 10);
+        else
+            return value;
+    }
+}
+
+/* Whether a line of /proc/self/maps is of the mapping around address; then *span is it. */
+static bool parse_mapping(const char *line, uintptr_t address, struct rsi_span *span)
+{
+    span->low = hex(&line);
+    if (*line != '-')
+        return false;
+    line++;
+    span->high = hex(&line);
+    return address >= span->low && address < span->high && line[0] == ' ' && line[1] == 'r';
+}
+
+/* The readable mapping around address. A stack that rouse did not make is known in no other way. */
+static bool find_mapping(uintptr_t address, struct rsi_span *span)
+{
+    char text[512];
+    size_t used = 0;
+    bool is_found = false;
+    int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    for (;;) {
+        long got = rsi_syscall3(SYS_read, fd, text + used, sizeof text - 1 - used);
+        if (got <= 0 && got != -EINTR)
+            break;
+        used += got > 0 ? (size_t)got : 0;
+        text[used] = 0;
+        /* Only the head of a line matters: where a line is longer than text, its tail is a line too, and
+         * names no mapping. */
+        char *line = text, *end;
+        while (!is_found && (end = strchr(line, '\n')) != NULL) {
+            is_found = parse_mapping(line, address, span);
+            line = end + 1;
+        }
+        if (is_found)
+            break;
+        used = (size_t)(text + used - line);
+        if (used == sizeof text - 1)
+            used = 0;
+        memmove(text, line, used);
+    }
+    rsi_syscall1(SYS_close, fd);
+    return is_found;
+}
+
+static bool contains(const struct rsi_span *span, uintptr_t address)
+{
+    return address >= span->low && address < span->high;
+}
+
+/* The calling kernel thread's signal stack, if it is on it. */
+static struct rsi_span signal_stack(uintptr_t sp)
+{
+    stack_t stack = { .ss_sp = NULL };
+    rsi_syscall2(SYS_sigaltstack, NULL, &stack);
+    struct rsi_span span = { (uintptr_t)stack.ss_sp, (uintptr_t)stack.ss_sp + stack.ss_size };
+    return contains(&span, sp) ? span : (struct rsi_span){ 0, 0 };
+}
+
+/* Between the load of the new stack pointer and the jump to the code that belongs to it: ctx.h. */
+static bool is_switching(uint64_t ip)
+{
+#if defined(__x86_64__)
+    static const uint8_t jump[] = { 0xff, 0x62, 0x08 }; /* jmpq *8(%rdx) */
+#else
+    static const uint8_t jump[] = { 0x20, 0x01, 0x1f, 0xd6 }; /* br x9 */
+#endif
+    return memcmp((const void *)(uintptr_t)ip, jump, sizeof jump) == 0;
+}
+
+const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
+                                        struct rsi_backtrace *backtrace)
+{
+    const struct rouse_thread *t = rsi_exec_self()->current;
+    uintptr_t sp = regs->value[RSI_REG_SP];
+    struct rsi_span spans[2] = { { 0, 0 }, signal_stack(sp) };
+    backtrace->count = 0;
+    if (!t || is_switching(regs->ip))
+        return NULL;
+    bool is_user = t->waiter.origin == RSI_ORIGIN_USER;
+    if (is_user)
+        spans[0] = (struct rsi_span){ (uintptr_t)t->stack.low, (uintptr_t)t->stack.high };
+    else if (!contains(&spans[1], sp))
+        find_mapping(sp, &spans[0]);
+    if (!contains(&spans[0], sp) && !contains(&spans[1], sp) && is_user)
+        return NULL; /* t is not on its stack yet */
+    backtrace->unwound =
+        rsi_unwind(regs, spans, backtrace->frames, RSI_FRAMES_MAX, &backtrace->count);
+    return t;
+}
+
+static void on_ask(int number, siginfo_t *info, void *context)
+{
+    uint32_t state = rsi_load_acquire(&question.state); /* pairs with the release in rsi_ask */
+    struct rsi_regs regs;
+    (void)number;
+    (void)info;
+    if ((state & 3) != ASKED || rsi_load_relaxed(&question.tid) != (int32_t)rsi_gettid() ||
+        !rsi_cas_acquire(&question.state, &state, (state & ~3u) + ANSWERING))
+        return;
+    rsi_regs_from_context(&regs, context);
+    question.whose = rsi_ask_self(&regs, &question.backtrace);
+    rsi_store_release(&question.state, (state & ~3u) + ANSWERED); /* pairs with rsi_ask's acquire */
+    rsi_futex_wake(&question.state, 1);
+}
+
+/* False: nobody took the question in time, and it is taken back. */
+static bool await(uint32_t asked, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint32_t state = rsi_load_acquire(&question.state); /* pairs with on_ask */
+        if (state == asked - ASKED + ANSWERED)
+            return true;
+        if (rsi_futex_wait(&question.state, state, deadline_ns) != -ETIMEDOUT)
+            continue;
+        state = asked;
+        if (rsi_cas_acquire(&question.state, &state, asked - ASKED))
+            return false;
+        deadline_ns = ROUSE_FOREVER; /* it is at it, as soon as it gets the CPU */
+    }
+}
+
+bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
+             struct rsi_backtrace *backtrace)
+{
+    uint32_t asked = (rsi_load_relaxed(&question.state) & ~3u) + 4 + ASKED;
+    rsi_store_relaxed(&question.tid, tid);
+    rsi_store_release(&question.state, asked);
+    long error = rsi_syscall3(SYS_tgkill, getpid(), tid, ASK_SIGNAL);
+    if (!await(asked, error ? 0 : rsi_now_ns() + limit_ns))
+        return false;
+    *whose = question.whose;
+    *backtrace = question.backtrace;
+    return true;
+}
+
+void rsi_ask_setup(void)
+{
+    struct sigaction action = { .sa_sigaction = on_ask,
+                                .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+    sigemptyset(&action.sa_mask);
+    sigaction(ASK_SIGNAL, &action, NULL);
+}
+
+/* It may have been started where all signals were blocked. */
+void rsi_obs_thread_begin(const sigset_t *blocked)
+{
+    sigset_t set;
+    if (!sigismember(blocked, ASK_SIGNAL))
+        return;
+    sigemptyset(&set);
+    sigaddset(&set, ASK_SIGNAL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+void rsi_ask_child(void)
+{
+    question.state = 0;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * look.c - reads control blocks and the stacks of parked threads, while the program runs.
+ *
+ * Nobody is stopped. A parked user thread is walked twice from the registers that the switch saved, and
+ * believed when both walks agree and it is still parked; it may be woken and run at any time, and its
+ * stack may change under the walk, which then reads nonsense but nothing outside that stack. A running
+ * one is asked (ask.h). If it was caught in between, the look is taken again.
+ */
+#include "obs/look.h"
+
+#include "obs/ask.h"
+
+#include <string.h>
+
+#define ATTEMPTS 8
+#define PATIENCE_LEAST_NS 10000000u /* for each, when most of the time is used up */
+
+/* Where control blocks lie. Their fields are read racily: relaxed loads, each checked by what follows. */
+void rsi_blocks_visit(bool (*visit)(struct rouse_thread *t, void *context), void *context)
+{
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        uint32_t used = rsi_load_acquire(&slab->used);
+        for (uint32_t slot = 0; slot < used; slot++)
+            if (!visit(rsi_slab_block(slab, slot), context))
+                return;
+    }
+}
+
+struct rouse_thread *rsi_block_at(const void *address)
+{
+    const char *at = address;
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        if (at < slab->base)
+            continue;
+        size_t slot = (size_t)(at - slab->base) / slab->stride;
+        if (slot < rsi_load_acquire(&slab->used) && rsi_slab_block(slab, (uint32_t)slot) == at)
+            return (struct rouse_thread *)address;
+    }
+    return NULL;
+}
+
+static bool same(const struct rsi_backtrace *a, const struct rsi_backtrace *b)
+{
+    return a->unwound == b->unwound && a->count == b->count &&
+           memcmp(a->frames, b->frames, a->count * sizeof a->frames[0]) == 0;
+}
+
+static void walk_parked(const struct rouse_thread *t, struct rsi_backtrace *backtrace)
+{
+    const struct rsi_ctx *ctx = &t->waiter.ctx;
+    const void *sp = rsi_load_relaxed(&ctx->sp), *ip = rsi_load_relaxed(&ctx->ip);
+    const void *fp = rsi_load_relaxed(&ctx->fp);
+    struct rsi_span spans[2] = { { (uintptr_t)sp, (uintptr_t)t->stack.high }, { 0, 0 } };
+    struct rsi_regs regs = rsi_regs_parked(sp, ip, fp);
+    if ((const char *)sp < t->stack.low || (const char *)sp > t->stack.high)
+        spans[0] = spans[1];
+    backtrace->unwound =
+        rsi_unwind(&regs, spans, backtrace->frames, RSI_FRAMES_MAX, &backtrace->count);
+}
+
+/* Whether both walks agree and t has stayed where it was. */
+static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
+{
+    struct rsi_backtrace again;
+    if (rsi_load_relaxed(&t->waiter.ctx.ip) == (void *)rsi_ctx_start) {
+        seen->state = RSI_STATE_NEW;
+        seen->backtrace = (struct rsi_backtrace){ RSI_UNWOUND_ALL, 1, { 0 } };
+        seen->backtrace.frames[0] = (const void *)(uintptr_t)rsi_load_relaxed(&t->fn);
+    } else {
+        walk_parked(t, &seen->backtrace);
+        walk_parked(t, &again);
+        if (!same(&seen->backtrace, &again))
+            return false;
+    }
+    return rsi_load_acquire(&t->waiter.on_cpu) == 0 && rsi_load_relaxed(&t->id) == seen->id;
+}
+
+/* Ask within what patience is left, which shrinks by what was waited for in vain. */
+static bool ask(struct rsi_looker *looker, int32_t tid, const struct rouse_thread *t,
+                struct rsi_seen *seen)
+{
+    const struct rouse_thread *whose = NULL;
+    if (tid == looker->tid) {
+        return rsi_ask_self(&looker->regs, &seen->backtrace) == t;
+    }
+    uint64_t limit = looker->patience_ns > PATIENCE_LEAST_NS ? looker->patience_ns
+                                                             : PATIENCE_LEAST_NS;
+    if (rsi_ask(tid, limit, &whose, &seen->backtrace))
+        return whose == t;
+    looker->patience_ns /= 2;
+    seen->is_silent = true;
+    return false;
+}
+
+/* The wait record, of a thread that waits. */
+static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
+{
+    const struct rouse_wait_record *record = &t->waiter.record;
+    seen->kind = rsi_load_relaxed(&record->kind);
+    seen->object = rsi_load_relaxed(&record->object);
+    seen->site = rsi_load_relaxed(&record->wait_site);
+    seen->deadline_ns = rsi_load_relaxed(&t->waiter.deadline_ns);
+    uint64_t since_tsc = rsi_load_relaxed(&record->since_tsc);
+    seen->since_tsc = rsi_obs_is_current(since_tsc) ? since_tsc : 0;
+}
+
+static bool look_user(struct rsi_looker *looker, const struct rouse_thread *t,
+                      struct rsi_seen *seen)
+{
+    bool is_on_cpu = rsi_load_acquire(&t->waiter.on_cpu); /* pairs with rsi_switch_finish */
+    uint64_t claim = rsi_load_acquire(&t->waiter.claim);
+    seen->worker = rsi_load_relaxed(&t->waiter.worker_index);
+    seen->state = is_on_cpu   ? RSI_STATE_RUNNING
+                  : claim & 3 ? RSI_STATE_WAITING
+                              : RSI_STATE_RUNNABLE;
+    if (is_on_cpu) {
+        const struct rsi_worker *w = rsi_rt.workers[seen->worker];
+        return ask(looker, rsi_load_relaxed(&w->tid), t, seen);
+    }
+    read_wait(t, seen);
+    return look_parked(t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
+}
+
+static bool look_kernel(struct rsi_looker *looker, const struct rouse_thread *t,
+                        struct rsi_seen *seen)
+{
+    bool is_on_cpu = rsi_load_acquire(&t->waiter.on_cpu);
+    uint64_t claim = rsi_load_acquire(&t->waiter.claim);
+    seen->tid = rsi_load_relaxed(&t->tid);
+    seen->state = is_on_cpu   ? RSI_STATE_RUNNING
+                  : claim & 3 ? RSI_STATE_WAITING
+                              : RSI_STATE_RUNNABLE;
+    read_wait(t, seen);
+    return ask(looker, seen->tid, t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
+}
+
+static void look_once(struct rsi_looker *looker, const struct rouse_thread *t,
+                      struct rsi_seen *seen)
+{
+    memset(seen, 0, offsetof(struct rsi_seen, backtrace));
+    seen->id = rsi_load_relaxed(&t->id);
+    seen->origin = rsi_load_relaxed(&t->waiter.origin);
+    rouse_thread_name(t, seen->name, sizeof seen->name);
+    if (rsi_load_relaxed(&t->waiter.life) == RSI_LIFE_ENDED)
+        seen->state = RSI_STATE_ENDED;
+    else if (seen->origin == RSI_ORIGIN_USER)
+        seen->has_backtrace = look_user(looker, t, seen);
+    else
+        seen->has_backtrace = look_kernel(looker, t, seen);
+}
+
+bool rsi_look(struct rsi_looker *looker, struct rouse_thread *t, struct rsi_seen *seen)
+{
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
+        /* Pairs with the release in rouse_thread_create. */
+        if (rsi_load_acquire(&t->waiter.life) == RSI_LIFE_FREE)
+            return false;
+        look_once(looker, t, seen);
+        if (seen->has_backtrace || seen->is_silent || seen->state == RSI_STATE_ENDED)
+            break;
+    }
+    return true;
+}
