@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""An idle rouse-serve with a hundred connected clients: no wake-up and no system call."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from serve_common import KINDS, Client, Server, eventually, get, main
+
+QUIET_SECONDS = 10
+TRACED_SECONDS = 3
+
+
+def runs(pid: int) -> dict[str, str]:
+    """Of each kernel thread: time on a processor, time in its queue, how often it got one."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {task.name: (task / "schedstat").read_text() for task in tasks}
+
+
+def is_quiet(pid: int) -> bool:
+    before = runs(pid)
+    time.sleep(0.5)
+    return runs(pid) == before
+
+
+def tracing_is_allowed() -> bool:
+    if not shutil.which("strace"):
+        return False
+    command = ["strace", "-o", "/dev/null", "true"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+class Idle(unittest.TestCase):
+    def setUp(self) -> None:
+        self.servers: list[Server] = []
+        for kind in KINDS:
+            # Longer than the test: the end of a connection's time is a wake-up that is wanted.
+            server = Server("--respond", "x", "--idle-timeout", "600", kind=kind)
+            self.servers.append(self.enterContext(server))
+            for index in range(100):
+                client = self.enterContext(server.connect())
+                self.use(client, index)
+        for server in self.servers:
+            is_over = eventually(functools.partial(is_quiet, server.process.pid))
+            self.assertTrue(is_over, "is never quiet")
+
+    def use(self, client: Client, index: int) -> None:
+        """Some have never asked, some once, some much at once, some not to the end."""
+        count = (0, 1, 100)[index % 3]
+        client.send(get("/") * count)
+        for _ in range(count):
+            client.reply()
+        if index % 4 == 3:
+            client.send(get("/")[:20])
+
+    def test_no_wake_up_in_ten_seconds(self) -> None:
+        before = [runs(server.process.pid) for server in self.servers]
+        time.sleep(QUIET_SECONDS)
+        self.assertEqual([runs(server.process.pid) for server in self.servers], before)
+
+    @unittest.skipUnless(tracing_is_allowed(), "strace is not installed, or may not trace here")
+    def test_no_system_call(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            logs = [Path(folder) / kind for kind in KINDS]
+            tracers = [
+                subprocess.Popen(
+                    ["strace", "-f", "-p", str(server.process.pid), "-o", log],
+                    stderr=subprocess.DEVNULL,
+                )
+                for server, log in zip(self.servers, logs, strict=True)
+            ]
+            try:
+                # At first it tells, for each thread, the call that the thread is in.
+                for server, log in zip(self.servers, logs, strict=True):
+                    self.wait_for_tracer(server, log)
+                before = [log.read_bytes() for log in logs]
+                time.sleep(TRACED_SECONDS)
+                self.assertEqual([log.read_bytes() for log in logs], before)
+            finally:
+                for tracer in tracers:
+                    tracer.terminate()
+                    tracer.wait()
+
+    def wait_for_tracer(self, server: Server, log: Path) -> None:
+        def is_attached() -> bool:
+            traced = {line.split()[0] for line in log.read_text().splitlines()}
+            return traced >= runs(server.process.pid).keys()
+
+        self.assertTrue(eventually(lambda: log.exists() and is_attached()))
+        self.assertTrue(eventually(lambda: is_quiet(server.process.pid)))
+
+
+if __name__ == "__main__":
+    main()
