@@ -123,7 +123,8 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
     waiter->record.wait_site = site;
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
         rsi_park_record_wait(&waiter->record);
-    uint64_t ticket = (waiter->claim | 3) + ((flags & RSI_PARK_CANCELLABLE) ? 3 : 2);
+    uint64_t ticket = (rsi_load_relaxed(&waiter->claim) | 3) +
+                      ((flags & RSI_PARK_CANCELLABLE) ? 3 : 2);
     rsi_store_relaxed(&waiter->deadline_ns, deadline_ns);
     rsi_store_release(&waiter->claim, ticket); /* pairs with the acquires in fire and cancel */
     return ticket;

@@ -74,7 +74,7 @@ static void a_sleeper_wakes_when_cancelled(void **state)
 
 static void *never_stopped(void *arg)
 {
-    CHECK_EQUAL(rouse_sleep(MS), -ECANCELED);
+    CHECK_EQUAL(rouse_sleep(1000 * SECOND), -ECANCELED);
     return arg;
 }
 
