@@ -4,6 +4,7 @@
 #
 # The builds that users, checks and benchmarks share are named here and nowhere else. A build whose
 # options changed since (or whose compiler did) is made anew. ROUSE_BUILD_ROOT: another place than build/.
+# PREFIX: where the release is to be installed; /usr/local.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,8 +15,12 @@ cc=gcc cxx=g++
 test_options=(-Dtests=true -Drouse_test=true -Ddefault_library=static)
 san_clang=(-Db_lundef=false) # clang links its run-time into the program, not into the library
 
+# A prefix of one's own has a plain lib/; the distribution's layout is for those that are searched.
+place=(-Dprefix="${PREFIX:-/usr/local}")
+[[ ${PREFIX:-/usr/local} == /usr || ${PREFIX:-/usr/local} == /usr/local ]] || place+=(-Dlibdir=lib)
+
 case $name in
-release) options=(-Dprefix="${PREFIX:-/usr/local}") cc=${CC:-gcc} ;;
+release) options=("${place[@]}") cc=${CC:-gcc} ;;
 check) options=(-Dtests=true) ;; # the code that is released, with its tests
 debug) options=("${test_options[@]}" -Doptimization=0) ;;
 asan) options=("${test_options[@]}" -Doptimization=1 -Db_sanitize=address,undefined) ;;
