@@ -154,7 +154,7 @@ fi
 
 if [[ -f $root/check/build.ninja ]]; then
     run_tests check model --suite model
-    run_tests check e2e --suite e2e
+    run_tests check e2e --suite e2e --suite package
 fi
 if [[ $scope == all && -f $root/asan/build.ninja ]]; then
     run_tests asan e2e --suite e2e --timeout-multiplier 4

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The documents name every call, constant, option and variable, and no link of theirs is dead."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+import sys
+import unittest
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+from installed import BUILD, SOURCE, run
+
+sys.path.insert(0, str(SOURCE / "docs"))
+import pages
+
+SITE = BUILD / "docs" / "html"
+HEADERS = sorted((SOURCE / "include/rouse").glob("*.h"))
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+FUNCTION = re.compile(r"(?:^|(?<=[;}\n]))\s*([\w *]+?\b\**(rouse_\w+)\([^;{]*\));", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
+
+
+def prototypes(code: str) -> dict[str, str]:
+    """The functions declared in C code, each with its declaration on one line."""
+    plain = re.sub(r"^\s*#.*(\\\n.*)*$", "", COMMENT.sub("", code), flags=re.MULTILINE)
+    plain = re.sub(r"\b(struct|enum) \w+ \{.*?\};", "", plain, flags=re.DOTALL)
+    return {match[2]: " ".join(match[1].split()) for match in FUNCTION.finditer(plain)}
+
+
+def manual() -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted((SOURCE / "docs/man").glob("*.md"))}
+
+
+class Page(html.parser.HTMLParser):
+    """The links and the anchors of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src"):
+                self.links.append(value or "")
+            elif name == "id":
+                self.anchors.add(value or "")
+
+
+class Manual(unittest.TestCase):
+    def test_every_public_call_has_a_page_with_its_prototype(self) -> None:
+        declared: dict[str, str] = {}
+        for header in HEADERS:
+            declared |= prototypes(header.read_text(encoding="utf-8"))
+        self.assertIn("rouse_thread_exit", declared)
+        described: dict[str, str] = {}
+        for text in manual().values():
+            described |= prototypes(pages.part(text, "Synopsis"))
+        self.assertEqual(described, declared)
+
+    def test_a_page_is_found_under_each_of_its_calls(self) -> None:
+        for name, text in manual().items():
+            with self.subTest(page=name):
+                title, *aliases = pages.names_of(text)
+                self.assertEqual(f"{title}({name[-4]})", pages.title_of(text))
+                self.assertEqual(name, f"{title}.{name[-4]}.md")
+                calls = prototypes(pages.part(text, "Synopsis")) if name[-4] == "3" else {}
+                extra = {"rouse_io": list(calls)}.get(title, [])
+                self.assertEqual({title, *aliases, *extra}, {title, *calls})
+
+    def test_every_public_constant_is_on_a_page(self) -> None:
+        text = "\n".join(manual().values())
+        for header in HEADERS:
+            code = COMMENT.sub("", header.read_text(encoding="utf-8"))
+            constants = set(re.findall(r"^#define (ROUSE_\w+)", code, re.MULTILINE))
+            for body in re.findall(r"\benum \w+ \{(.*?)\}", code, re.DOTALL):
+                constants.update(re.findall(r"ROUSE_\w+", body))
+            for name in sorted(constants - {"ROUSE_NORETURN"}):
+                if not name.endswith("_H"):
+                    self.assertRegex(text, rf"\b{name}\b", header.name)
+
+    def test_every_variable_of_the_environment_is_on_a_page(self) -> None:
+        read = set()
+        for path in [*(SOURCE / "src").rglob("*.c"), *(SOURCE / "serve").rglob("*.c")]:
+            read.update(re.findall(r'getenv\("(\w+)"\)', path.read_text(encoding="utf-8")))
+        page = pages.part(manual()["rouse.7.md"], "Environment")
+        told = set(re.findall(r"^`(\w+)`$", page, re.MULTILINE))
+        # Those of builds with ROUSE_TEST are for who works on rouse.
+        self.assertEqual({name for name in read if not name.startswith("ROUSE_TEST_")}, told)
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        for name in told:
+            self.assertIn(f"| `{name}` |", readme)
+
+    def test_the_options_of_the_programs_are_on_their_pages(self) -> None:
+        for program in ("rouse-serve", "rouse-bench"):
+            told = run(BUILD / program.removeprefix("rouse-") / program, "--help")
+            usage = set(re.findall(r"^ {2,6}(?:(-\w),? ?)?(--[a-z-]+)?", told, re.MULTILINE))
+            offered = {"--help", *(option for pair in usage for option in pair if option)}
+            page = pages.part(manual()[f"{program}.1.md"], "Options")
+            described = set(OPTION.findall(" ".join(re.findall(r"^\*\*-.*$", page, re.MULTILINE))))
+            self.assertEqual(described, offered, program)
+
+    def test_the_cases_of_the_benchmark_are_on_its_page(self) -> None:
+        cases = {line.split()[0] for line in run(BUILD / "bench/rouse-bench", "list").splitlines()}
+        page = manual()["rouse-bench.1.md"]
+        self.assertEqual(set(re.findall(r"^\| \*\*(\w+)\*\*", page, re.MULTILINE)), cases)
+
+
+class Site(unittest.TestCase):
+    def each_link(self) -> Iterator[tuple[Path, str]]:
+        for path in sorted(SITE.rglob("*.html")):
+            for link in Page(path).links:
+                if not re.match(r"[a-z]+:", link):
+                    yield path, link
+
+    def test_no_link_is_dead(self) -> None:
+        dead: set[str] = set()
+        count = 0
+        for path, link in self.each_link():
+            count += 1
+            target, _, fragment = urllib.parse.unquote(link).partition("#")
+            file = (path.parent / target).resolve() if target else path
+            is_there = file.is_file() and SITE.resolve() in (file, *file.resolve().parents)
+            if not is_there or (fragment and fragment not in Page(file).anchors):
+                dead.add(f"{path.relative_to(SITE)}: {link}")
+        self.assertGreater(count, 100)
+        self.assertEqual(sorted(dead), [])
+
+    def test_every_page_is_reached_from_the_first(self) -> None:
+        reached: set[Path] = set()
+        found = [(SITE / "index.html").resolve()]
+        while found:
+            path = found.pop()
+            if path in reached or path.suffix != ".html" or not path.exists():
+                continue
+            reached.add(path)
+            links = (link.partition("#")[0] for link in Page(path).links)
+            found += [(path.parent / link).resolve() for link in links if link]
+        self.assertEqual({path.resolve() for path in SITE.rglob("*.html")} - reached, set())
+
+    def test_the_first_page_names_every_goal_of_make(self) -> None:
+        makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")
+        goals = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+        assert goals
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        for goal in set(goals[1].split()) - {"all", "setup"}:
+            self.assertIn(f"`make {goal}`", readme)
+
+
+if __name__ == "__main__":
+    unittest.main()

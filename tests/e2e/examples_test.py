@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The examples, built from an installed copy as users do it, and run on both kinds of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import tempfile
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+
+from installed import COMPILERS, SOURCE, Installed, run, skip_without
+
+KINDS = ("user", "kernel")
+PROGRAMS = ("echo_server", "echo_load", "worker_pool", "ported")
+LIMIT_S = 60
+
+folder: Path
+installed: Installed
+builds: dict[str, Path]  # by compiler and kind of library
+
+
+def setUpModule() -> None:
+    global folder, installed, builds
+    holder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(holder.cleanup)
+    folder = Path(holder.name)
+    installed = Installed(folder / "root")
+    builds = {}
+    for compiler in COMPILERS:
+        for static in (False, True):
+            out = folder / f"{compiler}-{'static' if static else 'shared'}"
+            out.mkdir()
+            for name in PROGRAMS:
+                source = SOURCE / "examples" / f"{name}.c"
+                installed.compile(compiler, source, out / name, static)
+            builds[out.name] = out
+    run("gcc", "-O2", "-pthread", "-o", folder / "original", SOURCE / "examples/pthread_original.c")
+
+
+class Examples(unittest.TestCase):
+    def each(self) -> Iterator[tuple[Path, dict[str, str]]]:
+        """Every build on every kind of threads."""
+        for name, build in builds.items():
+            for kind in KINDS:
+                with self.subTest(build=name, threads=kind):
+                    yield build, {**installed.environment, "ROUSE_THREADS": kind}
+
+    @contextlib.contextmanager
+    def echo_server(
+        self, build: Path, environment: dict[str, str], idle_s: int
+    ) -> Iterator[tuple[str, int]]:
+        server = subprocess.Popen(
+            [build / "echo_server", "0", str(idle_s)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        try:
+            assert server.stdout
+            found = re.search(r"(127\.0\.0\.1):(\d+)", server.stdout.readline())
+            assert found
+            yield found[1], int(found[2])
+            self.assertIsNone(server.poll(), "the server ended")
+        finally:
+            server.kill()
+            server.communicate()
+
+    def test_the_static_programs_need_no_librouse_so(self) -> None:
+        for name, build in builds.items():
+            needed = run("readelf", "-d", build / "echo_server")
+            self.assertEqual("librouse.so.0" in needed, name.endswith("shared"), name)
+
+    def test_echo_server_sends_back_what_it_gets(self) -> None:
+        for build, environment in self.each():
+            with self.echo_server(build, environment, 30) as address:
+                message = bytes(range(256)) * 1024
+                with socket.create_connection(address, LIMIT_S) as peer:
+                    for size in (1, 4096, 4097, len(message)):
+                        peer.sendall(message[:size])
+                        with peer.makefile("rb") as echo:
+                            self.assertEqual(echo.read(size), message[:size])
+                    peer.shutdown(socket.SHUT_WR)
+                    self.assertEqual(peer.recv(1), b"")
+                load = run(
+                    build / "echo_load",
+                    str(address[1]),
+                    "50",
+                    "0.3",
+                    env=environment,
+                    timeout=LIMIT_S,
+                )
+                found = re.fullmatch(r"50 connections: (\d+) round trips a second\n", load)
+                assert found, load
+                self.assertGreater(int(found[1]), 0)
+
+    def test_echo_server_closes_the_idle_connection_only(self) -> None:
+        for build, environment in self.each():
+            with (
+                self.echo_server(build, environment, 1) as address,
+                socket.create_connection(address, LIMIT_S) as idle,
+                socket.create_connection(address, LIMIT_S) as busy,
+            ):
+                # Talk until the idle one is closed, however slow the machine is.
+                idle.setblocking(False)
+                closed = False
+                while not closed:
+                    with contextlib.suppress(BlockingIOError):
+                        closed = idle.recv(1) == b""
+                    busy.sendall(b"x")
+                    self.assertEqual(busy.recv(1), b"x")
+
+    def test_worker_pool_does_every_job_once(self) -> None:
+        for build, environment in self.each():
+            for threads in ("1", "4", "100"):
+                told = run(build / "worker_pool", threads, "1000", env=environment, timeout=LIMIT_S)
+                # The steps of the Collatz sequences from 1 to 1,000.
+                self.assertEqual(told, "1000 jobs, 59542 steps\n")
+
+    def test_the_ported_program_does_as_the_original(self) -> None:
+        files = sorted((SOURCE / "src").rglob("*.c"))
+        words = run(folder / "original", *files, timeout=LIMIT_S)
+        self.assertGreater(int(words.split()[0]), 1000)
+        for build, environment in self.each():
+            told = run(build / "ported", *files, env=environment, timeout=LIMIT_S)
+            self.assertEqual(told, words)
+
+    def test_the_ported_program_tells_of_a_missing_file(self) -> None:
+        for build, environment in self.each():
+            result = subprocess.run(
+                [build / "ported", folder / "none"],
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=LIMIT_S,
+            )
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("No such file", result.stderr)
+            self.assertEqual(result.stdout, "0 words\n")
+
+
+if __name__ == "__main__":
+    skip_without("meson", "pkg-config", *COMPILERS)
+    unittest.main()
