@@ -49,15 +49,16 @@ enum rouse_verdict {
 };
 
 struct rouse_wait_record {
-    uint64_t since_tsc;    /* when the wait began */
-    const void *object;    /* the lock, or the descriptor as a number */
-    const void *wait_site; /* return address of the call that waits */
-    uint32_t kind;         /* enum rouse_wait_kind */
-    uint32_t verdict;      /* enum rouse_verdict, of the last wait that ended */
-    uint64_t wake_tsc;     /* when it was ended; 0: not yet */
-    const void *wake_site; /* return address of the call that woke; NULL: the runtime itself */
-    uint64_t waker_id;     /* rouse_thread_id of who woke; 0: timer, poller, signal */
-    uint64_t wait_count;   /* waits of this thread so far, this one included */
+    uint64_t since_tsc;     /* when the wait began */
+    const void *object;     /* the lock, or the descriptor as a number */
+    const void *wait_site;  /* return address of the call that waits */
+    uint32_t kind;          /* enum rouse_wait_kind */
+    uint32_t verdict;       /* enum rouse_verdict, of the last wait that ended */
+    uint64_t wake_tsc;      /* when it was ended; 0: not yet */
+    const void *wake_site;  /* return address of the call that woke; NULL: the runtime itself */
+    uint64_t waker_id;      /* rouse_thread_id of who woke; 0: timer, poller, signal */
+    uint64_t wait_count;    /* waits of this thread so far, this one included */
+    uint64_t useless_count; /* of their wake-ups: those with the verdict lost-race or false */
 };
 
 enum rouse_obs_mode { ROUSE_OBS_OFF, ROUSE_OBS_COUNTED };

@@ -146,8 +146,17 @@ bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket)
 
 void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
 {
+    if (rsi_likely(rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF))
+        return;
+    self->waiter.record.verdict = verdict;
+    if (verdict == ROUSE_VERDICT_LOST_RACE || verdict == ROUSE_VERDICT_FALSE)
+        self->waiter.record.useless_count++;
+}
+
+void rsi_park_count_useless(struct rouse_thread *self)
+{
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        self->waiter.record.verdict = verdict;
+        self->waiter.record.useless_count++;
 }
 
 void rsi_turn_spend(struct rouse_thread *self, unsigned cost)

@@ -167,6 +167,9 @@ void rsi_park_publish_list(struct rouse_thread *first);
 /* The verdict of the calling thread's last wait, if recording is on. */
 void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict);
 
+/* A wait before the last was useless, as is known only now; the record describes another already. */
+void rsi_park_count_useless(struct rouse_thread *self);
+
 /* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
 RSI_INLINE bool rsi_is_running(struct rouse_thread *t)
 {

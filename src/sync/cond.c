@@ -67,8 +67,8 @@ static RSI_COLD void leave(struct wait *w)
 }
 
 /*
- * Wait once. *is_last says whether the caller's last wait is still this one, and not the mutex's, so
- * that it can be given its verdict when the condition is known. (Until then a wake-up counts as useful.)
+ * Wait once. *is_last says whether the caller's last wait is still this one, and not the mutex's: its
+ * verdict can be given only when the condition is known. (Until then a wake-up counts as useful.)
  */
 static int wait_once(struct wait *w, bool *is_last)
 {
@@ -98,15 +98,18 @@ static int wait_plain(struct wait *w)
 static int wait_while(struct wait *w, bool (*predicate)(void *), void *arg)
 {
     check_held(w);
-    bool is_last = false;
+    bool has_waited = false, is_last = false;
     while (predicate(arg)) {
-        if (is_last)
+        if (has_waited && is_last)
             rsi_waitlist_verdict(w->self, ROUSE_VERDICT_FALSE);
+        else if (has_waited)
+            rsi_park_count_useless(w->self);
         int result = wait_once(w, &is_last);
         if (result == -ETIMEDOUT)
             return predicate(arg) ? -ETIMEDOUT : 0;
         if (result < 0)
             return result;
+        has_waited = true;
     }
     return 0;
 }
