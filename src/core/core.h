@@ -132,7 +132,7 @@ struct rsi_runtime {
 
     _Alignas(RSI_CACHE_LINE) uint64_t ids;
     uint32_t kernel_known;  /* kernel and foreign threads */
-    uint32_t kernel_parked; /* of these, in a wait without a deadline */
+    uint32_t kernel_parked; /* of these, in a wait without a deadline and not woken */
     uint32_t helpers_busy;
 };
 
@@ -178,6 +178,7 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
 void rsi_idle_wake_one(struct rsi_worker *preferred);
 void rsi_idle_wake_for(struct rsi_worker *w);
 void rsi_idle_wait(struct rsi_worker *w);
+void rsi_idle_look_again(void);
 void rsi_idle_child(void);
 
 /*
@@ -231,6 +232,15 @@ void rsi_obs_setup(void);
 void rsi_dump_setup(void);
 /* On each worker, kernel and foreign thread, with the signals that it blocks. */
 void rsi_obs_thread_begin(const sigset_t *blocked);
-void rsi_obs_all_wait(void);
+
+/*
+ * Asked before a sleep without a limit: whether, and until when, to sleep with one, so that a run in which
+ * every thread waits for another is told. quiet is zero when the caller begins to be idle.
+ */
+struct rsi_quiet {
+    uint64_t look_ns;
+    unsigned looks;
+};
+uint64_t rsi_obs_all_wait(struct rsi_quiet *quiet);
 
 #endif

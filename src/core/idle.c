@@ -265,9 +265,21 @@ static void timers_run(struct rsi_worker *w)
         rsi_run_later_list(w, due);
 }
 
+/*
+ * A kernel thread has ended, and may have been the last that did not wait for another: nobody else falls
+ * asleep to notice it. One worker does, once more.
+ */
+void rsi_idle_look_again(void)
+{
+    if (rsi_load_seq_cst(&rsi_rt.kernel_parked) == rsi_load_seq_cst(&rsi_rt.kernel_known) &&
+        rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_count())
+        rsi_idle_wake_one(NULL);
+}
+
 /* Return when there is, or may be, something to run on w. */
 void rsi_idle_wait(struct rsi_worker *w)
 {
+    struct rsi_quiet quiet = { 0, 0 };
     bool others_run = rsi_load_relaxed(&rsi_rt.idle_count) + 1 < rsi_worker_count();
     if (others_run && !w->is_searching) {
         w->is_searching = true;
@@ -288,7 +300,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         if (w->is_watcher && w->watch_at_ns < deadline)
             deadline = w->watch_at_ns;
         if (deadline == UINT64_MAX && rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count())
-            rsi_obs_all_wait();
+            deadline = rsi_obs_all_wait(&quiet);
         sleep_once(w, deadline);
     }
     idle_leave(w);

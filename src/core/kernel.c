@@ -18,6 +18,9 @@
 #define INTERRUPT_SIGNAL (SIGRTMAX - 2)
 #define KERNEL_SIGSET_BYTES 8
 
+/* futex in the block: 0 while it runs or waits with a deadline, or one of these */
+enum { PUBLISHED = 1, COUNTED = 2 };
+
 static pthread_key_t foreign_key;
 
 static void on_interrupt(int signal_number)
@@ -33,6 +36,7 @@ static void foreign_end(void *value)
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_block_free(NULL, self);
+    rsi_idle_look_again();
 }
 
 void rsi_kernel_setup(void)
@@ -88,6 +92,7 @@ void rsi_kernel_end(struct rouse_thread *self)
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_thread_left(NULL, self);
+    rsi_idle_look_again();
 }
 
 static void *kernel_main(void *value)
@@ -120,7 +125,9 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
 void rsi_kernel_publish(struct rouse_thread *t)
 {
     int32_t tid = t->tid;
-    rsi_store_seq_cst(&t->futex, 1u); /* pairs with the loads in published and commit_fd */
+    /* Pairs with the loads in published and commit_fd. */
+    if (rsi_exchange_seq_cst(&t->futex, PUBLISHED) == COUNTED)
+        rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
     /* From here on t may run, end, and its block be another's: a stray wake-up does no harm. */
     if (rsi_load_seq_cst(&t->in_ppoll))
         rsi_syscall3(SYS_tgkill, getpid(), tid, INTERRUPT_SIGNAL);
@@ -130,7 +137,7 @@ void rsi_kernel_publish(struct rouse_thread *t)
 
 static bool published(struct rouse_thread *self)
 {
-    return rsi_load_seq_cst(&self->futex) != 0;
+    return rsi_load_seq_cst(&self->futex) == PUBLISHED;
 }
 
 static int claimed_result(struct rouse_thread *self)
@@ -142,13 +149,27 @@ static int claimed_result(struct rouse_thread *self)
     return self->waiter.result;
 }
 
+/* Without a deadline. Counted before the sleep; whoever publishes takes it back, so that the count is true
+ * at any time: it says who is left to wake somebody. */
+static void sleep_counted(struct rouse_thread *self)
+{
+    struct rsi_quiet quiet = { 0, 0 };
+    uint32_t free = 0;
+    rsi_fetch_add_seq_cst(&rsi_rt.kernel_parked, 1u);
+    if (!rsi_cas_seq_cst(&self->futex, &free, COUNTED))
+        rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
+    while (!published(self))
+        rsi_futex_wait(&self->futex, COUNTED, rsi_obs_all_wait(&quiet));
+}
+
 int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
 {
     uint64_t deadline = self->waiter.deadline_ns;
-    bool is_forever = deadline == ROUSE_FOREVER;
     rsi_store_relaxed(&self->waiter.on_cpu, 0u);
-    if (is_forever)
-        rsi_fetch_add_seq_cst(&rsi_rt.kernel_parked, 1u);
+    if (deadline == ROUSE_FOREVER) {
+        sleep_counted(self);
+        return claimed_result(self);
+    }
     while (!published(self)) {
         int error = rsi_futex_wait(&self->futex, 0, deadline);
         if (error == -ETIMEDOUT && rsi_park_claim(self, ticket, -ETIMEDOUT, NULL)) {
@@ -156,8 +177,6 @@ int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
             return -ETIMEDOUT;
         }
     }
-    if (is_forever)
-        rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
     return claimed_result(self);
 }
 

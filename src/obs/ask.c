@@ -56,13 +56,12 @@ static bool parse_mapping(const char *line, uintptr_t address, struct rsi_span *
     return address >= span->low && address < span->high && line[0] == ' ' && line[1] == 'r';
 }
 
-/* The readable mapping around address. A stack that rouse did not make is known in no other way. */
-static bool find_mapping(uintptr_t address, struct rsi_span *span)
+static bool find_mapping_in(const char *path, uintptr_t address, struct rsi_span *span)
 {
     char text[512];
     size_t used = 0;
     bool is_found = false;
-    int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
     for (;;) {
@@ -87,6 +86,15 @@ static bool find_mapping(uintptr_t address, struct rsi_span *span)
     }
     rsi_syscall1(SYS_close, fd);
     return is_found;
+}
+
+/* The readable mapping around address. A stack that rouse did not make is known in no other way. */
+static void find_mapping(uintptr_t address, struct rsi_span *span)
+{
+    /* /proc/self is the main thread, which may have ended. */
+    if (!find_mapping_in("/proc/self/maps", address, span) &&
+        !find_mapping_in("/proc/thread-self/maps", address, span))
+        *span = (struct rsi_span){ 0, 0 };
 }
 
 static bool contains(const struct rsi_span *span, uintptr_t address)

@@ -147,6 +147,7 @@ static void on_child(void)
 {
     state.owner = 0;
     rsi_ask_child();
+    rsi_deadlock_child();
 }
 
 void rsi_dump_setup(void)

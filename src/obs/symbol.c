@@ -71,22 +71,34 @@ static void name_module(struct rsi_module *m, const char *path)
     rsi_format(m->name, sizeof m->name, "%s", slash ? slash + 1 : path);
 }
 
+/* Name the program's own module and return its path: /proc/self shows nothing once main() has ended by
+ * pthread_exit. */
+static const char *name_program(struct rsi_module *m)
+{
+    static const char *const paths[] = { "/proc/self/exe", "/proc/thread-self/exe" };
+    char target[256];
+    for (unsigned i = 0; i < 2; i++) {
+        long length = rsi_syscall4(SYS_readlinkat, AT_FDCWD, paths[i], target, sizeof target - 1);
+        if (length <= 0)
+            continue;
+        target[length] = 0;
+        name_module(m, target);
+        return paths[i];
+    }
+    name_module(m, "program");
+    return paths[0];
+}
+
 static void load(struct rsi_module *m, const struct dl_find_object *object)
 {
-    char self[256];
     const char *path = object->dlfo_link_map->l_name;
     m->start = (uintptr_t)object->dlfo_map_start;
     m->end = (uintptr_t)object->dlfo_map_end;
     m->bias = object->dlfo_link_map->l_addr;
-    if (!path || !*path) { /* the program itself */
-        long length =
-            rsi_syscall4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", self, sizeof self - 1);
-        self[length > 0 ? length : 0] = 0;
-        name_module(m, length > 0 ? self : "program");
-        path = "/proc/self/exe";
-    } else {
+    if (path && *path)
         name_module(m, path);
-    }
+    else
+        path = name_program(m);
     Elf64_Ehdr header;
     int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
