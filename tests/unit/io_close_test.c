@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * io_close_test.c - close tells everyone who waits, and a number's next descriptor never meets those who
+ * waited for the last one.
+ */
+#include "io_test.h"
+
+#include <sys/epoll.h>
+
+struct reader {
+    int fd;
+    bool writes;
+    char byte;
+    long result;
+};
+
+static void read_one(void *arg, unsigned index)
+{
+    struct reader *reader = arg;
+    (void)index;
+    reader->result = reader->writes ? rouse_write(reader->fd, "w", 1)
+                                    : rouse_read(reader->fd, &reader->byte, 1);
+}
+
+static void put_byte(int fd, char byte)
+{
+    EQUALS(write(fd, &byte, 1), 1);
+}
+
+/* Put what ends hold at the numbers wanted, as a program that reuses numbers gets it. */
+static void reopen_at(int number, int ends[2])
+{
+    wire_open(WIRE_UNIX, ends);
+    if (ends[0] != number) {
+        CHECK(dup3(ends[0], number, O_CLOEXEC) == number);
+        close(ends[0]);
+        ends[0] = number;
+    }
+}
+
+#define CROWD 12
+static void everyone_in_both_directions_is_told(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (enum crew_kind closer = 0; closer < KINDS; closer++) {
+        struct reader readers[CROWD];
+        int ends[2], full = 0;
+        wire_open(WIRE_UNIX, ends);
+        while (send(ends[0], &full, sizeof full, MSG_DONTWAIT) > 0)
+            ;
+        for (int i = 0; i < CROWD; i++) {
+            readers[i] = (struct reader){ .fd = ends[0], .writes = i < CROWD / 2, .result = 7 };
+            (void)crew_add(&crew, (enum crew_kind)(i % KINDS), read_one, &readers[i]);
+        }
+        UNTIL(await_count(ends[0], RSI_FD_READ) == CROWD / 2);
+        UNTIL(await_count(ends[0], RSI_FD_WRITE) == CROWD / 2);
+        EQUALS(rouse_close(ends[0]), 0);
+        crew_join(&crew);
+        for (int i = 0; i < CROWD; i++)
+            EQUALS(readers[i].result, -EBADF);
+        close(ends[1]);
+    }
+}
+
+/* An event has ended the wait, but before the thread runs its descriptor is another. */
+static void woken_reader_does_not_meet_the_next_descriptor(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    struct rsi_fd_batch batch = { NULL, NULL };
+    struct reader reader = { .result = 7 };
+    int old[2], new[2];
+    char byte = 0;
+    wire_open(WIRE_UNIX, old);
+    reader.fd = old[0];
+    (void)crew_add(&crew, CREW_USER, read_one, &reader);
+    UNTIL(is_awaited(old[0], RSI_FD_READ));
+    struct rsi_fd *entry = entry_of(old[0]);
+    CHECK(!rsi_ready_event(entry, entry->generation, EPOLLIN, &batch));
+    CHECK(batch.first);
+    EQUALS(rouse_close(old[0]), 0);
+    reopen_at(reader.fd, new);
+    put_byte(new[1], 'n');
+    rsi_fdtable_publish(&batch);
+    crew_join(&crew);
+    EQUALS(reader.result, -EBADF);
+    EQUALS(rouse_read(new[0], &byte, 1), 1);
+    EQUALS(byte, 'n');
+    close(old[1]);
+    wire_close(new);
+}
+
+/* Whoever begins to read between the wake-ups and close(2) waits for what becomes of the number. */
+static void reader_that_comes_amid_a_close(enum crew_kind kind, bool is_given_out)
+{
+    static struct crew crew;
+    struct reader reader = { .result = 7 };
+    struct rsi_fd_ref ref;
+    int old[2], new[2];
+    wire_open(WIRE_UNIX, old);
+    reader.fd = old[0];
+    EQUALS(rsi_fdtable_close_begin(old[0], &ref, NULL), 0);
+    (void)crew_add(&crew, kind, read_one, &reader);
+    for (int i = 0; i < 100; i++) {
+        CHECK(!is_awaited(old[0], RSI_FD_READ));
+        rouse_thread_yield();
+    }
+    if (!is_given_out) {
+        close(old[0]);
+    } else {
+        reopen_at(reader.fd, new); /* closes the old one, and leaves no time without one */
+        EQUALS(rsi_fdtable_fresh(reader.fd, RSI_FD_STREAM, 0), 0);
+    }
+    rsi_fdtable_close_end(&ref);
+    if (is_given_out) {
+        put_byte(new[1], 'n');
+        crew_join(&crew);
+        EQUALS(reader.result, 1);
+        EQUALS(reader.byte, 'n');
+        wire_close(new);
+    } else {
+        crew_join(&crew);
+        EQUALS(reader.result, -EBADF);
+    }
+    close(old[1]);
+}
+
+static void reader_amid_a_close_does_not_sleep_for_ever(void **state)
+{
+    (void)state;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < 2; i++)
+            reader_that_comes_amid_a_close(kind, i == 1);
+}
+
+/* Two closes of one number overlap: the first must not unmark what the second has marked. */
+static void overlapping_closes_keep_apart(void **state)
+{
+    (void)state;
+    struct rsi_fd_ref first, second;
+    int ends[2];
+    wire_open(WIRE_UNIX, ends);
+    EQUALS(rsi_fdtable_close_begin(ends[0], &first, NULL), 0);
+    EQUALS(rsi_fdtable_fresh(ends[0], RSI_FD_STREAM, 0), 0);
+    EQUALS(rsi_fdtable_close_begin(ends[0], &second, NULL), 0);
+    rsi_fdtable_close_end(&first);
+    EQUALS(entry_of(ends[0])->type, RSI_FD_CLOSING);
+    close(ends[0]);
+    rsi_fdtable_close_end(&second);
+    EQUALS(entry_of(ends[0])->type, RSI_FD_UNKNOWN);
+    close(ends[1]);
+}
+
+static void numbers_are_reused(void **state)
+{
+    (void)state;
+    static struct crew old_crew, new_crew;
+    int ends[2];
+    wire_open(WIRE_UNIX, ends);
+    for (unsigned i = 0; i < 600 / SCALE; i++) {
+        struct reader old = { .fd = ends[0] }, new = { .fd = ends[0] };
+        (void)crew_add(&old_crew, (enum crew_kind)(i % KINDS), read_one, &old);
+        UNTIL(is_awaited(ends[0], RSI_FD_READ));
+        EQUALS(rouse_close(ends[0]), 0);
+        close(ends[1]);
+        reopen_at(new.fd, ends);
+        (void)crew_add(&new_crew, (enum crew_kind)(i / KINDS % KINDS), read_one, &new);
+        UNTIL(is_awaited(ends[0], RSI_FD_READ));
+        crew_join(&old_crew);
+        EQUALS(old.result, -EBADF);
+        put_byte(ends[1], 'n');
+        crew_join(&new_crew);
+        EQUALS(new.result, 1);
+    }
+    wire_close(ends);
+}
+
+/* The old descriptor lives on in a copy: its events are not the new descriptor's. */
+static void events_of_a_copy_do_not_reach_the_next_descriptor(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    struct reader old = { .result = 7 }, new = { .result = 7 };
+    int ends[2], next[2], copy;
+    wire_open(WIRE_UNIX, ends);
+    copy = dup(ends[0]);
+    old.fd = new.fd = ends[0];
+    (void)crew_add(&crew, CREW_USER, read_one, &old);
+    UNTIL(is_awaited(old.fd, RSI_FD_READ));
+    EQUALS(rouse_close(ends[0]), 0);
+    crew_join(&crew);
+    EQUALS(old.result, -EBADF);
+    reopen_at(new.fd, next);
+    (void)crew_add(&crew, CREW_USER, read_one, &new);
+    UNTIL(is_awaited(new.fd, RSI_FD_READ));
+    put_byte(ends[1], 'o'); /* an event of the old generation */
+    EQUALS(rouse_read(copy, &old.byte, 1), 1);
+    EQUALS(old.byte, 'o');
+    CHECK(is_awaited(new.fd, RSI_FD_READ));
+    put_byte(next[1], 'n');
+    crew_join(&crew);
+    EQUALS(new.result, 1);
+    EQUALS(new.byte, 'n');
+    EQUALS(rouse_close(copy), 0);
+    close(ends[1]);
+    wire_close(next);
+}
+
+static void copies_wait_each_for_themselves(void **state)
+{
+    (void)state;
+    static struct crew crew, other_crew;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        struct reader first = { .result = 7 }, second = { .result = 7 };
+        int ends[2];
+        wire_open(WIRE_TCP, ends);
+        first.fd = ends[0];
+        second.fd = dup(ends[0]);
+        (void)crew_add(&crew, kind, read_one, &first);
+        (void)crew_add(&other_crew, kind, read_one, &second);
+        UNTIL(is_awaited(first.fd, RSI_FD_READ) && is_awaited(second.fd, RSI_FD_READ));
+        EQUALS(rouse_close(first.fd), 0);
+        crew_join(&crew);
+        EQUALS(first.result, -EBADF);
+        CHECK(is_awaited(second.fd, RSI_FD_READ));
+        put_byte(ends[1], 's');
+        crew_join(&other_crew);
+        EQUALS(second.result, 1);
+        EQUALS(rouse_close(second.fd), 0);
+        close(ends[1]);
+    }
+}
+
+/* The number of a descriptor that was closed unseen comes from socket and goes to connect. */
+static void connect_does_not_trust_what_was_known(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    struct sockaddr_in address;
+    int listener = tcp_listen(4, &address), ends[2];
+    wire_open(WIRE_UNIX, ends);
+    struct reader reader = { .fd = ends[0] };
+    (void)crew_add(&crew, CREW_USER, read_one, &reader);
+    UNTIL(is_awaited(ends[0], RSI_FD_READ));
+    put_byte(ends[1], 'x');
+    crew_join(&crew);
+    close(ends[0]); /* not by rouse_close: it is believed to be in the epoll set */
+    int fd = tcp_socket();
+    CHECK(fd == ends[0]);
+    EQUALS(rouse_connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    int peer = rouse_accept(listener, NULL, NULL);
+    CHECK(peer >= 0);
+    (void)crew_add(&crew, CREW_USER, read_one, &reader);
+    UNTIL(is_awaited(fd, RSI_FD_READ));
+    put_byte(peer, 'y');
+    crew_join(&crew);
+    EQUALS(reader.byte, 'y');
+    EQUALS(rouse_close(fd), 0);
+    EQUALS(rouse_close(peer), 0);
+    EQUALS(rouse_close(listener), 0);
+    close(ends[1]);
+}
+
+/* A datagram socket is connected again while another thread reads from it, or is about to. */
+struct reconnect {
+    int ends[2];
+    struct sockaddr_in peer;
+    uint32_t is_over;
+};
+
+static void read_until_over(void *arg, unsigned index)
+{
+    struct reconnect *r = arg;
+    char byte;
+    (void)index;
+    do
+        EQUALS(rouse_recv(r->ends[0], &byte, 1, 0), 1);
+    while (byte != 'z');
+    rsi_store_release(&r->is_over, 1);
+}
+
+static void connecting_again_does_not_disturb_a_reader(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        struct reconnect r = { .is_over = 0 };
+        socklen_t length = sizeof r.peer;
+        wire_open(WIRE_UDP, r.ends);
+        CHECK(getsockname(r.ends[1], (struct sockaddr *)&r.peer, &length) == 0);
+        (void)crew_add(&crew, kind, read_until_over, &r);
+        for (unsigned i = 0; i < 300 / SCALE; i++) {
+            put_byte(r.ends[1], 'a');
+            EQUALS(rouse_connect(r.ends[0], (struct sockaddr *)&r.peer, length), 0);
+        }
+        while (!rsi_load_acquire(&r.is_over)) {
+            (void)send(r.ends[1], "z", 1, MSG_DONTWAIT);
+            rouse_thread_yield();
+        }
+        crew_join(&crew);
+        wire_close(r.ends);
+    }
+}
+
+static void what_is_no_descriptor(void **state)
+{
+    (void)state;
+    char byte;
+    static const int numbers[] = { -1, INT_MIN, 900, 1000000, 16777215, 16777216, INT_MAX };
+    for (size_t i = 0; i < LENGTH(numbers); i++) {
+        DOING("number %d", numbers[i]);
+        EQUALS(rouse_close(numbers[i]), -EBADF);
+        EQUALS(rouse_read(numbers[i], &byte, 1), -EBADF);
+        EQUALS(rouse_write(numbers[i], &byte, 1), -EBADF);
+        EQUALS(rouse_recv(numbers[i], &byte, 1, 0), -EBADF);
+        EQUALS(rouse_accept(numbers[i], NULL, NULL), -EBADF);
+        EQUALS(rouse_connect(numbers[i], NULL, 0), -EBADF);
+        EQUALS(rouse_sendfile(numbers[i], 0, NULL, 1), -EBADF);
+        EQUALS(rouse_pread(numbers[i], &byte, 1, 0), -EBADF);
+        EQUALS(rouse_pwrite(numbers[i], &byte, 1, 0), -EBADF);
+        EQUALS(rouse_fsync(numbers[i]), -EBADF);
+        EQUALS(rouse_shutdown(numbers[i], SHUT_RDWR), -EBADF);
+    }
+    CHECK(rsi_fdtable_peek(1000000) == NULL); /* and cost no memory */
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everyone_in_both_directions_is_told),
+        cmocka_unit_test(woken_reader_does_not_meet_the_next_descriptor),
+        cmocka_unit_test(reader_amid_a_close_does_not_sleep_for_ever),
+        cmocka_unit_test(overlapping_closes_keep_apart),
+        cmocka_unit_test(numbers_are_reused),
+        cmocka_unit_test(events_of_a_copy_do_not_reach_the_next_descriptor),
+        cmocka_unit_test(copies_wait_each_for_themselves),
+        cmocka_unit_test(connect_does_not_trust_what_was_known),
+        cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
+        cmocka_unit_test(what_is_no_descriptor),
+    };
+    IO_TEST_MAIN(argc, tests);
+}
