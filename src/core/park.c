@@ -111,6 +111,16 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
     return false;
 }
 
+/* The deadline passed before the wait began: self is runnable, and not the timers' affair. */
+static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t ticket)
+{
+    if (rsi_park_claim(self, ticket, -ETIMEDOUT, NULL))
+        rsi_switch_yield(w, self);
+    else
+        rsi_switch_out(w, self, 0);
+    return self->waiter.result;
+}
+
 /* What a wait seldom needs: a kernel thread's sleep, a deadline. */
 static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
@@ -119,6 +129,8 @@ static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
     if (self->waiter.origin != RSI_ORIGIN_USER)
         return rsi_kernel_commit(self, ticket);
     struct rsi_worker *w = rsi_exec_self()->worker;
+    if (self->waiter.deadline_ns <= w->look_ns)
+        return commit_late(w, self, ticket);
     if (self->waiter.deadline_ns != ROUSE_FOREVER) {
         rsi_section_enter(w);
         rsi_timer_arm(w, self, self->waiter.deadline_ns);

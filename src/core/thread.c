@@ -321,7 +321,9 @@ size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t byte
 int rouse_sleep_until(uint64_t deadline_ns)
 {
     struct rouse_thread *self = rsi_self();
-    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, RSI_CALLER(), deadline_ns,
+    /* Past: it keeps its place among the runnable, and does not wait for the timers to be looked at. */
+    uint64_t limit_ns = deadline_ns > rsi_now_ns() ? deadline_ns : 0;
+    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, RSI_CALLER(), limit_ns,
                                        RSI_PARK_CANCELLABLE);
     int result = rsi_park_commit(self, ticket);
     return result == -ETIMEDOUT ? 0 : result;
