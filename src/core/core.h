@@ -12,6 +12,7 @@
 #ifndef RSI_CORE_CORE_H
 #define RSI_CORE_CORE_H
 
+#include "core/block.h"
 #include "core/park.h"
 #include "ctx/ctx.h"
 #include "ctx/stack.h"
@@ -21,6 +22,7 @@
 #include <signal.h>
 
 #define RSI_WORKERS_MAX 1024
+#define RSI_STACK_KEEP 16    /* free stacks a worker keeps for itself */
 #define RSI_TURN_UNITS 1024  /* see rsi_turn_spend */
 #define RSI_NEXT_RUN_MAX 3   /* turns from the next slot in a row, while the queue holds threads */
 #define RSI_LIVE_MAX 8000000 /* threads at once; bounds every timer heap */
@@ -39,24 +41,31 @@ enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
 struct rouse_thread {
     struct rsi_waiter waiter; /* a wait touches its first two lines; must be first */
 
-    struct rouse_thread *queue_link; /* run queue or inbox */
-    uint64_t timer_word;             /* names its timer entry, if it has one: timer.c */
-    void *(*fn)(void *);
-    void *arg; /* after the end: the result */
+    struct rouse_thread *queue_link; /* run queue or inbox; a list of free blocks */
     uintptr_t join_word;
-    uint64_t join_ticket; /* of the joiner's wait; written before join_word is set */
     uint64_t id;
-    struct rsi_value *locals; /* by key; key.c */
-    struct rsi_stack stack;
-    size_t stack_bytes;
-    struct rsi_exec exec; /* kernel and foreign threads */
-    uint32_t futex;       /* kernel and foreign threads: 1 when published */
-    int32_t tid;          /* kernel and foreign threads */
-    uint32_t in_ppoll;    /* kernel and foreign threads: a publisher must interrupt the call */
-    bool is_finishing;
+    union {
+        struct {                    /* user threads */
+            uint64_t timer_word;    /* names its timer entry, if it has one: timer.c */
+            struct rsi_stack stack; /* NULLs until it first runs, and after its end */
+        };
+        struct { /* kernel and foreign threads */
+            struct rsi_exec exec;
+            uint32_t futex; /* kernel.c */
+            int32_t tid;
+            uint32_t in_ppoll; /* a publisher must interrupt the call */
+        };
+    };
+
+    /* line 3: cold */
+    union {
+        void *(*fn)(void *);      /* until it runs */
+        struct rsi_value *locals; /* then: by key; key.c */
+    };
+    void *arg; /* after the end: the result */
     char name[ROUSE_NAME_BYTES];
 };
-_Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES - sizeof(void *), "block too small");
+_Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES, "block too small");
 
 struct rsi_timer {
     uint64_t deadline_ns;
@@ -86,8 +95,12 @@ struct rsi_worker {
     uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;
 
-    struct rouse_thread *block_cache; /* dead threads of the default stack size */
+    struct rouse_thread *block_cache; /* free blocks of user threads */
     uint32_t block_count;
+    uint32_t stack_promises; /* stacks of the default class reserved for threads to come */
+    uint32_t stack_count;    /* in stack_cache */
+    uint32_t stack_keep;     /* stacks reserved so that as many may lie in stack_cache */
+    char *stack_cache[RSI_STACK_KEEP]; /* tops; the last is the warmest */
     uint64_t id_next, id_end;
 
     /* Timers, in the section; timer.c. */
@@ -204,8 +217,7 @@ bool rsi_timer_setup(struct rsi_worker *w);
 /* thread.c */
 void rsi_thread_finish(struct rouse_thread *self, void *result);
 struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t);
-struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes);
-void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
+void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t);
 
 /* kernel.c */
 int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes);

@@ -17,8 +17,8 @@ static struct sigaction old_segv, old_bus;
 
 static bool in_guard(const struct rouse_thread *t, const char *address)
 {
-    return t && t->waiter.origin == RSI_ORIGIN_USER && address >= t->stack.guard &&
-           address < t->stack.low;
+    return t && t->waiter.origin == RSI_ORIGIN_USER && address < t->stack.low &&
+           address >= t->stack.low - RSI_PAGE;
 }
 
 static void pass_on(const struct sigaction *old, int number, siginfo_t *info, void *context)
@@ -41,7 +41,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     struct rouse_thread *t = exec->current;
     if (number == SIGSEGV && in_guard(t, info->si_addr))
         rsi_fatal("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
-                  t->stack_bytes);
+                  rsi_stack_class_bytes(t->waiter.stack_class));
     pass_on(number == SIGSEGV ? &old_segv : &old_bus, number, info, context);
 }
 

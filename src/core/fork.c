@@ -22,23 +22,20 @@ static void on_parent(void)
     rsi_runtime_fork_unlock();
 }
 
-static void forget(void *block)
-{
-    struct rouse_thread *t = block;
-    t->waiter.life = RSI_LIFE_FREE;
-}
-
 static void on_child(void)
 {
     struct rsi_exec *exec = rsi_exec_self();
     struct rsi_worker *survivor = exec->worker;
     struct rouse_thread *self = exec->current;
     rsi_blocking_child();
-    rsi_stack_child(self, forget);
+    rsi_stack_child();
+    rsi_block_child(self);
     rsi_runtime_child(survivor);
     if (self) {
-        self->timer_word = 0;
-        self->tid = (int32_t)rsi_gettid();
+        if (survivor)
+            self->timer_word = 0;
+        else
+            self->tid = (int32_t)rsi_gettid();
     }
     const struct rsi_poller *poller = rsi_load_relaxed(&rsi_rt.poller);
     rsi_store_relaxed(&rsi_rt.poller, NULL);

@@ -68,14 +68,14 @@ static void begin(struct rouse_thread *self)
 struct rouse_thread *rsi_foreign_adopt(void)
 {
     rsi_runtime_start();
-    struct rouse_thread *self = rsi_block_alloc(NULL, 0);
+    struct rouse_thread *self = rsi_block_alloc(NULL, false);
     if (!self)
         rsi_fatal("no memory for the control block of a kernel thread");
     self->waiter.is_listed = false;
     self->waiter.cancel = 0;
     self->waiter.record = (struct rouse_wait_record){ 0 };
     self->locals = NULL;
-    self->is_finishing = false;
+    self->waiter.is_finishing = false;
     self->id = rsi_id_next(NULL);
     self->waiter.origin = RSI_ORIGIN_FOREIGN;
     self->join_word = RSI_JOIN_DETACHED;
@@ -99,7 +99,9 @@ static void *kernel_main(void *value)
 {
     struct rouse_thread *self = value;
     begin(self);
-    rsi_thread_finish(self, self->fn(self->arg));
+    void *(*fn)(void *) = self->fn;
+    self->locals = NULL;
+    rsi_thread_finish(self, fn(self->arg));
     rsi_kernel_end(self);
     /* Not pthread_exit: its first call loads libgcc_s, and aborts where descriptors or memory are out. */
     return NULL;

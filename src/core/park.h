@@ -44,6 +44,8 @@ struct rsi_waiter {
     uint8_t life;          /* enum rsi_life */
     bool is_listed;        /* whether it stands in an object's list */
     uint8_t mode;          /* reader or writer, ...: the object's own */
+    uint8_t stack_class;   /* of user threads */
+    bool is_finishing;     /* its keys' destructors run, or have run */
     uint64_t since_ns;     /* when it first went to sleep for the lock it wants: mutex.c */
     struct rouse_wait_record record; /* its second half is written only while recording */
 };

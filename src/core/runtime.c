@@ -195,7 +195,7 @@ static void worker_child(struct rsi_worker *w)
     w->queue_length = 0;
     w->queue_first = w->queue_last = w->next = w->inbox = NULL;
     w->handoff = w->block_cache = NULL;
-    w->block_count = 0;
+    w->block_count = w->stack_promises = w->stack_count = w->stack_keep = 0;
     w->heap_length = w->heap_stale = 0;
     w->timer_next_ns = UINT64_MAX;
     w->is_idle = w->is_polling = w->is_searching = w->is_watcher = false;

@@ -99,7 +99,10 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
     if (rsi_unlikely(to == self))
         return;
     if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
-        rsi_worker_enter(w, to); /* the acquire pairs with rsi_switch_finish */
+        /* the acquire pairs with rsi_switch_finish */
+        if (rsi_unlikely(!to->waiter.ctx.sp))
+            rsi_thread_bind(w, to);
+        rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
     } else {
         w->handoff = to;

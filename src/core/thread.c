@@ -7,7 +7,8 @@
  * A joiner that waits is woken by the thread itself, which stores ENDING, so that it can be the next to
  * run. It may reuse the block only when the stack is left: that is told, by ENDED, on the stack that
  * comes after. After ENDED, or after DETACHED was found and the block released, the block is not touched.
- * Who finds ENDING waits the few instructions for ENDED.
+ * Who finds ENDING waits the few instructions for ENDED. Until ENDING a joiner may give up, and then join
+ * again or detach: the end takes nothing for granted that it has seen before. Model: tests/model/join.pml.
  */
 #include "core/switch.h"
 
@@ -20,38 +21,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#define BLOCK_CACHE_MAX 512
+#define PROMISES 32 /* stacks a worker reserves at a time */
 #define LEAVING_SPINS 256
-
-struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, size_t stack_bytes)
-{
-    struct rouse_thread *t = NULL;
-    if (w && stack_bytes == RSI_STACK_BYTES_DEFAULT && (t = w->block_cache) != NULL) {
-        w->block_cache = t->queue_link;
-        w->block_count--;
-        return t;
-    }
-    struct rsi_stack stack = { 0 };
-    bool is_fresh;
-    t = rsi_stack_alloc(stack_bytes, &stack, &is_fresh);
-    if (t && is_fresh) {
-        t->stack = stack;
-        t->stack_bytes = stack_bytes;
-    }
-    return t;
-}
-
-void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
-{
-    rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
-    if (w && t->stack_bytes == RSI_STACK_BYTES_DEFAULT && w->block_count < BLOCK_CACHE_MAX) {
-        t->queue_link = w->block_cache;
-        w->block_cache = t;
-        w->block_count++;
-        return;
-    }
-    rsi_stack_free(t, t->stack_bytes);
-}
 
 static struct rsi_worker *worker_self(void)
 {
@@ -64,15 +35,14 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
     t->waiter.is_listed = false;
     t->waiter.cancel = 0;
     t->waiter.record = (struct rouse_wait_record){ 0 };
-    t->locals = NULL;
-    t->is_finishing = false;
+    t->waiter.is_finishing = false;
     t->id = rsi_id_next(w);
 }
 
 /* The last that self does as a thread: its keys; its result is kept. */
 void rsi_thread_finish(struct rouse_thread *self, void *result)
 {
-    self->is_finishing = true;
+    self->waiter.is_finishing = true;
     if (self->locals)
         rsi_keys_run_destructors(self);
     self->arg = result;
@@ -84,15 +54,68 @@ static void thread_main(void *value, struct rsi_ctx *left)
     struct rouse_thread *self = exec->current;
     rsi_ctx_after(&self->waiter.ctx);
     rsi_switch_finish(value, left);
-    rouse_thread_exit(self->fn(self->arg));
+    void *(*fn)(void *) = self->fn;
+    self->locals = NULL;
+    rouse_thread_exit(fn(self->arg));
 }
 
-static size_t stack_bytes_of(const struct rouse_thread_attr *attr)
+/* Reserve a stack for a thread to be created. Workers do so by the batch. */
+static bool stack_reserve(struct rsi_worker *w, unsigned class)
 {
-    if (attr->stack_bytes == 0)
-        return RSI_STACK_BYTES_DEFAULT;
-    return rsi_stack_class_bytes(attr->stack_bytes < RSI_STACK_BYTES_MIN ? RSI_STACK_BYTES_MIN
-                                                                         : attr->stack_bytes);
+    if (!w || class != RSI_STACK_CLASS_DEFAULT)
+        return rsi_stack_reserve(class, 1);
+    if (w->stack_promises == 0) {
+        if (rsi_stack_reserve(class, PROMISES))
+            w->stack_promises = PROMISES;
+        else
+            return rsi_stack_reserve(class, 1);
+    }
+    w->stack_promises--;
+    return true;
+}
+
+static void stack_unreserve(struct rsi_worker *w, unsigned class)
+{
+    if (!w || class != RSI_STACK_CLASS_DEFAULT) {
+        rsi_stack_unreserve(class, 1);
+        return;
+    }
+    if (++w->stack_promises == 3 * PROMISES) {
+        w->stack_promises -= 2 * PROMISES;
+        rsi_stack_unreserve(class, 2 * PROMISES);
+    }
+}
+
+/* A free stack for a thread that holds a reservation: the one that this worker used last, if it can be. */
+static struct rsi_stack stack_take(struct rsi_worker *w, unsigned class)
+{
+    if (class == RSI_STACK_CLASS_DEFAULT && w->stack_count != 0)
+        return rsi_stack_of(class, w->stack_cache[--w->stack_count]);
+    return rsi_stack_take(class);
+}
+
+/* What lies in the cache is backed by reservations of its own, or a thread elsewhere could miss it. */
+static void stack_give(struct rsi_worker *w, unsigned class, struct rsi_stack stack)
+{
+    if (class == RSI_STACK_CLASS_DEFAULT) {
+        if (w->stack_keep == 0 && rsi_stack_reserve(class, RSI_STACK_KEEP))
+            w->stack_keep = RSI_STACK_KEEP;
+        if (w->stack_count < w->stack_keep) {
+            w->stack_cache[w->stack_count++] = stack.high;
+            return;
+        }
+    }
+    rsi_stack_give(class, stack);
+}
+
+/* t is about to run for the first time. */
+RSI_NOINLINE void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t)
+{
+    t->stack = stack_take(w, t->waiter.stack_class);
+#ifdef RSI_ASAN
+    __asan_unpoison_memory_region(t->stack.low, (size_t)(t->stack.high - t->stack.low));
+#endif
+    rsi_ctx_init(&t->waiter.ctx, t->stack.low, t->stack.high, thread_main);
 }
 
 static void name_store(struct rouse_thread *t, const char *name)
@@ -105,21 +128,40 @@ static void name_store(struct rouse_thread *t, const char *name)
     rsi_store_relaxed(&t->name[i], 0);
 }
 
-static int create_user(struct rouse_thread *t, struct rsi_worker *w)
+static void run_first(struct rouse_thread *t, struct rsi_worker *w)
 {
-#ifdef RSI_ASAN
-    __asan_unpoison_memory_region(t->stack.low, (size_t)(t->stack.high - t->stack.low));
-#endif
-    rsi_store_relaxed(&t->waiter.on_cpu, 0u);
-    rsi_ctx_init(&t->waiter.ctx, t->stack.low, t->stack.high, thread_main);
     if (w) {
-        t->waiter.worker_index = w->index;
+        rsi_store_relaxed(&t->waiter.worker_index, w->index);
         rsi_run_later(w, t);
     } else {
-        t->waiter.worker_index = (uint32_t)(t->id % rsi_rt.worker_count);
+        rsi_store_relaxed(&t->waiter.worker_index, (uint32_t)(t->id % rsi_worker_count()));
         rsi_run_elsewhere(t);
     }
-    return 0;
+}
+
+/* A block of the right kind with all that can fail done, but for the kernel's own threads. */
+static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rouse_thread_attr *attr,
+                                         bool is_user)
+{
+    unsigned class = attr->stack_bytes ? rsi_stack_class(attr->stack_bytes)
+                                       : RSI_STACK_CLASS_DEFAULT;
+    if (is_user && !stack_reserve(w, class))
+        return NULL;
+    struct rouse_thread *t = rsi_block_alloc(w, is_user);
+    if (!t) {
+        if (is_user)
+            stack_unreserve(w, class);
+        return NULL;
+    }
+    t->waiter.origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
+    if (is_user) {
+        t->waiter.stack_class = (uint8_t) class;
+        t->waiter.ctx.sp = NULL;
+        t->waiter.ctx.ip = (void *)rsi_ctx_start;
+        rsi_store_relaxed(&t->waiter.on_cpu, 0u);
+    }
+    block_reset(t, w);
+    return t;
 }
 
 int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_attr *attr,
@@ -134,19 +176,21 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     struct rsi_worker *w = worker_self();
     enum rouse_kind kind = attr->kind == ROUSE_KIND_DEFAULT ? rsi_rt.default_kind : attr->kind;
     bool is_user = kind == ROUSE_KIND_USER;
-    struct rouse_thread *t = rsi_block_alloc(w, is_user ? stack_bytes_of(attr) : 0);
+    struct rouse_thread *t = thread_alloc(w, attr, is_user);
     if (!t)
         return -ENOMEM;
-    block_reset(t, w);
     t->fn = fn;
     t->arg = arg;
-    t->waiter.origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
     t->join_word = attr->detached ? RSI_JOIN_DETACHED : RSI_JOIN_NONE;
     name_store(t, attr->name);
     rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
     if (out)
         *out = t;
-    int error = is_user ? create_user(t, w) : rsi_kernel_create(t, attr->stack_bytes);
+    if (is_user) {
+        run_first(t, w);
+        return 0;
+    }
+    int error = rsi_kernel_create(t, attr->stack_bytes);
     if (error) {
         rsi_block_free(w, t);
         if (out)
@@ -155,35 +199,52 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     return error;
 }
 
-/* Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. */
-static void announce_end(struct rouse_thread *t)
+/*
+ * Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. Returns
+ * ENDING, after which nobody but t's end changes join_word, or what stands there: NONE or DETACHED.
+ */
+static uintptr_t announce_end(struct rouse_thread *t)
 {
-    if (rsi_load_relaxed(&t->join_word) <= RSI_JOIN_ENDED)
-        return;
-    /* Acquires join_ticket, and releases all that t did. */
-    struct rouse_thread *joiner =
-        (struct rouse_thread *)rsi_exchange_acq_rel(&t->join_word, RSI_JOIN_ENDING);
-    if (joiner && rsi_park_claim(joiner, t->join_ticket, 0, (const void *)rouse_thread_exit))
-        rsi_park_publish(joiner);
+    uintptr_t seen = rsi_load_relaxed(&t->join_word);
+    while (seen > RSI_JOIN_ENDED) {
+        struct rouse_thread *joiner = (struct rouse_thread *)seen;
+        /* Not an exchange: it may have given up, and detached t. Releases all that t did. */
+        if (!rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDING))
+            continue;
+        /* It cannot go on to another wait before it sees ENDED; acquired with its address. */
+        uint64_t ticket = rsi_load_relaxed(&joiner->waiter.claim);
+        if ((ticket & 3) != 0 && rsi_park_claim(joiner, ticket, 0, (const void *)rouse_thread_exit))
+            rsi_park_publish(joiner);
+        return RSI_JOIN_ENDING;
+    }
+    return seen;
 }
 
 /* On a stack other than t's: t has ended. Returns w, for the switch. */
 RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t)
 {
-    rsi_timer_forget(t);
+    if (t->waiter.origin == RSI_ORIGIN_USER) {
+        rsi_timer_forget(t);
+        stack_give(w, t->waiter.stack_class, t->stack);
+        t->stack = (struct rsi_stack){ NULL, NULL };
+        stack_unreserve(w, t->waiter.stack_class);
+    }
     rsi_store_relaxed(&t->waiter.life, RSI_LIFE_ENDED);
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
-    uintptr_t seen = rsi_load_relaxed(&t->join_word);
-    /* Without a joiner yet: all it did is released to whoever joins. Pairs with the acquire in join. */
-    if (seen == RSI_JOIN_NONE && rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDED))
-        return w;
-    if (seen == RSI_JOIN_DETACHED) {
-        rsi_block_free(w, t);
-        return w;
+    for (;;) {
+        uintptr_t seen = announce_end(t); /* a joiner may have come late */
+        if (seen == RSI_JOIN_DETACHED) {
+            rsi_block_free(w, t);
+            return w;
+        }
+        if (seen == RSI_JOIN_ENDING) {
+            rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
+            return w;
+        }
+        /* All it did is released to whoever joins. Pairs with the acquire in join. */
+        if (rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDED))
+            return w;
     }
-    announce_end(t); /* a joiner that came late */
-    rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
-    return w;
 }
 
 void rouse_thread_exit(void *result)
@@ -226,8 +287,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
     uintptr_t expected = RSI_JOIN_NONE;
     uintptr_t seen = rsi_load_acquire(&t->join_word);
     if (seen == RSI_JOIN_NONE) {
-        t->join_ticket = ticket;
-        /* Releases join_ticket to announce_end. */
+        /* Releases the claim word to announce_end. */
         if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self)) {
             int error = rsi_park_commit(self, ticket);
             expected = (uintptr_t)self;
@@ -241,10 +301,9 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
         }
         seen = expected;
     }
-    if (!rsi_park_abandon(self, ticket)) { /* cancelled just now; the request is kept for later */
-        rsi_park_commit(self, ticket);
+    /* Cancelled just now: the request is kept for later. Or an old entry of the timer has come up. */
+    if (!rsi_park_abandon(self, ticket) && rsi_park_commit(self, ticket) == -ECANCELED)
         rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
-    }
     return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
 }
 

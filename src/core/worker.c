@@ -92,6 +92,8 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
         else
             sched_yield();
     }
+    if (!t->waiter.ctx.sp)
+        rsi_thread_bind(w, t);
     rsi_worker_enter(w, t);
     void *value = w;
     struct rsi_ctx *left = rsi_ctx_switch(&w->idle.ctx, &t->waiter.ctx, &value);

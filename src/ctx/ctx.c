@@ -49,9 +49,12 @@ void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
     ctx->asan_fake = NULL;
 #endif
 #ifdef RSI_TSAN
-    /* Recycled with the stack: TSan has room for 8,128 fibers and gives none back. */
-    if (!ctx->tsan_fiber)
-        ctx->tsan_fiber = __tsan_create_fiber(0);
+    /* Kept with the stack: TSan has room for 8,128 fibers and gives none back. */
+    void **fiber = (void **)high - 2;
+    if (!*fiber)
+        *fiber = __tsan_create_fiber(0);
+    ctx->tsan_fiber = *fiber;
+    ctx->sp = (char *)high - 32;
 #endif
 }
 

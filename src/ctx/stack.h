@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stack.h - memory for control blocks and their stacks.
+ * stack.h - memory for stacks.
  *
- * A slab is one mapping of equal slots; a slot is
+ * A slab is one mapping of equal slots, each a guard page and a stack above it:
  *
- *     low                                                       high = low + stride
- *     | guard page | stack, growing down ............ | block | colour |
+ *     | guard | stack, growing down ............ | colour | guard | stack ...
  *
- * The block is the thread's control block. It is at the top so that a parked thread that has not gone
- * deep touches one page in all. Slots are an odd number of pages apart and blocks are shifted by a
- * colour within their page, so that stacks do not alias in the caches. Slots are reused, warm ones
- * first, and never unmapped: a stale pointer to a block stays readable.
+ * Stacks begin a colour below their slot's end, so that they do not alias in the caches. Slots are reused,
+ * warm ones first, and never unmapped.
+ *
+ * A thread gets its stack when it first runs, and gives it back when it ends: of many short threads few
+ * have one at the same time. But all that can fail, address space and guards, is done when the thread is
+ * created: it reserves a stack, any of its class; who holds a reservation can take one. Invariant, for
+ * each class: slots with a guard = reserved + free for reservation; stacks taken <= reserved.
  */
 #ifndef RSI_CTX_STACK_H
 #define RSI_CTX_STACK_H
@@ -20,50 +22,37 @@
 #define RSI_STACK_BYTES_DEFAULT ((size_t)64 * 1024)
 #define RSI_STACK_BYTES_MIN ((size_t)16 * 1024)
 #define RSI_STACK_BYTES_MAX ((size_t)1024 * 1024 * 1024)
+#define RSI_STACK_CLASSES 17
+#define RSI_STACK_CLASS_DEFAULT 2
 
-/* Bytes at the top of each slot for the block. */
-#define RSI_BLOCK_BYTES 384
-
-struct rsi_slab {
-    char *base;
-    size_t stride;      /* bytes from slot to slot */
-    size_t stack_bytes; /* without the guard; 0: blocks only, for kernel threads */
-    uint32_t slots;
-    uint32_t used; /* slots handed out at least once; those above hold no block yet */
-};
-
-/* The bounds of a block's stack. */
+/* [low, high), high 64-byte aligned; the page below low is the guard. */
 struct rsi_stack {
-    char *guard; /* one page, not accessible */
-    char *low;   /* first usable byte */
-    char *high;  /* the block; 16-byte aligned */
+    char *low;
+    char *high;
 };
 
-/*
- * A block with a stack of at least stack_bytes (0: no stack), zeroed when fresh and as it was left when
- * reused (*is_fresh tells). NULL: no memory or too many mappings. Any kernel thread.
- */
-void *rsi_stack_alloc(size_t stack_bytes, struct rsi_stack *stack, bool *is_fresh);
+/* The smallest class that holds stack_bytes, and what it holds; the colour is taken off that. */
+unsigned rsi_stack_class(size_t stack_bytes);
+size_t rsi_stack_class_bytes(unsigned class);
 
-/* Give a block back; nobody stands on its stack. Its last word may be overwritten, nothing else is. */
-void rsi_stack_free(void *block, size_t stack_bytes);
+/* Reserve count stacks, all or none. False: no memory, or too many mappings. */
+bool rsi_stack_reserve(unsigned class, unsigned count);
+void rsi_stack_unreserve(unsigned class, unsigned count);
 
-/* What a request is rounded up to. */
-size_t rsi_stack_class_bytes(size_t stack_bytes);
+/* Take one of the reserved stacks; its contents are undefined. Give it back; nobody stands on it. */
+struct rsi_stack rsi_stack_take(unsigned class);
+void rsi_stack_give(unsigned class, struct rsi_stack stack);
 
-/* Walk all blocks ever handed out, for readers who must cope with their being reused meanwhile. */
-unsigned rsi_slab_count(void);
-const struct rsi_slab *rsi_slab_at(unsigned index);
-void *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
+/* The stack that ends at high. */
+struct rsi_stack rsi_stack_of(unsigned class, char *high);
 
 /* How guards are made here: true by MADV_GUARD_INSTALL, false by mprotect (a mapping each). */
 bool rsi_stack_guards_are_light(void);
 
 /*
- * In a child after fork: the allocator's lock is free again. Its free lists may have been caught half
- * changed and are forgotten; all blocks but survivor are marked by mark, so that nobody takes them for
- * threads.
+ * In a child after fork: the lock is free again. Its lists may have been caught half changed, and the
+ * stacks of threads that are no more may hold data in use: all are forgotten.
  */
-void rsi_stack_child(void *survivor, void (*mark)(void *block));
+void rsi_stack_child(void);
 
 #endif

@@ -35,8 +35,8 @@ struct rouse_thread *rsi_block_at(const void *address)
         const struct rsi_slab *slab = rsi_slab_at(i);
         if (at < slab->base)
             continue;
-        size_t slot = (size_t)(at - slab->base) / slab->stride;
-        if (slot < rsi_load_acquire(&slab->used) && rsi_slab_block(slab, (uint32_t)slot) == at)
+        size_t slot = (size_t)(at - slab->base) / RSI_BLOCK_BYTES;
+        if (slot < rsi_load_acquire(&slab->used) && rsi_slab_block(slab, (uint32_t)slot) == address)
             return (struct rouse_thread *)address;
     }
     return NULL;

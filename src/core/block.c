@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * block.c - slabs of control blocks.
+ *
+ * A worker keeps free blocks of user threads for itself and takes more from the pool by the batch. Free
+ * blocks are linked through queue_link, last freed first, since those are in the cache.
+ */
+#include "core/core.h"
+
+#define SLAB_BYTES ((size_t)256 * 1024)
+#define SLABS_MAX 65536
+#define REFILL 32
+#define CACHE_MAX 512
+
+struct kind {
+    struct rouse_thread *free;
+    struct rsi_slab *fresh; /* whose unused slots come next */
+};
+
+static struct {
+    uint32_t guard;
+    struct kind user, kernel;
+    struct rsi_slab *slabs[SLABS_MAX];
+    uint32_t slab_count; /* release by the allocator, acquire by rsi_slab_count */
+} pool;
+
+static struct rsi_slab *slab_new(void)
+{
+    if (pool.slab_count == SLABS_MAX)
+        return NULL;
+    char *memory = rsi_map(SLAB_BYTES);
+    if (!memory)
+        return NULL;
+    struct rsi_slab *slab = (struct rsi_slab *)memory;
+    *slab = (struct rsi_slab){ .base = memory + RSI_BLOCK_BYTES,
+                               .slots = SLAB_BYTES / RSI_BLOCK_BYTES - 1 };
+    rsi_store_relaxed(&pool.slabs[pool.slab_count], slab);
+    rsi_store_release(&pool.slab_count, pool.slab_count + 1); /* pairs with rsi_slab_count */
+    return slab;
+}
+
+struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot)
+{
+    return (struct rouse_thread *)(slab->base + (size_t)slot * RSI_BLOCK_BYTES);
+}
+
+static struct rouse_thread *alloc_locked(struct kind *kind)
+{
+    struct rouse_thread *t = kind->free;
+    if (t) {
+        kind->free = t->queue_link;
+        return t;
+    }
+    struct rsi_slab *slab = kind->fresh;
+    if (!slab || slab->used == slab->slots)
+        slab = kind->fresh = slab_new();
+    if (!slab)
+        return NULL;
+    t = rsi_slab_block(slab, slab->used);
+    rsi_store_release(&slab->used, slab->used + 1); /* pairs with readers of all blocks */
+    return t;
+}
+
+static void refill(struct rsi_worker *w)
+{
+    struct rouse_thread *t;
+    rsi_guard_lock(&pool.guard);
+    while (w->block_count < REFILL && (t = alloc_locked(&pool.user)) != NULL) {
+        t->queue_link = w->block_cache;
+        w->block_cache = t;
+        w->block_count++;
+    }
+    rsi_guard_unlock(&pool.guard);
+}
+
+struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user)
+{
+    struct rouse_thread *t;
+    if (!w || !is_user) {
+        rsi_guard_lock(&pool.guard);
+        t = alloc_locked(is_user ? &pool.user : &pool.kernel);
+        rsi_guard_unlock(&pool.guard);
+        return t;
+    }
+    if (!w->block_cache)
+        refill(w);
+    t = w->block_cache;
+    if (t) {
+        w->block_cache = t->queue_link;
+        w->block_count--;
+    }
+    return t;
+}
+
+void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
+{
+    bool is_user = t->waiter.origin == RSI_ORIGIN_USER;
+    rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
+    if (w && is_user && w->block_count < CACHE_MAX) {
+        t->queue_link = w->block_cache;
+        w->block_cache = t;
+        w->block_count++;
+        return;
+    }
+    struct kind *kind = is_user ? &pool.user : &pool.kernel;
+    rsi_guard_lock(&pool.guard);
+    t->queue_link = kind->free;
+    kind->free = t;
+    rsi_guard_unlock(&pool.guard);
+}
+
+unsigned rsi_slab_count(void)
+{
+    return rsi_load_acquire(&pool.slab_count);
+}
+
+const struct rsi_slab *rsi_slab_at(unsigned index)
+{
+    return rsi_load_relaxed(&pool.slabs[index]);
+}
+
+void rsi_block_child(struct rouse_thread *survivor)
+{
+    pool.guard = 0;
+    pool.user = pool.kernel = (struct kind){ NULL, NULL };
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++) {
+            struct rouse_thread *t = rsi_slab_block(slab, slot);
+            if (t != survivor)
+                rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * block.h - memory for control blocks. Blocks of user threads and of kernel and foreign ones are kept
+ * apart, since they are laid out differently; both are reused and never unmapped, so that a stale pointer
+ * stays readable.
+ */
+#ifndef RSI_CORE_BLOCK_H
+#define RSI_CORE_BLOCK_H
+
+#include "ctx/ctx.h"
+
+struct rsi_worker;
+struct rouse_thread;
+
+#if defined(RSI_ASAN) || defined(RSI_TSAN)
+#define RSI_BLOCK_BYTES 320
+#else
+#define RSI_BLOCK_BYTES 256
+#endif
+
+struct rsi_slab {
+    char *base;
+    uint32_t slots;
+    uint32_t used; /* slots handed out at least once; those above hold no block yet */
+};
+
+/* A block of the kind, zeroed when fresh and as it was left when reused; NULL: no memory. w may be NULL. */
+struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user);
+void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
+
+/* All blocks ever handed out, for readers who must cope with their being reused meanwhile. */
+unsigned rsi_slab_count(void);
+const struct rsi_slab *rsi_slab_at(unsigned index);
+struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
+
+/* In a child after fork: all blocks but survivor are marked free, and none is handed out again. */
+void rsi_block_child(struct rouse_thread *survivor);
+
+#endif
