@@ -49,6 +49,7 @@ struct load {
     struct connection *connection;
     char requests[DEPTH_MAX * REQUEST_BYTES];
     uint64_t replies, errors;
+    uint64_t warm_up_replies;
     uint64_t latency[BUCKETS];
 };
 
@@ -241,6 +242,7 @@ static void measure(struct load *load)
     struct rusage usage;
 
     run_until(load, now_ns() + WARM_UP_NS);
+    load->warm_up_replies = load->replies;
     load->replies = load->errors = 0;
     memset(load->latency, 0, sizeof load->latency);
     const struct server_time before = server_time(load->server_pid);
@@ -252,9 +254,11 @@ static void measure(struct load *load)
 
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"connections\": %u, \"depth\": %u, \"seconds\": %.3f, \"requests\": %" PRIu64
-           ", \"errors\": %" PRIu64 ", \"reply_bytes\": %zu, \"requests_per_s\": %.1f",
-           load->connections, load->depth, (double)wall_ns / 1e9, load->replies, load->errors,
-           load->reply_bytes, (double)load->replies * 1e9 / (double)wall_ns);
+           ", \"warm_up_requests\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"reply_bytes\": %zu"
+           ", \"requests_per_s\": %.1f",
+           load->connections, load->depth, (double)wall_ns / 1e9, load->replies,
+           load->warm_up_replies, load->errors, load->reply_bytes,
+           (double)load->replies * 1e9 / (double)wall_ns);
     printf(", \"latency_p50_us\": %.2f, \"latency_p99_us\": %.2f, \"latency_max_us\": %.2f",
            quantile_us(load, 0.5), quantile_us(load, 0.99), quantile_us(load, 0.999999));
     printf(", \"server_cpu_us\": %.1f, \"server_user_us\": %.0f, \"server_system_us\": %.0f",

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Measure rouse beside its peers on this machine, and print the tables of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tables import counts, http, idle, loads, machine, programs, render, rings, servers, threads
+from tables.programs import Program
+from tables.render import Table
+from tables.rounds import say
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+SECTIONS = ("threads", "rings", "counts", "http", "idle")
+IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
+
+METHOD = """\
+Made by `make bench`, which runs `bench/run.sh`; nothing here was written by hand. `bench/run.sh
+--write` replaces this file.
+
+- One source for all: a case of `rouse-bench` is one file, compiled against rouse, against a bare
+  clone() library and, as programs of their own, against plain pthreads, State Threads and
+  Boost.Fiber. Goroutines have a program of the same cases.
+- A run takes up to 11 samples of 10 ms and more, after finding out how many operations fill one,
+  and reports their median. {rounds} rounds were made, every other one in reverse order; kernel
+  threads and clone(), which are there for orientation, had at most {few}.
+- A ratio is of runs of the same round, which were next to each other in time. Its interval is
+  Student's t on the logarithms, 95 %. A claim holds when the whole interval lies on its side.
+- The row of the empty operation is what the harness itself costs; it is not taken off the others.
+- User threads are not pre-empted: on a contended mutex all of them yield after 64 operations.
+"""
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--rounds", type=int, help="pairs of alternating runs (9)")
+    parser.add_argument(
+        "--quick", action="store_true", help="few and short runs: shows that all works, no more"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="measure only what is ours")
+    parser.add_argument(
+        "--only",
+        metavar="SECTION,...",
+        default=",".join(SECTIONS),
+        help=f"some of {', '.join(SECTIONS)}",
+    )
+    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name} as well")
+    options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    if unknown := sorted(set(options.only) - set(SECTIONS)):
+        parser.error(f"there is no section {unknown[0]}")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds wants at least 1")
+    if not (options.build / "bench" / "rouse-bench").exists():
+        parser.error(f"no rouse-bench in {options.build}: build it first, by make")
+    return options
+
+
+def project_version() -> str:
+    text = (ROOT / "meson.build").read_text(encoding="utf-8")
+    found = re.search(r"version: '([^']+)'", text)
+    return found[1] if found else "?"
+
+
+def scales(options: argparse.Namespace) -> tuple[loads.Scale, http.Scale, float]:
+    thread_scale = loads.QUICK if options.quick else loads.FULL
+    http_scale = http.QUICK if options.quick else http.FULL
+    if options.rounds:
+        thread_scale = replace(thread_scale, rounds=options.rounds)
+        http_scale = replace(http_scale, rounds=options.rounds)
+    return thread_scale, http_scale, IDLE_SECONDS_QUICK if options.quick else IDLE_SECONDS
+
+
+def measured(
+    options: argparse.Namespace, shown: list[Program], missing: list[str], version: str
+) -> Iterator[Table]:
+    thread_scale, http_scale, idle_seconds = scales(options)
+    build: Path = options.build
+    if "threads" in options.only:
+        yield from threads.tables(shown, missing, thread_scale)
+    if "rings" in options.only:
+        yield from rings.tables(shown, thread_scale)
+    if "counts" in options.only:
+        yield from counts.tables(shown)
+    found, absent = servers.all_servers(build, version)
+    if options.no_peers:
+        found, absent = [s for s in found if s.key != "nginx"], []
+    if "http" in options.only:
+        yield from http.tables(build, found, absent, http_scale)
+    if "idle" in options.only:
+        yield from idle.tables(build, found, idle_seconds)
+
+
+def head(options: argparse.Namespace, shown: list[Program], command: str, version: str) -> str:
+    facts = machine.describe(ROOT, version)
+    facts += [(p.title, p.version) for p in shown if p.peer]
+    if (program := servers.nginx_program()) and not options.no_peers:
+        facts.append(("nginx", servers.version_of(program, "-v")))
+    facts.append(("command", f"`{command}`"))
+    table = Table("Machine and versions", ["what", "which"], [[a, b] for a, b in facts])
+    count = scales(options)[0].rounds
+    method = METHOD.format(rounds=count, few=threads.ORIENTATION_ROUNDS)
+    quick = "**A quick run: no figure of it is to be relied on.**\n\n" if options.quick else ""
+    return f"# Benchmarks\n\n{quick}{method}\n{render.text(table)}"
+
+
+def main() -> int:
+    options = parse()
+    version = project_version()
+    shown = programs.ours(options.build, version)
+    missing: list[str] = []
+    if not options.no_peers:
+        say("building the peers")
+        found, missing = programs.peers(options.build)
+        shown += found
+    command = " ".join(["bench/run.sh", *sys.argv[1:]])
+    pages = [head(options, shown, command, version)]
+    print(pages[0], flush=True)
+    for table in measured(options, shown, missing, version):
+        pages.append(render.text(table))
+        print(pages[-1], flush=True)
+    if options.write:
+        DOCUMENT.write_text("\n".join(pages), encoding="utf-8")
+        say(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""What noise cannot touch: instructions and system calls of an operation.
+
+Each is counted in two runs of different length, and the difference is divided by that of their
+operations, so that starting and ending cost nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tables import rounds
+from tables.programs import Program, command_line
+from tables.render import Table, number
+
+OPERATIONS = {"valgrind": (4_000, 36_000), "strace": (400, 3_600)}  # of the two runs
+INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # the others are the kernel's work
+CALLS_OF = ("user", "kernel", "clone", "pthread", "st", "fiber", "go")
+LOADS = {
+    "yield": ("yield",),
+    "spawn+join": ("spawn",),
+    "ring of 16, a hop": ("ring",),
+    "cascade_mutex of 16, a hop": ("cascade_mutex",),
+    "mutex, 1 thread": ("mutex", "-T", "1"),
+    "mutex, 8 threads": ("mutex",),
+    "ping-pong, a round trip": ("pingpong",),
+}
+COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
+HARNESS = "!getcpu"  # how cases on kernel threads learn where they run
+
+
+def finish(command: Sequence[str]) -> str | None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return done.stderr if done.returncode == 0 else None
+
+
+def instructions(command: Sequence[str]) -> int | None:
+    # Valgrind refuses the limit of descriptors to be raised to a limit that it has moved itself.
+    limited = ["prlimit", "--nofile=1024:1024", "valgrind"]
+    said = finish([*limited, "--tool=callgrind", "--callgrind-out-file=/dev/null", *command])
+    found = COLLECTED.search(said or "")
+    return int(found[1]) if found else None
+
+
+def total_calls(summary: str) -> int | None:
+    """The calls in the last line of what `strace -c` prints."""
+    last = [line.split() for line in summary.splitlines() if line.endswith(" total")]
+    return int(last[-1][3]) if last else 0
+
+
+def system_calls(command: Sequence[str]) -> int | None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "calls"
+        if finish(["strace", "-f", "-c", "-e", HARNESS, "-o", str(out), *command]) is None:
+            return None
+        return total_calls(out.read_text(encoding="utf-8"))
+
+
+def per_operation(program: Program, load: Sequence[str], workers: int, tool: str) -> float | None:
+    counted = []
+    few, many = OPERATIONS[tool]
+    for operations in (few, many):
+        arguments = [*load, "--workers", str(workers), "-n", str(operations), "--samples", "1"]
+        command = command_line(program, arguments)
+        counted.append(instructions(command) if tool == "valgrind" else system_calls(command))
+    short, long = counted
+    return None if short is None or long is None else (long - short) / (many - few)
+
+
+def table_of(programs: Sequence[Program], title: str, about: str, workers: int, tool: str) -> Table:
+    table = Table(title, ["", *(program.title for program in programs)], before=[about])
+    for label, load in LOADS.items():
+        rounds.say(f"{tool}: {label}")
+        cells = []
+        for program in programs:
+            fits = program.workers_most is None or workers <= program.workers_most
+            known = program.key != "go" or load[0] != "cascade_mutex"
+            value = per_operation(program, load, workers, tool) if fits and known else None
+            cells.append(number(value))
+        table.rows.append([label, *cells])
+    return table
+
+
+def tables(programs: Sequence[Program]) -> Iterator[Table]:
+    by_key = {program.key: program for program in programs}
+    if shutil.which("valgrind"):
+        yield table_of(
+            [by_key[key] for key in INSTRUCTIONS_OF if key in by_key],
+            "Instructions an operation, w=1",
+            "Counted by Valgrind's callgrind; of user space only.",
+            1,
+            "valgrind",
+        )
+    if shutil.which("strace"):
+        yield table_of(
+            [by_key[key] for key in CALLS_OF if key in by_key],
+            "System calls an operation, w=2",
+            "Counted by strace, which slows them down: threads may wait where else they would not.",
+            2,
+            "strace",
+        )

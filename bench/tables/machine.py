@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Where and with what was measured."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+QUIET_LOAD = 0.5
+
+
+def said_by(*command: str) -> str:
+    """The first line that a command prints, to whichever stream; nothing when it is not here."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return next(iter((done.stdout + done.stderr).splitlines()), "").strip()
+
+
+def field_of(path: str, name: str) -> str:
+    found = re.search(rf"^{name}\s*:\s*(.*)$", Path(path).read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else "?"
+
+
+def processor() -> str:
+    try:
+        return field_of("/proc/cpuinfo", "model name")
+    except OSError:
+        return "?"
+
+
+def governor() -> str:
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return path.read_text(encoding="utf-8").strip() if path.exists() else "not ours to see"
+
+
+def distribution() -> str:
+    return platform.freedesktop_os_release().get("PRETTY_NAME", "?")
+
+
+def describe(root: Path, version: str) -> list[tuple[str, str]]:
+    load = os.getloadavg()[0]
+    memory = int(field_of("/proc/meminfo", "MemTotal").split()[0]) / (1 << 20)
+    commit = said_by("git", "-C", str(root), "describe", "--always", "--dirty")
+    quiet = "" if load < QUIET_LOAD else "; the machine was not quiet, figures of time are rough"
+    return [
+        ("date", datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("rouse", f"{version}, commit {commit}" if commit else version),
+        (
+            "machine",
+            f"{processor()}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB",
+        ),
+        ("system", f"{distribution()}, Linux {platform.release()}, {platform.machine()}"),
+        ("compiler", said_by("gcc", "--version")),
+        ("frequency governor", governor()),
+        ("load when it began", f"{load:.2f}{quiet}"),
+    ]

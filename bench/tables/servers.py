@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""The HTTP servers that are compared: how each is started, found and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+TEXT = "Hello, world!\n"
+START_LIMIT = 10.0
+STOP_LIMIT = 20.0
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
+
+NGINX = """\
+daemon off;
+worker_processes 1;
+{user}
+pid {folder}/pid;
+error_log {folder}/error.log;
+events {{ worker_connections 16384; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    keepalive_timeout 3600s;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{
+            default_type "text/plain; charset=utf-8";
+            return 200 "{text}";
+        }}
+    }}
+}}
+"""
+
+
+class ServerError(Exception):
+    """Why a server did not come up."""
+
+
+@dataclass(frozen=True)
+class Running:
+    process: subprocess.Popen[str]
+    pid: int  # of the process that serves
+    port: int
+
+
+@dataclass(frozen=True)
+class Server:
+    key: str
+    title: str
+    version: str
+    command: Callable[[Path], tuple[list[str], int]]  # in a folder of its own; port, 0: it says
+    environment: Mapping[str, str] = field(default_factory=dict)
+    forks: bool = False  # a child serves
+
+
+def rouse(build: Path, *options: str) -> Callable[[Path], tuple[list[str], int]]:
+    program = str(build / "serve" / "rouse-serve")
+    return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *options], 0)
+
+
+def raw_epoll(build: Path) -> Callable[[Path], tuple[list[str], int]]:
+    program = str(build / "bench" / "bench-raw-epoll")
+    return lambda _folder: ([program, "0", TEXT], 0)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def nginx(program: str) -> Callable[[Path], tuple[list[str], int]]:
+    def command(folder: Path) -> tuple[list[str], int]:
+        port = free_port()
+        user = "user root;" if os.geteuid() == 0 else ""
+        text = TEXT.replace("\n", "\\n")
+        settings = NGINX.format(folder=folder, port=port, user=user, text=text)
+        (folder / "nginx.conf").write_text(settings, encoding="utf-8")
+        log = str(folder / "error.log")
+        return [program, "-p", str(folder), "-e", log, "-c", str(folder / "nginx.conf")], port
+
+    return command
+
+
+def nginx_program() -> str | None:
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+
+
+def version_of(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().rpartition("/")[2] or "?"
+
+
+def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
+    found = [
+        Server("user", "rouse-serve, user threads", version, rouse(build, "--workers", "1")),
+        Server("epoll", "raw epoll loop", version, raw_epoll(build)),
+        Server(
+            "recorded",
+            "rouse-serve, user threads, recording on",
+            version,
+            rouse(build, "--workers", "1"),
+            {"ROUSE_OBS": "counted"},
+        ),
+        Server(
+            "kernel", "rouse-serve, kernel threads", version, rouse(build, "--threads", "kernel")
+        ),
+    ]
+    program = nginx_program()
+    if program is None:
+        return found, ["nginx is missing: it is not installed"]
+    found.append(Server("nginx", "nginx", version_of(program, "-v"), nginx(program), forks=True))
+    return found, []
+
+
+def children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def until(condition: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + START_LIMIT
+    while not condition():
+        if process.poll() is not None:
+            raise ServerError(f"it ended with status {process.returncode}")
+        if time.monotonic() > end:
+            raise ServerError(f"{what} within {START_LIMIT:.0f} s")
+        time.sleep(0.01)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def announced_port(stream: IO[str]) -> int:
+    for line in stream:
+        if found := ADDRESS.search(line):
+            return int(found[1])
+    raise ServerError("it did not say where it serves")
+
+
+def serving_pid(process: subprocess.Popen[str], levels: int) -> int:
+    """The process that serves: `levels` generations below the one that was started."""
+    pid = process.pid
+    for _ in range(levels):
+        until(lambda: bool(children(pid)), "no child", process)  # noqa: B023
+        pid = children(pid)[0]
+    return pid
+
+
+def stop(process: subprocess.Popen[str], below: int) -> None:
+    """End the server, which is `below` generations under the process that was started."""
+    target = process.pid
+    for _ in range(below):
+        target = next(iter(children(target)), target)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(target, signal.SIGTERM)
+    try:
+        process.wait(STOP_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def started(
+    server: Server, cpu: int | None = None, wrapper: Sequence[str] = ()
+) -> Iterator[Running]:
+    """Run it in a folder of its own, on one processor; under a wrapper such as strace."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, port = server.command(Path(folder))
+        taskset = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        process = subprocess.Popen(
+            [*wrapper, *taskset, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **server.environment},
+        )
+        below = 1 if wrapper else 0
+        try:
+            if port == 0 and process.stdout is not None:
+                port = announced_port(process.stdout)
+            until(lambda: answers(port), "no answer", process)
+            yield Running(process, serving_pid(process, below + int(server.forks)), port)
+        finally:
+            stop(process, below)
+            if process.stdout is not None:
+                process.stdout.close()
