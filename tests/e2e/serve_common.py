@@ -23,6 +23,7 @@ from typing import NamedTuple
 PROGRAM = Path(os.environ.get("ROUSE_BUILD", "build/release")) / "serve" / "rouse-serve"
 KINDS = ("user", "kernel")
 SANITIZED = PROGRAM.exists() and b"__sanitizer_" in PROGRAM.read_bytes()
+TSAN_OPTIONS = os.environ.get("TSAN_OPTIONS", "")
 HOST = b"Host: localhost\r\n"
 
 
@@ -64,6 +65,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=self.log,
             preexec_fn=self.preexec,
+            env={**os.environ, "TSAN_OPTIONS": f"{TSAN_OPTIONS}:atexit_sleep_ms=50"},
         )
         assert self.process.stdout
         self.line = self.process.stdout.readline().decode()
