@@ -237,6 +237,7 @@ void rsi_blocking_fork_prepare(void);
 void rsi_blocking_fork_parent(void);
 void rsi_fork_setup(void);
 void rsi_fault_setup(void);
+bool rsi_fault_prepare_worker(struct rsi_worker *w);
 void rsi_fault_setup_worker(struct rsi_worker *w);
 
 /* obs, called by core */

@@ -53,13 +53,17 @@ void rsi_fault_setup(void)
     sigaction(SIGBUS, &action, &old_bus);
 }
 
-/* On the worker's kernel thread: handlers run on a stack of their own. */
-void rsi_fault_setup_worker(struct rsi_worker *w)
+/* Before w's kernel thread is started: nothing that it needs may be missing later. */
+bool rsi_fault_prepare_worker(struct rsi_worker *w)
 {
     if (!w->signal_stack)
         w->signal_stack = rsi_map(SIGNAL_STACK_BYTES);
-    if (!w->signal_stack)
-        rsi_fatal("no memory for a worker's signal stack");
+    return w->signal_stack != NULL;
+}
+
+/* On the worker's kernel thread: handlers run on a stack of their own. */
+void rsi_fault_setup_worker(struct rsi_worker *w)
+{
     stack_t stack = { .ss_sp = w->signal_stack, .ss_size = SIGNAL_STACK_BYTES };
     sigaltstack(&stack, NULL);
 }

@@ -135,6 +135,8 @@ static bool worker_start_locked(uint32_t index)
     if (!w)
         return false;
     rsi_rt.workers[index] = w;
+    if (!rsi_fault_prepare_worker(w))
+        return false;
     rsi_store_release(&rsi_rt.worker_count, index + 1);
     if (pthread_create(&w->pthread, NULL, worker_thread, w) == 0) {
         pthread_detach(w->pthread);
