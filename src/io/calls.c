@@ -46,9 +46,9 @@ static void set_args(struct rsi_io_op *op, long number, long b, long c, long d)
 /* What the result of op may tell of the queue. flags are the caller's. */
 static uint8_t socket_rules(int type, int flags)
 {
-    uint8_t rules = (flags & MSG_DONTWAIT) != 0 ? RSI_IO_ONCE : 0;
+    uint8_t rules = (flags & MSG_DONTWAIT) != 0 ? RSI_IO_ONCE | RSI_IO_OWN_TRY : 0;
     if ((flags & ASIDE_FLAGS) != 0)
-        return rules | RSI_IO_ONCE | RSI_IO_KEEPS;
+        return rules | RSI_IO_ONCE | RSI_IO_OWN_TRY | RSI_IO_KEEPS;
     if ((flags & MSG_PEEK) != 0)
         return rules | RSI_IO_KEEPS;
     /* MSG_ZEROCOPY is short when the memory for its notes is used up. */
@@ -87,7 +87,8 @@ static long run_stream_call(struct stream_call *call)
             rsi_fdtable_forget(op->ref.entry, op->site); /* was closed unseen, and is another now */
             continue;
         }
-        op->rules = 0;
+        /* A pipe's last page, or an eventfd, may have room for less. */
+        op->rules = op->side == RSI_FD_WRITE ? RSI_IO_OWN_TRY : 0;
         call->plain_call(call);
         if (type == RSI_FD_FILE)
             return rsi_helper_run(op);
@@ -314,7 +315,7 @@ static ssize_t do_sendmsg(int fd, const struct msghdr *message, int flags, uint6
         return type;
     op.rules = socket_rules(type, flags);
     if (rsi_unlikely(is_unannounced(&op, type, message)))
-        op.rules |= RSI_IO_SLICED | RSI_IO_KEEPS;
+        op.rules |= RSI_IO_SLICED | RSI_IO_OWN_TRY | RSI_IO_KEEPS;
     set_args(&op, SYS_sendmsg, (long)message, flags | MSG_DONTWAIT | MSG_NOSIGNAL, 0);
     return rsi_backend_run(&op);
 }

@@ -59,7 +59,7 @@ static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
 {
     const struct rsi_fd *entry = op->ref.entry;
     const struct rsi_fd_side *side = side_of(op);
-    if ((op->rules & (RSI_IO_ONCE | RSI_IO_SLICED)) != 0)
+    if ((op->rules & RSI_IO_OWN_TRY) != 0)
         return false;
     if (rsi_load_relaxed(&side->spent) != a->seen)
         return false;
