@@ -89,7 +89,7 @@ def measured(
     if "rings" in options.only:
         yield from rings.tables(shown, thread_scale)
     if "counts" in options.only:
-        yield from counts.tables(shown)
+        yield from counts.tables(shown, options.quick)
     found, absent = servers.all_servers(build, version)
     if options.no_peers:
         found, absent = [s for s in found if s.key != "nginx"], []

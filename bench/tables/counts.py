@@ -30,6 +30,19 @@ LOADS = {
     "mutex, 8 threads": ("mutex",),
     "ping-pong, a round trip": ("pingpong",),
 }
+QUICK = ("yield", "mutex, 1 thread")
+TOOLS = {  # title, what to know, workers
+    "valgrind": (
+        "Instructions an operation, w=1",
+        "Counted by Valgrind's callgrind; of user space only.",
+        1,
+    ),
+    "strace": (
+        "System calls an operation, w=2",
+        "Counted by strace, which slows them down: threads may wait where else they would not.",
+        2,
+    ),
+}
 COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
 HARNESS = "!getcpu"  # how cases on kernel threads learn where they run
 
@@ -72,9 +85,11 @@ def per_operation(program: Program, load: Sequence[str], workers: int, tool: str
     return None if short is None or long is None else (long - short) / (many - few)
 
 
-def table_of(programs: Sequence[Program], title: str, about: str, workers: int, tool: str) -> Table:
+def table_of(programs: Sequence[Program], tool: str, labels: Sequence[str]) -> Table:
+    title, about, workers = TOOLS[tool]
     table = Table(title, ["", *(program.title for program in programs)], before=[about])
-    for label, load in LOADS.items():
+    for label in labels:
+        load = LOADS[label]
         rounds.say(f"{tool}: {label}")
         cells = []
         for program in programs:
@@ -86,21 +101,11 @@ def table_of(programs: Sequence[Program], title: str, about: str, workers: int, 
     return table
 
 
-def tables(programs: Sequence[Program]) -> Iterator[Table]:
+def tables(programs: Sequence[Program], quick: bool) -> Iterator[Table]:
     by_key = {program.key: program for program in programs}
-    if shutil.which("valgrind"):
-        yield table_of(
-            [by_key[key] for key in INSTRUCTIONS_OF if key in by_key],
-            "Instructions an operation, w=1",
-            "Counted by Valgrind's callgrind; of user space only.",
-            1,
-            "valgrind",
-        )
-    if shutil.which("strace"):
-        yield table_of(
-            [by_key[key] for key in CALLS_OF if key in by_key],
-            "System calls an operation, w=2",
-            "Counted by strace, which slows them down: threads may wait where else they would not.",
-            2,
-            "strace",
-        )
+    labels = QUICK if quick else tuple(LOADS)
+    for tool, keys in (("valgrind", INSTRUCTIONS_OF), ("strace", CALLS_OF)):
+        if shutil.which(tool):
+            yield table_of([by_key[key] for key in keys if key in by_key], tool, labels)
+        else:
+            rounds.say(f"counts: not run: no {tool} here")

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""rouse-bench: its list, its reports for every case and kind of threads, answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
+PROGRAM = BUILD / "bench" / "rouse-bench"
+CASES = (
+    *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
+    *("mutex", "pingpong", "sleep", "memory", "echo"),
+)
+KINDS = ("user", "kernel", "clone")
+TEXTS = ("case", "threads", "obs")
+INTEGERS = (
+    *("workers", "T", "ops", "samples", "total_ops", "voluntary_switches"),
+    *("involuntary_switches", "pinned", "errors"),
+)
+NUMBERS = ("ns_per_op", "ns_min", "ns_max", "cpu_ns_per_op", "harness_ns_per_op")
+OWN_FIGURES = {
+    "spawn_many": {
+        *("cold_ns_per_op", "cold_create_ns_per_op", "warm_ns_per_op", "warm_create_ns_per_op"),
+    },
+    "cascade_mutex": {"best_loop_us"},
+    "mutex": {"most_ops", "least_ops", "yield_every", "lost_updates"},
+    "sleep": {
+        *("wakeups_per_s", "ideal_per_s", "late_p50_us", "late_p99_us", "late_max_us"),
+        "cpu_us_per_wakeup",
+    },
+    "memory": {"rss_bytes_per_thread"},
+    "echo": {"bytes", "round_trips_per_s"},
+}
+MAY_LACK = {"fairness"}  # when a thread did nothing
+SMALL = {"sleep": ("--sleep-us", "500", "-n", "16"), "mutex": ("-n", "400")}
+
+# Every mistake, and a word of the line that answers it.
+MISTAKES = {
+    "": "which case",
+    "nonsense": "nonsense",
+    "yield ring": "ring",
+    "list extra": "extra",
+    "yield --threads fibre": "fibre",
+    "yield --threads": "--threads",
+    "yield -T 0": "-T",
+    "yield -T -1": "-T",
+    "yield -T 3x": "3x",
+    "yield -T": "-T",
+    "yield -n 0": "-n",
+    "yield -n 99999999999999999999": "-n",
+    "memory -n 4000001": "-n",
+    "yield --workers 0": "--workers",
+    "yield --workers 1025": "--workers",
+    "yield --seconds 0": "--seconds",
+    "yield --seconds -1": "--seconds",
+    "yield --seconds nan": "nan",
+    "yield --seconds 1e9": "1e9",
+    "yield --samples 1001": "--samples",
+    "yield --obs on": "on",
+    "yield --obs counted --threads clone": "clone",
+    "yield --lock spin": "--lock",
+    "mutex --lock spin": "clone",
+    "ring --sleep-us 5": "--sleep-us",
+    "ring --bytes 5": "--bytes",
+    "echo --bytes 0": "--bytes",
+    "echo --socket udp": "udp",
+    "ring --yield-every 5": "--yield-every",
+    "pingpong -T 3": "even",
+    "yield --json=1": "--json=1",
+    "yield --frobnicate": "--frobnicate",
+    "yield -x": "-x",
+}
+
+# What a thread of the clone() library may call: these read and write no thread-local storage.
+HARMLESS = {"memcpy", "memmove", "memset", "memcmp"}
+# Functions of the cases that the main thread runs; it waits while there are clone() threads.
+MAIN_THREAD = re.compile(
+    r"(prepare|release|report|compare|listener_make|connect_\w+|\w+_prepare_clone|\w+_release_clone)"
+    r"(\.\w+)*$"
+)
+
+
+def bench(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROGRAM), *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def small(case: str, kind: str) -> list[str]:
+    options = SMALL.get(case, ("-n", "40"))
+    return [case, "--threads", kind, "-T", "4", "--samples", "2", *options]
+
+
+class Listing(unittest.TestCase):
+    def test_list_names_every_case_once(self) -> None:
+        done = bench("list")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(tuple(line.split()[0] for line in done.stdout.splitlines()), CASES)
+
+    def test_help_names_every_kind_and_goes_to_stdout(self) -> None:
+        done = bench("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for word in (*KINDS, "--json", "--seconds"):
+            self.assertIn(word, done.stdout)
+
+
+class Reports(unittest.TestCase):
+    def report(self, *arguments: str) -> dict[str, Any]:
+        done = bench(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, f"{arguments}: {done.stderr}")
+        self.assertEqual(len(done.stdout.splitlines()), 1)
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    def check_fields(self, report: dict[str, Any]) -> None:
+        for name in TEXTS:
+            self.assertIsInstance(report[name], str, name)
+        for name in INTEGERS:
+            self.assertIsInstance(report[name], int, name)
+        for name in NUMBERS:
+            self.assertIsInstance(report[name], (int, float), name)
+        self.assertLessEqual(report["ns_min"], report["ns_per_op"])
+        self.assertLessEqual(report["ns_per_op"], report["ns_max"])
+        self.assertGreater(report["harness_ns_per_op"], 0)
+        self.assertGreaterEqual(report["total_ops"], report["ops"])
+        self.assertGreaterEqual(len(report["ops_per_worker"]), report["workers"])
+        self.assertEqual(report["errors"], 0)
+        own = set(report) - {*TEXTS, *INTEGERS, *NUMBERS, "ops_per_worker"}
+        self.assertEqual(own - MAY_LACK, OWN_FIGURES.get(report["case"], set()))
+
+    def test_every_case_on_every_kind(self) -> None:
+        for case in CASES:
+            for kind in KINDS:
+                with self.subTest(case=case, kind=kind):
+                    report = self.report(*small(case, kind))
+                    self.check_fields(report)
+                    self.assertEqual((report["case"], report["threads"]), (case, kind))
+                    self.assertGreater(report["ops"], 0)
+                    self.assertGreater(sum(report["ops_per_worker"]), 0)
+
+    def test_a_ring_of_one_and_of_many(self) -> None:
+        for case in ("ring", "cascade_mutex"):
+            for threads in (1, 2, 3, 33, 300):
+                for kind in KINDS:
+                    with self.subTest(case=case, threads=threads, kind=kind):
+                        options = ("-T", str(threads), "-n", "600", "--samples", "1")
+                        report = self.report(case, "--threads", kind, *options)
+                        self.assertEqual(report["T"], threads)
+
+    def test_no_update_under_the_mutex_is_lost(self) -> None:
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                report = self.report("mutex", "--threads", kind, "--seconds", "0.05")
+                self.assertEqual(report["lost_updates"], 0)
+        report = self.report("mutex", "--threads", "clone", "--lock", "spin", "--seconds", "0.05")
+        self.assertEqual(report["lost_updates"], 0)
+
+    def test_workers_and_pinning_are_as_asked(self) -> None:
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                report = self.report("yield", "--threads", kind, "--workers", "1", "-n", "100")
+                self.assertEqual(report["workers"], 1)
+                self.assertEqual(report["pinned"], 0)
+                report = self.report("yield", "--threads", kind, "-n", "100", "--pin")
+                self.assertGreaterEqual(report["pinned"], 1)
+
+    def test_recording_of_waits_can_be_on(self) -> None:
+        for kind in ("user", "kernel"):
+            report = self.report("ring", "--threads", kind, "--obs", "counted", "-n", "100")
+            self.assertEqual(report["obs"], "counted")
+
+    def test_echo_over_tcp_with_long_messages(self) -> None:
+        for kind in KINDS:
+            options = ("--socket", "tcp", "--bytes", "70000", "-T", "3", "-n", "6")
+            report = self.report("echo", "--threads", kind, *options, "--samples", "1")
+            self.assertEqual(report["bytes"], 70000)
+
+    def test_a_sleep_is_never_early(self) -> None:
+        for kind in KINDS:
+            report = self.report("sleep", "--threads", kind, "-T", "3", "-n", "9")
+            self.assertLessEqual(report["wakeups_per_s"], report["ideal_per_s"])
+
+    def test_the_text_says_the_same(self) -> None:
+        done = bench(*small("ring", "user"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("usecs/call", "STATISTICS", "voluntary", "the harness", "machine", "kernel"):
+            self.assertIn(word, done.stdout)
+
+
+class Mistakes(unittest.TestCase):
+    def test_each_is_told_in_one_line_with_status_2(self) -> None:
+        for line, word in MISTAKES.items():
+            with self.subTest(line=line):
+                done = bench(*line.split())
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertTrue(done.stderr.startswith("rouse-bench: "), done.stderr)
+                self.assertIn(word, done.stderr)
+
+    def test_a_report_that_cannot_be_written_is_a_failure(self) -> None:
+        with Path("/dev/full").open("w", encoding="utf-8") as full:
+            for arguments in (["list"], small("nop", "user"), [*small("nop", "user"), "--json"]):
+                with self.subTest(arguments=arguments):
+                    self.assertEqual(bench(*arguments, stdout=full.fileno()).returncode, 1)
+
+    def test_more_threads_than_there_can_be_is_told_in_one_line(self) -> None:
+        done = bench("memory", "--threads", "clone", "-T", "200000", "--json")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn("creating a thread failed", done.stderr)
+
+
+class Adapter(unittest.TestCase):
+    def calls(self) -> Iterator[tuple[str, str]]:
+        """Each function of the clone() family, and each symbol that it uses from outside."""
+        archive = BUILD / "bench" / "libbench-clone.a"
+        done = subprocess.run(
+            ["objdump", "-dr", "--no-show-raw-insn", str(archive)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        function = ""
+        for line in done.stdout.splitlines():
+            if found := re.match(r"[0-9a-f]+ <([^>]+)>:$", line):
+                function = found[1]
+            elif found := re.search(
+                r": R_(?:X86_64_PLT32|X86_64_GOTPCRELX?|AARCH64_CALL26|AARCH64_JUMP26)\s+(\w+)",
+                line,
+            ):
+                yield function, found[1]
+
+    def test_its_threads_enter_no_libc(self) -> None:
+        if not shutil.which("objdump"):
+            self.skipTest("not run: no objdump here")
+        calls = set(self.calls())
+        if not calls:
+            self.skipTest("not run: the archive holds no machine code (link-time optimisation)")
+        guilty = {
+            (function, symbol)
+            for function, symbol in calls
+            if not MAIN_THREAD.match(function)
+            and symbol not in HARMLESS
+            and not symbol.endswith("_clone")
+            and not symbol.startswith(("clone_", "bench_"))
+        }
+        self.assertEqual(guilty, set())
+        self.assertIn(("prepare", "calloc"), calls)  # so that the test sees calls at all
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"not run: no {PROGRAM}")
+        sys.exit(77)
+    unittest.main()

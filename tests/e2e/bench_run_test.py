@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""bench/run.py: a tiny run makes every table; its statistics; its answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
+BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "release"))
+sys.path.insert(0, str(SOURCE / "bench"))
+from tables import paired, programs, render, rounds  # noqa: E402
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(SOURCE / "bench" / "run.sh"), "--build", str(BUILD), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def rows(markdown: str, title: str) -> list[list[str]]:
+    """The cells of the table under a title, without its head."""
+    part = markdown.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+class Statistics(unittest.TestCase):
+    def test_the_interval_is_students(self) -> None:
+        ratio = paired.ratio([2.0, 2.0 * 1.1, 2.0 / 1.1], [1.0, 1.0, 1.0])
+        assert ratio is not None
+        self.assertAlmostEqual(ratio.mean, 2.0)
+        # By hand: the logarithms deviate by ln 1.1, t is 4.303 with two degrees of freedom.
+        self.assertAlmostEqual(ratio.high, 2.0 * 1.1 ** (4.303 / 3**0.5), places=9)
+        self.assertAlmostEqual(ratio.low * ratio.high, 4.0)
+        self.assertEqual(ratio.pairs, 3)
+
+    def test_two_pairs_are_needed(self) -> None:
+        self.assertIsNone(paired.ratio([1.0], [1.0]))
+        self.assertIsNone(paired.ratio([], []))
+
+    def test_a_claim_holds_only_with_its_whole_interval(self) -> None:
+        self.assertTrue(paired.Ratio(1.0, 0.9, 1.1, 9).within(1.1))
+        self.assertFalse(paired.Ratio(1.0, 0.9, 1.11, 9).within(1.1))
+
+    def test_figures_keep_what_counts(self) -> None:
+        values = (0.00001, 0.5, 12.34, 1234567.8, None)
+        self.assertEqual(
+            [render.number(v) for v in values], ["0", "0.50", "12.3", "1,234,568", "-"]
+        )
+        self.assertEqual(render.number(-0.00001), "0")
+
+    def test_a_failure_ends_its_series_with_the_last_line_said(self) -> None:
+        bad = rounds.Series(["sh", "-c", "echo one >&2; echo two >&2; exit 3"], 3)
+        good = rounds.Series(["echo", '{"x": 1}'], 3)
+        rounds.take_turns([bad, good])
+        self.assertEqual((bad.failure, bad.reports), ("two", []))
+        self.assertEqual(good.values("x"), [1.0, 1.0, 1.0])
+
+
+class Peers(unittest.TestCase):
+    def test_a_peer_runs_the_same_cases_with_the_same_report(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            found, missing = programs.peers(Path(folder))
+            self.assertEqual(len(found) + len(missing), len(programs.PEERS))
+            self.assertIn("pthread", [program.key for program in found])
+            for program in found:
+                for case in ("yield", "ring", "mutex", "spawn", "sleep"):
+                    with self.subTest(peer=program.title, case=case):
+                        options = [case, "-T", "4", "-n", "40", "--samples", "1", "--workers", "1"]
+                        command = programs.command_line(program, options)
+                        done = subprocess.run(
+                            command, capture_output=True, text=True, timeout=60, check=False
+                        )
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        report = json.loads(done.stdout)
+                        self.assertEqual((report["case"], report["T"]), (case, 4))
+                        self.assertGreater(report["ns_per_op"], 0)
+
+    def test_a_missing_peer_is_named_with_its_reason(self) -> None:
+        with self.assertRaisesRegex(programs.MissingError, "no-such-dev is not installed"):
+            programs.header("no/such/header.h", "()", "no-such-dev")
+        with self.assertRaisesRegex(programs.MissingError, "no-such-compiler: No such file"):
+            programs.run_tool("no-such-compiler")
+
+
+class Run(unittest.TestCase):
+    def test_a_quick_run_of_threads_and_rings(self) -> None:
+        done = run("--quick", "--no-peers", "--only", "threads,rings")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("A quick run", done.stdout)
+        self.assertNotIn("failed", done.stdout)
+        main = rows(done.stdout, "Threads\n")
+        self.assertGreater(len(main), 15)
+        for label, ours, *_rest in main:
+            self.assertRegex(ours, r"^[\d,.]+$", label)
+        for title in ("Threads: the forms of rouse", "Threads: operations of the busiest worker"):
+            self.assertTrue(rows(done.stdout, title))
+        for title in ("by two mutexes", "by a semaphore"):
+            table = rows(done.stdout, f"No cliff: the ring {title}")
+            self.assertEqual([row[0] for row in table], ["rouse", "kernel threads", "bare clone()"])
+
+    def test_a_quick_run_of_servers(self) -> None:
+        done = run("--quick", "--no-peers", "--only", "http,idle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        table = rows(done.stdout, "HTTP: 100 connections, keep-alive")
+        self.assertEqual(len(table), 4, done.stdout)
+        for name, cpu_us, *_rest in table:
+            self.assertRegex(cpu_us, r"^[\d,.]+$", f"{name}: {done.stdout}")
+        self.assertEqual(len(rows(done.stdout, "HTTP: 100 connections, 16 requests")), 4)
+        idle = {row[0]: row[1:] for row in rows(done.stdout, "An idle server")}
+        self.assertIn(idle["rouse-serve, user threads"], (["0", "0"], ["-", "0"]))
+
+    def test_instructions_and_calls_are_counted(self) -> None:
+        if not shutil.which("strace") or not shutil.which("valgrind"):
+            self.skipTest("not run: no strace or no valgrind here")
+        if b"__sanitizer_" in (BUILD / "bench" / "rouse-bench").read_bytes():
+            self.skipTest("not run: valgrind cannot run what a sanitizer was built into")
+        done = run("--quick", "--no-peers", "--only", "counts")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for label, ours, *_rest in rows(done.stdout, "Instructions an operation"):
+            self.assertGreater(float(ours.replace(",", "")), 1, label)
+        for label, ours, *_rest in rows(done.stdout, "System calls an operation"):
+            self.assertLess(float(ours), 0.5, label)
+
+    def test_mistakes_are_told_with_status_2(self) -> None:
+        for arguments in (["--only", "nonsense"], ["--rounds", "0"], ["--build", "/nonexistent"]):
+            with self.subTest(arguments=arguments):
+                done = run(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn("run.py: error: ", done.stderr)
+
+
+if __name__ == "__main__":
+    if not (BUILD / "bench" / "rouse-bench").exists():
+        print(f"not run: no rouse-bench in {BUILD}")
+        sys.exit(77)
+    unittest.main()
