@@ -32,7 +32,7 @@ struct rsi_value;
 /* Why a thread does not exist, exists, ... ; read by anyone, written as said above. */
 enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
 
-/* join_word: nobody waits; a joiner's address; or one of these. */
+/* join_word: one of these; or a joiner's address, with ENDING or ENDED in its low bits: thread.c. */
 #define RSI_JOIN_NONE ((uintptr_t)0)
 #define RSI_JOIN_DETACHED ((uintptr_t)1)
 #define RSI_JOIN_ENDING ((uintptr_t)2)

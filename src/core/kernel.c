@@ -76,7 +76,7 @@ struct rouse_thread *rsi_foreign_adopt(void)
     self->waiter.record = (struct rouse_wait_record){ 0 };
     self->locals = NULL;
     self->waiter.is_finishing = false;
-    self->id = rsi_id_next(NULL);
+    rsi_store_relaxed(&self->id, rsi_id_next(NULL));
     self->waiter.origin = RSI_ORIGIN_FOREIGN;
     self->join_word = RSI_JOIN_DETACHED;
     self->name[0] = 0;

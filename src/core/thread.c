@@ -3,12 +3,17 @@
  * thread.c - threads from creation to release.
  *
  * join_word says who cares for the end:
- *   NONE -> a joiner's address (it waits)   NONE -> DETACHED   any -> ENDING -> ENDED (by the end itself)
+ *   NONE <-> a joiner's address: it waits, and may give up
+ *   NONE -> DETACHED
+ *   NONE -> ENDED, joiner -> joiner + ENDING -> joiner + ENDED: by the end itself
+ *   ENDED, joiner + ENDED -> DETACHED: by whoever then releases the block
  * A joiner that waits is woken by the thread itself, which stores ENDING, so that it can be the next to
  * run. It may reuse the block only when the stack is left: that is told, by ENDED, on the stack that
  * comes after. After ENDED, or after DETACHED was found and the block released, the block is not touched.
- * Who finds ENDING waits the few instructions for ENDED. Until ENDING a joiner may give up, and then join
- * again or detach: the end takes nothing for granted that it has seen before. Model: tests/model/join.pml.
+ * A joiner that finds ENDING waits the few instructions for ENDED; anyone else finds a word that is
+ * neither NONE nor ENDED, and is refused: two never release one block. Until ENDING a joiner may give up,
+ * and then join again or detach: the end takes nothing for granted that it has seen before. Model:
+ * tests/model/join.pml.
  */
 #include "core/switch.h"
 
@@ -36,7 +41,7 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
     t->waiter.cancel = 0;
     t->waiter.record = (struct rouse_wait_record){ 0 };
     t->waiter.is_finishing = false;
-    t->id = rsi_id_next(w);
+    rsi_store_relaxed(&t->id, rsi_id_next(w));
 }
 
 /* The last that self does as a thread: its keys; its result is kept. */
@@ -201,21 +206,21 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
 
 /*
  * Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. Returns
- * ENDING, after which nobody but t's end changes join_word, or what stands there: NONE or DETACHED.
+ * what stands in join_word: NONE, DETACHED, or a joiner with ENDING, which nobody but t's end changes.
  */
 static uintptr_t announce_end(struct rouse_thread *t)
 {
     uintptr_t seen = rsi_load_relaxed(&t->join_word);
-    while (seen > RSI_JOIN_ENDED) {
+    while (seen > RSI_JOIN_ENDED && (seen & RSI_JOIN_ENDING) == 0) {
         struct rouse_thread *joiner = (struct rouse_thread *)seen;
         /* Not an exchange: it may have given up, and detached t. Releases all that t did. */
-        if (!rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDING))
+        if (!rsi_cas_acq_rel(&t->join_word, &seen, seen | RSI_JOIN_ENDING))
             continue;
         /* It cannot go on to another wait before it sees ENDED; acquired with its address. */
         uint64_t ticket = rsi_load_relaxed(&joiner->waiter.claim);
         if ((ticket & 3) != 0 && rsi_park_claim(joiner, ticket, 0, (const void *)rouse_thread_exit))
             rsi_park_publish(joiner);
-        return RSI_JOIN_ENDING;
+        return (uintptr_t)joiner | RSI_JOIN_ENDING;
     }
     return seen;
 }
@@ -237,11 +242,11 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
             rsi_block_free(w, t);
             return w;
         }
-        if (seen == RSI_JOIN_ENDING) {
-            rsi_store_release(&t->join_word, RSI_JOIN_ENDED);
+        if (seen != RSI_JOIN_NONE) {
+            rsi_store_release(&t->join_word, seen | RSI_JOIN_ENDED);
             return w;
         }
-        /* All it did is released to whoever joins. Pairs with the acquire in join. */
+        /* All it did is released to whoever joins. Pairs with the acquire in join_ended. */
         if (rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDED))
             return w;
     }
@@ -264,47 +269,61 @@ void rouse_thread_exit(void *result)
 
 static int join_finish(struct rouse_thread *t, void **result)
 {
-    /* Pairs with rsi_thread_left. */
-    for (unsigned spins = 0; rsi_load_acquire(&t->join_word) != RSI_JOIN_ENDED; spins++) {
-        if (spins < LEAVING_SPINS)
-            rsi_cpu_relax();
-        else
-            rsi_syscall0(SYS_sched_yield); /* its kernel thread is off the CPU */
-    }
+    /* Until the block is used again, whoever comes once more is refused. */
+    rsi_store_relaxed(&t->join_word, RSI_JOIN_DETACHED);
     if (result)
         *result = t->arg;
     rsi_block_free(worker_self(), t);
     return 0;
 }
 
+/* Join a thread that has ended and for which nobody waits: -EBUSY if it has not ended. */
+static int join_ended(struct rouse_thread *t, void **result)
+{
+    uintptr_t seen = rsi_load_relaxed(&t->join_word);
+    /* Pairs with rsi_thread_left; exclusive, lest two release the block. */
+    if (seen == RSI_JOIN_ENDED && rsi_cas_acquire(&t->join_word, &seen, RSI_JOIN_DETACHED))
+        return join_finish(t, result);
+    return seen == RSI_JOIN_NONE ? -EBUSY : -EINVAL;
+}
+
+/* Wait as the joiner. */
+static int join_wait(struct rouse_thread *self, struct rouse_thread *t, void **result,
+                     uint64_t ticket)
+{
+    int error = rsi_park_commit(self, ticket);
+    uintptr_t joiner = (uintptr_t)self, expected = joiner;
+    if (error != 0 && rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_NONE))
+        return error;
+    /* Pairs with rsi_thread_left. */
+    expected = joiner | RSI_JOIN_ENDED;
+    for (unsigned spins = 0; rsi_load_acquire(&t->join_word) != expected; spins++) {
+        if (spins < LEAVING_SPINS)
+            rsi_cpu_relax();
+        else
+            rsi_syscall0(SYS_sched_yield); /* its kernel thread is off the CPU */
+    }
+    if (error == -ECANCELED) /* it had ended: the request is for the next blocking call */
+        rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
+    return join_finish(t, result);
+}
+
 static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, const void *site)
 {
     struct rouse_thread *self = rsi_self();
-    if (t == self)
-        return -EDEADLK;
-    uint64_t ticket =
-        rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns, RSI_PARK_CANCELLABLE);
-    uintptr_t expected = RSI_JOIN_NONE;
-    uintptr_t seen = rsi_load_acquire(&t->join_word);
-    if (seen == RSI_JOIN_NONE) {
+    int error = -EDEADLK;
+    while (t != self && (error = join_ended(t, result)) == -EBUSY) {
+        uintptr_t expected = RSI_JOIN_NONE;
+        uint64_t ticket =
+            rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns, RSI_PARK_CANCELLABLE);
         /* Releases the claim word to announce_end. */
-        if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self)) {
-            int error = rsi_park_commit(self, ticket);
-            expected = (uintptr_t)self;
-            if (error == 0 || !rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_NONE)) {
-                if (error ==
-                    -ECANCELED) /* it had ended: the request is for the next blocking call */
-                    rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
-                return join_finish(t, result);
-            }
-            return error;
-        }
-        seen = expected;
+        if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self))
+            return join_wait(self, t, result, ticket);
+        /* Cancelled just now: the request is kept for later. Or an old entry of the timer came up. */
+        if (!rsi_park_abandon(self, ticket) && rsi_park_commit(self, ticket) == -ECANCELED)
+            rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
     }
-    /* Cancelled just now: the request is kept for later. Or an old entry of the timer has come up. */
-    if (!rsi_park_abandon(self, ticket) && rsi_park_commit(self, ticket) == -ECANCELED)
-        rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
-    return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
+    return error;
 }
 
 int rouse_thread_join(struct rouse_thread *t, void **result)
@@ -319,21 +338,13 @@ int rouse_thread_join_until(struct rouse_thread *t, void **result, uint64_t dead
 
 int rouse_thread_join_try(struct rouse_thread *t, void **result)
 {
-    if (t == rsi_self())
-        return -EDEADLK;
-    uintptr_t seen = rsi_load_acquire(&t->join_word);
-    if (seen == RSI_JOIN_NONE)
-        return -EBUSY;
-    return seen == RSI_JOIN_ENDED || seen == RSI_JOIN_ENDING ? join_finish(t, result) : -EINVAL;
+    return t == rsi_self() ? -EDEADLK : join_ended(t, result);
 }
 
 int rouse_thread_detach(struct rouse_thread *t)
 {
     uintptr_t expected = RSI_JOIN_NONE;
-    if (rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_DETACHED))
-        return 0;
-    return expected == RSI_JOIN_ENDED || expected == RSI_JOIN_ENDING ? join_finish(t, NULL)
-                                                                     : -EINVAL;
+    return rsi_cas_acq_rel(&t->join_word, &expected, RSI_JOIN_DETACHED) ? 0 : join_ended(t, NULL);
 }
 
 void rouse_thread_yield(void)
