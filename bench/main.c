@@ -109,13 +109,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: out of memory\n", bench_program);
         return 1;
     }
-    if (prepare(run) != 0 || options.kind->measure(run) != 0) {
+    if (prepare(run) == 0 && options.kind->measure(run) == 0) {
+        status = report(run);
+    } else {
         fprintf(stderr, "%s: %s: %s failed: %s\n", bench_program, test->name, run->error_what,
                 strerror(-run->error));
-        return 1;
+        status = 1;
     }
-    status = report(run);
-    if (test->release)
+    if (test->release && run->state)
         test->release(run);
     if (options.kind->tear_down)
         options.kind->tear_down(run);
