@@ -51,7 +51,7 @@ def show_experiment() -> None:
     for threads in counts:
         kernel = ns_a_hop("kernel", threads)
         user = ns_a_hop("user", threads)
-        print(f"{threads:>8} {kernel:>16.0f} {user:>14.0f}", flush=True)
+        print(f"{threads:>8} {kernel:>16,.0f} {user:>14,.0f}", flush=True)
 
 
 def leave_group() -> None:
