@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * io_fork_test.c - after fork the child waits in an epoll set of its own: it takes none of the parent's
+ * events and leaves it none, whichever kind of thread forked and whatever others were doing.
+ */
+#include "io_test.h"
+
+#include <dirent.h>
+
+/* How many of the process's descriptors are epoll sets. */
+static unsigned epoll_sets(void)
+{
+    unsigned count = 0;
+    char path[300], target[64];
+    DIR *folder = opendir("/proc/self/fd");
+    CHECK(folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = 0;
+        count += strcmp(target, "anon_inode:[eventpoll]") == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+struct line {
+    int ends[2];
+};
+
+static void echo(void *arg, unsigned index)
+{
+    struct line *line = arg;
+    char bytes[64];
+    ssize_t got;
+    (void)index;
+    while ((got = rouse_read(line->ends[0], bytes, sizeof bytes)) > 0)
+        EQUALS(rouse_write(line->ends[0], bytes, (size_t)got), got);
+}
+
+static void ask(int fd, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        unsigned number = i, echoed = 0;
+        EQUALS(rouse_write(fd, &number, sizeof number), sizeof number);
+        EQUALS(rouse_recv(fd, &echoed, sizeof echoed, MSG_WAITALL), sizeof echoed);
+        EQUALS(echoed, number);
+    }
+}
+
+/* A life in the child: an echo of its own, over a new socket and over one that was inherited. */
+static void live_in_child(struct line *inherited)
+{
+    static struct crew crew;
+    struct line own;
+    crew.count = 0;
+    alarm(30);
+    EQUALS(epoll_sets(), 0);
+    wire_open(WIRE_TCP, own.ends);
+    (void)crew_add(&crew, CREW_USER, echo, &own);
+    (void)crew_add(&crew, CREW_USER, echo, inherited);
+    ask(own.ends[1], 20);
+    ask(inherited->ends[1], 20);
+    EQUALS(epoll_sets(), 1);
+    EQUALS(rouse_close(own.ends[1]), 0);
+    EQUALS(rouse_shutdown(inherited->ends[1], SHUT_WR), 0);
+    crew_join(&crew);
+    _exit(0);
+}
+
+struct fork_scene {
+    struct line mine, childs;
+    int status;
+};
+
+static void fork_and_wait(void *arg, unsigned index)
+{
+    struct fork_scene *scene = arg;
+    (void)index;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0)
+        live_in_child(&scene->childs);
+    CHECK(waitpid(pid, &scene->status, 0) == pid);
+}
+
+static void child_has_its_own_set(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        struct fork_scene scene = { .status = 7 };
+        char byte;
+        DOING("forked by a %s thread", kind_names[kind]);
+        wire_open(WIRE_UNIX, scene.mine.ends);
+        wire_open(WIRE_UNIX, scene.childs.ends);
+        (void)crew_add(&crew, CREW_USER, echo, &scene.mine);
+        ask(scene.mine.ends[1], 5);
+        UNTIL(is_awaited(scene.mine.ends[0], RSI_FD_READ));
+        /* What the child will read was waited for here, so that it is known and in the set. */
+        EQUALS(rouse_read_until(scene.childs.ends[0], &byte, 1, rouse_now_ns() + MS), -ETIMEDOUT);
+        crew_run(kind, 1, fork_and_wait, &scene);
+        EQUALS(scene.status, 0);
+        CHECK(is_awaited(scene.mine.ends[0], RSI_FD_READ));
+        ask(scene.mine.ends[1], 50);
+        EQUALS(epoll_sets(), 1);
+        EQUALS(rouse_close(scene.mine.ends[1]), 0);
+        crew_join(&crew);
+        EQUALS(rouse_close(scene.mine.ends[0]), 0);
+        wire_close(scene.childs.ends);
+    }
+}
+
+/* Forked while everyone is in the midst of calls, also of closing and of arming. */
+#define BUSY 12
+struct storm {
+    struct line lines[BUSY];
+    uint32_t is_over, rounds;
+};
+
+static void converse(void *arg, unsigned index)
+{
+    struct storm *storm = arg;
+    while (!rsi_load_relaxed(&storm->is_over)) {
+        static struct crew crews[BUSY];
+        struct line *line = &storm->lines[index];
+        wire_open(index % 2 ? WIRE_UNIX : WIRE_TCP, line->ends);
+        (void)crew_add(&crews[index], CREW_USER, echo, line);
+        ask(line->ends[1], 3);
+        EQUALS(rouse_close(line->ends[1]), 0);
+        crew_join(&crews[index]);
+        EQUALS(rouse_close(line->ends[0]), 0);
+        rsi_fetch_add_relaxed(&storm->rounds, 1u);
+    }
+}
+
+static void fork_amid_a_storm(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    struct storm storm = { .is_over = 0 };
+    crew_add_many(&crew, CREW_MIXED, BUSY, converse, &storm);
+    for (unsigned i = 0; i < 30 / SCALE; i++) {
+        uint32_t before = rsi_load_relaxed(&storm.rounds);
+        struct fork_scene scene = { .status = 7 };
+        wire_open(WIRE_UNIX, scene.childs.ends);
+        fork_and_wait(&scene, 0);
+        EQUALS(scene.status, 0);
+        wire_close(scene.childs.ends);
+        UNTIL(rsi_load_relaxed(&storm.rounds) > before);
+    }
+    rsi_store_relaxed(&storm.is_over, 1);
+    crew_join(&crew);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(child_has_its_own_set),
+        cmocka_unit_test(fork_amid_a_storm),
+    };
+    IO_TEST_MAIN(argc, tests);
+}
