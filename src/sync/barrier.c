@@ -54,6 +54,7 @@ static int wait_until(struct rouse_barrier *b, const void *site, uint64_t deadli
 {
     struct rouse_thread *self = rsi_self();
     struct rsi_claimed claimed = { 0 };
+    rsi_turn_spend(self, 1);
     rsi_guard_lock(&b->guard);
     if (is_last_locked(b)) {
         release_all_locked(b, site, &claimed);
@@ -88,6 +89,7 @@ int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
 int rouse_barrier_wait_try(struct rouse_barrier *b)
 {
     struct rsi_claimed claimed = { 0 };
+    rsi_turn_spend(rsi_self(), 1);
     rsi_guard_lock(&b->guard);
     bool is_last = is_last_locked(b);
     if (is_last)

@@ -72,6 +72,7 @@ static int wait_done_locked(struct wait *w)
 static RSI_NOINLINE int call_slow(struct wait *w, void (*fn)(void *), void *arg, bool may_wait)
 {
     struct rouse_once *o = w->o;
+    rsi_turn_spend(w->self, 1);
     rsi_guard_lock(&o->guard);
     if (begin_locked(w)) {
         rsi_guard_unlock(&o->guard);
