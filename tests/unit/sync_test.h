@@ -307,20 +307,23 @@ static MAYBE_UNUSED int with_workers(const char *workers)
  * The whole of a test program's main: the misuses, then all tests with 1, 2 and 4 workers, each in a
  * process of its own, for a process has one runtime. With ROUSE_WORKERS set: only those.
  */
+static MAYBE_UNUSED int sync_test_main(int argc, char **argv, const struct CMUnitTest *tests,
+                                       size_t test_count, const struct misuse *misuses,
+                                       size_t misuse_count)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1)
+        watchdog_start(WATCHDOG_S);
+    else
+        seed_print();
+    if (argc > 2 && strcmp(argv[1], "misuse") == 0)
+        return misuse_run(misuses, misuse_count, argv[2]);
+    if (argc > 1 || getenv("ROUSE_WORKERS"))
+        return _cmocka_run_group_tests("tests", tests, test_count, NULL, NULL);
+    int failures = misuses_check(misuses, misuse_count);
+    return failures + with_workers("1") + with_workers("2") + with_workers("4") ? 1 : 0;
+}
 #define SYNC_TEST_MAIN(argc, argv, tests, misuses) \
-    do { \
-        setvbuf(stdout, NULL, _IOLBF, 0); \
-        if ((argc) > 1) \
-            watchdog_start(WATCHDOG_S); \
-        else \
-            seed_print(); \
-        if ((argc) > 2 && strcmp((argv)[1], "misuse") == 0) \
-            return misuse_run((misuses), LENGTH(misuses), (argv)[2]); \
-        if ((argc) > 1 || getenv("ROUSE_WORKERS")) { \
-            return cmocka_run_group_tests((tests), NULL, NULL); \
-        } \
-        int failures = misuses_check((misuses), LENGTH(misuses)); \
-        return failures + with_workers("1") + with_workers("2") + with_workers("4") ? 1 : 0; \
-    } while (0)
+    return sync_test_main(argc, argv, tests, LENGTH(tests), misuses, LENGTH(misuses))
 
 #endif
