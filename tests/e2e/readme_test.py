@@ -76,7 +76,8 @@ class Readme(unittest.TestCase):
             checkout = home / "checkout"
             caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
             shutil.copytree(SOURCE, checkout, symlinks=True, ignore=caches)
-            commands = "trap 'kill $(jobs -p) 2>/dev/null' EXIT\nset -eux\n" + script()
+            # -m: as at a terminal; without it bash starts its jobs with SIGQUIT ignored.
+            commands = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -meux\n" + script()
             result = subprocess.run(
                 ["bash", "-c", with_free_ports(commands)],
                 cwd=checkout,
