@@ -181,7 +181,7 @@ void rouse_barrier_destroy(struct rouse_barrier *b);
 /*
  * Run fn(arg) once: the first caller runs it, the others wait until it has returned and see all it did.
  * _try: -EBUSY while another runs it. _until: -ETIMEDOUT, -ECANCELED for a waiter. A second call after
- * completion costs one load. Calling it from within fn is fatal.
+ * completion costs one load. Calling it from within fn is fatal. fn must return.
  */
 struct rouse_once {
     uint32_t state;
@@ -195,9 +195,10 @@ struct rouse_once {
         0, 0, { NULL, NULL }, NULL, NULL \
     }
 
-void rouse_once(struct rouse_once *o, void (*fn)(void *), void *arg);
-int rouse_once_try(struct rouse_once *o, void (*fn)(void *), void *arg);
-int rouse_once_until(struct rouse_once *o, void (*fn)(void *), void *arg, uint64_t deadline_ns);
+void rouse_once_call(struct rouse_once *o, void (*fn)(void *), void *arg);
+int rouse_once_call_try(struct rouse_once *o, void (*fn)(void *), void *arg);
+int rouse_once_call_until(struct rouse_once *o, void (*fn)(void *), void *arg,
+                          uint64_t deadline_ns);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

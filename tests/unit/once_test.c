@@ -38,14 +38,14 @@ static void runs_once_for_one(void **state)
 {
     (void)state;
     struct task first = { .o = ROUSE_ONCE_INIT }, second = { .value = 0 }, third = { .value = 0 };
-    rouse_once(&first.o, work, &first);
+    rouse_once_call(&first.o, work, &first);
     assert_int_equal(first.value, 42);
-    rouse_once(&first.o, must_not_run, NULL);
-    assert_int_equal(rouse_once_try(&first.o, must_not_run, NULL), 0);
-    assert_int_equal(rouse_once_until(&first.o, must_not_run, NULL, 0), 0);
-    assert_int_equal(rouse_once_try(&second.o, work, &second), 0);
+    rouse_once_call(&first.o, must_not_run, NULL);
+    assert_int_equal(rouse_once_call_try(&first.o, must_not_run, NULL), 0);
+    assert_int_equal(rouse_once_call_until(&first.o, must_not_run, NULL, 0), 0);
+    assert_int_equal(rouse_once_call_try(&second.o, work, &second), 0);
     assert_int_equal(second.value, 42);
-    assert_int_equal(rouse_once_until(&third.o, work, &third, 0), 0);
+    assert_int_equal(rouse_once_call_until(&third.o, work, &third, 0), 0);
     assert_int_equal(third.value, 42);
 }
 
@@ -53,12 +53,12 @@ static void call(void *arg, unsigned index)
 {
     struct task *task = arg;
     if (index % 3 == 0)
-        rouse_once(&task->o, work, task);
+        rouse_once_call(&task->o, work, task);
     else if (index % 3 == 1)
-        while (rouse_once_until(&task->o, work, task, rouse_now_ns() + 2000) < 0)
+        while (rouse_once_call_until(&task->o, work, task, rouse_now_ns() + 2000) < 0)
             continue;
     else
-        while (rouse_once_try(&task->o, work, task) < 0)
+        while (rouse_once_call_try(&task->o, work, task) < 0)
             continue;
     CHECK(task->value == 42);
     rsi_fetch_add_relaxed(&task->seen, 1u);
@@ -82,7 +82,7 @@ static void begin(void *arg, unsigned index)
 {
     (void)index;
     struct task *task = arg;
-    rouse_once(&task->o, wait_then_work, task);
+    rouse_once_call(&task->o, wait_then_work, task);
     rsi_fetch_add_relaxed(&task->seen, 1u);
 }
 
@@ -90,10 +90,10 @@ static void give_up(void *arg, unsigned index)
 {
     (void)index;
     struct task *task = arg;
-    CHECK(rouse_once_try(&task->o, must_not_run, NULL) == -EBUSY);
-    CHECK(rouse_once_until(&task->o, must_not_run, NULL, 0) == -ETIMEDOUT);
+    CHECK(rouse_once_call_try(&task->o, must_not_run, NULL) == -EBUSY);
+    CHECK(rouse_once_call_until(&task->o, must_not_run, NULL, 0) == -ETIMEDOUT);
     uint64_t deadline_ns = rouse_now_ns() + 3 * MS;
-    CHECK(rouse_once_until(&task->o, must_not_run, NULL, deadline_ns) == -ETIMEDOUT);
+    CHECK(rouse_once_call_until(&task->o, must_not_run, NULL, deadline_ns) == -ETIMEDOUT);
     CHECK(rouse_now_ns() >= deadline_ns);
 }
 
@@ -120,10 +120,10 @@ static void wait_cancelled(void *arg, unsigned index)
 {
     (void)index;
     struct task *task = arg;
-    CHECK(rouse_once_until(&task->o, must_not_run, NULL, ROUSE_FOREVER) == -ECANCELED);
+    CHECK(rouse_once_call_until(&task->o, must_not_run, NULL, ROUSE_FOREVER) == -ECANCELED);
     CHECK(!rouse_thread_cancel_pending());
     rsi_fetch_add_relaxed(&task->seen, 1u);
-    rouse_once(&task->o, must_not_run, NULL); /* cannot be cancelled */
+    rouse_once_call(&task->o, must_not_run, NULL); /* cannot be cancelled */
     CHECK(rouse_thread_cancel_pending());
     CHECK(task->value == 42);
 }
@@ -154,7 +154,7 @@ static void wait_recorded(void *arg, unsigned index)
     (void)index;
     struct task *task = arg;
     struct rouse_wait_record record;
-    rouse_once(&task->o, must_not_run, NULL);
+    rouse_once_call(&task->o, must_not_run, NULL);
     rouse_obs_last_wait(&record);
     CHECK(record.kind == ROUSE_WAIT_ONCE && record.object == &task->o);
     CHECK(record.verdict == ROUSE_VERDICT_USEFUL && record.wait_site && record.wake_site);
@@ -182,34 +182,34 @@ static struct rouse_once start = ROUSE_ONCE_INIT;
 static void call_again(void *arg)
 {
     (void)arg;
-    rouse_once(&start, call_again, NULL);
+    rouse_once_call(&start, call_again, NULL);
 }
 
 static void try_again(void *arg)
 {
     (void)arg;
-    (void)rouse_once_try(&start, try_again, NULL);
+    (void)rouse_once_call_try(&start, try_again, NULL);
 }
 
 static void call_until_again(void *arg)
 {
     (void)arg;
-    (void)rouse_once_until(&start, call_until_again, NULL, 0);
+    (void)rouse_once_call_until(&start, call_until_again, NULL, 0);
 }
 
 static void call_from_within(void)
 {
-    rouse_once(&start, call_again, NULL);
+    rouse_once_call(&start, call_again, NULL);
 }
 
 static void try_from_within(void)
 {
-    rouse_once(&start, try_again, NULL);
+    rouse_once_call(&start, try_again, NULL);
 }
 
 static void call_until_from_within(void)
 {
-    rouse_once(&start, call_until_again, NULL);
+    rouse_once_call(&start, call_until_again, NULL);
 }
 
 int main(int argc, char **argv)
