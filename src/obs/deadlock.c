@@ -13,11 +13,16 @@
  *   - the process has no kernel thread that rouse does not know: it could wake one of ours.
  * The last is asked once more after a second: a kernel thread may have been about to end.
  * A program that is idle for good is looked at twice, then never again.
+ *
+ * A program whose main() has left by pthread_exit ends, as POSIX has it, with its last thread. The C
+ * library counts the workers, so that it is seen here: no thread of ours is there, and no kernel thread
+ * but workers and helpers. While there is another one, it is looked for once a second.
  */
 #include "obs/dump.h"
 #include "obs/look.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,46 +86,85 @@ static struct census take_census(void)
     return census;
 }
 
-/* Kernel threads of this process that have not ended, or 0. */
-static uint32_t kernel_threads(void)
+/* Kernel threads of this process that have not ended; 0: it could not be told. */
+struct kernel_census {
+    uint32_t count;
+    bool is_main_dead;
+};
+
+static struct kernel_census take_kernel_census(void)
 {
+    struct kernel_census census = { 0, false };
     char text[512];
     int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
-        return 0;
+        return census;
     long length = rsi_syscall3(SYS_read, fd, text, sizeof text - 1);
     rsi_syscall1(SYS_close, fd);
     text[length > 0 ? length : 0] = 0;
     const char *at = strrchr(text, ')'); /* the second field's end: the name may hold anything */
     /* A main thread that has ended stays as a zombie while others run, and is counted by the kernel. */
-    bool is_main_dead = at && at[1] == ' ' && at[2] == 'Z';
+    census.is_main_dead = at && at[1] == ' ' && at[2] == 'Z';
     for (unsigned field = 2; at && field < THREADS_FIELD; field++)
         at = strchr(at + 1, ' ');
-    uint32_t count = 0;
     for (at = at ? at + 1 : ""; *at >= '0' && *at <= '9'; at++)
-        count = count * 10 + (uint32_t)(*at - '0');
-    return count - is_main_dead;
+        census.count = census.count * 10 + (uint32_t)(*at - '0');
+    census.count -= census.is_main_dead;
+    return census;
 }
 
-static bool all_are_known(void)
+static bool all_are_known(uint32_t kernel_threads)
 {
-    return kernel_threads() ==
+    return kernel_threads ==
            rsi_worker_count() + rsi_helper_count() + rsi_load_relaxed(&rsi_rt.kernel_known);
 }
 
-/* Look closely, and report. False: it could not be told because of unknown kernel threads. */
-static bool look(void)
+static void *end_program(void *unused)
+{
+    exit(EXIT_SUCCESS);
+    return unused;
+}
+
+/* On a thread of its own, since what runs at exit may need every worker. */
+static void end_with_last_thread(void)
+{
+    pthread_t pthread;
+    if (pthread_create(&pthread, NULL, end_program, NULL) != 0)
+        end_program(NULL);
+}
+
+enum look { LOOK_DONE, LOOK_AGAIN, LOOK_ALWAYS };
+
+/* There is no thread: was that the end? */
+static enum look look_for_end(void)
+{
+    struct kernel_census kernel = take_kernel_census();
+    if (!kernel.is_main_dead)
+        return LOOK_DONE;
+    if (!all_are_known(kernel.count))
+        return LOOK_ALWAYS;
+    if (nothing_runs())
+        end_with_last_thread();
+    return LOOK_DONE;
+}
+
+/* Look closely, and report; or why to look again later. */
+static enum look look(void)
 {
     struct census first = take_census(), second = take_census();
-    if (!first.all_wait || !second.all_wait || first.state != second.state)
-        return true;
-    if (!all_are_known())
-        return false;
+    if (first.state != second.state)
+        return LOOK_DONE;
+    if (second.count == 0)
+        return look_for_end();
+    if (!first.all_wait || !second.all_wait)
+        return LOOK_DONE;
+    if (!all_are_known(take_kernel_census().count))
+        return LOOK_AGAIN;
     if (!nothing_runs() || first.state == reported_state)
-        return true;
+        return LOOK_DONE;
     reported_state = first.state;
     rsi_dump(STDERR_FILENO, "every thread waits for another: none can ever run again");
-    return true;
+    return LOOK_DONE;
 }
 
 uint64_t rsi_obs_all_wait(struct rsi_quiet *quiet)
@@ -132,12 +176,13 @@ uint64_t rsi_obs_all_wait(struct rsi_quiet *quiet)
         quiet->look_ns = now_ns + SETTLE_NS;
     if (now_ns < quiet->look_ns)
         return quiet->look_ns;
-    bool is_known = true;
+    enum look again = LOOK_DONE;
     if (rsi_guard_try(&guard)) {
-        is_known = look();
+        again = look();
         rsi_guard_unlock(&guard);
     }
-    quiet->looks = is_known ? LOOKS_MAX : quiet->looks + 1;
+    if (again != LOOK_ALWAYS)
+        quiet->looks = again == LOOK_DONE ? LOOKS_MAX : quiet->looks + 1;
     quiet->look_ns = now_ns + AGAIN_NS;
     return quiet->looks == LOOKS_MAX ? ROUSE_FOREVER : quiet->look_ns;
 }
