@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tables import paired, rounds, servers
+from tables import paired, rounds, servers, tracepoint
 from tables.counts import total_calls
 from tables.render import Table, interval, number, numbers
 from tables.servers import Running, Server, ServerError
@@ -79,24 +79,38 @@ def take(build: Path, result: Results, scale: Scale) -> None:
         result.failure = str(reason)
 
 
-def calls_and_requests(build: Path, server: Server, seconds: float) -> tuple[int, int] | None:
+def traced_calls(build: Path, server: Server, seconds: float) -> float | None:
+    """Counted by the kernel, beside a load of full speed. None: not allowed here."""
+    with (
+        servers.started(server, processors()[0]) as running,
+        tracepoint.counting(running.pid) as counter,
+    ):
+        if counter is None:
+            return None
+        report = ask(build, running, seconds, 1)
+        return counter.total() / float(report["requests"] + report["warm_up_requests"])
+
+
+def strace_calls(build: Path, server: Server, seconds: float) -> tuple[int, int] | None:
+    """The calls and the requests of a server's whole life."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "calls"
         strace = ["strace", "-f", "-c", "-o", str(out)]
-        try:
-            with servers.started(server, processors()[0], strace) as running:
-                report = ask(build, running, seconds, 1)
-        except ServerError:
-            return None
+        with servers.started(server, processors()[0], strace) as running:
+            report = ask(build, running, seconds, 1)
         calls = total_calls(out.read_text(encoding="utf-8"))
         return None if calls is None else (calls, report["requests"] + report["warm_up_requests"])
 
 
 def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None:
-    """From two runs of different length, so that starting costs nothing."""
-    if not shutil.which("strace"):
+    try:
+        traced = traced_calls(build, server, scale.seconds)
+        if traced is not None or not shutil.which("strace"):
+            return traced
+        # Two runs of different length, so that starting costs nothing.
+        short, long = (strace_calls(build, server, seconds) for seconds in scale.calls)
+    except ServerError:
         return None
-    short, long = (calls_and_requests(build, server, seconds) for seconds in scale.calls)
     if short is None or long is None or long[1] <= short[1]:
         return None
     return (long[0] - short[0]) / (long[1] - short[1])
@@ -144,8 +158,9 @@ def keep_alive_table(results: Sequence[Results], missing: list[str]) -> Table:
             "A constant answer (`--respond`) to our client `bench-http-client`; server and client "
             "each on a processor of its own. CPU time is the server's, of user and kernel, read "
             "when the measured time begins and ends. Medians of the rounds, each with fresh "
-            "processes; ratios are paired, with 95 % confidence intervals. System calls were "
-            "counted in runs under strace, which slows the server: more requests wait at once."
+            "processes; ratios are paired, with 95 % confidence intervals. System calls are of "
+            "a run of their own, counted by the kernel; where that is not allowed by strace, which "
+            "slows the server, so that more requests wait at once."
         ],
         after=list(missing),
     )

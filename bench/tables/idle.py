@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
@@ -10,9 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tables import http, rounds, servers
+from tables import http, rounds, servers, tracepoint
 from tables.render import Table
-from tables.servers import Server, ServerError
+from tables.servers import Running, Server, ServerError
 
 SETTLE = 1.0  # after the last connection was closed
 CALL = re.compile(r"^\d+\s+(\d+\.\d+) (?!\+\+\+|---)")
@@ -28,23 +29,21 @@ def switches(pid: int) -> int:
     return total
 
 
-def count_switches(build: Path, server: Server, seconds: float) -> int:
-    with servers.started(server) as running:
+@contextlib.contextmanager
+def settled(build: Path, server: Server, wrapper: Sequence[str] = ()) -> Iterator[Running]:
+    """A server whose connections have come and gone."""
+    with servers.started(server, None, wrapper) as running:
         http.ask(build, running, 0.1, 1)
         time.sleep(SETTLE)
-        before = switches(running.pid)
-        time.sleep(seconds)
-        return switches(running.pid) - before
+        yield running
 
 
-def count_calls(build: Path, server: Server, seconds: float) -> int | None:
+def strace_calls(build: Path, server: Server, seconds: float) -> int | None:
     if not shutil.which("strace"):
         return None
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "calls"
-        with servers.started(server, None, ["strace", "-f", "-ttt", "-o", str(out)]) as running:
-            http.ask(build, running, 0.1, 1)
-            time.sleep(SETTLE)
+        with settled(build, server, ["strace", "-f", "-ttt", "-o", str(out)]):
             began = time.time()
             time.sleep(seconds)
             ended = time.time()
@@ -53,25 +52,29 @@ def count_calls(build: Path, server: Server, seconds: float) -> int | None:
         return sum(began <= stamp <= ended for stamp in stamps)
 
 
+def count(build: Path, server: Server, seconds: float) -> tuple[int | None, int]:
+    """System calls and context switches."""
+    with settled(build, server) as running, tracepoint.counting(running.pid) as counter:
+        before = switches(running.pid)
+        time.sleep(seconds)
+        calls = counter.total() if counter else None
+        switched = switches(running.pid) - before
+    return strace_calls(build, server, seconds) if calls is None else calls, switched
+
+
 def table(build: Path, found: Sequence[Server], seconds: float) -> Table:
     result = Table(
         f"An idle server, {seconds:g} s",
         ["server", "system calls", "context switches"],
-        before=[
-            f"After {http.CONNECTIONS} connections came and went; all threads of the process. "
-            "Calls and switches were counted in runs of their own."
-        ],
+        before=[f"After {http.CONNECTIONS} connections came and went; all threads of the process."],
     )
     for server in found:
         if server.key not in SHOWN:
             continue
         rounds.say(f"idle: {server.title}")
         try:
-            calls = count_calls(build, server, seconds)
-            row = [
-                "-" if calls is None else str(calls),
-                str(count_switches(build, server, seconds)),
-            ]
+            calls, switched = count(build, server, seconds)
+            row = ["-" if calls is None else str(calls), str(switched)]
         except ServerError as reason:
             result.after.append(f"{server.title}: {reason}")
             row = ["-", "-"]

@@ -16,7 +16,16 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "release"))
 sys.path.insert(0, str(SOURCE / "bench"))
-from tables import paired, programs, render, rounds  # noqa: E402
+from tables import (  # noqa: E402
+    http,
+    idle,
+    paired,
+    programs,
+    render,
+    rounds,
+    servers,
+    tracepoint,
+)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,6 +102,49 @@ class Peers(unittest.TestCase):
             programs.header("no/such/header.h", "()", "no-such-dev")
         with self.assertRaisesRegex(programs.MissingError, "no-such-compiler: No such file"):
             programs.run_tool("no-such-compiler")
+
+
+class Calls(unittest.TestCase):
+    CALLER = """
+import os, sys
+sys.stdin.readline()
+for _ in range(1000):
+    os.getppid()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+    def test_the_tracepoint_counts_every_call(self) -> None:
+        with subprocess.Popen(
+            [sys.executable, "-c", self.CALLER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                with tracepoint.counting(process.pid) as counter:
+                    if counter is None:
+                        self.skipTest("not run: tracepoints are not ours to see here")
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+                    process.stdout.readline()
+                    self.assertGreaterEqual(counter.total(), 1000)
+                    self.assertLess(counter.total(), 1100)
+            finally:
+                process.kill()
+
+    def test_strace_counts_the_same(self) -> None:
+        if not shutil.which("strace"):
+            self.skipTest("not run: no strace here")
+        epoll = next(s for s in servers.all_servers(BUILD, "")[0] if s.key == "epoll")
+        counted = http.strace_calls(BUILD, epoll, 0.1)
+        assert counted is not None
+        calls, requests = counted
+        self.assertGreater(calls, 2 * requests)  # a read and a write each
+        self.assertLess(calls, 4 * requests + 2000)
+        self.assertEqual(idle.strace_calls(BUILD, epoll, 0.5), 0)
 
 
 class Run(unittest.TestCase):
