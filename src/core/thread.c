@@ -213,6 +213,7 @@ static uintptr_t announce_end(struct rouse_thread *t)
     uintptr_t seen = rsi_load_relaxed(&t->join_word);
     while (seen > RSI_JOIN_ENDED && (seen & RSI_JOIN_ENDING) == 0) {
         struct rouse_thread *joiner = (struct rouse_thread *)seen;
+        rsi_test_delay();
         /* Not an exchange: it may have given up, and detached t. Releases all that t did. */
         if (!rsi_cas_acq_rel(&t->join_word, &seen, seen | RSI_JOIN_ENDING))
             continue;
@@ -316,6 +317,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
         uintptr_t expected = RSI_JOIN_NONE;
         uint64_t ticket =
             rsi_park_prepare(self, ROUSE_WAIT_JOIN, t, site, deadline_ns, RSI_PARK_CANCELLABLE);
+        rsi_test_delay();
         /* Releases the claim word to announce_end. */
         if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self))
             return join_wait(self, t, result, ticket);
