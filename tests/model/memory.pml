@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * memory.pml - words that several CPUs share, each CPU with a store buffer; to be included.
+ *
+ * Spin interleaves whole steps, so that a missing fence would go unseen. Here a store goes to its CPU's
+ * buffer, and some time later to memory (drain). A load sees its own CPU's buffer first.
+ *   store_relaxed   may leave the buffer before an older store to another word
+ *   store_release   leaves it after all that is older; younger relaxed stores may overtake it
+ *   rmw_acquire     acts on memory at once; older stores may still be in the buffer
+ *   rmw             acts on memory at once, after all older stores (acq_rel and seq_cst)
+ *   fence_light     nothing: a compiler barrier. Its mutants swap what stands on its sides
+ *   fence_full      waits until the CPU's own buffer is empty
+ *   fence_heavy     membarrier: the same, and each other CPU's buffer is seen empty once meanwhile
+ * So this is weaker than x86, and nearly what C promises for stores. Loads are never early: that an
+ * acquire is missing is not seen here.
+ *
+ * Before the inclusion: CPUS, WORDS (how many words; they start as 0), DEPTH (of a buffer: 2, 3 or 4;
+ * a full one makes the CPU wait, which hides only what needs more stores at a time).
+ */
+typedef store_buffer {
+    byte length;
+    byte word[DEPTH];
+    byte value[DEPTH];
+    bool is_release[DEPTH];
+};
+
+byte memory[WORDS];
+store_buffer buffers[CPUS];
+
+#define IN_BUFFER(cpu, i, w) (buffers[cpu].length > (i) && buffers[cpu].word[i] == (w))
+
+#if DEPTH == 4
+#define LOAD(cpu, w) \
+    (IN_BUFFER(cpu, 3, w) -> buffers[cpu].value[3] : LOAD3(cpu, w))
+#define HAS_STORE(cpu, w) (IN_BUFFER(cpu, 3, w) || HAS_STORE3(cpu, w))
+#elif DEPTH == 3
+#define LOAD(cpu, w) LOAD3(cpu, w)
+#define HAS_STORE(cpu, w) HAS_STORE3(cpu, w)
+#else
+#define LOAD(cpu, w) LOAD2(cpu, w)
+#define HAS_STORE(cpu, w) HAS_STORE2(cpu, w)
+#endif
+#define LOAD3(cpu, w) (IN_BUFFER(cpu, 2, w) -> buffers[cpu].value[2] : LOAD2(cpu, w))
+#define LOAD2(cpu, w) \
+    (IN_BUFFER(cpu, 1, w) -> buffers[cpu].value[1] : \
+     (IN_BUFFER(cpu, 0, w) -> buffers[cpu].value[0] : memory[w]))
+#define HAS_STORE3(cpu, w) (IN_BUFFER(cpu, 2, w) || HAS_STORE2(cpu, w))
+#define HAS_STORE2(cpu, w) (IN_BUFFER(cpu, 1, w) || IN_BUFFER(cpu, 0, w))
+
+#define IS_DRAINED(cpu) (buffers[cpu].length == 0)
+
+inline store(cpu, w, v, release)
+{
+    atomic {
+        buffers[cpu].length < DEPTH;
+        buffers[cpu].word[buffers[cpu].length] = w;
+        buffers[cpu].value[buffers[cpu].length] = v;
+        buffers[cpu].is_release[buffers[cpu].length] = release;
+        buffers[cpu].length++
+    }
+}
+#define store_relaxed(cpu, w, v) store(cpu, w, v, false)
+#define store_release(cpu, w, v) store(cpu, w, v, true)
+
+#define fence_light(cpu) skip
+#define fence_full(cpu) IS_DRAINED(cpu)
+
+inline fence_heavy(cpu)
+{
+    IS_DRAINED(cpu);
+    fence_other = 0;
+    do
+    :: fence_other < CPUS ->
+        IS_DRAINED(fence_other);
+        fence_other++
+    :: else -> break
+    od;
+    fence_other = 0
+}
+/* What fence_heavy counts with: each process that calls it declares this. */
+#define FENCE_LOCAL byte fence_other = 0
+
+/* Read-modify-write: atomic { RMW_READY(cpu, w); ... memory[w] = ... } */
+#define RMW_READY(cpu, w) IS_DRAINED(cpu)
+#define RMW_ACQUIRE_READY(cpu, w) (!HAS_STORE(cpu, w))
+
+/* A guard of base.h, at word w. */
+inline guard_lock(cpu, w)
+{
+    atomic { RMW_ACQUIRE_READY(cpu, w) && memory[w] == 0; memory[w] = 1 }
+}
+#define guard_unlock(cpu, w) store_release(cpu, w, 0)
+
+inline drain_at(cpu, i)
+{
+    d_step {
+        memory[buffers[cpu].word[i]] = buffers[cpu].value[i];
+        drained = i;
+        do
+        :: drained + 1 < buffers[cpu].length ->
+            buffers[cpu].word[drained] = buffers[cpu].word[drained + 1];
+            buffers[cpu].value[drained] = buffers[cpu].value[drained + 1];
+            buffers[cpu].is_release[drained] = buffers[cpu].is_release[drained + 1];
+            drained++
+        :: else -> break
+        od;
+        buffers[cpu].length--;
+        buffers[cpu].word[buffers[cpu].length] = 0;
+        buffers[cpu].value[buffers[cpu].length] = 0;
+        buffers[cpu].is_release[buffers[cpu].length] = false;
+        drained = 0
+    }
+}
+
+#define MAY_OVERTAKE(cpu, i, j) (buffers[cpu].word[i] != buffers[cpu].word[j])
+
+/* One of these a CPU. */
+proctype drain(byte cpu)
+{
+    byte drained = 0;
+end:
+    do
+    :: atomic { buffers[cpu].length > 0 -> drain_at(cpu, 0) }
+    :: atomic {
+        buffers[cpu].length > 1 && !buffers[cpu].is_release[1] && MAY_OVERTAKE(cpu, 1, 0) ->
+        drain_at(cpu, 1)
+    }
+#if DEPTH > 2
+    :: atomic {
+        buffers[cpu].length > 2 && !buffers[cpu].is_release[2] && MAY_OVERTAKE(cpu, 2, 0) &&
+        MAY_OVERTAKE(cpu, 2, 1) -> drain_at(cpu, 2)
+    }
+#endif
+#if DEPTH > 3
+    :: atomic {
+        buffers[cpu].length > 3 && !buffers[cpu].is_release[3] && MAY_OVERTAKE(cpu, 3, 0) &&
+        MAY_OVERTAKE(cpu, 3, 1) && MAY_OVERTAKE(cpu, 3, 2) -> drain_at(cpu, 3)
+    }
+#endif
+    od
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * section.pml - src/core/section.{h,c}: the owner's plain stores against a thief's membarrier.
+ *
+ * One owner enters ROUNDS times, two thieves try once each. Inside, each changes a word of the queue by
+ * plain stores. Checked: never two inside; what one did the other sees; nobody is stuck.
+ *
+ * mutant NO_F1: the owner's compiler barrier is gone: it looks at thief_in before it stores owner_in
+ * mutant F2_FULL: the thief's fence is an ordinary one, not a membarrier
+ * mutant NO_E2: the owner does not look at thief_in
+ * mutant NO_T2: the thief does not look at owner_in
+ * mutant NO_GUARD: two thieves at a time
+ * mutant NO_RECHECK: the owner that waited for a thief enters without looking again
+ * mutant OWNER_LEAVES_RELAXED: leaving is a relaxed store
+ * mutant THIEF_LEAVES_RELAXED: the same of the thief
+ * mutant GIVE_UP_KEEPS: a thief that gives up leaves thief_in set
+ */
+#define CPUS 3
+#define WORDS 4
+#define DEPTH 3
+#include "memory.pml"
+
+#define ROUNDS 2
+
+#define OWNER_IN 0
+#define THIEF_IN 1
+#define STEAL_GUARD 2
+#define QUEUE 3
+
+byte inside;  /* how many are */
+byte changes; /* what QUEUE should be in the end */
+
+inline change(cpu)
+{
+    inside++;
+    assert(inside == 1);
+    atomic { seen = LOAD(cpu, QUEUE); changes++ }
+    store_relaxed(cpu, QUEUE, seen + 1);
+    seen = 0;
+    inside--
+}
+
+inline section_enter(cpu)
+{
+#ifdef NO_F1
+    seen = LOAD(cpu, THIEF_IN);
+    store_relaxed(cpu, OWNER_IN, 1);
+#else
+    store_relaxed(cpu, OWNER_IN, 1); /* E1 */
+    fence_light(cpu);                /* F1 */
+    seen = LOAD(cpu, THIEF_IN);      /* E2 */
+#endif
+#ifdef NO_E2
+    seen = 0;
+#endif
+    do
+    :: seen != 0 -> /* rsi_section_enter_slow */
+        store_release(cpu, OWNER_IN, 0);
+        LOAD(cpu, THIEF_IN) == 0;
+        store_relaxed(cpu, OWNER_IN, 1);
+        fence_light(cpu);
+#ifdef NO_RECHECK
+        seen = 0
+#else
+        seen = LOAD(cpu, THIEF_IN)
+#endif
+    :: else -> break
+    od
+}
+
+inline section_leave(cpu)
+{
+#ifdef OWNER_LEAVES_RELAXED
+    store_relaxed(cpu, OWNER_IN, 0)
+#else
+    store_release(cpu, OWNER_IN, 0)
+#endif
+}
+
+inline section_leave_thief(cpu)
+{
+#ifdef THIEF_LEAVES_RELAXED
+    store_relaxed(cpu, THIEF_IN, 0);
+#else
+    store_release(cpu, THIEF_IN, 0);
+#endif
+    guard_unlock(cpu, STEAL_GUARD)
+}
+
+proctype owner(byte cpu)
+{
+    byte seen, round;
+    do
+    :: round < ROUNDS ->
+        section_enter(cpu);
+        change(cpu);
+        section_leave(cpu);
+        round++
+    :: else -> break
+    od
+}
+
+proctype thief(byte cpu)
+{
+    FENCE_LOCAL;
+    byte seen;
+#ifndef NO_GUARD
+    guard_lock(cpu, STEAL_GUARD); /* guard_try: one that does not get it has nothing to do */
+#endif
+    store_relaxed(cpu, THIEF_IN, 1); /* T1 */
+#ifdef F2_FULL
+    fence_full(cpu);
+#else
+    fence_heavy(cpu); /* F2 */
+#endif
+#ifndef NO_T2
+    do
+    :: LOAD(cpu, OWNER_IN) == 0 -> break /* T2 */
+    :: LOAD(cpu, OWNER_IN) != 0 ->       /* for long */
+#ifdef GIVE_UP_KEEPS
+        guard_unlock(cpu, STEAL_GUARD);
+#else
+        section_leave_thief(cpu);
+#endif
+        goto gave_up
+    od;
+#endif
+    change(cpu);
+    section_leave_thief(cpu);
+gave_up:
+    skip
+}
+
+init {
+    atomic {
+        run drain(0);
+        run drain(1);
+        run drain(2);
+        run owner(0);
+        run thief(1);
+        run thief(2)
+    };
+    /* All have ended, and their stores have arrived. */
+    (_nr_pr == 1 + CPUS) && IS_DRAINED(0) && IS_DRAINED(1) && IS_DRAINED(2);
+    assert(memory[QUEUE] == changes)
+}
