@@ -107,6 +107,7 @@ class Peers(unittest.TestCase):
 class Calls(unittest.TestCase):
     CALLER = """
 import os, sys
+print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(1000):
     os.getppid()
@@ -123,6 +124,7 @@ sys.stdin.readline()
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
+            process.stdout.readline()
             try:
                 with tracepoint.counting(process.pid) as counter:
                     if counter is None:
