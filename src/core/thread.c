@@ -340,7 +340,9 @@ int rouse_thread_join_until(struct rouse_thread *t, void **result, uint64_t dead
 
 int rouse_thread_join_try(struct rouse_thread *t, void **result)
 {
-    return t == rsi_self() ? -EDEADLK : join_ended(t, result);
+    struct rouse_thread *self = rsi_self();
+    rsi_turn_spend(self, 1); /* a loop of this must let t run */
+    return t == self ? -EDEADLK : join_ended(t, result);
 }
 
 int rouse_thread_detach(struct rouse_thread *t)
