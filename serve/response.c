@@ -23,8 +23,12 @@
 
 #define TEXT(literal) (literal), sizeof(literal) - 1
 
-static char *constant_head; /* of the constant answer: up to the value of Date */
-static size_t constant_head_bytes;
+/*
+ * The whole of the constant answer, but for the text of its date. constant_head_bytes of it lead up to
+ * the date.
+ */
+static char *constant;
+static size_t constant_bytes, constant_head_bytes;
 
 /* Send all of it. The first attempt is made without looking at the clock: it nearly always is enough. */
 static bool send_all(struct connection *c, const char *bytes, size_t count, int flags)
@@ -114,14 +118,14 @@ static void two_digits(char *to, int number)
     to[1] = (char)('0' + number % 10);
 }
 
-/* The date as HTTP writes it, 29 bytes: Sun, 06 Nov 1994 08:49:37 GMT. */
+/* The date as HTTP writes it: Sun, 06 Nov 1994 08:49:37 GMT. */
 static void write_date(char *to, time_t seconds)
 {
     static const char days[] = "SunMonTueWedThuFriSat";
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm t;
 
-    memcpy(to, "Day, 00 Mon 0000 00:00:00 GMT", 29);
+    memcpy(to, "Day, 00 Mon 0000 00:00:00 GMT", DATE_BYTES);
     if (gmtime_r(&seconds, &t) == NULL)
         return;
     memcpy(to, days + (size_t)t.tm_wday * 3, 3);
@@ -134,7 +138,7 @@ static void write_date(char *to, time_t seconds)
     two_digits(to + 23, t.tm_sec);
 }
 
-static void put_date(struct connection *c)
+static const char *date_now(struct connection *c)
 {
     time_t now = time(NULL);
 
@@ -142,7 +146,7 @@ static void put_date(struct connection *c)
         c->date_seconds = now;
         write_date(c->date, now);
     }
-    put(c, c->date, 29);
+    return c->date;
 }
 
 /* The end of a head: what becomes of the connection, and the empty line. */
@@ -183,7 +187,7 @@ static void put_status(struct connection *c, unsigned status)
     put(c, TEXT("HTTP/1.1 "));
     put(c, text, strlen(text));
     put(c, TEXT("\r\nDate: "));
-    put_date(c);
+    put(c, date_now(c), DATE_BYTES);
 }
 
 /* The body of an answer that has no other: its status in words. */
@@ -212,24 +216,37 @@ int response_prepare(void)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\n"
                                  "Content-Length: ";
-    static const char after[] = "\r\nDate: ";
-    char digits[DIGITS];
-    size_t at = decimal(digits, settings.respond_bytes), count = DIGITS - at;
+    static const char date[] = "\r\nDate: ", after[] = "\r\n\r\n";
+    char digits[DIGITS], *to;
+    size_t at = decimal(digits, settings.respond_bytes);
 
-    constant_head = malloc(sizeof(before) + count + sizeof(after));
-    if (constant_head == NULL)
+    constant_head_bytes = sizeof(before) - 1 + DIGITS - at + sizeof(date) - 1;
+    constant_bytes = constant_head_bytes + DATE_BYTES + sizeof(after) - 1 + settings.respond_bytes;
+    to = constant = malloc(constant_bytes);
+    if (constant == NULL)
         return -ENOMEM;
-    memcpy(constant_head, before, sizeof(before) - 1);
-    memcpy(constant_head + sizeof(before) - 1, digits + at, count);
-    memcpy(constant_head + sizeof(before) - 1 + count, after, sizeof(after));
-    constant_head_bytes = sizeof(before) - 1 + count + sizeof(after) - 1;
+    to = mempcpy(to, before, sizeof(before) - 1);
+    to = mempcpy(to, digits + at, DIGITS - at);
+    to = mempcpy(to, date, sizeof(date) - 1);
+    memset(to, ' ', DATE_BYTES);
+    to = mempcpy(to + DATE_BYTES, after, sizeof(after) - 1);
+    memcpy(to, settings.respond, settings.respond_bytes);
     return 0;
 }
 
 void response_constant(struct connection *c)
 {
-    put(c, constant_head, constant_head_bytes);
-    put_date(c);
+    /* The usual case by one copy. */
+    if (c->keep && c->parser.http_minor == 1 && !c->head_only && reserve(c, constant_bytes)) {
+        char *to = c->out + c->out_used;
+
+        memcpy(to, constant, constant_bytes);
+        memcpy(to + constant_head_bytes, date_now(c), DATE_BYTES);
+        c->out_used += constant_bytes;
+        return;
+    }
+    put(c, constant, constant_head_bytes);
+    put(c, date_now(c), DATE_BYTES);
     put_end(c);
     if (!c->head_only)
         put(c, settings.respond, settings.respond_bytes);
@@ -309,7 +326,7 @@ static void send_file(struct connection *c, const struct file *file)
 static void respond_file(struct connection *c, const char *path, const struct file *file)
 {
     bool fresh = not_modified(c, file);
-    char modified[29];
+    char modified[DATE_BYTES];
 
     write_date(modified, file->modified);
     put_status(c, fresh ? 304 : 200);

@@ -32,6 +32,9 @@
 #define OUT_SMALL ((size_t)512)
 #define OUT_LARGE ((size_t)16 * 1024)
 
+/* Bytes of a date as HTTP writes it. */
+#define DATE_BYTES ((size_t)29)
+
 /* Written by main before the first thread starts, then only read. */
 struct settings {
     const char *directory; /* NULL: only respond */
@@ -53,8 +56,6 @@ struct span {
     uint32_t at, bytes;
 };
 
-enum header { HEADER_OTHER, HEADER_HOST, HEADER_MODIFIED_SINCE };
-
 /*
  * One connection. It lies on its thread's stack: together with the frames of a waiting call it should
  * fit into one page, which is all that an idle connection costs.
@@ -70,9 +71,9 @@ struct connection {
     uint64_t
         deadline_ns; /* for the whole request, from its first byte on; else for the idle time */
     struct span target, field, modified_since;
-    uint8_t header; /* enum header: the one being read */
-    bool begun;     /* some of a request has come, but not all */
-    bool head_done; /* its head has come */
+    bool in_modified_since; /* the header being read is If-Modified-Since */
+    bool begun;             /* some of a request has come, but not all */
+    bool head_done;         /* its head has come */
     bool has_host;
     bool has_coding;  /* Transfer-Encoding */
     bool in_filled;   /* the last read filled the buffer: more may be waiting */
@@ -81,10 +82,10 @@ struct connection {
     /* The answers not sent yet, out[0 .. out_used). */
     char *out;
     size_t out_bytes, out_used;
-    bool keep;      /* the connection goes on after this answer */
-    bool head_only; /* HEAD: the answer has no body */
-    bool failed;    /* an answer could not be sent: nothing more goes out */
-    char date[30];  /* text of date_seconds */
+    bool keep;             /* the connection goes on after this answer */
+    bool head_only;        /* HEAD: the answer has no body */
+    bool failed;           /* an answer could not be sent: nothing more goes out */
+    char date[DATE_BYTES]; /* text of date_seconds */
     time_t date_seconds;
 
     char out_small[OUT_SMALL];
