@@ -73,13 +73,26 @@ static unsigned path_quota(const char *mount, char *group, bool is_v2)
     }
 }
 
-static unsigned quota_count(void)
+/* Whether a comma-separated list of controllers, as version 1 has it, names the one for CPU time. */
+static bool names_cpu(const char *controllers)
 {
-    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (*controllers) {
+        size_t length = strcspn(controllers, ",");
+        if (length == 3 && strncmp(controllers, "cpu", 3) == 0)
+            return true;
+        controllers += length + (controllers[length] == ',');
+    }
+    return false;
+}
+
+unsigned rsi_cpu_quota(const char *cgroup_file, const char *mount)
+{
+    FILE *file = fopen(cgroup_file, "re");
     if (!file)
         return UINT32_MAX;
     unsigned least = UINT32_MAX;
-    char line[4096];
+    char line[4096], mount_v1[256];
+    snprintf(mount_v1, sizeof mount_v1, "%s/cpu", mount);
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
         char *controllers = strchr(line, ':');
@@ -90,9 +103,9 @@ static unsigned quota_count(void)
         controllers++;
         unsigned quota = UINT32_MAX;
         if (*controllers == 0)
-            quota = path_quota("/sys/fs/cgroup", group, true);
-        else if (strstr(controllers, "cpu") && !strstr(controllers, "cpuset"))
-            quota = path_quota("/sys/fs/cgroup/cpu", group, false);
+            quota = path_quota(mount, group, true);
+        else if (names_cpu(controllers))
+            quota = path_quota(mount_v1, group, false);
         if (quota < least)
             least = quota;
     }
@@ -102,6 +115,7 @@ static unsigned quota_count(void)
 
 unsigned rsi_cpu_count(void)
 {
-    unsigned cpus = affinity_count(), quota = quota_count();
+    unsigned cpus = affinity_count();
+    unsigned quota = rsi_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     return quota < cpus ? quota : cpus;
 }

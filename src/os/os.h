@@ -90,6 +90,12 @@ RSI_INLINE void rsi_fence_light(void)
 /* CPUs this process may use: its affinity mask, cut by its cgroup's quota (v1 or v2), at least 1. */
 unsigned rsi_cpu_count(void);
 
+/*
+ * The least quota, in CPUs rounded up, of the groups named by cgroup_file (as /proc/self/cgroup is) and
+ * of those around them, under mount; UINT32_MAX when none has one.
+ */
+unsigned rsi_cpu_quota(const char *cgroup_file, const char *mount);
+
 /* Anonymous private memory, not reserved, without huge pages; NULL when there is none. */
 void *rsi_map(size_t bytes);
 void rsi_unmap(void *address, size_t bytes);
