@@ -5,8 +5,8 @@
  * Limits    At most max_connections threads: then nothing is accepted until one ends, and newcomers wait
  *           in the kernel's queue. The same when descriptors or memory run out, by trying again after a
  *           connection ended or a little later. Nobody is sent away with an error.
- * Drain     The thread of server_run is cancelled: it stops accepting, and shuts the reading side of every
- *           connection. That wakes those that are idle, and, unlike a cancelled call, touches no other: an
+ * Drain     The thread of server_run is cancelled: it accepts what has already come, stops listening, and
+ *           shuts the reading side of every connection. That wakes those that are idle, and, unlike a cancelled call, touches no other: an
  *           answer under way is finished, requests that have come are still read, and then the
  *           connection's thread sees the end of input. It needs no agreement with the connection's state,
  *           since the mark stays in the kernel whatever the thread does just now.
@@ -99,52 +99,59 @@ static bool occupied(void *unused)
     return count > 0;
 }
 
-/* Wait until there is room for one more and count it. Returns 0 or -ECANCELED. */
-static int reserve_connection(void)
+/* Wait until there is room for one more and count it. Returns 0, -ECANCELED or -ETIMEDOUT. */
+static int reserve_connection(uint64_t deadline_ns)
 {
     int result;
 
     rouse_mutex_lock(&lock);
-    result = rouse_cond_wait_while(&ended, &lock, full, NULL);
+    result = rouse_cond_wait_while_until(&ended, &lock, full, NULL, deadline_ns);
     if (result == 0)
         count++;
     rouse_mutex_unlock(&lock);
     return result;
 }
 
-/* Give the reserved place back; after a failure, wait until something may have changed. */
-static int back_off(const char *what, int error)
+/*
+ * Give the reserved place back; after a failure, wait until something may have changed. Returns 0 to go on,
+ * or error, negative, where it means the end.
+ */
+static int back_off(const char *what, int error, uint64_t deadline_ns)
 {
-    int result;
+    bool ends = error == -ECANCELED || deadline_ns != ROUSE_FOREVER;
+    int result = error;
 
-    if (error != ECANCELED)
-        log_seldom(what, error);
+    if (!ends)
+        log_seldom(what, -error);
     rouse_mutex_lock(&lock);
     count--;
-    result = error == ECANCELED ? -ECANCELED
-                                : rouse_cond_wait_until(&ended, &lock, rouse_now_ns() + RETRY_NS);
+    if (!ends)
+        result = rouse_cond_wait_until(&ended, &lock, rouse_now_ns() + RETRY_NS);
     rouse_mutex_unlock(&lock);
-    return result == -ECANCELED ? result : 0;
+    return ends || result == -ECANCELED ? result : 0;
 }
 
-/* Returns 0, or -ECANCELED when it is time to stop. */
-static int accept_one(int listen_fd)
+/*
+ * Accept a connection and start its thread. Returns 0, or a negative number when it is time to stop: it
+ * was cancelled or, with a deadline, there is nothing that can be accepted any more.
+ */
+static int accept_one(int listen_fd, uint64_t deadline_ns)
 {
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
-    int fd, result = reserve_connection();
+    int fd, result = reserve_connection(deadline_ns);
 
     if (result < 0)
         return result;
-    fd = rouse_accept(listen_fd, NULL, NULL);
+    fd = rouse_accept_until(listen_fd, NULL, NULL, deadline_ns);
     if (fd < 0)
-        return back_off("accept", -fd);
+        return back_off("accept", fd, deadline_ns);
     attr.kind = settings.kind;
     attr.detached = true;
     attr.name = "connection";
     result = rouse_thread_create(NULL, &attr, connection_run, (void *)(intptr_t)fd);
     if (result < 0) {
         rouse_close(fd);
-        return back_off("no thread for a connection", -result);
+        return back_off("no thread for a connection", result, deadline_ns);
     }
     return 0;
 }
@@ -154,7 +161,10 @@ unsigned server_run(int listen_fd)
     uint64_t deadline_ns;
     unsigned left;
 
-    while (accept_one(listen_fd) == 0)
+    while (accept_one(listen_fd, ROUSE_FOREVER) == 0)
+        ;
+    /* Those that had come before the signal are served too. */
+    while (accept_one(listen_fd, 0) == 0)
         ;
     rouse_close(listen_fd);
 

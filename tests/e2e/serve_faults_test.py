@@ -267,6 +267,17 @@ class UserThreads(unittest.TestCase):
             self.assertEqual((len(first.body), last.body), (10 << 20, b"1"))
             self.assertEqual(last.headers["connection"], "close")
 
+    def test_drain_serves_those_that_wait_to_be_accepted(self) -> None:
+        with self.serve() as server, contextlib.ExitStack() as stack:
+            server.process.send_signal(signal.SIGSTOP)
+            clients = [stack.enter_context(server.connect()) for _ in range(50)]
+            for client in clients:
+                client.send(get("/one.txt"))
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGCONT)
+            self.assertEqual([client.reply().body for client in clients], [b"1"] * 50)
+            self.assertEqual(server.process.wait(5), 0)
+
     def test_drain_without_connections_is_quick(self) -> None:
         with self.serve() as server:
             server.process.send_signal(signal.SIGTERM)
