@@ -6,10 +6,10 @@
  *           in the kernel's queue. The same when descriptors or memory run out, by trying again after a
  *           connection ended or a little later. Nobody is sent away with an error.
  * Drain     The thread of server_run is cancelled: it accepts what has already come, stops listening, and
- *           shuts the reading side of every connection. That wakes those that are idle, and, unlike a cancelled call, touches no other: an
- *           answer under way is finished, requests that have come are still read, and then the
- *           connection's thread sees the end of input. It needs no agreement with the connection's state,
- *           since the mark stays in the kernel whatever the thread does just now.
+ *           shuts the reading side of every connection. That wakes those that are idle, and, unlike a
+ *           cancelled call, touches no other: an answer under way is finished, requests that have come are
+ *           still read, and then the connection's thread sees the end of input. It needs no agreement with
+ *           the connection's state, since the mark stays in the kernel whatever the thread does just now.
  *           Rejected: rouse_thread_cancel, which may hit the sending of an answer.
  */
 #include <errno.h>
