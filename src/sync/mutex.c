@@ -77,7 +77,7 @@ _Noreturn static RSI_COLD void misuse(const struct rouse_mutex *m, const char *w
 
 RSI_INLINE void own(struct rouse_mutex *m, struct rouse_thread *self, const void *site)
 {
-    rsi_store_relaxed(&m->owner, self);
+    rsi_store_release(&m->owner, self); /* its block goes with it to owner_runs */
     rsi_store_relaxed(&m->acquire_site, site);
 }
 
@@ -92,7 +92,7 @@ RSI_INLINE bool take(struct rouse_mutex *m)
 /* No owner: it has just come or is just leaving. */
 static bool owner_runs(struct rouse_mutex *m)
 {
-    struct rouse_thread *owner = rsi_load_relaxed(&m->owner);
+    struct rouse_thread *owner = rsi_load_acquire(&m->owner); /* pairs with own */
     return !owner || rsi_is_running(owner);
 }
 
