@@ -90,7 +90,8 @@ static bool helper_start_locked(void)
     return started;
 }
 
-int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
+/* object: the function that the wait record names. */
+static int run(void (*fn)(void *), void *arg, const void *object, const void *site)
 {
     struct rouse_thread *self = rsi_self();
     if (self->waiter.origin != RSI_ORIGIN_USER) {
@@ -106,14 +107,18 @@ int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
         rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
         return -EAGAIN;
     }
-    job.ticket =
-        rsi_park_prepare(self, ROUSE_WAIT_BLOCKING, (void *)(uintptr_t)fn, site, ROUSE_FOREVER, 0);
+    job.ticket = rsi_park_prepare(self, ROUSE_WAIT_BLOCKING, object, site, ROUSE_FOREVER, 0);
     *helpers.last = &job;
     helpers.last = &job.next;
     helpers.queued++;
     pthread_cond_signal(&helpers.cond);
     pthread_mutex_unlock(&helpers.mutex);
     return rsi_park_commit(self, job.ticket);
+}
+
+int rsi_blocking_run(void (*fn)(void *), void *arg, const void *site)
+{
+    return run(fn, arg, (const void *)(uintptr_t)fn, site);
 }
 
 struct call {
@@ -131,7 +136,7 @@ static void call_run(void *value)
 int rouse_blocking(void *(*fn)(void *), void *arg, void **result)
 {
     struct call call = { fn, arg, NULL };
-    int error = rsi_blocking_run(call_run, &call, RSI_CALLER());
+    int error = run(call_run, &call, (const void *)(uintptr_t)fn, RSI_CALLER());
     if (!error && result)
         *result = call.result;
     return error;

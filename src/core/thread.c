@@ -208,7 +208,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
  * Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. Returns
  * what stands in join_word: NONE, DETACHED, or a joiner with ENDING, which nobody but t's end changes.
  */
-static uintptr_t announce_end(struct rouse_thread *t)
+static uintptr_t announce_end(struct rouse_thread *t, const void *site)
 {
     uintptr_t seen = rsi_load_relaxed(&t->join_word);
     while (seen > RSI_JOIN_ENDED && (seen & RSI_JOIN_ENDING) == 0) {
@@ -219,7 +219,7 @@ static uintptr_t announce_end(struct rouse_thread *t)
             continue;
         /* It cannot go on to another wait before it sees ENDED; acquired with its address. */
         uint64_t ticket = rsi_load_relaxed(&joiner->waiter.claim);
-        if ((ticket & 3) != 0 && rsi_park_claim(joiner, ticket, 0, (const void *)rouse_thread_exit))
+        if ((ticket & 3) != 0 && rsi_park_claim(joiner, ticket, 0, site))
             rsi_park_publish(joiner);
         return (uintptr_t)joiner | RSI_JOIN_ENDING;
     }
@@ -238,7 +238,8 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
     rsi_store_relaxed(&t->waiter.life, RSI_LIFE_ENDED);
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
     for (;;) {
-        uintptr_t seen = announce_end(t); /* a joiner may have come late */
+        /* A joiner may have come late. Who runs here now is not who wakes it: no site. */
+        uintptr_t seen = announce_end(t, NULL);
         if (seen == RSI_JOIN_DETACHED) {
             rsi_block_free(w, t);
             return w;
@@ -263,7 +264,7 @@ void rouse_thread_exit(void *result)
         rsi_kernel_end(self);
         pthread_exit(NULL);
     }
-    announce_end(self);
+    announce_end(self, RSI_CALLER());
     rsi_switch_out(rsi_exec_self()->worker, self, RSI_SWITCH_END);
     rsi_fatal("an ended thread was resumed");
 }
@@ -392,21 +393,26 @@ size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t byte
     return length;
 }
 
-int rouse_sleep_until(uint64_t deadline_ns)
+static int sleep_until(uint64_t deadline_ns, const void *site)
 {
     struct rouse_thread *self = rsi_self();
     /* Past: it keeps its place among the runnable, and does not wait for the timers to be looked at. */
     uint64_t limit_ns = deadline_ns > rsi_now_ns() ? deadline_ns : 0;
-    uint64_t ticket = rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, RSI_CALLER(), limit_ns,
-                                       RSI_PARK_CANCELLABLE);
+    uint64_t ticket =
+        rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, site, limit_ns, RSI_PARK_CANCELLABLE);
     int result = rsi_park_commit(self, ticket);
     return result == -ETIMEDOUT ? 0 : result;
+}
+
+int rouse_sleep_until(uint64_t deadline_ns)
+{
+    return sleep_until(deadline_ns, RSI_CALLER());
 }
 
 int rouse_sleep(uint64_t ns)
 {
     uint64_t now = rsi_now_ns();
-    return rouse_sleep_until(ns < ROUSE_FOREVER - now ? now + ns : ROUSE_FOREVER);
+    return sleep_until(ns < ROUSE_FOREVER - now ? now + ns : ROUSE_FOREVER, RSI_CALLER());
 }
 
 uint64_t rouse_now_ns(void)
