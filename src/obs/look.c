@@ -48,15 +48,33 @@ static bool same(const struct rsi_backtrace *a, const struct rsi_backtrace *b)
            memcmp(a->frames, b->frames, a->count * sizeof a->frames[0]) == 0;
 }
 
-static void walk_parked(const struct rouse_thread *t, struct rsi_backtrace *backtrace)
+/* What the switch saved of a thread, and the stack that it lies on. */
+struct parked {
+    const char *sp, *ip, *fp;
+    const char *low, *high;
+};
+
+/* False: t has moved on, and what was read may not belong together. */
+static bool read_parked(const struct rouse_thread *t, const struct rsi_seen *seen,
+                        struct parked *parked)
 {
     const struct rsi_ctx *ctx = &t->waiter.ctx;
-    const void *sp = rsi_load_relaxed(&ctx->sp), *ip = rsi_load_relaxed(&ctx->ip);
-    const void *fp = rsi_load_relaxed(&ctx->fp);
-    struct rsi_span spans[2] = { { (uintptr_t)sp, (uintptr_t)t->stack.high }, { 0, 0 } };
-    struct rsi_regs regs = rsi_regs_parked(sp, ip, fp);
-    if ((const char *)sp < t->stack.low || (const char *)sp > t->stack.high)
-        spans[0] = spans[1];
+    parked->sp = rsi_load_relaxed(&ctx->sp);
+    parked->ip = rsi_load_relaxed(&ctx->ip);
+    parked->fp = rsi_load_relaxed(&ctx->fp);
+    parked->low = rsi_load_relaxed(&t->stack.low);
+    parked->high = rsi_load_relaxed(&t->stack.high);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows is read after what stands above */
+    return rsi_load_relaxed(&t->waiter.on_cpu) == 0 && rsi_load_relaxed(&t->id) == seen->id &&
+           rsi_load_relaxed(&ctx->sp) == parked->sp;
+}
+
+static void walk_parked(const struct parked *parked, struct rsi_backtrace *backtrace)
+{
+    struct rsi_span spans[2] = { { 0, 0 }, { 0, 0 } };
+    struct rsi_regs regs = rsi_regs_parked(parked->sp, parked->ip, parked->fp);
+    if (parked->sp >= parked->low && parked->sp <= parked->high)
+        spans[0] = (struct rsi_span){ (uintptr_t)parked->sp, (uintptr_t)parked->high };
     backtrace->unwound =
         rsi_unwind(&regs, spans, backtrace->frames, RSI_FRAMES_MAX, &backtrace->count);
 }
@@ -64,18 +82,19 @@ static void walk_parked(const struct rouse_thread *t, struct rsi_backtrace *back
 /* Whether both walks agree and t has stayed where it was. */
 static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
 {
+    struct parked parked;
     struct rsi_backtrace again;
-    if (rsi_load_relaxed(&t->waiter.ctx.ip) == (void *)rsi_ctx_start) {
+    if (!read_parked(t, seen, &parked))
+        return false;
+    if (!parked.sp || parked.ip == (const char *)(uintptr_t)rsi_ctx_start) {
         seen->state = RSI_STATE_NEW;
         seen->backtrace = (struct rsi_backtrace){ RSI_UNWOUND_ALL, 1, { 0 } };
         seen->backtrace.frames[0] = (const void *)(uintptr_t)rsi_load_relaxed(&t->fn);
-    } else {
-        walk_parked(t, &seen->backtrace);
-        walk_parked(t, &again);
-        if (!same(&seen->backtrace, &again))
-            return false;
+        return read_parked(t, seen, &parked);
     }
-    return rsi_load_acquire(&t->waiter.on_cpu) == 0 && rsi_load_relaxed(&t->id) == seen->id;
+    walk_parked(&parked, &seen->backtrace);
+    walk_parked(&parked, &again);
+    return same(&seen->backtrace, &again) && read_parked(t, seen, &parked);
 }
 
 /* Ask within what patience is left, which shrinks by what was waited for in vain. */
@@ -83,9 +102,8 @@ static bool ask(struct rsi_looker *looker, int32_t tid, const struct rouse_threa
                 struct rsi_seen *seen)
 {
     const struct rouse_thread *whose = NULL;
-    if (tid == looker->tid) {
+    if (tid == looker->tid)
         return rsi_ask_self(&looker->regs, &seen->backtrace) == t;
-    }
     uint64_t limit = looker->patience_ns > PATIENCE_LEAST_NS ? looker->patience_ns
                                                              : PATIENCE_LEAST_NS;
     if (rsi_ask(tid, limit, &whose, &seen->backtrace))
