@@ -209,11 +209,24 @@ static uint64_t plain_return(const struct walk *w, uint64_t address)
 
 enum step { STEP_DONE, STEP_LAST, STEP_LOST };
 
+/* Interrupted in one of the linker's stubs, which have no description on AArch64, and no frame. */
+static enum step step_stub(struct walk *w)
+{
+#if defined(__aarch64__)
+    if (w->regs.is_exact && reg_value(&w->regs, RSI_REG_RETURN, &w->regs.ip)) {
+        w->regs.is_exact = false;
+        return STEP_DONE;
+    }
+#endif
+    (void)w;
+    return STEP_LOST;
+}
+
 static enum step step(struct walk *w)
 {
     uint64_t cfa, lookup = w->regs.ip - !w->regs.is_exact;
     if (!rsi_cfi_find(lookup, &w->row))
-        return STEP_LOST;
+        return step_stub(w);
     uint64_t return_register = w->row.return_register;
     if (return_register >= RSI_REGS)
         return STEP_LOST;

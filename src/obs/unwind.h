@@ -21,6 +21,7 @@
 #define RSI_REGS 32
 #define RSI_REG_FP 29
 #define RSI_REG_SP 31
+#define RSI_REG_RETURN 30
 #endif
 
 struct rsi_regs {
