@@ -16,6 +16,7 @@ struct scene {
     struct sockaddr_in address;
     int others[4]; /* connections that fill a backlog */
     int other_count;
+    uint32_t is_served;
 };
 
 struct call {
@@ -267,7 +268,17 @@ static void attempt_main(void *arg, unsigned index)
 {
     struct attempt *a = arg;
     (void)index;
-    a->result = a->call->run(&a->scene, a->deadline_ns);
+    do
+        a->result = a->call->run(&a->scene, a->deadline_ns);
+    /* What is full may have a little room a moment later, when TCP has moved some of it on. */
+    while (a->result > 0 && a->scene.side == RSI_FD_WRITE &&
+           !rsi_load_acquire(&a->scene.is_served));
+}
+
+static void serve(struct attempt *a)
+{
+    rsi_store_release(&a->scene.is_served, 1);
+    a->call->serve(&a->scene);
 }
 
 static void check_success(struct attempt *a)
@@ -289,7 +300,7 @@ static void past_deadline(struct attempt *a, enum crew_kind kind)
         EQUALS(a->result, goes_on && a->deadline_ns > 0 ? -EALREADY : -ETIMEDOUT);
     }
     if (a->call->run != run_connect && a->call->run != run_accept) {
-        a->call->serve(&a->scene);
+        serve(a);
         a->deadline_ns = 0;
         if (a->call->run == run_peek) /* whether an event has come yet or not */
             crew_run(kind, 1, attempt_main, a);
@@ -320,7 +331,7 @@ static void success(struct attempt *a, enum crew_kind kind)
 {
     static struct crew crew;
     (void)start(&crew, a, kind);
-    a->call->serve(&a->scene);
+    serve(a);
     crew_join(&crew);
     check_success(a);
     scene_close(&a->scene, false);
