@@ -15,7 +15,7 @@ declare -A packages=(
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
              curl strace gdb python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
-    [bench]="g++ libst-dev libboost-fiber-dev nginx-light"
+    [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
 )
 # What stands in for the packages where dpkg cannot be asked.
 declare -A commands=(
