@@ -150,7 +150,7 @@ static void get_ten_times(void *arg, unsigned index)
     struct hammered *h = arg;
     UNTIL(rsi_load_relaxed(&h->hammering) != 0);
     for (unsigned i = 0; i < 10; i++) {
-        CHECK(rouse_mutex_lock_until(&h->m, rouse_now_ns() + SECOND) == 0);
+        CHECK(rouse_mutex_lock_until(&h->m, rouse_now_ns() + PATIENCE_S * SECOND) == 0);
         rouse_thread_yield();
         rouse_mutex_unlock(&h->m);
         rouse_thread_yield();
@@ -352,6 +352,19 @@ static void unlock_others(void)
     rouse_mutex_unlock(&cache);
 }
 
+static void unlock_as_named(void *arg, unsigned index)
+{
+    (void)index;
+    rouse_thread_set_name(rouse_thread_self(), "hasty");
+    rouse_mutex_unlock(arg);
+}
+
+static void unlock_by_named_thread(void)
+{
+    rouse_mutex_lock(&cache);
+    crew_run(CREW_USER, 1, unlock_as_named, &cache);
+}
+
 static void relock(void)
 {
     rouse_mutex_lock(&cache);
@@ -383,6 +396,7 @@ int main(int argc, char **argv)
     static const struct misuse misuses[] = {
         { "unlock_free", "mutex \"cache\"", unlock_free },
         { "unlock_others", "unlocked by a thread that does not hold it", unlock_others },
+        { "unlock_by_named_thread", " \"hasty\")\n", unlock_by_named_thread },
         { "relock", "locked again by the thread that holds it", relock },
         { "relock_until", "locked again by the thread that holds it", relock_until },
         { "destroy_held", "destroyed while held or waited for", destroy_held },
