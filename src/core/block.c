@@ -119,16 +119,28 @@ const struct rsi_slab *rsi_slab_at(unsigned index)
     return rsi_load_relaxed(&pool.slabs[index]);
 }
 
+void rsi_block_fork_prepare(void)
+{
+    rsi_guard_lock(&pool.guard);
+}
+
+void rsi_block_fork_parent(void)
+{
+    rsi_guard_unlock(&pool.guard);
+}
+
 void rsi_block_child(struct rouse_thread *survivor)
 {
-    pool.guard = 0;
+    rsi_guard_unlock(&pool.guard);
     pool.user = pool.kernel = (struct kind){ NULL, NULL };
     for (unsigned i = 0; i < rsi_slab_count(); i++) {
         const struct rsi_slab *slab = rsi_slab_at(i);
         for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++) {
             struct rouse_thread *t = rsi_slab_block(slab, slot);
-            if (t != survivor)
-                rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
+            if (t == survivor)
+                continue;
+            rsi_store_relaxed(&t->waiter.life, RSI_LIFE_FREE);
+            rsi_store_relaxed(&t->waiter.claim, t->waiter.claim & ~UINT64_C(3));
         }
     }
 }

@@ -33,7 +33,10 @@ unsigned rsi_slab_count(void);
 const struct rsi_slab *rsi_slab_at(unsigned index);
 struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
 
-/* In a child after fork: all blocks but survivor are marked free, and none is handed out again. */
+/* Over a fork. In the child: all blocks but survivor are marked free, their waits are over, and none is
+ * handed out again. */
+void rsi_block_fork_prepare(void);
+void rsi_block_fork_parent(void);
 void rsi_block_child(struct rouse_thread *survivor);
 
 #endif

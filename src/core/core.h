@@ -147,6 +147,7 @@ struct rsi_runtime {
     uint32_t kernel_known;  /* kernel and foreign threads */
     uint32_t kernel_parked; /* of these, in a wait without a deadline and not woken */
     uint32_t helpers_busy;
+    bool is_main_worker; /* in a child that a user thread forked: its first kernel thread is one */
 };
 
 extern struct rsi_runtime rsi_rt;
@@ -228,6 +229,8 @@ int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket);
 void rsi_kernel_setup(void);
 
 /* key.c */
+void rsi_keys_fork_prepare(void);
+void rsi_keys_fork_parent(void);
 void rsi_keys_run_destructors(struct rouse_thread *self);
 
 /* blocking.c, fork.c, fault.c */

@@ -4,9 +4,12 @@
  *
  * The child has one thread, the one that forked, as POSIX has it. If that was a user thread, its worker
  * goes on with it alone; the others are started by the next call that needs them. The other threads'
- * stacks stay where they are, since data on them may be in use, and are never run. The runtime's own
- * locks are taken over the fork, or made anew where that would wait for a worker. epoll sets are the
- * parent's: the poller drops them and makes its own.
+ * stacks stay where they are, since data on them may be in use, and are never run: no claim of their
+ * waits succeeds any more. epoll sets are the parent's: the poller drops them and makes its own.
+ *
+ * The kernel copies page after page while the other threads run, so that the child may see a later store
+ * and not an earlier one. What it goes on to use is therefore locked over the fork; all else, as the
+ * workers' queues, is made anew.
  */
 #include "core/core.h"
 
@@ -14,10 +17,14 @@ static void on_prepare(void)
 {
     rsi_runtime_fork_lock();
     rsi_blocking_fork_prepare();
+    rsi_block_fork_prepare();
+    rsi_keys_fork_prepare();
 }
 
 static void on_parent(void)
 {
+    rsi_keys_fork_parent();
+    rsi_block_fork_parent();
     rsi_blocking_fork_parent();
     rsi_runtime_fork_unlock();
 }
@@ -30,13 +37,16 @@ static void on_child(void)
     rsi_blocking_child();
     rsi_stack_child();
     rsi_block_child(self);
+    rsi_keys_fork_parent();
     rsi_runtime_child(survivor);
-    if (self) {
-        if (survivor)
-            self->timer_word = 0;
-        else
-            self->tid = (int32_t)rsi_gettid();
+    if (self && survivor) {
+        self->timer_word = 0;
+        rsi_store_relaxed(&self->waiter.worker_index, survivor->index); /* renumbered */
+    } else if (self) {
+        self->tid = (int32_t)rsi_gettid();
     }
+    if (self && self->join_word > RSI_JOIN_ENDED)
+        self->join_word = RSI_JOIN_NONE; /* its joiner is not here */
     const struct rsi_poller *poller = rsi_load_relaxed(&rsi_rt.poller);
     rsi_store_relaxed(&rsi_rt.poller, NULL);
     if (poller)

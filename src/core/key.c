@@ -84,6 +84,17 @@ void *rouse_key_get(unsigned key)
     return values[key].value;
 }
 
+void rsi_keys_fork_prepare(void)
+{
+    rsi_guard_lock(&keys_guard);
+}
+
+/* In the child, too. */
+void rsi_keys_fork_parent(void)
+{
+    rsi_guard_unlock(&keys_guard);
+}
+
 void rsi_keys_run_destructors(struct rouse_thread *self)
 {
     struct rsi_value *values = self->locals;

@@ -203,6 +203,8 @@ static void worker_child(struct rsi_worker *w)
     w->is_idle = w->is_polling = w->is_searching = w->is_watcher = false;
     w->idle_link = NULL;
     w->wake_word = 0;
+    if (&w->exec != rsi_exec_self())
+        w->exec.current = NULL; /* what it ran is no more */
 }
 
 /*
@@ -217,6 +219,7 @@ void rsi_runtime_child(struct rsi_worker *survivor)
     rsi_rt.helpers_busy = rsi_rt.kernel_parked = 0;
     rsi_rt.kernel_known = survivor || !rsi_exec_self()->current ? 0 : 1;
     rsi_rt.worker_count = 0;
+    rsi_rt.is_main_worker = survivor != NULL;
     if (survivor) {
         struct rsi_worker *first = rsi_rt.workers[0];
         rsi_rt.workers[0] = survivor;

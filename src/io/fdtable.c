@@ -329,8 +329,8 @@ void rsi_fdtable_child(void)
         rsi_store_relaxed(&entry->guard, 0);
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
-        if (entry->type == RSI_FD_CLOSING) /* whoever closes it is not here */
-            rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
+        /* The kernel copied the descriptors before the memory: this may be about a later one. */
+        rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
         for (unsigned i = 0; i < 2; i++) {
             entry->sides[i].last = NULL;
             rsi_store_relaxed(&entry->sides[i].first, NULL);

@@ -14,7 +14,8 @@
  * The last is asked once more after a second: a kernel thread may have been about to end.
  * A program that is idle for good is looked at twice, then never again.
  *
- * A program whose main() has left by pthread_exit ends, as POSIX has it, with its last thread. The C
+ * A program whose main() has left by pthread_exit ends, as POSIX has it, with its last thread; so does a
+ * child that a user thread forked. The C
  * library counts the workers, so that it is seen here: no thread of ours is there, and no kernel thread
  * but workers and helpers. While there is another one, it is looked for once a second.
  */
@@ -139,7 +140,7 @@ enum look { LOOK_DONE, LOOK_AGAIN, LOOK_ALWAYS };
 static enum look look_for_end(void)
 {
     struct kernel_census kernel = take_kernel_census();
-    if (!kernel.is_main_dead)
+    if (!kernel.is_main_dead && !rsi_rt.is_main_worker)
         return LOOK_DONE;
     if (!all_are_known(kernel.count))
         return LOOK_ALWAYS;
