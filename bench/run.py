@@ -30,11 +30,14 @@ Made by `make bench`, which runs `bench/run.sh`; nothing here was written by han
   Boost.Fiber. Goroutines have a program of the same cases.
 - A run takes up to 11 samples of 10 ms and more, after finding out how many operations fill one,
   and reports their median. {rounds} rounds were made, every other one in reverse order; kernel
-  threads and clone(), which are there for orientation, had at most {few}.
+  threads of rouse and clone(), which are there for orientation, had at most {few}, and so had
+  pthreads where there are thousands of them.
 - A ratio is of runs of the same round, which were next to each other in time. Its interval is
   Student's t on the logarithms, 95 %. A claim holds when the whole interval lies on its side.
 - The row of the empty operation is what the harness itself costs; it is not taken off the others.
 - User threads are not pre-empted: on a contended mutex all of them yield after 64 operations.
+- Boost.Fiber runs round robin on one worker and steals work on more, as it does by default: idle
+  workers spin. Told to sleep, its second worker is never woken by the first, and does nothing.
 """
 
 
@@ -52,7 +55,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         default=",".join(SECTIONS),
         help=f"some of {', '.join(SECTIONS)}",
     )
-    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name} as well")
+    parser.add_argument(
+        "--write",
+        metavar="FILE",
+        nargs="?",
+        type=Path,
+        const=DOCUMENT,
+        help=f"write the tables to a file as well; without a name to docs/{DOCUMENT.name}",
+    )
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     if unknown := sorted(set(options.only) - set(SECTIONS)):
@@ -128,8 +138,8 @@ def main() -> int:
         pages.append(render.text(table))
         print(pages[-1], flush=True)
     if options.write:
-        DOCUMENT.write_text("\n".join(pages), encoding="utf-8")
-        say(f"wrote {DOCUMENT.relative_to(ROOT)}")
+        options.write.write_text("\n".join(pages), encoding="utf-8")
+        say(f"wrote {options.write}")
     return 0
 
 

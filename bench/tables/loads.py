@@ -49,6 +49,7 @@ class Load:
     only: tuple[str, ...] = ()  # programs; none: all
     rounds_most: int | None = None
     compared: bool = True  # with the best peer
+    heavy: bool = False  # many threads: kernel threads of any form get fewer rounds
 
     def name(self) -> str:
         """Its case, and the number of threads if that is not the case's own."""
@@ -78,6 +79,7 @@ def creating(scale: Scale) -> Iterator[Load]:
             Metric("cold_ns_per_op", f"create {many}, then join, each, w=2: cold", "<= 1,600"),
             Metric("warm_ns_per_op", "same, warm stacks", "<= 200"),
         ),
+        heavy=True,
     )
 
 
@@ -86,7 +88,8 @@ def passing(scale: Scale) -> Iterator[Load]:
     yield Load(("ring", *time), 1, ns("semaphore ring of 16, a hop, w=1", "<= 15"))
     yield Load(("ring", *time), 2, ns("same, w=2", "<= 20"), pinned=True)
     large = ("ring", "-T", str(scale.ring), *time)
-    yield Load(large, 2, ns(f"ring of {scale.ring:,}, a hop, w=2", "<= 40"), pinned=True)
+    label = f"ring of {scale.ring:,}, a hop, w=2"
+    yield Load(large, 2, ns(label, "<= 40"), pinned=True, heavy=True)
     yield Load(
         ("mutex", *timed(10 * scale.seconds)),  # fairness needs time to show
         2,
@@ -101,7 +104,8 @@ def passing(scale: Scale) -> Iterator[Load]:
 
 def sleeping(scale: Scale) -> Iterator[Load]:
     def of(threads: int, *metrics: Metric) -> Load:
-        return Load(("sleep", "-T", str(threads), *timed(scale.sleep_seconds)), 2, metrics)
+        arguments = ("sleep", "-T", str(threads), *timed(scale.sleep_seconds))
+        return Load(arguments, 2, metrics, heavy=threads > 1_000)
 
     rate, many = "x sleep 10 ms, w=2: wake-ups/s", f"{scale.sleepers:,}"
     yield of(
@@ -125,6 +129,7 @@ def resting(scale: Scale) -> Iterator[Load]:
         ("memory", "-T", str(scale.parked)),
         1,
         (Metric(bytes_each, "a parked thread, resident bytes", "<= 4,300"),),
+        heavy=True,
     )
     yield Load(
         ("memory", "-T", str(crowd)),

@@ -14,6 +14,7 @@ from tables.render import Table, interval, number, numbers
 from tables.rounds import Series
 
 ORIENTATION = ("kernel", "clone")  # fewer rounds: no claim is made of them
+KERNEL_THREADS = (*ORIENTATION, "pthread")
 ORIENTATION_ROUNDS = 3
 
 
@@ -37,7 +38,8 @@ def measure(load: Load, pin: bool, programs: Sequence[Program], scale: Scale) ->
             continue
         if (pin and not program.pins) or (load.only and program.key not in load.only):
             continue
-        limits = [ORIENTATION_ROUNDS] if program.key in ORIENTATION else []
+        few = KERNEL_THREADS if load.heavy else ORIENTATION
+        limits = [ORIENTATION_ROUNDS] if program.key in few else []
         limits += [load.rounds_most] if load.rounds_most else []
         count = min([scale.rounds, *limits])
         arguments = [*load.arguments, "--workers", str(load.workers), *(["--pin"] if pin else [])]

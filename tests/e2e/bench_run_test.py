@@ -151,8 +151,11 @@ sys.stdin.readline()
 
 class Run(unittest.TestCase):
     def test_a_quick_run_of_threads_and_rings(self) -> None:
-        done = run("--quick", "--no-peers", "--only", "threads,rings")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.md"
+            done = run("--quick", "--no-peers", "--only", "threads,rings", "--write", str(page))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(page.read_text(encoding="utf-8").split(), done.stdout.split())
         self.assertIn("A quick run", done.stdout)
         self.assertNotIn("failed", done.stdout)
         main = rows(done.stdout, "Threads\n")
