@@ -20,6 +20,7 @@
 #define RSI_INLINE static inline __attribute__((always_inline))
 #define RSI_COLD __attribute__((cold, noinline))
 #define RSI_PRINTF(at, first) __attribute__((format(printf, at, first)))
+/* The site of a call. Only in a function that is RSI_NOINLINE: link-time optimisation would inline it. */
 #define RSI_CALLER() __builtin_return_address(0)
 
 #define rsi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))

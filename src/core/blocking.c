@@ -133,7 +133,7 @@ static void call_run(void *value)
     call->result = call->fn(call->arg);
 }
 
-int rouse_blocking(void *(*fn)(void *), void *arg, void **result)
+RSI_NOINLINE int rouse_blocking(void *(*fn)(void *), void *arg, void **result)
 {
     struct call call = { fn, arg, NULL };
     int error = run(call_run, &call, (const void *)(uintptr_t)fn, RSI_CALLER());

@@ -187,7 +187,7 @@ void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
  * looks for requests (rsi_park_cancel_self). The fences make one of the two see the other. Whoever delivers the
  * request takes it first, so that it is delivered once.
  */
-int rouse_thread_cancel(struct rouse_thread *t)
+RSI_NOINLINE int rouse_thread_cancel(struct rouse_thread *t)
 {
     if (rsi_load_relaxed(&t->waiter.life) != RSI_LIFE_LIVE)
         return -ESRCH;

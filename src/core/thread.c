@@ -254,7 +254,7 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
     }
 }
 
-void rouse_thread_exit(void *result)
+RSI_NOINLINE void rouse_thread_exit(void *result)
 {
     struct rouse_thread *self = rsi_self();
     if (self->waiter.origin == RSI_ORIGIN_FOREIGN)
@@ -329,12 +329,13 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
     return error;
 }
 
-int rouse_thread_join(struct rouse_thread *t, void **result)
+RSI_NOINLINE int rouse_thread_join(struct rouse_thread *t, void **result)
 {
     return join(t, result, ROUSE_FOREVER, RSI_CALLER());
 }
 
-int rouse_thread_join_until(struct rouse_thread *t, void **result, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_thread_join_until(struct rouse_thread *t, void **result,
+                                         uint64_t deadline_ns)
 {
     return join(t, result, deadline_ns, RSI_CALLER());
 }
@@ -404,12 +405,12 @@ static int sleep_until(uint64_t deadline_ns, const void *site)
     return result == -ETIMEDOUT ? 0 : result;
 }
 
-int rouse_sleep_until(uint64_t deadline_ns)
+RSI_NOINLINE int rouse_sleep_until(uint64_t deadline_ns)
 {
     return sleep_until(deadline_ns, RSI_CALLER());
 }
 
-int rouse_sleep(uint64_t ns)
+RSI_NOINLINE int rouse_sleep(uint64_t ns)
 {
     uint64_t now = rsi_now_ns();
     return sleep_until(ns < ROUSE_FOREVER - now ? now + ns : ROUSE_FOREVER, RSI_CALLER());

@@ -320,82 +320,89 @@ static ssize_t do_sendmsg(int fd, const struct msghdr *message, int flags, uint6
     return rsi_backend_run(&op);
 }
 
-ssize_t rouse_read(int fd, void *buffer, size_t bytes)
+RSI_NOINLINE ssize_t rouse_read(int fd, void *buffer, size_t bytes)
 {
     return do_read(fd, buffer, bytes, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_read_until(int fd, void *buffer, size_t bytes, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_read_until(int fd, void *buffer, size_t bytes, uint64_t deadline_ns)
 {
     return do_read(fd, buffer, bytes, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_write(int fd, const void *buffer, size_t bytes)
+RSI_NOINLINE ssize_t rouse_write(int fd, const void *buffer, size_t bytes)
 {
     return do_write(fd, buffer, bytes, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_write_until(int fd, const void *buffer, size_t bytes, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_write_until(int fd, const void *buffer, size_t bytes,
+                                       uint64_t deadline_ns)
 {
     return do_write(fd, buffer, bytes, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_readv(int fd, const struct iovec *iov, int count)
+RSI_NOINLINE ssize_t rouse_readv(int fd, const struct iovec *iov, int count)
 {
     return do_vector(fd, RSI_FD_READ, iov, count, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_readv_until(int fd, const struct iovec *iov, int count, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_readv_until(int fd, const struct iovec *iov, int count,
+                                       uint64_t deadline_ns)
 {
     return do_vector(fd, RSI_FD_READ, iov, count, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_writev(int fd, const struct iovec *iov, int count)
+RSI_NOINLINE ssize_t rouse_writev(int fd, const struct iovec *iov, int count)
 {
     return do_vector(fd, RSI_FD_WRITE, iov, count, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_writev_until(int fd, const struct iovec *iov, int count, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_writev_until(int fd, const struct iovec *iov, int count,
+                                        uint64_t deadline_ns)
 {
     return do_vector(fd, RSI_FD_WRITE, iov, count, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_recv(int fd, void *buffer, size_t bytes, int flags)
+RSI_NOINLINE ssize_t rouse_recv(int fd, void *buffer, size_t bytes, int flags)
 {
     return do_recv(fd, buffer, bytes, flags, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_recv_until(int fd, void *buffer, size_t bytes, int flags, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_recv_until(int fd, void *buffer, size_t bytes, int flags,
+                                      uint64_t deadline_ns)
 {
     return do_recv(fd, buffer, bytes, flags, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_send(int fd, const void *buffer, size_t bytes, int flags)
+RSI_NOINLINE ssize_t rouse_send(int fd, const void *buffer, size_t bytes, int flags)
 {
     return do_send(fd, buffer, bytes, flags, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_send_until(int fd, const void *buffer, size_t bytes, int flags, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_send_until(int fd, const void *buffer, size_t bytes, int flags,
+                                      uint64_t deadline_ns)
 {
     return do_send(fd, buffer, bytes, flags, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_recvmsg(int fd, struct msghdr *message, int flags)
+RSI_NOINLINE ssize_t rouse_recvmsg(int fd, struct msghdr *message, int flags)
 {
     return do_recvmsg(fd, message, flags, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_recvmsg_until(int fd, struct msghdr *message, int flags, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_recvmsg_until(int fd, struct msghdr *message, int flags,
+                                         uint64_t deadline_ns)
 {
     return do_recvmsg(fd, message, flags, deadline_ns, RSI_CALLER());
 }
 
-ssize_t rouse_sendmsg(int fd, const struct msghdr *message, int flags)
+RSI_NOINLINE ssize_t rouse_sendmsg(int fd, const struct msghdr *message, int flags)
 {
     return do_sendmsg(fd, message, flags, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags, uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags,
+                                         uint64_t deadline_ns)
 {
     return do_sendmsg(fd, message, flags, deadline_ns, RSI_CALLER());
 }

@@ -71,17 +71,17 @@ static long run_file_call(long number, int fd, long b, long c, long d, const voi
     return rsi_helper_run(&op);
 }
 
-ssize_t rouse_pread(int fd, void *buffer, size_t bytes, off_t offset)
+RSI_NOINLINE ssize_t rouse_pread(int fd, void *buffer, size_t bytes, off_t offset)
 {
     return run_file_call(SYS_pread64, fd, (long)buffer, (long)bytes, offset, RSI_CALLER());
 }
 
-ssize_t rouse_pwrite(int fd, const void *buffer, size_t bytes, off_t offset)
+RSI_NOINLINE ssize_t rouse_pwrite(int fd, const void *buffer, size_t bytes, off_t offset)
 {
     return run_file_call(SYS_pwrite64, fd, (long)buffer, (long)bytes, offset, RSI_CALLER());
 }
 
-int rouse_fsync(int fd)
+RSI_NOINLINE int rouse_fsync(int fd)
 {
     return (int)run_file_call(SYS_fsync, fd, 0, 0, 0, RSI_CALLER());
 }
@@ -99,8 +99,8 @@ static void run_lookup(void *arg)
     lookup->code = getaddrinfo(lookup->node, lookup->service, lookup->hints, lookup->result);
 }
 
-int rouse_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
-                      struct addrinfo **result)
+RSI_NOINLINE int rouse_getaddrinfo(const char *node, const char *service,
+                                   const struct addrinfo *hints, struct addrinfo **result)
 {
     struct lookup lookup = { node, service, hints, result, EAI_AGAIN };
     if (rsi_blocking_run(run_lookup, &lookup, RSI_CALLER()) < 0)

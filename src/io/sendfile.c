@@ -41,13 +41,13 @@ static ssize_t do_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes, u
     return result == -EPERM ? rsi_helper_run_ready(&op) : result;
 }
 
-ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes)
+RSI_NOINLINE ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes)
 {
     return do_sendfile(out_fd, in_fd, offset, bytes, ROUSE_FOREVER, RSI_CALLER());
 }
 
-ssize_t rouse_sendfile_until(int out_fd, int in_fd, off_t *offset, size_t bytes,
-                             uint64_t deadline_ns)
+RSI_NOINLINE ssize_t rouse_sendfile_until(int out_fd, int in_fd, off_t *offset, size_t bytes,
+                                          uint64_t deadline_ns)
 {
     return do_sendfile(out_fd, in_fd, offset, bytes, deadline_ns, RSI_CALLER());
 }

@@ -58,12 +58,13 @@ static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64
     return result;
 }
 
-int rouse_accept(int fd, struct sockaddr *address, socklen_t *length)
+RSI_NOINLINE int rouse_accept(int fd, struct sockaddr *address, socklen_t *length)
 {
     return do_accept(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
 }
 
-int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length,
+                                    uint64_t deadline_ns)
 {
     return do_accept(fd, address, length, deadline_ns, RSI_CALLER());
 }
@@ -100,13 +101,13 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
     return (int)result;
 }
 
-int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
+RSI_NOINLINE int rouse_connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     return do_connect(fd, address, length, ROUSE_FOREVER, RSI_CALLER());
 }
 
-int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
-                        uint64_t deadline_ns)
+RSI_NOINLINE int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
+                                     uint64_t deadline_ns)
 {
     return do_connect(fd, address, length, deadline_ns, RSI_CALLER());
 }
@@ -116,7 +117,7 @@ int rouse_shutdown(int fd, int how)
     return (int)rsi_syscall2(SYS_shutdown, fd, how);
 }
 
-int rouse_close(int fd)
+RSI_NOINLINE int rouse_close(int fd)
 {
     struct rsi_fd_ref ref;
     int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());

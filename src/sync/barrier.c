@@ -76,17 +76,17 @@ void rouse_barrier_init(struct rouse_barrier *b, uint32_t parties, const char *n
     *b = (struct rouse_barrier)ROUSE_BARRIER_INIT_NAMED(parties, name);
 }
 
-int rouse_barrier_wait(struct rouse_barrier *b)
+RSI_NOINLINE int rouse_barrier_wait(struct rouse_barrier *b)
 {
     return wait_until(b, RSI_CALLER(), ROUSE_FOREVER, 0);
 }
 
-int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns)
 {
     return wait_until(b, RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE);
 }
 
-int rouse_barrier_wait_try(struct rouse_barrier *b)
+RSI_NOINLINE int rouse_barrier_wait_try(struct rouse_barrier *b)
 {
     struct rsi_claimed claimed = { 0 };
     rsi_turn_spend(rsi_self(), 1);
@@ -99,7 +99,7 @@ int rouse_barrier_wait_try(struct rouse_barrier *b)
     return is_last ? 1 : -EBUSY;
 }
 
-void rouse_barrier_destroy(struct rouse_barrier *b)
+RSI_NOINLINE void rouse_barrier_destroy(struct rouse_barrier *b)
 {
     for (;;) {
         rsi_guard_lock(&b->guard);

@@ -119,33 +119,35 @@ void rouse_cond_init(struct rouse_cond *c, const char *name)
     *c = (struct rouse_cond)ROUSE_COND_INIT_NAMED(name);
 }
 
-int rouse_cond_wait(struct rouse_cond *c, struct rouse_mutex *m)
+RSI_NOINLINE int rouse_cond_wait(struct rouse_cond *c, struct rouse_mutex *m)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), ROUSE_FOREVER };
     return wait_plain(&w);
 }
 
-int rouse_cond_wait_until(struct rouse_cond *c, struct rouse_mutex *m, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_cond_wait_until(struct rouse_cond *c, struct rouse_mutex *m,
+                                       uint64_t deadline_ns)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), deadline_ns };
     return wait_plain(&w);
 }
 
-int rouse_cond_wait_while(struct rouse_cond *c, struct rouse_mutex *m, bool (*predicate)(void *),
-                          void *arg)
+RSI_NOINLINE int rouse_cond_wait_while(struct rouse_cond *c, struct rouse_mutex *m,
+                                       bool (*predicate)(void *), void *arg)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), ROUSE_FOREVER };
     return wait_while(&w, predicate, arg);
 }
 
-int rouse_cond_wait_while_until(struct rouse_cond *c, struct rouse_mutex *m,
-                                bool (*predicate)(void *), void *arg, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_cond_wait_while_until(struct rouse_cond *c, struct rouse_mutex *m,
+                                             bool (*predicate)(void *), void *arg,
+                                             uint64_t deadline_ns)
 {
     struct wait w = { c, m, rsi_self(), RSI_CALLER(), deadline_ns };
     return wait_while(&w, predicate, arg);
 }
 
-void rouse_cond_signal(struct rouse_cond *c)
+RSI_NOINLINE void rouse_cond_signal(struct rouse_cond *c)
 {
     if (rsi_load_relaxed(&c->waiting) == 0)
         return;
@@ -159,7 +161,7 @@ void rouse_cond_signal(struct rouse_cond *c)
         rsi_park_publish(t);
 }
 
-void rouse_cond_broadcast(struct rouse_cond *c)
+RSI_NOINLINE void rouse_cond_broadcast(struct rouse_cond *c)
 {
     if (rsi_load_relaxed(&c->waiting) == 0)
         return;
@@ -173,7 +175,7 @@ void rouse_cond_broadcast(struct rouse_cond *c)
     rsi_claimed_publish(&claimed);
 }
 
-void rouse_cond_destroy(struct rouse_cond *c)
+RSI_NOINLINE void rouse_cond_destroy(struct rouse_cond *c)
 {
     for (;;) {
         rsi_guard_lock(&c->guard);

@@ -279,14 +279,14 @@ void rouse_mutex_init(struct rouse_mutex *m, const char *name)
     *m = (struct rouse_mutex)ROUSE_MUTEX_INIT_NAMED(name);
 }
 
-void rouse_mutex_lock(struct rouse_mutex *m)
+RSI_NOINLINE void rouse_mutex_lock(struct rouse_mutex *m)
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
     (void)rsi_mutex_lock(m, self, RSI_CALLER());
 }
 
-int rouse_mutex_lock_try(struct rouse_mutex *m)
+RSI_NOINLINE int rouse_mutex_lock_try(struct rouse_mutex *m)
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
@@ -296,7 +296,7 @@ int rouse_mutex_lock_try(struct rouse_mutex *m)
     return 0;
 }
 
-int rouse_mutex_lock_until(struct rouse_mutex *m, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_mutex_lock_until(struct rouse_mutex *m, uint64_t deadline_ns)
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
@@ -308,12 +308,12 @@ int rouse_mutex_lock_until(struct rouse_mutex *m, uint64_t deadline_ns)
     return 0;
 }
 
-void rouse_mutex_unlock(struct rouse_mutex *m)
+RSI_NOINLINE void rouse_mutex_unlock(struct rouse_mutex *m)
 {
     rsi_mutex_unlock(m, rsi_self(), RSI_CALLER());
 }
 
-void rouse_mutex_destroy(struct rouse_mutex *m)
+RSI_NOINLINE void rouse_mutex_destroy(struct rouse_mutex *m)
 {
     if (rsi_load_relaxed(&m->state) != 0)
         misuse(m, "destroyed while held or waited for", RSI_CALLER());

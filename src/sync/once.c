@@ -87,7 +87,7 @@ static RSI_NOINLINE int call_slow(struct wait *w, void (*fn)(void *), void *arg,
     return result;
 }
 
-void rouse_once_call(struct rouse_once *o, void (*fn)(void *), void *arg)
+RSI_NOINLINE void rouse_once_call(struct rouse_once *o, void (*fn)(void *), void *arg)
 {
     if (rsi_likely(is_done(o)))
         return;
@@ -95,7 +95,7 @@ void rouse_once_call(struct rouse_once *o, void (*fn)(void *), void *arg)
     (void)call_slow(&w, fn, arg, true);
 }
 
-int rouse_once_call_try(struct rouse_once *o, void (*fn)(void *), void *arg)
+RSI_NOINLINE int rouse_once_call_try(struct rouse_once *o, void (*fn)(void *), void *arg)
 {
     if (rsi_likely(is_done(o)))
         return 0;
@@ -103,7 +103,8 @@ int rouse_once_call_try(struct rouse_once *o, void (*fn)(void *), void *arg)
     return call_slow(&w, fn, arg, false);
 }
 
-int rouse_once_call_until(struct rouse_once *o, void (*fn)(void *), void *arg, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_once_call_until(struct rouse_once *o, void (*fn)(void *), void *arg,
+                                       uint64_t deadline_ns)
 {
     if (rsi_likely(is_done(o)))
         return 0;

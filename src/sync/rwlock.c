@@ -250,17 +250,17 @@ void rouse_rwlock_init(struct rouse_rwlock *l, const char *name)
     *l = (struct rouse_rwlock)ROUSE_RWLOCK_INIT_NAMED(name);
 }
 
-void rouse_rwlock_read_lock(struct rouse_rwlock *l)
+RSI_NOINLINE void rouse_rwlock_read_lock(struct rouse_rwlock *l)
 {
     (void)read_lock(l, RSI_CALLER(), ROUSE_FOREVER, 0);
 }
 
-int rouse_rwlock_read_lock_until(struct rouse_rwlock *l, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_rwlock_read_lock_until(struct rouse_rwlock *l, uint64_t deadline_ns)
 {
     return read_lock(l, RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE);
 }
 
-int rouse_rwlock_read_lock_try(struct rouse_rwlock *l)
+RSI_NOINLINE int rouse_rwlock_read_lock_try(struct rouse_rwlock *l)
 {
     rsi_turn_spend(rsi_self(), 1);
     if (!take_read(l))
@@ -269,7 +269,7 @@ int rouse_rwlock_read_lock_try(struct rouse_rwlock *l)
     return 0;
 }
 
-void rouse_rwlock_read_unlock(struct rouse_rwlock *l)
+RSI_NOINLINE void rouse_rwlock_read_unlock(struct rouse_rwlock *l)
 {
     uint32_t state = rsi_load_relaxed(&l->state);
     for (;;) {
@@ -285,17 +285,17 @@ void rouse_rwlock_read_unlock(struct rouse_rwlock *l)
     }
 }
 
-void rouse_rwlock_write_lock(struct rouse_rwlock *l)
+RSI_NOINLINE void rouse_rwlock_write_lock(struct rouse_rwlock *l)
 {
     (void)write_lock(l, RSI_CALLER(), ROUSE_FOREVER, 0);
 }
 
-int rouse_rwlock_write_lock_until(struct rouse_rwlock *l, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_rwlock_write_lock_until(struct rouse_rwlock *l, uint64_t deadline_ns)
 {
     return write_lock(l, RSI_CALLER(), deadline_ns, RSI_PARK_CANCELLABLE);
 }
 
-int rouse_rwlock_write_lock_try(struct rouse_rwlock *l)
+RSI_NOINLINE int rouse_rwlock_write_lock_try(struct rouse_rwlock *l)
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
@@ -305,7 +305,7 @@ int rouse_rwlock_write_lock_try(struct rouse_rwlock *l)
     return 0;
 }
 
-void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
+RSI_NOINLINE void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
 {
     if (rsi_unlikely(rsi_load_relaxed(&l->owner) != rsi_self()))
         misuse(l, "unlocked for writing by a thread that does not hold it", RSI_CALLER());
@@ -318,7 +318,7 @@ void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
     }
 }
 
-void rouse_rwlock_destroy(struct rouse_rwlock *l)
+RSI_NOINLINE void rouse_rwlock_destroy(struct rouse_rwlock *l)
 {
     if (rsi_load_relaxed(&l->state) != 0)
         misuse(l, "destroyed while held or waited for", RSI_CALLER());

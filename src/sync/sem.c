@@ -65,12 +65,12 @@ void rouse_sem_init(struct rouse_sem *s, uint32_t units, const char *name)
     *s = (struct rouse_sem)ROUSE_SEM_INIT_NAMED(units, name);
 }
 
-int rouse_sem_wait(struct rouse_sem *s)
+RSI_NOINLINE int rouse_sem_wait(struct rouse_sem *s)
 {
     return wait_until(s, ROUSE_FOREVER, RSI_CALLER());
 }
 
-int rouse_sem_wait_until(struct rouse_sem *s, uint64_t deadline_ns)
+RSI_NOINLINE int rouse_sem_wait_until(struct rouse_sem *s, uint64_t deadline_ns)
 {
     return wait_until(s, deadline_ns, RSI_CALLER());
 }
@@ -84,7 +84,7 @@ int rouse_sem_wait_try(struct rouse_sem *s)
     return is_taken ? 0 : -EAGAIN;
 }
 
-int rouse_sem_post(struct rouse_sem *s)
+RSI_NOINLINE int rouse_sem_post(struct rouse_sem *s)
 {
     rsi_guard_lock(&s->guard);
     struct rouse_thread *t = rsi_waitlist_claim_first(&s->waiters, 0, RSI_CALLER());
@@ -106,7 +106,7 @@ uint32_t rouse_sem_value(const struct rouse_sem *s)
     return rsi_load_relaxed(&s->count);
 }
 
-void rouse_sem_destroy(struct rouse_sem *s)
+RSI_NOINLINE void rouse_sem_destroy(struct rouse_sem *s)
 {
     rsi_guard_lock(&s->guard);
     if (s->waiters.first)
