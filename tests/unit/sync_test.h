@@ -312,13 +312,14 @@ static MAYBE_UNUSED int sync_test_main(int argc, char **argv, const struct CMUni
                                        size_t misuse_count)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc > 1)
-        watchdog_start(WATCHDOG_S);
-    else
+    bool is_run = argc > 1 || getenv("ROUSE_WORKERS");
+    if (argc <= 1)
         seed_print();
+    if (is_run)
+        watchdog_start(WATCHDOG_S);
     if (argc > 2 && strcmp(argv[1], "misuse") == 0)
         return misuse_run(misuses, misuse_count, argv[2]);
-    if (argc > 1 || getenv("ROUSE_WORKERS"))
+    if (is_run)
         return _cmocka_run_group_tests("tests", tests, test_count, NULL, NULL);
     int failures = misuses_check(misuses, misuse_count);
     return failures + with_workers("1") + with_workers("2") + with_workers("4") ? 1 : 0;
