@@ -191,6 +191,8 @@ def started(
     with tempfile.TemporaryDirectory() as folder:
         command, port = server.command(Path(folder))
         taskset = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        if not Path(command[0]).exists():
+            raise ServerError(f"there is no {command[0]}")
         process = subprocess.Popen(
             [*wrapper, *taskset, *command],
             stdout=subprocess.PIPE,
