@@ -31,6 +31,12 @@ def prototypes(code: str) -> dict[str, str]:
     return {match[2]: " ".join(match[1].split()) for match in FUNCTION.finditer(plain)}
 
 
+def structures(code: str) -> dict[str, str]:
+    """The structures and enumerations defined in C code, each on one line."""
+    found = re.finditer(r"\b(?:struct|enum) (\w+) (\{.*?\});", COMMENT.sub("", code), re.DOTALL)
+    return {match[1]: " ".join(match[2].split()) for match in found}
+
+
 def manual() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted((SOURCE / "docs/man").glob("*.md"))}
 
@@ -62,6 +68,17 @@ class Manual(unittest.TestCase):
         for text in manual().values():
             described |= prototypes(pages.part(text, "Synopsis"))
         self.assertEqual(described, declared)
+
+    def test_a_structure_on_a_page_is_the_header_s(self) -> None:
+        defined: dict[str, str] = {}
+        for header in HEADERS:
+            defined |= structures(header.read_text(encoding="utf-8"))
+        described: dict[str, str] = {}
+        for text in manual().values():
+            described |= structures(pages.part(text, "Synopsis"))
+        self.assertIn("rouse_wait_record", described)
+        for name, definition in described.items():
+            self.assertEqual(definition, defined.get(name), name)
 
     def test_a_page_is_found_under_each_of_its_calls(self) -> None:
         for name, text in manual().items():
