@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "serve.h"
@@ -218,24 +217,24 @@ static void announce(int listen_fd)
 }
 
 struct watch {
-    int fd;
+    sigset_t signals;
     struct rouse_thread *server;
 };
 
+/*
+ * A kernel thread in sigwait: it needs no descriptor, so that the server can be ended where none is left.
+ */
 static void *watch_signals(void *arg)
 {
     const struct watch *watch = arg;
-    struct signalfd_siginfo info;
-    bool again = false;
+    int number;
 
-    while (rouse_read(watch->fd, &info, sizeof(info)) == sizeof(info)) {
-        if (again)
-            _exit(128 + (int)info.ssi_signo);
-        fputs("rouse-serve: finishing the answers under way; a second signal ends at once\n",
-              stderr);
-        rouse_thread_cancel(watch->server);
-        again = true;
-    }
+    if (sigwait(&watch->signals, &number) != 0)
+        return NULL;
+    fputs("rouse-serve: finishing the answers under way; a second signal ends at once\n", stderr);
+    rouse_thread_cancel(watch->server);
+    if (sigwait(&watch->signals, &number) == 0)
+        _exit(128 + number);
     return NULL;
 }
 
@@ -257,13 +256,12 @@ static void run(int listen_fd, const sigset_t *signals)
     int result;
 
     rouse_thread_set_name(rouse_thread_self(), "main");
-    watch.fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (watch.fd < 0)
-        fail(1, "no descriptor for signals: %s", strerror(errno));
+    watch.signals = *signals;
     result = rouse_thread_create(&server, &attr, serve, &listen_fd);
     if (result == 0) {
         watch.server = server;
         attr.detached = true;
+        attr.kind = ROUSE_KIND_KERNEL;
         attr.name = "signals";
         result = rouse_thread_create(NULL, &attr, watch_signals, &watch);
     }

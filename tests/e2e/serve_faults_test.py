@@ -171,6 +171,20 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual(len(client.reply().body), 10 << 20)
                 client.socket.close()
 
+    def test_too_few_descriptors_to_serve_and_it_still_drains(self) -> None:
+        for count in range(4, 9):
+
+            def few(count: int = count) -> None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+            arguments = ("--workers", "1", "--respond", "x")
+            with Server(*arguments, kind=self.kind, preexec=few) as server:
+                with server.connect() as client:
+                    client.send(get("/"))
+                    if count == 8:
+                        self.assertEqual(client.reply().body, b"x")
+                self.assertIsNone(server.process.poll())
+
     def test_no_descriptors_left_while_running(self) -> None:
         with self.serve() as server:
             pid = server.process.pid
