@@ -13,6 +13,10 @@
 
 #include <string.h>
 
+/* For words that their owner may be writing, plainly: what is read counts only if later checks say so. */
+#define RACY __attribute__((no_sanitize("thread")))
+#define PEEK(p) (*(const volatile __typeof__(*(p)) *)(p))
+
 #define ATTEMPTS 8
 #define PATIENCE_LEAST_NS 10000000u /* for each, when most of the time is used up */
 
@@ -55,18 +59,17 @@ struct parked {
 };
 
 /* False: t has moved on, and what was read may not belong together. */
-static bool read_parked(const struct rouse_thread *t, const struct rsi_seen *seen,
-                        struct parked *parked)
+RACY static bool read_parked(const struct rouse_thread *t, const struct rsi_seen *seen,
+                             struct parked *parked)
 {
     const struct rsi_ctx *ctx = &t->waiter.ctx;
-    parked->sp = rsi_load_relaxed(&ctx->sp);
-    parked->ip = rsi_load_relaxed(&ctx->ip);
-    parked->fp = rsi_load_relaxed(&ctx->fp);
-    parked->low = rsi_load_relaxed(&t->stack.low);
-    parked->high = rsi_load_relaxed(&t->stack.high);
+    parked->sp = PEEK(&ctx->sp);
+    parked->ip = PEEK(&ctx->ip);
+    parked->fp = PEEK(&ctx->fp);
+    parked->low = PEEK(&t->stack.low);
+    parked->high = PEEK(&t->stack.high);
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows is read after what stands above */
-    return rsi_load_relaxed(&t->waiter.on_cpu) == 0 && rsi_load_relaxed(&t->id) == seen->id &&
-           rsi_load_relaxed(&ctx->sp) == parked->sp;
+    return PEEK(&t->waiter.on_cpu) == 0 && PEEK(&t->id) == seen->id && PEEK(&ctx->sp) == parked->sp;
 }
 
 static void walk_parked(const struct parked *parked, struct rsi_backtrace *backtrace)
@@ -80,7 +83,7 @@ static void walk_parked(const struct parked *parked, struct rsi_backtrace *backt
 }
 
 /* Whether both walks agree and t has stayed where it was. */
-static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
+RACY static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
 {
     struct parked parked;
     struct rsi_backtrace again;
@@ -89,7 +92,7 @@ static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
     if (!parked.sp || parked.ip == (const char *)(uintptr_t)rsi_ctx_start) {
         seen->state = RSI_STATE_NEW;
         seen->backtrace = (struct rsi_backtrace){ RSI_UNWOUND_ALL, 1, { 0 } };
-        seen->backtrace.frames[0] = (const void *)(uintptr_t)rsi_load_relaxed(&t->fn);
+        seen->backtrace.frames[0] = (const void *)(uintptr_t)PEEK(&t->fn);
         return read_parked(t, seen, &parked);
     }
     walk_parked(&parked, &seen->backtrace);
@@ -114,40 +117,40 @@ static bool ask(struct rsi_looker *looker, int32_t tid, const struct rouse_threa
 }
 
 /* The wait record, of a thread that waits. */
-static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
+RACY static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
 {
     const struct rouse_wait_record *record = &t->waiter.record;
-    seen->kind = rsi_load_relaxed(&record->kind);
-    seen->object = rsi_load_relaxed(&record->object);
-    seen->site = rsi_load_relaxed(&record->wait_site);
-    seen->deadline_ns = rsi_load_relaxed(&t->waiter.deadline_ns);
-    uint64_t since_tsc = rsi_load_relaxed(&record->since_tsc);
+    seen->kind = PEEK(&record->kind);
+    seen->object = PEEK(&record->object);
+    seen->site = PEEK(&record->wait_site);
+    seen->deadline_ns = PEEK(&t->waiter.deadline_ns);
+    uint64_t since_tsc = PEEK(&record->since_tsc);
     seen->since_tsc = rsi_obs_is_current(since_tsc) ? since_tsc : 0;
 }
 
-static bool look_user(struct rsi_looker *looker, const struct rouse_thread *t,
-                      struct rsi_seen *seen)
+RACY static bool look_user(struct rsi_looker *looker, const struct rouse_thread *t,
+                           struct rsi_seen *seen)
 {
     bool is_on_cpu = rsi_load_acquire(&t->waiter.on_cpu); /* pairs with rsi_switch_finish */
     uint64_t claim = rsi_load_acquire(&t->waiter.claim);
-    seen->worker = rsi_load_relaxed(&t->waiter.worker_index);
+    seen->worker = PEEK(&t->waiter.worker_index);
     seen->state = is_on_cpu   ? RSI_STATE_RUNNING
                   : claim & 3 ? RSI_STATE_WAITING
                               : RSI_STATE_RUNNABLE;
     if (is_on_cpu) {
         const struct rsi_worker *w = rsi_rt.workers[seen->worker];
-        return ask(looker, rsi_load_relaxed(&w->tid), t, seen);
+        return ask(looker, PEEK(&w->tid), t, seen);
     }
     read_wait(t, seen);
     return look_parked(t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
 }
 
-static bool look_kernel(struct rsi_looker *looker, const struct rouse_thread *t,
-                        struct rsi_seen *seen)
+RACY static bool look_kernel(struct rsi_looker *looker, const struct rouse_thread *t,
+                             struct rsi_seen *seen)
 {
     bool is_on_cpu = rsi_load_acquire(&t->waiter.on_cpu);
     uint64_t claim = rsi_load_acquire(&t->waiter.claim);
-    seen->tid = rsi_load_relaxed(&t->tid);
+    seen->tid = PEEK(&t->tid);
     seen->state = is_on_cpu   ? RSI_STATE_RUNNING
                   : claim & 3 ? RSI_STATE_WAITING
                               : RSI_STATE_RUNNABLE;
@@ -155,14 +158,16 @@ static bool look_kernel(struct rsi_looker *looker, const struct rouse_thread *t,
     return ask(looker, seen->tid, t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
 }
 
-static void look_once(struct rsi_looker *looker, const struct rouse_thread *t,
-                      struct rsi_seen *seen)
+RACY static void look_once(struct rsi_looker *looker, const struct rouse_thread *t,
+                           struct rsi_seen *seen)
 {
     memset(seen, 0, offsetof(struct rsi_seen, backtrace));
-    seen->id = rsi_load_relaxed(&t->id);
-    seen->origin = rsi_load_relaxed(&t->waiter.origin);
+    seen->id = PEEK(&t->id);
+    seen->origin = PEEK(&t->waiter.origin);
     rouse_thread_name(t, seen->name, sizeof seen->name);
-    if (rsi_load_relaxed(&t->waiter.life) == RSI_LIFE_ENDED)
+    __atomic_thread_fence(
+        __ATOMIC_ACQUIRE); /* the block may be another thread's: id is read first */
+    if (PEEK(&t->waiter.life) == RSI_LIFE_ENDED)
         seen->state = RSI_STATE_ENDED;
     else if (seen->origin == RSI_ORIGIN_USER)
         seen->has_backtrace = look_user(looker, t, seen);
