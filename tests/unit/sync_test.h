@@ -126,12 +126,13 @@ static MAYBE_UNUSED struct rouse_thread *crew_add(struct crew *crew, enum crew_k
     if (kind == CREW_MIXED)
         member->kind = (enum crew_kind)(index % CREW_MIXED);
     if (member->kind == CREW_FOREIGN) {
-        CHECK(pthread_create(&member->pthread, NULL, member_main, member) == 0);
+        /* the system may be short of threads for a moment */
+        UNTIL(pthread_create(&member->pthread, NULL, member_main, member) == 0);
         UNTIL(rsi_load_acquire(&member->thread));
     } else {
         struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
         attr.kind = member->kind == CREW_USER ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
-        CHECK(rouse_thread_create(&member->thread, &attr, member_main, member) == 0);
+        UNTIL(rouse_thread_create(&member->thread, &attr, member_main, member) == 0);
     }
     return member->thread;
 }
