@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cond_test.c - nobody is woken twice or forgotten, the verdicts of wake-ups, lifetime, misuse. */
+/* cond_test.c - nobody is woken twice or forgotten, lifetime, misuse. */
 #include "sync_test.h"
 
 struct gate {
@@ -287,6 +287,46 @@ static void loses_no_signal_to_a_cancel(void **state)
     }
 }
 
+static void wait_while_shut(void *arg, unsigned index)
+{
+    (void)index;
+    struct gate *gate = arg;
+    rouse_mutex_lock(&gate->m);
+    uint64_t end_ns = rouse_now_ns() + 30 * MS;
+    gate->result = rouse_cond_wait_while_until(&gate->c, &gate->m, is_shut, gate, end_ns);
+    rouse_mutex_unlock(&gate->m);
+}
+
+/* Whether the waiter was caught before its time was over. */
+static bool open_without_signal(struct gate *gate)
+{
+    rouse_mutex_lock(&gate->m);
+    bool is_caught = WAITING(&gate->c) == 1;
+    gate->tickets = 1;
+    UNTIL(WAITING(&gate->c) == 0);
+    rouse_mutex_unlock(&gate->m);
+    return is_caught;
+}
+
+static void condition_that_became_true_unsignalled_is_no_timeout(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (int kind = 0; kind < CREW_MIXED; kind++) {
+        bool is_caught = false;
+        while (!is_caught) {
+            struct gate gate = { .result = 1 };
+            (void)crew_add(&crew, (enum crew_kind)kind, wait_while_shut, &gate);
+            for (unsigned i = 0; i < 1000 && WAITING(&gate.c) == 0; i++)
+                rouse_thread_yield();
+            is_caught = open_without_signal(&gate);
+            crew_join(&crew);
+            assert_true(gate.result == 0 || !is_caught);
+            gate_check_left(&gate);
+        }
+    }
+}
+
 /* The condition variable goes as soon as its waiters were told; some of them had given up just then. */
 struct ended {
     struct gate gate;
@@ -340,84 +380,6 @@ static void destroy_lets_late_leavers_out(void **state)
         crew_join(&crew);
         gate_check_left(&e.gate);
     }
-}
-
-/* The verdicts, where the mutex is free when the woken thread comes to it. */
-static void wait_judged(void *arg, unsigned index)
-{
-    (void)index;
-    struct gate *gate = arg;
-    struct rouse_wait_record record;
-    rouse_mutex_lock(&gate->m);
-    CHECK(rouse_cond_wait_while(&gate->c, &gate->m, is_shut, gate) == 0);
-    rouse_obs_last_wait(&record);
-    CHECK(record.kind == ROUSE_WAIT_COND && record.object == &gate->c);
-    CHECK(record.verdict == ROUSE_VERDICT_USEFUL && record.useless_count == 3);
-    CHECK(record.wake_site && record.wait_site);
-    gate->tickets = 0;
-    CHECK(rouse_cond_wait_while_until(&gate->c, &gate->m, is_shut, gate, rouse_now_ns() + MS) ==
-          -ETIMEDOUT);
-    rouse_obs_last_wait(&record);
-    CHECK(record.verdict == ROUSE_VERDICT_TIMEOUT && record.useless_count == 3);
-    rouse_mutex_unlock(&gate->m);
-}
-
-static void useless_wakeups_are_counted(void **state)
-{
-    (void)state;
-    static struct crew crew;
-    rouse_obs_set_mode(ROUSE_OBS_COUNTED);
-    for (int kind = 0; kind < CREW_MIXED; kind++) {
-        struct gate gate = { .tickets = 0 };
-        (void)crew_add(&crew, (enum crew_kind)kind, wait_judged, &gate);
-        for (unsigned i = 0; i < 4; i++) {
-            UNTIL(WAITING(&gate.c) == 1);
-            rouse_mutex_lock(&gate.m);
-            gate.tickets = i == 3;
-            rouse_mutex_unlock(&gate.m);
-            rouse_cond_signal(&gate.c);
-        }
-        crew_join(&crew);
-        gate_check_left(&gate);
-    }
-    rouse_obs_set_mode(ROUSE_OBS_OFF);
-}
-
-static void wait_in_herd(void *arg, unsigned index)
-{
-    (void)index;
-    struct gate *gate = arg;
-    struct rouse_wait_record record;
-    rouse_mutex_lock(&gate->m);
-    CHECK(rouse_cond_wait_while(&gate->c, &gate->m, is_shut, gate) == 0);
-    gate->tickets--;
-    rouse_obs_last_wait(&record);
-    gate->turns[gate->passed++] = (unsigned)record.useless_count;
-    rouse_mutex_unlock(&gate->m);
-}
-
-/* Each broadcast is of use to one thread; most of the others have to wait for the mutex besides. */
-static void useless_wakeups_of_a_herd_are_counted(void **state)
-{
-    (void)state;
-    static struct crew crew;
-    rouse_obs_set_mode(ROUSE_OBS_COUNTED);
-    for (int kind = 0; kind < CREW_KINDS; kind++) {
-        struct gate gate = { .tickets = 0 };
-        crew_add_many(&crew, (enum crew_kind)kind, 20, wait_in_herd, &gate);
-        for (unsigned left = 20; left > 0; left--) {
-            UNTIL(WAITING(&gate.c) == left);
-            rouse_mutex_lock(&gate.m);
-            gate.tickets++;
-            rouse_cond_broadcast(&gate.c);
-            rouse_mutex_unlock(&gate.m);
-        }
-        crew_join(&crew);
-        for (unsigned i = 0; i < 20; i++)
-            assert_true(gate.turns[i] >= i); /* more if it lost races for the mutex */
-        gate_check_left(&gate);
-    }
-    rouse_obs_set_mode(ROUSE_OBS_OFF);
 }
 
 static struct rouse_cond ready = ROUSE_COND_INIT_NAMED("ready");
@@ -478,9 +440,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(loses_no_signal),
         cmocka_unit_test(loses_no_signal_to_a_cancel),
         cmocka_unit_test(cancelled_waiter_holds_the_mutex),
+        cmocka_unit_test(condition_that_became_true_unsignalled_is_no_timeout),
         cmocka_unit_test(destroy_lets_late_leavers_out),
-        cmocka_unit_test(useless_wakeups_are_counted),
-        cmocka_unit_test(useless_wakeups_of_a_herd_are_counted),
     };
     SYNC_TEST_MAIN(argc, argv, tests, misuses);
 }
