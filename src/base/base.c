@@ -105,20 +105,33 @@ size_t rsi_format(char *buffer, size_t bytes, const char *format, ...)
     return used;
 }
 
-void rsi_fatal(const char *format, ...)
+static void tell_list(const char *format, va_list list)
 {
     char line[512];
     struct sink sink = { line, line + sizeof line - 1 };
-    va_list list;
     put_text(&sink, "rouse: ");
-    va_start(list, format);
     format_list(&sink, format, list);
-    va_end(list);
     if (rsi_fatal_describe)
         sink.at += rsi_fatal_describe(sink.at, (size_t)(sink.end - sink.at));
     *sink.at++ = '\n';
     ssize_t written = write(STDERR_FILENO, line, (size_t)(sink.at - line));
     (void)written;
+}
+
+void rsi_tell(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    tell_list(format, list);
+    va_end(list);
+}
+
+void rsi_fatal(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    tell_list(format, list);
+    va_end(list);
     abort();
 }
 

@@ -124,9 +124,10 @@ RSI_INLINE void rsi_guard_unlock(uint32_t *guard)
 }
 
 /*
- * End the program with one line on standard error, "rouse: " and the text, by SIGABRT. The hook, if set,
- * names the thread: it appends " (thread 7 \"accept\")" or the like.
+ * Write one line to standard error, "rouse: " and the text. The hook, if set, names the thread: it appends
+ * " (thread 7 \"accept\")" or the like. rsi_fatal then ends the program by SIGABRT.
  */
+void rsi_tell(const char *format, ...) RSI_PRINTF(1, 2);
 _Noreturn void rsi_fatal(const char *format, ...) RSI_PRINTF(1, 2);
 extern size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
 

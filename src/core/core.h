@@ -242,6 +242,11 @@ void rsi_fork_setup(void);
 void rsi_fault_setup(void);
 bool rsi_fault_prepare_worker(struct rsi_worker *w);
 void rsi_fault_setup_worker(struct rsi_worker *w);
+void *rsi_fault_stack_take(void);
+void rsi_fault_stack_give(void *stack);
+void rsi_fault_begin_kernel(void *signal_stack);
+void rsi_fault_end_kernel(void);
+void rsi_fault_child(void);
 
 /* obs, called by core */
 void rsi_obs_setup(void);

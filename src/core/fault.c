@@ -2,9 +2,13 @@
 /*
  * fault.c - a stack overflow is told as one.
  *
- * A fault in the guard page of the thread that runs ends the program with a line that names the thread.
- * Every other fault goes to the handler that was there before; a handler that the program installs later
- * replaces ours, and overflows then reach it as plain SIGSEGV.
+ * A fault in the guard page of the thread that runs is told by a line that names the thread, and ends the
+ * program as the fault would. Every other fault goes to the handler that was there before; a handler that
+ * the program installs later replaces ours, and overflows then reach it as plain SIGSEGV.
+ *
+ * Handlers of threads that rouse made run on a stack of their own. Where a kernel thread's stack ends is
+ * not asked of the C library, which would ask the kernel and allocate: its guard is told from a stray
+ * pointer by being mapped without access, and near the stack pointer.
  */
 #include "core/core.h"
 
@@ -12,37 +16,110 @@
 #include <stdlib.h>
 
 #define SIGNAL_STACK_BYTES ((size_t)64 * 1024)
+#define FRAME_BYTES_LIKELY ((uintptr_t)64 * 1024)
 
 static struct sigaction old_segv, old_bus;
 
-static bool in_guard(const struct rouse_thread *t, const char *address)
+/* Signal stacks of kernel threads that have ended, linked by their first word. */
+static struct {
+    uint32_t guard;
+    void **free;
+} pool;
+
+static __thread struct {
+    void *signal_stack;
+    stack_t before;
+} kernel;
+
+void *rsi_fault_stack_take(void)
 {
-    return t && t->waiter.origin == RSI_ORIGIN_USER && address < t->stack.low &&
-           address >= t->stack.low - RSI_PAGE;
+    rsi_guard_lock(&pool.guard);
+    void **stack = pool.free;
+    if (stack)
+        pool.free = *stack;
+    rsi_guard_unlock(&pool.guard);
+    return stack ? (void *)stack : rsi_map(SIGNAL_STACK_BYTES);
 }
 
+void rsi_fault_stack_give(void *stack)
+{
+    rsi_guard_lock(&pool.guard);
+    *(void **)stack = pool.free;
+    pool.free = stack;
+    rsi_guard_unlock(&pool.guard);
+}
+
+/* In a child after fork: the list may have been caught half changed. */
+void rsi_fault_child(void)
+{
+    pool.guard = 0;
+    pool.free = NULL;
+}
+
+static bool in_user_guard(const struct rouse_thread *t, const char *address)
+{
+    return address < t->stack.low && address >= t->stack.low - RSI_PAGE;
+}
+
+static bool in_kernel_guard(const siginfo_t *info, const ucontext_t *context)
+{
+#if defined(__x86_64__)
+    uintptr_t sp = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
+#else
+    uintptr_t sp = (uintptr_t)context->uc_mcontext.sp;
+#endif
+    uintptr_t distance = (uintptr_t)info->si_addr - (sp - FRAME_BYTES_LIKELY);
+    return kernel.signal_stack && info->si_code == SEGV_ACCERR && distance < 2 * FRAME_BYTES_LIKELY;
+}
+
+static void set_default(int number)
+{
+    struct sigaction action = { .sa_handler = SIG_DFL };
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+/* As the kernel would have called it, but for the stack. */
 static void pass_on(const struct sigaction *old, int number, siginfo_t *info, void *context)
 {
-    if (old->sa_flags & SA_SIGINFO) {
-        old->sa_sigaction(number, info, context);
-    } else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
-        /* The instruction faults again, without a handler. */
-        struct sigaction action = { .sa_handler = SIG_DFL };
-        sigemptyset(&action.sa_mask);
-        sigaction(number, &action, NULL);
-    } else {
-        old->sa_handler(number);
+    bool is_sent = info->si_code <= 0; /* by kill(2) or the like: no instruction will fault again */
+    if ((old->sa_flags & SA_SIGINFO) == 0 && old->sa_handler == SIG_IGN && is_sent)
+        return;
+    if ((old->sa_flags & SA_SIGINFO) == 0 &&
+        (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN)) {
+        set_default(number);
+        if (is_sent)
+            raise(number);
+        return;
     }
+    sigset_t mask = old->sa_mask, own;
+    sigemptyset(&own);
+    sigaddset(&own, number);
+    pthread_sigmask(SIG_BLOCK, &mask, NULL);
+    if ((old->sa_flags & SA_NODEFER) != 0)
+        pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+    if ((old->sa_flags & SA_RESETHAND) != 0)
+        set_default(number);
+    if ((old->sa_flags & SA_SIGINFO) != 0)
+        old->sa_sigaction(number, info, context);
+    else
+        old->sa_handler(number);
 }
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    struct rsi_exec *exec = rsi_exec_self();
-    struct rouse_thread *t = exec->current;
-    if (number == SIGSEGV && in_guard(t, info->si_addr))
-        rsi_fatal("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
-                  rsi_stack_class_bytes(t->waiter.stack_class));
-    pass_on(number == SIGSEGV ? &old_segv : &old_bus, number, info, context);
+    struct rouse_thread *t = rsi_exec_self()->current;
+    bool is_user = t && t->waiter.origin == RSI_ORIGIN_USER;
+    if (number == SIGSEGV && is_user && in_user_guard(t, info->si_addr))
+        rsi_tell("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
+                 rsi_stack_class_bytes(t->waiter.stack_class));
+    else if (number == SIGSEGV && t && !is_user && in_kernel_guard(info, context))
+        rsi_tell("stack overflow on a kernel thread; see stack_bytes in rouse_thread_attr");
+    else {
+        pass_on(number == SIGSEGV ? &old_segv : &old_bus, number, info, context);
+        return;
+    }
+    set_default(number); /* the instruction faults again, without a handler */
 }
 
 void rsi_fault_setup(void)
@@ -61,9 +138,24 @@ bool rsi_fault_prepare_worker(struct rsi_worker *w)
     return w->signal_stack != NULL;
 }
 
-/* On the worker's kernel thread: handlers run on a stack of their own. */
+/* On the worker's kernel thread. */
 void rsi_fault_setup_worker(struct rsi_worker *w)
 {
     stack_t stack = { .ss_sp = w->signal_stack, .ss_size = SIGNAL_STACK_BYTES };
     sigaltstack(&stack, NULL);
+}
+
+/* On a kernel thread that rouse made. */
+void rsi_fault_begin_kernel(void *signal_stack)
+{
+    stack_t stack = { .ss_sp = signal_stack, .ss_size = SIGNAL_STACK_BYTES };
+    kernel.signal_stack = signal_stack;
+    sigaltstack(&stack, &kernel.before);
+}
+
+void rsi_fault_end_kernel(void)
+{
+    sigaltstack(&kernel.before, NULL);
+    rsi_fault_stack_give(kernel.signal_stack);
+    kernel.signal_stack = NULL;
 }

@@ -35,6 +35,7 @@ static void on_child(void)
     struct rsi_worker *survivor = exec->worker;
     struct rouse_thread *self = exec->current;
     rsi_blocking_child();
+    rsi_fault_child();
     rsi_stack_child();
     rsi_block_child(self);
     rsi_keys_fork_parent();

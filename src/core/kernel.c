@@ -89,6 +89,7 @@ struct rouse_thread *rsi_foreign_adopt(void)
 
 void rsi_kernel_end(struct rouse_thread *self)
 {
+    rsi_fault_end_kernel();
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_thread_left(NULL, self);
@@ -98,6 +99,7 @@ void rsi_kernel_end(struct rouse_thread *self)
 static void *kernel_main(void *value)
 {
     struct rouse_thread *self = value;
+    rsi_fault_begin_kernel(self->waiter.ctx.sp);
     begin(self);
     void *(*fn)(void *) = self->fn;
     self->locals = NULL;
@@ -107,10 +109,24 @@ static void *kernel_main(void *value)
     return NULL;
 }
 
+/* The context, which a kernel thread has no other use for, tells it of its signal stack. */
+static int create(struct rouse_thread *t, const pthread_attr_t *attr)
+{
+    pthread_t pthread;
+    void *signal_stack = rsi_fault_stack_take();
+    if (!signal_stack)
+        return -ENOMEM;
+    t->waiter.ctx.sp = signal_stack;
+    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
+    int error = pthread_create(&pthread, attr, kernel_main, t);
+    if (error)
+        rsi_fault_stack_give(signal_stack);
+    return -error;
+}
+
 int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
 {
     pthread_attr_t attr;
-    pthread_t pthread;
     if (pthread_attr_init(&attr) != 0)
         return -ENOMEM;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -118,10 +134,9 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
     if (stack_bytes)
         pthread_attr_setstacksize(
             &attr, rsi_round_up(stack_bytes < least ? least : stack_bytes, RSI_PAGE));
-    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
-    int error = pthread_create(&pthread, &attr, kernel_main, t);
+    int error = create(t, &attr);
     pthread_attr_destroy(&attr);
-    return -error;
+    return error;
 }
 
 void rsi_kernel_publish(struct rouse_thread *t)

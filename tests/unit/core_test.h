@@ -103,7 +103,15 @@ static MAYBE_UNUSED struct rouse_thread *start(enum rouse_kind kind, void *(*fn)
     struct rouse_thread *t = NULL;
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
     attr.kind = kind;
-    CHECK_EQUAL(rouse_thread_create(&t, &attr, fn, arg), 0);
+    int error = 0;
+    /* Kernel threads that have ended are not at once forgotten by the kernel. */
+    for (int i = 0; i < 1000; i++) {
+        error = rouse_thread_create(&t, &attr, fn, arg);
+        if (error != -EAGAIN)
+            break;
+        usleep(10000);
+    }
+    CHECK_EQUAL(error, 0);
     return t;
 }
 
