@@ -66,8 +66,7 @@ static void print_all(struct dump *dump, const char *reason)
     rsi_blocks_visit(print_one, dump);
     rsi_text_add(text, "rouse: end of the threads");
     rsi_text_end_line(text);
-    rsi_text_flush(text);
-    rsi_symbols_end(&text->symbols);
+    rsi_text_end(text);
 }
 
 /* A reader of the text that has gone away ends the dump, not the program. */

@@ -5,17 +5,17 @@
 #include <rouse/sync.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #define WRITE_PATIENCE_S 5
 #define OBJECT_NAME_BYTES 48
 
-void rsi_text_flush(struct rsi_text *text)
+static void flush(struct rsi_text *text)
 {
     struct pollfd out = { .fd = text->fd, .events = POLLOUT };
     struct timespec patience = { .tv_sec = WRITE_PATIENCE_S };
@@ -43,7 +43,7 @@ void rsi_text_add(struct rsi_text *text, const char *format, ...)
 void rsi_text_end_line(struct rsi_text *text)
 {
     if (sizeof text->bytes - text->used < text->line_used + 1)
-        rsi_text_flush(text);
+        flush(text);
     memcpy(text->bytes + text->used, text->line, text->line_used);
     text->used += text->line_used;
     text->bytes[text->used++] = '\n';
@@ -87,13 +87,19 @@ static void add_block(struct rsi_text *text, const void *address)
     add_thread(text, rsi_load_relaxed(&t->id), name);
 }
 
-/* Copy from memory that may be gone: whoever waited in it may have been woken and have freed it. */
-static size_t copy(void *to, const void *from, size_t bytes)
+/*
+ * Copy from memory that may be gone: whoever waited in it may have been woken and have freed it. Through a
+ * pipe, since write(2) reports what it cannot read. (process_vm_readv is a single call, and is forbidden in
+ * many a container.)
+ */
+static size_t copy(struct rsi_text *text, void *to, const void *from, size_t bytes)
 {
-    struct iovec local = { to, bytes }, remote = { (void *)(uintptr_t)from, bytes };
-    long copied =
-        rsi_syscall6(SYS_process_vm_readv, getpid(), (long)&local, 1, (long)&remote, 1, 0);
-    return copied > 0 ? (size_t)copied : 0;
+    if (!text->has_pipe && rsi_syscall2(SYS_pipe2, text->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+        return 0;
+    text->has_pipe = true;
+    long written = rsi_syscall3(SYS_write, text->pipe[1], from, bytes);
+    long got = written > 0 ? rsi_syscall3(SYS_read, text->pipe[0], to, written) : 0;
+    return got > 0 ? (size_t)got : 0;
 }
 
 /* Where an object that is waited for has its name, owner and the owner's acquire site; 0: nowhere. */
@@ -129,12 +135,12 @@ static const void *pointer_at(const char *object, uint8_t offset)
     return pointer;
 }
 
-static void read_object(const struct rsi_seen *seen, struct object *object)
+static void read_object(struct rsi_text *text, const struct rsi_seen *seen, struct object *object)
 {
     const struct layout *layout = &layouts[seen->kind < ROUSE_WAIT_KINDS ? seen->kind : 0];
     char bytes[UINT8_MAX];
     memset(object, 0, sizeof *object);
-    if (layout->bytes == 0 || copy(bytes, seen->object, layout->bytes) != layout->bytes)
+    if (layout->bytes == 0 || copy(text, bytes, seen->object, layout->bytes) != layout->bytes)
         return;
     object->owner = pointer_at(bytes, layout->owner);
     object->acquire_site = pointer_at(bytes, layout->acquire_site);
@@ -142,7 +148,7 @@ static void read_object(const struct rsi_seen *seen, struct object *object)
     /* Not past the page's end, which may be the end of what is mapped. */
     size_t most = RSI_PAGE - (uintptr_t)name % RSI_PAGE;
     if (name)
-        copy(object->name, name, most < OBJECT_NAME_BYTES - 1 ? most : OBJECT_NAME_BYTES - 1);
+        copy(text, object->name, name, most < OBJECT_NAME_BYTES - 1 ? most : OBJECT_NAME_BYTES - 1);
     for (char *c = object->name; *c; c++)
         *c = (unsigned char)*c < 32 || *c == 127 ? '?' : *c;
 }
@@ -192,7 +198,7 @@ static void add_times(struct rsi_text *text, const struct rsi_seen *seen)
 static void add_wait(struct rsi_text *text, const struct rsi_seen *seen)
 {
     struct object object;
-    read_object(seen, &object);
+    read_object(text, seen, &object);
     add_object(text, seen, &object);
     if (seen->site) {
         rsi_text_add(text, ", at ");
@@ -252,5 +258,15 @@ void rsi_text_thread(struct rsi_text *text, const struct rsi_seen *seen)
         rsi_text_add(text, seen->is_silent ? "    no backtrace: it did not answer"
                                            : "    no backtrace: it moves on too fast");
         rsi_text_end_line(text);
+    }
+}
+
+void rsi_text_end(struct rsi_text *text)
+{
+    flush(text);
+    rsi_symbols_end(&text->symbols);
+    if (text->has_pipe) {
+        rsi_syscall1(SYS_close, text->pipe[0]);
+        rsi_syscall1(SYS_close, text->pipe[1]);
     }
 }

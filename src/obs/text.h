@@ -19,6 +19,8 @@ struct rsi_text {
     char line[RSI_LINE_BYTES];
     size_t line_used;
     struct rsi_symbols symbols;
+    bool has_pipe;
+    int pipe[2]; /* for reading what may not be there */
 };
 
 /* Append to the present line; what does not fit is left out. */
@@ -27,8 +29,8 @@ void rsi_text_add(struct rsi_text *text, const char *format, ...) RSI_PRINTF(2, 
 /* End the present line. */
 void rsi_text_end_line(struct rsi_text *text);
 
-/* Write what is there. */
-void rsi_text_flush(struct rsi_text *text);
+/* Write what is there and give back what was taken. */
+void rsi_text_end(struct rsi_text *text);
 
 /* A thread: a line, perhaps one on what it waits for, its backtrace. */
 void rsi_text_thread(struct rsi_text *text, const struct rsi_seen *seen);
