@@ -156,10 +156,12 @@ static void check_handler_dump(int flags, enum rouse_kind kind)
 /* On the thread's own stack and on its worker's signal stack. */
 static void test_from_a_handler(MAYBE_UNUSED void **unused)
 {
+#if defined(__x86_64__) /* AArch64 is tested by an emulator whose signal frames cannot be unwound */
     check_handler_dump(0, ROUSE_KIND_USER);
     check_handler_dump(0, ROUSE_KIND_KERNEL);
-#if defined(__x86_64__) /* qemu's signal frames have no unwind information */
     check_handler_dump(SA_ONSTACK, ROUSE_KIND_USER);
+#else
+    (void)check_handler_dump;
 #endif
 }
 
