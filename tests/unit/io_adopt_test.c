@@ -276,7 +276,6 @@ static void closed_unseen(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_each_is_taken_for),
         cmocka_unit_test(sorts_take_turns_at_one_number),
@@ -288,5 +287,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(lookup_takes_no_lock_and_writes_nothing),
         cmocka_unit_test(closed_unseen),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

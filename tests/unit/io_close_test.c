@@ -327,7 +327,6 @@ static void what_is_no_descriptor(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everyone_in_both_directions_is_told),
         cmocka_unit_test(woken_reader_does_not_meet_the_next_descriptor),
@@ -340,5 +339,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
         cmocka_unit_test(what_is_no_descriptor),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -274,7 +274,6 @@ static void no_descriptor_is_left(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_connection_is_served_once),
         cmocka_unit_test(one_event_serves_all_acceptors),
@@ -287,5 +286,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(reset_before_accept),
         cmocka_unit_test(no_descriptor_is_left),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -328,7 +328,6 @@ static void timers_and_signals(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boundaries),
         cmocka_unit_test(each_message_wakes_a_reader),
@@ -344,5 +343,5 @@ int main(int argc, char **argv)
     sigemptyset(&set);
     sigaddset(&set, SIGWINCH);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

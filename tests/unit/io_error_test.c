@@ -3,7 +3,7 @@
 #include "io_test.h"
 
 #include <sys/mman.h>
-#include <sys/time.h>
+#include <time.h>
 
 enum act { ACT_READ, ACT_WRITE, ACT_WRITEV, ACT_SEND, ACT_SENDMSG, ACT_SENDFILE, ACTS };
 static const char *const act_names[ACTS] = { "read", "write",   "writev",
@@ -224,8 +224,12 @@ static void signals_end_no_call(void **state)
 {
     (void)state;
     struct sigaction action = { .sa_handler = on_signal };
-    const struct itimerval often = { { 0, 100 }, { 0, 100 } }, never = { { 0, 0 }, { 0, 0 } };
-    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    const struct itimerspec often = { { 0, 100000 }, { 0, 100000 } };
+    struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 };
+    timer_t timer;
+    CHECK(sigaction(SIGUSR2, &action, NULL) == 0);
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    CHECK(timer_settime(timer, 0, &often, NULL) == 0);
     for (enum crew_kind kind = 0; kind < KINDS; kind++)
         for (enum wire wire = 0; wire < WIRES; wire++) {
             struct flow flow = { .total = (size_t)1 << 20 };
@@ -234,12 +238,11 @@ static void signals_end_no_call(void **state)
                 continue;
             DOING("%s, %s threads", wire_names[wire], kind_names[kind]);
             wire_open(wire, flow.ends);
-            CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
             crew_run(kind, 2, move_much, &flow);
             UNTIL(rsi_load_relaxed(&signals) > before);
-            CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
             EQUALS(rouse_close(flow.ends[0]), 0);
         }
+    CHECK(timer_delete(timer) == 0);
 }
 
 /* A thread of the program's own waits in a call while signals are aimed at it. */
@@ -268,7 +271,6 @@ static void signals_aimed_at_a_waiter(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peer_is_gone),
         cmocka_unit_test(reset_behind_bytes),
@@ -278,5 +280,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(signals_end_no_call),
         cmocka_unit_test(signals_aimed_at_a_waiter),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -187,12 +187,11 @@ static void attempts_in_vain_starve_nobody(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_get_their_turn),
         cmocka_unit_test(busy_threads_share),
         cmocka_unit_test(busy_connection_starves_nobody),
         cmocka_unit_test(attempts_in_vain_starve_nobody),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -286,5 +286,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(standard_streams_are_left_alone),
         cmocka_unit_test(names),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

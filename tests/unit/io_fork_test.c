@@ -155,7 +155,6 @@ static void fork_amid_a_storm(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
 #ifdef RSI_TSAN
     puts("not run: ThreadSanitizer ends a child that starts threads after a fork amid threads");
     return 77;
@@ -164,5 +163,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(child_has_its_own_set),
         cmocka_unit_test(fork_amid_a_storm),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

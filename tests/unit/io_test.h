@@ -201,12 +201,4 @@ static MAYBE_UNUSED void set_nonblock(int fd, bool on)
 static MAYBE_UNUSED const char *const kind_names[CREW_KINDS] = { "user", "kernel", "foreign",
                                                                  "mixed" };
 
-#define IO_TEST_MAIN(argc, tests) \
-    do { \
-        setvbuf(stdout, NULL, _IOLBF, 0); \
-        if ((argc) > 1 || getenv("ROUSE_WORKERS")) \
-            return cmocka_run_group_tests((tests), NULL, NULL); \
-        return with_workers("1") + with_workers("2") + with_workers("4") ? 1 : 0; \
-    } while (0)
-
 #endif

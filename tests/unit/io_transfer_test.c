@@ -441,7 +441,6 @@ static void cancel_amid_a_whole_read_is_kept(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megabytes_pass_small_buffers),
         cmocka_unit_test(messages_pass_small_buffers),
@@ -452,5 +451,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(flags_of_recv),
         cmocka_unit_test(cancel_amid_a_whole_read_is_kept),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -411,12 +411,11 @@ TRY_ALL(close_by_foreign)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_by_success),          cmocka_unit_test(ends_by_past_deadline),
         cmocka_unit_test(ends_by_near_deadline),    cmocka_unit_test(ends_by_cancel),
         cmocka_unit_test(ends_by_close_by_user),    cmocka_unit_test(ends_by_close_by_kernel),
         cmocka_unit_test(ends_by_close_by_foreign),
     };
-    IO_TEST_MAIN(argc, tests);
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }
