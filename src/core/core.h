@@ -90,7 +90,6 @@ struct rsi_worker {
     uint32_t look_every;  /* adapted so that this is about every LOOK_NS */
     uint64_t look_ns;     /* when it was last done */
     uint64_t poll_ns;     /* when it polled last while busy */
-    uint32_t turn_units;  /* left of the present turn: rsi_turn_spend */
     uint64_t turns;       /* read by the watcher without the section */
     uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;

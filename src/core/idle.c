@@ -304,6 +304,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         sleep_once(w, deadline);
     }
     idle_leave(w);
+    w->look_ns = rsi_now_ns();
     if (!w->is_searching)
         return;
     if (has_work(w) || steal_from_all(w))

@@ -60,7 +60,7 @@ static void begin(struct rouse_thread *self)
     self->futex = 0;
     rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */
     rsi_store_relaxed(&self->waiter.on_cpu, 1u);
-    self->exec = (struct rsi_exec){ .current = self, .worker = NULL };
+    self->exec = (struct rsi_exec){ .current = self };
     rsi_tls_exec = &self->exec;
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
 }

@@ -171,15 +171,18 @@ void rsi_park_count_useless(struct rouse_thread *self)
         self->waiter.record.useless_count++;
 }
 
-void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
+void rsi_turn_spent(struct rouse_thread *self)
 {
-    if (rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER))
-        return;
-    struct rsi_worker *w = rsi_exec_self()->worker;
-    if (rsi_likely(w->turn_units > cost))
-        w->turn_units -= cost;
+    if (self->waiter.origin == RSI_ORIGIN_USER)
+        rsi_switch_yield(rsi_exec_self()->worker, self);
     else
-        rsi_switch_yield(w, self);
+        self->exec.turn_units = UINT32_MAX; /* the kernel shares out its turns */
+}
+
+uint64_t rsi_now_coarse_ns(void)
+{
+    const struct rsi_worker *w = rsi_exec_self()->worker;
+    return w ? w->look_ns : rsi_now_ns();
 }
 
 /*

@@ -38,15 +38,14 @@ struct rsi_waiter {
     uint32_t on_cpu;    /* 1 while it runs, or a worker still stands on its stack */
     struct rsi_ctx ctx; /* while it does not run */
 
-    uint32_t cancel;       /* requests to stop not yet taken; any thread adds */
-    uint32_t worker_index; /* where it ran last; read racily by wakers */
-    uint8_t origin;        /* enum rsi_origin */
-    uint8_t life;          /* enum rsi_life */
-    bool is_listed;        /* whether it stands in an object's list */
-    uint8_t mode;          /* reader or writer, ...: the object's own */
-    uint8_t stack_class;   /* of user threads */
-    bool is_finishing;     /* its keys' destructors run, or have run */
-    uint64_t since_ns;     /* when it first went to sleep for the lock it wants: mutex.c */
+    uint32_t cancel;                 /* requests to stop not yet taken; any thread adds */
+    uint32_t worker_index;           /* where it ran last; read racily by wakers */
+    uint8_t origin;                  /* enum rsi_origin */
+    uint8_t life;                    /* enum rsi_life */
+    bool is_listed;                  /* whether it stands in an object's list */
+    uint8_t mode;                    /* reader or writer, ...: the object's own */
+    uint8_t stack_class;             /* of user threads */
+    bool is_finishing;               /* its keys' destructors run, or have run */
     struct rouse_wait_record record; /* its second half is written only while recording */
 };
 #if !defined(RSI_ASAN) && !defined(RSI_TSAN)
@@ -61,6 +60,7 @@ struct rsi_worker;
 struct rsi_exec {
     struct rouse_thread *current;
     struct rsi_worker *worker; /* NULL on kernel and foreign threads */
+    uint32_t turn_units;       /* left of the present turn: rsi_turn_spend */
 };
 
 /*
@@ -188,7 +188,19 @@ RSI_INLINE bool rsi_is_user(struct rouse_thread *t)
  * cost of cost units of 1,024. When the turn's units are spent, a user thread yields, so that a loop of
  * calls that succeed at once still lets the others run. To be called while nothing is held.
  */
-void rsi_turn_spend(struct rouse_thread *self, unsigned cost);
+void rsi_turn_spent(struct rouse_thread *self);
+
+RSI_INLINE void rsi_turn_spend(struct rouse_thread *self, unsigned cost)
+{
+    struct rsi_exec *exec = rsi_exec_self();
+    if (rsi_likely(exec->turn_units > cost))
+        exec->turn_units -= cost;
+    else
+        rsi_turn_spent(self);
+}
+
+/* Now, or up to some 40 us ago on a worker that is busy: a clock that costs next to nothing. */
+uint64_t rsi_now_coarse_ns(void);
 
 /*
  * Lists of waiters, oldest first: struct rouse_waiters of the public objects. Under the object's guard.

@@ -52,7 +52,7 @@ RSI_INLINE void rsi_turn_begin(struct rsi_worker *w)
 {
     if (rsi_unlikely(--w->look_left == 0))
         rsi_worker_look(w);
-    w->turn_units = RSI_TURN_UNITS;
+    w->exec.turn_units = RSI_TURN_UNITS;
     rsi_store_relaxed(&w->turns, w->turns + 1);
 }
 

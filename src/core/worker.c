@@ -19,7 +19,7 @@
 
 #define LOOK_NS 20000  /* how often a busy worker looks at its timers, about */
 #define POLL_NS 100000 /* and at the poller */
-#define STEAL_MAX 64
+#define STEAL_MAX 256
 
 struct rsi_exec rsi_exec_none;
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;

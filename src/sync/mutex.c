@@ -155,8 +155,8 @@ static bool announce_locked(struct request *r, uint32_t bits)
 static int sleep_queued(struct request *r)
 {
     struct rouse_mutex *m = r->m;
-    uint64_t now_ns = rsi_now_ns();
-    bool is_late = r->since_ns && now_ns - r->since_ns > PATIENCE_NS;
+    /* The exact time is asked for by those only who were woken in vain. */
+    bool is_late = r->since_ns && rsi_now_ns() - r->since_ns > PATIENCE_NS;
 
     rsi_guard_lock(&m->guard);
     if (!announce_locked(r, r->woken && is_late ? WAITERS | HANDOFF : WAITERS)) {
@@ -166,8 +166,7 @@ static int sleep_queued(struct request *r)
     if (r->woken)
         rsi_waitlist_verdict(r->self, ROUSE_VERDICT_LOST_RACE);
     if (!r->since_ns)
-        r->since_ns = now_ns;
-    rsi_waiter(r->self)->since_ns = r->since_ns;
+        r->since_ns = rsi_now_coarse_ns();
     uint64_t ticket =
         rsi_park_prepare(r->self, ROUSE_WAIT_MUTEX, m, r->site, r->deadline_ns, r->flags);
     if (r->woken)
