@@ -210,10 +210,13 @@ static void overtake_a_sleeper(void *arg, unsigned index)
     rouse_mutex_lock(&c->m);   /* overtakes it */
     rouse_thread_yield();
     CHECK(c->count == 0 && WAITING(&c->m) == 1);
-    busy_ns(2 * MS);
-    rouse_mutex_unlock(&c->m);
-    rouse_mutex_lock(&c->m);
-    rouse_thread_yield(); /* it lost again, and has now waited long */
+    if (!(rsi_load_relaxed(&c->m.state) &
+          HANDOFF)) { /* this worker did not stand still meanwhile */
+        busy_ns(2 * MS);
+        rouse_mutex_unlock(&c->m);
+        rouse_mutex_lock(&c->m);
+        rouse_thread_yield(); /* it lost again, and has now waited long */
+    }
     CHECK(c->count == 0 && rsi_load_relaxed(&c->m.state) & HANDOFF);
     rouse_mutex_unlock(&c->m);
     CHECK(rouse_mutex_lock_try(&c->m) == -EBUSY); /* handed over: no overtaking */
