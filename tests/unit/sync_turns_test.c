@@ -31,8 +31,11 @@ static void hold_all(void *arg, unsigned index)
     rsi_store_relaxed(&x->is_begun, 1u);
     rouse_thread_yield();
     rouse_rwlock_write_unlock(&x->l);
+    rouse_thread_yield();
     rouse_mutex_unlock(&x->m);
+    rouse_thread_yield();
     CHECK(rouse_sem_post(&x->s) == 0);
+    rouse_thread_yield(); /* each of these is tried for before it is there */
     CHECK(rouse_barrier_wait(&x->b) == 0);
 }
 
