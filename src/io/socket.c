@@ -14,6 +14,13 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#ifdef RSI_TSAN
+/* ThreadSanitizer follows descriptors by libc's calls; of close(2) it is told. In its run-time. */
+void __sanitizer_syscall_pre_impl_close(long fd);
+#else
+#define __sanitizer_syscall_pre_impl_close(fd) ((void)(fd))
+#endif
+
 /* Errors of a connection that died before it was accepted, which Linux reports by accept. */
 static bool is_dead_connection(long result)
 {
@@ -123,6 +130,7 @@ RSI_NOINLINE int rouse_close(int fd)
     int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());
     if (marked == -EBADF)
         return marked;
+    __sanitizer_syscall_pre_impl_close(fd);
     long result = rsi_syscall1(SYS_close, fd);
     if (marked == 0)
         rsi_fdtable_close_end(&ref);
