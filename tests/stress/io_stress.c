@@ -24,13 +24,15 @@
 enum death { DEATH_NONE, DEATH_SHUTDOWN, DEATH_RESET, DEATH_CLOSE_NEAR, DEATH_CLOSE_FAR, DEATHS };
 
 struct line {
-    uint64_t random;
+    uint64_t random; /* the keeper's */
+    uint64_t seed;   /* of the users' */
     enum wire wire;
     int near, far; /* the writer's and reader's end, and the echo's; of a pipe: written and read */
     uint32_t salt;
     size_t total, written, read;
-    uint32_t is_doomed; /* set before it is killed */
-    uint32_t users;     /* that still run */
+    uint32_t is_doomed;                 /* set before it is killed */
+    uint32_t users;                     /* that still run */
+    bool is_near_closed, is_far_closed; /* the keeper's */
 };
 
 static struct {
@@ -122,7 +124,7 @@ static void user_leaves(struct line *line)
 static void write_line(void *arg, unsigned index)
 {
     struct line *line = arg;
-    uint64_t random = line->random + 1;
+    uint64_t random = line->seed + 1;
     char bytes[PIECE];
     (void)index;
     while (line->written < line->total) {
@@ -142,7 +144,7 @@ static void write_line(void *arg, unsigned index)
 static void read_line(void *arg, unsigned index)
 {
     struct line *line = arg;
-    uint64_t random = line->random + 2;
+    uint64_t random = line->seed + 2;
     char bytes[PIECE];
     int fd = line->wire == WIRE_PIPE ? line->far : line->near;
     (void)index;
@@ -160,7 +162,7 @@ static void read_line(void *arg, unsigned index)
 static void echo_line(void *arg, unsigned index)
 {
     struct line *line = arg;
-    uint64_t random = line->random + 3;
+    uint64_t random = line->seed + 3;
     char bytes[PIECE];
     ssize_t got = 1, sent = 1;
     (void)index;
@@ -185,9 +187,11 @@ static void open_line(struct line *line)
     int ends[2];
     line->wire = wires[draw(&line->random, LENGTH(wires))];
     line->salt = (uint32_t)draw(&line->random, 256);
+    line->seed = rsi_random_next(&line->random);
     line->total = draw(&line->random, 4) == 0 ? 200000 : draw(&line->random, 20000);
     line->written = line->read = 0;
     line->is_doomed = 0;
+    line->is_near_closed = line->is_far_closed = false;
     rouse_rwlock_read_lock(&town.opening);
     wire_open(line->wire, ends);
     rouse_rwlock_read_unlock(&town.opening);
@@ -202,26 +206,27 @@ static void open_line(struct line *line)
 }
 
 /* Close what others use, so that the number stays free until all of them have turned away. */
-static void close_under_them(struct line *line, int *fd, int *other)
+static void close_under_them(struct line *line, bool is_near)
 {
+    bool is_pipe = line->wire == WIRE_PIPE;
+    int other = is_near ? line->far : line->near;
     rouse_rwlock_write_lock(&town.opening);
-    EQUALS(rouse_close(*fd), 0);
-    *fd = -1;
+    EQUALS(rouse_close(is_near ? line->near : line->far), 0);
     /* Those at the other end may be waiting, and are told in their turn. */
-    (void)rouse_shutdown(*other, SHUT_RDWR);
-    if (line->wire == WIRE_PIPE) {
-        EQUALS(rouse_close(*other), 0);
-        *other = -1;
-    }
+    if (is_pipe)
+        EQUALS(rouse_close(other), 0);
+    else
+        (void)rouse_shutdown(other, SHUT_RDWR);
     while (rsi_load_acquire(&line->users) > 0)
         rouse_thread_yield();
     rouse_rwlock_write_unlock(&town.opening);
+    line->is_near_closed = is_near || is_pipe;
+    line->is_far_closed = !is_near || is_pipe;
 }
 
 static void kill_line(struct line *line, enum death death)
 {
     const struct linger hard = { .l_onoff = 1, .l_linger = 0 };
-    int near = line->near, far = line->far;
     if (death == DEATH_RESET && line->wire != WIRE_TCP)
         death = DEATH_SHUTDOWN;
     if (death == DEATH_SHUTDOWN && line->wire == WIRE_PIPE)
@@ -229,22 +234,14 @@ static void kill_line(struct line *line, enum death death)
     if (death != DEATH_NONE)
         rsi_store_release(&line->is_doomed, 1);
     rsi_fetch_add_relaxed(&town.deaths[death], 1u);
-    switch (death) {
-    case DEATH_SHUTDOWN: /* both, for TCP goes on to wait for room at the other end */
-        (void)rouse_shutdown(far, SHUT_RDWR);
-        (void)rouse_shutdown(near, SHUT_RDWR);
-        break;
-    case DEATH_RESET:
-        CHECK(setsockopt(far, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
-        close_under_them(line, &far, &near);
-        line->far = -1;
-        break;
-    case DEATH_CLOSE_NEAR: close_under_them(line, &near, &far); break;
-    case DEATH_CLOSE_FAR: close_under_them(line, &far, &near); break;
-    default: break;
+    if (death == DEATH_RESET)
+        CHECK(setsockopt(line->far, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
+    if (death == DEATH_SHUTDOWN) { /* both, for TCP goes on to wait for room at the other end */
+        (void)rouse_shutdown(line->far, SHUT_RDWR);
+        (void)rouse_shutdown(line->near, SHUT_RDWR);
+    } else if (death != DEATH_NONE) {
+        close_under_them(line, death == DEATH_CLOSE_NEAR);
     }
-    line->near = near;
-    line->far = far;
 }
 
 static enum crew_kind some_kind(uint64_t *random)
@@ -286,9 +283,9 @@ static void keep_line(void *arg, unsigned index)
         crew_join(crew);
         if (!line->is_doomed)
             CHECK(line->written == line->total && line->read == line->total);
-        if (line->near >= 0)
+        if (!line->is_near_closed)
             EQUALS(rouse_close(line->near), 0);
-        if (line->far >= 0)
+        if (!line->is_far_closed)
             EQUALS(rouse_close(line->far), 0);
     }
 }
