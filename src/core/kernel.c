@@ -116,7 +116,7 @@ static int create(struct rouse_thread *t, const pthread_attr_t *attr)
     void *signal_stack = rsi_fault_stack_take();
     if (!signal_stack)
         return -ENOMEM;
-    t->waiter.ctx.sp = signal_stack;
+    rsi_store_relaxed(&t->waiter.ctx.sp, signal_stack);
     rsi_store_relaxed(&t->waiter.on_cpu, 1u);
     int error = pthread_create(&pthread, attr, kernel_main, t);
     if (error)

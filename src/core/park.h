@@ -151,8 +151,9 @@ RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int resu
 {
     struct rsi_waiter *waiter = rsi_waiter(t);
     uint64_t expected = ticket;
-    __builtin_prefetch(waiter->ctx.sp);
-    __builtin_prefetch((const void *)((uintptr_t)waiter->ctx.sp + RSI_CACHE_LINE));
+    uintptr_t sp = (uintptr_t)rsi_load_relaxed(&waiter->ctx.sp); /* a late claim's may be any */
+    __builtin_prefetch((const void *)sp);
+    __builtin_prefetch((const void *)(sp + RSI_CACHE_LINE));
     rsi_test_delay();
     if (rsi_unlikely(!rsi_cas_acq_rel(&waiter->claim, &expected, ticket & ~UINT64_C(3))))
         return false;

@@ -161,7 +161,7 @@ static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rous
     t->waiter.origin = is_user ? RSI_ORIGIN_USER : RSI_ORIGIN_KERNEL;
     if (is_user) {
         t->waiter.stack_class = (uint8_t) class;
-        t->waiter.ctx.sp = NULL;
+        rsi_store_relaxed(&t->waiter.ctx.sp, NULL);
         t->waiter.ctx.ip = (void *)rsi_ctx_start;
         rsi_store_relaxed(&t->waiter.on_cpu, 0u);
     }

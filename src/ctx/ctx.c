@@ -40,7 +40,7 @@ void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
                   void (*entry)(void *value, struct rsi_ctx *left))
 {
     (void)low;
-    ctx->sp = high;
+    rsi_store_relaxed(&ctx->sp, high);
     ctx->ip = (void *)rsi_ctx_start;
     ctx->fp = (void *)entry;
 #ifdef RSI_ASAN
@@ -54,7 +54,7 @@ void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
     if (!*fiber)
         *fiber = __tsan_create_fiber(0);
     ctx->tsan_fiber = *fiber;
-    ctx->sp = (char *)high - 32;
+    rsi_store_relaxed(&ctx->sp, (void *)((char *)high - 32));
 #endif
 }
 
