@@ -120,7 +120,7 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
                                      unsigned flags)
 {
     struct rsi_waiter *waiter = rsi_waiter(self);
-    waiter->record.kind = kind;
+    rsi_store_relaxed(&waiter->record.kind, (uint32_t)kind); /* the census looks at any time */
     waiter->record.object = object;
     waiter->record.wait_site = site;
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
