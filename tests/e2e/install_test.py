@@ -71,6 +71,7 @@ class Install(unittest.TestCase):
             "share/doc/rouse/html/index.html",
         ):
             self.assertIn(name, names)
+        installed.only(f"{installed.shared.name}-gdb.py")
 
     def test_the_soname_is_the_major_version(self) -> None:
         dynamic = run("readelf", "-d", installed.shared)
