@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Valgrind's memcheck knows the threads' stacks: no errors, no guesses about switched stacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import unittest
+
+from waits_common import END_OF_DUMP, PROGRAM, SANITIZED, Scene, not_run, threads_of
+
+COMMAND = ("valgrind", "--error-exitcode=99", "--num-callers=20")
+LIMIT_S = 400
+
+
+class Valgrind(unittest.TestCase):
+    def test_many_stacks(self) -> None:
+        for workers in ("1", "2"):
+            with self.subTest(workers=workers):
+                done = subprocess.run(
+                    [*COMMAND, PROGRAM, "many"],
+                    env={**os.environ, "ROUSE_WORKERS": workers},
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=False,
+                )
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout, "ready\n")
+                self.assertIn("ERROR SUMMARY: 0 errors", done.stderr)
+                self.assertNotIn("switching stacks", done.stderr)
+                self.assertNotIn("Warning", done.stderr)
+
+    def test_dump(self) -> None:
+        with Scene("variously", {"ROUSE_WORKERS": "2"}, wrapper=COMMAND) as scene:
+            scene.wait_until_ready()
+            threads = threads_of(scene.quit())
+            self.assertIn(" lock_accounts+", threads["locker"])
+            self.assertIn(" spin+", threads["busy"])
+            scene.end_input()
+            self.assertEqual(scene.wait(), 0, scene.said())
+            self.assertIn("ERROR SUMMARY: 0 errors", scene.said())
+            self.assertEqual(scene.said().count(END_OF_DUMP), 1)
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        not_run(f"{PROGRAM} was not built")
+    if not shutil.which("valgrind"):
+        not_run("there is no valgrind")
+    if SANITIZED:
+        not_run("valgrind cannot run a program that a sanitizer has instrumented")
+    unittest.main()
