@@ -90,6 +90,7 @@ struct rsi_worker {
     uint32_t look_every;  /* adapted so that this is about every LOOK_NS */
     uint64_t look_ns;     /* when it was last done */
     uint64_t poll_ns;     /* when it polled last while busy */
+    uint64_t poll_turn;   /* the turn before which it does not poll again while busy */
     uint64_t turns;       /* read by the watcher without the section */
     uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;
@@ -178,6 +179,7 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
 /* worker.c */
 _Noreturn void rsi_worker_main(struct rsi_worker *w);
 void rsi_worker_look(struct rsi_worker *w);
+void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns);
 void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self, struct rsi_ctx *ctx,
                          uintptr_t bits);
 void rsi_inbox_drain(struct rsi_worker *w);

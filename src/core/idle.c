@@ -305,6 +305,7 @@ void rsi_idle_wait(struct rsi_worker *w)
     }
     idle_leave(w);
     w->look_ns = rsi_now_ns();
+    rsi_worker_polled(w, w->look_ns);
     if (!w->is_searching)
         return;
     if (has_work(w) || steal_from_all(w))

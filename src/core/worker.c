@@ -18,7 +18,7 @@
 #include <sched.h>
 
 #define LOOK_NS 20000  /* how often a busy worker looks at its timers, about */
-#define POLL_NS 100000 /* and at the poller */
+#define POLL_NS 100000 /* and at the poller: rsi_worker_polled */
 #define STEAL_MAX 256
 
 struct rsi_exec rsi_exec_none;
@@ -41,6 +41,16 @@ void rsi_inbox_drain(struct rsi_worker *w)
     }
 }
 
+/*
+ * The poller was looked at. What it brought stands in the queue: until that has had its turn more of it
+ * would only stand behind.
+ */
+void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns)
+{
+    w->poll_ns = now_ns;
+    w->poll_turn = w->turns + w->queue_length;
+}
+
 /* Let events in though the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
@@ -59,11 +69,11 @@ void rsi_worker_look(struct rsi_worker *w)
             rsi_run_later_list(w, due);
     }
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    if (poller && now - w->poll_ns >= POLL_NS && rsi_load_relaxed(&rsi_rt.polling) == 0 &&
-        rsi_exchange_acquire(&rsi_rt.polling, 1u) == 0) {
-        w->poll_ns = now;
+    if (poller && now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn &&
+        rsi_load_relaxed(&rsi_rt.polling) == 0 && rsi_exchange_acquire(&rsi_rt.polling, 1u) == 0) {
         poller->poll(0);
         rsi_store_release(&rsi_rt.polling, 0u);
+        rsi_worker_polled(w, now);
     }
 }
 
