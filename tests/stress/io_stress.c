@@ -301,26 +301,6 @@ static unsigned open_descriptors(void)
     return count;
 }
 
-static void wait_once(void *arg, unsigned index)
-{
-    char byte;
-    (void)index;
-    EQUALS(rouse_read(*(int *)arg, &byte, 1), 1);
-}
-
-/* Now, so that the epoll set takes no number later that was just closed under its users. */
-static void make_epoll_set(void)
-{
-    static struct crew crew;
-    int ends[2];
-    wire_open(WIRE_PIPE, ends);
-    (void)crew_add(&crew, CREW_USER, wait_once, &ends[0]);
-    UNTIL(is_awaited(ends[0], RSI_FD_READ));
-    EQUALS(write(ends[1], "x", 1), 1);
-    crew_join(&crew);
-    wire_close(ends);
-}
-
 static void conversations(void **state)
 {
     (void)state;
