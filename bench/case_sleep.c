@@ -95,8 +95,9 @@ static void report(struct bench_run *run)
     qsort(s->late_ns, n, sizeof *s->late_ns, compare);
     bench_figure(run, "wakeups_per_s", (double)run->total_ops * 1e9 / (double)run->total.wall_ns);
     bench_figure(run, "ideal_per_s", run->threads * 1e9 / (double)run->options.sleep_ns);
-    bench_figure(run, "late_p50_us", s->late_ns[n / 2] / 1e3);
-    bench_figure(run, "late_p99_us", s->late_ns[n * 99 / 100] / 1e3);
+    const size_t half = n / 2, most = n * 99 / 100;
+    bench_figure(run, "late_p50_us", s->late_ns[half] / 1e3);
+    bench_figure(run, "late_p99_us", s->late_ns[most] / 1e3);
     bench_figure(run, "late_max_us", s->late_ns[n - 1] / 1e3);
     bench_figure(run, "cpu_us_per_wakeup",
                  (double)run->total.cpu_ns / 1e3 / (double)run->total_ops);

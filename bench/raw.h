@@ -49,7 +49,7 @@ static inline long raw6(long number, long a, long b, long c, long d, long e, lon
 
 static inline uint64_t raw_clock_ns(clockid_t clock)
 {
-    struct timespec t;
+    struct timespec t = { 0 };
     raw6(SYS_clock_gettime, clock, (long)&t, 0, 0, 0, 0);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
@@ -81,7 +81,7 @@ static inline long raw_pin(unsigned cpu)
 /* Resident pages of this process, from /proc/self/statm; 0 when it cannot be read. */
 static inline uint64_t raw_resident_pages(void)
 {
-    char text[128];
+    char text[128] = "";
     uint64_t pages = 0;
     long fd = raw6(SYS_openat, -100, (long)"/proc/self/statm", 0, 0, 0, 0);
     if (fd < 0)

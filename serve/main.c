@@ -195,7 +195,7 @@ static void limit_connections(void)
 
 static void announce(int listen_fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = { 0 };
     socklen_t length = sizeof(address);
     char host[NI_MAXHOST], port[NI_MAXSERV];
     bool bracket;

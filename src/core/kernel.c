@@ -200,7 +200,7 @@ int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
 static long ppoll_once(struct rouse_thread *self, struct pollfd *pollfd)
 {
     struct timespec limit, *timeout = NULL;
-    uint64_t mask, now = rsi_now_ns(), deadline = self->waiter.deadline_ns;
+    uint64_t mask = 0, now = rsi_now_ns(), deadline = self->waiter.deadline_ns;
     if (deadline != ROUSE_FOREVER) {
         limit = rsi_timespec(deadline > now ? deadline - now : 0);
         timeout = &limit;

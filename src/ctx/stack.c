@@ -104,9 +104,10 @@ static uint32_t guard_some(unsigned class, const struct slab *s)
 {
     struct iovec pages[GUARD_BATCH];
     uint32_t count = 0;
-    for (; count < GUARD_BATCH && s->guarded + count < s->slots; count++)
+    do
         pages[count] =
             (struct iovec){ s->base + (s->guarded + count) * stride_of(class), RSI_PAGE };
+    while (++count < GUARD_BATCH && s->guarded + count < s->slots);
     if (rsi_stack_guards_are_light()) {
         long bytes = rsi_syscall5(SYS_process_madvise, PIDFD_SELF_THREAD_GROUP, pages, count,
                                   MADV_GUARD_INSTALL, 0);

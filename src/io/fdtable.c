@@ -83,7 +83,7 @@ static int classify_socket(int fd, uint8_t *flags)
 /* What fd is; makes pipes and the like non-blocking. Returns the type or -errno. */
 static int classify(int fd, uint8_t *flags)
 {
-    struct stat status;
+    struct stat status = { 0 };
     long result = rsi_syscall2(SYS_fstat, fd, &status);
     if (result < 0)
         return (int)result;

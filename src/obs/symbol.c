@@ -47,7 +47,7 @@ static char *read_section(int fd, const Elf64_Shdr *section, size_t *bytes)
 /* The symbol table if there is one, else the dynamic one, and the strings that belong to it. */
 static void read_tables(int fd, const Elf64_Ehdr *header, struct rsi_module *m)
 {
-    Elf64_Shdr section, symbols = { .sh_type = SHT_NULL }, strings;
+    Elf64_Shdr section = { 0 }, symbols = { .sh_type = SHT_NULL }, strings = { 0 };
     if (header->e_shentsize != sizeof section)
         return;
     for (unsigned i = 0; i < header->e_shnum && symbols.sh_type != SHT_SYMTAB; i++) {
@@ -99,7 +99,7 @@ static void load(struct rsi_module *m, const struct dl_find_object *object)
         name_module(m, path);
     else
         path = name_program(m);
-    Elf64_Ehdr header;
+    Elf64_Ehdr header = { 0 };
     int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return;
