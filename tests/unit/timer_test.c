@@ -161,6 +161,12 @@ static void *change_deadlines(void *unused)
         wait_and_be_woken(now + 2000 * SECOND);
         wait_and_be_woken(now + 1000 * SECOND);
         wait_in_vain(rouse_now_ns() + 100 * US);
+        /* an entry that comes up before its thread's present deadline must not be all there is */
+        struct rouse_thread *t = start(ROUSE_KIND_USER, ring_bell, NULL);
+        if (rouse_sem_wait_until(&bell, rouse_now_ns() + MS) != 0) /* a slow machine */
+            CHECK_EQUAL(rouse_sem_wait(&bell), 0);
+        join(t);
+        wait_in_vain(rouse_now_ns() + 2 * MS);
         wait_and_be_woken(ROUSE_FOREVER);
         wait_in_vain(0);
         wait_in_vain(rouse_now_ns());
