@@ -48,7 +48,7 @@ void rsi_inbox_drain(struct rsi_worker *w)
 void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns)
 {
     w->poll_ns = now_ns;
-    w->poll_turn = w->turns + w->queue_length;
+    w->poll_turn = w->turns + rsi_load_relaxed(&w->queue_length); /* a thief may be at it */
 }
 
 /* Let events in though the worker is busy: expired timers, finished I/O. */
