@@ -54,6 +54,7 @@ static struct town {
     struct rouse_sem exit;
     uint32_t pooled, met, spawned, finished;
     uint32_t rounds;
+    uint32_t cancels[MEMBERS_MOST]; /* sent, by member */
     bool is_over;
 } town = {
     .pool = ROUSE_SEM_INIT_NAMED(3, "pool"),
@@ -62,7 +63,8 @@ static struct town {
 
 struct person {
     uint64_t random;
-    unsigned number; /* among those of its role */
+    unsigned number;    /* among those of its role */
+    uint32_t cancelled; /* times that it was told */
 };
 
 static uint64_t draw(struct person *p, uint64_t below)
@@ -78,16 +80,17 @@ static uint64_t some_deadline(struct person *p)
     return draw(p, 8) == 0 ? 0 : rouse_now_ns() + draw(p, 50000);
 }
 
-static bool is_interrupted(int result)
+static bool is_interrupted(struct person *p, int result)
 {
     CHECK(result >= 0 || result == -ETIMEDOUT || result == -ECANCELED);
+    p->cancelled += result == -ECANCELED;
     return result < 0;
 }
 
 static void linger(struct person *p)
 {
     switch (draw(p, 16)) {
-    case 0: (void)rouse_sleep(draw(p, 20000)); break;
+    case 0: (void)is_interrupted(p, rouse_sleep(draw(p, 20000))); break;
     case 1:
     case 2: rouse_thread_yield(); break;
     default: break;
@@ -102,7 +105,7 @@ static void lock_somehow(struct person *p, struct rouse_mutex *m)
     }
     if (draw(p, 4) == 0 && rouse_mutex_lock_try(m) == 0)
         return;
-    while (is_interrupted(rouse_mutex_lock_until(m, some_deadline(p))))
+    while (is_interrupted(p, rouse_mutex_lock_until(m, some_deadline(p))))
         continue;
 }
 
@@ -122,9 +125,9 @@ static void wait_in_queue(struct person *p, struct rouse_cond *c, bool (*predica
     while (predicate(q)) {
         if (draw(p, 2))
             (void)is_interrupted(
-                rouse_cond_wait_while_until(c, &q->m, predicate, q, some_deadline(p)));
+                p, rouse_cond_wait_while_until(c, &q->m, predicate, q, some_deadline(p)));
         else
-            (void)is_interrupted(rouse_cond_wait_until(c, &q->m, some_deadline(p)));
+            (void)is_interrupted(p, rouse_cond_wait_until(c, &q->m, some_deadline(p)));
     }
 }
 
@@ -194,7 +197,7 @@ static void read_table(struct person *p)
     if (draw(p, 2))
         rouse_rwlock_read_lock(&t->l);
     else
-        while (is_interrupted(rouse_rwlock_read_lock_until(&t->l, some_deadline(p))))
+        while (is_interrupted(p, rouse_rwlock_read_lock_until(&t->l, some_deadline(p))))
             continue;
     rsi_fetch_add_relaxed(&t->readers, 1u);
     CHECK(rsi_load_relaxed(&t->writers) == 0);
@@ -211,7 +214,7 @@ static void write_table(struct person *p)
     if (draw(p, 2))
         rouse_rwlock_write_lock(&t->l);
     else
-        while (is_interrupted(rouse_rwlock_write_lock_until(&t->l, some_deadline(p))))
+        while (is_interrupted(p, rouse_rwlock_write_lock_until(&t->l, some_deadline(p))))
             continue;
     CHECK(rsi_fetch_add_relaxed(&t->writers, 1u) == 0);
     CHECK(rsi_load_relaxed(&t->readers) == 0);
@@ -235,8 +238,8 @@ static void wait_for_unit(struct person *p, struct rouse_sem *s)
 {
     if (draw(p, 4) == 0 && rouse_sem_wait_try(s) == 0)
         return;
-    while (
-        is_interrupted(draw(p, 2) ? rouse_sem_wait(s) : rouse_sem_wait_until(s, some_deadline(p))))
+    while (is_interrupted(p, draw(p, 2) ? rouse_sem_wait(s)
+                                        : rouse_sem_wait_until(s, some_deadline(p))))
         continue;
 }
 
@@ -256,29 +259,35 @@ static void meet(struct person *p)
 {
     int result;
     linger(p);
-    while (is_interrupted(result = draw(p, 2)
-                                       ? rouse_barrier_wait(&town.meeting)
-                                       : rouse_barrier_wait_until(&town.meeting, some_deadline(p))))
+    while (is_interrupted(
+        p, result = draw(p, 2) ? rouse_barrier_wait(&town.meeting)
+                               : rouse_barrier_wait_until(&town.meeting, some_deadline(p))))
         continue;
     if (result == 1)
         rsi_fetch_add_relaxed(&town.met, 1u);
 }
 
+struct call {
+    struct task *task;
+    struct person *caller;
+};
+
 static void work(void *arg)
 {
-    struct task *task = arg;
-    CHECK(rsi_fetch_add_relaxed(&task->runs, 1u) == 0);
-    (void)rouse_sleep(1000);
-    task->value = 42;
+    struct call *call = arg;
+    CHECK(rsi_fetch_add_relaxed(&call->task->runs, 1u) == 0);
+    (void)is_interrupted(call->caller, rouse_sleep(1000));
+    call->task->value = 42;
 }
 
 static void call_once(struct person *p)
 {
     struct task *task = &town.tasks[draw(p, town.rounds)];
+    struct call call = { task, p };
     if (draw(p, 2))
-        rouse_once_call(&task->o, work, task);
+        rouse_once_call(&task->o, work, &call);
     else
-        while (is_interrupted(rouse_once_call_until(&task->o, work, task, some_deadline(p))))
+        while (is_interrupted(p, rouse_once_call_until(&task->o, work, &call, some_deadline(p))))
             continue;
     CHECK(task->value == 42);
 }
@@ -299,7 +308,7 @@ static void spawn(struct person *p)
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
     attr.kind = draw(p, 8) ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
     CHECK(rouse_thread_create(&t, &attr, count_spawned, NULL) == 0);
-    while (is_interrupted(rouse_thread_join_until(t, NULL, some_deadline(p))))
+    while (is_interrupted(p, rouse_thread_join_until(t, NULL, some_deadline(p))))
         continue;
 }
 
@@ -311,7 +320,10 @@ static const struct role {
     { meet, MEETERS },  { call_once, 4 }, { spawn, 2 },
 };
 
-/* Nobody leaves before the canceller has: the handles of those who have are no longer valid. */
+/*
+ * Nobody leaves before the canceller has: the handles of those who have are no longer valid. Each request
+ * to stop has been told once by then, or is still to be told.
+ */
 static void live(void *arg, unsigned index)
 {
     (void)arg;
@@ -322,8 +334,11 @@ static void live(void *arg, unsigned index)
     for (unsigned i = 0; i < town.rounds; i++)
         role->play(&p);
     rsi_fetch_add_relaxed(&town.finished, 1u);
-    while (is_interrupted(rouse_sem_wait(&town.exit)))
+    while (is_interrupted(&p, rouse_sem_wait(&town.exit)))
         continue;
+    while (rouse_thread_cancel_pending())
+        CHECK(is_interrupted(&p, rouse_sleep(1)));
+    CHECK(p.cancelled == town.cancels[index]);
 }
 
 struct canceller {
@@ -337,7 +352,9 @@ static void cancel_at_random(void *arg, unsigned index)
     struct canceller *c = arg;
     struct person p = { .random = seed_of_run() + 12345 };
     while (!rsi_load_relaxed(&town.is_over)) {
-        CHECK(rouse_thread_cancel(c->crew->members[draw(&p, c->crew->count)].thread) == 0);
+        uint64_t whom = draw(&p, c->crew->count);
+        town.cancels[whom]++;
+        CHECK(rouse_thread_cancel(c->crew->members[whom].thread) == 0);
         c->sent++;
         if (draw(&p, 16) == 0)
             CHECK(rouse_obs_set_mode(draw(&p, 2) ? ROUSE_OBS_COUNTED : ROUSE_OBS_OFF) == 0);

@@ -197,6 +197,21 @@ static void play_mutex_order(struct scene *scene)
     end_scene(scene, 0, 0);
 }
 
+/* One that is woken is enough, however often the mutex comes free before it runs. */
+static void play_mutex_wakes_one(struct scene *scene)
+{
+    rouse_mutex_lock(&scene->m);
+    (void)ADD_WAITER(scene, wait_mutex, &scene->m);
+    (void)ADD_WAITER(scene, wait_mutex, &scene->m);
+    for (unsigned i = 0; i < 5; i++) {
+        rouse_mutex_unlock(&scene->m);
+        CHECK(WAITING(&scene->m) == 1);
+        CHECK(rouse_mutex_lock_try(&scene->m) == 0);
+    }
+    rouse_mutex_unlock(&scene->m);
+    end_scene(scene, 0, 0);
+}
+
 /* A sleeper that waited long was to be given the mutex, and gives up: nothing of that is left behind. */
 static void play_mutex_handover_given_up(struct scene *scene)
 {
@@ -229,6 +244,7 @@ static void (*const plays[])(struct scene *) = {
     play_writer_alone,
     play_barrier,
     play_mutex_order,
+    play_mutex_wakes_one,
     play_mutex_handover_given_up,
 };
 
