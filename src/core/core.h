@@ -193,6 +193,7 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
 void rsi_idle_wake_one(struct rsi_worker *preferred);
 void rsi_idle_wake_for(struct rsi_worker *w);
 void rsi_idle_wait(struct rsi_worker *w);
+void rsi_idle_found(struct rsi_worker *w);
 void rsi_idle_look_again(void);
 void rsi_idle_child(void);
 

@@ -20,7 +20,8 @@
  *
  * searching counts workers that are awake for work and have none yet, those just woken included. While
  * there is one nobody else is woken; the one that finds work as the last searcher wakes the next if
- * there is more.
+ * there is more. Who was woken in vain and then finds a thread in its inbox has found work too: one that
+ * ran threads and stayed counted would keep all others asleep.
  */
 #include "core/section.h"
 
@@ -110,11 +111,14 @@ static bool search(struct rsi_worker *w)
     return found;
 }
 
-/* w stops being a searcher because it has work; the last one makes sure that the rest is looked for. */
-static void search_done(struct rsi_worker *w)
+/*
+ * w stops being a searcher because it has work. The last one wakes another if there is more, or if nobody
+ * watches: what was submitted meanwhile relied on it.
+ */
+void rsi_idle_found(struct rsi_worker *w)
 {
     w->is_searching = false;
-    if (rsi_fetch_sub_seq_cst(&rsi_rt.searching, 1u) == 1 && anyone_has_work())
+    if (rsi_fetch_sub_seq_cst(&rsi_rt.searching, 1u) == 1)
         rsi_idle_wake_if_useful(rsi_load_relaxed(&w->queue_length) <= 1);
 }
 
@@ -208,6 +212,8 @@ static bool watch_if_due(struct rsi_worker *w)
     }
     if (is_quiet && w->watch_period_ns == WATCH_MAX_NS) {
         watch_end(w);
+        /* Before watch_begin looks again: it sees who leaves the list now, or that one sees no watcher. */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return false;
     }
     w->watch_period_ns = w->watch_period_ns * 2 < WATCH_MAX_NS ? w->watch_period_ns * 2
@@ -286,7 +292,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         rsi_fetch_add_seq_cst(&rsi_rt.searching, 1u);
     }
     if (others_run && search(w)) {
-        search_done(w);
+        rsi_idle_found(w);
         return;
     }
     idle_join(w);
@@ -309,7 +315,7 @@ void rsi_idle_wait(struct rsi_worker *w)
     if (!w->is_searching)
         return;
     if (has_work(w) || steal_from_all(w))
-        search_done(w);
+        rsi_idle_found(w);
 }
 
 /* In a child after fork: whoever slept is gone. */

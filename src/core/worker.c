@@ -127,10 +127,13 @@ void rsi_worker_main(struct rsi_worker *w)
         w->handoff = NULL;
         if (!t)
             t = pick(w);
-        if (t)
-            run(w, t);
-        else
+        if (!t) {
             rsi_idle_wait(w);
+            continue;
+        }
+        if (w->is_searching) /* woken in vain, and then it came */
+            rsi_idle_found(w);
+        run(w, t);
     }
 }
 
