@@ -14,6 +14,18 @@ COMMAND = ("valgrind", "--error-exitcode=99", "--num-callers=20")
 LIMIT_S = 400
 
 
+def why_not() -> str | None:
+    """Why valgrind cannot run the program, if it cannot."""
+    if not shutil.which("valgrind"):
+        return "there is no valgrind"
+    if SANITIZED:
+        return "valgrind cannot run a program that a sanitizer has instrumented"
+    done = subprocess.run([*COMMAND, PROGRAM], capture_output=True, text=True, check=False)
+    if "usage: waits" not in done.stderr:
+        return f"valgrind cannot run programs here: {done.stderr[-300:]!r}"
+    return None
+
+
 class Valgrind(unittest.TestCase):
     def test_many_stacks(self) -> None:
         for workers in ("1", "2"):
@@ -47,8 +59,7 @@ class Valgrind(unittest.TestCase):
 if __name__ == "__main__":
     if not PROGRAM.exists():
         not_run(f"{PROGRAM} was not built")
-    if not shutil.which("valgrind"):
-        not_run("there is no valgrind")
-    if SANITIZED:
-        not_run("valgrind cannot run a program that a sanitizer has instrumented")
+    reason = why_not()
+    if reason:
+        not_run(reason)
     unittest.main()
