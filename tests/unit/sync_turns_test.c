@@ -12,14 +12,25 @@ struct objects {
     struct rouse_barrier b;
     struct rouse_once o;
     unsigned which;
-    uint32_t is_begun, is_over;
+    uint32_t is_begun, is_over, failures;
 };
+
+/* Let the other one try once more in vain. */
+static void wait_for_failure(struct objects *x)
+{
+    rsi_store_relaxed(&x->is_begun, 1u);
+    uint32_t seen = rsi_load_relaxed(&x->failures);
+    UNTIL(rsi_load_relaxed(&x->failures) != seen);
+}
+
+static void count_failure(struct objects *x)
+{
+    rsi_fetch_add_relaxed(&x->failures, 1u);
+}
 
 static void work_on(void *arg)
 {
-    struct objects *x = arg;
-    rsi_store_relaxed(&x->is_begun, 1u);
-    rouse_thread_yield();
+    wait_for_failure(arg);
 }
 
 static void hold_all(void *arg, unsigned index)
@@ -28,15 +39,14 @@ static void hold_all(void *arg, unsigned index)
     struct objects *x = arg;
     rouse_mutex_lock(&x->m);
     rouse_rwlock_write_lock(&x->l);
-    rsi_store_relaxed(&x->is_begun, 1u);
-    rouse_thread_yield();
+    wait_for_failure(x);
     rouse_rwlock_write_unlock(&x->l);
-    rouse_thread_yield();
+    wait_for_failure(x);
     rouse_mutex_unlock(&x->m);
-    rouse_thread_yield();
+    wait_for_failure(x);
     CHECK(rouse_sem_post(&x->s) == 0);
-    rouse_thread_yield(); /* each of these is tried for before it is there */
-    CHECK(rouse_barrier_wait(&x->b) == 0);
+    wait_for_failure(x);
+    CHECK(rouse_barrier_wait(&x->b) >= 0);
 }
 
 static void try_all(void *arg, unsigned index)
@@ -44,28 +54,31 @@ static void try_all(void *arg, unsigned index)
     (void)index;
     struct objects *x = arg;
     while (rouse_rwlock_read_lock_try(&x->l) < 0)
-        continue;
+        count_failure(x);
     rouse_rwlock_read_unlock(&x->l);
     while (rouse_mutex_lock_try(&x->m) < 0)
-        continue;
+        count_failure(x);
     rouse_mutex_unlock(&x->m);
     while (rouse_sem_wait_try(&x->s) < 0)
-        continue;
+        count_failure(x);
     while (rouse_barrier_wait_try(&x->b) < 0)
-        continue;
+        count_failure(x);
 }
 
-static void try_to_write(void *arg, unsigned index)
+static void try_with_past_deadlines(void *arg, unsigned index)
 {
     (void)index;
     struct objects *x = arg;
     while (rouse_rwlock_write_lock_try(&x->l) < 0)
-        continue;
+        count_failure(x);
     rouse_rwlock_write_unlock(&x->l);
+    while (rouse_mutex_lock_until(&x->m, 0) < 0)
+        count_failure(x);
+    rouse_mutex_unlock(&x->m);
     while (rouse_sem_wait_until(&x->s, 0) < 0)
-        continue;
-    while (rouse_barrier_wait_try(&x->b) < 0)
-        continue;
+        count_failure(x);
+    while (rouse_barrier_wait_until(&x->b, 0) < 0)
+        count_failure(x);
 }
 
 static void call_once(void *arg, unsigned index)
@@ -80,7 +93,7 @@ static void try_once(void *arg, unsigned index)
     (void)index;
     struct objects *x = arg;
     while (rouse_once_call_try(&x->o, work_on, x) < 0)
-        continue;
+        count_failure(x);
 }
 
 static void *return_soon(void *arg)
@@ -114,7 +127,7 @@ static void loops_of_tries_end(void **state)
         void (*first)(void *, unsigned), (*second)(void *, unsigned);
     } pairs[] = {
         { hold_all, try_all },
-        { hold_all, try_to_write },
+        { hold_all, try_with_past_deadlines },
         { call_once, try_once },
         { try_to_join, do_nothing },
     };
