@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# run.sh - what `make mutants` runs; see run.py.
+# run.sh - what `make mutants` runs; see mutants.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-exec python3 tests/mutants/run.py "$@"
+exec python3 tests/mutants/mutants.py "$@"

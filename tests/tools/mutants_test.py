@@ -11,27 +11,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "mutants"))
 
-import run  # noqa: E402
+import mutants  # noqa: E402
 
 
 class Mutants(unittest.TestCase):
     def test_each_applies_once(self) -> None:
-        for mutant in run.load(run.LIST):
+        for mutant in mutants.load(mutants.LIST):
             with self.subTest(mutant.name):
                 text = (ROOT / mutant.file).read_text()
-                self.assertNotEqual(run.apply(mutant, text), text)
+                self.assertNotEqual(mutants.apply(mutant, text), text)
 
     def test_each_has_tests_that_exist(self) -> None:
-        known = {p.stem for kind in ("unit", "stress", "fault") for p in (ROOT / "tests" / kind).iterdir()}
-        for mutant in run.load(run.LIST):
+        known = {
+            p.stem
+            for kind in ("unit", "stress", "fault")
+            for p in (ROOT / "tests" / kind).iterdir()
+        }
+        for mutant in mutants.load(mutants.LIST):
             with self.subTest(mutant.name):
                 self.assertTrue(mutant.tests)
                 self.assertLessEqual(set(mutant.tests), known)
 
     def test_a_text_that_is_gone_is_told(self) -> None:
-        mutant = run.Mutant("x", "file.c", "gone", "new", ("t",))
+        mutant = mutants.Mutant("x", "file.c", "gone", "new", ("t",))
         with self.assertRaisesRegex(ValueError, "0 times"):
-            run.apply(mutant, "here")
+            mutants.apply(mutant, "here")
 
 
 if __name__ == "__main__":
