@@ -252,6 +252,9 @@ static MAYBE_UNUSED int child_run(char *const argv[], char *output, size_t bytes
          used + 1 < bytes && (got = read(ends[0], output + used, bytes - used - 1)) > 0;)
         used += (size_t)got;
     output[used] = 0;
+    char *emulator = strstr(output, "qemu: uncaught target signal"); /* it tells of the death too */
+    if (emulator)
+        *emulator = 0;
     close(ends[0]);
     int status;
     CHECK(waitpid(pid, &status, 0) == pid);
