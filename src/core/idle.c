@@ -316,6 +316,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         return;
     if (has_work(w) || steal_from_all(w))
         rsi_idle_found(w);
+    rsi_test_delay();
 }
 
 /* In a child after fork: whoever slept is gone. */

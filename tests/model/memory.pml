@@ -15,8 +15,22 @@
  * acquire is missing is not seen here.
  *
  * Before the inclusion: CPUS, WORDS (how many words; they start as 0), DEPTH (of a buffer: 2, 3 or 4;
- * a full one makes the CPU wait, which hides only what needs more stores at a time).
+ * a full one makes the CPU wait, which hides only what needs more stores at a time). With SEQUENTIAL
+ * there are no buffers, for runs that look at something else with more threads.
  */
+byte memory[WORDS];
+
+#ifdef SEQUENTIAL
+#define LOAD(cpu, w) memory[w]
+#define HAS_STORE(cpu, w) false
+#define IS_DRAINED(cpu) true
+#define HAS_ROOM(cpu) true
+
+inline put(cpu, w, v, release)
+{
+    memory[w] = v
+}
+#else
 typedef store_buffer {
     byte length;
     byte word[DEPTH];
@@ -24,7 +38,6 @@ typedef store_buffer {
     bool is_release[DEPTH];
 };
 
-byte memory[WORDS];
 store_buffer buffers[CPUS];
 
 #define IN_BUFFER(cpu, i, w) (buffers[cpu].length > (i) && buffers[cpu].word[i] == (w))
@@ -48,16 +61,21 @@ store_buffer buffers[CPUS];
 #define HAS_STORE2(cpu, w) (IN_BUFFER(cpu, 1, w) || IN_BUFFER(cpu, 0, w))
 
 #define IS_DRAINED(cpu) (buffers[cpu].length == 0)
+#define HAS_ROOM(cpu) (buffers[cpu].length < DEPTH)
+
+/* In an atomic step that has waited for room. */
+inline put(cpu, w, v, release)
+{
+    buffers[cpu].word[buffers[cpu].length] = w;
+    buffers[cpu].value[buffers[cpu].length] = v;
+    buffers[cpu].is_release[buffers[cpu].length] = release;
+    buffers[cpu].length++
+}
+#endif
 
 inline store(cpu, w, v, release)
 {
-    atomic {
-        buffers[cpu].length < DEPTH;
-        buffers[cpu].word[buffers[cpu].length] = w;
-        buffers[cpu].value[buffers[cpu].length] = v;
-        buffers[cpu].is_release[buffers[cpu].length] = release;
-        buffers[cpu].length++
-    }
+    atomic { HAS_ROOM(cpu); put(cpu, w, v, release) }
 }
 #define store_relaxed(cpu, w, v) store(cpu, w, v, false)
 #define store_release(cpu, w, v) store(cpu, w, v, true)
@@ -91,6 +109,9 @@ inline guard_lock(cpu, w)
 }
 #define guard_unlock(cpu, w) store_release(cpu, w, 0)
 
+#ifdef SEQUENTIAL
+#define run_drain(cpu) skip
+#else
 inline drain_at(cpu, i)
 {
     d_step {
@@ -139,3 +160,5 @@ end:
 #endif
     od
 }
+#define run_drain(cpu) run drain(cpu)
+#endif

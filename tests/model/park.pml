@@ -286,10 +286,10 @@ proctype timer(byte cpu) /* fire */
 
 init {
     atomic {
-        run drain(0);
-        run drain(1);
-        run drain(2);
-        run drain(3);
+        run_drain(0);
+        run_drain(1);
+        run_drain(2);
+        run_drain(3);
         run waiter(0);
         run waker(1);
         run canceller(2);

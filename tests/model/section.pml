@@ -133,9 +133,9 @@ gave_up:
 
 init {
     atomic {
-        run drain(0);
-        run drain(1);
-        run drain(2);
+        run_drain(0);
+        run_drain(1);
+        run_drain(2);
         run owner(0);
         run thief(1);
         run thief(2)

@@ -188,9 +188,9 @@ init {
     atomic {
         memory[RUN + 0] = 1;
         memory[RUN + 1] = 1;
-        run drain(0);
-        run drain(1);
-        run drain(2);
+        run_drain(0);
+        run_drain(1);
+        run_drain(2);
         run worker(0);
         run worker(1);
         run waker(2)
