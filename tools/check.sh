@@ -100,6 +100,8 @@ run_tests() {
     # The thread sanitizer needs its shadow's addresses free, which strong randomisation may take.
     if [[ $name == *tsan* ]] && setarch -R true 2>/dev/null; then
         wrapper=(setarch -R)
+    elif [[ $name == aarch64 ]]; then
+        wrapper=(tools/qemu.sh)
     fi
     rm -f "$json"
     "${wrapper[@]}" meson test -C "$dir" --logbase "$log" --num-processes "$jobs" \
@@ -108,16 +110,16 @@ run_tests() {
     if [[ -s $json ]]; then
         testlogs+=("$json")
     elif ((status)) && ! grep -q 'No suitable tests defined' "$out/$name-$log.log"; then
-        step "tests of $name: $log" cat_and_fail "$out/$name-$log.log"
+        step "tests of $name: $log" replay "$out/$name-$log.log" $status
         return
     fi
     printf '%-7s tests of %s: %s (%d s)\n' "$( ((status)) && echo FAILED || echo ran)" \
         "$name" "$log" $((SECONDS - began))
 }
 
-cat_and_fail() {
+replay() {
     cat "$1"
-    return 1
+    return "$2"
 }
 
 build_and_test() {

@@ -36,7 +36,7 @@ lto) options=(-Dtests=true -Db_lto=true) ;;
 clang-O0) options=("${test_options[@]}" -Doptimization=0) cc=clang ;;
 clang-O3) options=("${test_options[@]}" -Doptimization=3) cc=clang ;;
 clang-lto) options=(-Dtests=true -Db_lto=true) cc=clang ;;
-aarch64) options=("${test_options[@]}" --cross-file tools/aarch64.ini) ;;
+aarch64) options=("${test_options[@]}" --cross-file tools/aarch64.ini --cross-file "$dir.ini") ;;
 *)
     echo "configure.sh: no build is named $name" >&2
     exit 1
@@ -50,6 +50,11 @@ if [[ -f $dir/build.ninja && -f $dir/.options && $(<"$dir/.options") == "$want" 
 fi
 rm -rf "$dir"
 mkdir -p "$dir"
+if [[ $name == aarch64 ]]; then
+    packages=$PWD/build/aarch64-packages
+    printf "[properties]\nsys_root = '%s'\npkg_config_libdir = '%s'\n" \
+        "$packages" "$packages/usr/lib/aarch64-linux-gnu/pkgconfig" >"$dir.ini"
+fi
 if ! CC=$cc CXX=$cxx meson setup "$dir" "${options[@]}" >"$dir.log" 2>&1; then
     tail -n 20 "$dir.log" >&2
     echo "configure.sh: meson could not configure $dir; the whole log is $dir.log" >&2
