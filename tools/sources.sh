@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: MIT
 # sources.sh - to be sourced: which files the formatters and linters look at.
 
+# Those of the folders that are there: a find that misses one fails.
+folders() {
+    local folder
+    for folder in "$@"; do
+        if [[ -d $folder ]]; then echo "$folder"; fi
+    done
+}
+
 c_files() {
-    find include src serve bench preload examples tests tools \
-        \( -name '*.[ch]' -o -name '*.cpp' \) 2>/dev/null | sort
+    find $(folders include src serve bench preload examples tests tools) \
+        \( -name '*.[ch]' -o -name '*.cpp' \) | sort
 }
 
 python_files() {
-    find tools tests bench docs rouse -name '*.py' 2>/dev/null | sort
+    find $(folders tools tests bench docs rouse) -name '*.py' | sort
 }
