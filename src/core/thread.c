@@ -241,6 +241,8 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
         /* A joiner may have come late. Who runs here now is not who wakes it: no site. */
         uintptr_t seen = announce_end(t, NULL);
         if (seen == RSI_JOIN_DETACHED) {
+            /* What a detacher did to the block is before its next use. Pairs with rouse_thread_detach. */
+            (void)rsi_load_acquire(&t->join_word);
             rsi_block_free(w, t);
             return w;
         }

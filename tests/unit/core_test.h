@@ -271,6 +271,26 @@ struct program {
     size_t scenario_count;
 };
 
+/* Rounds of a stress test: ROUSE_SCALE is in percent. */
+static MAYBE_UNUSED unsigned rounds_of(unsigned rounds)
+{
+    uint64_t scaled = rounds * number_from("ROUSE_SCALE", 100) / 100 / SLOWER;
+    return scaled > 1 ? (unsigned)scaled : 1;
+}
+
+/*
+ * For a stress test, before program_run: its runs have one seed, and injected delays in builds that have
+ * them. A variable that is set stays.
+ */
+static MAYBE_UNUSED void stress_set_up(void)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%lu", (unsigned long)seed_of_run());
+    setenv("ROUSE_SEED", number, 0);
+    setenv("ROUSE_TEST_SEED", number, 0);
+    setenv("ROUSE_TEST_DELAY", "48", 0);
+}
+
 /* A test program's main. */
 static MAYBE_UNUSED int program_run(const struct program *program, int argc, char **argv)
 {
