@@ -8,17 +8,22 @@
  * can happen any more the watcher, if there is one, looks a few times; then all must have run.
  * What is left out: timers and the poller (poller.pml); a theft is one step (section.pml).
  *
- * mutant NO_F1: the compiler barrier between push and look is gone
- * mutant F2_FULL: the fence before sleep is an ordinary one, not a membarrier
- * mutant NO_W2: a worker does not look again before it sleeps
- * mutant LEAK: a worker that was woken in vain and then finds a thread stays counted as a searcher
- * mutant SILENT_SEARCHER: the last searcher wakes nobody when it has found work
- * mutant NO_END_FENCE: the watcher that ends does not order that before its look at idle_count
+ * The watcher makes good, within 10 ms, most of what else goes wrong. So the rest is looked at without
+ * one too; there children go to queues only.
+ *
+ * run WORKERS=2: with store buffers
+ * run UNWATCHED WORKERS=2: with store buffers, nobody watches
+ * run UNWATCHED COARSE CHILDLESS WORKERS=3: three workers, none of whom watches
+ * mutant NO_F1 UNWATCHED: the compiler barrier between push and look is gone
+ * mutant F2_FULL UNWATCHED: the fence before sleep is an ordinary one, not a membarrier
+ * mutant NO_W2 UNWATCHED: a worker does not look again before it sleeps
+ * mutant NO_WAKE UNWATCHED: a submission wakes nobody
+ * mutant LEAK UNWATCHED COARSE CHILDLESS WORKERS=3: who was woken in vain, and then finds a thread, stays counted as a searcher
+ * mutant ANY_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: who joins the idle list stays counted as a searcher
+ * mutant SILENT_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: the last searcher that found work wakes nobody
  * mutant NO_WATCHER: nobody watches
  * mutant NO_NEXT: the watcher takes nothing from next slots
- * mutant NO_STEAL: nobody steals
- * mutant NO_WAKE: a submission wakes nobody
- * mutant ANY_SEARCHER: who joins the idle list stays counted as a searcher
+ * mutant NO_END_FENCE PLAIN=0: the watcher that ends does not order that before its look at idle_count
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -163,7 +168,6 @@ inline steal(victim, stuck)
 inline steal_from_all()
 {
     STEP {
-#ifndef NO_STEAL
         do
         :: atomic { other < WORKERS && !found && (other == me || !HAS_WORK(other)) -> other++ }
         :: atomic { other < WORKERS && !found && other != me && HAS_WORK(other) -> seen = 1 };
@@ -171,9 +175,6 @@ inline steal_from_all()
             other++
         :: atomic { other == WORKERS || found -> other = 0; break }
         od
-#else
-        skip
-#endif
     }
 }
 
