@@ -10,22 +10,28 @@
  * The signal stays blocked nowhere: rsi_obs_thread_begin opens it on all threads that rouse knows. It
  * restarts system calls where the kernel can; rouse's own cope with EINTR.
  * Rejected: stopping all workers while their stacks are walked from outside. It takes as long as the
- * slowest, and nothing is gained: each backtrace must be consistent in itself, and is.
+ * slowest, and little is gained: each backtrace must be consistent in itself, and is. Only a worker whose
+ * threads take turns faster than a stack is walked is held, while one of them is looked at.
  */
 #include "obs/ask.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #define ASK_SIGNAL (SIGRTMAX - 3)
 
+#define ALIVE_NS 10000000u     /* how often it is looked whether who is asked is still there */
+#define HOLD_MAX_NS 100000000u /* so that nobody is held for good, whatever becomes of the asker */
+
 enum { IDLE, ASKED, ANSWERING, ANSWERED };
 
 static struct {
     uint32_t state; /* futex */
+    uint32_t holds; /* futex: 1 while those who have answered are to stay */
     int32_t tid;
     const struct rouse_thread *whose;
     struct rsi_backtrace backtrace;
@@ -156,21 +162,41 @@ static void on_ask(int number, siginfo_t *info, void *context)
     question.whose = rsi_ask_self(&regs, &question.backtrace);
     rsi_store_release(&question.state, (state & ~3u) + ANSWERED); /* pairs with rsi_ask's acquire */
     rsi_futex_wake(&question.state, 1);
+    uint64_t until_ns = rsi_load_acquire(&question.holds) ? rsi_now_ns() + HOLD_MAX_NS : 0;
+    while (rsi_load_acquire(&question.holds) && /* pairs with rsi_ask_release */
+           rsi_futex_wait(&question.holds, 1, until_ns) != -ETIMEDOUT)
+        ;
+}
+
+void rsi_ask_hold(void)
+{
+    rsi_store_relaxed(&question.holds, 1u); /* seen by whoever sees the next question */
+}
+
+void rsi_ask_release(void)
+{
+    rsi_store_release(&question.holds, 0u);
+    rsi_futex_wake(&question.holds, INT_MAX);
+}
+
+static bool is_alive(int32_t tid)
+{
+    return rsi_syscall3(SYS_tgkill, getpid(), tid, 0) == 0;
 }
 
 /* False: nobody took the question in time, and it is taken back. */
-static bool await(uint32_t asked, uint64_t deadline_ns)
+static bool await(uint32_t asked, int32_t tid, uint64_t deadline_ns)
 {
     for (;;) {
         uint32_t state = rsi_load_acquire(&question.state); /* pairs with on_ask */
+        uint64_t now_ns = rsi_now_ns();
         if (state == asked - ASKED + ANSWERED)
             return true;
-        if (rsi_futex_wait(&question.state, state, deadline_ns) != -ETIMEDOUT)
-            continue;
-        state = asked;
-        if (rsi_cas_acquire(&question.state, &state, asked - ASKED))
+        /* Who has begun will answer, as soon as it gets the CPU. */
+        if (state == asked && (now_ns >= deadline_ns || !is_alive(tid)) &&
+            rsi_cas_acquire(&question.state, &state, asked - ASKED))
             return false;
-        deadline_ns = ROUSE_FOREVER; /* it is at it, as soon as it gets the CPU */
+        rsi_futex_wait(&question.state, state, now_ns + ALIVE_NS);
     }
 }
 
@@ -180,8 +206,8 @@ bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
     uint32_t asked = (rsi_load_relaxed(&question.state) & ~3u) + 4 + ASKED;
     rsi_store_relaxed(&question.tid, tid);
     rsi_store_release(&question.state, asked);
-    long error = rsi_syscall3(SYS_tgkill, getpid(), tid, ASK_SIGNAL);
-    if (!await(asked, error ? 0 : rsi_now_ns() + limit_ns))
+    rsi_syscall3(SYS_tgkill, getpid(), tid, ASK_SIGNAL);
+    if (!await(asked, tid, rsi_now_ns() + limit_ns))
         return false;
     *whose = question.whose;
     *backtrace = question.backtrace;
@@ -209,5 +235,5 @@ void rsi_obs_thread_begin(const sigset_t *blocked)
 
 void rsi_ask_child(void)
 {
-    question.state = 0;
+    question.state = question.holds = 0;
 }

@@ -18,6 +18,10 @@ void rsi_ask_child(void);
 bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
              struct rsi_backtrace *backtrace);
 
+/* Between these two, kernel threads stay where they are once they have answered; for some microseconds. */
+void rsi_ask_hold(void);
+void rsi_ask_release(void);
+
 /* The same for the calling kernel thread, from registers of its own. */
 const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
                                         struct rsi_backtrace *backtrace);

@@ -5,7 +5,8 @@
  * Nobody is stopped. A parked user thread is walked twice from the registers that the switch saved, and
  * believed when both walks agree and it is still parked; it may be woken and run at any time, and its
  * stack may change under the walk, which then reads nonsense but nothing outside that stack. A running
- * one is asked (ask.h). If it was caught in between, the look is taken again.
+ * one is asked (ask.h). If it was caught in between, the look is taken again, and after some times its
+ * worker is held meanwhile.
  */
 #include "obs/look.h"
 
@@ -17,7 +18,7 @@
 #define RACY __attribute__((no_sanitize("thread")))
 #define PEEK(p) (*(const volatile __typeof__(*(p)) *)(p))
 
-#define ATTEMPTS 8
+#define ATTEMPTS 12                 /* half of them without holding anybody */
 #define PATIENCE_LEAST_NS 10000000u /* for each, when most of the time is used up */
 
 /* Where control blocks lie. Their fields are read racily: relaxed loads, each checked by what follows. */
@@ -145,6 +146,29 @@ RACY static bool look_user(struct rsi_looker *looker, const struct rouse_thread 
     return look_parked(t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
 }
 
+/*
+ * The same while t's worker is held, for threads whose turns are shorter than a walk. The worker may run t,
+ * another thread, or be between two; then it is let go, and the look is taken again.
+ */
+RACY static bool look_user_held(struct rsi_looker *looker, const struct rouse_thread *t,
+                                struct rsi_seen *seen)
+{
+    unsigned worker = PEEK(&t->waiter.worker_index);
+    int32_t tid = PEEK(&rsi_rt.workers[worker]->tid);
+    if (tid == looker->tid)
+        return look_user(looker, t, seen);
+    rsi_ask_hold();
+    bool is_seen = ask(looker, tid, t, seen);
+    if (is_seen) {
+        seen->state = RSI_STATE_RUNNING;
+        seen->worker = worker;
+    } else if (!seen->is_silent && !rsi_load_acquire(&t->waiter.on_cpu)) {
+        is_seen = look_user(looker, t, seen);
+    }
+    rsi_ask_release();
+    return is_seen;
+}
+
 RACY static bool look_kernel(struct rsi_looker *looker, const struct rouse_thread *t,
                              struct rsi_seen *seen)
 {
@@ -159,18 +183,18 @@ RACY static bool look_kernel(struct rsi_looker *looker, const struct rouse_threa
 }
 
 RACY static void look_once(struct rsi_looker *looker, const struct rouse_thread *t,
-                           struct rsi_seen *seen)
+                           struct rsi_seen *seen, bool holds)
 {
     memset(seen, 0, offsetof(struct rsi_seen, backtrace));
     seen->id = PEEK(&t->id);
     seen->origin = PEEK(&t->waiter.origin);
     rouse_thread_name(t, seen->name, sizeof seen->name);
-    __atomic_thread_fence(
-        __ATOMIC_ACQUIRE); /* the block may be another thread's: id is read first */
+    /* The block may become another thread's: id is read first. */
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (PEEK(&t->waiter.life) == RSI_LIFE_ENDED)
         seen->state = RSI_STATE_ENDED;
     else if (seen->origin == RSI_ORIGIN_USER)
-        seen->has_backtrace = look_user(looker, t, seen);
+        seen->has_backtrace = holds ? look_user_held(looker, t, seen) : look_user(looker, t, seen);
     else
         seen->has_backtrace = look_kernel(looker, t, seen);
 }
@@ -181,7 +205,7 @@ bool rsi_look(struct rsi_looker *looker, struct rouse_thread *t, struct rsi_seen
         /* Pairs with the release in rouse_thread_create. */
         if (rsi_load_acquire(&t->waiter.life) == RSI_LIFE_FREE)
             return false;
-        look_once(looker, t, seen);
+        look_once(looker, t, seen, attempt >= ATTEMPTS / 2);
         if (seen->has_backtrace || seen->is_silent || seen->state == RSI_STATE_ENDED)
             break;
     }
