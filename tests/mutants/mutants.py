@@ -193,7 +193,7 @@ def main() -> int:
         told = f"killed by {verdict.killer}" if verdict.killer else f"SURVIVED: {verdict.note}"
         print(f"{mutant.name:45} {told}", flush=True)
     print(f"{len(mutants) - survived} of {len(mutants)} mutants were killed")
-    print("What x86-64 cannot show is removed from the models: tests/model/model_test.py")
+    print("What x86-64 cannot show is removed from the models: tests/model/run.py")
     return 1 if survived else 0
 
 
