@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * create_fault.c - the nth system call of each kind that the start of the runtime and the creation of
+ * threads make fails, for every n, with every error that it may have: whoever called is told, or does not
+ * notice; the same call made again succeeds; nothing is lost, nothing leaks, nothing hangs.
+ *
+ * A runtime that cannot start has nobody to tell: it may end the program with its one line. Futexes are
+ * cut short by EINTR and EAGAIN, as they may be at any time, and nobody is to notice.
+ */
+#include "nth_call.h"
+
+#include "core/core.h"
+
+#include <dirent.h>
+#include <linux/membarrier.h>
+#include <sys/resource.h>
+
+#define BLOCKS_BYTES ((uint32_t)256 * 1024)
+#define SLAB_BYTES ((uint32_t)16 * 1024 * 1024)
+#define SIGNAL_STACK_BYTES ((uint32_t)64 * 1024)
+#define HEAP_BYTES ((uint32_t)(2u * RSI_LIVE_MAX * sizeof(struct rsi_timer)))
+#define FUTEX_WAITS 137u /* FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG */
+#define MADV_GUARD 102u
+#define CALLS_MOST 60
+
+/* A mapping of stacks of so many bytes. */
+#define STACKS(bytes) \
+    ((uint32_t)(RSI_PAGE + SLAB_BYTES / ((bytes) + RSI_PAGE) * ((bytes) + RSI_PAGE)))
+
+static const struct fault starting[] = {
+    { "mmap of a timer heap: ENOMEM", SYS_mmap, ENOMEM, 1, HEAP_BYTES },
+    { "mmap of a signal stack: ENOMEM", SYS_mmap, ENOMEM, 1, SIGNAL_STACK_BYTES },
+    { "mmap of blocks: ENOMEM", SYS_mmap, ENOMEM, 1, BLOCKS_BYTES },
+    { "mmap of a page: ENOMEM", SYS_mmap, ENOMEM, 1, RSI_PAGE },
+    { "clone3: EAGAIN", SYS_clone3, EAGAIN, -1, 0 },
+    { "clone3: ENOSYS", SYS_clone3, ENOSYS, -1, 0 },
+    { "membarrier's query: ENOSYS", SYS_membarrier, ENOSYS, 0, MEMBARRIER_CMD_QUERY },
+    { "membarrier's registration: EPERM", SYS_membarrier, EPERM, 0,
+      MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED },
+    { "sched_getaffinity: EINVAL", SYS_sched_getaffinity, EINVAL, -1, 0 },
+    { "openat: EMFILE", SYS_openat, EMFILE, -1, 0 },
+    { "openat: ENOENT", SYS_openat, ENOENT, -1, 0 },
+    { "pipe2: EMFILE", SYS_pipe2, EMFILE, -1, 0 },
+    { "prctl: EINVAL", SYS_prctl, EINVAL, -1, 0 },
+    { "sigaltstack: ENOMEM", SYS_sigaltstack, ENOMEM, -1, 0 },
+    { "a guard: EINVAL", SYS_madvise, EINVAL, 2, MADV_GUARD },
+    { "futex: EINTR", SYS_futex, EINTR, 1, FUTEX_WAITS },
+    { "futex: EAGAIN", SYS_futex, EAGAIN, 1, FUTEX_WAITS },
+};
+
+static const struct fault creating[] = {
+    { "mmap of blocks: ENOMEM", SYS_mmap, ENOMEM, 1, BLOCKS_BYTES },
+    { "mmap of stacks: ENOMEM", SYS_mmap, ENOMEM, 1, STACKS(65536) },
+    { "mmap of small stacks: ENOMEM", SYS_mmap, ENOMEM, 1, STACKS(16384) },
+    { "mmap of a signal stack: ENOMEM", SYS_mmap, ENOMEM, 1, SIGNAL_STACK_BYTES },
+    { "a guard: ENOMEM", SYS_madvise, ENOMEM, 2, MADV_GUARD },
+    { "guards: ENOSYS", SYS_process_madvise, ENOSYS, 3, MADV_GUARD },
+    { "guards: ENOMEM", SYS_process_madvise, ENOMEM, 3, MADV_GUARD },
+    { "mprotect: ENOMEM", SYS_mprotect, ENOMEM, -1, 0 },
+    { "clone3: EAGAIN", SYS_clone3, EAGAIN, -1, 0 },
+    { "clone3: ENOMEM", SYS_clone3, ENOMEM, -1, 0 },
+    { "clone3: ENOSYS", SYS_clone3, ENOSYS, -1, 0 },
+    { "sigaltstack: ENOMEM", SYS_sigaltstack, ENOMEM, -1, 0 },
+    { "futex: EINTR", SYS_futex, EINTR, 1, FUTEX_WAITS },
+    { "futex: EAGAIN", SYS_futex, EAGAIN, 1, FUTEX_WAITS },
+};
+
+static unsigned told; /* how often a call returned an error */
+
+/* Make the call; if it fails, as it may once, make it again. */
+#define AT_SECOND(call) at_second((call), #call) || at_second_again((call), #call)
+
+static bool at_second(int error, const char *call)
+{
+    if (error == 0)
+        return true;
+    if (error != -ENOMEM && error != -EAGAIN)
+        fprintf(stderr, "%s: %d\n", call, error);
+    CHECK(error == -ENOMEM || error == -EAGAIN);
+    told++;
+    return false;
+}
+
+static bool at_second_again(int error, const char *call)
+{
+    if (error != 0)
+        fprintf(stderr, "%s, again: %d\n", call, error);
+    CHECK(error == 0);
+    return true;
+}
+
+static void *sleep_a_little(void *arg)
+{
+    CHECK(rouse_sleep(100000) == 0);
+    return arg;
+}
+
+static struct rouse_thread *create(enum rouse_kind kind, size_t stack_bytes, void *(*fn)(void *),
+                                   void *arg)
+{
+    struct rouse_thread *t = NULL;
+    struct rouse_thread_attr attr = { kind, false, NULL, stack_bytes };
+    (void)(AT_SECOND(rouse_thread_create(&t, &attr, fn, arg)));
+    return t;
+}
+
+static void join(struct rouse_thread *t, void *result)
+{
+    void *got = NULL;
+    CHECK(rouse_thread_join(t, &got) == 0);
+    CHECK(got == result);
+}
+
+static struct rouse_sem sem = ROUSE_SEM_INIT(0);
+
+static void *wait_for_unit(void *arg)
+{
+    CHECK(rouse_sem_wait(&sem) == 0);
+    return arg;
+}
+
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+static void *use_a_helper(void *arg)
+{
+    void *result = NULL;
+    (void)(AT_SECOND(rouse_blocking(nothing, arg, &result)));
+    CHECK(result == arg);
+    return arg;
+}
+
+/* What programs do with threads. */
+static void *live(void *arg)
+{
+    struct rouse_thread *threads[40];
+    for (size_t i = 0; i < LENGTH(threads); i++) {
+        enum rouse_kind kind = i % 8 == 7 ? ROUSE_KIND_KERNEL : ROUSE_KIND_USER;
+        threads[i] = create(kind, i % 3 ? 0 : 16384, i % 2 ? sleep_a_little : wait_for_unit, &sem);
+    }
+    for (size_t i = 0; i < LENGTH(threads); i += 2)
+        CHECK(rouse_sem_post(&sem) == 0);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        join(threads[i], &sem);
+    use_a_helper(arg);
+    return arg;
+}
+
+static unsigned blocks_in_use(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++)
+            count += rsi_load_relaxed(&rsi_slab_block(slab, slot)->waiter.life) != RSI_LIFE_FREE;
+    }
+    return count;
+}
+
+static unsigned kernel_threads(void)
+{
+    unsigned count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    for (struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+static void live_twice(void)
+{
+    told = 0;
+    live(&told);
+    join(create(ROUSE_KIND_USER, 0, live, &told), &told);
+    nth_call_arm(false);
+    CHECK(rsi_load_relaxed(&told) <= 1);
+    join(create(ROUSE_KIND_USER, 0, live, &told), &told); /* as if nothing had happened */
+    UNTIL(blocks_in_use() == 1);                          /* main's */
+    UNTIL(kernel_threads() == 1 + rsi_worker_count() + rsi_helper_count());
+}
+
+static void start_in_child(const struct fault *fault)
+{
+    (void)fault;
+    nth_call_arm(true);
+    (void)rouse_thread_self();
+    live_twice();
+}
+
+static void create_in_child(const struct fault *fault)
+{
+    (void)fault;
+    (void)rouse_thread_self();
+    nth_call_arm(true);
+    live_twice();
+}
+
+static bool is_fatal_to_sanitizers(long number)
+{
+    return number == SYS_mmap || number == SYS_mprotect || number == SYS_sigaltstack;
+}
+
+static void each_fails_once(const struct fault *faults, size_t count,
+                            void (*fn)(const struct fault *), bool may_end)
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned seen = 1, nth = 1;
+        if (SCALE > 1 && is_fatal_to_sanitizers(faults[i].number))
+            continue;
+        /* Until a run makes fewer calls: one that ended early has not shown how many there are. */
+        for (; seen >= nth - 1 && nth <= CALLS_MOST; nth++) {
+            int status = nth_call_run(&faults[i], nth, fn, &seen);
+            bool ended = may_end && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+            if (status != 0 && !ended)
+                fprintf(stderr, "%s, call %u of %u: status %#x\n", faults[i].name, nth, seen,
+                        (unsigned)status);
+            CHECK(status == 0 || ended);
+        }
+        printf("%s: %u\n", faults[i].name, nth - 1);
+    }
+}
+
+static void the_start_of_the_runtime(void **state)
+{
+    (void)state;
+    each_fails_once(starting, LENGTH(starting), start_in_child, true);
+}
+
+static void the_creation_of_threads(void **state)
+{
+    (void)state;
+    each_fails_once(creating, LENGTH(creating), create_in_child, false);
+}
+
+static unsigned mappings(void)
+{
+    unsigned count = 0;
+    int c;
+    FILE *file = fopen("/proc/self/maps", "re");
+    CHECK(file);
+    while ((c = getc(file)) != EOF)
+        count += c == '\n';
+    fclose(file);
+    return count;
+}
+
+static size_t address_space_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    CHECK(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return pages * RSI_PAGE;
+}
+
+static void create_in_vain(enum rouse_kind kind, size_t stack_bytes)
+{
+    struct rouse_thread *t = NULL;
+    struct rouse_thread_attr attr = { kind, false, "in vain", stack_bytes };
+    int error = rouse_thread_create(&t, &attr, nothing, NULL);
+    CHECK(error == -ENOMEM || error == -EAGAIN);
+    CHECK(t == NULL);
+}
+
+/* No address space is left, for long. */
+static void fail_in_child(void)
+{
+    const size_t large = (size_t)64 << 20;
+    struct rlimit limit, none;
+    live(&told);
+    CHECK(getrlimit(RLIMIT_AS, &none) == 0);
+    limit = none;
+    limit.rlim_cur = address_space_bytes() + ((size_t)1 << 20);
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    create_in_vain(ROUSE_KIND_KERNEL, large);
+    unsigned blocks = blocks_in_use(), before = mappings();
+    size_t bytes = address_space_bytes();
+    for (int i = 0; i < 3000; i++) {
+        create_in_vain(ROUSE_KIND_USER, large);
+        create_in_vain(ROUSE_KIND_KERNEL, large);
+    }
+    CHECK(blocks_in_use() == blocks);
+    CHECK(mappings() == before);
+    CHECK(address_space_bytes() == bytes);
+    CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+    join(create(ROUSE_KIND_USER, large, nothing, &told), &told);
+    join(create(ROUSE_KIND_KERNEL, large, nothing, &told), &told);
+    live(&told);
+}
+
+static void creation_that_fails_for_long_leaks_nothing(void **state)
+{
+    (void)state;
+    if (SCALE > 1) {
+        puts("not run: a sanitizer needs address space");
+        return;
+    }
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        fail_in_child();
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(status == 0);
+}
+
+static void do_nothing(const struct fault *fault)
+{
+    (void)fault;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_start_of_the_runtime),
+        cmocka_unit_test(the_creation_of_threads),
+        cmocka_unit_test(creation_that_fails_for_long_leaks_nothing),
+    };
+    unsigned seen;
+#ifdef RSI_TSAN
+    puts("not run: the thread sanitizer has no threads in the child of a program that has them");
+    return 77;
+#endif
+    if (nth_call_run(&starting[0], 0, do_nothing, &seen) == -1) {
+        puts("not run: this process may not have its children's calls referred to it (seccomp)");
+        return 77;
+    }
+    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
+}
