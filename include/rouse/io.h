@@ -3,18 +3,27 @@
  * rouse/io.h - blocking calls on descriptors that stop the calling thread only.
  *
  * Any descriptor may be given, wherever it came from; nothing is registered by hand. TCP, UDP and unix
- * sockets, pipes, eventfds, timerfds and signalfds wait in the poller; regular files, terminals and
- * other descriptors that cannot be polled, and the standard streams, are served by helper kernel
- * threads. Pipes and the like are switched to O_NONBLOCK at first use; sockets are left as they are.
+ * sockets, pipes, eventfds, timerfds, signalfds and the like wait in the poller. Regular files are served
+ * by helper kernel threads; terminals, devices and the standard streams wait in the poller and are then
+ * served by a helper.
  *
  * Each call has the meaning and the arguments of its namesake in POSIX, but returns -errno, is never
  * ended by EINTR, and never raises SIGPIPE on sockets. _until gives up at deadline_ns (absolute
  * CLOCK_MONOTONIC; a past value: one attempt) with -ETIMEDOUT. -ECANCELED: the thread was cancelled
  * before anything was transferred. -EBADF: also when the descriptor is closed by rouse_close while the
  * call waits. Reads and writes may be short, as in POSIX; a call whose descriptor is ready does not wait.
+ * Deadlines, cancels and closes end waits, not transfers that a helper has begun.
+ *
+ * O_NONBLOCK: rouse sets it, for good, on pipes and the like at their first use, on a listener at its first
+ * rouse_accept, and on a socket at its first rouse_sendfile; what rouse_accept returns is made with it;
+ * rouse_connect sets it for the time of the call. Other calls on sockets leave it alone, and so do all on
+ * the standard streams, files and terminals. It belongs to the open file: who shares that, by dup, fork
+ * or a message, sees it too. Do not clear it: a call that finds nothing would hold up its worker.
  *
  * Close a descriptor that was used here with rouse_close, not with close: otherwise threads that wait
- * for it are not told, and the number's next user may inherit its type.
+ * for it are not told, and the number's next user may inherit its type. As in POSIX, a call that is just
+ * being made while another thread closes its descriptor may meet the number's next one; a call that has
+ * begun to wait never does.
  */
 #ifndef ROUSE_IO_H
 #define ROUSE_IO_H
@@ -50,7 +59,11 @@ ssize_t rouse_recvmsg_until(int fd, struct msghdr *message, int flags, uint64_t 
 ssize_t rouse_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags, uint64_t deadline_ns);
 
-/* The new descriptor is close-on-exec. Errors of a connection that died in the queue are passed over. */
+/*
+ * accept: the new descriptor is close-on-exec. Errors of a connection that died in the queue are passed
+ * over. connect: after -ETIMEDOUT or -ECANCELED a TCP connection is still being made; such a socket is good
+ * for rouse_close only.
+ */
 int rouse_accept(int fd, struct sockaddr *address, socklen_t *length);
 int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns);
 int rouse_connect(int fd, const struct sockaddr *address, socklen_t length);
