@@ -31,7 +31,8 @@ enum { IDLE, ASKED, ANSWERING, ANSWERED };
 
 static struct {
     uint32_t state; /* futex */
-    uint32_t holds; /* futex: 1 while those who have answered are to stay */
+    uint32_t hold;  /* futex: not 0 while those who have answered are to stay */
+    uint32_t hold_count;
     int32_t tid;
     const struct rouse_thread *whose;
     struct rsi_backtrace backtrace;
@@ -162,21 +163,25 @@ static void on_ask(int number, siginfo_t *info, void *context)
     question.whose = rsi_ask_self(&regs, &question.backtrace);
     rsi_store_release(&question.state, (state & ~3u) + ANSWERED); /* pairs with rsi_ask's acquire */
     rsi_futex_wake(&question.state, 1);
-    uint64_t until_ns = rsi_load_acquire(&question.holds) ? rsi_now_ns() + HOLD_MAX_NS : 0;
-    while (rsi_load_acquire(&question.holds) && /* pairs with rsi_ask_release */
-           rsi_futex_wait(&question.holds, 1, until_ns) != -ETIMEDOUT)
+    uint32_t hold = rsi_load_acquire(&question.hold);
+    uint64_t until_ns = hold ? rsi_now_ns() + HOLD_MAX_NS : 0;
+    while (hold && rsi_load_acquire(&question.hold) == hold && /* pairs with rsi_ask_release */
+           rsi_futex_wait(&question.hold, hold, until_ns) != -ETIMEDOUT)
         ;
 }
 
 void rsi_ask_hold(void)
 {
-    rsi_store_relaxed(&question.holds, 1u); /* seen by whoever sees the next question */
+    /* A number of its own, so that whoever is still waiting for the last to end does not take it for that.
+     * Seen by whoever sees the next question. */
+    question.hold_count += 1 + (question.hold_count == UINT32_MAX);
+    rsi_store_relaxed(&question.hold, question.hold_count);
 }
 
 void rsi_ask_release(void)
 {
-    rsi_store_release(&question.holds, 0u);
-    rsi_futex_wake(&question.holds, INT_MAX);
+    rsi_store_release(&question.hold, 0u);
+    rsi_futex_wake(&question.hold, INT_MAX);
 }
 
 static bool is_alive(int32_t tid)
@@ -235,5 +240,5 @@ void rsi_obs_thread_begin(const sigset_t *blocked)
 
 void rsi_ask_child(void)
 {
-    question.state = question.holds = 0;
+    question.state = question.hold = 0;
 }

@@ -61,7 +61,7 @@ struct parked {
 
 /* False: t has moved on, and what was read may not belong together. */
 RACY static bool read_parked(const struct rouse_thread *t, const struct rsi_seen *seen,
-                             struct parked *parked)
+                             uint32_t on_cpu, struct parked *parked)
 {
     const struct rsi_ctx *ctx = &t->waiter.ctx;
     parked->sp = PEEK(&ctx->sp);
@@ -70,7 +70,8 @@ RACY static bool read_parked(const struct rouse_thread *t, const struct rsi_seen
     parked->low = PEEK(&t->stack.low);
     parked->high = PEEK(&t->stack.high);
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows is read after what stands above */
-    return PEEK(&t->waiter.on_cpu) == 0 && PEEK(&t->id) == seen->id && PEEK(&ctx->sp) == parked->sp;
+    return PEEK(&t->waiter.on_cpu) == on_cpu && PEEK(&t->id) == seen->id &&
+           PEEK(&ctx->sp) == parked->sp;
 }
 
 static void walk_parked(const struct parked *parked, struct rsi_backtrace *backtrace)
@@ -84,37 +85,36 @@ static void walk_parked(const struct parked *parked, struct rsi_backtrace *backt
 }
 
 /* Whether both walks agree and t has stayed where it was. */
-RACY static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen)
+RACY static bool look_parked(const struct rouse_thread *t, struct rsi_seen *seen, uint32_t on_cpu)
 {
     struct parked parked;
     struct rsi_backtrace again;
-    if (!read_parked(t, seen, &parked))
+    if (!read_parked(t, seen, on_cpu, &parked))
         return false;
     if (!parked.sp || parked.ip == (const char *)(uintptr_t)rsi_ctx_start) {
         seen->state = RSI_STATE_NEW;
         seen->backtrace = (struct rsi_backtrace){ RSI_UNWOUND_ALL, 1, { 0 } };
         seen->backtrace.frames[0] = (const void *)(uintptr_t)PEEK(&t->fn);
-        return read_parked(t, seen, &parked);
+        return read_parked(t, seen, on_cpu, &parked);
     }
     walk_parked(&parked, &seen->backtrace);
     walk_parked(&parked, &again);
-    return same(&seen->backtrace, &again) && read_parked(t, seen, &parked);
+    return same(&seen->backtrace, &again) && read_parked(t, seen, on_cpu, &parked);
 }
 
-/* Ask within what patience is left, which shrinks by what was waited for in vain. */
-static bool ask(struct rsi_looker *looker, int32_t tid, const struct rouse_thread *t,
-                struct rsi_seen *seen)
+/* Ask within what patience is left, which shrinks by what was waited for in vain. Returns whose it is. */
+static const struct rouse_thread *ask(struct rsi_looker *looker, int32_t tid, struct rsi_seen *seen)
 {
     const struct rouse_thread *whose = NULL;
     if (tid == looker->tid)
-        return rsi_ask_self(&looker->regs, &seen->backtrace) == t;
+        return rsi_ask_self(&looker->regs, &seen->backtrace);
     uint64_t limit = looker->patience_ns > PATIENCE_LEAST_NS ? looker->patience_ns
                                                              : PATIENCE_LEAST_NS;
-    if (rsi_ask(tid, limit, &whose, &seen->backtrace))
-        return whose == t;
-    looker->patience_ns /= 2;
-    seen->is_silent = true;
-    return false;
+    if (!rsi_ask(tid, limit, &whose, &seen->backtrace)) {
+        looker->patience_ns /= 2;
+        seen->is_silent = true;
+    }
+    return whose;
 }
 
 /* The wait record, of a thread that waits. */
@@ -129,26 +129,30 @@ RACY static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
     seen->since_tsc = rsi_obs_is_current(since_tsc) ? since_tsc : 0;
 }
 
+/* A user thread whose stack nobody stands on; on_cpu stays what it is. */
+RACY static bool look_still(const struct rouse_thread *t, struct rsi_seen *seen, uint32_t on_cpu)
+{
+    uint64_t claim = rsi_load_acquire(&t->waiter.claim);
+    seen->state = claim & 3 ? RSI_STATE_WAITING : RSI_STATE_RUNNABLE;
+    read_wait(t, seen);
+    return look_parked(t, seen, on_cpu) && rsi_load_acquire(&t->waiter.claim) == claim;
+}
+
 RACY static bool look_user(struct rsi_looker *looker, const struct rouse_thread *t,
                            struct rsi_seen *seen)
 {
-    bool is_on_cpu = rsi_load_acquire(&t->waiter.on_cpu); /* pairs with rsi_switch_finish */
-    uint64_t claim = rsi_load_acquire(&t->waiter.claim);
+    uint32_t on_cpu = rsi_load_acquire(&t->waiter.on_cpu); /* pairs with rsi_switch_finish */
     seen->worker = PEEK(&t->waiter.worker_index);
-    seen->state = is_on_cpu   ? RSI_STATE_RUNNING
-                  : claim & 3 ? RSI_STATE_WAITING
-                              : RSI_STATE_RUNNABLE;
-    if (is_on_cpu) {
-        const struct rsi_worker *w = rsi_rt.workers[seen->worker];
-        return ask(looker, PEEK(&w->tid), t, seen);
-    }
-    read_wait(t, seen);
-    return look_parked(t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
+    if (!on_cpu)
+        return look_still(t, seen, on_cpu);
+    seen->state = RSI_STATE_RUNNING;
+    return ask(looker, PEEK(&rsi_rt.workers[seen->worker]->tid), seen) == t;
 }
 
 /*
- * The same while t's worker is held, for threads whose turns are shorter than a walk. The worker may run t,
- * another thread, or be between two; then it is let go, and the look is taken again.
+ * The same while t's worker is held, for threads whose turns are shorter than a walk. If the worker runs
+ * another thread, it has left t's stack, though it may not have let go of t yet: on_cpu. If it is between
+ * two threads, it is let go, and the look is taken again.
  */
 RACY static bool look_user_held(struct rsi_looker *looker, const struct rouse_thread *t,
                                 struct rsi_seen *seen)
@@ -158,13 +162,13 @@ RACY static bool look_user_held(struct rsi_looker *looker, const struct rouse_th
     if (tid == looker->tid)
         return look_user(looker, t, seen);
     rsi_ask_hold();
-    bool is_seen = ask(looker, tid, t, seen);
-    if (is_seen) {
-        seen->state = RSI_STATE_RUNNING;
-        seen->worker = worker;
-    } else if (!seen->is_silent && !rsi_load_acquire(&t->waiter.on_cpu)) {
-        is_seen = look_user(looker, t, seen);
-    }
+    const struct rouse_thread *whose = ask(looker, tid, seen);
+    uint32_t on_cpu = rsi_load_acquire(&t->waiter.on_cpu);
+    bool is_seen = whose == t;
+    seen->worker = worker;
+    seen->state = RSI_STATE_RUNNING;
+    if (!is_seen && !seen->is_silent && (whose || !on_cpu))
+        is_seen = look_still(t, seen, on_cpu) && PEEK(&t->waiter.worker_index) == worker;
     rsi_ask_release();
     return is_seen;
 }
@@ -179,7 +183,7 @@ RACY static bool look_kernel(struct rsi_looker *looker, const struct rouse_threa
                   : claim & 3 ? RSI_STATE_WAITING
                               : RSI_STATE_RUNNABLE;
     read_wait(t, seen);
-    return ask(looker, seen->tid, t, seen) && rsi_load_acquire(&t->waiter.claim) == claim;
+    return ask(looker, seen->tid, seen) == t && rsi_load_acquire(&t->waiter.claim) == claim;
 }
 
 RACY static void look_once(struct rsi_looker *looker, const struct rouse_thread *t,
