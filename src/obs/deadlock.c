@@ -15,9 +15,9 @@
  * A program that is idle for good is looked at twice, then never again.
  *
  * A program whose main() has left by pthread_exit ends, as POSIX has it, with its last thread; so does a
- * child that a user thread forked. The C
- * library counts the workers, so that it is seen here: no thread of ours is there, and no kernel thread
- * but workers and helpers. While there is another one, it is looked for once a second.
+ * child that a user thread forked. The C library counts the workers, so that it is seen here: no thread of
+ * ours is there, and no kernel thread but workers and helpers. While there is another one, it is looked for
+ * once a second.
  */
 #include "obs/dump.h"
 #include "obs/look.h"
@@ -152,7 +152,9 @@ static enum look look_for_end(void)
 /* Look closely, and report; or why to look again later. */
 static enum look look(void)
 {
-    struct census first = take_census(), second = take_census();
+    struct census first = take_census();
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* all of the first pass is read before the second */
+    struct census second = take_census();
     if (first.state != second.state)
         return LOOK_DONE;
     if (second.count == 0)
