@@ -10,10 +10,13 @@
 #include "obs/unwind.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unwind.h>
 
 #define DEPTH 5
+static struct rsi_span main_stack;
+
 static struct rsi_span stack_of_this_kernel_thread(void)
 {
     pthread_attr_t attr;
@@ -25,9 +28,10 @@ static struct rsi_span stack_of_this_kernel_thread(void)
     return (struct rsi_span){ (uintptr_t)low, (uintptr_t)low + bytes };
 }
 
+/* On main() only. */
 static FRAME void take(struct rsi_backtrace *backtrace)
 {
-    struct rsi_span spans[2] = { stack_of_this_kernel_thread(), { 0, 0 } };
+    struct rsi_span spans[2] = { main_stack, { 0, 0 } };
     ucontext_t context;
     struct rsi_regs regs;
     getcontext(&context);
@@ -232,31 +236,67 @@ static void test_interrupted_anywhere(void **unused)
 #endif
 }
 
+/* --- a handler's caller was interrupted: its address is no return address */
+
+static struct rsi_backtrace handler_backtrace;
+static uintptr_t interrupted_at;
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    struct rsi_regs regs;
+    (void)number;
+    (void)info;
+    rsi_regs_from_context(&regs, context);
+    interrupted_at = regs.ip;
+    take(&handler_backtrace);
+}
+
+static void test_through_a_signal_frame(MAYBE_UNUSED void **unused)
+{
+#if defined(__x86_64__) /* AArch64 is tested by an emulator whose signal frames cannot be unwound */
+    struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(raise(SIGUSR1) == 0);
+    CHECK_EQUAL(handler_backtrace.unwound, RSI_UNWOUND_ALL);
+    unsigned found = 0;
+    for (size_t i = 0; i < handler_backtrace.count; i++)
+        found += (uintptr_t)handler_backtrace.frames[i] == interrupted_at;
+    CHECK_EQUAL(found, 1);
+#else
+    (void)on_signal;
+#endif
+}
+
 /* --- what makes no sense */
 
-static void test_nonsense(void **unused)
+static void test_nonsense(MAYBE_UNUSED void **unused)
 {
-    (void)unused;
-    enum { WORDS = 512, ROUNDS = 20000 };
-    static uint64_t words[WORDS];
+    enum { WORDS = RSI_PAGE / 8, ROUNDS = 20000 };
     uint64_t random = seed_of_run();
     const void *frames[RSI_FRAMES_MAX];
     uintptr_t code = (uintptr_t)test_nonsense;
+    /* A stack of one page, with nothing on either side. */
+    char *pages = mmap(NULL, 3 * RSI_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    CHECK(mprotect(pages + RSI_PAGE, RSI_PAGE, PROT_READ | PROT_WRITE) == 0);
+    uint64_t *words = (uint64_t *)(void *)(pages + RSI_PAGE);
+    uintptr_t low = (uintptr_t)words;
+    struct rsi_span spans[2] = { { low, low + RSI_PAGE }, { 0, 0 } };
     for (unsigned round = 0; round < ROUNDS / SLOWER; round++) {
         struct rsi_regs regs = { .ip = code + rsi_random_next(&random) % 65536,
                                  .is_exact = rsi_random_next(&random) % 2,
                                  .known = rsi_random_next(&random) };
-        uintptr_t low = (uintptr_t)words;
-        struct rsi_span spans[2] = { { low, low + sizeof words }, { 0, 0 } };
         size_t count;
         for (unsigned i = 0; i < RSI_REGS; i++)
-            regs.value[i] = low + rsi_random_next(&random) % (2 * sizeof words);
+            regs.value[i] = low - RSI_PAGE + rsi_random_next(&random) % (3 * RSI_PAGE);
         for (unsigned i = 0; i < WORDS; i++)
-            words[i] = rsi_random_next(&random) % 2 ? code + rsi_random_next(&random) % 65536
-                                                    : low + rsi_random_next(&random) % 8192;
+            words[i] = rsi_random_next(&random) % 2
+                           ? code + rsi_random_next(&random) % 65536
+                           : low - RSI_PAGE + rsi_random_next(&random) % (3 * RSI_PAGE);
         rsi_unwind(&regs, spans, frames, RSI_FRAMES_MAX, &count);
         CHECK(count >= 1 && count <= RSI_FRAMES_MAX);
     }
+    munmap(pages, 3 * RSI_PAGE);
 }
 
 int main(int argc, char **argv)
@@ -267,8 +307,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_name_without_a_symbol),
         cmocka_unit_test(test_parked_thread),
         cmocka_unit_test(test_interrupted_anywhere),
+        cmocka_unit_test(test_through_a_signal_frame),
         cmocka_unit_test(test_nonsense),
     };
     const struct program program = { .limit_s = 120, .tests = tests, .test_count = LENGTH(tests) };
+    main_stack = stack_of_this_kernel_thread();
     return program_run(&program, argc, argv);
 }
