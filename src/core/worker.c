@@ -20,6 +20,7 @@
 #define LOOK_NS 20000  /* how often a busy worker looks at its timers, about */
 #define POLL_NS 100000 /* and at the poller: rsi_worker_polled */
 #define STEAL_MAX 256
+#define BALANCE_LEAST 8
 
 struct rsi_exec rsi_exec_none;
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;
@@ -51,9 +52,23 @@ void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns)
     w->poll_turn = w->turns + rsi_load_relaxed(&w->queue_length); /* a thief may be at it */
 }
 
+/*
+ * A busy worker takes threads over from one that has many more, or theirs would have far fewer turns than
+ * its own. Not for a few: they would be carried back and forth.
+ */
+static void balance(struct rsi_worker *w)
+{
+    struct rsi_worker *other =
+        rsi_rt.workers[(uint32_t)(rsi_random_next(&w->random) % rsi_worker_count())];
+    uint32_t mine = rsi_load_relaxed(&w->queue_length);
+    if (rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST)
+        (void)rsi_steal(w, other, false);
+}
+
 /* Let events in though the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
+    balance(w);
     uint64_t now = rsi_now_ns(), since = now - w->look_ns;
     if (since < LOOK_NS / 2 && w->look_every < 1024)
         w->look_every *= 2;
