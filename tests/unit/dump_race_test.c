@@ -165,6 +165,22 @@ static void test_from_a_handler(MAYBE_UNUSED void **unused)
 #endif
 }
 
+static void *dump_once(void *unused)
+{
+    check_shape(take_dump());
+    return unused;
+}
+
+static void test_from_the_smallest_stack(MAYBE_UNUSED void **unused)
+{
+    struct rouse_thread *t;
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    attr.kind = ROUSE_KIND_USER;
+    attr.stack_bytes = 1;
+    CHECK_EQUAL(rouse_thread_create(&t, &attr, dump_once, NULL), 0);
+    join(t);
+}
+
 /* In the middle of a dump: the one under way goes on, the other is nothing. */
 static void on_timer(int number)
 {
@@ -319,6 +335,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_while_all_changes),
         cmocka_unit_test(test_several_at_once),
         cmocka_unit_test(test_from_a_handler),
+        cmocka_unit_test(test_from_the_smallest_stack),
         cmocka_unit_test(test_interrupted_by_itself),
         cmocka_unit_test(test_in_a_forked_child),
         cmocka_unit_test(test_whose_sigquit),
