@@ -48,13 +48,29 @@ static void idle_unlink_locked(struct rsi_worker *w)
     rsi_fetch_sub_seq_cst(&rsi_rt.idle_count, 1u);
 }
 
-/* Wake one idle worker, preferred if it is one, and rather not the one in the poller. */
+/* The one to wake: preferred if it is idle, and rather not the one in the poller. */
+static struct rsi_worker *idle_choose_locked(const struct rsi_worker *self,
+                                             struct rsi_worker *preferred)
+{
+    struct rsi_worker *chosen = NULL;
+    if (preferred && preferred->is_idle)
+        return preferred;
+    for (struct rsi_worker *w = rsi_rt.idle_first; w && (!chosen || chosen->is_polling);
+         w = w->idle_link)
+        if (w != self)
+            chosen = w;
+    return chosen;
+}
+
+/*
+ * Wake one idle worker. Not the calling one, which is listed while it publishes what a poll or its timers
+ * brought: it is awake and will look at its queue.
+ */
 RSI_NOINLINE void rsi_idle_wake_one(struct rsi_worker *preferred)
 {
+    const struct rsi_worker *self = rsi_exec_self()->worker;
     rsi_guard_lock(&rsi_rt.idle_guard);
-    struct rsi_worker *w = preferred && preferred->is_idle ? preferred : rsi_rt.idle_first;
-    while (w && w != preferred && w->is_polling && w->idle_link)
-        w = w->idle_link;
+    struct rsi_worker *w = idle_choose_locked(self, preferred);
     bool is_polling = false;
     if (w) {
         is_polling = w->is_polling;
