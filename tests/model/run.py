@@ -3,11 +3,11 @@
 """run.py [--list] [MODEL[:MUTANT]...] - check the models in this folder with spin.
 
 A model's first comment says what is to be run, a line each:
-    run NAME=VALUE FLAG: why          with these defined it must pass; without such a line, it passes bare
+    run NAME=VALUE FLAG: why         with these defined it must pass; without a line, it passes bare
     mutant FLAG NAME=VALUE: what      with these defined it must fail; FLAG alone names the mutant
-A run passes when the whole state space was searched and no assertion failed, no process was left waiting
-where it may not. A mutant must fail so; one that passes has shown that the model does not see what it was
-made for. Ends with 77 where there is no spin.
+A run passes when the whole state space was searched and no assertion failed, no process was left
+waiting where it may not. A mutant must fail so; one that passes has shown that the model does not
+see what it was made for. Ends with 77 where there is no spin.
 """
 
 from __future__ import annotations
