@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: MIT
 """Remove one fence, check or mechanism at a time, and name the test that notices.
 
-mutants.toml lists the mutants: a text of a source file, what it becomes, and the tests that should
-fail with it. Each is applied to a copy of the sources under build/mutants, built, and its tests are
-run in their order until one fails or hangs. A mutant that no test notices has survived, and so has
-one whose text is not found. The tests are run once on the unchanged sources first.
+mutants.toml lists the mutants: a text of a source file, what it becomes, and what should notice:
+    tests        programs, run in their order until one fails or hangs
+    model        MODEL:MUTANT of tests/model, for what x86-64 cannot show or a test seldom meets
+    equivalent   why nothing can notice: a reason, and no test is run
+    environment  of the tests, where the usual one will not do
+Each mutant with tests is applied to a copy of the sources under build/mutants, built and tried. A
+mutant that nothing notices has survived, and so has one whose text is not found. The tests are run
+once on the unchanged sources first; one that fails there is no witness.
 
 Ends with status 1 if a mutant survived.
 """
@@ -13,24 +17,28 @@ Ends with status 1 if a mutant survived.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
+MODELS = ROOT / "tests" / "model" / "run.py"
 # Delays are injected where a race is as wide as a few instructions.
 ENVIRONMENT = {"ROUSE_TEST_DELAY": "64", "ROUSE_TEST_SEED": "1"}
 SKIPPED = 77
-LONGEST = 120.0  # seconds after which a test hangs; its own watchdog often ends it before
+LONGEST = 180.0  # seconds after which a test hangs; its own watchdog often ends it before
+ATTEMPTS = 3  # of a test on the unchanged sources
 
 
 @dataclass(frozen=True)
@@ -39,19 +47,26 @@ class Mutant:
     file: str
     find: str
     replace: str
-    tests: tuple[str, ...]
+    tests: tuple[str, ...] = ()
+    model: str = ""
+    equivalent: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.tests, self.model, self.equivalent))) != 1:
+            raise ValueError(f"{self.name}: give tests, a model, or why it is equivalent")
 
 
 @dataclass(frozen=True)
 class Verdict:
     mutant: Mutant
-    killer: str  # the test, and how it ended; empty: none
-    note: str
+    is_settled: bool  # noticed, or equivalent
+    text: str
 
 
 def load(path: Path) -> list[Mutant]:
     entries = tomllib.loads(path.read_text())["mutant"]
-    mutants = [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
+    mutants = [Mutant(**{**entry, "tests": tuple(entry.get("tests", ()))}) for entry in entries]
     names = [mutant.name for mutant in mutants]
     if len(set(names)) != len(names):
         raise ValueError(f"{path}: two mutants have one name")
@@ -81,6 +96,7 @@ def copy_sources(tree: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
+        os.utime(target)  # newer than what was built of the old one
 
 
 class Workshop:
@@ -93,9 +109,10 @@ class Workshop:
         self.logs.mkdir(parents=True, exist_ok=True)
         copy_sources(self.tree)
         if not (self.build / "build.ninja").is_file():
+            # A mutant may leave a function or a variable without use.
             options = ["-Dtests=true", "-Drouse_test=true", "-Ddefault_library=static"]
             subprocess.run(
-                ["meson", "setup", str(self.build), str(self.tree), *options],
+                ["meson", "setup", str(self.build), str(self.tree), "-Dwerror=false", *options],
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
@@ -109,11 +126,12 @@ class Workshop:
         )
         return "\n".join(done.stdout.splitlines()[-15:]) if done.returncode else ""
 
-    def run(self, test: str, seconds: float) -> str:
+    def run(self, test: str, seconds: float, more: Mapping[str, str]) -> str:
         """How the test failed; empty if it passed."""
         environment = {
             **os.environ,
             **ENVIRONMENT,
+            **more,
             "ROUSE_SOURCE": str(self.tree),
             "ROUSE_BUILD": str(self.build),
         }
@@ -140,60 +158,123 @@ class Workshop:
         return f"status {status}" if status > 0 else signal.Signals(-status).name
 
 
-def judge(shop: Workshop, mutant: Mutant, limits: dict[str, float]) -> Verdict:
-    path = shop.tree / mutant.file
-    original = path.read_text()
-    try:
-        path.write_text(apply(mutant, original))
-    except ValueError as error:
-        return Verdict(mutant, "", str(error))
-    try:
-        broken = shop.make(mutant.tests)
-        if broken:
-            return Verdict(mutant, "", f"does not compile:\n{broken}")
-        for test in mutant.tests:
-            failure = shop.run(test, limits[test])
-            if failure:
-                return Verdict(mutant, f"{test} ({failure})", "")
-    finally:
-        path.write_text(original)
-    return Verdict(mutant, "", "every test of its list passed")
+class Shops:
+    """Several workshops; each job takes the one that is free."""
+
+    def __init__(self, place: Path, count: int) -> None:
+        self.free: queue.Queue[Workshop] = queue.Queue()
+        for number in range(count):
+            self.free.put(Workshop(place / str(number)))
+        self.pool = concurrent.futures.ThreadPoolExecutor(count)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Workshop]:
+        shop = self.free.get()
+        try:
+            yield shop
+        finally:
+            self.free.put(shop)
 
 
-def baseline(shop: Workshop, mutants: list[Mutant]) -> dict[str, float]:
-    """Each test's time limit: several times what it takes on the unchanged sources."""
+@dataclass(frozen=True)
+class Witness:
+    """A test, and how it does on the unchanged sources."""
+
+    limit: float  # seconds
+    failure: str = ""
+
+
+def examine(shops: Shops, test: str) -> Witness:
+    with shops.one() as shop:
+        failure = shop.make([test])
+        for _ in range(0 if failure else ATTEMPTS):
+            began = time.monotonic()
+            failure = shop.run(test, LONGEST, {})
+            if not failure:
+                break
+    if failure:
+        return Witness(0, failure)
+    return Witness(min(15 + 5 * (time.monotonic() - began), LONGEST))
+
+
+def judge(shops: Shops, mutant: Mutant, witnesses: Mapping[str, Witness]) -> Verdict:
+    usable = [test for test in mutant.tests if not witnesses[test].failure]
+    if not usable:
+        return Verdict(mutant, False, f"{mutant.tests[0]} fails on the unchanged sources")
+    with shops.one() as shop:
+        path = shop.tree / mutant.file
+        original = path.read_text()
+        try:
+            path.write_text(apply(mutant, original))
+            broken = shop.make(usable)
+            if broken:
+                return Verdict(mutant, False, f"does not compile\n{broken}")
+            for test in usable:
+                failure = shop.run(test, witnesses[test].limit, mutant.environment)
+                if failure:
+                    return Verdict(mutant, True, f"killed by {test} ({failure})")
+        except ValueError as error:
+            return Verdict(mutant, False, str(error))
+        finally:
+            path.write_text(original)
+    return Verdict(mutant, False, "no test of its list noticed")
+
+
+def judge_by_tests(mutants: list[Mutant], place: Path, jobs: int) -> Iterator[Verdict]:
+    shops = Shops(place, jobs)
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    broken = shop.make(tests)
-    if broken:
-        sys.exit(f"mutants: the unchanged tests do not build\n{broken}")
-    limits = {}
-    for test in tests:
-        began = time.monotonic()
-        failure = shop.run(test, 600)
-        if failure:
-            sys.exit(f"mutants: {test} fails without any mutant: {failure}; see {shop.logs}")
-        limits[test] = min(10 + 4 * (time.monotonic() - began), LONGEST)
-    return limits
+    print(f"{len(mutants)} mutants; first their {len(tests)} tests unchanged", flush=True)
+    found = shops.pool.map(lambda test: examine(shops, test), tests)
+    witnesses = dict(zip(tests, found, strict=True))
+    for test, witness in witnesses.items():
+        if witness.failure:
+            print(f"no witness: {test}: {witness.failure}", flush=True)
+    yield from shops.pool.map(lambda mutant: judge(shops, mutant, witnesses), mutants)
+
+
+def judge_by_models(mutants: list[Mutant]) -> Iterator[Verdict]:
+    names = sorted({mutant.model for mutant in mutants})
+    done = subprocess.run(
+        [sys.executable, str(MODELS), *names], capture_output=True, text=True, check=False
+    )
+    failing = {
+        line.split()[1].rstrip(":") for line in done.stdout.splitlines() if line.startswith("ok ")
+    }
+    for mutant in mutants:
+        is_killed = mutant.model in failing
+        said = "killed by the model" if is_killed else "not noticed by the model"
+        yield Verdict(mutant, is_killed, f"{said} {mutant.model}")
+
+
+def verdicts(mutants: list[Mutant], place: Path, jobs: int) -> Iterator[Verdict]:
+    for mutant in mutants:
+        if mutant.equivalent:
+            yield Verdict(mutant, True, f"equivalent: {mutant.equivalent}")
+    by_model = [mutant for mutant in mutants if mutant.model]
+    if by_model:
+        yield from judge_by_models(by_model)
+    by_tests = [mutant for mutant in mutants if mutant.tests]
+    if by_tests:
+        yield from judge_by_tests(by_tests, place, jobs)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", metavar="TEXT", help="mutants whose name contains TEXT")
     parser.add_argument("--place", type=Path, default=ROOT / "build" / "mutants")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     mutants = [m for m in load(LIST) if not options.only or options.only in m.name]
     if not mutants:
         sys.exit("mutants: none has such a name")
-    shop = Workshop(options.place)
-    limits = baseline(shop, mutants)
-    survived = 0
-    for mutant in mutants:
-        verdict = judge(shop, mutant, limits)
-        survived += not verdict.killer
-        told = f"killed by {verdict.killer}" if verdict.killer else f"SURVIVED: {verdict.note}"
-        print(f"{mutant.name:45} {told}", flush=True)
-    print(f"{len(mutants) - survived} of {len(mutants)} mutants were killed")
-    print("What x86-64 cannot show is removed from the models: tests/model/run.py")
+    survived = []
+    for verdict in verdicts(mutants, options.place, options.jobs):
+        told = verdict.text if verdict.is_settled else f"SURVIVED: {verdict.text}"
+        print(f"{verdict.mutant.name:60} {told}", flush=True)
+        if not verdict.is_settled:
+            survived.append(verdict.mutant.name)
+    print(f"{len(mutants)} mutants, {len(survived)} survived")
+    print("".join(f"  {name}\n" for name in survived), end="")
     return 1 if survived else 0
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -29,8 +30,26 @@ class Mutants(unittest.TestCase):
         }
         for mutant in mutants.load(mutants.LIST):
             with self.subTest(mutant.name):
-                self.assertTrue(mutant.tests)
                 self.assertLessEqual(set(mutant.tests), known)
+
+    def test_each_has_a_model_that_exists(self) -> None:
+        listed = subprocess.run(
+            [sys.executable, str(mutants.MODELS), "--list"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        known = set(listed.stdout.splitlines())
+        for mutant in mutants.load(mutants.LIST):
+            if mutant.model:
+                with self.subTest(mutant.name):
+                    self.assertIn(mutant.model, known)
+
+    def test_one_kind_of_witness_is_given(self) -> None:
+        with self.assertRaisesRegex(ValueError, "give tests"):
+            mutants.Mutant("x", "file.c", "old", "new")
+        with self.assertRaisesRegex(ValueError, "give tests"):
+            mutants.Mutant("x", "file.c", "old", "new", ("t",), "section:NO_F1")
 
     def test_a_text_that_is_gone_is_told(self) -> None:
         mutant = mutants.Mutant("x", "file.c", "gone", "new", ("t",))
