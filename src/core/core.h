@@ -91,6 +91,7 @@ struct rsi_worker {
     uint64_t look_ns;     /* when it was last done */
     uint64_t poll_ns;     /* when it polled last while busy */
     uint64_t poll_turn;   /* the turn before which it does not poll again while busy */
+    uint64_t steal_ns;    /* when it stole last because it had nothing */
     uint64_t turns;       /* read by the watcher without the section */
     uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;

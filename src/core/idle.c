@@ -27,6 +27,7 @@
 
 #define SEARCH_ROUNDS 16
 #define SEARCH_PAUSES 32
+#define STEAL_EVERY_NS 20000
 #define WATCH_MIN_NS 200000
 #define WATCH_MAX_NS 10000000
 
@@ -101,8 +102,10 @@ static bool steal_from_all(struct rsi_worker *w)
     uint32_t at = (uint32_t)(rsi_random_next(&w->random) % count);
     for (uint32_t i = 0; i < count; i++, at = at + 1 == count ? 0 : at + 1) {
         struct rsi_worker *victim = rsi_rt.workers[at];
-        if (victim != w && has_work(victim) && rsi_steal(w, victim, false))
+        if (victim != w && has_work(victim) && rsi_steal(w, victim, false)) {
+            w->steal_ns = rsi_now_ns();
             return true;
+        }
     }
     return false;
 }
@@ -115,10 +118,23 @@ static bool anyone_has_work(void)
     return false;
 }
 
+/*
+ * A steal stops its victim for microseconds (the heavy fence). A thief whose loot did not last for long
+ * lets more come together: where one thread creates others that end at once, it would stop the creator for
+ * every few of them. It looks at its own queue only, for a look at another's is a cache miss there.
+ */
+static void steal_pause(const struct rsi_worker *w)
+{
+    while (rsi_now_ns() - w->steal_ns < STEAL_EVERY_NS && !has_work(w))
+        for (unsigned i = 0; i < SEARCH_PAUSES; i++)
+            rsi_cpu_relax();
+}
+
 /* Look for work while others run; true when w has some now. */
 static bool search(struct rsi_worker *w)
 {
     bool found = false;
+    steal_pause(w);
     for (unsigned round = 0; !found && round < SEARCH_ROUNDS; round++) {
         found = has_work(w) || steal_from_all(w);
         for (unsigned i = 0; !found && i < SEARCH_PAUSES; i++)
