@@ -307,7 +307,10 @@ static void spawn(struct person *p)
     struct rouse_thread *t;
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
     attr.kind = draw(p, 8) ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
-    CHECK(rouse_thread_create(&t, &attr, count_spawned, NULL) == 0);
+    int error = rouse_thread_create(&t, &attr, count_spawned, NULL);
+    if (error)
+        fprintf(stderr, "a thread of kind %d: %s\n", (int)attr.kind, strerror(-error));
+    CHECK(error == 0);
     while (is_interrupted(p, rouse_thread_join_until(t, NULL, some_deadline(p))))
         continue;
 }
