@@ -26,14 +26,13 @@
 #include "io/fdtable.h"
 #include "os/os.h"
 
-/* rules; SLICED and PROBE come with KEEPS, SLICED and ONCE with OWN_TRY */
+/* rules; SLICED and PROBE come with KEEPS */
 #define RSI_IO_SHORT_ENDS 1u /* a short result means that the queue is now empty, or full */
 #define RSI_IO_KEEPS 2u  /* does not consume (peek): neither result nor EAGAIN tells of the queue */
 #define RSI_IO_SLICED 4u /* no event may announce the end of EAGAIN: try again from time to time */
 #define RSI_IO_ONCE 8u   /* EAGAIN is the caller's answer */
 #define RSI_IO_MUTE 16u  /* can raise SIGPIPE and has no MSG_NOSIGNAL: keep it from doing so */
 #define RSI_IO_PROBE 32u /* the call tells whether the descriptor is ready: 0 means EAGAIN */
-#define RSI_IO_OWN_TRY 64u /* what another call found empty or full need not be so for this one */
 
 struct rsi_io_op {
     struct rsi_fd_ref ref; /* of fd, from rsi_fdtable_find */

@@ -46,9 +46,9 @@ static void set_args(struct rsi_io_op *op, long number, long b, long c, long d)
 /* What the result of op may tell of the queue. flags are the caller's. */
 static uint8_t socket_rules(int type, int flags)
 {
-    uint8_t rules = (flags & MSG_DONTWAIT) != 0 ? RSI_IO_ONCE | RSI_IO_OWN_TRY : 0;
+    uint8_t rules = (flags & MSG_DONTWAIT) != 0 ? RSI_IO_ONCE : 0;
     if ((flags & ASIDE_FLAGS) != 0)
-        return rules | RSI_IO_ONCE | RSI_IO_OWN_TRY | RSI_IO_KEEPS;
+        return rules | RSI_IO_ONCE | RSI_IO_KEEPS;
     if ((flags & MSG_PEEK) != 0)
         return rules | RSI_IO_KEEPS;
     /* MSG_ZEROCOPY is short when the memory for its notes is used up. */
@@ -87,8 +87,7 @@ static long run_stream_call(struct stream_call *call)
             rsi_fdtable_forget(op->ref.entry, op->site); /* was closed unseen, and is another now */
             continue;
         }
-        /* A pipe's last page, or an eventfd, may have room for less. */
-        op->rules = op->side == RSI_FD_WRITE ? RSI_IO_OWN_TRY : 0;
+        op->rules = 0;
         call->plain_call(call);
         if (type == RSI_FD_FILE)
             return rsi_helper_run(op);
@@ -179,6 +178,8 @@ static ssize_t do_vector(int fd, uint8_t side, const struct iovec *iov, int coun
 {
     if (count < 0 || count > IOV_MAX)
         return -EINVAL;
+    if (!iov && count > 0)
+        return -EFAULT;
     bool is_read = side == RSI_FD_READ;
     size_t bytes = iov_bytes(iov, (size_t)count);
     struct stream_call call = { .op = op_init(fd, side, bytes, deadline_ns, site),
@@ -272,9 +273,16 @@ static ssize_t fill_rest(int fd, const struct msghdr *message, ssize_t done, int
     return done;
 }
 
+static bool is_readable(const struct msghdr *message)
+{
+    return message && (message->msg_iov || message->msg_iovlen == 0);
+}
+
 static ssize_t do_recvmsg(int fd, struct msghdr *message, int flags, uint64_t deadline_ns,
                           const void *site)
 {
+    if (!is_readable(message))
+        return -EFAULT;
     bool is_all = wants_all(fd, flags);
     size_t bytes = iov_bytes(message->msg_iov, message->msg_iovlen);
     struct rsi_io_op op = op_init(fd, RSI_FD_READ, bytes, deadline_ns, site);
@@ -308,14 +316,19 @@ static bool is_unannounced(const struct rsi_io_op *op, int type, const struct ms
 static ssize_t do_sendmsg(int fd, const struct msghdr *message, int flags, uint64_t deadline_ns,
                           const void *site)
 {
+    if (!is_readable(message))
+        return -EFAULT;
     size_t bytes = iov_bytes(message->msg_iov, message->msg_iovlen);
     struct rsi_io_op op = op_init(fd, RSI_FD_WRITE, bytes, deadline_ns, site);
     int type = rsi_fdtable_find_socket(fd, &op.ref, site);
     if (rsi_unlikely(type < 0))
         return type;
     op.rules = socket_rules(type, flags);
+    /* Refused at once if they make no sense, however full the socket is: see is_spent. */
+    if (message->msg_control || message->msg_name)
+        op.rules &= (uint8_t)~RSI_IO_SHORT_ENDS;
     if (rsi_unlikely(is_unannounced(&op, type, message)))
-        op.rules |= RSI_IO_SLICED | RSI_IO_OWN_TRY | RSI_IO_KEEPS;
+        op.rules |= RSI_IO_SLICED | RSI_IO_KEEPS;
     set_args(&op, SYS_sendmsg, (long)message, flags | MSG_DONTWAIT | MSG_NOSIGNAL, 0);
     return rsi_backend_run(&op);
 }

@@ -4,6 +4,7 @@
  *
  * The way of a call, for a user thread:
  *   1  seen = edges; if spent == seen and the side is armed, another call has found it empty: go to 4
+ *      (streams of TCP only)
  *   2  the call; anything but EAGAIN ends it. A short result of a TCP stream: spent = seen
  *   3  EAGAIN: spent = seen
  *   4  under the guard: closed: -EBADF; not armed: arm it and look again; edges != seen: go to 1
@@ -54,12 +55,16 @@ static struct rsi_fd_side *side_of(const struct rsi_io_op *op)
     return &op->ref.entry->sides[op->side];
 }
 
-/* 1 above: has somebody found it empty since the last edge, so that this call need not be tried? */
+/*
+ * 1 above: has somebody found it empty since the last edge, so that this call need not be tried? Only where
+ * EAGAIN is then sure to be the answer: of nothing, or with arguments that the kernel refuses, most calls
+ * return at once whatever is there.
+ */
 static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
 {
     const struct rsi_fd *entry = op->ref.entry;
     const struct rsi_fd_side *side = side_of(op);
-    if ((op->rules & RSI_IO_OWN_TRY) != 0)
+    if ((op->rules & (RSI_IO_SHORT_ENDS | RSI_IO_ONCE)) != RSI_IO_SHORT_ENDS || op->bytes == 0)
         return false;
     if (rsi_load_relaxed(&side->spent) != a->seen)
         return false;

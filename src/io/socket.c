@@ -92,10 +92,9 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
     int type = rsi_fdtable_find_socket(fd, &op.ref, site);
     if (type < 0)
         return type;
-    op.rules = RSI_IO_OWN_TRY;
     /* A full backlog of AF_UNIX announces its room to nobody. */
     if ((rsi_load_relaxed(&op.ref.entry->flags) & RSI_FD_IS_UNIX) != 0)
-        op.rules |= RSI_IO_SLICED | RSI_IO_KEEPS;
+        op.rules = RSI_IO_SLICED | RSI_IO_KEEPS;
     long flags = rsi_syscall3(SYS_fcntl, fd, F_GETFL, 0);
     if (flags < 0)
         return (int)flags;
