@@ -23,6 +23,9 @@
 /* A connection that has been quiet for so long gives its large buffers back. */
 #define QUIET_NS ((uint64_t)100 * 1000 * 1000)
 
+/* What on_headers_complete returns for the parser to take the message for complete, without its body. */
+#define HEAD_IS_ALL 1
+
 #define LINGER_NS ((uint64_t)2 * 1000 * 1000 * 1000)
 
 /* A span may come in pieces when its bytes came in several reads; they lie behind each other. */
@@ -73,6 +76,10 @@ static int on_header_field_complete(llhttp_t *parser)
         c->modified_since.bytes = 0;
     } else if (c->field.bytes == 17 && strncasecmp(name, "transfer-encoding", 17) == 0) {
         c->has_coding = true;
+    } else if (c->field.bytes == 13 && strncasecmp(name, "if-none-match", 13) == 0) {
+        c->has_none_match = true;
+    } else if (c->field.bytes == 6 && strncasecmp(name, "expect", 6) == 0) {
+        c->has_expect = true;
     }
     c->field.bytes = 0;
     return 0;
@@ -110,7 +117,12 @@ static unsigned refusal_of_body(const struct connection *c)
     return parser->content_length > BODY_LIMIT ? 413 : 0;
 }
 
-/* Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. */
+/*
+ * Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. Whoever
+ * expects 100 Continue holds the body back until it is answered, and HTTP/1.0 has no such thing. No answer
+ * needs the body, so it gets the final one; the body may follow all the same, or never, so the connection
+ * ends with it.
+ */
 static int on_headers_complete(llhttp_t *parser)
 {
     struct connection *c = parser->data;
@@ -125,7 +137,10 @@ static int on_headers_complete(llhttp_t *parser)
         c->refusal = (uint16_t)refusal_of_body(c);
     /* Upgrades are not offered: what follows is HTTP as before, or, after CONNECT, refused. */
     parser->upgrade = 0;
-    return c->refusal ? -1 : 0;
+    c->body_left = c->has_expect && parser->http_minor == 1 && parser->content_length > 0;
+    if (c->refusal)
+        return -1;
+    return c->body_left ? HEAD_IS_ALL : 0;
 }
 
 static int on_message_complete(llhttp_t *parser)
@@ -148,7 +163,8 @@ static void forget_request(struct connection *c)
     c->request_at = c->in_parsed;
     c->target.bytes = c->field.bytes = c->modified_since.bytes = 0;
     c->refusal = 0;
-    c->begun = c->head_done = c->has_host = c->has_coding = c->head_only = false;
+    c->begun = c->head_done = c->head_only = false;
+    c->has_host = c->has_coding = c->has_none_match = c->has_expect = false;
 }
 
 static bool grow_input(struct connection *c)
@@ -251,7 +267,7 @@ static ssize_t receive(struct connection *c)
 
 static void answer(struct connection *c)
 {
-    c->keep = llhttp_should_keep_alive(&c->parser) && !server_draining();
+    c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left && !server_draining();
     if (c->parser.method != HTTP_GET && c->parser.method != HTTP_HEAD)
         response_status(c, 405);
     else if (settings.respond)
@@ -344,8 +360,8 @@ static void converse(struct connection *c)
         if (c->out_used)
             response_flush(c, 0);
     }
-    /* Nothing can be unread after an ordinary last answer, unless more requests followed it. */
-    if (c->begun || c->refusal || c->in_parsed < c->in_used)
+    /* Nothing can be unread after an ordinary last answer, unless more requests or a body followed it. */
+    if (c->begun || c->refusal || c->body_left || c->in_parsed < c->in_used)
         linger(c);
 }
 

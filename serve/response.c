@@ -276,14 +276,17 @@ static void redirect(struct connection *c, const char *path)
     put_reason_body(c, 301);
 }
 
-/* Whether the client's copy is as new as the file. A date that cannot be read counts for nothing. */
+/*
+ * Whether the client's copy is as new as the file. A date that cannot be read counts for nothing, nor does any
+ * beside If-None-Match (RFC 9110, 13.1.3), whose tags match none here: no answer has one.
+ */
 static bool not_modified(struct connection *c, const struct file *file)
 {
     const struct span *span = &c->modified_since;
     char text[32];
     struct tm t = { 0 };
 
-    if (span->bytes == 0 || span->bytes >= sizeof(text))
+    if (c->has_none_match || span->bytes == 0 || span->bytes >= sizeof(text))
         return false;
     memcpy(text, c->in + c->request_at + span->at, span->bytes);
     text[span->bytes] = 0;

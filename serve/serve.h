@@ -75,9 +75,12 @@ struct connection {
     bool begun;             /* some of a request has come, but not all */
     bool head_done;         /* its head has come */
     bool has_host;
-    bool has_coding;  /* Transfer-Encoding */
-    bool in_filled;   /* the last read filled the buffer: more may be waiting */
-    uint16_t refusal; /* status decided while parsing; 0: none */
+    bool has_coding;     /* Transfer-Encoding */
+    bool has_none_match; /* If-None-Match */
+    bool has_expect;     /* Expect, of which there is 100-continue only */
+    bool body_left;      /* the answer does not wait for the body, and is the last */
+    bool in_filled;      /* the last read filled the buffer: more may be waiting */
+    uint16_t refusal;    /* status decided while parsing; 0: none */
 
     /* The answers not sent yet, out[0 .. out_used). */
     char *out;

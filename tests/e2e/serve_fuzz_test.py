@@ -24,6 +24,7 @@ HEADERS = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
     b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
     b"If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT\r\n",
+    b'If-None-Match: "x"\r\n',
     b"Expect: 100-continue\r\n",
     b"Range: bytes=0-1\r\n",
     b"X: " + b"y" * 3000 + b"\r\n",

@@ -26,6 +26,7 @@ PIPELINE = (
     + get("/small.txt")
 )
 PIPELINE_STATUS = [200, 404, 200, 301, 405, 200, 400, 200, 200]
+EXPECT = b"Expect: 100-continue\r\n"
 
 
 class UserThreads(unittest.TestCase):
@@ -84,6 +85,49 @@ class UserThreads(unittest.TestCase):
                 reply = client.reply()
                 self.assertEqual((date, reply.status), (date, status))
                 self.assertEqual(len(reply.body), 0 if status == 304 else 700)
+
+    def test_a_date_beside_tags_counts_for_nothing(self) -> None:
+        date = b"If-Modified-Since: Thu, 01 Jan 2037 00:00:00 GMT\r\n"
+        tags = b'if-none-match: "one", W/"two"\r\n'
+        with self.server.connect() as client:
+            for headers, status in ((tags + date, 200), (date + tags, 200), (date, 304)):
+                client.send(get("/small.txt", headers))
+                self.assertEqual((headers, client.reply().status), (headers, status))
+
+    def test_whoever_expects_100_continue_gets_the_answer_before_the_body(self) -> None:
+        chunked = b"Transfer-Encoding: chunked\r\n"
+        for method, target, headers, status in (
+            ("GET", "/small.txt", b"Content-Length: 5\r\n", 200),
+            ("GET", "/mega.bin", b"Content-Length: 65536\r\n", 200),
+            ("HEAD", "/small.txt", b"Content-Length: 5\r\n", 200),
+            ("GET", "/nothing", b"Content-Length: 5\r\n", 404),
+            ("GET", "/small.txt", b"Content-Length: 65537\r\n", 413),
+            ("GET", "/small.txt", chunked, 411),
+            ("POST", "/small.txt", b"Content-Length: 5\r\n", 405),
+            ("POST", "/small.txt", chunked, 405),
+        ):
+            with self.subTest(method=method, headers=headers), self.server.connect() as client:
+                client.send(get(target, headers + EXPECT, method))
+                reply = client.reply(method)
+                self.assertEqual((reply.status, reply.headers["connection"]), (status, "close"))
+                self.assertTrue(client.ended())
+
+    def test_a_body_that_was_answered_before_it_came_is_no_request(self) -> None:
+        body = get("/one.txt")
+        head = get("/small.txt", f"Content-Length: {len(body)}\r\n".encode() + EXPECT)
+        self.check(head + body + get("/one.txt"), 200)
+        for _ in range(20):
+            with self.server.connect() as client:
+                client.send(get("/small.txt", b"Content-Length: 60000\r\n" + EXPECT))
+                client.send(body * (60000 // len(body)))
+                self.assertEqual([r.status for r in client.replies()], [200])
+
+    def test_an_expectation_without_a_body_ends_no_connection(self) -> None:
+        for headers in (EXPECT, EXPECT + b"Content-Length: 0\r\n"):
+            self.check(get("/one.txt", headers) + get("/one.txt"), 200, 200)
+        # HTTP/1.0 has no such thing: the body is waited for, and then the next request.
+        old = b"GET /one.txt HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n"
+        self.check(old + EXPECT + b"\r\nab" + get("/one.txt"), 200, 200)
 
     def test_keep_alive_and_close(self) -> None:
         one = self.server.raw(get("/one.txt", b"Connection: close\r\n") + get("/one.txt"))
