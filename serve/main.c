@@ -243,7 +243,7 @@ static void *serve(void *arg)
     unsigned cut = server_run(*(int *)arg);
 
     if (cut)
-        fprintf(stderr, "rouse-serve: %u connections cut\n", cut);
+        fprintf(stderr, "rouse-serve: %u connection%s cut\n", cut, cut == 1 ? "" : "s");
     return NULL;
 }
 

@@ -305,7 +305,7 @@ class UserThreads(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(5), 0)
             self.assertGreater(time.monotonic() - began, 0.9)
-            self.assertIn("1 connections cut", server.messages())
+            self.assertIn("1 connection cut", server.messages())
 
     def test_second_signal_ends_at_once(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
