@@ -3,10 +3,11 @@
  * rouse/sync.h - mutex, condition variable, reader-writer lock, semaphore, barrier, once.
  *
  * All may be used from every kind of thread, foreign kernel threads included, in any mix; a wait stops
- * the calling thread only. All are ready when zeroed or set by their _INIT macro and need no destroy;
- * destroy checks that nobody uses the object. Misuse that can be seen (unlock by another thread,
- * relocking by the owner, destroying while held or waited for) ends the program with one line.
- * None of them works across processes. Fields are private.
+ * the calling thread only. All are ready when set by their _INIT macro or an init call, and all but the
+ * barrier, which must be told its parties, when zeroed. They need no destroy; destroy checks that nobody
+ * uses the object. Misuse that can be seen (unlock by another thread, relocking by the owner, destroying
+ * while held or waited for) ends the program with one line. None of them works across processes. Fields
+ * are private.
  *
  * Suffixes: _try never blocks and returns -EBUSY (semaphores: -EAGAIN) where it would; _until gives up
  * at deadline_ns (absolute CLOCK_MONOTONIC; ROUSE_FOREVER: never; a past value: one attempt) with
@@ -154,6 +155,7 @@ void rouse_sem_destroy(struct rouse_sem *s);
 /*
  * Barrier for parties threads. wait returns 1 for one of them, the last to come, 0 for the others;
  * _until -ETIMEDOUT or -ECANCELED, and then its arrival is taken back; _try succeeds only for the last.
+ * Set it by ROUSE_BARRIER_INIT or rouse_barrier_init: a zeroed one has 0 parties and stops nobody.
  */
 struct rouse_barrier {
     uint32_t parties;
