@@ -112,6 +112,8 @@ RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
 
 /* Whether recording is on. */
 extern uint32_t rsi_obs_mode;
+/* The call that returns to site, as "function+0x1c (module+0x11fc)", for a program's last line. Returns bytes. */
+size_t rsi_obs_site_format(const void *site, char *buffer, size_t bytes);
 void rsi_park_record_wait(struct rouse_wait_record *record);
 void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site);
 

@@ -8,6 +8,7 @@
  */
 #include "obs/symbol.h"
 
+#include "core/park.h"
 #include "os/os.h"
 
 #include <dlfcn.h>
@@ -166,6 +167,17 @@ size_t rsi_symbol_format(struct rsi_symbols *symbols, const void *address, char 
         return rsi_format(buffer, bytes, "%s+0x%lx", m->name, in_module);
     return rsi_format(buffer, bytes, "%s+0x%lx (%s+0x%lx)", found->symbol, found->offset, m->name,
                       in_module);
+}
+
+size_t rsi_obs_site_format(const void *site, char *buffer, size_t bytes)
+{
+    struct rsi_symbols *symbols = rsi_map(sizeof *symbols);
+    if (!symbols)
+        return rsi_format(buffer, bytes, "%p", site);
+    size_t used = rsi_symbol_format(symbols, (const char *)site - 1, buffer, bytes);
+    rsi_symbols_end(symbols);
+    rsi_unmap(symbols, sizeof *symbols);
+    return used;
 }
 
 void rsi_symbols_end(struct rsi_symbols *symbols)

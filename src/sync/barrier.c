@@ -104,7 +104,7 @@ RSI_NOINLINE void rouse_barrier_destroy(struct rouse_barrier *b)
     for (;;) {
         rsi_guard_lock(&b->guard);
         if (b->waiters.first)
-            rsi_misuse("barrier", b, b->name, "destroyed while waited for", RSI_CALLER());
+            rsi_misuse("barrier", b, b->name, "destroyed while waited for", RSI_CALLER(), NULL);
         uint32_t leaving = b->leaving;
         rsi_guard_unlock(&b->guard);
         if (leaving == 0)

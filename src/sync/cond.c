@@ -32,7 +32,7 @@ struct wait {
 static _Noreturn RSI_COLD void misuse(const struct rouse_cond *c, const char *what,
                                       const void *site)
 {
-    rsi_misuse("condition variable", c, c->name, what, site);
+    rsi_misuse("condition variable", c, c->name, what, site, NULL);
 }
 
 /* Relaxed: whoever has to see it has had the mutex since. */

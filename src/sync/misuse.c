@@ -2,10 +2,21 @@
 /* misuse.c - how a program ends that uses a sync object wrongly. */
 #include "sync/misuse.h"
 
+#include "core/park.h"
+
+#define SITE_BYTES 160
+
 _Noreturn void rsi_misuse(const char *type, const void *object, const char *name, const char *what,
-                          const void *site)
+                          const void *site, const struct rsi_holder *holder)
 {
+    char quoted[64] = "", call[SITE_BYTES], taken[SITE_BYTES], held[SITE_BYTES + 64] = "";
     if (name)
-        rsi_fatal("%s \"%s\" %p %s, called from %p", type, name, object, what, site);
-    rsi_fatal("%s %p %s, called from %p", type, object, what, site);
+        rsi_format(quoted, sizeof quoted, " \"%s\"", name);
+    rsi_obs_site_format(site, call, sizeof call);
+    if (holder && holder->thread) {
+        rsi_obs_site_format(holder->site, taken, sizeof taken);
+        rsi_format(held, sizeof held, "; held by thread %lu, taken at %s",
+                   rouse_thread_id(holder->thread), taken);
+    }
+    rsi_fatal("%s%s %p %s, called from %s%s", type, quoted, object, what, call, held);
 }

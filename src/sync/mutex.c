@@ -77,7 +77,9 @@ struct request {
 _Noreturn static RSI_COLD void misuse(const struct rouse_mutex *m, const char *what,
                                       const void *site)
 {
-    rsi_misuse("mutex", m, m->name, what, site);
+    const struct rsi_holder holder = { rsi_load_relaxed(&m->owner),
+                                       rsi_load_relaxed(&m->acquire_site) };
+    rsi_misuse("mutex", m, m->name, what, site, &holder);
 }
 
 RSI_INLINE void own(struct rouse_mutex *m, struct rouse_thread *self, const void *site)

@@ -48,7 +48,7 @@ static bool begin_locked(struct wait *w)
         return true;
     }
     if (o->owner == w->self)
-        rsi_misuse("once", o, o->name, "called from within its own function", w->site);
+        rsi_misuse("once", o, o->name, "called from within its own function", w->site, NULL);
     return false;
 }
 

@@ -50,7 +50,9 @@ struct wait {
 static _Noreturn RSI_COLD void misuse(const struct rouse_rwlock *l, const char *what,
                                       const void *site)
 {
-    rsi_misuse("reader-writer lock", l, l->name, what, site);
+    const struct rsi_holder writer = { rsi_load_relaxed(&l->owner),
+                                       rsi_load_relaxed(&l->acquire_site) };
+    rsi_misuse("reader-writer lock", l, l->name, what, site, &writer);
 }
 
 /* Acquire pairs with the release of whoever left last; readers between pass it on, by their own. */

@@ -110,6 +110,6 @@ RSI_NOINLINE void rouse_sem_destroy(struct rouse_sem *s)
 {
     rsi_guard_lock(&s->guard);
     if (s->waiters.first)
-        rsi_misuse("semaphore", s, s->name, "destroyed while waited for", RSI_CALLER());
+        rsi_misuse("semaphore", s, s->name, "destroyed while waited for", RSI_CALLER(), NULL);
     rsi_guard_unlock(&s->guard);
 }
