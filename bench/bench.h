@@ -47,10 +47,11 @@ extern const struct bench_kind bench_kinds[]; /* the first is the default; no na
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-    BENCH_TIMED = 1,      /* sample lasts run->sample_ns, unless -n gives ops: not calibrated */
-    BENCH_FIXED_OPS = 2,  /* ops is T, and -n another name of -T */
-    BENCH_COLD_FIRST = 4, /* the first sample is kept apart, as first_ns_per_op */
-    BENCH_PAIRS = 8,      /* T is even */
+    BENCH_TIMED = 1,       /* sample lasts run->sample_ns, unless -n gives ops: not calibrated */
+    BENCH_FIXED_OPS = 2,   /* ops is T, and -n another name of -T */
+    BENCH_COLD_FIRST = 4,  /* the first sample is kept apart, as first_ns_per_op */
+    BENCH_PAIRS = 8,       /* T is even */
+    BENCH_ONE_SAMPLE = 16, /* a second one would measure something else */
 };
 
 struct bench_options {

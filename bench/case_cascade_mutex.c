@@ -30,14 +30,15 @@ struct member {
     struct member *next;
     unsigned index, last;
     unsigned phase; /* p % 2 */
-    uint64_t hops;
+    struct bench_hops hops;
 };
 
 struct ring {
     struct bench_run *run;
     struct member *member;
     struct bench_sem ready;
-    bool stop; /* written and read by the one whose turn it is */
+    bool stop;      /* written and read by the one whose turn it is */
+    unsigned trial; /* likewise; see bench_count_hop */
 };
 
 static int prepare(struct bench_run *run)
@@ -60,7 +61,7 @@ static int prepare(struct bench_run *run)
         member->ring = ring;
         member->next = &ring->member[(i + 1) % n];
         member->index = i;
-        member->hops = i; /* so that not all are counted in the same lap */
+        member->hops.due = i % BENCH_COUNT_HOPS + 1;
         member->last = i + 1 == n;
     }
     return 0;
@@ -104,10 +105,10 @@ static void *member_main(void *arg)
     bench_sem_post(&ring->ready);
     bench_mutex_lock(&member->own[0].mutex);
     while (!ring->stop) {
-        if (member->hops++ % BENCH_COUNT_HOPS == 0)
-            bench_count(ring->run, BENCH_COUNT_HOPS);
+        bench_count_hop(ring->run, &member->hops, ring->trial);
         pass(member);
     }
+    bench_count(ring->run, member->hops.uncounted);
     last_pass(member);
     return NULL;
 }
@@ -156,6 +157,8 @@ static int sample(struct bench_run *run, uint64_t ops)
     struct member *first = &ring->member[0];
     const uint64_t laps = (ops + run->threads - 1) / run->threads;
 
+    if (run->sample_count == 0)
+        ring->trial++;
     bench_start(run);
     for (uint64_t i = 0; i < laps; i++) {
         bench_count_some(run, i, laps);

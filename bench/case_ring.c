@@ -17,14 +17,15 @@ struct member {
     struct bench_thread thread;
     struct ring *ring;
     struct member *next;
-    uint64_t hops;
+    struct bench_hops hops;
     unsigned index;
 };
 
 struct ring {
     struct bench_run *run;
     struct member *member;
-    bool stop; /* written and read by holders of the token only */
+    bool stop;      /* written and read by holders of the token only */
+    unsigned trial; /* likewise; see bench_count_hop */
 };
 
 static int prepare(struct bench_run *run)
@@ -44,7 +45,7 @@ static int prepare(struct bench_run *run)
         ring->member[i].ring = ring;
         ring->member[i].next = &ring->member[(i + 1) % n];
         ring->member[i].index = i;
-        ring->member[i].hops = i; /* so that not all are counted in the same lap */
+        ring->member[i].hops.due = i % BENCH_COUNT_HOPS + 1;
     }
     return 0;
 }
@@ -59,10 +60,10 @@ static void *member_main(void *arg)
         bench_sem_wait(&member->sem);
         if (ring->stop)
             break;
-        if (member->hops++ % BENCH_COUNT_HOPS == 0)
-            bench_count(ring->run, BENCH_COUNT_HOPS);
+        bench_count_hop(ring->run, &member->hops, ring->trial);
         bench_sem_post(&member->next->sem);
     }
+    bench_count(ring->run, member->hops.uncounted);
     bench_sem_post(&member->next->sem);
     return NULL;
 }
@@ -96,6 +97,8 @@ static int sample(struct bench_run *run, uint64_t ops)
     struct member *self = &ring->member[0];
     const uint64_t laps = (ops + run->threads - 1) / run->threads;
 
+    if (run->sample_count == 0)
+        ring->trial++;
     bench_start(run);
     for (uint64_t i = 0; i < laps; i++) {
         bench_count_some(run, i, laps);

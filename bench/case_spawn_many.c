@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One child of so many says where it ran. */
+/* One child of so many says where it ran, for itself and those that are made after it. */
 #define COUNT_CHILDREN 64u
 
 struct state {
@@ -40,7 +40,15 @@ static int prepare(struct bench_run *run)
 static void *counted_child(void *arg)
 {
     struct state *s = arg;
-    bench_count(s->run, s->capacity < COUNT_CHILDREN ? s->capacity : COUNT_CHILDREN);
+    bench_count(s->run, COUNT_CHILDREN);
+    return NULL;
+}
+
+/* There are fewer of the last: the sum is to be the number of threads. */
+static void *last_counted_child(void *arg)
+{
+    struct state *s = arg;
+    bench_count(s->run, (s->capacity - 1) % COUNT_CHILDREN + 1);
     return NULL;
 }
 
@@ -57,7 +65,9 @@ static int sample(struct bench_run *run, uint64_t ops)
 
     bench_start(run);
     for (; made < ops && error == 0; made++) {
-        void *(*fn)(void *) = made % COUNT_CHILDREN == 0 ? counted_child : child;
+        void *(*fn)(void *) = child;
+        if (made % COUNT_CHILDREN == 0)
+            fn = ops - made > COUNT_CHILDREN ? counted_child : last_counted_child;
         error = bench_thread_create(run, &s->threads[made], fn, s);
     }
     if (error)

@@ -61,6 +61,30 @@ static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64
         bench_count(run, total - done < BENCH_COUNT_EVERY ? total - done : BENCH_COUNT_EVERY);
 }
 
+/*
+ * The same for a thread that does not know when it does its last operation: it counts what it has done so
+ * far every BENCH_COUNT_HOPS operations, the rest when it ends. sample writes trial, to another number in
+ * each sample as long as none is recorded: what was done for calibration, and not counted yet, is forgotten.
+ */
+struct bench_hops {
+    unsigned trial;
+    unsigned uncounted;
+    unsigned due; /* how many make a batch; first another number for each thread */
+};
+
+static inline void bench_count_hop(struct bench_run *run, struct bench_hops *hops, unsigned trial)
+{
+    if (hops->trial != trial) {
+        hops->trial = trial;
+        hops->uncounted = 0;
+    }
+    if (++hops->uncounted >= hops->due) {
+        bench_count(run, hops->uncounted);
+        hops->uncounted = 0;
+        hops->due = BENCH_COUNT_HOPS;
+    }
+}
+
 /* Begin and end of what a sample measures; in the measuring thread. Defined in measure.c. */
 void BENCH_NAME(bench_start)(struct bench_run *run);
 void BENCH_NAME(bench_stop)(struct bench_run *run);

@@ -71,7 +71,7 @@ static const char help_options[] =
     "  -n N               operations a sample (default: as many as last 10 ms);\n"
     "                     spawn_many, memory: the same as -T\n"
     "  --seconds S        begin no sample after S seconds (default 2)\n"
-    "  --samples N        samples, at most 1000 (default 11; sleep 3, memory 1)\n"
+    "  --samples N        samples, at most 1000 (default 11; sleep 3; memory takes one only)\n"
     "  --pin              workers, or kernel threads, each to a processor, in turn\n"
     "  --obs off|counted  recording of waits (default off)\n"
     "  --json             one object a line\n"
@@ -266,6 +266,8 @@ static int check_together(const struct reading *r, const struct bench_case *test
         return wrong("--workers: %s has at most %u", kind->name, kind->workers_max);
     if ((test->flags & BENCH_PAIRS) && o->threads % 2)
         return wrong("-T: %s wants an even number of threads", test->name);
+    if ((test->flags & BENCH_ONE_SAMPLE) && o->samples > 1)
+        return wrong("--samples: %s takes one, for then its stacks are warm", test->name);
     if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
         return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
     return 0;

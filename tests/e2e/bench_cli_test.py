@@ -59,6 +59,7 @@ MISTAKES = {
     "yield -n 0": "-n",
     "yield -n 99999999999999999999": "-n",
     "memory -n 4000001": "-n",
+    "memory --samples 3": "takes one",
     "yield --workers 0": "--workers",
     "yield --workers 1025": "--workers",
     "yield --seconds 0": "--seconds",
@@ -103,7 +104,8 @@ def bench(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Complete
 
 def small(case: str, kind: str) -> list[str]:
     options = SMALL.get(case, ("-n", "40"))
-    return [case, "--threads", kind, "-T", "4", "--samples", "2", *options]
+    samples = "1" if case == "memory" else "2"
+    return [case, "--threads", kind, "-T", "4", "--samples", samples, *options]
 
 
 class Listing(unittest.TestCase):
@@ -152,6 +154,22 @@ class Reports(unittest.TestCase):
                     self.assertEqual((report["case"], report["threads"]), (case, kind))
                     self.assertGreater(report["ops"], 0)
                     self.assertGreater(sum(report["ops_per_worker"]), 0)
+
+    def test_as_many_operations_are_counted_where_they_ran_as_there_were(self) -> None:
+        for case in CASES:
+            for kind in KINDS:
+                for count in ("100", "8") if case not in SMALL else ():
+                    with self.subTest(case=case, kind=kind, count=count):
+                        report = self.report(*small(case, kind), "-n", count)
+                        self.assertEqual(sum(report["ops_per_worker"]), report["total_ops"])
+
+    def test_operations_done_to_find_their_number_are_not_counted(self) -> None:
+        for case in ("ring", "cascade_mutex", "yield", "pingpong"):
+            for kind in KINDS:
+                with self.subTest(case=case, kind=kind):
+                    options = ("--threads", kind, "-T", "40", "--seconds", "0.05")
+                    report = self.report(case, *options)
+                    self.assertEqual(sum(report["ops_per_worker"]), report["total_ops"])
 
     def test_a_ring_of_one_and_of_many(self) -> None:
         for case in ("ring", "cascade_mutex"):
