@@ -12,7 +12,9 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +43,21 @@ def ns_a_hop(kind: str, threads: int) -> float:
         check=True,
     )
     return float(json.loads(run.stdout.splitlines()[-1])["ns_per_op"])
+
+
+def refusal(port: str, folder: str) -> str | None:
+    """Why the server would not start, known before the experiment rather than after it."""
+    if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        return f"PORT is a number from 0 to 65535, not '{port}'"
+    try:
+        os.close(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        return f"DIR: cannot serve '{folder}': {error.strerror}"
+    try:
+        socket.create_server(("127.0.0.1", int(port))).close()
+    except OSError as error:
+        return f"PORT: cannot listen at port {port}: {os.strerror(error.errno or 0)}"
+    return None
 
 
 def show_experiment() -> None:
@@ -72,6 +89,8 @@ def main() -> int:
     )
     parser.add_argument("dir")
     options = parser.parse_args()
+    if why := refusal(options.port, options.dir):
+        sys.exit(f"make run: {why}")
     server = [str(BIN / "rouse-serve"), "--threads", "user", "--port", options.port, options.dir]
 
     if options.own_group:
