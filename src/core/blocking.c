@@ -29,6 +29,13 @@ static struct {
     unsigned count, idle, queued;
 } helpers = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, &helpers.first, 0, 0, 0 };
 
+static __thread struct rouse_thread *caller_served;
+
+struct rouse_thread *rsi_blocking_caller(void)
+{
+    return caller_served;
+}
+
 unsigned rsi_helper_count(void)
 {
     return rsi_load_relaxed(&helpers.count);
@@ -44,9 +51,22 @@ static struct job *job_take_locked(void)
     return job;
 }
 
-static void *helper_main(void *unused)
+/* The function may use the runtime, as a thread that lasts as long as the call. */
+static void job_run(const struct job *job)
+{
+    caller_served = job->caller;
+    job->fn(job->arg);
+    rsi_foreign_forget();
+    if (caller_served) /* not in a child that it forked */
+        rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
+    caller_served = NULL;
+}
+
+static void *helper_main(void *signal_stack)
 {
     pthread_setname_np(pthread_self(), "rouse-helper");
+    rsi_fault_begin_kernel(signal_stack);
+    rsi_kernel_guard("a function that rouse_blocking runs: let it return");
     pthread_mutex_lock(&helpers.mutex);
     for (;;) {
         while (!helpers.first && helpers.idle < HELPERS_KEEP) {
@@ -58,8 +78,7 @@ static void *helper_main(void *unused)
             break;
         struct job *job = job_take_locked();
         pthread_mutex_unlock(&helpers.mutex);
-        job->fn(job->arg);
-        rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
+        job_run(job);
         struct rouse_thread *caller = job->caller;
         /* Nothing else can claim it: no deadline, not cancellable. */
         if (rsi_park_claim(caller, job->ticket, 0, NULL))
@@ -68,25 +87,42 @@ static void *helper_main(void *unused)
     }
     rsi_store_relaxed(&helpers.count, helpers.count - 1);
     pthread_mutex_unlock(&helpers.mutex);
-    return unused;
+    rsi_kernel_guard(NULL);
+    rsi_fault_end_kernel();
+    return NULL;
 }
 
-/* Helpers take no signals: those are for the program's own threads. */
+/* Helpers take no signals, but for those of their own faults: the others are for the program's threads. */
+static void mask_fill(sigset_t *mask)
+{
+    static const int of_faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS };
+    sigfillset(mask);
+    for (unsigned i = 0; i < sizeof of_faults / sizeof *of_faults; i++)
+        sigdelset(mask, of_faults[i]);
+}
+
 static bool helper_start_locked(void)
 {
-    sigset_t all, old;
+    sigset_t mask, old;
     pthread_attr_t attr;
     pthread_t pthread;
-    if (pthread_attr_init(&attr) != 0)
+    void *signal_stack = rsi_fault_stack_take();
+    if (!signal_stack)
         return false;
+    if (pthread_attr_init(&attr) != 0) {
+        rsi_fault_stack_give(signal_stack);
+        return false;
+    }
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    bool started = pthread_create(&pthread, &attr, helper_main, NULL) == 0;
+    mask_fill(&mask);
+    pthread_sigmask(SIG_SETMASK, &mask, &old);
+    bool started = pthread_create(&pthread, &attr, helper_main, signal_stack) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (started)
         rsi_store_relaxed(&helpers.count, helpers.count + 1);
+    else
+        rsi_fault_stack_give(signal_stack);
     return started;
 }
 
@@ -154,6 +190,7 @@ void rsi_blocking_fork_parent(void)
 
 void rsi_blocking_child(void)
 {
+    caller_served = NULL;
     pthread_mutex_init(&helpers.mutex, NULL);
     pthread_cond_init(&helpers.cond, NULL);
     helpers.first = NULL;

@@ -156,6 +156,7 @@ extern struct rsi_exec rsi_exec_none;
 
 /* runtime.c */
 void rsi_runtime_start_slow(void);
+int rsi_runtime_try_start_slow(void);
 void rsi_runtime_child(struct rsi_worker *survivor);
 uint64_t rsi_id_next(struct rsi_worker *w);
 void rsi_runtime_fork_lock(void);
@@ -163,9 +164,16 @@ void rsi_runtime_fork_unlock(void);
 
 RSI_INLINE void rsi_runtime_start(void)
 {
-    /* Pairs with the release in rsi_runtime_start_slow. */
+    /* Pairs with the release in rsi_runtime_try_start_slow. */
     if (rsi_unlikely(!rsi_load_acquire(&rsi_rt.is_started)))
         rsi_runtime_start_slow();
+}
+
+/* Returns 0, or -EAGAIN or -ENOMEM: there is no worker, and a later call may start the runtime. */
+RSI_INLINE int rsi_runtime_try_start(void)
+{
+    /* Pairs with the release in rsi_runtime_try_start_slow. */
+    return rsi_likely(rsi_load_acquire(&rsi_rt.is_started)) ? 0 : rsi_runtime_try_start_slow();
 }
 
 /* How many of rsi_rt.workers there are. Acquire pairs with the release in worker_start_locked. */
@@ -230,6 +238,11 @@ void rsi_kernel_publish(struct rouse_thread *t);
 void rsi_kernel_end(struct rouse_thread *self);
 int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket);
 void rsi_kernel_setup(void);
+/* Returns 0, -EAGAIN or -ENOMEM; self->current is set then. */
+int rsi_foreign_try_adopt(void);
+void rsi_foreign_forget(void);
+/* The calling kernel thread is not the program's to end: tell who does. NULL: it is about to end. */
+void rsi_kernel_guard(const char *what);
 
 /* key.c */
 void rsi_keys_fork_prepare(void);
@@ -238,6 +251,8 @@ void rsi_keys_run_destructors(struct rouse_thread *self);
 
 /* blocking.c, fork.c, fault.c */
 unsigned rsi_helper_count(void);
+/* Of a function that runs on a helper: the thread that waits for it. NULL elsewhere. */
+struct rouse_thread *rsi_blocking_caller(void);
 void rsi_blocking_child(void);
 void rsi_blocking_fork_prepare(void);
 void rsi_blocking_fork_parent(void);

@@ -113,8 +113,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
     if (number == SIGSEGV && is_user && in_user_guard(t, info->si_addr))
         rsi_tell("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
                  rsi_stack_class_bytes(t->waiter.stack_class));
-    else if (number == SIGSEGV && t && !is_user && in_kernel_guard(info, context))
-        rsi_tell("stack overflow on a kernel thread; see stack_bytes in rouse_thread_attr");
+    else if (number == SIGSEGV && !is_user && in_kernel_guard(info, context))
+        rsi_tell(rsi_blocking_caller()
+                     ? "stack overflow in a function that rouse_blocking runs; see ulimit -s"
+                     : "stack overflow on a kernel thread; see stack_bytes in rouse_thread_attr");
     else {
         pass_on(number == SIGSEGV ? &old_segv : &old_bus, number, info, context);
         return;

@@ -22,6 +22,7 @@
 enum { PUBLISHED = 1, COUNTED = 2 };
 
 static pthread_key_t foreign_key;
+static pthread_key_t guard_key;
 
 static void on_interrupt(int signal_number)
 {
@@ -39,12 +40,24 @@ static void foreign_end(void *value)
     rsi_idle_look_again();
 }
 
+/* What ends here would be missed without a word: a worker by all its threads, a thread by who joins it. */
+static void guard_end(void *what)
+{
+    rsi_fatal("pthread_exit or pthread_cancel ended %s", (const char *)what);
+}
+
+void rsi_kernel_guard(const char *what)
+{
+    (void)pthread_setspecific(guard_key, what); /* without memory for it, it is not told */
+}
+
 void rsi_kernel_setup(void)
 {
     struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
     sigemptyset(&action.sa_mask);
     sigaction(INTERRUPT_SIGNAL, &action, NULL);
-    if (pthread_key_create(&foreign_key, foreign_end) != 0)
+    if (pthread_key_create(&foreign_key, foreign_end) != 0 ||
+        pthread_key_create(&guard_key, guard_end) != 0)
         rsi_fatal("no pthread key is left for the threads rouse did not make");
 }
 
@@ -65,30 +78,53 @@ static void begin(struct rouse_thread *self)
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
 }
 
-struct rouse_thread *rsi_foreign_adopt(void)
+int rsi_foreign_try_adopt(void)
 {
-    rsi_runtime_start();
+    int error = rsi_runtime_try_start();
+    if (error)
+        return error;
     struct rouse_thread *self = rsi_block_alloc(NULL, false);
     if (!self)
-        rsi_fatal("no memory for the control block of a kernel thread");
+        return -ENOMEM;
+    self->waiter.origin = RSI_ORIGIN_FOREIGN;
+    if (pthread_setspecific(foreign_key, self) != 0) {
+        rsi_block_free(NULL, self);
+        return -ENOMEM;
+    }
     self->waiter.is_listed = false;
     self->waiter.cancel = 0;
     self->waiter.record = (struct rouse_wait_record){ 0 };
     self->locals = NULL;
     self->waiter.is_finishing = false;
     rsi_store_relaxed(&self->id, rsi_id_next(NULL));
-    self->waiter.origin = RSI_ORIGIN_FOREIGN;
     self->join_word = RSI_JOIN_DETACHED;
     self->name[0] = 0;
     begin(self);
-    if (pthread_setspecific(foreign_key, self) != 0)
-        rsi_fatal("no memory for a kernel thread's key");
     rsi_store_release(&self->waiter.life, RSI_LIFE_LIVE);
-    return self;
+    return 0;
+}
+
+struct rouse_thread *rsi_foreign_adopt(void)
+{
+    rsi_runtime_start();
+    if (rsi_foreign_try_adopt() != 0)
+        rsi_fatal("no memory for the control block of a kernel thread");
+    return rsi_exec_self()->current;
+}
+
+/* If it was made known, it is no more. */
+void rsi_foreign_forget(void)
+{
+    struct rouse_thread *self = rsi_exec_self()->current;
+    if (!self)
+        return;
+    (void)pthread_setspecific(foreign_key, NULL);
+    foreign_end(self);
 }
 
 void rsi_kernel_end(struct rouse_thread *self)
 {
+    rsi_kernel_guard(NULL);
     rsi_fault_end_kernel();
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
@@ -101,6 +137,7 @@ static void *kernel_main(void *value)
     struct rouse_thread *self = value;
     rsi_fault_begin_kernel(self->waiter.ctx.sp);
     begin(self);
+    rsi_kernel_guard("a thread of kind kernel: return, or call rouse_thread_exit");
     void *(*fn)(void *) = self->fn;
     self->locals = NULL;
     rsi_thread_finish(self, fn(self->arg));

@@ -103,6 +103,7 @@ static void *worker_thread(void *value)
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     rsi_obs_thread_begin(&blocked);
     rsi_fault_setup_worker(w);
+    rsi_kernel_guard("a user thread, and its worker with it: return, or call rouse_thread_exit");
     rsi_ctx_init_native(&w->idle.ctx);
     w->look_ns = w->poll_ns = rsi_now_ns();
     rsi_worker_main(w);
@@ -126,24 +127,24 @@ static struct rsi_worker *worker_new(uint32_t index)
 }
 
 /* The worker exists for the others before its kernel thread runs: they may steal from it, and it runs
- * nothing yet. */
-static bool worker_start_locked(uint32_t index)
+ * nothing yet. After an error all is left for another attempt. */
+static int worker_start_locked(uint32_t index)
 {
     struct rsi_worker *w = rsi_rt.workers[index];
     if (!w)
         w = worker_new(index);
     if (!w)
-        return false;
+        return -ENOMEM;
     rsi_rt.workers[index] = w;
     if (!rsi_fault_prepare_worker(w))
-        return false;
+        return -ENOMEM;
     rsi_store_release(&rsi_rt.worker_count, index + 1);
-    if (pthread_create(&w->pthread, NULL, worker_thread, w) == 0) {
+    int error = pthread_create(&w->pthread, NULL, worker_thread, w);
+    if (error)
+        rsi_store_release(&rsi_rt.worker_count, index);
+    else
         pthread_detach(w->pthread);
-        return true;
-    }
-    rsi_store_release(&rsi_rt.worker_count, index);
-    return false;
+    return -error;
 }
 
 static void setup_once(void)
@@ -157,22 +158,33 @@ static void setup_once(void)
     rsi_obs_setup();
 }
 
-void rsi_runtime_start_slow(void)
+/* With as many workers as can be had. Fails when there is none. */
+int rsi_runtime_try_start_slow(void)
 {
     static bool is_set_up;
+    int error = 0;
     pthread_mutex_lock(&start_mutex);
     if (!rsi_load_relaxed(&rsi_rt.is_started)) {
         workers_settle_locked();
         if (!is_set_up)
             setup_once();
         is_set_up = true;
-        while (rsi_rt.worker_count < workers_wanted && worker_start_locked(rsi_rt.worker_count))
-            ;
-        if (rsi_rt.worker_count == 0)
-            rsi_fatal("no worker could be started: no memory, or too many threads (ulimit -u)");
-        rsi_store_release(&rsi_rt.is_started, 1u);
+        while (rsi_rt.worker_count < workers_wanted && error == 0)
+            error = worker_start_locked(rsi_rt.worker_count);
+        if (rsi_rt.worker_count != 0) {
+            error = 0;
+            rsi_store_release(&rsi_rt.is_started, 1u);
+        }
     }
     pthread_mutex_unlock(&start_mutex);
+    return error;
+}
+
+/* For calls that have no error to return. */
+void rsi_runtime_start_slow(void)
+{
+    if (rsi_runtime_try_start_slow() != 0)
+        rsi_fatal("no worker could be started: no memory, or too many threads (ulimit -u)");
 }
 
 void rsi_runtime_fork_lock(void)

@@ -177,7 +177,12 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     if (!fn || (!out && !attr->detached) || (unsigned)attr->kind > ROUSE_KIND_KERNEL ||
         attr->stack_bytes > RSI_STACK_BYTES_MAX)
         return -EINVAL;
-    rsi_runtime_start();
+    int error = rsi_runtime_try_start();
+    /* The caller is made known too: whoever looks for a deadlock is to see that it runs. */
+    if (!error && !rsi_exec_self()->current)
+        error = rsi_foreign_try_adopt();
+    if (rsi_unlikely(error))
+        return error;
     struct rsi_worker *w = worker_self();
     enum rouse_kind kind = attr->kind == ROUSE_KIND_DEFAULT ? rsi_rt.default_kind : attr->kind;
     bool is_user = kind == ROUSE_KIND_USER;
@@ -195,7 +200,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
         run_first(t, w);
         return 0;
     }
-    int error = rsi_kernel_create(t, attr->stack_bytes);
+    error = rsi_kernel_create(t, attr->stack_bytes);
     if (error) {
         rsi_block_free(w, t);
         if (out)
@@ -259,6 +264,8 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
 RSI_NOINLINE void rouse_thread_exit(void *result)
 {
     struct rouse_thread *self = rsi_self();
+    if (self->waiter.origin == RSI_ORIGIN_FOREIGN && rsi_blocking_caller())
+        rsi_fatal("rouse_thread_exit in a function that rouse_blocking runs: let it return");
     if (self->waiter.origin == RSI_ORIGIN_FOREIGN)
         pthread_exit(result);
     rsi_thread_finish(self, result);

@@ -5,12 +5,14 @@
  * Problem: a run that hangs should say so; one that merely waits for the outside must never be accused.
  * When a worker or a kernel thread is about to sleep without a limit and core's counters say that nothing
  * runs, nothing is timed and no descriptor is waited for, it sleeps for SETTLE_NS first. If it still
- * looks so then, the thing is looked at closely:
- *   - every thread waits without a deadline for something that only another thread can do: not for
+ * looks so then, the thing is looked at closely, by two passes over all threads:
+ *   - every thread is parked without a deadline for something that only another thread can do: not for
  *     time, and not for the world;
- *   - that was so at one instant: claim words never repeat, so two passes over all threads that find the
- *     same words have seen waits that lasted from the one to the other;
- *   - the process has no kernel thread that rouse does not know: it could wake one of ours.
+ *   - that was so at one instant: claim words never repeat, so two passes that find the same words have
+ *     seen waits that lasted from the one to the other, and no worker has begun a turn meanwhile;
+ *   - between the passes the kernel counts as many threads of this process as were seen in both, with the
+ *     workers and helpers, and so none besides: it could wake one of ours. core's own count of kernel
+ *     threads cannot be used for that: one that begins later would stand for one that is not known.
  * The last is asked once more after a second: a kernel thread may have been about to end.
  * A program that is idle for good is looked at twice, then never again.
  *
@@ -57,6 +59,7 @@ static bool nothing_runs(void)
 struct census {
     uint64_t state; /* a hash of who waits in which wait */
     uint32_t count;
+    uint32_t kernel_count; /* of these, those that are kernel threads */
     bool all_wait;
 };
 
@@ -71,20 +74,32 @@ static bool count_one(struct rouse_thread *t, void *context)
     if (rsi_load_acquire(&t->waiter.life) != RSI_LIFE_LIVE)
         return true;
     uint64_t claim = rsi_load_acquire(&t->waiter.claim); /* pairs with rsi_park_prepare */
-    census->all_wait = (claim & 3) != 0 &&
+    /* on_cpu after the claim: it is set in a wait that is only prepared. */
+    census->all_wait = (claim & 3) != 0 && !rsi_load_acquire(&t->waiter.on_cpu) &&
                        rsi_load_relaxed(&t->waiter.deadline_ns) == ROUSE_FOREVER &&
                        for_another(rsi_load_relaxed(&t->waiter.record.kind));
     census->state = (census->state ^ claim ^ rsi_load_relaxed(&t->id) << 32) *
                     UINT64_C(0x9e3779b97f4a7c15);
     census->count++;
+    census->kernel_count += t->waiter.origin != RSI_ORIGIN_USER;
     return census->all_wait;
 }
 
 static struct census take_census(void)
 {
-    struct census census = { .state = 1 };
+    struct census census = { .state = 1, .all_wait = true };
     rsi_blocks_visit(count_one, &census);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* all of this is read before what follows */
     return census;
+}
+
+/* Turns of all workers; one that has fallen asleep again is seen with all of its own. */
+static uint64_t count_turns(void)
+{
+    uint64_t turns = 0;
+    for (uint32_t i = 0; i < rsi_worker_count(); i++)
+        turns += rsi_load_relaxed(&rsi_rt.workers[i]->turns);
+    return turns;
 }
 
 /* Kernel threads of this process that have not ended; 0: it could not be told. */
@@ -114,12 +129,6 @@ static struct kernel_census take_kernel_census(void)
     return census;
 }
 
-static bool all_are_known(uint32_t kernel_threads)
-{
-    return kernel_threads ==
-           rsi_worker_count() + rsi_helper_count() + rsi_load_relaxed(&rsi_rt.kernel_known);
-}
-
 static void *end_program(void *unused)
 {
     exit(EXIT_SUCCESS);
@@ -137,33 +146,33 @@ static void end_with_last_thread(void)
 enum look { LOOK_DONE, LOOK_AGAIN, LOOK_ALWAYS };
 
 /* There is no thread: was that the end? */
-static enum look look_for_end(void)
+static enum look look_for_end(const struct kernel_census *kernel, bool all_are_known)
 {
-    struct kernel_census kernel = take_kernel_census();
-    if (!kernel.is_main_dead && !rsi_rt.is_main_worker)
+    if (!kernel->is_main_dead && !rsi_rt.is_main_worker)
         return LOOK_DONE;
-    if (!all_are_known(kernel.count))
+    if (!all_are_known)
         return LOOK_ALWAYS;
-    if (nothing_runs())
-        end_with_last_thread();
+    end_with_last_thread();
     return LOOK_DONE;
 }
 
 /* Look closely, and report; or why to look again later. */
 static enum look look(void)
 {
+    uint64_t turns = count_turns();
     struct census first = take_census();
-    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* all of the first pass is read before the second */
+    struct kernel_census kernel = take_kernel_census();
+    /* Read later than the kernel's count: a helper is counted after it began, and not when it ends. */
+    uint32_t known = rsi_worker_count() + rsi_helper_count() + first.kernel_count;
     struct census second = take_census();
-    if (first.state != second.state)
+    if (first.state != second.state || !first.all_wait || !second.all_wait || !nothing_runs() ||
+        turns != count_turns())
         return LOOK_DONE;
     if (second.count == 0)
-        return look_for_end();
-    if (!first.all_wait || !second.all_wait)
-        return LOOK_DONE;
-    if (!all_are_known(take_kernel_census().count))
+        return look_for_end(&kernel, kernel.count == known);
+    if (kernel.count != known)
         return LOOK_AGAIN;
-    if (!nothing_runs() || first.state == reported_state)
+    if (first.state == reported_state)
         return LOOK_DONE;
     reported_state = first.state;
     rsi_dump(STDERR_FILENO, "every thread waits for another: none can ever run again");

@@ -74,7 +74,8 @@ void rouse_obs_last_wait(struct rouse_wait_record *record)
 static size_t describe(char *buffer, size_t bytes)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    struct rouse_thread *t = exec->current;
+    /* A helper is what it does for another. */
+    struct rouse_thread *caller = rsi_blocking_caller(), *t = caller ? caller : exec->current;
     if (!t)
         return 0;
     char name[ROUSE_NAME_BYTES];

@@ -97,6 +97,17 @@ static void kernel_thread_leaps(void)
     join(start_named(ROUSE_KIND_KERNEL, leap_down, 1 << 20));
 }
 
+static void *overflow_on_a_helper(void *unused)
+{
+    CHECK_EQUAL(rouse_blocking(fall_down, unused, NULL), 0);
+    return unused;
+}
+
+static void helper_overflows(void)
+{
+    join(start_named(ROUSE_KIND_USER, overflow_on_a_helper, 0));
+}
+
 static void *overflow_after_moves(void *unused)
 {
     for (int i = 0; i < 100; i++)
@@ -116,9 +127,10 @@ static void an_overflow_is_told_and_ends_the_program(void **state)
     (void)state;
     static const char text[] = "stack overflow", name[] = "\"Icarus\"";
     static const char *const names[] = {
-        "user_thread_overflows", "small_user_thread_overflows", "large_user_thread_overflows",
-        "user_thread_leaps",     "kernel_thread_overflows",     "small_kernel_thread_overflows",
-        "kernel_thread_leaps",
+        "user_thread_overflows",       "small_user_thread_overflows",
+        "large_user_thread_overflows", "user_thread_leaps",
+        "kernel_thread_overflows",     "small_kernel_thread_overflows",
+        "kernel_thread_leaps",         "helper_overflows",
     };
     for (size_t i = 0; i < LENGTH(names); i++) {
         scenario_dies(names[i], NULL, SIGSEGV, text);
@@ -330,27 +342,17 @@ int main(int argc, char **argv)
 #name, name \
     }
     static const struct scenario scenarios[] = {
-        SCENARIO(user_thread_overflows),
-        SCENARIO(small_user_thread_overflows),
-        SCENARIO(large_user_thread_overflows),
-        SCENARIO(user_thread_leaps),
-        SCENARIO(kernel_thread_overflows),
-        SCENARIO(small_kernel_thread_overflows),
-        SCENARIO(kernel_thread_leaps),
-        SCENARIO(moved_thread_overflows),
-        SCENARIO(user_thread_faults),
-        SCENARIO(kernel_thread_faults),
-        SCENARIO(main_faults),
-        SCENARIO(someone_sends_the_signal),
-        SCENARIO(ignored_signal_is_sent),
-        SCENARIO(ignored_signal_is_a_fault),
-        SCENARIO(handler_jumps),
-        SCENARIO(handler_on_signal_stack_jumps),
-        SCENARIO(bus_error_is_handled),
-        SCENARIO(plain_handler_is_called),
-        SCENARIO(reset_handler_is_called_once),
-        SCENARIO(overflow_beside_a_handler),
-        SCENARIO(handler_set_later_is_called),
+        SCENARIO(user_thread_overflows),         SCENARIO(small_user_thread_overflows),
+        SCENARIO(large_user_thread_overflows),   SCENARIO(user_thread_leaps),
+        SCENARIO(kernel_thread_overflows),       SCENARIO(small_kernel_thread_overflows),
+        SCENARIO(kernel_thread_leaps),           SCENARIO(helper_overflows),
+        SCENARIO(moved_thread_overflows),        SCENARIO(user_thread_faults),
+        SCENARIO(kernel_thread_faults),          SCENARIO(main_faults),
+        SCENARIO(someone_sends_the_signal),      SCENARIO(ignored_signal_is_sent),
+        SCENARIO(ignored_signal_is_a_fault),     SCENARIO(handler_jumps),
+        SCENARIO(handler_on_signal_stack_jumps), SCENARIO(bus_error_is_handled),
+        SCENARIO(plain_handler_is_called),       SCENARIO(reset_handler_is_called_once),
+        SCENARIO(overflow_beside_a_handler),     SCENARIO(handler_set_later_is_called),
     };
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_overflow_is_told_and_ends_the_program),

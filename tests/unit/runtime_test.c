@@ -287,6 +287,81 @@ static void the_end_of_the_last_thread_is_that_of_the_program(void **state)
     }
 }
 
+/* Ends of kernel threads that are not the program's to end. */
+
+static void *end_by_pthread_exit(void *unused)
+{
+    pthread_exit(unused);
+}
+
+static void *end_by_thread_exit(void *unused)
+{
+    rouse_thread_exit(unused);
+}
+
+static void *end_by_cancellation(void *unused)
+{
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    return unused;
+}
+
+static void *end_a_helper_by_pthread_exit(void *unused)
+{
+    rouse_blocking(end_by_pthread_exit, unused, NULL);
+    return unused;
+}
+
+static void *end_a_helper_by_thread_exit(void *unused)
+{
+    rouse_blocking(end_by_thread_exit, unused, NULL);
+    return unused;
+}
+
+static void user_thread_leaves_by_pthread_exit(void)
+{
+    join(start(ROUSE_KIND_USER, end_by_pthread_exit, NULL));
+}
+
+static void user_thread_cancels_its_pthread(void)
+{
+    join(start(ROUSE_KIND_USER, end_by_cancellation, NULL));
+}
+
+static void kernel_thread_leaves_by_pthread_exit(void)
+{
+    join(start(ROUSE_KIND_KERNEL, end_by_pthread_exit, NULL));
+}
+
+static void helper_leaves_by_pthread_exit(void)
+{
+    join(start(ROUSE_KIND_USER, end_a_helper_by_pthread_exit, NULL));
+}
+
+static void helper_leaves_by_thread_exit(void)
+{
+    join(start(ROUSE_KIND_USER, end_a_helper_by_thread_exit, NULL));
+}
+
+static void leave_as_one_may(void)
+{
+    join(start(ROUSE_KIND_KERNEL, end_by_thread_exit, NULL));
+    join(start(ROUSE_KIND_USER, end_by_thread_exit, NULL));
+    first_create_kernel();
+    first_blocking();
+}
+
+static void an_end_by_pthread_exit_is_told(void **state)
+{
+    (void)state;
+    scenario_dies("user_thread_leaves_by_pthread_exit", NULL, SIGABRT, "ended a user thread");
+    scenario_dies("user_thread_cancels_its_pthread", NULL, SIGABRT, "ended a user thread");
+    scenario_dies("kernel_thread_leaves_by_pthread_exit", NULL, SIGABRT, "of kind kernel");
+    scenario_dies("helper_leaves_by_pthread_exit", NULL, SIGABRT, "rouse_blocking");
+    scenario_dies("helper_leaves_by_thread_exit", NULL, SIGABRT, "rouse_blocking");
+    scenario_exits("leave_as_one_may", NULL, 0);
+}
+
 /* Settings. */
 
 static void has_7_workers(void)
@@ -398,6 +473,12 @@ int main(int argc, char **argv)
         SCENARIO(main_leaves_the_rest_to_user_threads),
         SCENARIO(main_leaves_the_rest_to_kernel_threads),
         SCENARIO(main_leaves_the_rest_to_others),
+        SCENARIO(user_thread_leaves_by_pthread_exit),
+        SCENARIO(user_thread_cancels_its_pthread),
+        SCENARIO(kernel_thread_leaves_by_pthread_exit),
+        SCENARIO(helper_leaves_by_pthread_exit),
+        SCENARIO(helper_leaves_by_thread_exit),
+        SCENARIO(leave_as_one_may),
         SCENARIO(has_7_workers),
         SCENARIO(configure_7),
         SCENARIO(configure_again),
@@ -409,6 +490,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_first_calls_at_once_start_one_runtime),
         cmocka_unit_test(the_program_ends_as_posix_says),
         cmocka_unit_test(the_end_of_the_last_thread_is_that_of_the_program),
+        cmocka_unit_test(an_end_by_pthread_exit_is_told),
         cmocka_unit_test(settings_are_taken),
         cmocka_unit_test(settings_that_make_no_sense_are_told),
     };
