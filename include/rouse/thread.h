@@ -57,7 +57,8 @@ struct rouse_thread_attr {
  *          when attr asks for a detached thread.
  * attr     NULL for the defaults.
  * Returns  0, -EINVAL (attr, fn or out unusable), -EAGAIN (too many threads), -ENOMEM; on error nothing
- *          was started and nothing leaks.
+ *          was started and nothing leaks. -EAGAIN and -ENOMEM also when the runtime cannot start; a later
+ *          call may start it.
  * Blocks   never. The new thread runs soon, on this worker or on another; the caller goes on first.
  * Ordering what the caller did before is seen by fn.
  */
@@ -81,7 +82,13 @@ int rouse_thread_join_try(struct rouse_thread *t, void **result);
 /* Let t be released when it ends. Returns 0 or -EINVAL (already detached or being joined). */
 int rouse_thread_detach(struct rouse_thread *t);
 
-/* End the calling thread; its keys' destructors run first. On a foreign thread: pthread_exit. */
+/*
+ * End the calling thread; its keys' destructors run first. On a foreign thread: pthread_exit.
+ * A thread of kind kernel or foreign unwinds its stack as pthread_exit does: C++ destructors and cleanup
+ * handlers run. A user thread's stack is dropped: they do not.
+ * pthread_exit and pthread_cancel must not end a thread of rouse, nor what rouse_blocking runs: that ends
+ * the program with one line.
+ */
 ROUSE_NORETURN void rouse_thread_exit(void *result);
 
 /* Let every other runnable thread of this worker go first. No error, no cancellation. */
@@ -139,7 +146,8 @@ int rouse_sleep_until(uint64_t deadline_ns);
 /*
  * Run fn(arg) on a helper kernel thread while the caller's worker runs others: for calls into code that
  * blocks the kernel thread. On a kernel or foreign thread fn is called directly. Not cancelled: fn may
- * be using the caller's data. fn must not call rouse_thread_exit.
+ * be using the caller's data. fn must not call rouse_thread_exit. On a helper it is a foreign thread that
+ * lasts as long as the call, with a handle and values of keys of its own.
  * Returns 0 and *result (may be NULL), or -EAGAIN when no helper could be had.
  */
 int rouse_blocking(void *(*fn)(void *), void *arg, void **result);

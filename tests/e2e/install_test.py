@@ -29,6 +29,32 @@ int main(void)
 }
 """
 
+CLOSER = """\
+#include <dlfcn.h>
+#include <stddef.h>
+static void *give_back(void *arg)
+{
+    return arg;
+}
+int main(int argc, char **argv)
+{
+    void *library = argc == 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
+    if (!library)
+        return 1;
+    int (*create)(void **, void *, void *(*)(void *), void *) =
+        dlsym(library, "rouse_thread_create");
+    int (*join)(void *, void **) = dlsym(library, "rouse_thread_join");
+    void *t, *result;
+    for (int i = 0; i < 100; i++) {
+        if (create(&t, NULL, give_back, &t) || join(t, &result) || result != &t)
+            return 2;
+        dlclose(library);
+        if (dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) != library)
+            return 3;
+    }
+}
+"""
+
 folder: Path
 installed: Installed
 
@@ -80,6 +106,14 @@ class Install(unittest.TestCase):
             self.assertTrue(installed.only(link).is_symlink())
             self.assertEqual(installed.only(link).resolve(), installed.shared)
         self.assertNotIn("RUNPATH", dynamic)
+
+    def test_the_library_stays_when_it_is_closed(self) -> None:
+        """Its workers run its code until the program ends."""
+        source = folder / "closer.c"
+        source.write_text(CLOSER)
+        program = folder / "closer"
+        run("gcc", "-o", program, source, "-ldl")
+        run(program, installed.shared, timeout=60)
 
     def test_the_library_exports_exactly_what_the_headers_declare(self) -> None:
         self.assertEqual(symbols("--dynamic", installed.shared), declared())

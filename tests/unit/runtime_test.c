@@ -347,7 +347,6 @@ static void leave_as_one_may(void)
 {
     join(start(ROUSE_KIND_KERNEL, end_by_thread_exit, NULL));
     join(start(ROUSE_KIND_USER, end_by_thread_exit, NULL));
-    first_create_kernel();
     first_blocking();
 }
 
