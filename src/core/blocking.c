@@ -62,10 +62,12 @@ static void job_run(const struct job *job)
     caller_served = NULL;
 }
 
-static void *helper_main(void *signal_stack)
+static void *helper_main(void *unused)
 {
     pthread_setname_np(pthread_self(), "rouse-helper");
-    rsi_fault_begin_kernel(signal_stack);
+    void *signal_stack = rsi_fault_stack_take();
+    if (signal_stack) /* without one an overflow is not told; better than no helper */
+        rsi_fault_begin_kernel(signal_stack);
     rsi_kernel_guard("a function that rouse_blocking runs: let it return");
     pthread_mutex_lock(&helpers.mutex);
     for (;;) {
@@ -88,8 +90,9 @@ static void *helper_main(void *signal_stack)
     rsi_store_relaxed(&helpers.count, helpers.count - 1);
     pthread_mutex_unlock(&helpers.mutex);
     rsi_kernel_guard(NULL);
-    rsi_fault_end_kernel();
-    return NULL;
+    if (signal_stack)
+        rsi_fault_end_kernel();
+    return unused;
 }
 
 /* Helpers take no signals, but for those of their own faults: the others are for the program's threads. */
@@ -106,23 +109,16 @@ static bool helper_start_locked(void)
     sigset_t mask, old;
     pthread_attr_t attr;
     pthread_t pthread;
-    void *signal_stack = rsi_fault_stack_take();
-    if (!signal_stack)
+    if (pthread_attr_init(&attr) != 0)
         return false;
-    if (pthread_attr_init(&attr) != 0) {
-        rsi_fault_stack_give(signal_stack);
-        return false;
-    }
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     mask_fill(&mask);
     pthread_sigmask(SIG_SETMASK, &mask, &old);
-    bool started = pthread_create(&pthread, &attr, helper_main, signal_stack) == 0;
+    bool started = pthread_create(&pthread, &attr, helper_main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (started)
         rsi_store_relaxed(&helpers.count, helpers.count + 1);
-    else
-        rsi_fault_stack_give(signal_stack);
     return started;
 }
 

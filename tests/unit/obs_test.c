@@ -107,8 +107,8 @@ static void test_mode_from_environment(MAYBE_UNUSED void **unused)
 
 static void test_fatal_lines_name_the_thread(MAYBE_UNUSED void **unused)
 {
-    scenario_dies("die_in_user", NULL, SIGABRT, "rouse: text -5 7 ff (thread 1 \"the?one\")\n");
-    scenario_dies("die_in_kernel", NULL, SIGABRT, "rouse: text -5 7 ff (thread 1)\n");
+    scenario_dies("die_in_user", NULL, SIGABRT, "rouse: text -5 7 ff (thread 2 \"the?one\")\n");
+    scenario_dies("die_in_kernel", NULL, SIGABRT, "rouse: text -5 7 ff (thread 2)\n");
     scenario_dies("die_in_foreign", NULL, SIGABRT, "rouse: text -5 7 ff (thread 1 \"main\")\n");
     scenario_dies("die_before_all", NULL, SIGABRT, "rouse: text -5 7 ff\n");
 }
