@@ -7,6 +7,7 @@
  * Nor does a runtime that cannot start end the program: the creation of the first thread returns the error,
  * and the next one starts it. Futexes are cut short by EINTR and EAGAIN, as they may be at any time, and nobody is to notice.
  */
+#include "../unit/blocks.h"
 #include "nth_call.h"
 
 #include "core/core.h"
@@ -146,17 +147,6 @@ static void *live(void *arg)
         join(threads[i], &sem);
     use_a_helper(arg);
     return arg;
-}
-
-static unsigned blocks_in_use(void)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < rsi_slab_count(); i++) {
-        const struct rsi_slab *slab = rsi_slab_at(i);
-        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++)
-            count += rsi_load_relaxed(&rsi_slab_block(slab, slot)->waiter.life) != RSI_LIFE_FREE;
-    }
-    return count;
 }
 
 static unsigned kernel_threads(void)

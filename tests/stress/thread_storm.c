@@ -7,6 +7,7 @@
  * done both, exactly once, with its own argument, and no block is in use that was not before.
  * ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
  */
+#include "../unit/blocks.h"
 #include "../unit/core_test.h"
 
 #include <pthread.h>
@@ -139,17 +140,6 @@ static void *spawn_many(void *arg)
     for (unsigned i = 0; i < rounds; i++)
         spawn_brood(&spawner->random, 0);
     return NULL;
-}
-
-static unsigned blocks_in_use(void)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < rsi_slab_count(); i++) {
-        const struct rsi_slab *slab = rsi_slab_at(i);
-        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++)
-            count += rsi_load_relaxed(&rsi_slab_block(slab, slot)->waiter.life) != RSI_LIFE_FREE;
-    }
-    return count;
 }
 
 static void storm(void)
