@@ -21,6 +21,8 @@ from tables.servers import Running, Server, ServerError
 
 CONNECTIONS = 100
 DEPTH = 16
+RATIOS = ("epoll", "uring", "nginx")
+RATIO_HEADS = ("CPU / raw epoll", "CPU / raw io_uring", "CPU / nginx")
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def keep_alive_table(results: Sequence[Results], missing: list[str]) -> Table:
         f"HTTP: {CONNECTIONS} connections, keep-alive, one worker",
         [
             *("server", "CPU µs/request", "least..most", "user part", "calls/request"),
-            *("requests/s", "p50 µs", "p99 µs", "CPU / raw epoll", "CPU / nginx"),
+            *("requests/s", "p50 µs", "p99 µs", *RATIO_HEADS),
         ],
         before=[
             "A constant answer (`--respond`) to our client `bench-http-client`; server and client "
@@ -165,33 +167,37 @@ def keep_alive_table(results: Sequence[Results], missing: list[str]) -> Table:
         after=list(missing),
     )
     for result in results:
+        if result.failure:
+            table.after.append(f"{result.server.title}: {result.failure}")
+        if not result.keep_alive:
+            continue
         reports, cpu = result.keep_alive, result.cpu_us()
         row = [result.server.title]
         row += [number(median(cpu) if cpu else None), numbers(paired.spread(cpu) if cpu else None)]
         row += [number(user_part(reports)), number(result.calls)]
         figures = ("requests_per_s", "latency_p50_us", "latency_p99_us")
         row += [number(middle(reports, figure)) for figure in figures]
-        row += [ratio_to(results, result, other, False) for other in ("epoll", "nginx")]
+        row += [ratio_to(results, result, other, False) for other in RATIOS]
         table.rows.append(row)
-        if result.failure:
-            table.after.append(f"{result.server.title}: {result.failure}")
     return table
 
 
 def pipelined_table(results: Sequence[Results]) -> Table:
     table = Table(
         f"HTTP: {CONNECTIONS} connections, {DEPTH} requests at a time",
-        ["server", "requests/s", "least..most", "CPU µs/request", "CPU / raw epoll", "CPU / nginx"],
+        ["server", "requests/s", "least..most", "CPU µs/request", *RATIO_HEADS],
         before=["As above, but the client sends so many requests in one write, and waits for all."],
     )
     for result in results:
+        if not result.pipelined:
+            continue
         cpu = result.cpu_us(pipelined=True)
         rates = [float(report["requests_per_s"]) for report in result.pipelined]
         row = [result.server.title]
         row += [number(median(rates) if rates else None)]
         row += [numbers(paired.spread(rates) if rates else None)]
         row += [number(median(cpu) if cpu else None)]
-        row += [ratio_to(results, result, other, True) for other in ("epoll", "nginx")]
+        row += [ratio_to(results, result, other, True) for other in RATIOS]
         table.rows.append(row)
     return table
 

@@ -17,7 +17,7 @@ from tables.servers import Running, Server, ServerError
 
 SETTLE = 1.0  # after the last connection was closed
 CALL = re.compile(r"^\d+\s+(\d+\.\d+) (?!\+\+\+|---)")
-SHOWN = ("user", "kernel", "epoll", "nginx")
+SHOWN = ("user", "user-uring", "kernel", "epoll", "nginx")
 
 
 def switches(pid: int) -> int:

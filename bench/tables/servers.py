@@ -68,6 +68,7 @@ class Server:
     command: Callable[[Path], tuple[list[str], int]]  # in a folder of its own; port, 0: it says
     environment: Mapping[str, str] = field(default_factory=dict)
     forks: bool = False  # a child serves
+    ring: bool | None = None  # whether it must have an io_uring; None: as it likes
 
 
 def rouse(build: Path, *options: str) -> Callable[[Path], tuple[list[str], int]]:
@@ -75,8 +76,8 @@ def rouse(build: Path, *options: str) -> Callable[[Path], tuple[list[str], int]]
     return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *options], 0)
 
 
-def raw_epoll(build: Path) -> Callable[[Path], tuple[list[str], int]]:
-    program = str(build / "bench" / "bench-raw-epoll")
+def raw(build: Path, name: str) -> Callable[[Path], tuple[list[str], int]]:
+    program = str(build / "bench" / name)
     return lambda _folder: ([program, "0", TEXT], 0)
 
 
@@ -109,14 +110,25 @@ def version_of(*command: str) -> str:
 
 
 def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
+    title = "rouse-serve, user threads"
+    one_worker = rouse(build, "--workers", "1")
     found = [
-        Server("user", "rouse-serve, user threads", version, rouse(build, "--workers", "1")),
-        Server("epoll", "raw epoll loop", version, raw_epoll(build)),
+        Server("user", f"{title}, epoll", version, one_worker, {"ROUSE_IO": "epoll"}, ring=False),
+        Server(
+            "user-uring",
+            f"{title}, io_uring",
+            version,
+            one_worker,
+            {"ROUSE_IO": "uring"},
+            ring=True,
+        ),
+        Server("epoll", "raw epoll loop", version, raw(build, "bench-raw-epoll")),
+        Server("uring", "raw io_uring loop", version, raw(build, "bench-raw-uring"), ring=True),
         Server(
             "recorded",
-            "rouse-serve, user threads, recording on",
+            f"{title}, recording on",
             version,
-            rouse(build, "--workers", "1"),
+            one_worker,
             {"ROUSE_OBS": "counted"},
         ),
         Server(
@@ -151,6 +163,25 @@ def until(condition: Callable[[], bool], what: str, process: subprocess.Popen[st
 def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def has_ring(pid: int) -> bool:
+    """Whether one of its descriptors is an io_uring."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "[io_uring]" in str(entry.readlink()):
+                return True
+    return False
+
+
+def check_ring(server: Server, pid: int) -> None:
+    if server.ring is not None and server.ring != has_ring(pid):
+        raise ServerError("it uses epoll" if server.ring else "it uses io_uring")
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
 
 
 def announced_port(stream: IO[str]) -> int:
@@ -193,20 +224,27 @@ def started(
         taskset = [] if cpu is None else ["taskset", "-c", str(cpu)]
         if not Path(command[0]).exists():
             raise ServerError(f"there is no {command[0]}")
-        process = subprocess.Popen(
-            [*wrapper, *taskset, *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **server.environment},
-        )
+        log = Path(folder) / "stderr"
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [*wrapper, *taskset, *command],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, **server.environment},
+            )
         below = 1 if wrapper else 0
         try:
             if port == 0 and process.stdout is not None:
                 port = announced_port(process.stdout)
             until(lambda: answers(port), "no answer", process)
-            yield Running(process, serving_pid(process, below + int(server.forks)), port)
+            running = Running(process, serving_pid(process, below + int(server.forks)), port)
+            check_ring(server, running.pid)
+        except ServerError as reason:
+            raise ServerError(f"{reason}{last_line(log)}") from None
+        else:
+            yield running
         finally:
             stop(process, below)
             if process.stdout is not None:

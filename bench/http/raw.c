@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* raw.c - see raw.h. */
+#include "raw.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+
+const char *raw_program;
+char *raw_replies;
+size_t raw_reply_bytes;
+
+_Noreturn void raw_die(const char *what)
+{
+    fprintf(stderr, "%s: %s: %s\n", raw_program, what, strerror(errno));
+    exit(1);
+}
+
+void raw_prepare_replies(const char *text)
+{
+    char date[64];
+    const time_t now = time(NULL);
+    struct tm tm;
+    char *reply;
+
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &tm));
+    const int n = asprintf(&reply,
+                           "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                           "Content-Length: %zu\r\nDate: %s\r\n\r\n%s",
+                           strlen(text), date, text);
+    if (n < 0 || !(raw_replies = malloc((size_t)n * RAW_JOINED)))
+        raw_die("memory");
+    raw_reply_bytes = (size_t)n;
+    for (unsigned i = 0; i < RAW_JOINED; i++)
+        memcpy(raw_replies + i * raw_reply_bytes, reply, raw_reply_bytes);
+    free(reply);
+}
+
+unsigned raw_raise_files(void)
+{
+    struct rlimit files = { .rlim_cur = 1024 };
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    return files.rlim_cur < UINT32_MAX ? (unsigned)files.rlim_cur : UINT32_MAX;
+}
+
+int raw_listen(unsigned port, int flags)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    socklen_t length = sizeof address;
+    const int on = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0)
+        raw_die("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* what is accepted inherits it */
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0)
+        raw_die("listen");
+    getsockname(fd, (struct sockaddr *)&address, &length);
+    printf("%s: serving at http://127.0.0.1:%u/\n", raw_program, ntohs(address.sin_port));
+    fflush(stdout);
+    return fd;
+}
+
+unsigned raw_count_requests(struct raw_tail *tail, char *text, size_t bytes)
+{
+    const char *const end = text + bytes;
+    const char *from = text - tail->kept;
+    unsigned count = 0;
+
+    memcpy(text - tail->kept, tail->bytes, tail->kept);
+    for (const char *hit; (hit = memmem(from, (size_t)(end - from), "\r\n\r\n", 4)); count++)
+        from = hit + 4;
+    tail->kept = end - from < RAW_TAIL ? (unsigned)(end - from) : RAW_TAIL;
+    memcpy(tail->bytes, end - tail->kept, tail->kept);
+    return count;
+}

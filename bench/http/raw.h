@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * raw.h - what the raw servers share: the answer, the listener, and how requests are counted.
+ *
+ * A request is whatever ends with a blank line; the answer has the bytes of `rouse-serve --respond TEXT`,
+ * but for its date, which is that of the start.
+ */
+#ifndef BENCH_HTTP_RAW_H
+#define BENCH_HTTP_RAW_H
+
+#include <stddef.h>
+
+#define RAW_JOINED 64 /* answers that one write can hold */
+#define RAW_TAIL 3    /* bytes of a blank line that may go on in the next read */
+
+struct raw_tail {
+    unsigned kept;
+    char bytes[RAW_TAIL];
+};
+
+extern const char *raw_program; /* set by main: the name in messages */
+extern char *raw_replies;       /* RAW_JOINED times the answer, end to end */
+extern size_t raw_reply_bytes;
+
+_Noreturn void raw_die(const char *what);
+
+void raw_prepare_replies(const char *text);
+
+/* As many descriptors as are allowed. Returns how many. */
+unsigned raw_raise_files(void);
+
+/* A listener on 127.0.0.1, whose address is printed; its connections send at once (TCP_NODELAY). */
+int raw_listen(unsigned port, int flags);
+
+/*
+ * Count the blank lines in what was read. There is room for RAW_TAIL bytes before text: what was kept of the
+ * last read is put there.
+ */
+unsigned raw_count_requests(struct raw_tail *tail, char *text, size_t bytes);
+
+#endif
