@@ -5,6 +5,7 @@
 
 #include <rouse/io.h>
 #include <rouse/obs.h>
+#include <rouse/poll.h>
 #include <rouse/sync.h>
 #include <rouse/thread.h>
 

@@ -179,7 +179,7 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
 void rsi_kernel_publish(struct rouse_thread *t)
 {
     int32_t tid = t->tid;
-    /* Pairs with the loads in published and commit_fd. */
+    /* Pairs with the loads in published and commit_ppoll. */
     if (rsi_exchange_seq_cst(&t->futex, PUBLISHED) == COUNTED)
         rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
     /* From here on t may run, end, and its block be another's: a stray wake-up does no harm. */
@@ -234,7 +234,7 @@ int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
     return claimed_result(self);
 }
 
-static long ppoll_once(struct rouse_thread *self, struct pollfd *pollfd)
+static long ppoll_once(struct rouse_thread *self, struct pollfd *fds, size_t count)
 {
     struct timespec limit, *timeout = NULL;
     uint64_t mask = 0, now = rsi_now_ns(), deadline = self->waiter.deadline_ns;
@@ -244,12 +244,12 @@ static long ppoll_once(struct rouse_thread *self, struct pollfd *pollfd)
     }
     rsi_syscall4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, KERNEL_SIGSET_BYTES);
     mask &= ~(UINT64_C(1) << (INTERRUPT_SIGNAL - 1));
-    return rsi_syscall5(SYS_ppoll, pollfd, 1, timeout, &mask, KERNEL_SIGSET_BYTES);
+    return rsi_syscall5(SYS_ppoll, fds, count, timeout, &mask, KERNEL_SIGSET_BYTES);
 }
 
-int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short events)
+int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pollfd *fds,
+                          size_t count)
 {
-    struct pollfd pollfd = { .fd = fd, .events = events };
     int result = -EINTR;
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
@@ -257,13 +257,8 @@ int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short
                       1u); /* before the first look at futex: see rsi_kernel_publish */
     rsi_store_relaxed(&self->waiter.on_cpu, 0u);
     while (result == -EINTR && !published(self)) {
-        long ready = ppoll_once(self, &pollfd);
-        if (ready > 0)
-            result = pollfd.revents & POLLNVAL ? -EBADF : 0;
-        else if (ready == 0)
-            result = -ETIMEDOUT;
-        else if (ready != -EINTR)
-            result = (int)ready;
+        long ready = ppoll_once(self, fds, count);
+        result = ready > 0 ? 0 : ready == 0 ? -ETIMEDOUT : (int)ready;
     }
     rsi_store_seq_cst(&self->in_ppoll, 0u);
     rsi_store_relaxed(&self->waiter.on_cpu, 1u);

@@ -227,11 +227,13 @@ struct rsi_poller {
 void rsi_poller_register(const struct rsi_poller *poller);
 
 /*
- * commit for a kernel or foreign thread that waits for a descriptor: also returns, with 0, when ppoll
- * says that fd has one of events (POLLIN, POLLOUT, ...) or an error; -EBADF if ppoll says so. The ticket
- * is no longer claimable after any return.
+ * commit for a kernel or foreign thread that waits for descriptors: also returns, with 0, when ppoll says
+ * that one of them has one of its events or an error, as its revents tell then; or with ppoll's own error.
+ * The ticket is no longer claimable after any return.
  */
-int rsi_park_commit_fd(struct rouse_thread *self, uint64_t ticket, int fd, short events);
+struct pollfd;
+int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pollfd *fds,
+                          size_t count);
 
 /*
  * Run fn(arg) on a helper kernel thread and park the calling user thread meanwhile; elsewhere call it

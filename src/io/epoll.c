@@ -83,9 +83,9 @@ static struct epoll_event interest(const struct rsi_io_op *op, uint8_t armed)
 {
     struct epoll_event event = { .events = EPOLLET };
     if ((armed & (1u << RSI_FD_READ)) != 0)
-        event.events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
+        event.events |= RSI_FD_READ_EVENTS;
     if ((armed & (1u << RSI_FD_WRITE)) != 0)
-        event.events |= EPOLLOUT;
+        event.events |= RSI_FD_WRITE_EVENTS;
     event.data.u64 = (uint64_t)op->ref.generation << 32 | (unsigned)op->fd;
     return event;
 }

@@ -141,6 +141,21 @@ int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
     }
 }
 
+int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref)
+{
+    int result = entry_make(fd, &ref->entry);
+    while (result == 0) {
+        ref->generation = rsi_load_acquire(&ref->entry->generation); /* as in rsi_fdtable_find */
+        if (rsi_likely(rsi_load_acquire(&ref->entry->type) != RSI_FD_CLOSING))
+            return 0;
+        /* As in rsi_fdtable_adopt: gone, or already the next one. */
+        result = (int)rsi_syscall2(SYS_fcntl, fd, F_GETFD);
+        result = result < 0 ? result : 0;
+        rouse_thread_yield();
+    }
+    return result;
+}
+
 int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *site)
 {
     int kind = socket_option(fd, SO_TYPE);
@@ -151,13 +166,20 @@ int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *sit
     return type < 0 || rsi_fdtable_is_socket(type) ? type : -ENOTSOCK;
 }
 
+/* Whoever only polls does not learn what fd is: an entry of unknown type may have waiters too. */
+static bool is_awaited(const struct rsi_fd *entry)
+{
+    return rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) != NULL ||
+           rsi_load_relaxed(&entry->sides[RSI_FD_WRITE].first) != NULL;
+}
+
 int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
 {
     struct rsi_fd *entry;
     int result = entry_make(fd, &entry);
     if (result < 0)
         return result;
-    if (rsi_load_relaxed(&entry->type) > RSI_FD_CLOSING)
+    if (rsi_load_relaxed(&entry->type) > RSI_FD_CLOSING || is_awaited(entry))
         rsi_fdtable_forget(entry, NULL);
     rsi_guard_lock(&entry->guard);
     reset_locked(entry, flags);
@@ -177,7 +199,7 @@ static uint32_t end_generation(struct rsi_fd *entry, uint8_t type, const void *s
     rsi_store_release(&entry->generation, generation); /* after type: rsi_fdtable_find */
     rsi_store_relaxed(&entry->armed, 0);
     for (unsigned i = 0; i < 2; i++)
-        rsi_fdtable_wake_locked(&entry->sides[i], true, -EBADF, site, &batch);
+        rsi_fdtable_end_locked(&entry->sides[i], site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
     rsi_fdtable_publish(&batch);
@@ -265,27 +287,53 @@ void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *w
         side->last = waiter->prev;
 }
 
-void rsi_fdtable_wake_locked(struct rsi_fd_side *side, bool all, int result, const void *site,
-                             struct rsi_fd_batch *batch)
+/* False: it timed out or was cancelled, and what woke it is for the next. */
+static bool wake(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter, int result,
+                 const void *site, struct rsi_fd_batch *batch)
+{
+    struct rouse_thread *thread = waiter->thread;
+    rsi_fdtable_unlist_locked(side, waiter);
+    if (!rsi_park_claim(thread, waiter->ticket, result, site))
+        return false;
+    if (batch->first == NULL)
+        batch->first = thread;
+    else
+        rsi_waiter(batch->last)->next = thread;
+    batch->last = thread;
+    return true;
+}
+
+void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,
+                              struct rsi_fd_batch *batch)
+{
+    struct rsi_fd_waiter *waiter, *next;
+    bool is_taken = false;
+    for (waiter = side->first; waiter != NULL; waiter = next) {
+        next = waiter->next;
+        if ((waiter->events & events) == 0 || waiter->kind == RSI_FD_WATCHER)
+            continue;
+        if (waiter->kind == RSI_FD_POLLER)
+            wake(side, waiter, 0, NULL, batch);
+        else if (!is_taken || is_last)
+            is_taken = wake(side, waiter, 0, NULL, batch) || is_taken;
+    }
+}
+
+void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, const void *site,
+                                struct rsi_fd_batch *batch)
 {
     struct rsi_fd_waiter *waiter, *next;
     for (waiter = side->first; waiter != NULL; waiter = next) {
         next = waiter->next;
-        if (!all && !waiter->takes_events)
-            continue;
-        rsi_fdtable_unlist_locked(side, waiter);
-        /* A claim that fails: it timed out or was cancelled, and the wake-up goes to the next. */
-        struct rouse_thread *thread = waiter->thread;
-        if (!rsi_park_claim(thread, waiter->ticket, result, site))
-            continue;
-        if (batch->first == NULL)
-            batch->first = thread;
-        else
-            rsi_waiter(batch->last)->next = thread;
-        batch->last = thread;
-        if (!all)
+        if (waiter->kind == RSI_FD_TAKER && wake(side, waiter, 0, site, batch))
             return;
     }
+}
+
+void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch)
+{
+    while (side->first != NULL)
+        wake(side, side->first, -EBADF, site, batch);
 }
 
 static bool entry_has_waiter(struct rsi_fd *entry)
@@ -296,7 +344,7 @@ static bool entry_has_waiter(struct rsi_fd *entry)
             continue;
         rsi_guard_lock(&entry->guard);
         for (struct rsi_fd_waiter *w = entry->sides[i].first; w != NULL && !found; w = w->next)
-            found = w->takes_events;
+            found = w->kind != RSI_FD_WATCHER;
         rsi_guard_unlock(&entry->guard);
     }
     return found;

@@ -32,6 +32,8 @@
 
 #include "core/park.h"
 
+#include <sys/epoll.h>
+
 #define RSI_FD_CHUNK 1024u
 #define RSI_FD_CHUNKS 16384u /* 16,777,216 descriptors; the array is 128 KiB of untouched zeros */
 
@@ -58,14 +60,29 @@ enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
 #define RSI_FD_WRITE_ENDED 2u /* EPOLLHUP or EPOLLERR */
 #define RSI_FD_URGENT 4u      /* EPOLLPRI: reads stop at the urgent mark, short or not */
 
-/* One thread that waits for one side; on its stack while it is listed. All under the entry's guard. */
+/* What an event does to a waiter whose events it has. */
+enum rsi_fd_waiter_kind {
+    RSI_FD_TAKER, /* a call that takes what there is: an event wakes one taker, or all if it is the last */
+    RSI_FD_POLLER, /* wakes it, as POSIX has it of poll */
+    RSI_FD_WATCHER, /* nothing: its thread watches the descriptor itself, and is told of a close only */
+};
+
+/* One thread that waits for one side, while it is listed. All under the entry's guard. */
 struct rsi_fd_waiter {
     struct rsi_fd_waiter *next, *prev;
     struct rouse_thread *thread;
     uint64_t ticket;
+    uint32_t events; /* in epoll's terms */
+    uint8_t kind;    /* enum rsi_fd_waiter_kind */
     bool is_listed;
-    bool takes_events; /* the poller wakes it; others watch the descriptor themselves */
 };
+#define RSI_FD_ANY_EVENT UINT32_MAX
+
+/* The events of a side: what the poller is asked for, and what it counts. END_EVENTS come unasked. */
+#define RSI_FD_READ_EVENTS \
+    ((uint32_t)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLMSG))
+#define RSI_FD_WRITE_EVENTS ((uint32_t)(EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND))
+#define RSI_FD_END_EVENTS ((uint32_t)(EPOLLERR | EPOLLHUP))
 
 /*
  * edges: how many events the poller has counted. spent: the value of edges that a call had read before
@@ -138,6 +155,12 @@ RSI_INLINE int rsi_fdtable_find(int fd, struct rsi_fd_ref *ref)
     return rsi_fdtable_adopt(fd, ref);
 }
 
+/*
+ * The entry of fd and its generation, without learning what fd is: for those who only wait for it. Returns 0
+ * or -errno: -EBADF if fd is no descriptor, as far as is seen.
+ */
+int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref);
+
 /* The kernel has just given out fd, which is of this type: whatever was known of the number is void. */
 int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags);
 
@@ -184,11 +207,18 @@ void rsi_fdtable_list_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *wai
 void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter);
 
 /*
- * End the wait of everyone who waits for side (all), or of the first that takes events and can still be had.
- * Under the guard; the batch is published after its release.
+ * End waits for side. Under the guard; the batch is published after its release.
+ *
+ * event: events have come. Each poller of one of them wakes, and the first taker that can still be had; all
+ * takers if is_last, that is, if what has come is there for everyone.
+ * pass_on: the taker that was woken leaves something: the next one wakes. Pollers were told by the event.
+ * end: the descriptor is closed. Everyone's wait ends, with -EBADF.
  */
-void rsi_fdtable_wake_locked(struct rsi_fd_side *side, bool all, int result, const void *site,
-                             struct rsi_fd_batch *batch);
+void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,
+                              struct rsi_fd_batch *batch);
+void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, const void *site,
+                                struct rsi_fd_batch *batch);
+void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch);
 
 RSI_INLINE void rsi_fdtable_publish(struct rsi_fd_batch *batch)
 {

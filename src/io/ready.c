@@ -165,7 +165,7 @@ static RSI_NOINLINE void pass_on(const struct rsi_io_op *op)
     struct rsi_fd_batch batch = { NULL, NULL };
     rsi_guard_lock(&entry->guard);
     if (entry->generation == op->ref.generation)
-        rsi_fdtable_wake_locked(side, false, 0, op->site, &batch);
+        rsi_fdtable_pass_on_locked(side, op->site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_fdtable_publish(&batch);
 }
@@ -192,7 +192,10 @@ enum sleep_mode {
 static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uint64_t deadline_ns,
                         enum sleep_mode mode)
 {
-    struct rsi_fd_waiter waiter = { .thread = a->self, .takes_events = mode == SLEEP_TO_EVENT };
+    struct pollfd pollfd = { .fd = op->fd, .events = poll_events(op) };
+    struct rsi_fd_waiter waiter = { .thread = a->self,
+                                    .kind = mode == SLEEP_TO_EVENT ? RSI_FD_TAKER : RSI_FD_WATCHER,
+                                    .events = RSI_FD_ANY_EVENT };
     uint32_t *guard = &op->ref.entry->guard;
     waiter.ticket = rsi_park_prepare(a->self, (enum rouse_wait_kind)op->kind,
                                      (const void *)(intptr_t)op->fd, op->site, deadline_ns,
@@ -201,10 +204,12 @@ static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uin
     rsi_guard_unlock(guard);
     int result;
     if (mode == SLEEP_IN_PPOLL)
-        result = rsi_park_commit_fd(a->self, waiter.ticket, op->fd, poll_events(op));
+        result = rsi_park_commit_ppoll(a->self, waiter.ticket, &pollfd, 1);
     else
         result = rsi_park_commit(a->self, waiter.ticket);
     bool is_claimed = mode != SLEEP_IN_PPOLL && result != -ETIMEDOUT && result != -ECANCELED;
+    if (result == 0 && (pollfd.revents & POLLNVAL) != 0)
+        result = -EBADF;
     return unlist(op, &waiter, result, is_claimed);
 }
 
@@ -343,15 +348,15 @@ bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_m
     sticky |= (epoll_mask & EPOLLPRI) != 0 ? RSI_FD_URGENT : 0;
     if (sticky != entry->sticky)
         rsi_store_relaxed(&entry->sticky, sticky);
-    if (read_ended || (epoll_mask & (EPOLLIN | EPOLLPRI)) != 0) {
+    if (read_ended || (epoll_mask & RSI_FD_READ_EVENTS) != 0) {
         /* Release: sticky before it; pairs with attempt_once's acquire. */
         rsi_store_release(&reads->edges, reads->edges + 1);
-        rsi_fdtable_wake_locked(reads, read_ended, 0, NULL, batch);
+        rsi_fdtable_event_locked(reads, epoll_mask, read_ended, batch);
     }
-    if (has_ended || (epoll_mask & EPOLLOUT) != 0) {
+    if (has_ended || (epoll_mask & RSI_FD_WRITE_EVENTS) != 0) {
         is_idle = !has_ended && writes->first == NULL && entry->type != RSI_FD_TCP;
         rsi_store_release(&writes->edges, writes->edges + 1);
-        rsi_fdtable_wake_locked(writes, has_ended, 0, NULL, batch);
+        rsi_fdtable_event_locked(writes, epoll_mask, has_ended, batch);
     }
     rsi_guard_unlock(&entry->guard);
     return is_idle;

@@ -172,6 +172,9 @@ static void add_object(struct rsi_text *text, const struct rsi_seen *seen,
     case ROUSE_WAIT_CONNECT:
         rsi_text_add(text, ", descriptor %d", (int)(intptr_t)seen->object);
         break;
+    case ROUSE_WAIT_POLL:
+        rsi_text_add(text, " of %lu descriptors", (unsigned long)(uintptr_t)seen->object);
+        break;
     case ROUSE_WAIT_BLOCKING:
         rsi_text_add(text, " of ");
         add_symbol(text, seen->object);

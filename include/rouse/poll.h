@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rouse/poll.h - waiting for any of many descriptors, stopping the calling thread only.
+ *
+ * rouse_poll has the meaning and the arguments of poll(2), but returns -errno, is never ended by a signal,
+ * and rounds no time. A thread is woken only by an event of a descriptor that its present call has, and
+ * only if the call asked for that event (or by an error or a hang-up, which nobody can leave out). Every
+ * thread that polls a descriptor may return when it is ready. Nothing is kept from one call to the next,
+ * nothing is set on the descriptors, and O_NONBLOCK is left alone.
+ *
+ * A descriptor that is closed by rouse_close while it is polled is reported with POLLNVAL, also when its
+ * number has been given out again meanwhile. Negative descriptors are passed over. Regular files are
+ * always ready, as in poll(2).
+ */
+#ifndef ROUSE_POLL_H
+#define ROUSE_POLL_H
+
+#include <poll.h>
+
+#include <rouse/thread.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/*
+ * Wait until one of count descriptors has an event, and fill in revents.
+ *
+ * timeout_ms   0: one look; negative: no limit. count 0 sleeps.
+ * deadline_ns  absolute; a past value: one look.
+ * Returns      how many descriptors have revents; 0 when the time is over; -ECANCELED; -EINVAL (count is
+ *              above the limit of open descriptors); -EFAULT; -ENOMEM; -ENOSPC (the user's limit of watched
+ *              descriptors). After an error revents mean nothing.
+ * Blocks       the calling thread only. On a kernel or foreign thread, that thread, in ppoll(2).
+ */
+int rouse_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif
