@@ -40,7 +40,7 @@ extern const struct bench_kind bench_kinds[]; /* the first is the default; no na
 
 #define BENCH_SAMPLES_MAX 1000u
 #define BENCH_TALLIES 1024u
-#define BENCH_FIGURES_MAX 16u
+#define BENCH_FIGURES_MAX 32u
 #define BENCH_CPUS_MAX 1024u
 
 /* A sample lasts at least this long, so that reading the clocks costs nothing beside it. */
@@ -53,6 +53,11 @@ enum bench_flag {
     BENCH_PAIRS = 8,       /* T is even */
     BENCH_ONE_SAMPLE = 16, /* a second one would measure something else */
 };
+
+#define BENCH_HERD_MOST 256u /* threads */
+
+/* selectherd: what its threads call. */
+enum bench_via { BENCH_VIA_DEFAULT, BENCH_VIA_LAYER, BENCH_VIA_POLL, BENCH_VIA_ROUSE };
 
 struct bench_options {
     const struct bench_kind *kind;
@@ -69,6 +74,12 @@ struct bench_options {
     uint64_t sleep_ns;
     unsigned bytes;
     int yield_every; /* -1: 64 for user threads, never for kernel threads */
+    /* selectherd; see herd/herd.h */
+    enum bench_via via;
+    bool broadcast, process_lock, global_lock, tick;
+    bool processes, stepped;
+    unsigned sets, share;
+    uint64_t timeout_ns; /* 0: none */
 };
 
 struct bench_reading {
@@ -79,6 +90,7 @@ struct bench_reading {
 struct bench_figure {
     const char *name;
     double value;
+    const char *text; /* instead of the value; or NULL */
 };
 
 /* Operations by worker, or by processor for kernel threads. One cache line each: writers are many. */
@@ -164,7 +176,14 @@ void bench_report_text(const struct bench_run *run);
 static inline void bench_figure(struct bench_run *run, const char *name, double value)
 {
     if (run->figure_count < BENCH_FIGURES_MAX)
-        run->figures[run->figure_count++] = (struct bench_figure){ name, value };
+        run->figures[run->figure_count++] = (struct bench_figure){ name, value, NULL };
+}
+
+/* The same of a word, such as a setting. */
+static inline void bench_text(struct bench_run *run, const char *name, const char *text)
+{
+    if (run->figure_count < BENCH_FIGURES_MAX)
+        run->figures[run->figure_count++] = (struct bench_figure){ name, 0, text };
 }
 
 #endif

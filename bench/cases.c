@@ -8,6 +8,9 @@ extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BEN
     BENCH_NAME(case_memory);
 #ifndef BENCH_PEER /* not every library takes any descriptor */
 extern const struct bench_case BENCH_NAME(case_echo);
+#ifndef BENCH_CLONE /* these want libc in their threads */
+extern const struct bench_case BENCH_NAME(case_selectherd);
+#endif
 #endif
 
 const struct bench_case *const BENCH_NAME(bench_cases)[] = {
@@ -23,6 +26,9 @@ const struct bench_case *const BENCH_NAME(bench_cases)[] = {
     &BENCH_NAME(case_memory),
 #ifndef BENCH_PEER
     &BENCH_NAME(case_echo),
+#ifndef BENCH_CLONE
+    &BENCH_NAME(case_selectherd),
+#endif
 #endif
     NULL,
 };

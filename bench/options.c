@@ -25,6 +25,16 @@ enum {
     OPT_SOCKET,
     OPT_LOCK,
     OPT_YIELD_EVERY,
+    OPT_VIA,
+    OPT_WAKE,
+    OPT_SCHED_LOCK,
+    OPT_SELECT_LOCK,
+    OPT_TIMER,
+    OPT_LOAD,
+    OPT_SETS,
+    OPT_SHARE,
+    OPT_TIMEOUT_US,
+    OPT_PROCESSES,
     OPT_HELP,
 };
 
@@ -41,6 +51,16 @@ static const struct option long_options[] = {
     { "socket", required_argument, NULL, OPT_SOCKET },
     { "lock", required_argument, NULL, OPT_LOCK },
     { "yield-every", required_argument, NULL, OPT_YIELD_EVERY },
+    { "via", required_argument, NULL, OPT_VIA },
+    { "wake", required_argument, NULL, OPT_WAKE },
+    { "sched-lock", required_argument, NULL, OPT_SCHED_LOCK },
+    { "select-lock", required_argument, NULL, OPT_SELECT_LOCK },
+    { "timer", required_argument, NULL, OPT_TIMER },
+    { "load", required_argument, NULL, OPT_LOAD },
+    { "sets", required_argument, NULL, OPT_SETS },
+    { "share", required_argument, NULL, OPT_SHARE },
+    { "timeout-us", required_argument, NULL, OPT_TIMEOUT_US },
+    { "processes", no_argument, NULL, OPT_PROCESSES },
     { "help", no_argument, NULL, OPT_HELP },
     { NULL, 0, NULL, 0 },
 };
@@ -56,13 +76,28 @@ static const struct {
     { OPT_SOCKET, "--socket", "echo" },
     { OPT_LOCK, "--lock", "mutex" },
     { OPT_YIELD_EVERY, "--yield-every", "mutex" },
+    { OPT_VIA, "--via", "selectherd" },
+    { OPT_WAKE, "--wake", "selectherd" },
+    { OPT_SCHED_LOCK, "--sched-lock", "selectherd" },
+    { OPT_SELECT_LOCK, "--select-lock", "selectherd" },
+    { OPT_TIMER, "--timer", "selectherd" },
+    { OPT_LOAD, "--load", "selectherd" },
+    { OPT_SETS, "--sets", "selectherd" },
+    { OPT_SHARE, "--share", "selectherd" },
+    { OPT_TIMEOUT_US, "--timeout-us", "selectherd" },
+    { OPT_PROCESSES, "--processes", "selectherd" },
 };
 
 /* What is known while the line is read. */
 struct reading {
     struct bench_options *options;
-    unsigned given; /* bit option - OPT_THREADS */
+    uint64_t given; /* bit option - OPT_THREADS */
 };
+
+static uint64_t bit(int option)
+{
+    return 1ull << (option - OPT_THREADS);
+}
 
 static const char help_options[] =
     "  --workers N        user threads: workers; others: use the first N processors only\n"
@@ -81,6 +116,18 @@ static const char help_options[] =
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
+    "  selectherd:\n"
+    "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
+    "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
+    "  --wake MODE        precise (default) or broadcast\n"
+    "  --sched-lock ONE   thread (default) or process\n"
+    "  --select-lock ONE  fine (default) or global\n"
+    "  --timer KIND       exact (default) or tick, of 10 ms\n"
+    "  --load KIND        free (default): tokens go round; stepped: one event when all sleep\n"
+    "  --sets N           descriptors a call, 0 to 1024 (default 16)\n"
+    "  --share N          threads that select on the same descriptors (default 1)\n"
+    "  --timeout-us N     of a call (default 5000), 0 for none\n"
+    "  --processes        forked processes instead of threads\n"
     "\n"
     "Operations per worker are counted where they ran; for kernel threads, per processor.\n"
     "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
@@ -178,12 +225,33 @@ static int parse_numbers(struct bench_options *o, int option)
         status = parse_number("--bytes", optarg, 1, 1 << 20, &n);
         o->bytes = (unsigned)n;
         return status;
+    case OPT_SETS:
+        status = parse_number("--sets", optarg, 0, 1024, &n);
+        o->sets = (unsigned)n;
+        return status;
+    case OPT_SHARE:
+        status = parse_number("--share", optarg, 1, 256, &n);
+        o->share = (unsigned)n;
+        return status;
+    case OPT_TIMEOUT_US:
+        status = parse_number("--timeout-us", optarg, 0, 3600000000, &n);
+        o->timeout_ns = n * 1000;
+        return status;
     case OPT_YIELD_EVERY:
         status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);
         o->yield_every = (int)n;
         return status;
     default: return parse_number("-n", optarg, 1, 1000000000000, &o->ops);
     }
+}
+
+static int parse_via(struct bench_options *o, const char *name)
+{
+    static const char *const names[] = { "", "layer", "poll", "rouse" };
+    for (enum bench_via via = BENCH_VIA_LAYER; via <= BENCH_VIA_ROUSE; via++)
+        if (strcmp(names[o->via = via], name) == 0)
+            return 0;
+    return wrong("--via: '%s' is none of layer, poll, rouse", name);
 }
 
 static int parse_one(struct bench_options *o, int option)
@@ -194,6 +262,15 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_OBS: return parse_either("--obs", optarg, "off", "counted", &o->obs);
     case OPT_SOCKET: return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
     case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
+    case OPT_VIA: return parse_via(o, optarg);
+    case OPT_WAKE: return parse_either("--wake", optarg, "precise", "broadcast", &o->broadcast);
+    case OPT_SCHED_LOCK:
+        return parse_either("--sched-lock", optarg, "thread", "process", &o->process_lock);
+    case OPT_SELECT_LOCK:
+        return parse_either("--select-lock", optarg, "fine", "global", &o->global_lock);
+    case OPT_TIMER: return parse_either("--timer", optarg, "exact", "tick", &o->tick);
+    case OPT_LOAD: return parse_either("--load", optarg, "free", "stepped", &o->stepped);
+    case OPT_PROCESSES: o->processes = true; return 0;
     case OPT_PIN: o->pin = true; return 0;
     case OPT_JSON: o->json = true; return 0;
     default: return parse_numbers(o, option);
@@ -220,7 +297,7 @@ static int read_options(struct reading *r, int argc, char **argv)
         if (option == '?')
             return wrong("there is no option %s", argv[optind - 1]);
         if (option >= OPT_THREADS)
-            r->given |= 1u << (option - OPT_THREADS);
+            r->given |= bit(option);
         int status = parse_one(r->options, option);
         if (status)
             return status;
@@ -247,6 +324,29 @@ static const struct bench_case *find_case(const struct bench_kind *kind, const c
     return *c;
 }
 
+/* selectherd's own: what it calls by default, and what that has no switch for. */
+static int check_herd(const struct reading *r)
+{
+    struct bench_options *o = r->options;
+    const uint64_t switches = bit(OPT_WAKE) | bit(OPT_SCHED_LOCK) | bit(OPT_SELECT_LOCK) |
+                              bit(OPT_TIMER) | bit(OPT_LOAD);
+    const bool user = o->kind->user;
+
+    if (o->via == BENCH_VIA_DEFAULT)
+        o->via = user ? BENCH_VIA_ROUSE : BENCH_VIA_LAYER;
+    if (user && o->via != BENCH_VIA_ROUSE)
+        return wrong("--via: layer and poll are for --threads kernel");
+    if (o->via != BENCH_VIA_LAYER && (r->given & switches))
+        return wrong("--wake, --sched-lock, --select-lock, --timer, --load: only with --via layer");
+    if (o->processes && o->via == BENCH_VIA_ROUSE)
+        return wrong("--processes: not with --via rouse");
+    if (o->threads > BENCH_HERD_MOST)
+        return wrong("-T: selectherd has at most %u threads", BENCH_HERD_MOST);
+    if (o->sets == 0 && (o->timeout_ns == 0 || o->stepped))
+        return wrong("--sets 0: wants a time-out, and no --load stepped");
+    return 0;
+}
+
 /* What can be judged only when the whole line has been read. */
 static int check_together(const struct reading *r, const struct bench_case *test)
 {
@@ -254,8 +354,7 @@ static int check_together(const struct reading *r, const struct bench_case *test
     const struct bench_kind *kind = o->kind;
 
     for (size_t i = 0; i < sizeof only_for / sizeof *only_for; i++)
-        if ((r->given & 1u << (only_for[i].option - OPT_THREADS)) &&
-            strcmp(test->name, only_for[i].case_name) != 0)
+        if ((r->given & bit(only_for[i].option)) && strcmp(test->name, only_for[i].case_name) != 0)
             return wrong("%s is for %s, not for %s", only_for[i].name, only_for[i].case_name,
                          test->name);
     if (o->obs && !kind->recorded)
@@ -270,7 +369,7 @@ static int check_together(const struct reading *r, const struct bench_case *test
         return wrong("--samples: %s takes one, for then its stacks are warm", test->name);
     if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
         return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
-    return 0;
+    return strcmp(test->name, "selectherd") == 0 ? check_herd(r) : 0;
 }
 
 int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
@@ -284,6 +383,9 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
         .sleep_ns = 10000000,
         .bytes = 1,
         .yield_every = -1,
+        .sets = 16,
+        .share = 1,
+        .timeout_ns = 5000000,
     };
     int status = read_options(&r, argc, argv);
     if (status)

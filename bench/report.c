@@ -87,8 +87,13 @@ void bench_report_json(const struct bench_run *run)
     printf("], \"harness_ns_per_op\": %.3f, \"pinned\": %u, \"obs\": \"%s\", \"errors\": %d",
            run->harness_ns_per_op, run->pinned, run->options.obs ? "counted" : "off",
            run->error ? 1 : 0);
-    for (unsigned i = 0; i < run->figure_count; i++)
-        printf(", \"%s\": %.6g", run->figures[i].name, run->figures[i].value);
+    for (unsigned i = 0; i < run->figure_count; i++) {
+        const struct bench_figure *f = &run->figures[i];
+        if (f->text)
+            printf(", \"%s\": \"%s\"", f->name, f->text);
+        else
+            printf(", \"%s\": %.9g", f->name, f->value);
+    }
     printf("}\n");
 }
 
@@ -146,8 +151,13 @@ static void print_statistics(const struct bench_run *run, const struct statistic
     printf("# calls/%s ", run->user ? "worker " : "processor");
     print_tally(run, " ");
     printf("\n");
-    for (unsigned i = 0; i < run->figure_count; i++)
-        printf("# %-22s %.6g\n", run->figures[i].name, run->figures[i].value);
+    for (unsigned i = 0; i < run->figure_count; i++) {
+        const struct bench_figure *f = &run->figures[i];
+        if (f->text)
+            printf("# %-22s %s\n", f->name, f->text);
+        else
+            printf("# %-22s %.6g\n", f->name, f->value);
+    }
 }
 
 void bench_report_text(const struct bench_run *run)

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * herd.h - threads that select() on many descriptors, on a select() as kernels once had it.
+ *
+ * Problem: what did broadcast wake-ups, wide locks and clock ticks each cost? The old kernels are gone. So
+ * the layer (layer.c) is a small select() of the benchmark's own over descriptors of its own, in which each
+ * of the four is a switch; the kernel below it only runs threads and keeps time. All of it lies in one
+ * mapping, shared with forked processes, whose threads take part as they did then.
+ *
+ *   wake         broadcast  a thread that ever selected on a descriptor stays tied to it; each event wakes
+ *                           all who are tied and asleep, whatever they select on now (HP-UX 11.23)
+ *                precise    only who selects on it now: tied for the time of the call
+ *   sched lock   process    putting a thread on a run queue, and taking it off, takes one lock of the whole
+ *                           process, or of all of a family of forked ones (HP-UX 11.23)
+ *                thread     the thread's own
+ *   select lock  global     one lock over all selects (FreeBSD before 7)
+ *                fine       the descriptor's, and the thread's
+ *   timer        tick       time-outs are counted in ticks of 10 ms, rounded up; at a tick all who are due
+ *                           are woken together; who finds its time not come goes back to sleep
+ *                exact      the kernel's timer, at its time
+ *
+ * The same herd (member.c) also runs on poll(2) and on rouse_poll, with eventfds for descriptors.
+ *
+ * Load: T members, numbered; member i selects on its own window of S descriptors, or shares it with others
+ * (--share). Each has once selected on all windows. The first half hands tokens round: who takes an event
+ * posts one to the next member's window. Nothing ever happens in the windows of the other half, whose calls
+ * end by their time-out. Without descriptors (S is 0) all calls end so. Stepped: instead of tokens, the
+ * measuring thread posts one event at a time, whenever everybody sleeps.
+ */
+#ifndef BENCH_HERD_HERD_H
+#define BENCH_HERD_HERD_H
+
+#include "impl.h"
+
+#define HERD_MEMBERS_MAX BENCH_HERD_MOST
+#define HERD_TICK_NS 10000000u
+#define HERD_TAKEN_MAX 16u
+#define HERD_CONTROL 0u
+#define HERD_CLOCK 1u
+#define HERD_OTHERS 2u
+#define HERD_STAMPS 32768u /* timer wake-ups noted a member; later ones are counted only */
+
+/* A lock whose waiting is counted: spins a little, then sleeps. Works across processes. */
+struct herd_lock {
+    _Alignas(64) _Atomic uint32_t state; /* 0 free, 1 held, 2 held and perhaps waited for */
+    uint32_t queued;                     /* scheduling locks: runnable threads that it covers */
+};
+
+struct herd_waits {
+    uint64_t taken, contended, wait_ns;
+};
+
+struct herd_fd {
+    _Alignas(64) struct herd_lock lock;
+    /* Under the lock: */
+    uint32_t pending; /* events not taken yet */
+    uint64_t tied[HERD_MEMBERS_MAX / 64];
+};
+
+enum herd_cause { HERD_EVENT = 1, HERD_TIMER = 2, HERD_STOP = 4 };
+
+/* The verdicts of wake-ups. */
+struct herd_verdicts {
+    uint64_t useful;    /* an event was there to take */
+    uint64_t lost_race; /* one of its own had been, and another thread took it */
+    uint64_t none;      /* false: nothing had happened that it selects on */
+    uint64_t early;     /* by the timer, before its time */
+    uint64_t timeout;   /* by the timer, in time or late */
+};
+
+struct herd_stamp {
+    uint64_t at_ns;   /* the moment at which the timer acted */
+    uint64_t late_ns; /* UINT64_MAX: the wake-up was early, and no lateness is */
+};
+
+/* CPU time and switches. */
+struct herd_use {
+    uint64_t user_ns, system_ns, voluntary, involuntary;
+};
+
+struct herd_counts {
+    uint64_t calls, events; /* calls completed; events posted by it */
+    struct herd_verdicts verdicts;
+    struct herd_waits sched, select;
+    uint64_t stamps;
+};
+
+struct herd;
+
+/* One thread of the herd. lock guards what follows it, unless the select lock is global, which then does. */
+struct herd_member {
+    struct herd_lock lock;
+    uint32_t cause; /* enum herd_cause: why it has been or is to be woken */
+    bool hit;       /* of the events among them one was of its set */
+    bool asleep, notified;
+    uint32_t first, count; /* its present set; count 0: none */
+    uint64_t deadline_ns, due_tick, woken_ns;
+
+    struct herd_lock sched;
+    _Alignas(64) _Atomic uint32_t go; /* futex: 1 when it is on the run queue */
+    uint32_t tied; /* descriptors of its set, from the first, that it is tied to */
+    unsigned index;
+    struct herd *herd;
+    struct herd_counts counts; /* written by the member alone, read when it rests */
+    struct herd_use used;      /* of a forked process */
+    struct herd_stamp *stamp;
+    struct pollfd *polled; /* poll(2), rouse_poll */
+    int pid;
+    uint64_t random;
+    struct bench_sem start;
+    struct bench_thread thread;
+};
+
+struct herd {
+    struct bench_run *run;
+    const struct bench_options *options;
+    unsigned members, active, windows; /* active: those with tokens */
+    unsigned sets;                     /* descriptors a window */
+    struct herd_fd *fd;                /* windows * sets */
+    int *eventfd;                      /* the same, for poll(2) and rouse_poll */
+    struct herd_member *member; /* members, then those who only wake: HERD_CONTROL, HERD_CLOCK */
+    int futex_private;
+
+    struct herd_lock sched, select;
+    _Alignas(64) _Atomic uint64_t tick;
+    _Atomic uint64_t tick_ns;
+    _Alignas(64) _Atomic bool stop; /* the sample is over */
+    _Atomic bool quit;              /* the run is */
+    _Atomic uint32_t round, finished;
+    _Alignas(64) _Atomic uint32_t asleep;
+    _Alignas(64) _Atomic uint64_t hops; /* events taken in this sample */
+    _Atomic uint64_t hops_most;         /* tokens end there */
+    _Atomic uint32_t tokens;            /* still going round */
+    struct bench_sem done;
+
+    unsigned created; /* threads */
+    bool has_clock;
+    struct bench_thread clock;
+    struct herd_use used; /* in all samples */
+};
+
+uint64_t herd_now_ns(void);
+/* Sleep while *word is value; deadline_ns UINT64_MAX: for ever. False: the time is over. */
+bool herd_futex_wait(const struct herd *h, _Atomic uint32_t *word, uint32_t value,
+                     uint64_t deadline_ns);
+void herd_futex_wake(const struct herd *h, _Atomic uint32_t *word, int count);
+void herd_lock(const struct herd *h, struct herd_lock *lock, struct herd_waits *waits);
+void herd_unlock(const struct herd *h, struct herd_lock *lock);
+
+static inline uint32_t herd_window(const struct herd *h, unsigned member)
+{
+    return member / h->options->share * h->sets;
+}
+
+/* A call of m's was woken by the timer, which acted at at_ns; now_ns tells how late, or that it was early. */
+void herd_note_timer(struct herd_member *m, uint64_t at_ns, uint64_t now_ns);
+
+/*
+ * A call: wait until there are events in m's window, or for the time-out, and take them. Gets the number of
+ * events, at most HERD_TAKEN_MAX, and says where they were; 0: the time is over; -1: the sample is.
+ */
+int herd_layer_call(struct herd_member *m, uint32_t *taken);
+int herd_poll_call(struct herd_member *m, uint32_t *taken);
+int herd_rouse_call(struct herd_member *m, uint32_t *taken);
+
+/* Let an event happen on descriptor number at. */
+void herd_layer_post(struct herd_member *by, uint32_t at);
+void herd_poll_post(struct herd_member *by, uint32_t at);
+
+/* Tie m to every descriptor, as a thread is that has selected on each once. */
+void herd_layer_tie_all(struct herd_member *m);
+/* Wake everybody, since the sample is over. */
+void herd_layer_stop(struct herd_member *by);
+/* The clock's ticks, until the run is over; arg is the herd. */
+void *herd_layer_tick(void *arg);
+
+/* What this process has used so far. */
+struct herd_use herd_own_use(void);
+
+void herd_post(struct herd_member *by, uint32_t at);
+/* First of all in the member's thread; then one sample. */
+void herd_member_enter(struct herd_member *m);
+void herd_member_run(struct herd_member *m);
+/* What a forked process does. */
+_Noreturn void herd_process_main(struct herd_member *m);
+
+/* Give run its figures. */
+void herd_report(struct herd *h);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * layer.c - a select() with the mechanisms of old kernels, each behind a switch; see herd.h.
+ *
+ * A call: note the set; scan it, descriptor by descriptor under the select lock, taking events and tying
+ * oneself to each descriptor without any; if there was none, sleep; woken, scan again, and say of the wake-up
+ * whether it was of use. An event: under the select lock raise the descriptor's count and mark whom it wakes;
+ * after its release put each of them on a run queue, which is where the scheduling lock is taken and where
+ * the kernel is told to run the thread.
+ *
+ * No lost wake-up. A sleeper S1 ties itself under a descriptor's lock, having found no event; S2 looks at
+ * `cause` and sets `asleep`, both under its own lock. An event E1 raises the count and reads who is tied,
+ * under the descriptor's lock; E2 sets `cause` and reads `asleep` under the thread's. If E1 comes before S1,
+ * S1 finds the event; else E1 finds the tie, and E2 either is seen by S2 or finds the sleeper.
+ * `asleep` with `notified` belongs to one waker: only that one sets `go`.
+ */
+#include "herd/herd.h"
+
+static void lock_fd(struct herd *h, struct herd_fd *fd, struct herd_member *by)
+{
+    herd_lock(h, h->options->global_lock ? &h->select : &fd->lock, &by->counts.select);
+}
+
+static void unlock_fd(struct herd *h, struct herd_fd *fd)
+{
+    herd_unlock(h, h->options->global_lock ? &h->select : &fd->lock);
+}
+
+static void lock_thread(struct herd *h, struct herd_member *m, struct herd_member *by)
+{
+    herd_lock(h, h->options->global_lock ? &h->select : &m->lock, &by->counts.select);
+}
+
+static void unlock_thread(struct herd *h, struct herd_member *m)
+{
+    herd_unlock(h, h->options->global_lock ? &h->select : &m->lock);
+}
+
+static struct herd_lock *sched_lock(struct herd *h, struct herd_member *m)
+{
+    return h->options->process_lock ? &h->sched : &m->sched;
+}
+
+/*
+ * The kernel's run queue is the run queue: telling it to run m is the putting on. A lock of the whole process
+ * guards the queue, so it is held meanwhile; a thread's own guards the thread's state, not the queue, which
+ * has a lock of its own inside the kernel, and is free when the thread runs.
+ */
+static void put_on_run_queue(struct herd_member *m, struct herd_member *by)
+{
+    struct herd *h = m->herd;
+    struct herd_lock *lock = sched_lock(h, m);
+    const bool wide = h->options->process_lock;
+
+    herd_lock(h, lock, &by->counts.sched);
+    lock->queued++;
+    atomic_store_explicit(&m->go, 1, memory_order_release); /* pairs with sleep_until's acquire */
+    if (wide && m != by)
+        herd_futex_wake(h, &m->go, 1);
+    herd_unlock(h, lock);
+    if (!wide && m != by)
+        herd_futex_wake(h, &m->go, 1);
+}
+
+static void take_off_run_queue(struct herd_member *m)
+{
+    struct herd_lock *lock = sched_lock(m->herd, m);
+
+    herd_lock(m->herd, lock, &m->counts.sched);
+    lock->queued--;
+    atomic_store_explicit(&m->go, 0, memory_order_relaxed);
+    herd_unlock(m->herd, lock);
+}
+
+/* Under m's lock: it is to be woken. True: the caller puts it on its run queue. */
+static bool mark(struct herd_member *m, enum herd_cause cause, bool hit)
+{
+    m->cause |= cause;
+    m->hit |= hit;
+    if (!m->asleep || m->notified)
+        return false;
+    m->notified = true;
+    atomic_fetch_sub_explicit(&m->herd->asleep, 1, memory_order_relaxed);
+    return true;
+}
+
+static bool is_selected(const struct herd_member *m, uint32_t at)
+{
+    return at - m->first < m->count;
+}
+
+static bool mark_event(struct herd_member *m, struct herd_member *by, uint32_t at)
+{
+    struct herd *h = m->herd;
+    const bool locks = !h->options->global_lock;
+
+    if (locks)
+        lock_thread(h, m, by);
+    const bool put = mark(m, HERD_EVENT, is_selected(m, at));
+    if (locks)
+        unlock_thread(h, m);
+    return put;
+}
+
+void herd_layer_post(struct herd_member *by, uint32_t at)
+{
+    struct herd *h = by->herd;
+    struct herd_fd *fd = &h->fd[at];
+    uint16_t woken[HERD_MEMBERS_MAX];
+    unsigned count = 0;
+
+    lock_fd(h, fd, by);
+    fd->pending++;
+    for (unsigned word = 0; word < HERD_MEMBERS_MAX / 64; word++)
+        for (uint64_t bits = fd->tied[word]; bits; bits &= bits - 1) {
+            const unsigned index = word * 64 + (unsigned)__builtin_ctzll(bits);
+            if (&h->member[index] != by && mark_event(&h->member[index], by, at))
+                woken[count++] = (uint16_t)index;
+        }
+    unlock_fd(h, fd);
+    for (unsigned i = 0; i < count; i++)
+        put_on_run_queue(&h->member[woken[i]], by);
+}
+
+void herd_layer_stop(struct herd_member *by)
+{
+    struct herd *h = by->herd;
+    for (unsigned i = 0; i < h->members; i++) {
+        struct herd_member *m = &h->member[i];
+        lock_thread(h, m, by);
+        const bool put = mark(m, HERD_STOP, false);
+        unlock_thread(h, m);
+        if (put)
+            put_on_run_queue(m, by);
+    }
+}
+
+/* Take what is there; tie m to what has nothing as long as nothing is found. */
+static int scan(struct herd_member *m, uint32_t *taken)
+{
+    struct herd *h = m->herd;
+    const uint64_t bit = 1ull << (m->index % 64);
+    int count = 0;
+
+    for (uint32_t i = 0; i < m->count && count < (int)HERD_TAKEN_MAX; i++) {
+        struct herd_fd *fd = &h->fd[m->first + i];
+        lock_fd(h, fd, m);
+        if (fd->pending > 0) {
+            fd->pending--;
+            taken[count++] = m->first + i;
+        } else if (count == 0) {
+            fd->tied[m->index / 64] |= bit;
+            m->tied = i + 1 > m->tied ? i + 1 : m->tied;
+        }
+        unlock_fd(h, fd);
+    }
+    return count;
+}
+
+static void untie(struct herd_member *m)
+{
+    struct herd *h = m->herd;
+    const uint64_t bit = 1ull << (m->index % 64);
+
+    for (uint32_t i = 0; i < m->tied; i++) {
+        struct herd_fd *fd = &h->fd[m->first + i];
+        lock_fd(h, fd, m);
+        fd->tied[m->index / 64] &= ~bit;
+        unlock_fd(h, fd);
+    }
+}
+
+void herd_layer_tie_all(struct herd_member *m)
+{
+    struct herd *h = m->herd;
+    for (uint32_t at = 0; at < h->windows * h->sets; at++) {
+        lock_fd(h, &h->fd[at], m);
+        h->fd[at].tied[m->index / 64] |= 1ull << (m->index % 64);
+        unlock_fd(h, &h->fd[at]);
+    }
+}
+
+/* Until the waker has put m on its run queue; in exact time the deadline is kept by the kernel. */
+static void sleep_until(struct herd_member *m)
+{
+    struct herd *h = m->herd;
+    const uint64_t deadline_ns = h->options->tick ? UINT64_MAX : m->deadline_ns;
+
+    /* Acquire: pairs with the release in put_on_run_queue. */
+    while (atomic_load_explicit(&m->go, memory_order_acquire) == 0) {
+        if (herd_futex_wait(h, &m->go, 0, deadline_ns))
+            continue;
+        lock_thread(h, m, m);
+        const bool put = mark(m, HERD_TIMER, false);
+        if (put)
+            m->woken_ns = herd_now_ns();
+        unlock_thread(h, m);
+        if (put)
+            put_on_run_queue(m, m);
+        else /* somebody else is about to */
+            while (atomic_load_explicit(&m->go, memory_order_acquire) == 0)
+                herd_futex_wait(h, &m->go, 0, UINT64_MAX);
+    }
+    take_off_run_queue(m);
+}
+
+/* The clock's tick at or after which m's time is over, as counted from the last tick. */
+static uint64_t due_tick(const struct herd_member *m)
+{
+    const uint64_t now_ns = herd_now_ns();
+    if (m->deadline_ns == UINT64_MAX)
+        return UINT64_MAX;
+    const uint64_t left_ns = m->deadline_ns > now_ns ? m->deadline_ns - now_ns : 0;
+    const uint64_t ticks = (left_ns + HERD_TICK_NS - 1) / HERD_TICK_NS;
+    return atomic_load_explicit(&m->herd->tick, memory_order_relaxed) + (ticks ? ticks : 1);
+}
+
+struct wake_up {
+    bool slept; /* else it had been marked before it slept, which is no wake-up */
+    uint32_t cause;
+    bool hit;
+    uint64_t at_ns; /* when the timer acted */
+};
+
+static struct wake_up sleep_marked(struct herd_member *m)
+{
+    struct herd *h = m->herd;
+    struct wake_up w = { .slept = false };
+
+    lock_thread(h, m, m);
+    if (m->cause == 0) {
+        if (h->options->tick)
+            m->due_tick = due_tick(m);
+        m->asleep = w.slept = true;
+        atomic_fetch_add_explicit(&h->asleep, 1, memory_order_relaxed);
+        unlock_thread(h, m);
+        sleep_until(m);
+        lock_thread(h, m, m);
+    }
+    w.cause = m->cause;
+    w.hit = m->hit;
+    w.at_ns = m->woken_ns;
+    m->cause = 0;
+    m->hit = m->asleep = m->notified = false;
+    unlock_thread(h, m);
+    return w;
+}
+
+/* Whether the call is over by its time. */
+static bool judge(struct herd_member *m, const struct wake_up *w, int count)
+{
+    struct herd_verdicts *v = &m->counts.verdicts;
+    const uint64_t now_ns = herd_now_ns();
+    const bool over = count == 0 && now_ns >= m->deadline_ns;
+
+    if (!w->slept)
+        return over;
+    if (count > 0) {
+        v->useful++;
+    } else if (over || w->cause & HERD_TIMER) {
+        herd_note_timer(m, w->cause & HERD_TIMER ? w->at_ns : now_ns, now_ns);
+        *(over ? &v->timeout : &v->early) += 1;
+    } else {
+        *(w->hit ? &v->lost_race : &v->none) += 1;
+    }
+    return over;
+}
+
+static void begin(struct herd_member *m)
+{
+    struct herd *h = m->herd;
+    const uint64_t timeout_ns = h->options->timeout_ns;
+
+    lock_thread(h, m, m);
+    m->first = herd_window(h, m->index);
+    m->count = h->sets;
+    m->deadline_ns = timeout_ns ? herd_now_ns() + timeout_ns : UINT64_MAX;
+    m->cause &= HERD_STOP;
+    m->hit = false;
+    unlock_thread(h, m);
+    m->tied = 0;
+}
+
+int herd_layer_call(struct herd_member *m, uint32_t *taken)
+{
+    begin(m);
+    int count = scan(m, taken);
+    while (count == 0) {
+        const struct wake_up w = sleep_marked(m);
+        if (w.cause & HERD_STOP) {
+            count = -1;
+            break;
+        }
+        count = scan(m, taken);
+        if (judge(m, &w, count))
+            break;
+    }
+    if (!m->herd->options->broadcast)
+        untie(m);
+    return count;
+}
+
+static void tick_pass(struct herd *h, uint64_t tick, uint64_t now_ns)
+{
+    struct herd_member *by = &h->member[h->members + HERD_CLOCK];
+    uint16_t due[HERD_MEMBERS_MAX];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < h->members; i++) {
+        struct herd_member *m = &h->member[i];
+        lock_thread(h, m, by);
+        if (m->asleep && m->due_tick <= tick && mark(m, HERD_TIMER, false)) {
+            m->woken_ns = now_ns;
+            due[count++] = (uint16_t)i;
+        }
+        unlock_thread(h, m);
+    }
+    for (unsigned i = 0; i < count; i++)
+        put_on_run_queue(&h->member[due[i]], by);
+}
+
+void *herd_layer_tick(void *arg)
+{
+    struct herd *h = arg;
+    uint64_t next_ns = (herd_now_ns() / HERD_TICK_NS + 1) * HERD_TICK_NS;
+    _Atomic uint32_t never = 0;
+
+    while (!atomic_load_explicit(&h->quit, memory_order_relaxed)) {
+        herd_futex_wait(h, &never, 0, next_ns);
+        next_ns += HERD_TICK_NS;
+        const uint64_t tick = atomic_fetch_add_explicit(&h->tick, 1, memory_order_relaxed) + 1;
+        tick_pass(h, tick, herd_now_ns());
+    }
+    return NULL;
+}
