@@ -194,8 +194,12 @@ static int begin(struct bench_run *run)
 static void reset(struct herd *h)
 {
     struct herd_member *control = &h->member[h->members + HERD_CONTROL];
-    const unsigned tokens = h->sets == 0 || h->options->stepped ? 0 : (h->active + 3) / 4;
+    const uint64_t most = h->options->ops ? h->options->ops : UINT64_MAX;
+    unsigned tokens = h->sets == 0 || h->options->stepped ? 0 : (h->active + 3) / 4;
     uint64_t value;
+
+    if (tokens > most)
+        tokens = (unsigned)most;
 
     for (unsigned i = 0; i < h->members; i++)
         h->member[i].cause = 0;
@@ -206,8 +210,8 @@ static void reset(struct herd *h)
             ;
     }
     atomic_store_explicit(&h->hops, 0, memory_order_relaxed);
-    atomic_store_explicit(&h->hops_most, h->options->ops ? h->options->ops : UINT64_MAX,
-                          memory_order_relaxed);
+    /* Each token ends at the first hop from there on: `most` events in all. */
+    atomic_store_explicit(&h->hops_most, most - tokens + 1, memory_order_relaxed);
     atomic_store_explicit(&h->tokens, tokens, memory_order_relaxed);
     for (unsigned i = 0; i < tokens; i++)
         herd_post(control, herd_window(h, i * h->active / tokens));

@@ -110,6 +110,7 @@ void herd_report(struct herd *h)
     report_settings(run, h->options);
     bench_figure(run, "calls_per_s", (double)sum.calls * 1e9 / (double)run->total.wall_ns);
     bench_figure(run, "events", (double)sum.events);
+    bench_figure(run, "events_per_s", (double)sum.events * 1e9 / (double)run->total.wall_ns);
     bench_figure(run, "switches_per_call",
                  (double)(run->total.voluntary + run->total.involuntary) / calls);
     bench_figure(run, "useful", (double)sum.verdicts.useful);

@@ -2,20 +2,8 @@
 /* member.c - what a thread of the herd does, over whichever select() it is to use. */
 #include "herd/herd.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-void herd_note_timer(struct herd_member *m, uint64_t at_ns, uint64_t now_ns)
-{
-    const uint64_t at = m->counts.stamps++;
-    if (at < HERD_STAMPS)
-        m->stamp[at] = (struct herd_stamp){
-            .at_ns = at_ns,
-            .late_ns = now_ns >= m->deadline_ns ? now_ns - m->deadline_ns : UINT64_MAX,
-        };
-}
 
 static uint32_t random_below(struct herd_member *m, uint32_t end)
 {
@@ -23,80 +11,11 @@ static uint32_t random_below(struct herd_member *m, uint32_t end)
     return (uint32_t)((m->random >> 33) % end);
 }
 
-void herd_poll_post(struct herd_member *by, uint32_t at)
-{
-    const uint64_t one = 1;
-    raw6(SYS_write, by->herd->eventfd[at], (long)&one, sizeof one, 0, 0, 0);
-}
-
-/* Read what poll found; others who share the window may have been faster. */
-static int take_polled(struct herd_member *m, uint32_t *taken)
-{
-    const struct herd *h = m->herd;
-    int count = 0;
-
-    for (uint32_t i = 0; i < h->sets && count < (int)HERD_TAKEN_MAX; i++) {
-        uint64_t value;
-        if (m->polled[i].revents != 0 &&
-            raw6(SYS_read, m->polled[i].fd, (long)&value, sizeof value, 0, 0, 0) > 0)
-            taken[count++] = herd_window(h, m->index) + i;
-    }
-    return count;
-}
-
-/*
- * What the caller cannot know is told as it looks from outside: whether a call that found events slept for
- * them, so all are counted as useful; nor whether a wake-up inside the call was false or early.
- */
-static int judge_polled(struct herd_member *m, int ready, uint32_t *taken, bool *over)
-{
-    struct herd_verdicts *v = &m->counts.verdicts;
-    const int count = ready > 0 ? take_polled(m, taken) : 0;
-    const uint64_t now_ns = herd_now_ns();
-
-    *over = now_ns >= m->deadline_ns;
-    if (count > 0)
-        v->useful++;
-    else if (ready > 0)
-        v->lost_race++;
-    else if (*over) {
-        herd_note_timer(m, now_ns, now_ns);
-        v->timeout++;
-    }
-    if (atomic_load_explicit(&m->herd->stop, memory_order_relaxed))
-        return -1;
-    return count;
-}
-
-static void begin_polled(struct herd_member *m)
-{
-    const uint64_t timeout_ns = m->herd->options->timeout_ns;
-    m->deadline_ns = timeout_ns ? herd_now_ns() + timeout_ns : UINT64_MAX;
-}
-
-int herd_poll_call(struct herd_member *m, uint32_t *taken)
-{
-    const struct herd *h = m->herd;
-    bool over = false;
-    int count = 0;
-
-    begin_polled(m);
-    while (count == 0 && !over) {
-        const uint64_t now_ns = herd_now_ns();
-        const uint64_t left_ns = m->deadline_ns > now_ns ? m->deadline_ns - now_ns : 0;
-        struct timespec t = { .tv_sec = (time_t)(left_ns / 1000000000u),
-                              .tv_nsec = (long)(left_ns % 1000000000u) };
-        const long ready = raw6(SYS_ppoll, (long)m->polled, h->sets,
-                                m->deadline_ns == UINT64_MAX ? 0 : (long)&t, 0, 0, 0);
-        count = judge_polled(m, (int)ready, taken, &over);
-    }
-    return count;
-}
-
 static int call(struct herd_member *m, uint32_t *taken)
 {
     switch (m->herd->options->via) {
     case BENCH_VIA_LAYER: return herd_layer_call(m, taken);
+    case BENCH_VIA_ROUSE: return herd_rouse_call(m, taken);
     default: return herd_poll_call(m, taken);
     }
 }

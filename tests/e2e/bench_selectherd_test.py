@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""selectherd: which wake-ups each of the old mechanisms brings; without them there are none.
+
+Stepped runs post an event only when every thread sleeps, so their counts are exact. No speed is
+asserted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
+PROGRAM = BUILD / "bench" / "rouse-bench"
+SWITCHES = {
+    "--wake": ("broadcast", "precise"),
+    "--sched-lock": ("process", "thread"),
+    "--select-lock": ("global", "fine"),
+    "--timer": ("tick", "exact"),
+}
+VERDICTS = ("useful", "lost_race", "false", "early", "timeout")
+OLD = tuple(word for name, (old, _) in SWITCHES.items() for word in (name, old))
+THREADS, EVENTS = 6, 200
+
+
+def herd(*arguments: str, threads: str = "kernel") -> dict[str, Any]:
+    done = subprocess.run(
+        [str(PROGRAM), "selectherd", "--threads", threads, *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def stepped(*arguments: str) -> dict[str, Any]:
+    size = ("-T", str(THREADS), "-n", str(EVENTS), "--sets", "4")
+    return herd("--load", "stepped", "--timeout-us", "0", *size, *arguments)
+
+
+def verdicts(report: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(report[name] for name in VERDICTS)
+
+
+class Stepped(unittest.TestCase):
+    def check(self, *arguments: str, false: int = 0, lost: int = 0) -> None:
+        report = stepped(*arguments)
+        self.assertEqual(verdicts(report), (EVENTS, lost, false, 0, 0), arguments)
+        self.assertEqual((report["events"], report["total_ops"]), (EVENTS, EVENTS))
+
+    def test_every_combination_on_threads_and_forked_processes(self) -> None:
+        for values in itertools.product(*SWITCHES.values()):
+            words = [w for pair in zip(SWITCHES, values, strict=True) for w in pair]
+            false = EVENTS * (THREADS - 1) if "broadcast" in values else 0
+            for how in ([], ["--processes"]):
+                with self.subTest(values=values, how=how):
+                    self.check(*words, *how, false=false)
+
+    def test_precise_and_exact_wake_one_thread_an_event_and_none_for_nothing(self) -> None:
+        for threads in ("4", "64"):
+            report = stepped("-T", threads)
+            self.assertEqual(verdicts(report), (EVENTS, 0, 0, 0, 0))
+            self.assertGreaterEqual(report["voluntary_switches"], EVENTS)
+
+    def test_threads_with_one_set_race_for_each_event(self) -> None:
+        self.check("--share", "3", lost=2 * EVENTS)
+
+    def test_a_set_of_1024(self) -> None:
+        self.check("--sets", "1024")
+        self.check("--sets", "1024", "--wake", "broadcast", false=EVENTS * (THREADS - 1))
+
+
+class Locks(unittest.TestCase):
+    def test_a_run_queue_is_entered_and_left_once_a_wake_up(self) -> None:
+        for lock in ("process", "thread"):
+            report = stepped("--sched-lock", lock, "--wake", "broadcast")
+            wake_ups = sum(verdicts(report))
+            # All threads are woken once more when the sample is over.
+            self.assertEqual(report["sched_lock_taken"], 2 * (wake_ups + THREADS))
+
+    def test_a_wider_lock_is_not_taken_more_often_than_fine_ones(self) -> None:
+        taken = [stepped("--select-lock", lock)["select_lock_taken"] for lock in ("global", "fine")]
+        self.assertLess(*taken)
+
+
+class Timers(unittest.TestCase):
+    def test_exact_is_never_early(self) -> None:
+        report = herd("--sets", "0", "-T", "20", "--timeout-us", "3000", "--seconds", "0.2")
+        self.assertEqual(verdicts(report)[:4], (0, 0, 0, 0))
+        self.assertGreater(report["timeout"], 0)
+
+    def test_a_tick_wakes_together_and_too_early(self) -> None:
+        options = ("--sets", "0", "-T", "20", "--timeout-us", "15000", "--seconds", "0.3")
+        report = herd("--timer", "tick", *options)
+        self.assertEqual(verdicts(report)[:3], (0, 0, 0))
+        self.assertGreater(report["timeout"], 0)
+        self.assertGreater(report["clumping"], 2)
+        self.assertEqual(report["timeout"], report["total_ops"])
+        report = herd("--timer", "tick", *options, "--timeout-us", "10000")
+        self.assertGreater(report["early"], 0)
+
+
+class Beside(unittest.TestCase):
+    def test_poll_and_rouse_poll_hand_on_every_token(self) -> None:
+        for threads, via in (("kernel", "poll"), ("kernel", "rouse"), ("user", "rouse")):
+            for how in ([], ["--processes"]) if via == "poll" else ([],):
+                with self.subTest(threads=threads, via=via, how=how):
+                    options = ("--via", via, "-T", "8", "-n", "500", "--timeout-us", "0")
+                    report = herd(*options, *how, threads=threads)
+                    self.assertEqual((report["events"], report["false"]), (500, 0))
+
+    def test_rouse_poll_wakes_nobody_for_nothing(self) -> None:
+        options = ("-T", "16", "-n", "5000", "--timeout-us", "0", "--obs", "counted")
+        report = herd(*options, threads="user")
+        self.assertEqual((report["events"], report["false"], report["early"]), (5000, 0, 0))
+        self.assertLessEqual(report["useful"], report["events"])
+
+    def test_all_old_on_forked_processes_hands_on_every_token(self) -> None:
+        report = herd(*OLD, "--processes", "-T", "8", "-n", "500")
+        self.assertEqual(report["events"], 500)
+
+
+class Limits(unittest.TestCase):
+    def test_more_descriptors_than_there_can_be_are_told(self) -> None:
+        command = [str(PROGRAM), "selectherd", "--threads", "kernel", "--via", "poll"]
+        done = subprocess.run(
+            ["prlimit", "--nofile=64:64", *command, "-T", "32", "--sets", "1024"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("making the descriptors", done.stderr)
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"not run: no {PROGRAM}")
+        sys.exit(77)
+    unittest.main()
