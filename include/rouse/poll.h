@@ -37,6 +37,17 @@ extern "C" {
 int rouse_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
 
+/*
+ * The same, but an event wakes one thread only of those that wait for it by these calls or by reads and
+ * writes of that descriptor: the one that has waited longest. What it does not see to is not lost: when it
+ * polls again, blocks in any call, or ends, and the descriptor is still ready, the next thread is woken; and
+ * at once after its read, write or accept of that descriptor by rouse's calls, if that has left something.
+ * For sets that many threads share, as the listeners of a server. A descriptor that is ready when the call
+ * begins ends it at once, whoever else polls.
+ */
+int rouse_poll_exclusive(struct pollfd *fds, nfds_t count, int timeout_ms);
+int rouse_poll_exclusive_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

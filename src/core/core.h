@@ -48,12 +48,14 @@ struct rouse_thread {
         struct {                    /* user threads */
             uint64_t timer_word;    /* names its timer entry, if it has one: timer.c */
             struct rsi_stack stack; /* NULLs until it first runs, and after its end */
+            uint32_t owed;          /* while it has RSI_PARK_OWES; the thread's own */
         };
         struct { /* kernel and foreign threads */
             struct rsi_exec exec;
             uint32_t futex; /* kernel.c */
             int32_t tid;
             uint32_t in_ppoll; /* a publisher must interrupt the call */
+            uint32_t kernel_owed;
         };
     };
 
@@ -184,6 +186,7 @@ RSI_INLINE uint32_t rsi_worker_count(void)
 
 /* park.c */
 bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
+void rsi_park_settle(struct rouse_thread *self);
 
 /* worker.c */
 _Noreturn void rsi_worker_main(struct rsi_worker *w);

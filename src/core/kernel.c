@@ -34,6 +34,7 @@ static void foreign_end(void *value)
     struct rouse_thread *self = value;
     if (self->locals)
         rsi_keys_run_destructors(self);
+    rsi_park_settle(self);
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_block_free(NULL, self);
@@ -251,6 +252,7 @@ int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pol
                           size_t count)
 {
     int result = -EINTR;
+    rsi_park_settle(self);
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
     rsi_store_seq_cst(&self->in_ppoll,

@@ -89,7 +89,7 @@ void rsi_park_publish_list(struct rouse_thread *first)
 static bool cancel_take(struct rouse_thread *t)
 {
     uint32_t requests = rsi_load_relaxed(&t->waiter.cancel);
-    while (requests != 0)
+    while ((requests & ~RSI_PARK_OWES) != 0)
         if (rsi_cas_seq_cst(&t->waiter.cancel, &requests, requests - 1))
             return true;
     return false;
@@ -102,13 +102,43 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
         return false;
     /* Pairs with the heavy fence in rouse_thread_cancel: it sees the ticket, or this sees the request. */
     rsi_fence_light();
-    if (rsi_likely(rsi_load_relaxed(&self->waiter.cancel) == 0) || !cancel_take(self))
+    if (rsi_likely((rsi_load_relaxed(&self->waiter.cancel) & ~RSI_PARK_OWES) == 0) ||
+        !cancel_take(self))
         return false;
     if (rsi_park_claim(self, ticket, -ECANCELED, NULL))
         return true;
     rsi_fetch_add_seq_cst(&self->waiter.cancel,
                           1u); /* woken meanwhile: for the next blocking call */
     return false;
+}
+
+/* Written before the first debt, always with the same. */
+static void (*settle_debt)(uint32_t what);
+
+static uint32_t *debt_of(struct rouse_thread *self)
+{
+    return self->waiter.origin == RSI_ORIGIN_USER ? &self->owed : &self->kernel_owed;
+}
+
+void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what))
+{
+    rsi_store_relaxed(&settle_debt, settle);
+    *debt_of(self) = what;
+    rsi_fetch_or_relaxed(&self->waiter.cancel, RSI_PARK_OWES);
+}
+
+uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to)
+{
+    if (is_seen_to)
+        rsi_fetch_and_relaxed(&self->waiter.cancel, ~RSI_PARK_OWES);
+    return *debt_of(self);
+}
+
+void rsi_park_settle(struct rouse_thread *self)
+{
+    void (*settle)(uint32_t) = rsi_load_relaxed(&settle_debt);
+    if (rsi_unlikely(rsi_park_owes(self)))
+        settle(rsi_park_debt(self, true));
 }
 
 /* The deadline passed before the wait began: self is runnable, and not the timers' affair. */
@@ -124,6 +154,7 @@ static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t
 /* What a wait seldom needs: a kernel thread's sleep, a deadline. */
 static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
+    rsi_park_settle(self);
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
     if (self->waiter.origin != RSI_ORIGIN_USER)
@@ -210,5 +241,5 @@ RSI_NOINLINE int rouse_thread_cancel(struct rouse_thread *t)
 
 bool rouse_thread_cancel_pending(void)
 {
-    return rsi_load_relaxed(&rsi_self()->waiter.cancel) != 0;
+    return (rsi_load_relaxed(&rsi_self()->waiter.cancel) & ~RSI_PARK_OWES) != 0;
 }

@@ -52,6 +52,13 @@ struct rsi_waiter {
 _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first line is full");
 #endif
 
+/*
+ * A bit of cancel, set and cleared by the thread itself: it was woken on behalf of all that wait for some
+ * object, and has not yet seen to what woke it. Should it park or end, the wake-up is handed on. The bit
+ * stands where a park looks anyway, so that those that owe nothing pay nothing.
+ */
+#define RSI_PARK_OWES (UINT32_C(1) << 31)
+
 enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 
 struct rsi_worker;
@@ -171,6 +178,21 @@ void rsi_park_publish_list(struct rouse_thread *first);
 
 /* The verdict of the calling thread's last wait, if recording is on. */
 void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict);
+
+/*
+ * self owes a wake-up; what says to whom, and settle(what) hands it on: called by self when it is about to
+ * park, in between prepare and commit, or to end. settle may take guards, claim and publish, and not block;
+ * it is the same in every call.
+ */
+void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what));
+
+RSI_INLINE bool rsi_park_owes(struct rouse_thread *self)
+{
+    return (rsi_load_relaxed(&rsi_waiter(self)->cancel) & RSI_PARK_OWES) != 0;
+}
+
+/* What self owes. is_seen_to: it does so no longer. */
+uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to);
 
 /* A wait before the last was useless, as is known only now; the record describes another already. */
 void rsi_park_count_useless(struct rouse_thread *self);

@@ -200,7 +200,9 @@ void rsi_runtime_fork_unlock(void)
 void rsi_poller_register(const struct rsi_poller *poller)
 {
     rsi_runtime_start();
-    rsi_store_release(&rsi_rt.poller, poller);
+    rsi_store_release(&rsi_rt.poller, poller); /* pairs with idle workers' acquire */
+    /* Who sleeps already does so without it; a kernel thread that waits would wake none of them. */
+    rsi_idle_wake_one(NULL);
 }
 
 static void worker_child(struct rsi_worker *w)

@@ -50,6 +50,7 @@ void rsi_thread_finish(struct rouse_thread *self, void *result)
     self->waiter.is_finishing = true;
     if (self->locals)
         rsi_keys_run_destructors(self);
+    rsi_park_settle(self);
     self->arg = result;
 }
 

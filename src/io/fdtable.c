@@ -313,19 +313,20 @@ void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is
         if ((waiter->events & events) == 0 || waiter->kind == RSI_FD_WATCHER)
             continue;
         if (waiter->kind == RSI_FD_POLLER)
-            wake(side, waiter, 0, NULL, batch);
-        else if (!is_taken || is_last)
-            is_taken = wake(side, waiter, 0, NULL, batch) || is_taken;
+            wake(side, waiter, waiter->result, NULL, batch);
+        else if (!is_taken || (is_last && waiter->kind == RSI_FD_TAKER))
+            is_taken = wake(side, waiter, waiter->result, NULL, batch) || is_taken;
     }
 }
 
-void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, const void *site,
+void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, uint32_t events, const void *site,
                                 struct rsi_fd_batch *batch)
 {
     struct rsi_fd_waiter *waiter, *next;
     for (waiter = side->first; waiter != NULL; waiter = next) {
         next = waiter->next;
-        if (waiter->kind == RSI_FD_TAKER && wake(side, waiter, 0, site, batch))
+        if (waiter->kind <= RSI_FD_EXCLUSIVE && (waiter->events & events) != 0 &&
+            wake(side, waiter, waiter->result, site, batch))
             return;
     }
 }

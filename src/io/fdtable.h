@@ -63,7 +63,8 @@ enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
 /* What an event does to a waiter whose events it has. */
 enum rsi_fd_waiter_kind {
     RSI_FD_TAKER, /* a call that takes what there is: an event wakes one taker, or all if it is the last */
-    RSI_FD_POLLER, /* wakes it, as POSIX has it of poll */
+    RSI_FD_EXCLUSIVE, /* a taker too, but never more than one: what is left is passed on */
+    RSI_FD_POLLER,    /* wakes it, as POSIX has it of poll */
     RSI_FD_WATCHER, /* nothing: its thread watches the descriptor itself, and is told of a close only */
 };
 
@@ -73,6 +74,7 @@ struct rsi_fd_waiter {
     struct rouse_thread *thread;
     uint64_t ticket;
     uint32_t events; /* in epoll's terms */
+    int32_t result;  /* what an event makes of the wait */
     uint8_t kind;    /* enum rsi_fd_waiter_kind */
     bool is_listed;
 };
@@ -211,12 +213,12 @@ void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *w
  *
  * event: events have come. Each poller of one of them wakes, and the first taker that can still be had; all
  * takers if is_last, that is, if what has come is there for everyone.
- * pass_on: the taker that was woken leaves something: the next one wakes. Pollers were told by the event.
+ * pass_on: a taker that was woken leaves something: the next one wakes. Pollers were told by the event.
  * end: the descriptor is closed. Everyone's wait ends, with -EBADF.
  */
 void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,
                               struct rsi_fd_batch *batch);
-void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, const void *site,
+void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, uint32_t events, const void *site,
                                 struct rsi_fd_batch *batch);
 void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch);
 

@@ -25,6 +25,13 @@
  *
  * Kernel and foreign threads sleep in ppoll; they are listed so that a close reaches them.
  *
+ * Exclusive calls are takers: an event of a descriptor wakes one of its takers, be it a read or an exclusive
+ * poll. Who is woken by an exclusive poll owes the descriptor to the others from then on. The debt ends when
+ * it carries out an operation there, when it polls again, parks anywhere, or ends: then the kernel is asked,
+ * and if the descriptor is still ready, the next taker wakes. So while a descriptor is ready and a taker is
+ * asleep there is a thread that owes, runs, and will park: core/park looks at each park. Kernel and foreign
+ * threads that poll exclusively are woken by events, as user threads are.
+ *
  * Rejected: one look at the kernel before 1, so that a set that is ready is not walked: each sleep costs one
  * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
  * caller is to be told of all that is ready.
@@ -34,6 +41,7 @@
 #include <rouse/poll.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -60,11 +68,19 @@ struct poll_call {
     const void *site;
     struct slot *slots;
     uint32_t slot_count;
-    bool is_user;
+    bool by_events; /* the poller wakes it; else it sleeps in ppoll */
+    bool is_exclusive;
 };
 
-/* sleep's result: an edge has come since the look */
-#define LOOK_AGAIN 1
+/* sleep_once's result: an edge has come since the look */
+#define LOOK_AGAIN INT_MAX
+
+static uint8_t kind_of(const struct poll_call *call)
+{
+    if (call->is_exclusive)
+        return RSI_FD_EXCLUSIVE;
+    return call->by_events ? RSI_FD_POLLER : RSI_FD_WATCHER;
+}
 
 static void slot_add(struct poll_call *call, uint32_t index, const struct rsi_fd_ref *ref,
                      uint8_t side, uint32_t events)
@@ -72,7 +88,8 @@ static void slot_add(struct poll_call *call, uint32_t index, const struct rsi_fd
     struct slot *slot = &call->slots[call->slot_count++];
     *slot = (struct slot){ .waiter = { .thread = call->self,
                                        .events = events | RSI_FD_END_EVENTS,
-                                       .kind = call->is_user ? RSI_FD_POLLER : RSI_FD_WATCHER },
+                                       .result = (int32_t)call->slot_count - 1,
+                                       .kind = kind_of(call) },
                            .ref = *ref,
                            .index = index,
                            .side = side };
@@ -175,6 +192,7 @@ static bool slot_list(struct slot *slot, uint64_t ticket)
     struct rsi_fd_side *side = side_of(slot);
     uint8_t bit = (uint8_t)(1u << slot->side);
     slot->waiter.ticket = ticket;
+    rsi_test_delay();
     rsi_guard_lock(&entry->guard);
     bool is_good = entry->generation == slot->ref.generation;
     if (slot->waiter.kind != RSI_FD_WATCHER)
@@ -196,7 +214,7 @@ static void slots_unlist(struct poll_call *call, uint32_t count)
     }
 }
 
-/* 3 to 5 above. Returns LOOK_AGAIN, or how the wait was ended: 0 by an event, -errno. */
+/* 3 to 5 above. Returns the slot whose event has ended the wait, LOOK_AGAIN, or -errno. */
 static int sleep_once(struct poll_call *call)
 {
     int result = slots_arm(call);
@@ -210,12 +228,73 @@ static int sleep_once(struct poll_call *call)
         listed++;
     if (rsi_unlikely(listed < call->slot_count) && rsi_park_abandon(call->self, ticket))
         result = LOOK_AGAIN;
-    else if (call->is_user)
+    else if (call->by_events)
         result = rsi_park_commit(call->self, ticket);
     else
         result = rsi_park_commit_ppoll(call->self, ticket, call->fds, call->count);
     slots_unlist(call, listed);
     return result;
+}
+
+/*
+ * A debt: the descriptor, and by which of these the thread was woken. Its generation has no room: if the
+ * number is another's by now, and that one is ready, one of its takers is woken without need, and looks.
+ */
+#define DEBT_FD_BITS 24
+_Static_assert(RSI_FD_CHUNKS *RSI_FD_CHUNK == 1u << DEBT_FD_BITS, "a debt holds any descriptor");
+static const short debt_events[] = { POLLIN | POLLRDNORM | POLLRDBAND | POLLMSG, POLLPRI, POLLRDHUP,
+                                     POLLOUT | POLLWRNORM | POLLWRBAND };
+#define DEBT_EVENTS (sizeof debt_events / sizeof *debt_events)
+
+/* If the descriptor is still ready, the next taker of its events wakes. */
+static void settle(uint32_t debt)
+{
+    struct pollfd one = { .fd = (int)(debt & ((1u << DEBT_FD_BITS) - 1)) };
+    struct rsi_fd *entry = rsi_fdtable_peek(one.fd);
+    struct rsi_fd_batch batch = { NULL, NULL };
+    const struct timespec zero = { 0, 0 };
+    for (unsigned i = 0; i < DEBT_EVENTS; i++)
+        if ((debt >> DEBT_FD_BITS & 1u << i) != 0)
+            one.events = (short)(one.events | debt_events[i]);
+    /* Relaxed: those that count were listed before the event that woke the caller. */
+    if (entry == NULL || (rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) == NULL &&
+                          rsi_load_relaxed(&entry->sides[RSI_FD_WRITE].first) == NULL))
+        return;
+    rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0);
+    uint32_t events = (uint16_t)one.revents;
+    if ((events & POLLNVAL) != 0 || events == 0)
+        return;
+    rsi_guard_lock(&entry->guard);
+    if ((events & (RSI_FD_READ_EVENTS | RSI_FD_END_EVENTS)) != 0)
+        rsi_fdtable_pass_on_locked(&entry->sides[RSI_FD_READ], events, NULL, &batch);
+    if ((events & RSI_FD_WRITE_EVENTS) != 0)
+        rsi_fdtable_pass_on_locked(&entry->sides[RSI_FD_WRITE], events, NULL, &batch);
+    rsi_guard_unlock(&entry->guard);
+    rsi_fdtable_publish(&batch);
+}
+
+/* The event of a slot has woken this thread and no other. */
+static void owe(const struct poll_call *call, int woken_by)
+{
+    const struct pollfd *one = &call->fds[call->slots[woken_by].index];
+    uint32_t debt = (uint32_t)one->fd;
+    uint32_t events = (uint16_t)one->revents;
+    bool has_ended = (events & (POLLERR | POLLHUP)) != 0;
+    for (unsigned i = 0; i < DEBT_EVENTS; i++)
+        if ((events & (uint16_t)debt_events[i]) != 0 || has_ended)
+            debt |= 1u << (DEBT_FD_BITS + i);
+    if (events != 0 && (events & POLLNVAL) == 0)
+        rsi_park_owe(call->self, debt, settle);
+}
+
+void rsi_poll_served_owing(struct rouse_thread *self, int fd, bool is_empty)
+{
+    uint32_t debt = rsi_park_debt(self, false);
+    if ((debt & ((1u << DEBT_FD_BITS) - 1)) != (uint32_t)fd)
+        return;
+    rsi_park_debt(self, true);
+    if (!is_empty)
+        settle(debt);
 }
 
 static bool is_past(uint64_t deadline_ns)
@@ -225,25 +304,30 @@ static bool is_past(uint64_t deadline_ns)
 
 static long wait_for_events(struct poll_call *call)
 {
-    bool was_woken = false, is_over = false;
+    int woken_by = LOOK_AGAIN;
+    bool is_over = false;
     for (;;) {
         slots_see(call);
         long ready = look(call);
-        if (ready != 0)
+        bool was_woken = woken_by >= 0 && woken_by < LOOK_AGAIN && call->by_events;
+        if (ready != 0) {
+            if (was_woken && call->is_exclusive)
+                owe(call, woken_by);
             return ready;
+        }
         if (was_woken)
             rsi_park_verdict(call->self, ROUSE_VERDICT_LOST_RACE);
         if (is_over || (is_past(call->deadline_ns) && !rouse_thread_cancel_pending()))
             return 0;
-        int result = sleep_once(call);
-        was_woken = result == 0 && call->is_user;
-        is_over = result == -ETIMEDOUT; /* what came just before is there all the same */
-        if (result < 0 && result != -ETIMEDOUT && result != -EBADF)
-            return result;
+        woken_by = sleep_once(call);
+        is_over = woken_by == -ETIMEDOUT; /* what came just before is there all the same */
+        if (woken_by < 0 && woken_by != -ETIMEDOUT && woken_by != -EBADF)
+            return woken_by;
     }
 }
 
-static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const void *site)
+static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, bool is_exclusive,
+                   const void *site)
 {
     struct slot small[SMALL_SET];
     struct poll_call call = { .self = rsi_self(),
@@ -251,12 +335,15 @@ static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const
                               .count = count,
                               .deadline_ns = deadline_ns,
                               .site = site,
+                              .is_exclusive = is_exclusive,
                               .slots = small };
     if (fds == NULL && count != 0)
         return -EFAULT;
     if (count > RSI_FD_CHUNKS * RSI_FD_CHUNK)
         return -EINVAL;
-    call.is_user = rsi_is_user(call.self);
+    call.by_events = is_exclusive || rsi_is_user(call.self);
+    if (rsi_unlikely(rsi_park_owes(call.self)))
+        settle(rsi_park_debt(call.self, true));
     rsi_turn_spend(call.self, LOOK_COST);
     if (is_past(deadline_ns) && !rouse_thread_cancel_pending())
         return (int)look(&call);
@@ -273,17 +360,29 @@ static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const
     return (int)result;
 }
 
+static uint64_t deadline_in_ms(int timeout_ms)
+{
+    if (timeout_ms < 0)
+        return ROUSE_FOREVER;
+    return timeout_ms > 0 ? rsi_now_ns() + (uint64_t)timeout_ms * 1000000 : 0;
+}
+
 RSI_NOINLINE int rouse_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-    uint64_t deadline_ns = 0;
-    if (timeout_ms < 0)
-        deadline_ns = ROUSE_FOREVER;
-    else if (timeout_ms > 0)
-        deadline_ns = rsi_now_ns() + (uint64_t)timeout_ms * 1000000;
-    return do_poll(fds, count, deadline_ns, RSI_CALLER());
+    return do_poll(fds, count, deadline_in_ms(timeout_ms), false, RSI_CALLER());
 }
 
 RSI_NOINLINE int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
 {
-    return do_poll(fds, count, deadline_ns, RSI_CALLER());
+    return do_poll(fds, count, deadline_ns, false, RSI_CALLER());
+}
+
+RSI_NOINLINE int rouse_poll_exclusive(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    return do_poll(fds, count, deadline_in_ms(timeout_ms), true, RSI_CALLER());
+}
+
+RSI_NOINLINE int rouse_poll_exclusive_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
+{
+    return do_poll(fds, count, deadline_ns, true, RSI_CALLER());
 }

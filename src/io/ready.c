@@ -165,7 +165,7 @@ static RSI_NOINLINE void pass_on(const struct rsi_io_op *op)
     struct rsi_fd_batch batch = { NULL, NULL };
     rsi_guard_lock(&entry->guard);
     if (entry->generation == op->ref.generation)
-        rsi_fdtable_pass_on_locked(side, op->site, &batch);
+        rsi_fdtable_pass_on_locked(side, RSI_FD_ANY_EVENT, op->site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_fdtable_publish(&batch);
 }
@@ -271,6 +271,7 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
 
 static long finish(const struct rsi_io_op *op, const struct attempt *a, long result, bool is_empty)
 {
+    rsi_poll_served(a->self, op->fd, is_empty);
     if (a->was_woken) {
         if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != 0))
             rsi_park_verdict(a->self, ROUSE_VERDICT_USEFUL);

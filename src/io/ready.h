@@ -21,4 +21,16 @@ long rsi_ready_run(struct rsi_io_op *op);
 bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
                      struct rsi_fd_batch *batch);
 
+/*
+ * poll.c: an operation on fd has ended with a result. If the thread was woken by an exclusive poll for fd,
+ * it has seen to it; what is left is for the next. is_empty: it is known that nothing is left.
+ */
+void rsi_poll_served_owing(struct rouse_thread *self, int fd, bool is_empty);
+
+RSI_INLINE void rsi_poll_served(struct rouse_thread *self, int fd, bool is_empty)
+{
+    if (rsi_unlikely(rsi_park_owes(self)))
+        rsi_poll_served_owing(self, fd, is_empty);
+}
+
 #endif
