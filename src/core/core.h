@@ -74,6 +74,20 @@ struct rsi_timer {
     uint64_t thread_gen; /* address and 16 bits of generation */
 };
 
+/* A ring of timers in order of deadline; head and tail run freely, and are equal when it is empty. */
+struct rsi_timer_lane {
+    struct rsi_timer *ring;
+    uint64_t first_ns, last_ns; /* empty: UINT64_MAX, 0 */
+    uint32_t head, tail, mask;
+};
+
+#define RSI_TIMER_LANES 4
+#define RSI_LANE_MAX (1u << 20) /* a power of two; what does not fit goes to the heap */
+#define RSI_HEAP_MAX \
+    (2u * RSI_LIVE_MAX) /* all entries of a worker, for half of them may be stale */
+#define RSI_TIMER_BYTES \
+    ((RSI_HEAP_MAX + RSI_TIMER_LANES * (size_t)RSI_LANE_MAX) * sizeof(struct rsi_timer))
+
 /* The switch's value is the worker; with this bit, the thread that was left has ended. */
 #define RSI_SWITCH_END ((uintptr_t)1)
 
@@ -108,8 +122,10 @@ struct rsi_worker {
 
     /* Timers, in the section; timer.c. */
     struct rsi_timer *heap;
-    uint32_t heap_length, heap_stale;
-    uint64_t timer_next_ns; /* of the first entry; read by others without the section */
+    struct rsi_timer_lane lanes[RSI_TIMER_LANES];
+    uint32_t heap_length;
+    uint32_t timer_count, timer_stale; /* in heap and lanes */
+    uint64_t timer_next_ns;            /* of the first entry; read by others without the section */
 
     struct rsi_waiter idle; /* its ctx: the kernel thread's own stack, the idle loop's */
 
@@ -228,6 +244,7 @@ void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadli
 struct rouse_thread *rsi_timer_expire(struct rsi_worker *w, uint64_t now_ns);
 void rsi_timer_forget(struct rouse_thread *t);
 bool rsi_timer_setup(struct rsi_worker *w);
+void rsi_timer_reset(struct rsi_worker *w);
 
 /* thread.c */
 void rsi_thread_finish(struct rouse_thread *self, void *result);

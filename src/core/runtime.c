@@ -212,8 +212,7 @@ static void worker_child(struct rsi_worker *w)
     w->queue_first = w->queue_last = w->next = w->inbox = NULL;
     w->handoff = w->block_cache = NULL;
     w->block_count = w->stack_promises = w->stack_count = w->stack_keep = 0;
-    w->heap_length = w->heap_stale = 0;
-    w->timer_next_ns = UINT64_MAX;
+    rsi_timer_reset(w);
     w->is_idle = w->is_polling = w->is_searching = w->is_watcher = false;
     w->idle_link = NULL;
     w->wake_word = 0;

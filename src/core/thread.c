@@ -404,25 +404,25 @@ size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t byte
     return length;
 }
 
-static int sleep_until(uint64_t deadline_ns, const void *site)
+/* deadline_ns: 0 when it has passed. */
+RSI_INLINE int sleep_until(uint64_t deadline_ns, const void *site)
 {
     struct rouse_thread *self = rsi_self();
-    /* Past: it keeps its place among the runnable, and does not wait for the timers to be looked at. */
-    uint64_t limit_ns = deadline_ns > rsi_now_ns() ? deadline_ns : 0;
     uint64_t ticket =
-        rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, site, limit_ns, RSI_PARK_CANCELLABLE);
+        rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, site, deadline_ns, RSI_PARK_CANCELLABLE);
     int result = rsi_park_commit(self, ticket);
     return result == -ETIMEDOUT ? 0 : result;
 }
 
 RSI_NOINLINE int rouse_sleep_until(uint64_t deadline_ns)
 {
-    return sleep_until(deadline_ns, RSI_CALLER());
+    /* Past: it keeps its place among the runnable, and does not wait for the timers to be looked at. */
+    return sleep_until(deadline_ns > rsi_now_ns() ? deadline_ns : 0, RSI_CALLER());
 }
 
 RSI_NOINLINE int rouse_sleep(uint64_t ns)
 {
-    uint64_t now = rsi_now_ns();
+    uint64_t now = ns != 0 ? rsi_now_ns() : 0;
     return sleep_until(ns < ROUSE_FOREVER - now ? now + ns : ROUSE_FOREVER, RSI_CALLER());
 }
 

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer.c - the deadlines of user threads: a 4-ary heap a worker, in its section.
+ * timer.c - the deadlines of user threads: four sorted lanes and a 4-ary heap a worker, in its section.
+ *
+ * Most deadlines of a program are "now and so much", for a few values of so much, and each kind of them
+ * comes in order. A lane is a ring of entries in order of deadline: a deadline that is not before the
+ * lane's last goes to its end, into the lane whose last is nearest; where none fits, into the heap. To arm and to
+ * expire in a lane touches two lines that were touched just before, where the heap's log n lines and
+ * branches cost 100 ns with 10,000 entries; and a lane tells which threads are next, so that their blocks
+ * are fetched ahead. What is due is taken from lanes and heap in order of deadline, all in one pass.
  *
  * A deadline is seldom reached: most waits end before. So ending a wait does not touch the heap. A
  * thread has at most one entry that counts, named by its timer_word {worker, generation, about when}; an
@@ -20,7 +27,8 @@
 
 #include <errno.h>
 
-#define HEAP_MAX (2u * RSI_LIVE_MAX)
+#define AHEAD 8 /* entries; their blocks are fetched while these are fired */
+#define LANE_FIRST 256u
 
 /* timer_word: worker index + 1 (0: no entry), generation, and the entry's deadline in units of 16 us,
  * rounded up, so that it can be compared without the entry. One word, so that it never tears. */
@@ -75,14 +83,72 @@ static bool is_stale(const struct rsi_worker *w, const struct rsi_timer *entry, 
 
 static void stale_add(uint64_t owner, uint32_t count)
 {
-    rsi_fetch_add_relaxed(&rsi_rt.workers[owner - 1]->heap_stale, count);
+    rsi_fetch_add_relaxed(&rsi_rt.workers[owner - 1]->timer_stale, count);
+}
+
+static void lane_reset(struct rsi_timer_lane *lane)
+{
+    lane->first_ns = UINT64_MAX;
+    lane->last_ns = 0;
+    lane->head = lane->tail = 0;
+}
+
+void rsi_timer_reset(struct rsi_worker *w)
+{
+    w->heap_length = w->timer_count = w->timer_stale = 0;
+    w->timer_next_ns = UINT64_MAX;
+    for (unsigned i = 0; i < RSI_TIMER_LANES; i++)
+        lane_reset(&w->lanes[i]);
 }
 
 bool rsi_timer_setup(struct rsi_worker *w)
 {
-    w->timer_next_ns = UINT64_MAX;
-    w->heap = rsi_map((size_t)HEAP_MAX * sizeof *w->heap);
-    return w->heap != NULL;
+    w->heap = rsi_map(RSI_TIMER_BYTES);
+    if (!w->heap)
+        return false;
+    for (unsigned i = 0; i < RSI_TIMER_LANES; i++) {
+        w->lanes[i].ring = w->heap + RSI_HEAP_MAX + (size_t)i * RSI_LANE_MAX;
+        w->lanes[i].mask = LANE_FIRST - 1;
+    }
+    rsi_timer_reset(w);
+    return true;
+}
+
+/* Twice the room, where there may be: what no longer lies at its place moves to the new half. */
+static bool lane_grow(struct rsi_timer_lane *lane)
+{
+    uint32_t mask = lane->mask * 2 + 1;
+    if (mask >= RSI_LANE_MAX)
+        return false;
+    for (uint32_t i = lane->head; i != lane->tail; i++)
+        lane->ring[i & mask] = lane->ring[i & lane->mask];
+    lane->mask = mask;
+    return true;
+}
+
+static bool lane_push(struct rsi_worker *w, struct rsi_timer entry)
+{
+    struct rsi_timer_lane *best = NULL;
+    for (struct rsi_timer_lane *lane = w->lanes; lane < w->lanes + RSI_TIMER_LANES; lane++)
+        if (lane->last_ns <= entry.deadline_ns && (!best || lane->last_ns > best->last_ns))
+            best = lane;
+    if (!best || (best->tail - best->head > best->mask && !lane_grow(best)))
+        return false;
+    if (best->head == best->tail)
+        best->first_ns = entry.deadline_ns;
+    best->last_ns = entry.deadline_ns;
+    best->ring[best->tail++ & best->mask] = entry;
+    return true;
+}
+
+static struct rsi_timer lane_pop(struct rsi_timer_lane *lane)
+{
+    struct rsi_timer entry = lane->ring[lane->head++ & lane->mask];
+    if (lane->head == lane->tail)
+        lane_reset(lane);
+    else
+        lane->first_ns = lane->ring[lane->head & lane->mask].deadline_ns;
+    return entry;
 }
 
 static void sift_up(struct rsi_timer *heap, uint32_t at, struct rsi_timer entry)
@@ -115,22 +181,67 @@ static void sift_down(struct rsi_timer *heap, uint32_t length, uint32_t at, stru
     heap[at] = entry;
 }
 
-static void publish_next(struct rsi_worker *w)
+/* The lane whose first is the earliest of all, *deadline_ns; NULL: the heap. */
+static struct rsi_timer_lane *first_of(struct rsi_worker *w, uint64_t *deadline_ns)
 {
-    rsi_store_relaxed(&w->timer_next_ns, w->heap_length ? w->heap[0].deadline_ns : UINT64_MAX);
+    struct rsi_timer_lane *first = NULL;
+    uint64_t least = w->heap_length ? w->heap[0].deadline_ns : UINT64_MAX;
+    for (struct rsi_timer_lane *lane = w->lanes; lane < w->lanes + RSI_TIMER_LANES; lane++)
+        if (lane->first_ns < least) {
+            least = lane->first_ns;
+            first = lane;
+        }
+    *deadline_ns = least;
+    return first;
+}
+
+static void insert(struct rsi_worker *w, struct rsi_timer entry)
+{
+    w->timer_count++;
+    if (!lane_push(w, entry))
+        sift_up(w->heap, w->heap_length++, entry);
+    if (entry.deadline_ns < w->timer_next_ns)
+        rsi_store_relaxed(&w->timer_next_ns, entry.deadline_ns);
+}
+
+static bool counts(const struct rsi_worker *w, const struct rsi_timer *entry)
+{
+    return !is_stale(w, entry, rsi_load_relaxed(&thread_of(entry)->timer_word));
+}
+
+static void lane_sweep(struct rsi_worker *w, struct rsi_timer_lane *lane)
+{
+    uint32_t kept = lane->head;
+    for (uint32_t i = lane->head; i != lane->tail; i++)
+        if (counts(w, &lane->ring[i & lane->mask]))
+            lane->ring[kept++ & lane->mask] = lane->ring[i & lane->mask];
+    lane->tail = kept;
+    if (lane->head == kept) {
+        lane_reset(lane);
+        return;
+    }
+    lane->first_ns = lane->ring[lane->head & lane->mask].deadline_ns;
+    lane->last_ns = lane->ring[(kept - 1) & lane->mask].deadline_ns;
 }
 
 static void sweep(struct rsi_worker *w)
 {
     uint32_t kept = 0;
+    uint64_t next_ns;
     for (uint32_t i = 0; i < w->heap_length; i++)
-        if (!is_stale(w, &w->heap[i], rsi_load_relaxed(&thread_of(&w->heap[i])->timer_word)))
+        if (counts(w, &w->heap[i]))
             w->heap[kept++] = w->heap[i];
-    w->heap_length = kept;
-    rsi_store_relaxed(&w->heap_stale, 0u);
+    w->heap_length = w->timer_count = kept;
     for (uint32_t i = kept / 4 + 1; i-- > 0;)
         if (i < kept)
             sift_down(w->heap, kept, i, w->heap[i]);
+    for (unsigned i = 0; i < RSI_TIMER_LANES; i++) {
+        lane_sweep(w, &w->lanes[i]);
+        w->timer_count += w->lanes[i].tail - w->lanes[i].head;
+    }
+    rsi_store_relaxed(&w->timer_stale, 0u);
+    first_of(w, &next_ns);
+    rsi_store_relaxed(&w->timer_next_ns, next_ns);
 }
 
 void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadline_ns)
@@ -139,15 +250,15 @@ void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadli
     uint64_t key = word & KEY_MASK;
     if (owner == (uint64_t)w->index + 1 && key != KEY_MASK && key << KEY_SHIFT <= deadline_ns)
         return;
-    if (rsi_load_relaxed(&w->heap_stale) > w->heap_length / 2 + 64 || w->heap_length == HEAP_MAX)
+    if (rsi_load_relaxed(&w->timer_stale) > w->timer_count / 2 + 64 ||
+        w->timer_count == RSI_HEAP_MAX)
         sweep(w);
     uint64_t fresh = word_make((uint64_t)w->index + 1, generation_of(word) + 1, deadline_ns);
     /* An expiring worker may clear or move the old entry at the same time; then it is not stale. */
     word = rsi_exchange_acq_rel(&t->timer_word, fresh);
     if (owner_of(word))
         stale_add(owner_of(word), 1);
-    sift_up(w->heap, w->heap_length++, entry_make(deadline_ns, t, fresh));
-    publish_next(w);
+    insert(w, entry_make(deadline_ns, t, fresh));
 }
 
 /* t has ended: its entry, wherever it is, is stale. */
@@ -161,13 +272,21 @@ void rsi_timer_forget(struct rouse_thread *t)
         stale_add(owner_of(word), 1);
 }
 
-static struct rsi_timer pop(struct rsi_worker *w)
+static struct rsi_timer heap_pop(struct rsi_worker *w)
 {
     struct rsi_timer first = w->heap[0];
     w->heap_length--;
     if (w->heap_length)
         sift_down(w->heap, w->heap_length, 0, w->heap[w->heap_length]);
     return first;
+}
+
+/* The block of an entry that comes up soon; it may be any, for a fetch cannot fail. */
+static void fetch(const struct rsi_timer_lane *lane, uint32_t ahead)
+{
+    const char *block = (const char *)thread_of(&lane->ring[(lane->head + ahead) & lane->mask]);
+    for (size_t at = 0; at < sizeof(struct rouse_thread); at += RSI_CACHE_LINE)
+        __builtin_prefetch(block + at, 1);
 }
 
 /* The entry has come up and was taken out. True: its thread's wait was ended by it. */
@@ -186,7 +305,7 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
         return false;
     }
     if (moves) {
-        sift_up(w->heap, w->heap_length++, (struct rsi_timer){ deadline, entry.thread_gen });
+        insert(w, (struct rsi_timer){ deadline, entry.thread_gen });
         return false;
     }
     return waits && deadline <= now_ns && rsi_park_claim(t, claim, -ETIMEDOUT, NULL);
@@ -196,14 +315,19 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
 struct rouse_thread *rsi_timer_expire(struct rsi_worker *w, uint64_t now_ns)
 {
     struct rouse_thread *first = NULL, **last = &first;
-    while (w->heap_length && w->heap[0].deadline_ns <= now_ns) {
-        struct rsi_timer entry = pop(w);
+    struct rsi_timer_lane *lane;
+    uint64_t next_ns;
+    while (lane = first_of(w, &next_ns), next_ns <= now_ns) {
+        if (lane)
+            fetch(lane, AHEAD);
+        struct rsi_timer entry = lane ? lane_pop(lane) : heap_pop(w);
+        w->timer_count--;
         if (!fire(w, entry, now_ns))
             continue;
         *last = thread_of(&entry);
         last = &(*last)->queue_link;
     }
     *last = NULL;
-    publish_next(w);
+    rsi_store_relaxed(&w->timer_next_ns, next_ns);
     return first;
 }

@@ -19,7 +19,7 @@
 #define BLOCKS_BYTES ((uint32_t)256 * 1024)
 #define SLAB_BYTES ((uint32_t)16 * 1024 * 1024)
 #define SIGNAL_STACK_BYTES ((uint32_t)64 * 1024)
-#define HEAP_BYTES ((uint32_t)(2u * RSI_LIVE_MAX * sizeof(struct rsi_timer)))
+#define HEAP_BYTES ((uint32_t)RSI_TIMER_BYTES)
 #define FUTEX_WAITS 137u /* FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG */
 #define MADV_GUARD 102u
 #define CALLS_MOST (SCALE > 1 ? 16 : 60)

@@ -275,12 +275,12 @@ static void a_deadline_on_a_worker_that_computes_is_met_by_another(void **state)
     CHECK(met);
 }
 
-/* Entries in the heap of the calling thread's worker. */
+/* Entries of the calling thread's worker. */
 static uint32_t entries(void)
 {
     struct rsi_worker *w = rsi_exec_self()->worker;
     rsi_section_enter(w);
-    uint32_t count = w->heap_length;
+    uint32_t count = w->timer_count;
     rsi_section_leave(w);
     return count;
 }
