@@ -296,7 +296,9 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
     uint64_t word = rsi_load_relaxed(&t->timer_word);
     uint64_t claim = rsi_load_acquire(&t->waiter.claim); /* pairs with the release in prepare */
     uint64_t deadline = rsi_load_relaxed(&t->waiter.deadline_ns);
-    bool waits = (claim & 3) != 0, moves = waits && deadline > now_ns && deadline != ROUSE_FOREVER;
+    bool waits = (claim & 3) != 0;
+    /* Also if it is due: its turn is after those whose deadlines are before. */
+    bool moves = waits && deadline > entry.deadline_ns && deadline != ROUSE_FOREVER;
     uint64_t owner = moves ? (uint64_t)w->index + 1 : 0;
     if (is_stale(w, &entry, word) ||
         !rsi_cas_relaxed(&t->timer_word, &word,

@@ -6,7 +6,7 @@
  * ends waits, always those without a deadline. Each worker's heap is expired by itself or by a thief,
  * whenever an entry is due. The time goes on when it likes, and when nothing else can happen. Checked: no
  * wait ends before its deadline; when nothing else can happen, none is overdue; a thread has at most one
- * entry that counts.
+ * entry that counts. A worker's lanes and heap are one set here: which of them holds an entry is its own affair.
  *
  * mutant KEEP_ANY WAITS=2: arming keeps an entry of the worker though it comes up later than the new deadline
  * mutant NO_MOVE WAITS=2: an entry that comes up before its thread's present deadline is dropped
@@ -198,7 +198,7 @@ inline fire(w, here, d, g)
     word = timer_word;
     ticket = LOAD(here, CLAIM);
     deadline = LOAD(here, DEADLINE);
-    moves = ticket % 2 != 0 && deadline > now && deadline != FOREVER;
+    moves = ticket % 2 != 0 && deadline > d && deadline != FOREVER;
 #ifdef NO_MOVE
     moves = false;
 #endif

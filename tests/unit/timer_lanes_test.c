@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * timer_lanes_test.c - a worker's lanes and heap against a list: the same waits end, in the same order.
+ *
+ * The worker is none of the runtime's, so that its timers are all there is, and the time is the test's.
+ */
+#include "core_test.h"
+#include "core/core.h"
+
+#define THREADS 1500
+#define STEPS 40000
+#define INDEX (RSI_WORKERS_MAX - 1) /* no worker that runs */
+
+static struct rouse_thread threads[THREADS];
+static uint64_t deadlines[THREADS]; /* of the waits; 0: it does not wait */
+static struct rsi_worker *worker;
+
+static void worker_set_up(void)
+{
+    worker = calloc(1, sizeof *worker);
+    CHECK(worker);
+    worker->index = INDEX;
+    CHECK(rsi_timer_setup(worker));
+    rsi_rt.workers[INDEX] = worker;
+    memset(threads, 0, sizeof threads);
+    memset(deadlines, 0, sizeof deadlines);
+}
+
+static void worker_tear_down(void)
+{
+    rsi_rt.workers[INDEX] = NULL;
+    rsi_unmap(worker->heap, RSI_TIMER_BYTES);
+    free(worker);
+}
+
+static void wait_begin(size_t i, uint64_t deadline_ns)
+{
+    rsi_park_prepare(&threads[i], ROUSE_WAIT_SLEEP, NULL, NULL, deadline_ns, 0);
+    rsi_timer_arm(worker, &threads[i], deadline_ns);
+    deadlines[i] = deadline_ns;
+}
+
+/* Somebody else ends it: the timers are not told. */
+static void wait_end(size_t i)
+{
+    CHECK(rsi_park_claim(&threads[i], threads[i].waiter.claim, 0, NULL));
+    deadlines[i] = 0;
+}
+
+static uint64_t earliest(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < THREADS; i++)
+        if (deadlines[i] != 0 && deadlines[i] < least)
+            least = deadlines[i];
+    return least;
+}
+
+/* All that are due end, in order of deadline, and no others. Returns how many. */
+static size_t expire(uint64_t now_ns)
+{
+    uint64_t last_ns = 0;
+    size_t count = 0;
+    for (struct rouse_thread *t = rsi_timer_expire(worker, now_ns); t; t = t->queue_link) {
+        size_t i = (size_t)(t - threads);
+        CHECK(deadlines[i] != 0 && deadlines[i] <= now_ns);
+        CHECK(deadlines[i] >= last_ns);
+        CHECK_EQUAL(t->waiter.result, -ETIMEDOUT);
+        last_ns = deadlines[i];
+        deadlines[i] = 0;
+        count++;
+    }
+    CHECK(earliest() > now_ns);
+    CHECK(worker->timer_next_ns <= earliest()); /* else whoever sleeps until then is late */
+    return count;
+}
+
+/* What programs wait for: a few lengths again and again, and some of any length. */
+static uint64_t some_length(uint64_t *random)
+{
+    static const uint64_t lengths[] = { MS, 10 * MS, 5 * SECOND, 30 * SECOND, 60 * SECOND, 7 * MS };
+    uint64_t drawn = rsi_random_next(random) % 16;
+    if (drawn < 12)
+        return lengths[drawn / 2];
+    return rsi_random_next(random) % (drawn == 12 ? 100 * SECOND : 20 * MS);
+}
+
+static void whatever_is_armed_comes_up_in_order(void **state)
+{
+    (void)state;
+    uint64_t random = seed_of_run(), now_ns = SECOND;
+    size_t ended = 0;
+    worker_set_up();
+    for (unsigned step = 0; step < STEPS / SLOWER; step++) {
+        size_t i = rsi_random_next(&random) % THREADS;
+        if (deadlines[i] == 0)
+            wait_begin(i, now_ns + some_length(&random));
+        else if (step % 3 == 0)
+            wait_end(i);
+        if (step % 16 == 0) {
+            now_ns += rsi_random_next(&random) % (step % 512 == 0 ? 2 * SECOND : MS);
+            ended += expire(now_ns);
+        }
+        /* Twice the threads, and what may be stale before it is swept. */
+        CHECK(worker->timer_count <= 2 * THREADS + 256);
+    }
+    CHECK(ended > 0);
+    expire(now_ns + 1000 * SECOND);
+    CHECK_EQUAL(earliest(), UINT64_MAX);
+    worker_tear_down();
+}
+
+static void equal_deadlines_come_up_in_one_pass(void **state)
+{
+    (void)state;
+    const uint64_t base_ns = SECOND;
+    worker_set_up();
+    for (size_t i = 0; i < THREADS; i++) /* on lanes and heap */
+        wait_begin(i, base_ns + (i % 7) * US);
+    for (size_t k = 0; k < 7; k++) {
+        size_t due = THREADS / 7 + (k < THREADS % 7);
+        CHECK_EQUAL(expire(base_ns + k * US - 1), 0);
+        CHECK_EQUAL(expire(base_ns + k * US), due);
+    }
+    worker_tear_down();
+}
+
+/* Rings that fill, grow and go round, while their first entries stay. */
+static void a_lane_grows_with_what_it_holds(void **state)
+{
+    (void)state;
+    uint64_t now_ns = SECOND;
+    worker_set_up();
+    for (unsigned round = 0; round < 20; round++) {
+        for (size_t i = 0; i < THREADS; i++)
+            if (deadlines[i] == 0)
+                wait_begin(i, now_ns + MS + i);
+        CHECK_EQUAL(worker->heap_length, 0);
+        now_ns += MS + THREADS / 3 + round;
+        CHECK_EQUAL(expire(now_ns), THREADS / 3 + round + 1);
+        now_ns += MS;
+        CHECK_EQUAL(expire(now_ns), THREADS - THREADS / 3 - round - 1);
+    }
+    worker_tear_down();
+}
+
+static void a_thread_that_ends_leaves_nothing_that_counts(void **state)
+{
+    (void)state;
+    worker_set_up();
+    for (unsigned round = 0; round < 10; round++)
+        for (size_t i = 0; i < THREADS; i++) {
+            wait_begin(i, SECOND + rsi_random_next(&(uint64_t){ i + 1 }) % SECOND);
+            wait_end(i);
+            rsi_timer_forget(&threads[i]);
+        }
+    CHECK(worker->timer_count <= THREADS + 256);
+    CHECK_EQUAL(expire(10 * SECOND), 0);
+    CHECK_EQUAL(worker->timer_count, 0);
+    CHECK_EQUAL(worker->timer_stale, 0);
+    worker_tear_down();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whatever_is_armed_comes_up_in_order),
+        cmocka_unit_test(equal_deadlines_come_up_in_one_pass),
+        cmocka_unit_test(a_lane_grows_with_what_it_holds),
+        cmocka_unit_test(a_thread_that_ends_leaves_nothing_that_counts),
+    };
+    static const struct program program = { 60, false, tests, LENGTH(tests), NULL, 0 };
+    return program_run(&program, argc, argv);
+}
