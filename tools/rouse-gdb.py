@@ -84,7 +84,7 @@ class Thread:
         self.id = int(block["id"])
         self.origin = int(self.waiter["origin"])
         self.has_ended = int(self.waiter["life"]) == LIFE_ENDED
-        self.is_on_cpu = int(self.waiter["on_cpu"]) != 0
+        self.is_on_cpu = int(self.waiter["on_cpu"]) == 1
         self.waits = int(self.waiter["claim"]) & 3 != 0
 
     @property

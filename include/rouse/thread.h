@@ -162,6 +162,30 @@ struct rouse_config {
 };
 int rouse_configure(const struct rouse_config *config);
 
+/*
+ * Give memory of stacks that nobody uses back to the kernel: what parked user threads have left of deeper
+ * calls, and the stacks of ended threads that are kept for others (but for at most 16 a worker). It is there
+ * again, page by page, when it is touched.
+ *
+ * min_idle_ns  0: of all threads that are parked. Else only of those in a wait that an earlier call, at least
+ *              so long ago, has seen them in: for calls at regular times, of which the first only looks.
+ * Returns      bytes given back; 0 also while another thread is in this call.
+ * Blocks       the calling thread: some 0.3 us for each thread of the program and 2 us for each that has
+ *              something to give. A user thread's worker runs others meanwhile. A thread that is woken
+ *              while its stack is looked at runs some 20 us later.
+ */
+size_t rouse_stacks_trim(uint64_t min_idle_ns);
+
+/*
+ * From now on give back as rouse_stacks_trim(0) does whenever memory is short: when tasks of the process's
+ * control group (where it has no figures of its own, of the machine) have waited for memory for 100 ms
+ * within 2 s. One kernel thread waits for the kernel to say so, and does nothing else.
+ * Returns 0, also when it is so already; -EAGAIN (no thread could be had), or open's error where the kernel
+ * has no pressure stall information or does not let us use it: -ENOENT, -EOPNOTSUPP, -EACCES, -EPERM, ...
+ * Not inherited by a child of fork. ROUSE_TRIM=pressure in the environment makes this call at the start.
+ */
+int rouse_stacks_trim_on_pressure(void);
+
 /* How many workers the runtime has or will have. */
 unsigned rouse_worker_count(void);
 

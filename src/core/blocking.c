@@ -104,7 +104,7 @@ static void mask_fill(sigset_t *mask)
         sigdelset(mask, of_faults[i]);
 }
 
-static bool helper_start_locked(void)
+bool rsi_helper_start(void *(*main)(void *))
 {
     sigset_t mask, old;
     pthread_attr_t attr;
@@ -114,9 +114,15 @@ static bool helper_start_locked(void)
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     mask_fill(&mask);
     pthread_sigmask(SIG_SETMASK, &mask, &old);
-    bool started = pthread_create(&pthread, &attr, helper_main, NULL) == 0;
+    bool started = pthread_create(&pthread, &attr, main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
+    return started;
+}
+
+static bool helper_start_locked(void)
+{
+    bool started = rsi_helper_start(helper_main);
     if (started)
         rsi_store_relaxed(&helpers.count, helpers.count + 1);
     return started;

@@ -269,8 +269,17 @@ void rsi_keys_fork_prepare(void);
 void rsi_keys_fork_parent(void);
 void rsi_keys_run_destructors(struct rouse_thread *self);
 
+/* trim.c, pressure.c */
+void rsi_trim_child(void);
+void rsi_pressure_setup(void);
+void rsi_pressure_child(void);
+int rsi_pressure_watch(int fd);
+unsigned rsi_pressure_threads(void); /* 0 or 1 */
+
 /* blocking.c, fork.c, fault.c */
 unsigned rsi_helper_count(void);
+/* Start a kernel thread, detached, that takes no signals but those of its own faults. */
+bool rsi_helper_start(void *(*main)(void *));
 /* Of a function that runs on a helper: the thread that waits for it. NULL elsewhere. */
 struct rouse_thread *rsi_blocking_caller(void);
 void rsi_blocking_child(void);

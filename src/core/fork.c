@@ -37,6 +37,8 @@ static void on_child(void)
     rsi_blocking_child();
     rsi_fault_child();
     rsi_stack_child();
+    rsi_trim_child();
+    rsi_pressure_child();
     rsi_block_child(self);
     rsi_keys_fork_parent();
     rsi_runtime_child(survivor);

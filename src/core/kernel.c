@@ -73,7 +73,7 @@ static void begin(struct rouse_thread *self)
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
     rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */
-    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
     self->exec = (struct rsi_exec){ .current = self };
     rsi_tls_exec = &self->exec;
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
@@ -155,7 +155,7 @@ static int create(struct rouse_thread *t, const pthread_attr_t *attr)
     if (!signal_stack)
         return -ENOMEM;
     rsi_store_relaxed(&t->waiter.ctx.sp, signal_stack);
-    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&t->waiter.on_cpu, RSI_CPU_RUNS);
     int error = pthread_create(&pthread, attr, kernel_main, t);
     if (error)
         rsi_fault_stack_give(signal_stack);
@@ -200,7 +200,7 @@ static int claimed_result(struct rouse_thread *self)
     while (!published(self))
         rsi_futex_wait(&self->futex, 0, ROUSE_FOREVER);
     rsi_store_relaxed(&self->futex, 0u);
-    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
     return self->waiter.result;
 }
 
@@ -228,7 +228,7 @@ int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
     while (!published(self)) {
         int error = rsi_futex_wait(&self->futex, 0, deadline);
         if (error == -ETIMEDOUT && rsi_park_claim(self, ticket, -ETIMEDOUT, NULL)) {
-            rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+            rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
             return -ETIMEDOUT;
         }
     }
@@ -263,7 +263,7 @@ int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pol
         result = ready > 0 ? 0 : ready == 0 ? -ETIMEDOUT : (int)ready;
     }
     rsi_store_seq_cst(&self->in_ppoll, 0u);
-    rsi_store_relaxed(&self->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
     /* Ended by the kernel, unless somebody else was first. */
     if (result != -EINTR && rsi_park_claim(self, ticket, result, NULL))
         return result;

@@ -35,7 +35,7 @@ struct rsi_waiter {
     struct rouse_thread *next; /* its list of waiters; after a claim, the claimer's own list */
     struct rouse_thread *prev;
     int32_t result;     /* what commit returns; written by the winner */
-    uint32_t on_cpu;    /* 1 while it runs, or a worker still stands on its stack */
+    uint32_t on_cpu;    /* RSI_CPU_RUNS while it runs, or a worker still stands on its stack */
     struct rsi_ctx ctx; /* while it does not run */
 
     uint32_t cancel;                 /* requests to stop not yet taken; any thread adds */
@@ -46,6 +46,7 @@ struct rsi_waiter {
     uint8_t mode;                    /* reader or writer, ...: the object's own */
     uint8_t stack_class;             /* of user threads */
     bool is_finishing;               /* its keys' destructors run, or have run */
+    uint16_t trim_mark;              /* low bits of a wait's number; trim.c's */
     struct rouse_wait_record record; /* its second half is written only while recording */
 };
 #if !defined(RSI_ASAN) && !defined(RSI_TSAN)
@@ -58,6 +59,10 @@ _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first
  * stands where a park looks anyway, so that those that owe nothing pay nothing.
  */
 #define RSI_PARK_OWES (UINT32_C(1) << 31)
+
+/* on_cpu. Nobody runs the thread while it is not 0: who picked it waits. */
+#define RSI_CPU_RUNS 1u
+#define RSI_CPU_TRIMMED 2u /* unused memory of its stack is being given back: trim.c */
 
 enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 
@@ -200,7 +205,7 @@ void rsi_park_count_useless(struct rouse_thread *self);
 /* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
 RSI_INLINE bool rsi_is_running(struct rouse_thread *t)
 {
-    return rsi_load_relaxed(&rsi_waiter(t)->on_cpu) != 0;
+    return rsi_load_relaxed(&rsi_waiter(t)->on_cpu) == RSI_CPU_RUNS;
 }
 
 RSI_INLINE bool rsi_is_user(struct rouse_thread *t)

@@ -156,6 +156,7 @@ static void setup_once(void)
     rsi_fault_setup();
     rsi_fork_setup();
     rsi_obs_setup();
+    rsi_pressure_setup();
 }
 
 /* With as many workers as can be had. Fails when there is none. */

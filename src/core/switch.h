@@ -58,7 +58,7 @@ RSI_INLINE void rsi_turn_begin(struct rsi_worker *w)
 
 RSI_INLINE void rsi_worker_enter(struct rsi_worker *w, struct rouse_thread *t)
 {
-    rsi_store_relaxed(&t->waiter.on_cpu, 1u);
+    rsi_store_relaxed(&t->waiter.on_cpu, RSI_CPU_RUNS);
     rsi_store_relaxed(&t->waiter.worker_index, w->index);
     w->exec.current = t;
 }
@@ -99,7 +99,8 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
     if (rsi_unlikely(to == self))
         return;
     if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
-        /* the acquire pairs with rsi_switch_finish */
+        /* the acquire pairs with rsi_switch_finish and with trim.c's release */
+        rsi_test_delay();
         if (rsi_unlikely(!to->waiter.ctx.sp))
             rsi_thread_bind(w, to);
         rsi_worker_enter(w, to);

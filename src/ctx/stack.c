@@ -6,17 +6,24 @@
  * splits the mapping and meets the limit of 65,530 mappings near 32,000 stacks. Some emulators answer 0
  * to madvise values they do not know, so it is probed by its effect. Guards are made many at a time
  * where process_madvise can (720 ns each alone, 450 in a batch of 16).
+ *
+ * A free stack is linked by a word of its own, so a page of it must stay. Cold ones, whose memory is given
+ * back, therefore stand in a list in the last page of one of them: of 257 one page is left.
  */
 #include "ctx/stack.h"
 
+#include "ctx/ctx.h"
 #include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include <valgrind/valgrind.h>
+
+#ifdef RSI_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
@@ -28,6 +35,8 @@
 #define SLAB_BYTES ((size_t)16 * 1024 * 1024)
 #define COLOURS 32
 #define GUARD_BATCH 32
+#define COLD_MOST 256
+#define LOOK_PAGES 256
 
 struct slab {
     char *base;
@@ -35,9 +44,21 @@ struct slab {
     uint32_t slots, guarded, taken;
 };
 
+/* In the last page of a stack, below its top: the page has 2,112 bytes of each colour. */
+struct cold {
+    struct cold *next;
+    char *high; /* this stack's own top */
+    size_t count;
+    char *tops[COLD_MOST]; /* of stacks without memory */
+};
+_Static_assert(sizeof(struct cold) + 16 <= RSI_PAGE - (COLOURS - 1) * RSI_CACHE_LINE,
+               "a list of cold stacks reaches into what TSan keeps at the top");
+
 struct class
 {
     char *free;        /* tops of stacks given back, latest first, linked by the word below */
+    struct cold *cold; /* taken when none is free */
+    uint32_t free_count;
     struct slab *take; /* whose guarded slots come next */
     struct slab *last; /* where guards are made */
     uint64_t unreserved;
@@ -192,15 +213,30 @@ static char *take_fresh(unsigned index)
     return end - (size_t)(slot * 11 % COLOURS) * RSI_CACHE_LINE;
 }
 
+static char *take_free(struct class *class)
+{
+    char *high = class->free;
+    class->free = *link_of(high);
+    rsi_store_relaxed(&class->free_count, class->free_count - 1);
+    return high;
+}
+
+static char *take_cold(struct class *class)
+{
+    struct cold *cold = class->cold;
+    if (cold->count != 0)
+        return cold->tops[--cold->count];
+    class->cold = cold->next;
+    return cold->high;
+}
+
 struct rsi_stack rsi_stack_take(unsigned index)
 {
     struct class *class = &pool.classes[index];
     rsi_guard_lock(&pool.guard);
-    char *high = class->free;
-    if (high)
-        class->free = *link_of(high);
-    else
-        high = take_fresh(index);
+    char *high = class->free   ? take_free(class)
+                 : class->cold ? take_cold(class)
+                               : take_fresh(index);
     rsi_guard_unlock(&pool.guard);
     return rsi_stack_of(index, high);
 }
@@ -211,7 +247,94 @@ void rsi_stack_give(unsigned index, struct rsi_stack stack)
     rsi_guard_lock(&pool.guard);
     *link_of(stack.high) = class->free;
     class->free = stack.high;
+    rsi_store_relaxed(&class->free_count, class->free_count + 1);
     rsi_guard_unlock(&pool.guard);
+}
+
+size_t rsi_stack_resident(const char *low, const char *end)
+{
+    unsigned char is_there[LOOK_PAGES];
+    size_t count = 0;
+    while (low < end) {
+        size_t pages = (size_t)(end - low) / RSI_PAGE;
+        pages = pages < LOOK_PAGES ? pages : LOOK_PAGES;
+        if (rsi_syscall3(SYS_mincore, low, pages * RSI_PAGE, is_there) != 0)
+            break;
+        for (size_t i = 0; i < pages; i++)
+            count += is_there[i] & 1;
+        low += pages * RSI_PAGE;
+    }
+    return count * RSI_PAGE;
+}
+
+void rsi_stack_drop(const struct iovec *ranges, unsigned count)
+{
+    /* Linux 6.13: one call, and the other CPUs are told once. */
+    size_t bytes = 0;
+    for (unsigned i = 0; i < count; i++)
+        bytes += ranges[i].iov_len;
+    if (count > 1 && rsi_syscall5(SYS_process_madvise, PIDFD_SELF_THREAD_GROUP, ranges, count,
+                                  MADV_DONTNEED, 0) == (long)bytes)
+        return;
+    for (unsigned i = 0; i < count; i++)
+        (void)rsi_syscall3(SYS_madvise, ranges[i].iov_base, ranges[i].iov_len, MADV_DONTNEED);
+}
+
+/* A free stack becomes a cold one. Returns what of it holds nothing that is still of use. */
+static struct iovec make_cold(struct class *class, struct rsi_stack stack)
+{
+    char *end = (char *)rsi_round_up((uintptr_t)stack.high, RSI_PAGE);
+    struct cold *cold = class->cold;
+    if (cold && cold->count < COLD_MOST) {
+        cold->tops[cold->count++] = stack.high;
+#ifdef RSI_TSAN
+        end -= RSI_PAGE; /* its fiber stands there */
+#endif
+    } else {
+        end -= RSI_PAGE;
+#ifdef RSI_ASAN
+        __asan_unpoison_memory_region(end, RSI_PAGE); /* of frames that its last thread left */
+#endif
+        cold = (struct cold *)end;
+        cold->next = class->cold;
+        cold->high = stack.high;
+        cold->count = 0;
+        class->cold = cold;
+    }
+    return (struct iovec){ stack.low, (size_t)(end - stack.low) };
+}
+
+static size_t trim_some_locked(unsigned index, unsigned count)
+{
+    struct class *class = &pool.classes[index];
+    struct iovec ranges[RSI_STACK_DROP_MAX];
+    unsigned held = 0;
+    size_t bytes = 0;
+    while (held < count && class->free) {
+        ranges[held] = make_cold(class, rsi_stack_of(index, take_free(class)));
+        const char *low = ranges[held].iov_base;
+        bytes += rsi_stack_resident(low, low + ranges[held].iov_len);
+        held++;
+    }
+    rsi_stack_drop(ranges, held);
+    return bytes;
+}
+
+size_t rsi_stack_trim(void)
+{
+    size_t bytes = 0;
+    for (unsigned index = 0; index < RSI_STACK_CLASSES; index++) {
+        /* As many as are free now: others may be given back as fast as these are looked at. */
+        uint32_t rest = rsi_load_relaxed(&pool.classes[index].free_count);
+        while (rest != 0) {
+            unsigned count = rest < RSI_STACK_DROP_MAX ? rest : RSI_STACK_DROP_MAX;
+            rsi_guard_lock(&pool.guard);
+            bytes += trim_some_locked(index, count);
+            rsi_guard_unlock(&pool.guard);
+            rest -= count;
+        }
+    }
+    return bytes;
 }
 
 void rsi_stack_child(void)

@@ -7,7 +7,7 @@
  *     | guard | stack, growing down ............ | colour | guard | stack ...
  *
  * Stacks begin a colour below their slot's end, so that they do not alias in the caches. Slots are reused,
- * warm ones first, and never unmapped.
+ * warm ones first, and never unmapped. The memory of free ones is given back when asked for.
  *
  * A thread gets its stack when it first runs, and gives it back when it ends: of many short threads few
  * have one at the same time. But all that can fail, address space and guards, is done when the thread is
@@ -18,6 +18,8 @@
 #define RSI_CTX_STACK_H
 
 #include "base/base.h"
+
+#include <sys/uio.h>
 
 #define RSI_STACK_BYTES_DEFAULT ((size_t)64 * 1024)
 #define RSI_STACK_BYTES_MIN ((size_t)16 * 1024)
@@ -42,6 +44,16 @@ void rsi_stack_unreserve(unsigned class, unsigned count);
 /* Take one of the reserved stacks; its contents are undefined. Give it back; nobody stands on it. */
 struct rsi_stack rsi_stack_take(unsigned class);
 void rsi_stack_give(unsigned class, struct rsi_stack stack);
+
+/* Bytes of [low, end), page-aligned, that are in memory now. */
+size_t rsi_stack_resident(const char *low, const char *end);
+
+/* Give the memory of page-aligned ranges back: it is zeros when it is touched again. Nobody uses it now. */
+#define RSI_STACK_DROP_MAX 8
+void rsi_stack_drop(const struct iovec *ranges, unsigned count);
+
+/* Give back the memory of the stacks that are free now. Returns how many bytes. */
+size_t rsi_stack_trim(void);
 
 /* The stack that ends at high. */
 struct rsi_stack rsi_stack_of(unsigned class, char *high);

@@ -75,7 +75,7 @@ static bool count_one(struct rouse_thread *t, void *context)
         return true;
     uint64_t claim = rsi_load_acquire(&t->waiter.claim); /* pairs with rsi_park_prepare */
     /* on_cpu after the claim: it is set in a wait that is only prepared. */
-    census->all_wait = (claim & 3) != 0 && !rsi_load_acquire(&t->waiter.on_cpu) &&
+    census->all_wait = (claim & 3) != 0 && rsi_load_acquire(&t->waiter.on_cpu) != RSI_CPU_RUNS &&
                        rsi_load_relaxed(&t->waiter.deadline_ns) == ROUSE_FOREVER &&
                        for_another(rsi_load_relaxed(&t->waiter.record.kind));
     census->state = (census->state ^ claim ^ rsi_load_relaxed(&t->id) << 32) *
@@ -163,7 +163,8 @@ static enum look look(void)
     struct census first = take_census();
     struct kernel_census kernel = take_kernel_census();
     /* Read later than the kernel's count: a helper is counted after it began, and not when it ends. */
-    uint32_t known = rsi_worker_count() + rsi_helper_count() + first.kernel_count;
+    uint32_t known = rsi_worker_count() + rsi_helper_count() + rsi_pressure_threads() +
+                     first.kernel_count;
     struct census second = take_census();
     if (first.state != second.state || !first.all_wait || !second.all_wait || !nothing_runs() ||
         turns != count_turns())

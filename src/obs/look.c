@@ -143,7 +143,7 @@ RACY static bool look_user(struct rsi_looker *looker, const struct rouse_thread 
 {
     uint32_t on_cpu = rsi_load_acquire(&t->waiter.on_cpu); /* pairs with rsi_switch_finish */
     seen->worker = PEEK(&t->waiter.worker_index);
-    if (!on_cpu)
+    if (on_cpu != RSI_CPU_RUNS) /* trimming leaves alone what is walked */
         return look_still(t, seen, on_cpu);
     seen->state = RSI_STATE_RUNNING;
     return ask(looker, PEEK(&rsi_rt.workers[seen->worker]->tid), seen) == t;
@@ -167,7 +167,7 @@ RACY static bool look_user_held(struct rsi_looker *looker, const struct rouse_th
     bool is_seen = whose == t;
     seen->worker = worker;
     seen->state = RSI_STATE_RUNNING;
-    if (!is_seen && !seen->is_silent && (whose || !on_cpu))
+    if (!is_seen && !seen->is_silent && (whose || on_cpu != RSI_CPU_RUNS))
         is_seen = look_still(t, seen, on_cpu) && PEEK(&t->waiter.worker_index) == worker;
     rsi_ask_release();
     return is_seen;

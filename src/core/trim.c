@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * trim.c - memory of parked threads' stacks goes back to the kernel.
+ *
+ * Problem: a thread that once called deep and then waits for an hour keeps every page that it touched. What
+ * lies below its stack pointer is dead, but the thread may be woken, picked and run at any moment, and then
+ * it is not.
+ *
+ * Whoever picks a thread waits until on_cpu is 0 (worker.c): the trimmer holds it by that word.
+ *   trim:  R1 swap on_cpu, 0 -> TRIMMED;   F1 heavy fence;   R2 load claim: still the wait that was seen?
+ *          If so give back; then swap on_cpu, TRIMMED -> 0. If not, only the latter.
+ *   run:   P1 the claim ends the wait;     F2 light fence (the section's, before the thread is taken off a
+ *          queue);                         P2 load on_cpu, and wait unless it is 0; P3 store RUNS.
+ * P1 is before P2: the thread is published after its claim, and picked after that. The fences have one order,
+ * so P2 sees R1, and waits; or R2 sees P1, and nothing is given back. R2 finds the wait that was seen before
+ * R1, and numbers of waits never repeat: the thread has been parked from then on, and stays so until on_cpu
+ * is 0 again. So its stack pointer is what was read, and the block has not become another thread's.
+ * Whoever picked it without seeing R1 overwrites TRIMMED by P3: the last swap fails, and leaves RUNS.
+ * The waiter itself may write on_cpu only while it is 0 or RUNS: it does not run.
+ * Model: tests/model/trim.pml.
+ *
+ * Some are held at a time, since a heavy fence costs as much as giving back a page; not many, since a worker
+ * that picks one of them waits.
+ *
+ * How long a wait has lasted is known without recording only by having seen it before: each look leaves the
+ * wait's number in the block. Rejected: the time in the block at each park; a store and a load more in a
+ * path of 15 ns, for a question that is asked once a minute.
+ */
+#include "core/core.h"
+
+/* For words that their owner may be writing, plainly: what is read counts only if R2 says so. */
+#define RACY __attribute__((no_sanitize("thread")))
+#define PEEK(p) (*(const volatile __typeof__(*(p)) *)(p))
+#define RED_ZONE \
+    128 /* below its stack pointer a function may keep data (x86-64), at the switch too */
+
+struct held {
+    struct rouse_thread *thread;
+    uint64_t claim;
+    struct iovec unused;
+    size_t bytes; /* of these in memory */
+};
+
+static struct {
+    uint32_t is_busy;
+    bool has_marks;
+    uint64_t marked_ns; /* when the marks of blocks had been set */
+} trim;
+
+struct round {
+    struct held held[RSI_STACK_DROP_MAX];
+    unsigned count;
+    bool any_age;
+    size_t bytes;
+};
+
+static void release(struct rouse_thread *t)
+{
+    uint32_t expected = RSI_CPU_TRIMMED;
+    /* Pairs with the acquires before a thread is run. It fails when it was picked before it was held. */
+    (void)rsi_cas_release(&t->waiter.on_cpu, &expected, 0u);
+}
+
+static void give_back(struct round *round)
+{
+    struct iovec ranges[RSI_STACK_DROP_MAX];
+    unsigned count = 0;
+    if (round->count == 0)
+        return;
+    rsi_fence_heavy(); /* F1 */
+    for (unsigned i = 0; i < round->count; i++) {
+        const struct held *held = &round->held[i];
+        rsi_test_delay();
+        if (rsi_load_acquire(&held->thread->waiter.claim) != held->claim) /* R2 */
+            continue;
+        ranges[count++] = held->unused;
+        round->bytes += held->bytes;
+    }
+    rsi_stack_drop(ranges, count);
+    for (unsigned i = 0; i < round->count; i++)
+        release(round->held[i].thread);
+    round->count = 0;
+}
+
+/*
+ * What could be given back of t, which seems to be parked. May be nonsense when t has moved on, which R2
+ * finds; stacks are never unmapped.
+ */
+RACY static bool find_unused(const struct rouse_thread *t, struct held *held)
+{
+    char *low = PEEK(&t->stack.low), *high = PEEK(&t->stack.high), *sp = PEEK(&t->waiter.ctx.sp);
+    if (!low || sp < low || sp > high)
+        return false;
+    uintptr_t end = ((uintptr_t)sp - RED_ZONE) & ~(uintptr_t)(RSI_PAGE - 1);
+    if (end <= (uintptr_t)low)
+        return false;
+    held->unused = (struct iovec){ low, end - (uintptr_t)low };
+    held->bytes = rsi_stack_resident(low, (const char *)end);
+    return held->bytes != 0;
+}
+
+RACY static void look(struct round *round, struct rouse_thread *t)
+{
+    struct rsi_waiter *waiter = &t->waiter;
+    struct held *held = &round->held[round->count];
+    /* Pairs with the release in rouse_thread_create. */
+    if (rsi_load_acquire(&waiter->life) != RSI_LIFE_LIVE ||
+        PEEK(&waiter->origin) != RSI_ORIGIN_USER)
+        return;
+    held->thread = t;
+    held->claim = rsi_load_acquire(&waiter->claim); /* pairs with rsi_park_prepare */
+    if ((held->claim & 3) == 0)
+        return;
+    uint16_t mark = (uint16_t)(held->claim >> 2);
+    bool is_old = waiter->trim_mark == mark;
+    waiter->trim_mark = mark;
+    uint32_t expected = 0;
+    /* Read after the claim: a wait that is only prepared has RUNS. Pairs with rsi_switch_finish. */
+    if ((!is_old && !round->any_age) || rsi_load_acquire(&waiter->on_cpu) != 0 ||
+        !find_unused(t, held))
+        return;
+    rsi_test_delay();
+    if (!rsi_cas_seq_cst(&waiter->on_cpu, &expected, RSI_CPU_TRIMMED)) /* R1 */
+        return;
+    rsi_test_delay();
+    if (++round->count == RSI_STACK_DROP_MAX)
+        give_back(round);
+}
+
+static size_t trim_threads(uint64_t min_idle_ns)
+{
+    struct round round = { .any_age = min_idle_ns == 0 };
+    if (!round.any_age && trim.has_marks && rsi_now_ns() - trim.marked_ns < min_idle_ns)
+        return 0;
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        uint32_t used = rsi_load_acquire(&slab->used); /* pairs with rsi_block_alloc */
+        for (uint32_t slot = 0; slot < used; slot++)
+            look(&round, rsi_slab_block(slab, slot));
+    }
+    give_back(&round);
+    trim.has_marks = true;
+    trim.marked_ns = rsi_now_ns();
+    return round.bytes;
+}
+
+struct call {
+    uint64_t min_idle_ns;
+    size_t bytes;
+};
+
+static void run(void *value)
+{
+    struct call *call = value;
+    /* Acquire and release are for the next call's marks. */
+    if (rsi_exchange_acquire(&trim.is_busy, 1u) != 0)
+        return;
+    call->bytes = trim_threads(call->min_idle_ns) + rsi_stack_trim();
+    rsi_store_release(&trim.is_busy, 0u);
+}
+
+RSI_NOINLINE size_t rouse_stacks_trim(uint64_t min_idle_ns)
+{
+    struct call call = { min_idle_ns, 0 };
+    if (!rsi_exec_self()->worker || rsi_blocking_run(run, &call, RSI_CALLER()) != 0)
+        run(&call);
+    return call.bytes;
+}
+
+void rsi_trim_child(void)
+{
+    trim.is_busy = 0;
+}
