@@ -66,6 +66,23 @@ ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags, uin
  */
 int rouse_accept(int fd, struct sockaddr *address, socklen_t *length);
 int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns);
+/*
+ * Which of the user threads that wait in rouse_accept on fd gets the next connection. A listener that was
+ * given no order wakes the one that waits longest, but who calls while a connection is there takes it. With
+ * an order whoever calls while others wait waits too; a call with a past deadline is an attempt, out of turn.
+ * A thread over which others were preferred for 100 ms goes first. Kernel and foreign threads wait in the
+ * kernel's order and take no notice of this one. The order may be changed at any time.
+ *
+ * Returns 0; -EINVAL: no such order, or fd does not listen; -EBADF, -ENOTSOCK; -ENOMEM; -EBUSY: threads
+ * already wait without an order.
+ */
+enum rouse_accept_order {
+    ROUSE_ACCEPT_FIFO,    /* the one that waits longest */
+    ROUSE_ACCEPT_LIFO,    /* the one that came last: its stack and data are still in the caches */
+    ROUSE_ACCEPT_SCATTER, /* one of the 64 that wait longest, by chance */
+};
+int rouse_listener_order(int fd, enum rouse_accept_order order);
+
 int rouse_connect(int fd, const struct sockaddr *address, socklen_t length);
 int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
                         uint64_t deadline_ns);

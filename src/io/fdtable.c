@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
-#include "io/fdtable.h"
+#include "io/listener.h"
 
 #include "os/os.h"
 
@@ -200,6 +200,8 @@ static uint32_t end_generation(struct rsi_fd *entry, uint8_t type, const void *s
     rsi_store_relaxed(&entry->armed, 0);
     for (unsigned i = 0; i < 2; i++)
         rsi_fdtable_end_locked(&entry->sides[i], site, &batch);
+    if ((entry->flags & RSI_FD_IS_ORDERED) != 0)
+        rsi_listener_end_locked(entry, site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
     rsi_fdtable_publish(&batch);
@@ -229,6 +231,11 @@ void rsi_fdtable_close_end(const struct rsi_fd_ref *ref)
     rsi_guard_unlock(&entry->guard);
 }
 
+static bool has_callers_locked(struct rsi_fd *entry)
+{
+    return (entry->flags & RSI_FD_IS_ORDERED) != 0 && rsi_listener_has_waiters_locked(entry);
+}
+
 void rsi_fdtable_refresh(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
@@ -237,7 +244,7 @@ void rsi_fdtable_refresh(int fd)
     rsi_guard_lock(&entry->arming);
     rsi_guard_lock(&entry->guard);
     if (entry->type > RSI_FD_CLOSING && entry->sides[RSI_FD_READ].first == NULL &&
-        entry->sides[RSI_FD_WRITE].first == NULL) {
+        entry->sides[RSI_FD_WRITE].first == NULL && !has_callers_locked(entry)) {
         rsi_store_relaxed(&entry->armed, 0);
         rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
     }
@@ -291,16 +298,8 @@ void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *w
 static bool wake(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter, int result,
                  const void *site, struct rsi_fd_batch *batch)
 {
-    struct rouse_thread *thread = waiter->thread;
     rsi_fdtable_unlist_locked(side, waiter);
-    if (!rsi_park_claim(thread, waiter->ticket, result, site))
-        return false;
-    if (batch->first == NULL)
-        batch->first = thread;
-    else
-        rsi_waiter(batch->last)->next = thread;
-    batch->last = thread;
-    return true;
+    return rsi_fdtable_claim(waiter->thread, waiter->ticket, result, site, batch);
 }
 
 void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,
@@ -340,6 +339,11 @@ void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct r
 static bool entry_has_waiter(struct rsi_fd *entry)
 {
     bool found = false;
+    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0) {
+        rsi_guard_lock(&entry->guard);
+        found = has_callers_locked(entry);
+        rsi_guard_unlock(&entry->guard);
+    }
     for (unsigned i = 0; i < 2; i++) {
         if (rsi_load_relaxed(&entry->sides[i].first) == NULL)
             continue;
@@ -370,6 +374,7 @@ bool rsi_fdtable_has_waiters(void)
 void rsi_fdtable_child(void)
 {
     uint32_t end = rsi_load_relaxed(&chunk_end) * RSI_FD_CHUNK;
+    rsi_listener_reset();
     for (uint32_t fd = 0; fd < end; fd++) {
         struct rsi_fd *entry = rsi_fdtable_peek((int)fd);
         /* Only what was ever used: the rest keeps its untouched pages. */
@@ -379,7 +384,10 @@ void rsi_fdtable_child(void)
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
         /* The kernel copied the descriptors before the memory: this may be about a later one. */
-        rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
+        bool is_kept = (entry->flags & RSI_FD_IS_ORDERED) != 0 &&
+                       rsi_listener_child(entry, (int)fd);
+        if (!is_kept)
+            rsi_store_relaxed(&entry->type, RSI_FD_UNKNOWN);
         for (unsigned i = 0; i < 2; i++) {
             entry->sides[i].last = NULL;
             rsi_store_relaxed(&entry->sides[i].first, NULL);

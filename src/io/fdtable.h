@@ -51,6 +51,7 @@ enum rsi_fd_type {
 /* flags */
 #define RSI_FD_IS_UNIX 1u
 #define RSI_FD_IS_NONBLOCK 2u /* a socket on which O_NONBLOCK is known to be set */
+#define RSI_FD_IS_ORDERED 4u  /* a listener with a queue of its own: listener.h */
 
 /* sides; also bits of armed: 1 << side */
 enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
@@ -221,6 +222,20 @@ void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is
 void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, uint32_t events, const void *site,
                                 struct rsi_fd_batch *batch);
 void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch);
+
+/* End the wait of a thread that was unlisted. False: it timed out or was cancelled. */
+RSI_INLINE bool rsi_fdtable_claim(struct rouse_thread *thread, uint64_t ticket, int result,
+                                  const void *site, struct rsi_fd_batch *batch)
+{
+    if (!rsi_park_claim(thread, ticket, result, site))
+        return false;
+    if (batch->first == NULL)
+        batch->first = thread;
+    else
+        rsi_waiter(batch->last)->next = thread;
+    batch->last = thread;
+    return true;
+}
 
 RSI_INLINE void rsi_fdtable_publish(struct rsi_fd_batch *batch)
 {

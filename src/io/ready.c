@@ -30,6 +30,8 @@
  */
 #include "io/ready.h"
 
+#include "io/listener.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -250,6 +252,10 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
         }
         if (!a->is_user)
             return sleep_locked(op, a, op->deadline_ns, SLEEP_IN_PPOLL);
+        if (rsi_listener_takes_over(op)) {
+            rsi_guard_unlock(&entry->guard);
+            return -ERESTART;
+        }
         if (rsi_likely((entry->armed & bit) != 0)) {
             if (side_of(op)->edges == a->seen)
                 break;
@@ -353,6 +359,8 @@ bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_m
         /* Release: sticky before it; pairs with attempt_once's acquire. */
         rsi_store_release(&reads->edges, reads->edges + 1);
         rsi_fdtable_event_locked(reads, epoll_mask, read_ended, batch);
+        if (rsi_unlikely((entry->flags & RSI_FD_IS_ORDERED) != 0))
+            rsi_listener_event_locked(entry, read_ended, batch);
     }
     if (has_ended || (epoll_mask & RSI_FD_WRITE_EVENTS) != 0) {
         is_idle = !has_ended && writes->first == NULL && entry->type != RSI_FD_TCP;

@@ -7,7 +7,7 @@
  * given to sendfile gets and keeps it; one that connects has it until the connection stands. No other
  * call of rouse cares, since a thread waits either way.
  */
-#include "io/backend.h"
+#include "io/listener.h"
 
 #include <rouse/io.h>
 
@@ -21,20 +21,11 @@ void __sanitizer_syscall_pre_impl_close(long fd);
 #define __sanitizer_syscall_pre_impl_close(fd) ((void)(fd))
 #endif
 
-/* Errors of a connection that died before it was accepted, which Linux reports by accept. */
-static bool is_dead_connection(long result)
+static long run_accept(struct rsi_io_op *op)
 {
-    switch (result) {
-    case -ECONNABORTED:
-    case -EPROTO:
-    case -ENOPROTOOPT:
-    case -ENETDOWN:
-    case -ENETUNREACH:
-    case -EHOSTDOWN:
-    case -EHOSTUNREACH:
-    case -ENONET: return true;
-    default: return false;
-    }
+    bool is_ordered = (rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_ORDERED) != 0;
+    return rsi_unlikely(is_ordered) && rsi_is_user(rsi_self()) ? rsi_listener_accept(op)
+                                                               : rsi_backend_run(op);
 }
 
 static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns,
@@ -55,10 +46,11 @@ static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64
     int result = rsi_fdtable_nonblock(fd, &op.ref);
     if (rsi_unlikely(result < 0))
         return result;
-    uint8_t flags = rsi_load_relaxed(&op.ref.entry->flags) | RSI_FD_IS_NONBLOCK;
+    uint8_t flags = rsi_load_relaxed(&op.ref.entry->flags) & (uint8_t)~RSI_FD_IS_ORDERED;
+    flags |= RSI_FD_IS_NONBLOCK;
     do {
-        result = (int)rsi_backend_run(&op);
-    } while (is_dead_connection(result));
+        result = (int)run_accept(&op);
+    } while (rsi_listener_is_dead(result) || result == -ERESTART);
     /* Without memory for its entry the connection is kept all the same; its first use will say so. */
     if (result >= 0)
         (void)rsi_fdtable_fresh(result, (uint8_t)type, flags);
