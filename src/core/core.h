@@ -133,6 +133,10 @@ struct rsi_worker {
     bool is_searching, is_watcher;
     uint64_t watch_period_ns, watch_at_ns;
 
+    /* nap.c */
+    uint64_t lead_ns;                    /* how late the kernel wakes it, as often as not */
+    uint64_t nap_credit_ns, nap_seen_ns; /* how long it may wait awake; when that was counted */
+
     /* Written by others: a line of their own. */
     _Alignas(RSI_CACHE_LINE) uint32_t thief_in;
     uint32_t steal_guard;
@@ -224,6 +228,11 @@ void rsi_idle_wait(struct rsi_worker *w);
 void rsi_idle_found(struct rsi_worker *w);
 void rsi_idle_look_again(void);
 void rsi_idle_child(void);
+
+/* nap.c */
+bool rsi_nap_awake(struct rsi_worker *w);
+uint64_t rsi_nap_ask(const struct rsi_worker *w, uint64_t deadline_ns);
+void rsi_nap_ended(struct rsi_worker *w, uint64_t asked_ns);
 
 /*
  * There is a thread to run that was not there: wake a worker if that is of use (idle.c has the protocol).

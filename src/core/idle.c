@@ -288,19 +288,18 @@ static void idle_leave(struct rsi_worker *w)
         rsi_idle_wake_if_useful(true);
 }
 
-static bool timers_due(struct rsi_worker *w)
+/* End the waits that are due; true: there was one, and w has work. */
+static bool timers_run(struct rsi_worker *w)
 {
-    uint64_t next = rsi_load_relaxed(&w->timer_next_ns);
-    return next != UINT64_MAX && rsi_now_ns() >= next;
-}
-
-static void timers_run(struct rsi_worker *w)
-{
+    uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
+    if (next == UINT64_MAX || (now = rsi_now_ns()) < next)
+        return false;
     rsi_section_enter(w);
-    struct rouse_thread *due = rsi_timer_expire(w, rsi_now_ns());
+    struct rouse_thread *due = rsi_timer_expire(w, now);
     rsi_section_leave(w);
     if (due)
         rsi_run_later_list(w, due);
+    return due != NULL;
 }
 
 /*
@@ -319,6 +318,9 @@ void rsi_idle_wait(struct rsi_worker *w)
 {
     struct rsi_quiet quiet = { 0, 0 };
     bool others_run = rsi_load_relaxed(&rsi_rt.idle_count) + 1 < rsi_worker_count();
+    /* Its own next thread is about to come: not worth telling anyone, or looking elsewhere. */
+    if (!w->is_searching && (timers_run(w) || (rsi_nap_awake(w) && (timers_run(w) || has_work(w)))))
+        return;
     if (others_run && !w->is_searching) {
         w->is_searching = true;
         rsi_fetch_add_seq_cst(&rsi_rt.searching, 1u);
@@ -329,17 +331,19 @@ void rsi_idle_wait(struct rsi_worker *w)
     }
     idle_join(w);
     while (!rsi_load_acquire(&w->wake_word)) {
-        if (timers_due(w))
-            timers_run(w);
+        timers_run(w);
         if (anyone_has_work() || watch_if_due(w)) /* W2 */
             break;
+        if (rsi_nap_awake(w))
+            continue;
         watch_begin(w);
-        uint64_t deadline = rsi_load_relaxed(&w->timer_next_ns);
+        uint64_t deadline = rsi_nap_ask(w, rsi_load_relaxed(&w->timer_next_ns));
         if (w->is_watcher && w->watch_at_ns < deadline)
             deadline = w->watch_at_ns;
         if (deadline == UINT64_MAX && rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count())
             deadline = rsi_obs_all_wait(&quiet);
         sleep_once(w, deadline);
+        rsi_nap_ended(w, deadline);
     }
     idle_leave(w);
     w->look_ns = rsi_now_ns();
