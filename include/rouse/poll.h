@@ -16,6 +16,7 @@
 #define ROUSE_POLL_H
 
 #include <poll.h>
+#include <sys/select.h>
 
 #include <rouse/thread.h>
 
@@ -47,6 +48,18 @@ int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
  */
 int rouse_poll_exclusive(struct pollfd *fds, nfds_t count, int timeout_ms);
 int rouse_poll_exclusive_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
+
+/*
+ * The same with the sets of select(2): the first nfds bits of each are looked at, and what is ready is left
+ * in them. A set may be longer than an fd_set, in memory of the caller's, nfds rounded up to a whole long.
+ *
+ * timeout      NULL: no limit. It is not changed.
+ * Returns      how many bits are left in all sets; 0 when the time is over; -EBADF if a descriptor is none,
+ *              or is closed by rouse_close meanwhile; -EINVAL (nfds or the timeout is negative); or as
+ *              rouse_poll. After an error the sets are as they were.
+ */
+int rouse_select(int nfds, fd_set *in, fd_set *out, fd_set *except, const struct timeval *timeout);
+int rouse_select_until(int nfds, fd_set *in, fd_set *out, fd_set *except, uint64_t deadline_ns);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -36,6 +36,7 @@
  * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
  * caller is to be told of all that is ready.
  */
+#include "io/poll.h"
 #include "io/ready.h"
 
 #include <rouse/poll.h>
@@ -70,6 +71,7 @@ struct poll_call {
     uint32_t slot_count;
     bool by_events; /* the poller wakes it; else it sleeps in ppoll */
     bool is_exclusive;
+    bool is_select;
 };
 
 /* sleep_once's result: an edge has come since the look */
@@ -87,12 +89,24 @@ static void slot_add(struct poll_call *call, uint32_t index, const struct rsi_fd
 {
     struct slot *slot = &call->slots[call->slot_count++];
     *slot = (struct slot){ .waiter = { .thread = call->self,
-                                       .events = events | RSI_FD_END_EVENTS,
+                                       .events = events,
                                        .result = (int32_t)call->slot_count - 1,
                                        .kind = kind_of(call) },
                            .ref = *ref,
                            .index = index,
                            .side = side };
+}
+
+/* Of error and hang-up, those that end the wait of a descriptor that is asked for events. */
+static short ends_that_count(const struct poll_call *call, short events)
+{
+    int counting = POLLERR | POLLHUP;
+    if (call->is_select) {
+        counting = (events & RSI_POLL_IN) != 0 ? RSI_POLL_IN_COUNTS : 0;
+        counting |= (events & RSI_POLL_OUT) != 0 ? RSI_POLL_OUT_COUNTS : 0;
+        counting &= POLLERR | POLLHUP;
+    }
+    return (short)counting;
 }
 
 /* Two slots at most for each descriptor. Returns 0 or -errno. */
@@ -108,10 +122,12 @@ static int slots_make(struct poll_call *call)
             continue; /* the kernel will say so */
         if (result < 0)
             return result;
-        if ((events & RSI_FD_WRITE_EVENTS) != 0)
-            slot_add(call, i, &ref, RSI_FD_WRITE, events & RSI_FD_WRITE_EVENTS);
-        if ((events & RSI_FD_READ_EVENTS) != 0 || (events & RSI_FD_WRITE_EVENTS) == 0)
-            slot_add(call, i, &ref, RSI_FD_READ, events & RSI_FD_READ_EVENTS);
+        uint32_t reads = events & RSI_FD_READ_EVENTS, writes = events & RSI_FD_WRITE_EVENTS;
+        uint32_t counting = events | (uint32_t)ends_that_count(call, (short)events);
+        if (writes != 0)
+            slot_add(call, i, &ref, RSI_FD_WRITE, counting & ~RSI_FD_READ_EVENTS);
+        if (reads != 0 || writes == 0)
+            slot_add(call, i, &ref, RSI_FD_READ, counting & ~RSI_FD_WRITE_EVENTS);
     }
     return 0;
 }
@@ -140,6 +156,20 @@ static void slots_see(struct poll_call *call)
         call->slots[i].seen = rsi_load_acquire(&side_of(&call->slots[i])->edges);
 }
 
+/* Leave in revents what select counts. Returns how many descriptors have some, or -EBADF. */
+static long count_selected(const struct poll_call *call)
+{
+    long ready = 0;
+    for (nfds_t i = 0; i < call->count; i++) {
+        struct pollfd *one = &call->fds[i];
+        if ((one->revents & POLLNVAL) != 0)
+            return -EBADF;
+        one->revents = (short)(one->revents & (one->events | ends_that_count(call, one->events)));
+        ready += one->revents != 0;
+    }
+    return ready;
+}
+
 static long look(const struct poll_call *call)
 {
     const struct timespec zero = { 0, 0 };
@@ -155,7 +185,7 @@ static long look(const struct poll_call *call)
         ready += call->fds[slot->index].revents == 0;
         call->fds[slot->index].revents = POLLNVAL;
     }
-    return ready;
+    return ready > 0 && call->is_select ? count_selected(call) : ready;
 }
 
 static struct rsi_io_op op_of(const struct poll_call *call, const struct slot *slot)
@@ -326,8 +356,20 @@ static long wait_for_events(struct poll_call *call)
     }
 }
 
-static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, bool is_exclusive,
-                   const void *site)
+/*
+ * A kernel thread may sleep in ppoll if that ends for what counts, and for nothing else. It ends for every
+ * hang-up and error.
+ */
+static bool is_ppoll_exact(const struct poll_call *call)
+{
+    for (nfds_t i = 0; call->is_select && i < call->count; i++)
+        if ((call->fds[i].events & RSI_POLL_IN) == 0)
+            return false;
+    return true;
+}
+
+int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsigned flags,
+                  const void *site)
 {
     struct slot small[SMALL_SET];
     struct poll_call call = { .self = rsi_self(),
@@ -335,13 +377,14 @@ static int do_poll(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, bool 
                               .count = count,
                               .deadline_ns = deadline_ns,
                               .site = site,
-                              .is_exclusive = is_exclusive,
+                              .is_exclusive = (flags & RSI_POLL_EXCLUSIVE) != 0,
+                              .is_select = (flags & RSI_POLL_SELECT) != 0,
                               .slots = small };
     if (fds == NULL && count != 0)
         return -EFAULT;
     if (count > RSI_FD_CHUNKS * RSI_FD_CHUNK)
         return -EINVAL;
-    call.by_events = is_exclusive || rsi_is_user(call.self);
+    call.by_events = call.is_exclusive || rsi_is_user(call.self) || !is_ppoll_exact(&call);
     if (rsi_unlikely(rsi_park_owes(call.self)))
         settle(rsi_park_debt(call.self, true));
     rsi_turn_spend(call.self, LOOK_COST);
@@ -369,20 +412,20 @@ static uint64_t deadline_in_ms(int timeout_ms)
 
 RSI_NOINLINE int rouse_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-    return do_poll(fds, count, deadline_in_ms(timeout_ms), false, RSI_CALLER());
+    return rsi_poll_wait(fds, count, deadline_in_ms(timeout_ms), 0, RSI_CALLER());
 }
 
 RSI_NOINLINE int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
 {
-    return do_poll(fds, count, deadline_ns, false, RSI_CALLER());
+    return rsi_poll_wait(fds, count, deadline_ns, 0, RSI_CALLER());
 }
 
 RSI_NOINLINE int rouse_poll_exclusive(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-    return do_poll(fds, count, deadline_in_ms(timeout_ms), true, RSI_CALLER());
+    return rsi_poll_wait(fds, count, deadline_in_ms(timeout_ms), RSI_POLL_EXCLUSIVE, RSI_CALLER());
 }
 
 RSI_NOINLINE int rouse_poll_exclusive_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
 {
-    return do_poll(fds, count, deadline_ns, true, RSI_CALLER());
+    return rsi_poll_wait(fds, count, deadline_ns, RSI_POLL_EXCLUSIVE, RSI_CALLER());
 }
