@@ -72,6 +72,7 @@ struct bench_options {
     bool tcp;
     bool spin_lock;
     uint64_t sleep_ns;
+    uint64_t slack_ns; /* 0: as it is */
     unsigned bytes;
     int yield_every; /* -1: 64 for user threads, never for kernel threads */
     /* selectherd; see herd/herd.h */

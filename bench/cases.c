@@ -4,7 +4,7 @@
 
 extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BENCH_NAME(case_spawn),
     BENCH_NAME(case_spawn_many), BENCH_NAME(case_ring), BENCH_NAME(case_cascade_mutex),
-    BENCH_NAME(case_mutex), BENCH_NAME(case_pingpong), BENCH_NAME(case_sleep),
+    BENCH_NAME(case_mutex), BENCH_NAME(case_pingpong), BENCH_NAME(case_sleepherd),
     BENCH_NAME(case_memory);
 #ifndef BENCH_PEER /* not every library takes any descriptor */
 extern const struct bench_case BENCH_NAME(case_echo);
@@ -22,7 +22,7 @@ const struct bench_case *const BENCH_NAME(bench_cases)[] = {
     &BENCH_NAME(case_cascade_mutex),
     &BENCH_NAME(case_mutex),
     &BENCH_NAME(case_pingpong),
-    &BENCH_NAME(case_sleep),
+    &BENCH_NAME(case_sleepherd),
     &BENCH_NAME(case_memory),
 #ifndef BENCH_PEER
     &BENCH_NAME(case_echo),

@@ -21,6 +21,7 @@ enum {
     OPT_OBS,
     OPT_JSON,
     OPT_SLEEP_US,
+    OPT_SLACK_NS,
     OPT_BYTES,
     OPT_SOCKET,
     OPT_LOCK,
@@ -47,6 +48,7 @@ static const struct option long_options[] = {
     { "obs", required_argument, NULL, OPT_OBS },
     { "json", no_argument, NULL, OPT_JSON },
     { "sleep-us", required_argument, NULL, OPT_SLEEP_US },
+    { "slack-ns", required_argument, NULL, OPT_SLACK_NS },
     { "bytes", required_argument, NULL, OPT_BYTES },
     { "socket", required_argument, NULL, OPT_SOCKET },
     { "lock", required_argument, NULL, OPT_LOCK },
@@ -71,7 +73,8 @@ static const struct {
     const char *name;
     const char *case_name;
 } only_for[] = {
-    { OPT_SLEEP_US, "--sleep-us", "sleep" },
+    { OPT_SLEEP_US, "--sleep-us", "sleepherd" },
+    { OPT_SLACK_NS, "--slack-ns", "sleepherd" },
     { OPT_BYTES, "--bytes", "echo" },
     { OPT_SOCKET, "--socket", "echo" },
     { OPT_LOCK, "--lock", "mutex" },
@@ -106,11 +109,13 @@ static const char help_options[] =
     "  -n N               operations a sample (default: as many as last 10 ms);\n"
     "                     spawn_many, memory: the same as -T\n"
     "  --seconds S        begin no sample after S seconds (default 2)\n"
-    "  --samples N        samples, at most 1000 (default 11; sleep 3; memory takes one only)\n"
+    "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory takes one only)\n"
     "  --pin              workers, or kernel threads, each to a processor, in turn\n"
     "  --obs off|counted  recording of waits (default off)\n"
     "  --json             one object a line\n"
-    "  --sleep-us N       sleep: how long (default 10000)\n"
+    "  --sleep-us N       sleepherd: how long (default 10000)\n"
+    "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"
+    "                     1 on workers of user threads, elsewhere the system's, mostly 50000)\n"
     "  --bytes N          echo: size of a message (default 1)\n"
     "  --socket KIND      echo: unix (default) or tcp\n"
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
@@ -220,6 +225,10 @@ static int parse_numbers(struct bench_options *o, int option)
     case OPT_SLEEP_US:
         status = parse_number("--sleep-us", optarg, 1, 3600000000, &n);
         o->sleep_ns = n * 1000;
+        return status;
+    case OPT_SLACK_NS:
+        status = parse_number("--slack-ns", optarg, 1, 1000000000, &n);
+        o->slack_ns = n;
         return status;
     case OPT_BYTES:
         status = parse_number("--bytes", optarg, 1, 1 << 20, &n);

@@ -11,14 +11,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tables import counts, http, idle, loads, machine, programs, render, rings, servers, threads
+from tables import (
+    counts,
+    http,
+    idle,
+    loads,
+    machine,
+    programs,
+    render,
+    rings,
+    servers,
+    sleep,
+    threads,
+)
 from tables.programs import Program
 from tables.render import Table
 from tables.rounds import say
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SECTIONS = ("threads", "rings", "counts", "http", "idle")
+SECTIONS = ("threads", "rings", "sleep", "counts", "http", "idle")
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
@@ -98,6 +110,8 @@ def measured(
         yield from threads.tables(shown, missing, thread_scale)
     if "rings" in options.only:
         yield from rings.tables(shown, thread_scale)
+    if "sleep" in options.only:
+        yield from sleep.tables(shown, thread_scale)
     if "counts" in options.only:
         yield from counts.tables(shown, options.quick)
     found, absent = servers.all_servers(build, version)

@@ -104,7 +104,7 @@ def passing(scale: Scale) -> Iterator[Load]:
 
 def sleeping(scale: Scale) -> Iterator[Load]:
     def of(threads: int, *metrics: Metric) -> Load:
-        arguments = ("sleep", "-T", str(threads), *timed(scale.sleep_seconds))
+        arguments = ("sleepherd", "-T", str(threads), *timed(scale.sleep_seconds))
         return Load(arguments, 2, metrics, heavy=threads > 1_000)
 
     rate, many = "x sleep 10 ms, w=2: wake-ups/s", f"{scale.sleepers:,}"

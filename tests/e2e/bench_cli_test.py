@@ -19,7 +19,7 @@ BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
 PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
-    *("mutex", "pingpong", "sleep", "memory", "echo", "selectherd"),
+    *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd"),
 )
 KINDS = ("user", "kernel", "clone")
 ROUSE_ONLY = {"selectherd"}  # cases that bare clone() threads do not have
@@ -42,9 +42,9 @@ OWN_FIGURES = {
     },
     "cascade_mutex": {"best_loop_us"},
     "mutex": {"most_ops", "least_ops", "yield_every", "lost_updates"},
-    "sleep": {
+    "sleepherd": {
         *("wakeups_per_s", "ideal_per_s", "late_p50_us", "late_p99_us", "late_max_us"),
-        "cpu_us_per_wakeup",
+        *("cpu_us_per_wakeup", "switches_per_wakeup", "early", "clumping"),
     },
     "memory": {"rss_bytes_per_thread"},
     "echo": {"bytes", "round_trips_per_s"},
@@ -60,7 +60,7 @@ OWN_FIGURES = {
 # fairness: when a thread did nothing; the others are switches of one of the ways to select.
 MAY_LACK = {"fairness", "wake", "sched_lock", "select_lock", "timer"}
 SMALL = {
-    "sleep": ("--sleep-us", "500", "-n", "16"),
+    "sleepherd": ("--sleep-us", "500", "-n", "16"),
     "mutex": ("-n", "400"),
     "selectherd": ("-n", "40"),
 }
@@ -246,8 +246,9 @@ class Reports(unittest.TestCase):
 
     def test_a_sleep_is_never_early(self) -> None:
         for kind in KINDS:
-            report = self.report("sleep", "--threads", kind, "-T", "3", "-n", "9")
+            report = self.report("sleepherd", "--threads", kind, "-T", "3", "-n", "9")
             self.assertLessEqual(report["wakeups_per_s"], report["ideal_per_s"])
+            self.assertEqual(report["early"], 0)
 
     def test_the_text_says_the_same(self) -> None:
         done = bench(*small("ring", "user"))

@@ -86,7 +86,7 @@ class Peers(unittest.TestCase):
             self.assertEqual(len(found) + len(missing), len(programs.PEERS))
             self.assertIn("pthread", [program.key for program in found])
             for program in found:
-                for case in ("yield", "ring", "mutex", "spawn", "sleep"):
+                for case in ("yield", "ring", "mutex", "spawn", "sleepherd"):
                     with self.subTest(peer=program.title, case=case):
                         options = [case, "-T", "4", "-n", "40", "--samples", "1", "--workers", "1"]
                         command = programs.command_line(program, options)
@@ -168,6 +168,15 @@ class Run(unittest.TestCase):
         for title in ("by two mutexes", "by a semaphore"):
             table = rows(done.stdout, f"No cliff: the ring {title}")
             self.assertEqual([row[0] for row in table], ["rouse", "kernel threads", "bare clone()"])
+
+    def test_a_quick_run_of_sleeping_threads(self) -> None:
+        done = run("--quick", "--no-peers", "--only", "sleep")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        table = rows(done.stdout, "Sleeping threads")
+        self.assertEqual(len(table), 8)
+        for label, slack, *figures in table:
+            early = figures[5]
+            self.assertEqual(early, "0", f"{label}, slack {slack}")
 
     def test_a_quick_run_of_servers(self) -> None:
         done = run("--quick", "--no-peers", "--only", "http,idle")

@@ -21,7 +21,7 @@ var tests = map[string]test{
 	"ring":       {threads: 16, samples: 11, prepare: ring},
 	"mutex":      {threads: 8, samples: 11, timed: true, prepare: mutex},
 	"pingpong":   {threads: 2, samples: 11, prepare: pingpong},
-	"sleep":      {threads: 100, samples: 3, timed: true, prepare: sleep},
+	"sleepherd":  {threads: 100, samples: 3, timed: true, prepare: sleep},
 	"memory":     {threads: 10_000, samples: 1, fixedOps: true, prepare: memory},
 }
 
