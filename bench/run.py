@@ -20,9 +20,11 @@ from tables import (
     programs,
     render,
     rings,
+    select,
     servers,
     sleep,
     threads,
+    ticks,
 )
 from tables.programs import Program
 from tables.render import Table
@@ -30,7 +32,7 @@ from tables.rounds import say
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SECTIONS = ("threads", "rings", "sleep", "counts", "http", "idle")
+SECTIONS = ("threads", "rings", "sleep", "counts", "select", "http", "idle")
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
@@ -114,6 +116,12 @@ def measured(
         yield from sleep.tables(shown, thread_scale)
     if "counts" in options.only:
         yield from counts.tables(shown, options.quick)
+    if "select" in options.only:
+        herd_scale = select.QUICK if options.quick else select.FULL
+        if options.rounds:
+            herd_scale = replace(herd_scale, rounds=options.rounds)
+        yield from select.tables(build, herd_scale)
+        yield from ticks.tables(build, herd_scale)
     found, absent = servers.all_servers(build, version)
     if options.no_peers:
         found, absent = [s for s in found if s.key != "nginx"], []

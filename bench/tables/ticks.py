@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""poll(0, 0, t) from many threads at a clock's ticks: what is to be expected, and what is measured.
+
+A call's time-out is counted in ticks, rounded up, from the last tick. A thread that was woken by a
+tick calls again at once, so n = ceil(t / tick) ticks later it is woken. If t is no multiple of the
+tick, its time is over by then. If it is, that depends on whether those n gaps between ticks
+together were longer than t: else it is early, sleeps for one tick more, and needs n + 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tables import rounds, select
+from tables.render import NOTHING, Table, number
+from tables.select import Data, Reports, Scale
+
+TICK_MS = 10
+TIMEOUTS_MS = (9, 10, 11)
+SOURCE_LONG = 0.2  # the source: about a fifth of the gaps exceed 10 ms
+HEAD = ("calls/s", "wake-ups/s", "switches/s", "late p50 µs", "late p99 µs", "wake-ups an instant")
+WAYS = {
+    "tick": (*select.LAYER, "--timer", "tick"),
+    "exact": (*select.LAYER, "--timer", "exact"),
+    **select.BESIDE,
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A second's calls, and wake-ups: each is a switch to the thread and one away from it."""
+
+    calls: float
+    wake_ups: float
+
+
+def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK_MS) -> Expected:
+    """long: how often the gaps between ticks together outlast a time-out that is their multiple."""
+    ticks = max(1, math.ceil(timeout_ms / tick_ms))
+    early = 1 - long if timeout_ms == ticks * tick_ms else 0.0
+    calls = threads * 1000 / tick_ms / (ticks + early)
+    return Expected(calls, calls * (1 + early))
+
+
+def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, bool]]:
+    """The ticks that wake one thread, and whether its call ends there; it first calls at tick 0."""
+    at = [0.0]
+    for gap in gaps_ms:
+        at.append(at[-1] + gap)
+    nominal = sum(gaps_ms) / len(gaps_ms)
+    woken, began, due = [], 0, max(1, math.ceil(timeout_ms / nominal - 1e-9))
+    for tick in range(1, len(at)):
+        if tick < due:
+            continue
+        over = at[tick] - at[began] >= timeout_ms
+        woken.append((tick, over))
+        if over:
+            began = tick
+        left = at[began] + timeout_ms - at[tick]
+        due = tick + max(1, math.ceil(left / nominal - 1e-9))
+    return woken
+
+
+def measure(build: Path, scale: Scale) -> Data:
+    data: Data = {}
+    for timeout in TIMEOUTS_MS:
+        rounds.say(f"select: poll(0, 0, {timeout}) from {scale.sleepers} threads")
+        options = ("-T", str(scale.sleepers), "--sets", "0", "--timeout-us", f"{timeout}000")
+        seconds = ("--seconds", str(max(scale.seconds, 0.2)))
+        commands = {
+            name: select.bench(build, *words, *options, *seconds) for name, words in WAYS.items()
+        }
+        data[f"poll {timeout}"] = select.take(commands, scale.rounds)
+    return data
+
+
+def long_share(reports: Reports) -> float:
+    """How often a tick that was a call's first came late enough."""
+    return 1 - min(1.0, select.of(reports, "early", "total_ops"))
+
+
+def measured(reports: Reports) -> list[str]:
+    calls = select.of(reports, "calls_per_s")
+    early = select.of(reports, "early", "total_ops")
+    figures = ("late_p50_us", "late_p99_us", "clumping")
+    switches = calls * select.of(reports, "switches_per_call")
+    cells = [number(calls), number(calls * (1 + early)), number(switches)]
+    return cells + [number(select.of(reports, figure)) for figure in figures]
+
+
+def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
+    table = Table(
+        f"poll(0, 0, t) from {scale.sleepers} threads, ticks of {TICK_MS} ms",
+        ["t, and who keeps the time", *HEAD],
+        before=[
+            "Expected at ticks: by the rule that time-outs are counted in ticks, rounded up. For "
+            "10 ms it needs how often a gap between ticks is longer than 10 ms: the source says a "
+            "fifth; `as here` takes what was measured in the row below it. A wake-up that is early "
+            "completes no call."
+        ],
+    )
+    for timeout in TIMEOUTS_MS:
+        part = data[f"poll {timeout}"]
+        shares = {"": SOURCE_LONG}
+        if timeout % TICK_MS == 0:
+            here = long_share(part["tick"])
+            shares = {", a fifth of gaps long": SOURCE_LONG, f", {100 * here:.0f} % as here": here}
+        for words, share in shares.items():
+            e = expected(timeout, scale.sleepers, share)
+            cells = [number(e.calls), number(e.wake_ups), *[NOTHING] * 4]
+            table.rows.append([f"{timeout} ms, expected at ticks{words}", *cells])
+        for name, reports in part.items():
+            who = f"measured, {name}" if name in ("tick", "exact") else name
+            table.rows.append([f"{timeout} ms, {who}", *measured(reports)])
+    yield table
+
+
+def tables(build: Path, scale: Scale) -> Iterator[Table]:
+    yield from tables_of(measure(build, scale), scale)
