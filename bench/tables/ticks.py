@@ -50,8 +50,7 @@ def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, boo
     at = [0.0]
     for gap in gaps_ms:
         at.append(at[-1] + gap)
-    nominal = sum(gaps_ms) / len(gaps_ms)
-    woken, began, due = [], 0, max(1, math.ceil(timeout_ms / nominal - 1e-9))
+    woken, began, due = [], 0, max(1, math.ceil(timeout_ms / TICK_MS))
     for tick in range(1, len(at)):
         if tick < due:
             continue
@@ -59,8 +58,8 @@ def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, boo
         woken.append((tick, over))
         if over:
             began = tick
-        left = at[began] + timeout_ms - at[tick]
-        due = tick + max(1, math.ceil(left / nominal - 1e-9))
+        left_ms = at[began] + timeout_ms - at[tick]
+        due = tick + max(1, math.ceil(left_ms / TICK_MS))
     return woken
 
 
