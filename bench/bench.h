@@ -54,6 +54,9 @@ enum bench_flag {
     BENCH_ONE_SAMPLE = 16, /* a second one would measure something else */
 };
 
+/* fdtable: how the table is made. */
+enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK };
+
 #define BENCH_HERD_MOST 256u /* threads */
 
 /* selectherd: what its threads call. */
@@ -75,6 +78,7 @@ struct bench_options {
     uint64_t slack_ns; /* 0: as it is */
     unsigned bytes;
     int yield_every; /* -1: 64 for user threads, never for kernel threads */
+    enum bench_table table;
     /* selectherd; see herd/herd.h */
     enum bench_via via;
     bool broadcast, process_lock, global_lock, tick;

@@ -26,6 +26,7 @@ enum {
     OPT_SOCKET,
     OPT_LOCK,
     OPT_YIELD_EVERY,
+    OPT_TABLE,
     OPT_VIA,
     OPT_WAKE,
     OPT_SCHED_LOCK,
@@ -53,6 +54,7 @@ static const struct option long_options[] = {
     { "socket", required_argument, NULL, OPT_SOCKET },
     { "lock", required_argument, NULL, OPT_LOCK },
     { "yield-every", required_argument, NULL, OPT_YIELD_EVERY },
+    { "table", required_argument, NULL, OPT_TABLE },
     { "via", required_argument, NULL, OPT_VIA },
     { "wake", required_argument, NULL, OPT_WAKE },
     { "sched-lock", required_argument, NULL, OPT_SCHED_LOCK },
@@ -79,6 +81,7 @@ static const struct {
     { OPT_SOCKET, "--socket", "echo" },
     { OPT_LOCK, "--lock", "mutex" },
     { OPT_YIELD_EVERY, "--yield-every", "mutex" },
+    { OPT_TABLE, "--table", "fdtable" },
     { OPT_VIA, "--via", "selectherd" },
     { OPT_WAKE, "--wake", "selectherd" },
     { OPT_SCHED_LOCK, "--sched-lock", "selectherd" },
@@ -121,6 +124,7 @@ static const char help_options[] =
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
+    "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
     "  selectherd:\n"
     "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
     "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
@@ -254,13 +258,30 @@ static int parse_numbers(struct bench_options *o, int option)
     }
 }
 
-static int parse_via(struct bench_options *o, const char *name)
+/* Which of some words, of which NULL is the last. */
+static int parse_word(const char *option, const char *text, const char *const *words, unsigned *out)
 {
-    static const char *const names[] = { "", "layer", "poll", "rouse" };
-    for (enum bench_via via = BENCH_VIA_LAYER; via <= BENCH_VIA_ROUSE; via++)
-        if (strcmp(names[o->via = via], name) == 0)
+    for (*out = 0; words[*out]; ++*out)
+        if (strcmp(words[*out], text) == 0)
             return 0;
-    return wrong("--via: '%s' is none of layer, poll, rouse", name);
+    return wrong("%s: there is no '%s'", option, text);
+}
+
+static int parse_words(struct bench_options *o, int option)
+{
+    static const char *const vias[] = { "default", "layer", "poll", "rouse", NULL };
+    static const char *const tables[] = { "chunks", "rwlock", "recheck", NULL };
+    unsigned word = 0;
+    int status;
+
+    if (option == OPT_VIA) {
+        status = parse_word("--via", optarg, vias, &word);
+        o->via = (enum bench_via)word;
+    } else {
+        status = parse_word("--table", optarg, tables, &word);
+        o->table = (enum bench_table)word;
+    }
+    return status;
 }
 
 static int parse_one(struct bench_options *o, int option)
@@ -271,7 +292,8 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_OBS: return parse_either("--obs", optarg, "off", "counted", &o->obs);
     case OPT_SOCKET: return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
     case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
-    case OPT_VIA: return parse_via(o, optarg);
+    case OPT_VIA:
+    case OPT_TABLE: return parse_words(o, option);
     case OPT_WAKE: return parse_either("--wake", optarg, "precise", "broadcast", &o->broadcast);
     case OPT_SCHED_LOCK:
         return parse_either("--sched-lock", optarg, "thread", "process", &o->process_lock);
