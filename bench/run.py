@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tables import (
     counts,
+    fdtable,
     http,
     idle,
     loads,
@@ -32,7 +33,7 @@ from tables.rounds import say
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SECTIONS = ("threads", "rings", "sleep", "counts", "select", "http", "idle")
+SECTIONS = ("threads", "rings", "sleep", "counts", "select", "fdtable", "http", "idle")
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
@@ -116,12 +117,14 @@ def measured(
         yield from sleep.tables(shown, thread_scale)
     if "counts" in options.only:
         yield from counts.tables(shown, options.quick)
+    herd_scale = select.QUICK if options.quick else select.FULL
+    if options.rounds:
+        herd_scale = replace(herd_scale, rounds=options.rounds)
     if "select" in options.only:
-        herd_scale = select.QUICK if options.quick else select.FULL
-        if options.rounds:
-            herd_scale = replace(herd_scale, rounds=options.rounds)
         yield from select.tables(build, herd_scale)
         yield from ticks.tables(build, herd_scale)
+    if "fdtable" in options.only:
+        yield from fdtable.tables(build, herd_scale)
     found, absent = servers.all_servers(build, version)
     if options.no_peers:
         found, absent = [s for s in found if s.key != "nginx"], []

@@ -34,21 +34,30 @@ KEPT = (
     *("late_p50_us", "late_p99_us", "late_max_us", "clumping"),
     *("user_us_per_call", "system_us_per_call"),
 )
+KEPT_OF = {
+    " x ": ("calls_per_s", "false", "total_ops"),
+    "lock ": (
+        *("calls_per_s", "total_ops"),
+        *("select_lock_wait_ns_per_call", "select_lock_contended"),
+    ),
+}
 SOURCE_GAPS = (9.95, 9.95, 9.95, 9.95, 10.2, 9.95, 9.95)  # so that calls end at the source's ticks
 BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def kept(reports: Reports) -> dict[str, list[float]]:
-    return {name: [float(f"{r[name]:.5g}") for r in reports] for name in KEPT}
+def kept(part: str, reports: Reports) -> dict[str, list[float]]:
+    """What tables and pictures of a part need."""
+    names = next((names for begin, names in KEPT_OF.items() if begin in part), KEPT)
+    return {name: [float(f"{r[name]:.5g}") for r in reports] for name in names}
 
 
 def reports_of(columns: Mapping[str, list[float]]) -> Reports:
-    count = len(columns[KEPT[0]])
-    return [{name: columns[name][i] for name in KEPT} for i in range(count)]
+    count = len(columns["calls_per_s"])
+    return [{name: values[i] for name, values in columns.items()} for i in range(count)]
 
 
 def save(path: Path, facts: list[tuple[str, str]], scale: Scale, data: Data) -> None:
-    parts = {part: {k: kept(v) for k, v in found.items()} for part, found in data.items()}
+    parts = {part: {k: kept(part, v) for k, v in found.items()} for part, found in data.items()}
     record = {"facts": facts, "full": scale.threads == select.FULL.threads, "data": parts}
     lines = json.dumps(record, ensure_ascii=False, indent=1)
     # A list of numbers on one line.

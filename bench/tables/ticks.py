@@ -58,7 +58,7 @@ def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, boo
         woken.append((tick, over))
         if over:
             began = tick
-        left_ms = at[began] + timeout_ms - at[tick]
+        left_ms = timeout_ms if over else timeout_ms - (at[tick] - at[began])
         due = tick + max(1, math.ceil(left_ms / TICK_MS))
     return woken
 

@@ -19,10 +19,10 @@ BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
 PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
-    *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd"),
+    *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "fdtable"),
 )
 KINDS = ("user", "kernel", "clone")
-ROUSE_ONLY = {"selectherd"}  # cases that bare clone() threads do not have
+ROUSE_ONLY = {"selectherd", "fdtable"}  # cases that bare clone() threads do not have
 RUNS = [
     (case, kind)
     for case in CASES
@@ -48,6 +48,10 @@ OWN_FIGURES = {
     },
     "memory": {"rss_bytes_per_thread"},
     "echo": {"bytes", "round_trips_per_s"},
+    "fdtable": {
+        *("table", "grown_to", "growth_us", "longest_step_us", "lookups_in_growth"),
+        *("worst_lookup_us", "worst_calm_lookup_us"),
+    },
     "selectherd": {
         *("via", "load", "sets", "share", "processes", "timeout_us", "calls_per_s"),
         *("events", "events_per_s", "switches_per_call", *VERDICTS),
@@ -100,6 +104,8 @@ MISTAKES = {
     "pingpong -T 3": "even",
     "ring --wake broadcast": "selectherd",
     "selectherd --threads clone": "selectherd",
+    "fdtable --table hash": "hash",
+    "ring --table rwlock": "fdtable",
     "selectherd --threads kernel --wake all": "all",
     "selectherd --threads kernel --sched-lock cpu": "cpu",
     "selectherd --threads kernel --select-lock one": "one",

@@ -56,6 +56,8 @@ class Includes(unittest.TestCase):
         self.assertFalse(self.allows("serve/a.c", '"core/park.h"'))
         self.assertFalse(self.allows("examples/a.c", '"base/base.h"'))
         self.assertFalse(self.allows("bench/a.c", '"../src/core/park.h"'))
+        self.assertFalse(self.allows("bench/a.c", '"io/fdtable.h"'))
+        self.assertTrue(self.allows("bench/inside/a.c", '"io/fdtable.h"'))
         self.assertTrue(self.allows("preload/a.c", '"os/os.h"'))
         self.assertFalse(self.allows("preload/a.c", '"core/park.h"'))
 
