@@ -37,8 +37,8 @@ def tables(build: Path, scale: select.Scale) -> Iterator[Table]:
         before=[
             "`rouse-bench fdtable`: look-up and release of one of 1,024 descriptors; then the "
             "table grows to 1,048,576 while the threads go on. The first two double; rouse's adds "
-            "1,023 chunks one by one, each a step. A worst look-up has in it what the kernel took the "
-            "processor away for, as the last column has."
+            "1,023 chunks one by one, each a step. A worst look-up has in it what the kernel took "
+            "the processor away for, as the last column has."
         ],
     )
     for name, reports in found.items():
