@@ -32,6 +32,11 @@ ORIGIN_USER = 0
 ORIGINS = ("user", "kernel", "foreign")
 FOREVER = (1 << 64) - 1
 
+# src/core/block.h and block.c
+SLAB_BYTES = 256 * 1024
+GROUP_BYTES = 16 * 1024
+COLD_OFFSET = 12 * 1024
+
 # Objects with a name; mutexes and locks also have an owner.
 OBJECT_TYPES = {
     "ROUSE_WAIT_MUTEX": "struct rouse_mutex",
@@ -89,7 +94,9 @@ class Thread:
 
     @property
     def name(self) -> str:
-        return str(self.block["name"].string(errors="replace"))
+        if not int(self.waiter["has_cold"]):
+            return ""
+        return str(cold_part(self.block)["name"].string(errors="replace"))
 
     @property
     def label(self) -> str:
@@ -158,6 +165,22 @@ def describe_object(kind: str, address: gdb.Value) -> str:
     return text
 
 
+def group_blocks(slab: gdb.Value) -> int:
+    """How many blocks lie in a group: see src/core/block.h."""
+    return int(slab["slots"]) // (SLAB_BYTES // GROUP_BYTES)
+
+
+def cold_part(block: gdb.Value) -> gdb.Value:
+    """What is kept apart of a block: its name, and half of its record."""
+    address = int(block.address)
+    group = address & ~(GROUP_BYTES - 1)
+    in_group = group_blocks(value("'block.c'::pool")["slabs"][0])
+    slot = (address - group) // (COLD_OFFSET // in_group)
+    cold = gdb.lookup_type("struct rsi_cold")
+    at = gdb.Value(group + COLD_OFFSET + slot * cold.sizeof)
+    return at.cast(cold.pointer()).dereference()
+
+
 def blocks() -> Iterator[gdb.Value]:
     """Every control block that was ever in use: see src/core/block.c."""
     try:
@@ -167,10 +190,11 @@ def blocks() -> Iterator[gdb.Value]:
         raise gdb.GdbError(f"librouse is not there, or has no debug information: {error}") from None
     for index in range(int(pool["slab_count"])):
         slab = pool["slabs"][index]
-        # The slab's own description takes the place of the first block.
-        stride = int(slab["base"]) - int(slab)
+        in_group = group_blocks(slab)
         for slot in range(int(slab["used"])):
-            yield gdb.Value(int(slab["base"]) + slot * stride).cast(pointer).dereference()
+            group = int(slab["base"]) + slot // in_group * GROUP_BYTES
+            address = group + slot % in_group * (COLD_OFFSET // in_group)
+            yield gdb.Value(address).cast(pointer).dereference()
 
 
 def threads() -> list[Thread]:

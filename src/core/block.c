@@ -20,7 +20,7 @@ struct kind {
 static struct {
     uint32_t guard;
     struct kind user, kernel;
-    struct rsi_slab *slabs[SLABS_MAX];
+    struct rsi_slab slabs[SLABS_MAX];
     uint32_t slab_count; /* release by the allocator, acquire by rsi_slab_count */
 } pool;
 
@@ -28,20 +28,21 @@ static struct rsi_slab *slab_new(void)
 {
     if (pool.slab_count == SLABS_MAX)
         return NULL;
-    char *memory = rsi_map(SLAB_BYTES);
+    char *memory = rsi_map(SLAB_BYTES + RSI_GROUP_BYTES - RSI_PAGE);
     if (!memory)
         return NULL;
-    struct rsi_slab *slab = (struct rsi_slab *)memory;
-    *slab = (struct rsi_slab){ .base = memory + RSI_BLOCK_BYTES,
-                               .slots = SLAB_BYTES / RSI_BLOCK_BYTES - 1 };
-    rsi_store_relaxed(&pool.slabs[pool.slab_count], slab);
+    struct rsi_slab *slab = &pool.slabs[pool.slab_count];
+    slab->base = (char *)rsi_round_up((uintptr_t)memory, RSI_GROUP_BYTES);
+    slab->slots = SLAB_BYTES / RSI_GROUP_BYTES * RSI_GROUP_BLOCKS;
     rsi_store_release(&pool.slab_count, pool.slab_count + 1); /* pairs with rsi_slab_count */
     return slab;
 }
 
 struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot)
 {
-    return (struct rouse_thread *)(slab->base + (size_t)slot * RSI_BLOCK_BYTES);
+    size_t group = slot / RSI_GROUP_BLOCKS;
+    return (struct rouse_thread *)(slab->base + group * RSI_GROUP_BYTES +
+                                   slot % RSI_GROUP_BLOCKS * RSI_BLOCK_BYTES);
 }
 
 static struct rouse_thread *alloc_locked(struct kind *kind)
@@ -92,6 +93,16 @@ struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user)
     return t;
 }
 
+void rsi_cold_clear_slow(struct rouse_thread *t)
+{
+    struct rsi_cold *cold = rsi_cold_at(t);
+    cold->wake_tsc = cold->waker_id = cold->wait_count = cold->useless_count = 0;
+    cold->wake_site = NULL;
+    for (size_t i = 0; i < ROUSE_NAME_BYTES; i++) /* whoever lists threads may read it */
+        rsi_store_relaxed(&cold->name[i], 0);
+    t->waiter.has_cold = false;
+}
+
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
 {
     bool is_user = t->waiter.origin == RSI_ORIGIN_USER;
@@ -116,7 +127,7 @@ unsigned rsi_slab_count(void)
 
 const struct rsi_slab *rsi_slab_at(unsigned index)
 {
-    return rsi_load_relaxed(&pool.slabs[index]);
+    return &pool.slabs[index];
 }
 
 void rsi_block_fork_prepare(void)

@@ -3,6 +3,10 @@
  * block.h - memory for control blocks. Blocks of user threads and of kernel and foreign ones are kept
  * apart, since they are laid out differently; both are reused and never unmapped, so that a stale pointer
  * stays readable.
+ *
+ * Blocks lie in groups of four pages: three of blocks, one of their cold parts (struct rsi_cold), which is not
+ * touched for most threads. With 192 bytes a parked thread has 4,288 with its page of stack; when name and
+ * record were in the block there were 64 more.
  */
 #ifndef RSI_CORE_BLOCK_H
 #define RSI_CORE_BLOCK_H
@@ -13,13 +17,16 @@ struct rsi_worker;
 struct rouse_thread;
 
 #if defined(RSI_ASAN) || defined(RSI_TSAN)
-#define RSI_BLOCK_BYTES 320
-#else
 #define RSI_BLOCK_BYTES 256
+#else
+#define RSI_BLOCK_BYTES 192
 #endif
+#define RSI_COLD_BYTES 64
+#define RSI_GROUP_BYTES 16384
+#define RSI_GROUP_BLOCKS (3 * RSI_PAGE / RSI_BLOCK_BYTES)
 
 struct rsi_slab {
-    char *base;
+    char *base; /* aligned to a group */
     uint32_t slots;
     uint32_t used; /* slots handed out at least once; those above hold no block yet */
 };

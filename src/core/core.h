@@ -59,15 +59,52 @@ struct rouse_thread {
         };
     };
 
-    /* line 3: cold */
     union {
         void *(*fn)(void *);      /* until it runs */
         struct rsi_value *locals; /* then: by key; key.c */
     };
     void *arg; /* after the end: the result */
-    char name[ROUSE_NAME_BYTES];
 };
 _Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES, "block too small");
+
+/*
+ * What few threads have; it lies apart, so that the others have no memory for it: a name, and the half of
+ * the wait's record that is written only while recording. Zero unless has_cold.
+ */
+struct rsi_cold {
+    uint64_t wake_tsc;
+    const void *wake_site;
+    uint64_t waker_id;
+    uint64_t wait_count;
+    uint64_t useless_count;
+    char name[ROUSE_NAME_BYTES];
+};
+_Static_assert(sizeof(struct rsi_cold) == RSI_COLD_BYTES, "a cold part is a line");
+
+/* To be read. */
+RSI_INLINE struct rsi_cold *rsi_cold_at(const struct rouse_thread *t)
+{
+    uintptr_t group = (uintptr_t)t & ~(uintptr_t)(RSI_GROUP_BYTES - 1);
+    uintptr_t slot = ((uintptr_t)t - group) / RSI_BLOCK_BYTES;
+    return (struct rsi_cold *)(group + RSI_GROUP_BLOCKS * RSI_BLOCK_BYTES + slot * RSI_COLD_BYTES);
+}
+
+/* To be written, by t, by the winner of its claim, or when it is named. */
+RSI_INLINE struct rsi_cold *rsi_cold_of(struct rouse_thread *t)
+{
+    if (!rsi_load_relaxed(&t->waiter.has_cold))
+        rsi_store_relaxed(&t->waiter.has_cold, true);
+    return rsi_cold_at(t);
+}
+
+/* t begins: as it is when nothing was written to it. */
+void rsi_cold_clear_slow(struct rouse_thread *t);
+
+RSI_INLINE void rsi_cold_clear(struct rouse_thread *t)
+{
+    if (rsi_unlikely(t->waiter.has_cold))
+        rsi_cold_clear_slow(t);
+}
 
 struct rsi_timer {
     uint64_t deadline_ns;

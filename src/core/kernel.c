@@ -94,12 +94,12 @@ int rsi_foreign_try_adopt(void)
     }
     self->waiter.is_listed = false;
     self->waiter.cancel = 0;
-    self->waiter.record = (struct rouse_wait_record){ 0 };
+    self->waiter.record = (struct rsi_wait){ 0 };
+    rsi_cold_clear(self);
     self->locals = NULL;
     self->waiter.is_finishing = false;
     rsi_store_relaxed(&self->id, rsi_id_next(NULL));
     self->join_word = RSI_JOIN_DETACHED;
-    self->name[0] = 0;
     begin(self);
     rsi_store_release(&self->waiter.life, RSI_LIFE_LIVE);
     return 0;

@@ -25,26 +25,27 @@
 
 uint32_t rsi_obs_mode;
 
-void rsi_park_record_wait(struct rouse_wait_record *record)
+void rsi_park_record_wait(struct rouse_thread *t)
 {
-    record->since_tsc = rsi_tsc();
-    record->wake_tsc = 0;
-    record->wake_site = NULL;
-    record->waker_id = 0;
-    record->verdict = ROUSE_VERDICT_NONE;
-    record->wait_count++;
+    struct rsi_cold *cold = rsi_cold_of(t);
+    t->waiter.record.since_tsc = rsi_tsc();
+    t->waiter.record.verdict = ROUSE_VERDICT_NONE;
+    cold->wake_tsc = 0;
+    cold->wake_site = NULL;
+    cold->waker_id = 0;
+    cold->wait_count++;
 }
 
 void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site)
 {
-    struct rouse_wait_record *record = &t->waiter.record;
+    struct rsi_cold *cold = rsi_cold_of(t);
     struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
-    record->waker_id = waker ? waker->id : 0;
-    record->wake_site = site;
-    record->verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
-                      : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
-                                             : ROUSE_VERDICT_USEFUL;
-    record->wake_tsc = rsi_tsc();
+    cold->waker_id = waker ? waker->id : 0;
+    cold->wake_site = site;
+    t->waiter.record.verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
+                               : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
+                                                      : ROUSE_VERDICT_USEFUL;
+    cold->wake_tsc = rsi_tsc();
 }
 
 void rsi_park_publish(struct rouse_thread *t)
@@ -193,13 +194,13 @@ void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
         return;
     self->waiter.record.verdict = verdict;
     if (verdict == ROUSE_VERDICT_LOST_RACE || verdict == ROUSE_VERDICT_FALSE)
-        self->waiter.record.useless_count++;
+        rsi_cold_of(self)->useless_count++;
 }
 
 void rsi_park_count_useless(struct rouse_thread *self)
 {
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        self->waiter.record.useless_count++;
+        rsi_cold_of(self)->useless_count++;
 }
 
 void rsi_turn_spent(struct rouse_thread *self)

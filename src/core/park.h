@@ -23,6 +23,15 @@
 #include <rouse/obs.h>
 #include <rouse/thread.h>
 
+/* The half of struct rouse_wait_record that is always written; the other is in struct rsi_cold. */
+struct rsi_wait {
+    uint64_t since_tsc; /* while recording */
+    const void *object;
+    const void *wait_site;
+    uint32_t kind;
+    uint32_t verdict; /* while recording */
+};
+
 /*
  * The part of a thread's control block that waiting needs; first member of struct rouse_thread. A wait
  * touches these two lines and the stack, no more: with thousands of threads each line is a cache miss.
@@ -38,16 +47,17 @@ struct rsi_waiter {
     uint32_t on_cpu;    /* RSI_CPU_RUNS while it runs, or a worker still stands on its stack */
     struct rsi_ctx ctx; /* while it does not run */
 
-    uint32_t cancel;                 /* requests to stop not yet taken; any thread adds */
-    uint32_t worker_index;           /* where it ran last; read racily by wakers */
-    uint8_t origin;                  /* enum rsi_origin */
-    uint8_t life;                    /* enum rsi_life */
-    bool is_listed;                  /* whether it stands in an object's list */
-    uint8_t mode;                    /* reader or writer, ...: the object's own */
-    uint8_t stack_class;             /* of user threads */
-    bool is_finishing;               /* its keys' destructors run, or have run */
-    uint16_t trim_mark;              /* low bits of a wait's number; trim.c's */
-    struct rouse_wait_record record; /* its second half is written only while recording */
+    uint32_t cancel;       /* requests to stop not yet taken; any thread adds */
+    uint32_t worker_index; /* where it ran last; read racily by wakers */
+    uint8_t origin;        /* enum rsi_origin */
+    uint8_t life;          /* enum rsi_life */
+    bool is_listed;        /* whether it stands in an object's list */
+    uint8_t mode;          /* reader or writer, ...: the object's own */
+    uint8_t stack_class;   /* of user threads */
+    bool is_finishing;     /* its keys' destructors run, or have run */
+    bool has_cold;         /* something was written to rsi_cold(this thread) */
+    uint8_t trim_mark;     /* low bits of a wait's number; trim.c's */
+    struct rsi_wait record;
 };
 #if !defined(RSI_ASAN) && !defined(RSI_TSAN)
 _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first line is full");
@@ -126,7 +136,7 @@ RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
 extern uint32_t rsi_obs_mode;
 /* The call that returns to site, as "function+0x1c (module+0x11fc)", for a program's last line. Returns bytes. */
 size_t rsi_obs_site_format(const void *site, char *buffer, size_t bytes);
-void rsi_park_record_wait(struct rouse_wait_record *record);
+void rsi_park_record_wait(struct rouse_thread *t);
 void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site);
 
 RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
@@ -138,7 +148,7 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
     waiter->record.object = object;
     waiter->record.wait_site = site;
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_park_record_wait(&waiter->record);
+        rsi_park_record_wait(self);
     uint64_t ticket = (rsi_load_relaxed(&waiter->claim) | 3) +
                       ((flags & RSI_PARK_CANCELLABLE) ? 3 : 2);
     rsi_store_relaxed(&waiter->deadline_ns, deadline_ns);

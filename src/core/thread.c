@@ -39,7 +39,8 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
 {
     t->waiter.is_listed = false;
     t->waiter.cancel = 0;
-    t->waiter.record = (struct rouse_wait_record){ 0 };
+    t->waiter.record = (struct rsi_wait){ 0 };
+    rsi_cold_clear(t);
     t->waiter.is_finishing = false;
     rsi_store_relaxed(&t->id, rsi_id_next(w));
 }
@@ -124,14 +125,18 @@ RSI_NOINLINE void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t)
     rsi_ctx_init(&t->waiter.ctx, t->stack.low, t->stack.high, thread_main);
 }
 
+/* A thread without a name touches no memory for it. */
 static void name_store(struct rouse_thread *t, const char *name)
 {
     size_t i = 0;
+    if (!rsi_load_relaxed(&t->waiter.has_cold) && (!name || !*name))
+        return;
+    char *stored = rsi_cold_of(t)->name;
     for (; name && name[i] && i < ROUSE_NAME_BYTES - 1; i++) {
         unsigned char c = (unsigned char)name[i];
-        rsi_store_relaxed(&t->name[i], c < 32 || c == 127 ? '?' : (char)c);
+        rsi_store_relaxed(&stored[i], c < 32 || c == 127 ? '?' : (char)c);
     }
-    rsi_store_relaxed(&t->name[i], 0);
+    rsi_store_relaxed(&stored[i], 0);
 }
 
 static void run_first(struct rouse_thread *t, struct rsi_worker *w)
@@ -394,9 +399,10 @@ void rouse_thread_set_name(struct rouse_thread *t, const char *name)
 
 size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t bytes)
 {
+    const char *name = rsi_cold_at(t)->name;
     size_t length = 0;
     char c;
-    for (; length < ROUSE_NAME_BYTES - 1 && (c = rsi_load_relaxed(&t->name[length])); length++)
+    for (; length < ROUSE_NAME_BYTES - 1 && (c = rsi_load_relaxed(&name[length])); length++)
         if (length + 1 < bytes)
             buffer[length] = c;
     if (bytes)

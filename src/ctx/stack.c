@@ -38,6 +38,7 @@
 #define COLD_MOST 256
 #define LOOK_PAGES 256
 
+/* In pages of their own. */
 struct slab {
     char *base;
     struct slab *next; /* the class's slabs, oldest first */
@@ -67,6 +68,8 @@ struct class
 static struct {
     uint32_t guard;
     struct class classes[RSI_STACK_CLASSES];
+    struct slab *spare; /* descriptions not yet in use */
+    size_t spare_count;
     int guards; /* 0 not probed, 1 light, 2 mprotect */
 } pool;
 
@@ -144,11 +147,15 @@ static bool slab_add(unsigned index)
     struct class *class = &pool.classes[index];
     size_t slots = SLAB_BYTES / stride_of(index);
     slots = slots ? slots : 1;
-    char *memory = rsi_map(RSI_PAGE + slots * stride_of(index));
+    if (pool.spare_count == 0) {
+        pool.spare = rsi_map(RSI_PAGE);
+        pool.spare_count = pool.spare ? RSI_PAGE / sizeof *pool.spare : 0;
+    }
+    char *memory = pool.spare_count ? rsi_map(slots * stride_of(index)) : NULL;
     if (!memory)
         return false;
-    struct slab *s = (struct slab *)memory;
-    *s = (struct slab){ .base = memory + RSI_PAGE, .slots = (uint32_t)slots };
+    struct slab *s = &pool.spare[--pool.spare_count];
+    *s = (struct slab){ .base = memory, .slots = (uint32_t)slots };
     if (class->last)
         class->last->next = s;
     else

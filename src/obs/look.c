@@ -40,7 +40,9 @@ struct rouse_thread *rsi_block_at(const void *address)
         const struct rsi_slab *slab = rsi_slab_at(i);
         if (at < slab->base)
             continue;
-        size_t slot = (size_t)(at - slab->base) / RSI_BLOCK_BYTES;
+        size_t group = (size_t)(at - slab->base) / RSI_GROUP_BYTES;
+        size_t slot = (size_t)(at - slab->base) % RSI_GROUP_BYTES / RSI_BLOCK_BYTES;
+        slot = group * RSI_GROUP_BLOCKS + (slot < RSI_GROUP_BLOCKS ? slot : 0);
         if (slot < rsi_load_acquire(&slab->used) && rsi_slab_block(slab, (uint32_t)slot) == address)
             return (struct rouse_thread *)address;
     }
@@ -120,7 +122,7 @@ static const struct rouse_thread *ask(struct rsi_looker *looker, int32_t tid, st
 /* The wait record, of a thread that waits. */
 RACY static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
 {
-    const struct rouse_wait_record *record = &t->waiter.record;
+    const struct rsi_wait *record = &t->waiter.record;
     seen->kind = PEEK(&record->kind);
     seen->object = PEEK(&record->object);
     seen->site = PEEK(&record->wait_site);

@@ -69,7 +69,21 @@ bool rsi_obs_is_current(uint64_t since_tsc)
 
 void rouse_obs_last_wait(struct rouse_wait_record *record)
 {
-    *record = rsi_self()->waiter.record;
+    struct rouse_thread *self = rsi_self();
+    const struct rsi_wait *wait = &self->waiter.record;
+    const struct rsi_cold *cold = rsi_cold_at(self);
+    *record = (struct rouse_wait_record){
+        .since_tsc = wait->since_tsc,
+        .object = wait->object,
+        .wait_site = wait->wait_site,
+        .kind = wait->kind,
+        .verdict = wait->verdict,
+        .wake_tsc = cold->wake_tsc,
+        .wake_site = cold->wake_site,
+        .waker_id = cold->waker_id,
+        .wait_count = cold->wait_count,
+        .useless_count = cold->useless_count,
+    };
 }
 
 static size_t describe(char *buffer, size_t bytes)

@@ -476,7 +476,7 @@ static void test_waits_are_counted(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     struct rouse_thread *t = start(ROUSE_KIND_USER, wait_three_times, &record);
     for (uint64_t i = 1; i <= 3; i++) {
-        UNTIL(waits(t) && rsi_load_relaxed(&rsi_waiter(t)->record.wait_count) == i);
+        UNTIL(waits(t) && rsi_load_relaxed(&rsi_cold_at(t)->wait_count) == i);
         rouse_sem_post(&scene.sem);
     }
     join(t);
