@@ -105,6 +105,15 @@ int rouse_close(int fd);
 int rouse_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                       struct addrinfo **result);
 
+/*
+ * How this process waits for I/O: "epoll" or "io_uring"; *reason (may be NULL) gets one line of why. Settled
+ * by the first call of this header that needs it, as rouse_configure, ROUSE_IO and the kernel allow.
+ *
+ * With io_uring the kernel reads TCP streams ahead into buffers of the runtime once a thread has waited for
+ * them: such a stream is to be read by the calls of this header only, by this process only.
+ */
+const char *rouse_io_backend(const char **reason);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

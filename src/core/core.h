@@ -178,6 +178,7 @@ struct rsi_worker {
     _Alignas(RSI_CACHE_LINE) uint32_t thief_in;
     uint32_t steal_guard;
     struct rouse_thread *inbox; /* pushed by anyone, newest first; taken whole */
+    struct rsi_mail *mail;      /* the same */
 
     _Alignas(RSI_CACHE_LINE) uint32_t wake_word; /* futex: 1 when woken */
     bool is_idle;                                /* under idle_guard */
@@ -252,6 +253,7 @@ void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns);
 void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self, struct rsi_ctx *ctx,
                          uintptr_t bits);
 void rsi_inbox_drain(struct rsi_worker *w);
+void rsi_mail_take(struct rsi_worker *w);
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first);
@@ -264,6 +266,7 @@ void rsi_idle_wake_for(struct rsi_worker *w);
 void rsi_idle_wait(struct rsi_worker *w);
 void rsi_idle_found(struct rsi_worker *w);
 void rsi_idle_look_again(void);
+void rsi_idle_wake_worker(struct rsi_worker *w);
 void rsi_idle_child(void);
 
 /* nap.c */

@@ -88,6 +88,17 @@ RSI_NOINLINE void rsi_idle_wake_one(struct rsi_worker *preferred)
         rsi_futex_wake(&w->wake_word, 1);
 }
 
+/* Wake w and no other, if it sleeps. */
+void rsi_idle_wake_worker(struct rsi_worker *w)
+{
+    /* Under idle_guard it is seen asleep, or it joins the list later and then sees why it was to be woken. */
+    rsi_guard_lock(&rsi_rt.idle_guard);
+    bool is_idle = w->is_idle;
+    rsi_guard_unlock(&rsi_rt.idle_guard);
+    if (is_idle)
+        rsi_idle_wake_one(w);
+}
+
 void rsi_idle_wake_for(struct rsi_worker *w)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for kernel threads: see above */
@@ -154,17 +165,23 @@ void rsi_idle_found(struct rsi_worker *w)
         rsi_idle_wake_if_useful(rsi_load_relaxed(&w->queue_length) <= 1);
 }
 
-static bool poll_role_take(struct rsi_worker *w)
+static bool poll_role_take(const struct rsi_poller *poller)
 {
-    if (!rsi_load_acquire(&rsi_rt.poller) || rsi_exchange_acquire(&rsi_rt.polling, 1u) != 0)
-        return false;
+    return poller && rsi_exchange_acquire(&rsi_rt.polling, 1u) == 0;
+}
+
+/* Sleep in the poller's set; whoever wakes w must interrupt it. */
+static void sleep_in_set(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t deadline_ns)
+{
     rsi_guard_lock(&rsi_rt.idle_guard);
     w->is_polling = w->is_idle;
-    bool is_idle = w->is_idle;
     rsi_guard_unlock(&rsi_rt.idle_guard);
-    if (!is_idle) /* woken meanwhile, by futex: do not block */
-        rsi_store_release(&rsi_rt.polling, 0u);
-    return is_idle;
+    if (!w->is_polling) /* woken meanwhile, by futex: do not block */
+        return;
+    poller->poll(deadline_ns);
+    rsi_guard_lock(&rsi_rt.idle_guard);
+    w->is_polling = false;
+    rsi_guard_unlock(&rsi_rt.idle_guard);
 }
 
 /* Block until woken, until something finished in the poller, or until deadline_ns. */
@@ -172,15 +189,16 @@ static void sleep_once(struct rsi_worker *w, uint64_t deadline_ns)
 {
     if (rsi_load_acquire(&w->wake_word))
         return;
-    if (!poll_role_take(w)) {
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    bool polls = poll_role_take(poller);
+    if (poller && poller->sleep && poller->sleep(&w->wake_word, deadline_ns, polls))
+        ;
+    else if (polls)
+        sleep_in_set(w, poller, deadline_ns);
+    else
         rsi_futex_wait(&w->wake_word, 0, deadline_ns);
-        return;
-    }
-    rsi_rt.poller->poll(deadline_ns);
-    rsi_guard_lock(&rsi_rt.idle_guard);
-    w->is_polling = false;
-    rsi_guard_unlock(&rsi_rt.idle_guard);
-    rsi_store_release(&rsi_rt.polling, 0u);
+    if (polls)
+        rsi_store_release(&rsi_rt.polling, 0u);
 }
 
 /* One look of the watcher. True: w has work now. *is_quiet: nothing happened since the last look. */
@@ -313,10 +331,23 @@ void rsi_idle_look_again(void)
         rsi_idle_wake_one(NULL);
 }
 
+/* Hand over what w has collected for its poller before it looks for work elsewhere. */
+static bool collected_brings_work(struct rsi_worker *w)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    rsi_mail_take(w);
+    if (!poller || !poller->turn)
+        return false;
+    poller->turn(false);
+    return has_work(w);
+}
+
 /* Return when there is, or may be, something to run on w. */
 void rsi_idle_wait(struct rsi_worker *w)
 {
     struct rsi_quiet quiet = { 0, 0 };
+    if (collected_brings_work(w))
+        return;
     bool others_run = rsi_load_relaxed(&rsi_rt.idle_count) + 1 < rsi_worker_count();
     /* Its own next thread is about to come: not worth telling anyone, or looking elsewhere. */
     if (!w->is_searching && (timers_run(w) || (rsi_nap_awake(w) && (timers_run(w) || has_work(w)))))
@@ -332,7 +363,7 @@ void rsi_idle_wait(struct rsi_worker *w)
     idle_join(w);
     while (!rsi_load_acquire(&w->wake_word)) {
         timers_run(w);
-        if (anyone_has_work() || watch_if_due(w)) /* W2 */
+        if (anyone_has_work() || rsi_load_relaxed(&w->mail) || watch_if_due(w)) /* W2 */
             break;
         if (rsi_nap_awake(w))
             continue;

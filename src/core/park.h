@@ -260,8 +260,36 @@ struct rsi_poller {
     void (*interrupt)(void);
     bool (*has_waiters)(void);
     void (*child)(void);
+    /*
+     * NULL both, or of a poller that has something of each worker's own, a ring. turn: hand over what the
+     * calling worker has collected and take what has finished, without blocking; is_due: also when nothing
+     * was collected. sleep: block until something of the worker's own finishes, until *wake_word is 1
+     * and woken by futex, or until deadline_ns; watches: also until poll would find something, and poll
+     * then. False: the worker has nothing of its own, and sleeps as if there were no such call.
+     */
+    void (*turn)(bool is_due);
+    bool (*sleep)(uint32_t *wake_word, uint64_t deadline_ns, bool watches);
 };
 void rsi_poller_register(const struct rsi_poller *poller);
+
+/* Which way of I/O the program has asked for. */
+enum rouse_io rsi_config_io(void);
+
+/* poll without blocking, unless another worker polls. On a worker. */
+void rsi_poller_try(void);
+
+/*
+ * Something that the worker with this index is to do, soon, on its own kernel thread, between two threads'
+ * turns: take is called with the mail, which it may release. From any thread; wakes the worker if it sleeps.
+ */
+struct rsi_mail {
+    struct rsi_mail *next;
+    void (*take)(struct rsi_mail *mail);
+};
+void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail);
+
+/* Whether the calling worker has other threads to run. */
+bool rsi_worker_has_others(void);
 
 /*
  * commit for a kernel or foreign thread that waits for descriptors: also returns, with 0, when ppoll says

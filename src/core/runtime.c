@@ -13,6 +13,7 @@ struct rsi_runtime rsi_rt;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned workers_wanted; /* under start_mutex; 0: not settled */
+static enum rouse_io io_wanted; /* written under start_mutex */
 
 /* libstdc++'s accessor of a kernel thread's exception state; absent in a program without C++. */
 extern void *__cxa_get_globals(void) __attribute__((weak));
@@ -51,14 +52,21 @@ static void workers_settle_locked(void)
 
 int rouse_configure(const struct rouse_config *config)
 {
-    if (!config || config->workers > RSI_WORKERS_MAX)
+    if (!config || config->workers > RSI_WORKERS_MAX || (unsigned)config->io > ROUSE_IO_URING)
         return -EINVAL;
     pthread_mutex_lock(&start_mutex);
     bool is_late = rsi_load_relaxed(&rsi_rt.is_started);
     if (!is_late)
         workers_wanted = config->workers;
+    if (!is_late)
+        rsi_store_relaxed(&io_wanted, config->io);
     pthread_mutex_unlock(&start_mutex);
     return is_late ? -EBUSY : 0;
+}
+
+enum rouse_io rsi_config_io(void)
+{
+    return rsi_load_relaxed(&io_wanted);
 }
 
 unsigned rouse_worker_count(void)
@@ -211,6 +219,7 @@ static void worker_child(struct rsi_worker *w)
     w->owner_in = w->thief_in = w->steal_guard = 0;
     w->queue_length = 0;
     w->queue_first = w->queue_last = w->next = w->inbox = NULL;
+    w->mail = NULL;
     w->handoff = w->block_cache = NULL;
     w->block_count = w->stack_promises = w->stack_count = w->stack_keep = 0;
     rsi_timer_reset(w);

@@ -83,13 +83,52 @@ void rsi_worker_look(struct rsi_worker *w)
         if (due)
             rsi_run_later_list(w, due);
     }
+    rsi_mail_take(w);
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    if (poller && now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn &&
-        rsi_load_relaxed(&rsi_rt.polling) == 0 && rsi_exchange_acquire(&rsi_rt.polling, 1u) == 0) {
-        poller->poll(0);
-        rsi_store_release(&rsi_rt.polling, 0u);
+    if (poller && now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn) {
+        if (poller->turn)
+            poller->turn(true);
+        rsi_poller_try();
         rsi_worker_polled(w, now);
+    } else if (poller && poller->turn) {
+        poller->turn(false);
     }
+}
+
+void rsi_poller_try(void)
+{
+    if (rsi_load_relaxed(&rsi_rt.polling) != 0 || rsi_exchange_acquire(&rsi_rt.polling, 1u) != 0)
+        return;
+    rsi_load_acquire(&rsi_rt.poller)->poll(0); /* pairs with rsi_poller_register */
+    rsi_store_release(&rsi_rt.polling, 0u);
+}
+
+void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail)
+{
+    struct rsi_worker *w = rsi_rt.workers[worker_index];
+    struct rsi_mail *newest = rsi_load_relaxed(&w->mail);
+    do {
+        mail->next = newest;
+    } while (!rsi_cas_seq_cst(&w->mail, &newest, mail)); /* releases it to rsi_mail_take */
+    rsi_idle_wake_worker(w);
+}
+
+void rsi_mail_take(struct rsi_worker *w)
+{
+    if (rsi_likely(rsi_load_relaxed(&w->mail) == NULL))
+        return;
+    struct rsi_mail *mail = rsi_exchange_acquire(&w->mail, NULL); /* pairs with rsi_mail_send */
+    while (mail) {
+        struct rsi_mail *next = mail->next;
+        mail->take(mail);
+        mail = next;
+    }
+}
+
+bool rsi_worker_has_others(void)
+{
+    const struct rsi_worker *w = rsi_exec_self()->worker;
+    return rsi_load_relaxed(&w->queue_length) != 0 || rsi_load_relaxed(&w->next) != NULL;
 }
 
 /*

@@ -55,14 +55,37 @@ struct rsi_io_backend {
      * of a sort that cannot be polled). Past deadlines: one attempt.
      */
     long (*run)(struct rsi_io_op *op);
-    struct rsi_poller poller;
+    /*
+     * Have events of op's side reported for its descriptor from now on, and once at once if it is ready.
+     * Returns 0 or -errno.
+     */
+    int (*arm)(const struct rsi_io_op *op);
+    const struct rsi_poller *poller;
 };
 
-extern const struct rsi_io_backend rsi_epoll_backend;
+extern const struct rsi_io_backend rsi_epoll_backend, rsi_uring_backend;
+
+/* The backend of this process: chosen at the first call that needs one. NULL until then. */
+extern const struct rsi_io_backend *rsi_backend_chosen;
+const struct rsi_io_backend *rsi_backend_choose(void);
+
+/* In a child after fork: choose anew. */
+void rsi_backend_child(void);
+
+RSI_INLINE const struct rsi_io_backend *rsi_backend(void)
+{
+    const struct rsi_io_backend *backend = rsi_load_relaxed(&rsi_backend_chosen);
+    return rsi_likely(backend != NULL) ? backend : rsi_backend_choose();
+}
+
+RSI_INLINE bool rsi_backend_has_rings(void)
+{
+    return rsi_backend() == &rsi_uring_backend;
+}
 
 RSI_INLINE long rsi_backend_run(struct rsi_io_op *op)
 {
-    return rsi_epoll_backend.run(op);
+    return rsi_backend()->run(op);
 }
 
 #endif

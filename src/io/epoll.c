@@ -65,11 +65,15 @@ static int make_set(void)
     }
     rsi_store_relaxed(&set.event_fd, (int)event_fd);
     rsi_store_release(&set.epoll_fd, (int)epoll_fd + 1);
-    rsi_poller_register(&rsi_epoll_backend.poller);
     return (int)epoll_fd;
 }
 
-static RSI_COLD int start(void)
+int rsi_epoll_fd(void)
+{
+    return rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
+}
+
+RSI_COLD int rsi_epoll_start(void)
 {
     rsi_guard_lock(&set.guard);
     int epoll_fd = set.epoll_fd - 1;
@@ -110,6 +114,8 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
     uint8_t before = entry->armed, after = (uint8_t)((before | add) & ~drop);
     bool is_closed = entry->generation != op->ref.generation;
     bool is_idle = drop == 0 || entry->sides[RSI_FD_WRITE].first == NULL;
+    /* What a ring receives by itself is not for the set to report. */
+    uint8_t elsewhere = (entry->flags & RSI_FD_IS_AHEAD) != 0 ? 1u << RSI_FD_READ : 0;
     /* What is dropped is dropped first: whoever comes now waits for arming to have it back. */
     if (!is_closed && is_idle && drop != 0)
         rsi_store_relaxed(&entry->armed, after);
@@ -118,11 +124,11 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
         return -EBADF;
     if (!is_idle || before == after)
         return 0;
-    long result = control(epoll_fd, op, before, after);
+    long result = control(epoll_fd, op, before & (uint8_t)~elsewhere, after & (uint8_t)~elsewhere);
     if (result < 0 || add == 0)
         return (int)result;
     rsi_guard_lock(&entry->guard);
-    rsi_store_relaxed(&entry->armed, after);
+    rsi_store_relaxed(&entry->armed, entry->armed | add);
     rsi_guard_unlock(&entry->guard);
     return 0;
 }
@@ -131,9 +137,10 @@ int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits)
 {
     int epoll_fd = rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
     if (rsi_unlikely(epoll_fd < 0)) {
-        epoll_fd = start();
+        epoll_fd = rsi_epoll_start();
         if (epoll_fd < 0)
             return epoll_fd;
+        rsi_poller_register(rsi_backend()->poller);
     }
     rsi_guard_lock(&op->ref.entry->arming);
     int result = rearm(epoll_fd, op, bits, 0);
@@ -225,14 +232,25 @@ static void child(void)
     }
     set.epoll_fd = 0;
     set.guard = 0;
+    rsi_backend_child();
     set.interrupted = 0;
 }
+
+static int arm(const struct rsi_io_op *op)
+{
+    return rsi_epoll_arm(op, (uint8_t)(1u << op->side));
+}
+
+const struct rsi_poller rsi_epoll_poller = {
+    .poll = poll_events,
+    .interrupt = interrupt,
+    .has_waiters = rsi_fdtable_has_waiters,
+    .child = child,
+};
 
 const struct rsi_io_backend rsi_epoll_backend = {
     .name = "epoll",
     .run = rsi_ready_run,
-    .poller = { .poll = poll_events,
-                .interrupt = interrupt,
-                .has_waiters = rsi_fdtable_has_waiters,
-                .child = child },
+    .arm = arm,
+    .poller = &rsi_epoll_poller,
 };

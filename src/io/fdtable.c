@@ -2,6 +2,7 @@
 /* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
 #include "io/listener.h"
 
+#include "io/ahead.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -161,7 +162,7 @@ int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *sit
     int kind = socket_option(fd, SO_TYPE);
     if (kind < 0)
         return kind;
-    rsi_fdtable_forget(ref->entry, site);
+    rsi_fdtable_forget(fd, ref->entry, site);
     int type = rsi_fdtable_adopt(fd, ref);
     return type < 0 || rsi_fdtable_is_socket(type) ? type : -ENOTSOCK;
 }
@@ -180,7 +181,7 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
     if (result < 0)
         return result;
     if (rsi_load_relaxed(&entry->type) > RSI_FD_CLOSING || is_awaited(entry))
-        rsi_fdtable_forget(entry, NULL);
+        rsi_fdtable_forget(fd, entry, NULL);
     rsi_guard_lock(&entry->guard);
     reset_locked(entry, flags);
     rsi_store_release(&entry->type, type); /* as in rsi_fdtable_adopt */
@@ -189,7 +190,7 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
 }
 
 /* Returns the generation that begins. */
-static uint32_t end_generation(struct rsi_fd *entry, uint8_t type, const void *site)
+static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const void *site)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
     rsi_guard_lock(&entry->arming); /* no epoll_ctl for this generation is under way or will be */
@@ -198,26 +199,28 @@ static uint32_t end_generation(struct rsi_fd *entry, uint8_t type, const void *s
     rsi_store_relaxed(&entry->type, type);
     rsi_store_release(&entry->generation, generation); /* after type: rsi_fdtable_find */
     rsi_store_relaxed(&entry->armed, 0);
+    struct rsi_ahead *ahead = rsi_ahead_detach_locked(entry, fd);
     for (unsigned i = 0; i < 2; i++)
         rsi_fdtable_end_locked(&entry->sides[i], site, &batch);
     if ((entry->flags & RSI_FD_IS_ORDERED) != 0)
         rsi_listener_end_locked(entry, site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
+    rsi_ahead_drop(ahead);
     rsi_fdtable_publish(&batch);
     return generation;
 }
 
-void rsi_fdtable_forget(struct rsi_fd *entry, const void *site)
+void rsi_fdtable_forget(int fd, struct rsi_fd *entry, const void *site)
 {
-    end_generation(entry, RSI_FD_UNKNOWN, site);
+    end_generation(fd, entry, RSI_FD_UNKNOWN, site);
 }
 
 int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site)
 {
     int result = entry_make(fd, &ref->entry);
     if (result == 0)
-        ref->generation = end_generation(ref->entry, RSI_FD_CLOSING, site);
+        ref->generation = end_generation(fd, ref->entry, RSI_FD_CLOSING, site);
     return result;
 }
 
@@ -239,6 +242,7 @@ static bool has_callers_locked(struct rsi_fd *entry)
 void rsi_fdtable_refresh(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
+    struct rsi_ahead *ahead = NULL;
     if (entry == NULL)
         return;
     rsi_guard_lock(&entry->arming);
@@ -247,9 +251,11 @@ void rsi_fdtable_refresh(int fd)
         entry->sides[RSI_FD_WRITE].first == NULL && !has_callers_locked(entry)) {
         rsi_store_relaxed(&entry->armed, 0);
         rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
+        ahead = rsi_ahead_detach_locked(entry, fd);
     }
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
+    rsi_ahead_drop(ahead);
 }
 
 int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref)

@@ -52,6 +52,8 @@ enum rsi_fd_type {
 #define RSI_FD_IS_UNIX 1u
 #define RSI_FD_IS_NONBLOCK 2u /* a socket on which O_NONBLOCK is known to be set */
 #define RSI_FD_IS_ORDERED 4u  /* a listener with a queue of its own: listener.h */
+#define RSI_FD_IS_AHEAD 8u    /* a ring receives for it: ahead.h */
+#define RSI_FD_IS_BULK 16u    /* and shall not again */
 
 /* sides; also bits of armed: 1 << side */
 enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
@@ -168,7 +170,7 @@ int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref);
 int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags);
 
 /* The number's descriptor has gone, unseen. Those that wait for it get -EBADF. */
-void rsi_fdtable_forget(struct rsi_fd *entry, const void *site);
+void rsi_fdtable_forget(int fd, struct rsi_fd *entry, const void *site);
 
 /*
  * The two halves of closing fd, before and after close(2): see above. begin: 0 or -errno; with -ENOMEM the

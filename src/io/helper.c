@@ -2,6 +2,8 @@
 /* helper.c - files, terminals and name look-ups: calls that block a kernel thread, on helpers. */
 #include "io/helper.h"
 
+#include "io/flight.h"
+
 #include <rouse/io.h>
 
 #include <errno.h>
@@ -36,6 +38,8 @@ static int run_elsewhere(const struct rsi_io_op *op, long *result)
 long rsi_helper_run(const struct rsi_io_op *op)
 {
     long result;
+    if (rsi_backend_has_rings() && rsi_flight_run_file(op, &result))
+        return result;
     int error = run_elsewhere(op, &result);
     return error != 0 ? error : result;
 }

@@ -36,6 +36,7 @@
  * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
  * caller is to be told of all that is ready.
  */
+#include "io/ahead.h"
 #include "io/poll.h"
 #include "io/ready.h"
 
@@ -156,6 +157,23 @@ static void slots_see(struct poll_call *call)
         call->slots[i].seen = rsi_load_acquire(&side_of(&call->slots[i])->edges);
 }
 
+/* What a ring has received is not in the kernel any more. Returns how many are ready by that alone. */
+static long look_ahead(const struct poll_call *call)
+{
+    long ready = 0;
+    for (nfds_t i = 0; i < call->count; i++) {
+        struct pollfd *one = &call->fds[i];
+        struct rsi_fd *entry = rsi_fdtable_peek(one->fd);
+        if (entry == NULL || (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) == 0 ||
+            !rsi_ahead_is_ready(entry, one->fd))
+            continue;
+        short events = one->events & (POLLIN | POLLRDNORM);
+        ready += one->revents == 0 && events != 0;
+        one->revents |= events;
+    }
+    return ready;
+}
+
 /* Leave in revents what select counts. Returns how many descriptors have some, or -EBADF. */
 static long count_selected(const struct poll_call *call)
 {
@@ -177,6 +195,8 @@ static long look(const struct poll_call *call)
     do {
         ready = rsi_syscall5(SYS_ppoll, call->fds, call->count, &zero, 0, 0);
     } while (ready == -EINTR);
+    if (ready >= 0 && rsi_backend_has_rings())
+        ready += look_ahead(call);
     for (uint32_t i = 0; ready >= 0 && i < call->slot_count; i++) {
         const struct slot *slot = &call->slots[i];
         /* Acquire: pairs with end_generation. */
@@ -194,9 +214,30 @@ static struct rsi_io_op op_of(const struct poll_call *call, const struct slot *s
         struct rsi_io_op){ .ref = slot->ref, .fd = call->fds[slot->index].fd, .side = slot->side };
 }
 
+static bool is_ahead(const struct slot *slot)
+{
+    return slot->side == RSI_FD_READ &&
+           (rsi_load_relaxed(&slot->ref.entry->flags) & RSI_FD_IS_AHEAD) != 0;
+}
+
+/* A ring takes what comes for one of the descriptors: ppoll would not see it. */
+static void slots_follow_rings(struct poll_call *call)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < call->slot_count && !found; i++)
+        found = is_ahead(&call->slots[i]);
+    if (!found)
+        return;
+    call->by_events = true;
+    for (uint32_t i = 0; i < call->slot_count; i++)
+        call->slots[i].waiter.kind = kind_of(call);
+}
+
 /* Have the poller watch all. What cannot be watched (-EPERM) has no events: it is listed for its close. */
 static int slots_arm(struct poll_call *call)
 {
+    if (rsi_unlikely(!call->by_events))
+        slots_follow_rings(call);
     for (uint32_t i = 0; i < call->slot_count; i++) {
         struct slot *slot = &call->slots[i];
         uint8_t bit = (uint8_t)(1u << slot->side);
@@ -227,6 +268,8 @@ static bool slot_list(struct slot *slot, uint64_t ticket)
     bool is_good = entry->generation == slot->ref.generation;
     if (slot->waiter.kind != RSI_FD_WATCHER)
         is_good = is_good && (entry->armed & bit) != 0 && side->edges == slot->seen;
+    else if (is_ahead(slot))
+        is_good = false;
     if (is_good)
         rsi_fdtable_list_locked(side, &slot->waiter);
     rsi_guard_unlock(&entry->guard);
@@ -292,6 +335,9 @@ static void settle(uint32_t debt)
         return;
     rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0);
     uint32_t events = (uint16_t)one.revents;
+    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) != 0 &&
+        rsi_ahead_is_ready(entry, one.fd))
+        events |= (uint16_t)one.events & (POLLIN | POLLRDNORM);
     if ((events & POLLNVAL) != 0 || events == 0)
         return;
     rsi_guard_lock(&entry->guard);

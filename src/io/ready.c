@@ -30,12 +30,14 @@
  */
 #include "io/ready.h"
 
+#include "io/ahead.h"
 #include "io/listener.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #define TRY_COST 128u /* of a turn's 1,024 units: eight calls that do not block */
@@ -75,8 +77,20 @@ static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
     return !a->is_user || (rsi_load_relaxed(&entry->armed) & (1u << op->side)) != 0;
 }
 
+/* What a ring receives by itself is taken from there: ahead.h. Out-of-band data is not of the stream. */
+static bool is_ahead(const struct rsi_io_op *op)
+{
+    long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
+    return op->side == RSI_FD_READ &&
+           (rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_AHEAD) != 0 &&
+           (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
+           (flags & (MSG_OOB | MSG_ERRQUEUE)) == 0 && op->bytes != 0;
+}
+
 static long call_plain(const struct rsi_io_op *op)
 {
+    if (rsi_unlikely(is_ahead(op)))
+        return rsi_ahead_take(op);
     return rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3], op->arg[4],
                         op->arg[5]);
 }
@@ -139,6 +153,8 @@ static bool is_ready_now(const struct rsi_io_op *op)
 {
     struct pollfd one = { .fd = op->fd, .events = poll_events(op) };
     struct timespec zero = { 0, 0 };
+    if (is_ahead(op))
+        return rsi_ahead_is_ready(op->ref.entry, op->fd);
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 
@@ -250,7 +266,7 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
             rsi_guard_unlock(&entry->guard);
             return -EBADF;
         }
-        if (!a->is_user)
+        if (!a->is_user && (entry->flags & RSI_FD_IS_AHEAD) == 0)
             return sleep_locked(op, a, op->deadline_ns, SLEEP_IN_PPOLL);
         if (rsi_listener_takes_over(op)) {
             rsi_guard_unlock(&entry->guard);
@@ -265,7 +281,7 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
         rsi_guard_unlock(&entry->guard);
         if (is_past(op))
             return -ETIMEDOUT;
-        int result = rsi_epoll_arm(op, bit);
+        int result = rsi_backend()->arm(op);
         if (result < 0)
             return result;
     }
@@ -288,6 +304,12 @@ static long finish(const struct rsi_io_op *op, const struct attempt *a, long res
     return result;
 }
 
+/* Whether the call will not be made again if it finds nothing. */
+static bool is_last(const struct rsi_io_op *op)
+{
+    return (op->rules & RSI_IO_ONCE) != 0 || op->deadline_ns <= rsi_now_coarse_ns();
+}
+
 /* Make the call once. True: *result is final. */
 static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *result)
 {
@@ -301,6 +323,10 @@ static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *re
     do {
         *result = call(op, a);
     } while (*result == -EAGAIN && rsi_unlikely(is_doubtful(op)));
+    if (*result == -EAGAIN && is_ahead(op) && is_last(op)) {
+        rsi_ahead_refresh(op);
+        *result = call(op, a);
+    }
     bool is_empty = note(op, a, *result);
     if (*result != -EAGAIN || (op->rules & RSI_IO_ONCE) != 0) {
         *result = finish(op, a, *result, is_empty);
@@ -337,18 +363,12 @@ long rsi_ready_run(struct rsi_io_op *op)
     }
 }
 
-bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
-                     struct rsi_fd_batch *batch)
+bool rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask, struct rsi_fd_batch *batch)
 {
     bool has_ended = (epoll_mask & (EPOLLHUP | EPOLLERR)) != 0;
     bool read_ended = has_ended || (epoll_mask & EPOLLRDHUP) != 0;
     struct rsi_fd_side *reads = &entry->sides[RSI_FD_READ], *writes = &entry->sides[RSI_FD_WRITE];
     bool is_idle = false;
-    rsi_guard_lock(&entry->guard);
-    if (entry->generation != generation) {
-        rsi_guard_unlock(&entry->guard);
-        return false;
-    }
     uint8_t sticky = entry->sticky;
     sticky |= read_ended ? RSI_FD_READ_ENDED : 0;
     sticky |= has_ended ? RSI_FD_WRITE_ENDED : 0;
@@ -367,6 +387,15 @@ bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_m
         rsi_store_release(&writes->edges, writes->edges + 1);
         rsi_fdtable_event_locked(writes, epoll_mask, has_ended, batch);
     }
+    return is_idle;
+}
+
+bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
+                     struct rsi_fd_batch *batch)
+{
+    rsi_guard_lock(&entry->guard);
+    bool is_idle = entry->generation == generation &&
+                   rsi_ready_event_locked(entry, epoll_mask, batch);
     rsi_guard_unlock(&entry->guard);
     return is_idle;
 }

@@ -6,12 +6,16 @@
 #include "io/backend.h"
 
 /*
- * Have events of side bit reported for op's descriptor from now on, and once at once if it is ready.
- * Returns 0 or -errno. Given by whoever owns the set: epoll.c.
+ * The epoll set. arm: have events of side bits reported for op's descriptor from now on, and once at once if
+ * it is ready; returns 0 or -errno. start: make it, if there is none; returns its descriptor or -errno. fd:
+ * its descriptor, -1 while there is none.
  */
 int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits);
+int rsi_epoll_start(void);
+int rsi_epoll_fd(void);
+extern const struct rsi_poller rsi_epoll_poller;
 
-/* What backend.run does. */
+/* What an epoll backend's run does. */
 long rsi_ready_run(struct rsi_io_op *op);
 
 /*
@@ -20,6 +24,9 @@ long rsi_ready_run(struct rsi_io_op *op);
  */
 bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
                      struct rsi_fd_batch *batch);
+
+/* The same under the guard, for a descriptor that is known to be the right one. */
+bool rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask, struct rsi_fd_batch *batch);
 
 /*
  * poll.c: an operation on fd has ended with a result. If the thread was woken by an exclusive poll for fd,

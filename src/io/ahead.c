@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/* ahead.c - begin, bring, take, end: see ahead.h. */
+#include "io/ahead.h"
+
+#include "io/ready.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+/* So many whole buffers in a row, and so many held at once, make a stream one that is read in bulk. */
+#define FULL_MAX 2u
+#define HELD_MAX 8u
+
+enum state { AHEAD_ON, AHEAD_ENDING, AHEAD_ENDED };
+
+struct rsi_ahead {
+    struct rsi_mail mail; /* to the ring's worker: cancel it */
+    struct rsi_ring *ring;
+    struct rsi_fd *entry;
+    int fd;
+    uint16_t first, last; /* buffers held, number + 1; 0: none */
+    uint16_t taken;       /* bytes of the first that have been taken */
+    uint16_t held;        /* how many */
+    int16_t error;        /* how the stream ended; told once, when nothing is held any more */
+    uint8_t state;
+    uint8_t full; /* buffers in a row that were filled */
+    bool is_detached;
+    uint8_t holds; /* of the ring's worker: the kernel's, and that of a cancel to come */
+};
+
+static struct rsi_ahead **chunks[RSI_FD_CHUNKS]; /* by descriptor; each published as the entries are */
+
+static struct rsi_ahead **slot_of(int fd)
+{
+    unsigned number = (unsigned)fd;
+    /* Acquire: pairs with slot_make. */
+    struct rsi_ahead **chunk = rsi_load_acquire(&chunks[number / RSI_FD_CHUNK]);
+    return chunk != NULL ? &chunk[number % RSI_FD_CHUNK] : NULL;
+}
+
+static struct rsi_ahead **slot_make(int fd)
+{
+    size_t bytes = RSI_FD_CHUNK * sizeof **chunks;
+    struct rsi_ahead **slot = slot_of(fd), **expected = NULL;
+    if (slot != NULL)
+        return slot;
+    struct rsi_ahead **chunk = rsi_map(bytes);
+    if (chunk == NULL)
+        return NULL;
+    if (!rsi_cas_release(&chunks[(unsigned)fd / RSI_FD_CHUNK], &expected, chunk)) /* slot_of */
+        rsi_unmap(chunk, bytes);
+    return slot_of(fd);
+}
+
+/* On the ring's worker. */
+static void release(struct rsi_ahead *ahead)
+{
+    if (--ahead->holds == 0)
+        free(ahead);
+}
+
+static void submit_cancel(struct rsi_mail *mail)
+{
+    struct rsi_ahead *ahead = rsi_container_of(mail, struct rsi_ahead, mail);
+    bool is_under_way = ahead->holds == 2;
+    /* Refused only when the kernel has no memory for a submission: try until it has. */
+    if (is_under_way && !rsi_ring_cancel(ahead->ring, ahead, RSI_RING_AHEAD))
+        rsi_mail_send(ahead->ring->index, mail);
+    else
+        release(ahead);
+}
+
+/* On any thread. */
+static void cancel(struct rsi_ahead *ahead)
+{
+    ahead->mail.take = submit_cancel;
+    if (rouse_worker_index() == (int)ahead->ring->index)
+        submit_cancel(&ahead->mail);
+    else
+        rsi_mail_send(ahead->ring->index, &ahead->mail);
+}
+
+/* Nothing but events keeps a thread that watches the descriptor itself from missing what is taken here. */
+static bool has_watchers_locked(const struct rsi_fd_side *side)
+{
+    for (const struct rsi_fd_waiter *w = side->first; w != NULL; w = w->next)
+        if (w->kind == RSI_FD_WATCHER)
+            return true;
+    return false;
+}
+
+/* Under arming and the guard. Whether ahead is now the descriptor's, or why not. */
+static int attach_locked(const struct rsi_io_op *op, struct rsi_ahead *ahead,
+                         struct rsi_ahead **slot)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    const uint8_t bit = 1u << RSI_FD_READ;
+    if (entry->generation != op->ref.generation)
+        return -EBADF;
+    if ((entry->armed & bit) != 0)
+        return 1; /* by another, either way */
+    if (*slot != NULL || (entry->flags & RSI_FD_IS_BULK) != 0 ||
+        has_watchers_locked(&entry->sides[RSI_FD_READ]))
+        return 0;
+    *slot = ahead;
+    rsi_store_relaxed(&entry->armed, entry->armed | bit);
+    rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_AHEAD);
+    return 2;
+}
+
+static void submit(struct io_uring_sqe *receive, struct rsi_ahead *ahead)
+{
+    receive->opcode = IORING_OP_RECV;
+    receive->fd = ahead->fd;
+    receive->ioprio = IORING_RECV_MULTISHOT;
+    receive->flags = IOSQE_BUFFER_SELECT;
+    receive->user_data = (uintptr_t)ahead | RSI_RING_AHEAD;
+}
+
+static bool is_suited(const struct rsi_io_op *op)
+{
+    const struct rsi_fd *entry = op->ref.entry;
+    return op->side == RSI_FD_READ && (op->rules & RSI_IO_SHORT_ENDS) != 0 &&
+           (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
+           rsi_load_relaxed(&entry->type) == RSI_FD_TCP &&
+           (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_BULK) == 0 &&
+           (rsi_load_relaxed(&entry->sticky) & (RSI_FD_READ_ENDED | RSI_FD_URGENT)) == 0;
+}
+
+int rsi_ahead_arm(const struct rsi_io_op *op)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    struct rsi_ring *ring;
+    if (!is_suited(op) || (ring = rsi_ring_self()) == NULL)
+        return 0;
+    struct rsi_ahead **slot = slot_make(op->fd), *ahead = malloc(sizeof *ahead);
+    struct io_uring_sqe *receive = slot != NULL && ahead != NULL
+                                       ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL)
+                                       : NULL;
+    if (receive == NULL) {
+        free(ahead);
+        return 0;
+    }
+    *ahead = (struct rsi_ahead){ .ring = ring, .entry = entry, .fd = op->fd };
+    rsi_guard_lock(&entry->arming);
+    rsi_guard_lock(&entry->guard);
+    int result = attach_locked(op, ahead, slot);
+    rsi_guard_unlock(&entry->guard);
+    rsi_guard_unlock(&entry->arming);
+    if (result == 2) {
+        submit(receive, ahead);
+        return 1;
+    }
+    receive->opcode = IORING_OP_NOP;
+    receive->flags = IOSQE_CQE_SKIP_SUCCESS;
+    free(ahead);
+    return result;
+}
+
+/* One buffer more; the last of its list. */
+static void hold_locked(struct rsi_ahead *ahead, unsigned number, unsigned bytes)
+{
+    struct rsi_ring_buffer *buffers = ahead->ring->buffers;
+    buffers[number] = (struct rsi_ring_buffer){ 0, (uint16_t)bytes };
+    if (ahead->first != 0)
+        buffers[ahead->last - 1].next = (uint16_t)(number + 1);
+    else
+        ahead->first = (uint16_t)(number + 1);
+    ahead->last = (uint16_t)(number + 1);
+    ahead->held++;
+    ahead->full = bytes == RSI_RING_BUFFER_BYTES ? (uint8_t)(ahead->full + 1) : 0;
+}
+
+/* What the completion brought, in epoll's terms. Returns whether the receive should be ended. */
+static bool note_locked(struct rsi_ahead *ahead, const struct io_uring_cqe *completion,
+                        uint32_t *events)
+{
+    int result = completion->res;
+    *events = EPOLLIN;
+    if (result > 0)
+        hold_locked(ahead, completion->flags >> IORING_CQE_BUFFER_SHIFT, (unsigned)result);
+    if ((completion->flags & IORING_CQE_F_MORE) == 0) {
+        ahead->state = AHEAD_ENDED;
+        if (result == 0)
+            *events |= EPOLLRDHUP;
+        else if (result < 0 && result != -ENOBUFS && result != -ECANCELED) {
+            ahead->error = (int16_t)result;
+            *events |= EPOLLERR;
+        }
+        return false;
+    }
+    if (ahead->state != AHEAD_ON || (ahead->full < FULL_MAX && ahead->held < HELD_MAX))
+        return false;
+    ahead->state = AHEAD_ENDING;
+    rsi_store_relaxed(&ahead->entry->flags, ahead->entry->flags | RSI_FD_IS_BULK);
+    return true;
+}
+
+void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
+                    const struct io_uring_cqe *completion, struct rsi_fd_batch *batch)
+{
+    struct rsi_fd *entry = ahead->entry;
+    uint32_t events;
+    bool has_more = (completion->flags & IORING_CQE_F_MORE) != 0;
+    rsi_guard_lock(&entry->guard);
+    if (rsi_unlikely(ahead->is_detached)) {
+        rsi_guard_unlock(&entry->guard);
+        if ((completion->flags & IORING_CQE_F_BUFFER) != 0) {
+            unsigned number = completion->flags >> IORING_CQE_BUFFER_SHIFT;
+            ring->buffers[number].next = 0;
+            rsi_ring_buffers_return(ring, number + 1);
+        }
+        if (!has_more)
+            release(ahead);
+        return;
+    }
+    bool is_useless = note_locked(ahead, completion, &events);
+    /* The struct is not to be touched from here: who takes what is held may release it. */
+    (void)rsi_ready_event_locked(entry, events, batch);
+    rsi_guard_unlock(&entry->guard);
+    if (rsi_unlikely(is_useless))
+        (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD);
+    if (rsi_unlikely(completion->res == -ENOBUFS))
+        rsi_ring_buffers_more(ring);
+}
+
+/* Where the bytes of a call go. */
+struct target {
+    const struct iovec *pieces;
+    size_t count, offset;
+    struct iovec one;
+    bool is_peek, is_dropped;
+};
+
+static void target_of(const struct rsi_io_op *op, struct target *to)
+{
+    long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
+    *to = (struct target){ .is_peek = (flags & MSG_PEEK) != 0,
+                           .is_dropped = (flags & MSG_TRUNC) != 0 };
+    if (op->number == SYS_recvfrom) {
+        to->one = (struct iovec){ (void *)op->arg[1], (size_t)op->arg[2] };
+        to->pieces = &to->one;
+        to->count = 1;
+    } else {
+        struct msghdr *message = (struct msghdr *)op->arg[1];
+        to->pieces = message->msg_iov;
+        to->count = message->msg_iovlen;
+        message->msg_namelen = 0;
+        message->msg_controllen = 0;
+        message->msg_flags = 0;
+    }
+}
+
+/* Returns how many of bytes found room. */
+static size_t put(struct target *to, const char *from, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes && to->count != 0) {
+        size_t room = to->pieces->iov_len - to->offset, part = bytes - done;
+        part = part < room ? part : room;
+        if (part != 0 && !to->is_dropped)
+            memcpy((char *)to->pieces->iov_base + to->offset, from + done, part);
+        done += part;
+        to->offset += part;
+        if (to->offset == to->pieces->iov_len) {
+            to->pieces++;
+            to->count--;
+            to->offset = 0;
+        }
+    }
+    return done;
+}
+
+/* Move held bytes to the caller. *freed gets the buffers that are empty now, as a list. */
+static size_t move_locked(struct rsi_ahead *ahead, struct target *to, uint16_t *freed)
+{
+    struct rsi_ring_buffer *buffers = ahead->ring->buffers;
+    uint16_t at = ahead->first, last = 0;
+    size_t taken = ahead->taken, moved = 0;
+    while (at != 0) {
+        size_t left = buffers[at - 1].bytes - taken;
+        size_t part = put(to, rsi_ring_buffer(ahead->ring, at - 1u) + taken, left);
+        moved += part;
+        taken += part;
+        if (part < left)
+            break;
+        last = at;
+        at = buffers[at - 1].next;
+        taken = 0;
+        if (!to->is_peek)
+            ahead->held--;
+    }
+    if (to->is_peek)
+        return moved;
+    if (last != 0) {
+        *freed = ahead->first;
+        buffers[last - 1].next = 0;
+    }
+    ahead->first = at;
+    ahead->taken = (uint16_t)taken;
+    return moved;
+}
+
+/*
+ * Nothing is held and nothing will come: calls go to the kernel again. Those that wait for an event of this
+ * receive have to ask for another. Under the guard alone: who arms finds the bit cleared or does not come.
+ */
+static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct rsi_fd_batch *batch)
+{
+    *slot = NULL;
+    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
+    rsi_store_relaxed(&entry->armed, entry->armed & (uint8_t) ~(1u << RSI_FD_READ));
+    struct rsi_fd_side *side = &entry->sides[RSI_FD_READ];
+    for (struct rsi_fd_waiter *waiter = side->first, *next; waiter != NULL; waiter = next) {
+        next = waiter->next;
+        if (waiter->kind == RSI_FD_WATCHER)
+            continue;
+        rsi_fdtable_unlist_locked(side, waiter);
+        rsi_fdtable_claim(waiter->thread, waiter->ticket, waiter->result, NULL, batch);
+    }
+}
+
+static long call_plain(const struct rsi_io_op *op)
+{
+    return rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3], op->arg[4],
+                        op->arg[5]);
+}
+
+/* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
+static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uint16_t *freed,
+                        struct rsi_ahead **ended, struct rsi_fd_batch *batch)
+{
+    struct rsi_ahead *ahead = *slot;
+    struct target to;
+    long result = 0;
+    if (ahead->first != 0) {
+        target_of(op, &to);
+        result = (long)move_locked(ahead, &to, freed);
+        /* Not left for the next call: one that found it empty before need not try (ready.c). */
+        if (ahead->first != 0 || ahead->error != 0)
+            return result;
+    }
+    if (ahead->state == AHEAD_ENDED) {
+        *ended = ahead;
+        remove_locked(op->ref.entry, slot, batch);
+    }
+    return result != 0 ? result : -EAGAIN;
+}
+
+long rsi_ahead_take(const struct rsi_io_op *op)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    struct rsi_fd_batch batch = { NULL, NULL };
+    struct rsi_ahead **slot = slot_of(op->fd), *ended = NULL;
+    struct rsi_ring *ring = NULL;
+    uint16_t freed = 0;
+    long result = -EAGAIN;
+    rsi_guard_lock(&entry->guard);
+    bool is_open = entry->generation == op->ref.generation;
+    if (is_open && slot != NULL && *slot != NULL) {
+        ring = (*slot)->ring;
+        result = take_locked(op, slot, &freed, &ended, &batch);
+    }
+    rsi_guard_unlock(&entry->guard);
+    if (rsi_unlikely(!is_open))
+        return -EBADF;
+    if (freed != 0)
+        rsi_ring_buffers_return(ring, freed);
+    if (rsi_likely(ring != NULL && ended == NULL))
+        return result;
+    rsi_fdtable_publish(&batch);
+    int error = ended != NULL ? ended->error : 0;
+    free(ended);
+    if (result == -EAGAIN)
+        return error != 0 ? error : call_plain(op);
+    return result;
+}
+
+struct refresh {
+    struct rsi_mail mail;
+    struct rouse_thread *thread;
+    uint64_t ticket;
+};
+
+static void refresh_for(struct rsi_mail *mail)
+{
+    struct refresh *refresh = rsi_container_of(mail, struct refresh, mail);
+    rsi_ring_turn(true);
+    if (rsi_park_claim(refresh->thread, refresh->ticket, 0, NULL))
+        rsi_park_publish(refresh->thread);
+}
+
+void rsi_ahead_refresh(const struct rsi_io_op *op)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    struct rsi_ahead **slot = slot_of(op->fd);
+    rsi_guard_lock(&entry->guard);
+    const struct rsi_ahead *ahead = slot != NULL ? *slot : NULL;
+    int index = ahead != NULL ? (int)ahead->ring->index : -1;
+    rsi_guard_unlock(&entry->guard);
+    if (index < 0)
+        return;
+    if (index == rouse_worker_index()) {
+        rsi_ring_turn(true);
+        return;
+    }
+    struct refresh refresh = { .mail.take = refresh_for, .thread = rsi_self() };
+    refresh.ticket = rsi_park_prepare(refresh.thread, (enum rouse_wait_kind)op->kind,
+                                      (const void *)(intptr_t)op->fd, op->site, ROUSE_FOREVER, 0);
+    rsi_mail_send((unsigned)index, &refresh.mail);
+    (void)rsi_park_commit(refresh.thread, refresh.ticket);
+}
+
+bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd)
+{
+    bool is_ready = false;
+    rsi_guard_lock(&entry->guard);
+    struct rsi_ahead **slot = slot_of(fd);
+    if (slot != NULL && *slot != NULL)
+        is_ready = (*slot)->first != 0 || (*slot)->state == AHEAD_ENDED;
+    rsi_guard_unlock(&entry->guard);
+    return is_ready;
+}
+
+struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd)
+{
+    if ((entry->flags & RSI_FD_IS_AHEAD) == 0)
+        return NULL;
+    struct rsi_ahead **slot = slot_of(fd), *ahead = slot != NULL ? *slot : NULL;
+    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
+    if (ahead == NULL)
+        return NULL;
+    *slot = NULL;
+    ahead->is_detached = true;
+    ahead->holds = 2;
+    return ahead;
+}
+
+void rsi_ahead_drop(struct rsi_ahead *ahead)
+{
+    if (ahead == NULL)
+        return;
+    if (ahead->first != 0)
+        rsi_ring_buffers_return(ahead->ring, ahead->first);
+    ahead->first = 0;
+    if (ahead->state == AHEAD_ENDED)
+        free(ahead);
+    else
+        cancel(ahead);
+}
+
+void rsi_ahead_child(void)
+{
+    for (unsigned i = 0; i < RSI_FD_CHUNKS; i++)
+        if (chunks[i] != NULL)
+            memset(chunks[i], 0, RSI_FD_CHUNK * sizeof **chunks);
+}

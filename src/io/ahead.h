@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ahead.h - receives that go on: bytes of a TCP stream that the kernel has already put into a buffer.
+ *
+ * A stream on which a thread had to wait once gets a multishot receive on the ring of that thread's worker:
+ * from then on the kernel puts what arrives into one of the ring's buffers and says so, without being asked
+ * again. What it brought hangs at the descriptor until a call takes it. To the rest of io this looks like
+ * readiness: each completion counts an edge of the read side (fdtable.h), and a call that finds nothing
+ * held gets EAGAIN and waits for the next edge.
+ *
+ *   none    the descriptor has no struct rsi_ahead: calls go to the kernel
+ *   on      the kernel receives for it; no call may, or bytes would pass each other
+ *   ending  a cancel is on its way; as on, but for new buffers
+ *   ended   the kernel receives no more: what is held is taken, then the struct goes: none
+ *
+ * It ends by itself when the stream does or no buffer is left, and is ended when it is of no use: a stream
+ * that fills whole buffers would be copied twice for nothing, so it is read by plain calls from then on
+ * (RSI_FD_IS_BULK); and by the close of the descriptor.
+ * The struct is written under its descriptor's guard; it is released when the kernel knows of it no more.
+ */
+#ifndef RSI_IO_AHEAD_H
+#define RSI_IO_AHEAD_H
+
+#include "io/backend.h"
+#include "io/ring.h"
+
+struct rsi_ahead;
+
+/*
+ * Begin to receive for op's descriptor, if that is of use; its side is then armed. Returns 1; 0: not here; or
+ * -EBADF: it was closed. On a worker.
+ */
+int rsi_ahead_arm(const struct rsi_io_op *op);
+
+/* What the kernel has brought for op, as the call would have it; -EAGAIN if there is nothing. */
+long rsi_ahead_take(const struct rsi_io_op *op);
+
+/*
+ * Have the kernel bring what has arrived by now, for a call that will not wait for it. Waits for the ring's
+ * worker, if that is another.
+ */
+void rsi_ahead_refresh(const struct rsi_io_op *op);
+
+/* Whether rsi_ahead_take would find something, for a caller that only asks. */
+bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd);
+
+/*
+ * The descriptor is being closed, or its number is another's: take its struct off. Under the guard; then, with
+ * no guard held, rsi_ahead_drop with what it returned.
+ */
+struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd);
+void rsi_ahead_drop(struct rsi_ahead *ahead);
+
+void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
+                    const struct io_uring_cqe *completion, struct rsi_fd_batch *batch);
+
+/* In a child after fork: what the parent's kernel brought is the parent's. */
+void rsi_ahead_child(void);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * flight.h - one operation on a ring, from submission to completion.
+ *
+ * The thread that wants it waits; the operation lies on its stack and owns its buffer until the kernel has
+ * told of its end. A deadline, a cancel or a request to stop ends the wait and not the operation: the thread
+ * then has it stopped and waits, this time for nothing else, until the kernel acknowledges that. If it had
+ * succeeded all the same, that is its result, and a request to stop is kept for the next call.
+ *
+ * state: PENDING -> DONE by the completion; PENDING -> ALONE by the thread, when its wait ended otherwise
+ * and it has prepared the second one; ALONE -> DONE by the completion, which then ends that second wait.
+ * Both write it by an exchange, so that one of them sees the other's; whoever comes second acts. After DONE
+ * the completion does not touch the operation any more.
+ */
+#ifndef RSI_IO_FLIGHT_H
+#define RSI_IO_FLIGHT_H
+
+#include "io/backend.h"
+
+struct rsi_flight;
+
+/*
+ * Carry out op on the calling worker's ring, if it is an operation that is better off there. Returns whether
+ * it was; *result is then the call's.
+ */
+bool rsi_flight_run(const struct rsi_io_op *op, long *result);
+
+/* The same for a file's operation, which cannot be stopped. */
+bool rsi_flight_run_file(const struct rsi_io_op *op, long *result);
+
+void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch *batch);
+
+#endif
