@@ -89,15 +89,21 @@ static bool make_buffers(struct rsi_ring *ring)
     return true;
 }
 
-/* A registered descriptor saves the kernel a look-up at each call; without one it works too. */
+/*
+ * A registered ring needs no descriptor, and saves the kernel a look-up at each call: no number of the
+ * program's is taken, and none that was just closed becomes a ring under those who still use it. Where that
+ * is refused the descriptor stays.
+ */
 static void register_fd(struct rsi_ring *ring)
 {
     struct io_uring_rsrc_update update = { .offset = -1U, .data = (uint64_t)ring->fd };
     ring->enter_fd = ring->fd;
-    if (ring_register(ring->fd, IORING_REGISTER_RING_FDS, &update, 1) == 1) {
-        ring->enter_fd = (int)update.offset;
-        ring->enter_flags = IORING_ENTER_REGISTERED_RING;
-    }
+    if (ring_register(ring->fd, IORING_REGISTER_RING_FDS, &update, 1) != 1)
+        return;
+    ring->enter_fd = (int)update.offset;
+    ring->enter_flags = IORING_ENTER_REGISTERED_RING;
+    rsi_syscall1(SYS_close, ring->fd);
+    ring->fd = -1;
 }
 
 static void destroy(struct rsi_ring *ring)
@@ -136,10 +142,8 @@ static struct rsi_ring *make(unsigned index, const char **why)
                                      : "io_uring_setup failed: no memory or descriptors";
     else if (!has_operations(ring->fd))
         *why = "the kernel is older than 6.7";
-    else if (map(ring, &params) && make_buffers(ring)) {
-        register_fd(ring);
+    else if (map(ring, &params) && make_buffers(ring))
         return ring;
-    }
     destroy(ring);
     return NULL;
 }
@@ -163,6 +167,9 @@ struct rsi_ring *rsi_ring_self(void)
     if (rsi_unlikely(ring == NULL)) {
         const char *why;
         ring = make((unsigned)index, &why);
+        if (ring == NULL)
+            return NULL;
+        register_fd(ring);
         rsi_store_release(&rings[index], ring); /* pairs with rsi_ring_any_flies */
     }
     return ring;

@@ -51,7 +51,7 @@ struct rsi_ring {
     uint32_t tail; /* entries made so far; the kernel knows of them up to *sq_tail */
     uint32_t index; /* the worker's */
     int fd;
-    int enter_fd;         /* fd, or its registered number */
+    int enter_fd;         /* fd, or, if that is -1, its registered number */
     uint32_t enter_flags; /* of the latter */
     uint32_t flying;      /* operations under way; read by any thread */
     uint32_t last_round;  /* completions that the last round brought */

@@ -11,7 +11,6 @@
 
 #include "../unit/io_test.h"
 
-#include <dirent.h>
 #include <sys/sendfile.h>
 
 #ifdef RSI_TSAN
@@ -32,6 +31,11 @@ static const struct fault faults[] = {
     { "epoll_create1: ENOMEM", SYS_epoll_create1, ENOMEM, -1, 0 },
     { "eventfd2: EMFILE", SYS_eventfd2, EMFILE, -1, 0 },
     { "eventfd2: ENOMEM", SYS_eventfd2, ENOMEM, -1, 0 },
+    { "io_uring_setup: EPERM", SYS_io_uring_setup, EPERM, -1, 0 },
+    { "io_uring_setup: ENOMEM", SYS_io_uring_setup, ENOMEM, -1, 0 },
+    { "io_uring_register: EINVAL", SYS_io_uring_register, EINVAL, -1, 0 },
+    { "io_uring_enter: EINTR", SYS_io_uring_enter, EINTR, -1, 0 },
+    { "io_uring_enter: EAGAIN", SYS_io_uring_enter, EAGAIN, -1, 0 },
     { "epoll_ctl: ENOMEM", SYS_epoll_ctl, ENOMEM, -1, 0 },
     { "epoll_ctl: ENOSPC", SYS_epoll_ctl, ENOSPC, -1, 0 },
 #if !defined(RSI_ASAN) && !defined(RSI_TSAN) /* whose allocators map as much at a time */
@@ -174,24 +178,6 @@ static void hold(enum crew_kind answering, enum crew_kind asking)
     (void)crew_add(&crew, answering, take_part, NULL);
     (void)crew_add(&crew, asking, take_part, NULL);
     crew_join(&crew);
-}
-
-static unsigned open_descriptors(void)
-{
-    unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    CHECK(folder);
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        char path[300], target[64];
-        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-        ssize_t length = readlink(path, target, sizeof target - 1);
-        target[length > 0 ? length : 0] = 0;
-        /* The runtime's own, of which there may be one each now and none before. */
-        count += strcmp(target, "anon_inode:[eventpoll]") != 0 &&
-                 strcmp(target, "anon_inode:[eventfd]") != 0;
-    }
-    closedir(folder);
-    return count;
 }
 
 static void scene_open(const struct fault *fault)

@@ -15,7 +15,6 @@
  */
 #include "../unit/io_test.h"
 
-#include <dirent.h>
 #include <sys/uio.h>
 
 #define LINES 24
@@ -288,17 +287,6 @@ static void keep_line(void *arg, unsigned index)
         if (!line->is_far_closed)
             EQUALS(rouse_close(line->far), 0);
     }
-}
-
-static unsigned open_descriptors(void)
-{
-    unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    CHECK(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
 }
 
 static void conversations(void **state)

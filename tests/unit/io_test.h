@@ -10,6 +10,7 @@
 #include "sync_test.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
@@ -214,6 +215,25 @@ static MAYBE_UNUSED void make_epoll_set(void)
     EQUALS(write(ends[1], "x", 1), 1);
     crew_join(&crew);
     wire_close(ends);
+}
+
+/* But for the runtime's own, of which there may be some now and none before. */
+static MAYBE_UNUSED unsigned open_descriptors(void)
+{
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    CHECK(folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[300], target[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = 0;
+        count += strcmp(target, "anon_inode:[eventpoll]") != 0 &&
+                 strcmp(target, "anon_inode:[eventfd]") != 0 &&
+                 strcmp(target, "anon_inode:[io_uring]") != 0;
+    }
+    closedir(folder);
+    return count;
 }
 
 /* The kinds of one thread; CREW_MIXED is for crews. */
