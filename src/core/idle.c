@@ -171,7 +171,8 @@ static bool poll_role_take(const struct rsi_poller *poller)
 }
 
 /* Sleep in the poller's set; whoever wakes w must interrupt it. */
-static void sleep_in_set(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t deadline_ns)
+static void sleep_in_set(struct rsi_worker *w, const struct rsi_poller *poller,
+                         uint64_t deadline_ns)
 {
     rsi_guard_lock(&rsi_rt.idle_guard);
     w->is_polling = w->is_idle;

@@ -31,7 +31,8 @@ struct rsi_ahead {
     uint8_t holds; /* of the ring's worker: the kernel's, and that of a cancel to come */
 };
 
-static struct rsi_ahead **chunks[RSI_FD_CHUNKS]; /* by descriptor; each published as the entries are */
+static struct rsi_ahead *
+    *chunks[RSI_FD_CHUNKS]; /* by descriptor; each published as the entries are */
 
 static struct rsi_ahead **slot_of(int fd)
 {
@@ -137,9 +138,8 @@ int rsi_ahead_arm(const struct rsi_io_op *op)
     if (!is_suited(op) || (ring = rsi_ring_self()) == NULL)
         return 0;
     struct rsi_ahead **slot = slot_make(op->fd), *ahead = malloc(sizeof *ahead);
-    struct io_uring_sqe *receive = slot != NULL && ahead != NULL
-                                       ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL)
-                                       : NULL;
+    struct io_uring_sqe *receive =
+        slot != NULL && ahead != NULL ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL) : NULL;
     if (receive == NULL) {
         free(ahead);
         return 0;

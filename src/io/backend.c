@@ -42,20 +42,20 @@ static const struct rsi_io_backend *choose_locked(void)
     static bool was_told;
     enum rouse_io wanted = rsi_config_io();
     wanted = wanted != ROUSE_IO_AUTO ? wanted : from_environment();
-    if (wanted == ROUSE_IO_EPOLL) {
-        why = "asked for";
+    if (wanted != ROUSE_IO_URING) {
+        why = wanted == ROUSE_IO_EPOLL ? "asked for" : "the default";
         return &rsi_epoll_backend;
     }
     const char *refusal = try_rings();
     if (refusal != NULL) {
         why = refusal;
-        if (wanted == ROUSE_IO_URING && !was_told)
+        if (!was_told)
             rsi_tell("io_uring was asked for, epoll is used: %s", refusal);
         was_told = true;
         return &rsi_epoll_backend;
     }
     rsi_poller_register(rsi_uring_backend.poller);
-    why = wanted == ROUSE_IO_URING ? "asked for" : "the kernel has all it needs";
+    why = "asked for";
     return &rsi_uring_backend;
 }
 
@@ -66,6 +66,8 @@ RSI_COLD const struct rsi_io_backend *rsi_backend_choose(void)
     if (backend == NULL) {
         backend = choose_locked();
         rsi_store_release(&rsi_backend_chosen, backend); /* pairs with rouse_io_backend */
+        if (backend == &rsi_uring_backend)
+            rsi_ring_make_all();
     }
     rsi_guard_unlock(&guard);
     return backend;

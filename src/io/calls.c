@@ -84,7 +84,8 @@ static long run_stream_call(struct stream_call *call)
             result = rsi_backend_run(op);
             if (rsi_likely(result != -ENOTSOCK))
                 return result;
-            rsi_fdtable_forget(op->fd, op->ref.entry, op->site); /* was closed unseen, and is another now */
+            rsi_fdtable_forget(op->fd, op->ref.entry,
+                               op->site); /* was closed unseen, and is another now */
             continue;
         }
         op->rules = 0;

@@ -70,9 +70,9 @@ static void stop(struct rsi_flight *flight, const struct rsi_io_op *op)
 {
     struct rouse_thread *self = flight->thread;
     uint32_t expected = FLIGHT_PENDING;
-    flight->last_ticket =
-        rsi_park_prepare(self, (enum rouse_wait_kind)op->kind, (const void *)(intptr_t)op->fd,
-                         op->site, ROUSE_FOREVER, 0);
+    flight->last_ticket = rsi_park_prepare(self, (enum rouse_wait_kind)op->kind,
+                                           (const void *)(intptr_t)op->fd, op->site, ROUSE_FOREVER,
+                                           0);
     rsi_test_delay();
     if (!rsi_cas_acq_rel(&flight->state, &expected, FLIGHT_ALONE)) { /* see rsi_flight_done */
         if (!rsi_park_abandon(self, flight->last_ticket))
@@ -202,7 +202,8 @@ bool rsi_flight_run(const struct rsi_io_op *op, long *result)
     struct io_uring_sqe entry;
     const struct rsi_ring *ring;
     if ((op->number != SYS_sendto && op->number != SYS_sendmsg) ||
-        (op->rules & (RSI_IO_SHORT_ENDS | RSI_IO_ONCE)) != RSI_IO_SHORT_ENDS || !rsi_is_user(rsi_self()))
+        (op->rules & (RSI_IO_SHORT_ENDS | RSI_IO_ONCE)) != RSI_IO_SHORT_ENDS ||
+        !rsi_is_user(rsi_self()))
         return false;
     ring = rsi_ring_self();
     if (ring == NULL || !is_worth_a_round(ring) || !describe(op, &entry))

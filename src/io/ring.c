@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -173,6 +174,23 @@ struct rsi_ring *rsi_ring_self(void)
         rsi_store_release(&rings[index], ring); /* pairs with rsi_ring_any_flies */
     }
     return ring;
+}
+
+static void make_mine(struct rsi_mail *mail)
+{
+    (void)rsi_ring_self();
+    free(mail);
+}
+
+void rsi_ring_make_all(void)
+{
+    for (unsigned i = 0; i < rouse_worker_count(); i++) {
+        struct rsi_mail *mail = malloc(sizeof *mail);
+        if (mail == NULL)
+            return; /* it will be made when it is needed */
+        mail->take = make_mine;
+        rsi_mail_send(i, mail);
+    }
 }
 
 bool rsi_ring_any_flies(void)

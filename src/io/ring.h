@@ -24,11 +24,11 @@
 
 #define RSI_RING_TAGS 7u /* mask */
 enum rsi_ring_tag {
-    RSI_RING_FLIGHT,  /* struct rsi_flight: one operation, flight.c */
-    RSI_RING_AHEAD,   /* struct rsi_ahead: a receive that goes on, ahead.c */
-    RSI_RING_WAKE,    /* the worker was woken by its wake word */
-    RSI_RING_SET,     /* the epoll set has events */
-    RSI_RING_CANCEL,  /* a cancel is done; its target tells how */
+    RSI_RING_FLIGHT, /* struct rsi_flight: one operation, flight.c */
+    RSI_RING_AHEAD,  /* struct rsi_ahead: a receive that goes on, ahead.c */
+    RSI_RING_WAKE,   /* the worker was woken by its wake word */
+    RSI_RING_SET,    /* the epoll set has events */
+    RSI_RING_CANCEL, /* a cancel is done; its target tells how */
 };
 
 /* Buffers that receives take from; see ahead.c. */
@@ -48,7 +48,7 @@ struct rsi_ring {
     uint32_t *cq_head, *cq_tail;
     struct io_uring_cqe *completions;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail; /* entries made so far; the kernel knows of them up to *sq_tail */
+    uint32_t tail;  /* entries made so far; the kernel knows of them up to *sq_tail */
     uint32_t index; /* the worker's */
     int fd;
     int enter_fd;         /* fd, or, if that is -1, its registered number */
@@ -74,6 +74,12 @@ struct rsi_ring {
  * the backend, or when it cannot be had.
  */
 struct rsi_ring *rsi_ring_self(void);
+
+/*
+ * Have each worker make its ring. A ring that is made takes a descriptor number for a moment: better soon than
+ * when the program has just closed that number somewhere and still uses it elsewhere.
+ */
+void rsi_ring_make_all(void);
 
 /* Whether the calling worker's ring tells when the epoll set has events. */
 bool rsi_ring_watches_set(void);
