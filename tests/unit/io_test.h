@@ -227,7 +227,9 @@ static MAYBE_UNUSED unsigned open_descriptors(void)
         char path[300], target[64];
         snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
         ssize_t length = readlink(path, target, sizeof target - 1);
-        target[length > 0 ? length : 0] = 0;
+        if (length <= 0)
+            continue; /* gone meanwhile */
+        target[length] = 0;
         count += strcmp(target, "anon_inode:[eventpoll]") != 0 &&
                  strcmp(target, "anon_inode:[eventfd]") != 0 &&
                  strcmp(target, "anon_inode:[io_uring]") != 0;
