@@ -54,6 +54,25 @@ enum bench_flag {
     BENCH_ONE_SAMPLE = 16, /* a second one would measure something else */
 };
 
+/* shared_writes: the operations, and their names in this order. */
+enum bench_op {
+    BENCH_OP_YIELD,
+    BENCH_OP_CREATE,
+    BENCH_OP_JOIN,
+    BENCH_OP_PARK,
+    BENCH_OP_UNPARK,
+    BENCH_OP_WAKE_ACROSS,
+    BENCH_OP_LOCK,
+    BENCH_OP_UNLOCK,
+    BENCH_OP_POST,
+    BENCH_OP_WAIT,
+    BENCH_OP_READ,
+    BENCH_OP_WRITE,
+};
+#define BENCH_OPS \
+    "yield", "create", "join", "park", "unpark", "wake_across", "lock", "unlock", "post", "wait", \
+        "read", "write"
+
 /* fdtable: how the table is made. */
 enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK };
 
@@ -79,6 +98,7 @@ struct bench_options {
     unsigned bytes;
     int yield_every; /* -1: 64 for user threads, never for kernel threads */
     enum bench_table table;
+    enum bench_op op;
     /* selectherd; see herd/herd.h */
     enum bench_via via;
     bool broadcast, process_lock, global_lock, tick;

@@ -27,6 +27,7 @@ enum {
     OPT_LOCK,
     OPT_YIELD_EVERY,
     OPT_TABLE,
+    OPT_OP,
     OPT_VIA,
     OPT_WAKE,
     OPT_SCHED_LOCK,
@@ -55,6 +56,7 @@ static const struct option long_options[] = {
     { "lock", required_argument, NULL, OPT_LOCK },
     { "yield-every", required_argument, NULL, OPT_YIELD_EVERY },
     { "table", required_argument, NULL, OPT_TABLE },
+    { "op", required_argument, NULL, OPT_OP },
     { "via", required_argument, NULL, OPT_VIA },
     { "wake", required_argument, NULL, OPT_WAKE },
     { "sched-lock", required_argument, NULL, OPT_SCHED_LOCK },
@@ -82,6 +84,7 @@ static const struct {
     { OPT_LOCK, "--lock", "mutex" },
     { OPT_YIELD_EVERY, "--yield-every", "mutex" },
     { OPT_TABLE, "--table", "fdtable" },
+    { OPT_OP, "--op", "shared_writes" },
     { OPT_VIA, "--via", "selectherd" },
     { OPT_WAKE, "--wake", "selectherd" },
     { OPT_SCHED_LOCK, "--sched-lock", "selectherd" },
@@ -125,6 +128,8 @@ static const char help_options[] =
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
     "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
+    "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
+    "                     lock, unlock, post, wait, read, write\n"
     "  selectherd:\n"
     "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
     "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
@@ -271,12 +276,16 @@ static int parse_words(struct bench_options *o, int option)
 {
     static const char *const vias[] = { "default", "layer", "poll", "rouse", NULL };
     static const char *const tables[] = { "chunks", "rwlock", "recheck", NULL };
+    static const char *const ops[] = { BENCH_OPS, NULL };
     unsigned word = 0;
     int status;
 
     if (option == OPT_VIA) {
         status = parse_word("--via", optarg, vias, &word);
         o->via = (enum bench_via)word;
+    } else if (option == OPT_OP) {
+        status = parse_word("--op", optarg, ops, &word);
+        o->op = (enum bench_op)word;
     } else {
         status = parse_word("--table", optarg, tables, &word);
         o->table = (enum bench_table)word;
@@ -293,6 +302,7 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_SOCKET: return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
     case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
     case OPT_VIA:
+    case OPT_OP:
     case OPT_TABLE: return parse_words(o, option);
     case OPT_WAKE: return parse_either("--wake", optarg, "precise", "broadcast", &o->broadcast);
     case OPT_SCHED_LOCK:

@@ -163,4 +163,48 @@ void rsi_test_delay(void)
     for (uint64_t n = r >> 16 & 1023; n; n--)
         rsi_cpu_relax();
 }
+
+#define TEST_LINES 64u
+
+int rsi_test_writer;
+static struct {
+    struct rsi_test_range ranges[RSI_TEST_RANGES];
+    unsigned range_count;
+    struct rsi_test_writes writes;
+    uintptr_t lines[TEST_LINES];
+} test_writes;
+
+void rsi_test_wrote(const volatile void *at, bool is_locked)
+{
+    const uintptr_t address = (uintptr_t)at, line = address / RSI_CACHE_LINE;
+    if (gettid() != __atomic_load_n(&rsi_test_writer, __ATOMIC_RELAXED))
+        return;
+    unsigned range = 0;
+    while (range < test_writes.range_count &&
+           address - (uintptr_t)test_writes.ranges[range].from >= test_writes.ranges[range].bytes)
+        range++;
+    if (range == test_writes.range_count)
+        range = RSI_TEST_RANGES;
+    uint32_t *counts = is_locked ? test_writes.writes.locked : test_writes.writes.stores;
+    counts[range]++;
+    unsigned i = 0;
+    while (i < test_writes.writes.lines && test_writes.lines[i] != line)
+        i++;
+    if (i == test_writes.writes.lines && i < TEST_LINES)
+        test_writes.lines[test_writes.writes.lines++] = line;
+}
+
+void rsi_test_writes_begin(const struct rsi_test_range *ranges, unsigned count)
+{
+    memset(&test_writes, 0, sizeof test_writes);
+    memcpy(test_writes.ranges, ranges, count * sizeof *ranges);
+    test_writes.range_count = count;
+    __atomic_store_n(&rsi_test_writer, gettid(), __ATOMIC_RELAXED);
+}
+
+void rsi_test_writes_end(struct rsi_test_writes *writes)
+{
+    __atomic_store_n(&rsi_test_writer, 0, __ATOMIC_RELAXED);
+    *writes = test_writes.writes;
+}
 #endif

@@ -25,39 +25,77 @@
 
 #define rsi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
+/*
+ * ROUSE_TEST builds count the writes to lines that others may read or write: rsi_wrote stands in every
+ * atomic that stores. Elsewhere it is nothing. is_locked: a read-modify-write, or a sequentially consistent
+ * store, which is one on x86-64.
+ */
+#ifdef ROUSE_TEST
+#define rsi_wrote(p, is_locked) \
+    (rsi_unlikely(__atomic_load_n(&rsi_test_writer, __ATOMIC_RELAXED) != 0) \
+         ? rsi_test_wrote((p), (is_locked)) \
+         : (void)0)
+extern int rsi_test_writer; /* the kernel thread whose writes are counted; 0: none */
+void rsi_test_wrote(const volatile void *at, bool is_locked);
+#else
+#define rsi_wrote(p, is_locked) ((void)0)
+#endif
+
 /* The public headers have plain fields, so that C++ can read them: every access goes through these. */
 #define rsi_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define rsi_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define rsi_load_seq_cst(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define rsi_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define rsi_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define rsi_store_seq_cst(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define rsi_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
-#define rsi_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
-#define rsi_exchange_seq_cst(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#define rsi_fetch_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
-#define rsi_fetch_or_relaxed(p, v) __atomic_fetch_or((p), (v), __ATOMIC_RELAXED)
-#define rsi_fetch_and_relaxed(p, v) __atomic_fetch_and((p), (v), __ATOMIC_RELAXED)
-#define rsi_fetch_add_acq_rel(p, v) __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
-#define rsi_fetch_add_seq_cst(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define rsi_fetch_sub_release(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_RELEASE)
-#define rsi_fetch_sub_seq_cst(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_SEQ_CST)
-#define rsi_fetch_or_acq_rel(p, v) __atomic_fetch_or((p), (v), __ATOMIC_ACQ_REL)
-#define rsi_fetch_or_seq_cst(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
-#define rsi_fetch_and_acq_rel(p, v) __atomic_fetch_and((p), (v), __ATOMIC_ACQ_REL)
-#define rsi_fetch_and_release(p, v) __atomic_fetch_and((p), (v), __ATOMIC_RELEASE)
-#define rsi_fetch_and_seq_cst(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+#define rsi_store_relaxed(p, v) \
+    (rsi_wrote((p), false), __atomic_store_n((p), (v), __ATOMIC_RELAXED))
+#define rsi_store_release(p, v) \
+    (rsi_wrote((p), false), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
+#define rsi_store_seq_cst(p, v) (rsi_wrote((p), true), __atomic_store_n((p), (v), __ATOMIC_SEQ_CST))
+#define rsi_exchange_acquire(p, v) \
+    (rsi_wrote((p), true), __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE))
+#define rsi_exchange_acq_rel(p, v) \
+    (rsi_wrote((p), true), __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL))
+#define rsi_exchange_seq_cst(p, v) \
+    (rsi_wrote((p), true), __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST))
+#define rsi_fetch_add_relaxed(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_add((p), (v), __ATOMIC_RELAXED))
+#define rsi_fetch_or_relaxed(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_or((p), (v), __ATOMIC_RELAXED))
+#define rsi_fetch_and_relaxed(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_RELAXED))
+#define rsi_fetch_add_acq_rel(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL))
+#define rsi_fetch_add_seq_cst(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST))
+#define rsi_fetch_sub_release(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_sub((p), (v), __ATOMIC_RELEASE))
+#define rsi_fetch_sub_seq_cst(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_sub((p), (v), __ATOMIC_SEQ_CST))
+#define rsi_fetch_or_acq_rel(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_or((p), (v), __ATOMIC_ACQ_REL))
+#define rsi_fetch_or_seq_cst(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST))
+#define rsi_fetch_and_acq_rel(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_ACQ_REL))
+#define rsi_fetch_and_release(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_RELEASE))
+#define rsi_fetch_and_seq_cst(p, v) \
+    (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST))
 /* expected is a pointer and holds the old value after a failure; both fail relaxed. */
 #define rsi_cas_relaxed(p, expected, v) \
-    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+    (rsi_wrote((p), true), \
+     __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 #define rsi_cas_acquire(p, expected, v) \
-    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+    (rsi_wrote((p), true), \
+     __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 #define rsi_cas_release(p, expected, v) \
-    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
+    (rsi_wrote((p), true), \
+     __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 #define rsi_cas_acq_rel(p, expected, v) \
-    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)
+    (rsi_wrote((p), true), \
+     __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 #define rsi_cas_seq_cst(p, expected, v) \
-    __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)
+    (rsi_wrote((p), true), \
+     __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 
 #define rsi_compiler_barrier() __asm__ volatile("" ::: "memory")
 
@@ -145,6 +183,24 @@ size_t rsi_format_list(char *buffer, size_t bytes, const char *format, va_list l
  */
 #ifdef ROUSE_TEST
 void rsi_test_delay(void);
+
+/*
+ * Count the writes of the calling kernel thread, whatever thread runs on it, from begin to end; of one
+ * kernel thread at a time. They are sorted by the range that they fall into (count of them; the last entry
+ * has the others), and the distinct cache lines are counted. Not counted: what is written without an atomic,
+ * and what the kernel writes.
+ */
+#define RSI_TEST_RANGES 8u
+struct rsi_test_range {
+    const void *from;
+    size_t bytes;
+};
+struct rsi_test_writes {
+    uint32_t locked[RSI_TEST_RANGES + 1], stores[RSI_TEST_RANGES + 1];
+    uint32_t lines;
+};
+void rsi_test_writes_begin(const struct rsi_test_range *ranges, unsigned count);
+void rsi_test_writes_end(struct rsi_test_writes *writes);
 #else
 #define rsi_test_delay() ((void)0)
 #endif

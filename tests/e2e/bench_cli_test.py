@@ -20,12 +20,15 @@ PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
     *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "fdtable"),
+    "shared_writes",
 )
 KINDS = ("user", "kernel", "clone")
 ROUSE_ONLY = {"selectherd", "fdtable"}  # cases that bare clone() threads do not have
+COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
 RUNS = [
     (case, kind)
     for case in CASES
+    if case != COUNTING
     for kind in KINDS
     if (case, kind) not in {(c, "clone") for c in ROUSE_ONLY}
 ]
@@ -105,6 +108,7 @@ MISTAKES = {
     "ring --wake broadcast": "selectherd",
     "selectherd --threads clone": "selectherd",
     "fdtable --table hash": "hash",
+    "shared_writes --op fly": "fly",
     "ring --table rwlock": "fdtable",
     "selectherd --threads kernel --wake all": "all",
     "selectherd --threads kernel --sched-lock cpu": "cpu",
