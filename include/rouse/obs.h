@@ -34,6 +34,7 @@ enum rouse_wait_kind {
     ROUSE_WAIT_ACCEPT,
     ROUSE_WAIT_CONNECT,
     ROUSE_WAIT_BLOCKING,
+    ROUSE_WAIT_SET,
     ROUSE_WAIT_POLL, /* also select; the object is the number of descriptors */
     ROUSE_WAIT_KINDS
 };

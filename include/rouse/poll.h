@@ -61,6 +61,59 @@ int rouse_poll_exclusive_until(struct pollfd *fds, nfds_t count, uint64_t deadli
 int rouse_select(int nfds, fd_set *in, fd_set *out, fd_set *except, const struct timeval *timeout);
 int rouse_select_until(int nfds, fd_set *in, fd_set *out, fd_set *except, uint64_t deadline_ns);
 
+/*
+ * A set of descriptors that threads wait for, over and over, each descriptor with 64 bits of the user's.
+ *
+ * A member is told of as long as it is ready (level-triggered). ROUSE_SET_EDGE: only after each event.
+ * ROUSE_SET_ONESHOT: once, until rouse_set_modify. Several threads may wait for one set: each event wakes
+ * one of them, the one that has waited longest. What a thread was told of, and is still ready when it waits
+ * again, it or another is told of again; if it blocks elsewhere or ends before, and others wait, one of them
+ * is told then. Another is told meanwhile only when a new event comes, or if its deadline is past when it
+ * begins to wait; those who must not have that use ROUSE_SET_ONESHOT.
+ *
+ * A descriptor that is closed by rouse_close leaves its sets. A child after fork has no sets: calls return
+ * -EBADF there, but for rouse_set_destroy.
+ */
+#define ROUSE_SET_EDGE 1u
+#define ROUSE_SET_ONESHOT 2u
+
+struct rouse_set;
+
+struct rouse_set_event {
+    uint64_t data;
+    int fd;
+    short events; /* as poll's revents */
+};
+
+/* Returns 0, -ENOMEM, or -EMFILE (65,536 sets). */
+int rouse_set_create(struct rouse_set **set);
+
+/* Release the set. Nobody may wait for it or use it: a thread that does wait ends the program. */
+void rouse_set_destroy(struct rouse_set *set);
+
+/*
+ * Put fd into the set, change what is asked of it, take it out. events as poll's; an error and a hang-up are
+ * told of unasked. add and modify have the next wait look, whatever has been told. They block never, and may
+ * be called while others wait.
+ *
+ * Returns  0; add: -EEXIST, -EPERM (not to be waited for, as a regular file), -ENOMEM, -ENOSPC; modify and
+ *          remove: -ENOENT (not in the set); add and modify: -EINVAL (unknown flags); all: -EBADF.
+ */
+int rouse_set_add(struct rouse_set *set, int fd, short events, unsigned flags, uint64_t data);
+int rouse_set_modify(struct rouse_set *set, int fd, short events, unsigned flags, uint64_t data);
+int rouse_set_remove(struct rouse_set *set, int fd);
+
+/*
+ * Wait until a member is ready, and write at most count events (and at most 64).
+ *
+ * Returns  how many; _until: -ETIMEDOUT (a past deadline: one look, at every member); -ECANCELED; -EINVAL (count is 0);
+ *          -EBADF (a parent's set); -ENOMEM.
+ * Blocks   the calling thread only, of any kind.
+ */
+int rouse_set_wait(struct rouse_set *set, struct rouse_set_event *events, unsigned count);
+int rouse_set_wait_until(struct rouse_set *set, struct rouse_set_event *events, unsigned count,
+                         uint64_t deadline_ns);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
 #include "io/listener.h"
+#include "io/set.h"
 
 #include "io/ahead.h"
 #include "os/os.h"
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 struct rsi_fd *rsi_fdtable_chunks[RSI_FD_CHUNKS];
+uint32_t rsi_fdtable_forks;
 
 /* One past the highest chunk that exists; only grows. */
 static uint32_t chunk_end;
@@ -317,7 +319,9 @@ void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is
         next = waiter->next;
         if ((waiter->events & events) == 0 || waiter->kind == RSI_FD_WATCHER)
             continue;
-        if (waiter->kind == RSI_FD_POLLER)
+        if (waiter->kind == RSI_FD_MEMBER)
+            rsi_set_event_locked(waiter, events, batch);
+        else if (waiter->kind == RSI_FD_POLLER)
             wake(side, waiter, waiter->result, NULL, batch);
         else if (!is_taken || (is_last && waiter->kind == RSI_FD_TAKER))
             is_taken = wake(side, waiter, waiter->result, NULL, batch) || is_taken;
@@ -339,7 +343,10 @@ void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, uint32_t events, const
 void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch)
 {
     while (side->first != NULL)
-        wake(side, side->first, -EBADF, site, batch);
+        if (side->first->kind == RSI_FD_MEMBER)
+            rsi_set_close_locked(side->first);
+        else
+            wake(side, side->first, -EBADF, site, batch);
 }
 
 static bool entry_has_waiter(struct rsi_fd *entry)
@@ -355,7 +362,8 @@ static bool entry_has_waiter(struct rsi_fd *entry)
             continue;
         rsi_guard_lock(&entry->guard);
         for (struct rsi_fd_waiter *w = entry->sides[i].first; w != NULL && !found; w = w->next)
-            found = w->kind != RSI_FD_WATCHER;
+            found = w->kind == RSI_FD_MEMBER ? rsi_set_has_sleepers_locked(w)
+                                             : w->kind != RSI_FD_WATCHER;
         rsi_guard_unlock(&entry->guard);
     }
     return found;
@@ -379,6 +387,8 @@ bool rsi_fdtable_has_waiters(void)
 
 void rsi_fdtable_child(void)
 {
+    rsi_fdtable_forks++;
+    rsi_set_child();
     uint32_t end = rsi_load_relaxed(&chunk_end) * RSI_FD_CHUNK;
     rsi_listener_reset();
     for (uint32_t fd = 0; fd < end; fd++) {

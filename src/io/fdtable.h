@@ -68,13 +68,17 @@ enum rsi_fd_waiter_kind {
     RSI_FD_TAKER, /* a call that takes what there is: an event wakes one taker, or all if it is the last */
     RSI_FD_EXCLUSIVE, /* a taker too, but never more than one: what is left is passed on */
     RSI_FD_POLLER,    /* wakes it, as POSIX has it of poll */
+    RSI_FD_MEMBER,    /* of a set, listed as long as it is one: is told to the set */
     RSI_FD_WATCHER, /* nothing: its thread watches the descriptor itself, and is told of a close only */
 };
 
 /* One thread that waits for one side, while it is listed. All under the entry's guard. */
 struct rsi_fd_waiter {
     struct rsi_fd_waiter *next, *prev;
-    struct rouse_thread *thread;
+    union {
+        struct rouse_thread *thread;
+        struct rsi_set_member *member;
+    };
     uint64_t ticket;
     uint32_t events; /* in epoll's terms */
     int32_t result;  /* what an event makes of the wait */
@@ -249,6 +253,9 @@ RSI_INLINE void rsi_fdtable_publish(struct rsi_fd_batch *batch)
 
 /* Whether a user thread waits for any descriptor. Walks the table: for idle workers. */
 bool rsi_fdtable_has_waiters(void);
+
+/* How often this process is a fork's child. */
+extern uint32_t rsi_fdtable_forks;
 
 /* After fork, in the child: nothing is in the child's epoll set, and nobody waits. */
 void rsi_fdtable_child(void);

@@ -39,6 +39,7 @@
 #include "io/ahead.h"
 #include "io/poll.h"
 #include "io/ready.h"
+#include "io/set.h"
 
 #include <rouse/poll.h>
 
@@ -310,7 +311,7 @@ static int sleep_once(struct poll_call *call)
 }
 
 /*
- * A debt: the descriptor, and by which of these the thread was woken. Its generation has no room: if the
+ * A debt: the index of a set; or the descriptor, and by which of these the thread was woken. Its generation has no room: if the
  * number is another's by now, and that one is ready, one of its takers is woken without need, and looks.
  */
 #define DEBT_FD_BITS 24
@@ -322,6 +323,10 @@ static const short debt_events[] = { POLLIN | POLLRDNORM | POLLRDBAND | POLLMSG,
 /* If the descriptor is still ready, the next taker of its events wakes. */
 static void settle(uint32_t debt)
 {
+    if (debt >> DEBT_FD_BITS == 0) {
+        rsi_set_settle(debt);
+        return;
+    }
     struct pollfd one = { .fd = (int)(debt & ((1u << DEBT_FD_BITS) - 1)) };
     struct rsi_fd *entry = rsi_fdtable_peek(one.fd);
     struct rsi_fd_batch batch = { NULL, NULL };
@@ -366,10 +371,24 @@ static void owe(const struct poll_call *call, int woken_by)
 void rsi_poll_served_owing(struct rouse_thread *self, int fd, bool is_empty)
 {
     uint32_t debt = rsi_park_debt(self, false);
-    if ((debt & ((1u << DEBT_FD_BITS) - 1)) != (uint32_t)fd)
+    if (debt >> DEBT_FD_BITS == 0 || (debt & ((1u << DEBT_FD_BITS) - 1)) != (uint32_t)fd)
         return;
     rsi_park_debt(self, true);
     if (!is_empty)
+        settle(debt);
+}
+
+void rsi_poll_owe_set(struct rouse_thread *self, uint32_t index)
+{
+    rsi_park_owe(self, index, settle);
+}
+
+void rsi_poll_turn_away(struct rouse_thread *self, uint32_t index)
+{
+    if (rsi_likely(!rsi_park_owes(self)))
+        return;
+    uint32_t debt = rsi_park_debt(self, true);
+    if (debt != index)
         settle(debt);
 }
 

@@ -18,6 +18,12 @@
 #define RSI_POLL_IN_COUNTS (RSI_POLL_IN | POLLHUP | POLLERR)
 #define RSI_POLL_OUT_COUNTS (RSI_POLL_OUT | POLLERR)
 
+/* What self was told of by the set with this index is not seen to yet. */
+void rsi_poll_owe_set(struct rouse_thread *self, uint32_t index);
+
+/* self turns to the set with this index: what it owes elsewhere is handed on. */
+void rsi_poll_turn_away(struct rouse_thread *self, uint32_t index);
+
 /* As rouse_poll_until. */
 int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsigned flags,
                   const void *site);

@@ -25,6 +25,7 @@ static const char *const kind_names[ROUSE_WAIT_KINDS] = {
     [ROUSE_WAIT_ACCEPT] = "accept",
     [ROUSE_WAIT_CONNECT] = "connect",
     [ROUSE_WAIT_BLOCKING] = "blocking call",
+    [ROUSE_WAIT_SET] = "set",
     [ROUSE_WAIT_POLL] = "poll",
 };
 

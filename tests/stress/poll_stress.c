@@ -14,14 +14,22 @@
 #define GUESTS 12
 #define TOKENS 1500
 
-enum taking { TAKE_PLAIN, TAKE_EXCLUSIVE, TAKE_MIXED };
+/*
+ * ALONE: nobody has a deadline, and few have the same channel, so that nobody hides another's lost wake-up.
+ */
+enum company { ALONE, WITH_GUESTS, WITH_READERS, COMPANIES };
+enum taking { TAKE_PLAIN, TAKE_EXCLUSIVE, TAKE_MIXED, TAKE_SETS };
 
+#define POOLS 3
 static struct {
+    struct rouse_set *sets[POOLS]; /* each has every channel */
     int ends[CHANNELS][2];
     uint32_t sent[CHANNELS], taken[CHANNELS];
     uint32_t is_over;
     uint32_t tokens;
+    unsigned pool; /* the only one, of those that are alone */
     enum taking taking;
+    enum company company;
     uint64_t waits, timeouts, useless; /* of those that poll exclusively */
     uint64_t cancels;
 } town;
@@ -59,6 +67,8 @@ static unsigned choose(struct pollfd *fds, unsigned *channels, unsigned home, ui
     unsigned count = 0, extra = (unsigned)draw(random, 1u << CHANNELS);
     if (draw(random, 3) == 0)
         extra = 0;
+    if (town.company == ALONE)
+        extra &= 1u << (home + 1) % CHANNELS;
     for (unsigned i = 0; i < CHANNELS; i++)
         if (i == home || (extra & 1u << i) != 0) {
             channels[count] = i;
@@ -74,7 +84,7 @@ static void poll_round(unsigned home, bool is_exclusive, uint64_t *random)
     struct rouse_wait_record before, after;
     unsigned count = choose(fds, channels, home, random);
     uint64_t deadline_ns = ROUSE_FOREVER;
-    if (home == CHANNELS || draw(random, 4) == 0)
+    if (home == CHANNELS || (town.company != ALONE && draw(random, 4) == 0))
         deadline_ns = rouse_now_ns() + draw(random, 400000);
     rouse_obs_last_wait(&before);
     int ready = is_exclusive ? rouse_poll_exclusive_until(fds, count, deadline_ns)
@@ -96,6 +106,42 @@ static void poll_round(unsigned home, bool is_exclusive, uint64_t *random)
     for (unsigned i = 0; i < count && ready > 0; i++)
         if (fds[i].revents != 0)
             take(channels[i]);
+}
+
+/* One of a pool of threads that wait for a set; what it is told of it sees to, mostly. */
+static void set_round(unsigned pool, uint64_t *random)
+{
+    struct rouse_set_event events[CHANNELS];
+    unsigned most = 1 + (unsigned)draw(random, CHANNELS);
+    uint64_t deadline_ns = ROUSE_FOREVER;
+    if (town.company != ALONE && draw(random, 4) == 0)
+        deadline_ns = rouse_now_ns() + draw(random, 400000);
+    int told = rouse_set_wait_until(town.sets[pool], events, most, deadline_ns);
+    CHECK(told > 0 || told == -ECANCELED || told == -ETIMEDOUT);
+    if (draw(random, 8) == 0)
+        (void)rouse_sleep(draw(random, 50000));
+    for (int i = 0; i < told; i++) {
+        unsigned channel = (unsigned)events[i].data;
+        bool is_once = pool == 1;
+        if (is_once || draw(random, 8) != 0)
+            take(channel);
+        /* What is in no set for a moment is taken by the other pools. */
+        if (pool == 2 && draw(random, 8) == 0 &&
+            rouse_set_remove(town.sets[pool], events[i].fd) == 0)
+            EQUALS(rouse_set_add(town.sets[pool], events[i].fd, POLLIN, 0, channel), 0);
+        if (is_once)
+            EQUALS(
+                rouse_set_modify(town.sets[pool], events[i].fd, POLLIN, ROUSE_SET_ONESHOT, channel),
+                0);
+    }
+}
+
+static void set_waiter(void *arg, unsigned index)
+{
+    uint64_t random = random_for(index);
+    (void)arg;
+    while (!is_over())
+        set_round(town.company == ALONE ? town.pool : index % POOLS, &random);
 }
 
 static void resident(void *arg, unsigned index)
@@ -167,22 +213,33 @@ static void send_all(void *arg, unsigned index)
         UNTIL(rsi_load_acquire(&town.taken[i]) == rsi_load_relaxed(&town.sent[i]));
 }
 
-static void run_town(enum taking taking, bool has_readers)
+static void run_town(enum taking taking, enum company company, unsigned pool)
 {
     static struct crew crew, bystanders;
     const char *scale = getenv("ROUSE_SCALE");
     memset(&town, 0, sizeof town);
     town.taking = taking;
+    town.company = company;
+    town.pool = pool;
     town.tokens = (uint32_t)(TOKENS / SCALE * (scale ? strtoul(scale, NULL, 10) : 100) / 100);
     for (unsigned i = 0; i < CHANNELS; i++) {
         wire_open((enum wire)(i % WIRES), town.ends[i]);
         set_nonblock(town.ends[i][1], true);
     }
+    for (unsigned i = 0; i < POOLS; i++) {
+        EQUALS(rouse_set_create(&town.sets[i]), 0);
+        for (unsigned j = 0; j < CHANNELS && taking == TAKE_SETS; j++)
+            EQUALS(rouse_set_add(town.sets[i], town.ends[j][0], POLLIN,
+                                 i == 1 ? ROUSE_SET_ONESHOT : 0, j),
+                   0);
+    }
     rouse_obs_set_mode(ROUSE_OBS_COUNTED);
     crew_add_many(&bystanders, CREW_USER, 3, bystander, NULL);
-    crew_add_many(&crew, CREW_MIXED, CHANNELS, resident, NULL);
-    crew_add_many(&crew, CREW_MIXED, GUESTS, guest, NULL);
-    if (has_readers)
+    bool has_sets = taking == TAKE_SETS;
+    crew_add_many(&crew, CREW_MIXED, CHANNELS, has_sets ? set_waiter : resident, NULL);
+    if (company != ALONE)
+        crew_add_many(&crew, CREW_MIXED, GUESTS, guest, NULL);
+    if (company == WITH_READERS)
         crew_add_many(&crew, CREW_MIXED, 4, reader, NULL);
     send_all(&crew, 0);
     rsi_store_release(&town.is_over, 1u);
@@ -194,6 +251,8 @@ static void run_town(enum taking taking, bool has_readers)
         EQUALS(rouse_thread_cancel(bystanders.members[i].thread), 0);
     crew_join(&bystanders);
     rouse_obs_set_mode(ROUSE_OBS_OFF);
+    for (unsigned i = 0; i < POOLS; i++)
+        rouse_set_destroy(town.sets[i]);
     for (unsigned i = 0; i < CHANNELS; i++) {
         EQUALS(await_count(town.ends[i][0], RSI_FD_READ), 0);
         wire_close(town.ends[i]);
@@ -207,22 +266,31 @@ static void run_town(enum taking taking, bool has_readers)
 static void plain_pollers_take_each_token(void **state)
 {
     (void)state;
-    run_town(TAKE_PLAIN, false);
-    run_town(TAKE_PLAIN, true);
+    for (enum company company = 0; company < COMPANIES; company++)
+        run_town(TAKE_PLAIN, company, 0);
 }
 
 static void exclusive_pollers_take_each_token(void **state)
 {
     (void)state;
-    run_town(TAKE_EXCLUSIVE, false);
-    run_town(TAKE_EXCLUSIVE, true);
+    for (enum company company = 0; company < COMPANIES; company++)
+        run_town(TAKE_EXCLUSIVE, company, 0);
 }
 
 static void both_take_each_token(void **state)
 {
     (void)state;
-    run_town(TAKE_MIXED, false);
-    run_town(TAKE_MIXED, true);
+    for (enum company company = 0; company < COMPANIES; company++)
+        run_town(TAKE_MIXED, company, 0);
+}
+
+static void waiters_for_sets_take_each_token(void **state)
+{
+    (void)state;
+    for (unsigned pool = 0; pool < POOLS; pool++)
+        run_town(TAKE_SETS, ALONE, pool);
+    run_town(TAKE_SETS, WITH_GUESTS, 0);
+    run_town(TAKE_SETS, WITH_READERS, 0);
 }
 
 int main(int argc, char **argv)
@@ -231,6 +299,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(plain_pollers_take_each_token),
         cmocka_unit_test(exclusive_pollers_take_each_token),
         cmocka_unit_test(both_take_each_token),
+        cmocka_unit_test(waiters_for_sets_take_each_token),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

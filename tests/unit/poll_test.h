@@ -3,6 +3,7 @@
 #ifndef POLL_TEST_H
 #define POLL_TEST_H
 
+#include "io/set.h"
 #include "io_test.h"
 
 #define WISH_MOST 8
