@@ -250,7 +250,7 @@ static void *serve(void *arg)
 /* Serve until a signal has drained it. What main itself needs is had before the address is told. */
 static void run(int listen_fd, const sigset_t *signals)
 {
-    struct rouse_thread_attr attr = { settings.kind, false, "server", 0 };
+    struct rouse_thread_attr attr = { .kind = settings.kind, .name = "server" };
     static struct watch watch; /* outlives main's frame, like the thread that reads it */
     struct rouse_thread *server;
     int result;

@@ -3,6 +3,7 @@
 #ifndef ROUSE_ROUSE_H
 #define ROUSE_ROUSE_H
 
+#include <rouse/cluster.h>
 #include <rouse/io.h>
 #include <rouse/obs.h>
 #include <rouse/poll.h>

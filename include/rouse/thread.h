@@ -29,6 +29,7 @@ extern "C" {
 #define ROUSE_NAME_BYTES 24
 
 struct rouse_thread;
+struct rouse_cluster;
 
 /*
  * ROUSE_KIND_USER     many threads on few workers; its stack is the runtime's; it shares its worker's
@@ -43,11 +44,13 @@ struct rouse_thread_attr {
     bool detached;
     const char *name;   /* copied; NULL: none */
     size_t stack_bytes; /* address space; 0: 64 KiB; rounded up to a power of two, at most 1 GiB */
+    struct rouse_cluster
+        *cluster; /* of a user thread; NULL: its creator's, or the default: cluster.h */
 };
 
 #define ROUSE_THREAD_ATTR_INIT \
     { \
-        ROUSE_KIND_DEFAULT, false, NULL, 0 \
+        ROUSE_KIND_DEFAULT, false, NULL, 0, NULL \
     }
 
 /*
@@ -56,7 +59,7 @@ struct rouse_thread_attr {
  * out      gets the handle, valid until the thread is joined or, detached, has ended; may be NULL
  *          when attr asks for a detached thread.
  * attr     NULL for the defaults.
- * Returns  0, -EINVAL (attr, fn or out unusable), -EAGAIN (too many threads), -ENOMEM; on error nothing
+ * Returns  0, -EINVAL (attr, its cluster, fn or out unusable), -EAGAIN (too many threads), -ENOMEM; on error nothing
  *          was started and nothing leaks. -EAGAIN and -ENOMEM also when the runtime cannot start; a later
  *          call may start it.
  * Blocks   never. The new thread runs soon, on this worker or on another; the caller goes on first.
@@ -154,7 +157,8 @@ int rouse_blocking(void *(*fn)(void *), void *arg, void **result);
 
 /*
  * Settings, taken by the first call that starts the runtime; later -EBUSY.
- * workers  0: one a usable CPU (affinity mask and cgroup quota respected; ROUSE_WORKERS overrides).
+ * workers  of the default cluster; 0: one a usable CPU (affinity mask and cgroup quota respected;
+ *          ROUSE_WORKERS overrides).
  * io       how I/O waits: see rouse_io_backend. AUTO: what ROUSE_IO says (auto, epoll or uring), else the
  *          better one that the kernel allows.
  * Returns  0, -EINVAL (more than 1,024 workers, no such io), -EBUSY.
@@ -190,7 +194,7 @@ size_t rouse_stacks_trim(uint64_t min_idle_ns);
  */
 int rouse_stacks_trim_on_pressure(void);
 
-/* How many workers the runtime has or will have. */
+/* How many workers the runtime has, in all clusters, or will have. */
 unsigned rouse_worker_count(void);
 
 /* The calling thread's worker, 0.., or -1 on a kernel thread. Old news as soon as it is told. */

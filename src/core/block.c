@@ -120,6 +120,19 @@ void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t)
     rsi_guard_unlock(&pool.guard);
 }
 
+void rsi_blocks_give(struct rsi_worker *w)
+{
+    rsi_guard_lock(&pool.guard);
+    while (w->block_cache) {
+        struct rouse_thread *t = w->block_cache;
+        w->block_cache = t->queue_link;
+        t->queue_link = pool.user.free;
+        pool.user.free = t;
+    }
+    w->block_count = 0;
+    rsi_guard_unlock(&pool.guard);
+}
+
 unsigned rsi_slab_count(void)
 {
     return rsi_load_acquire(&pool.slab_count);

@@ -40,6 +40,9 @@ unsigned rsi_slab_count(void);
 const struct rsi_slab *rsi_slab_at(unsigned index);
 struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
 
+/* w ends: what it kept for itself goes back to the pool. */
+void rsi_blocks_give(struct rsi_worker *w);
+
 /* Over a fork. In the child: all blocks but survivor are marked free, their waits are over, and none is
  * handed out again. */
 void rsi_block_fork_prepare(void);

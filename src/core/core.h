@@ -7,7 +7,9 @@
  *                      publish; whoever takes it off a queue, until it runs. Exceptions are named.
  *   a worker           its own kernel thread, inside its section where the field says so; a thief that
  *                      holds the section from outside (section.h). Exceptions are named.
- * Lock order: idle_guard < section < inbox. Nothing is held across a switch.
+ *   a cluster          settings: whoever makes it; its list of workers: under the runtime's lock, read by
+ *                      anyone; what idle.c names: under its idle_guard.
+ * Lock order: the runtime's lock < idle_guard < section < inbox. Nothing is held across a switch.
  */
 #ifndef RSI_CORE_CORE_H
 #define RSI_CORE_CORE_H
@@ -19,9 +21,11 @@
 #include "os/os.h"
 
 #include <pthread.h>
+#include <rouse/cluster.h>
 #include <signal.h>
 
-#define RSI_WORKERS_MAX 1024
+#define RSI_WORKERS_MAX 1024 /* of all clusters */
+#define RSI_CPUS_MAX 4096
 #define RSI_STACK_KEEP 16    /* free stacks a worker keeps for itself */
 #define RSI_TURN_UNITS 1024  /* see rsi_turn_spend */
 #define RSI_NEXT_RUN_MAX 3   /* turns from the next slot in a row, while the queue holds threads */
@@ -125,12 +129,17 @@ struct rsi_timer_lane {
 #define RSI_TIMER_BYTES \
     ((RSI_HEAP_MAX + RSI_TIMER_LANES * (size_t)RSI_LANE_MAX) * sizeof(struct rsi_timer))
 
+/* An inbox that takes no more: its worker is leaving. */
+#define RSI_INBOX_CLOSED ((struct rouse_thread *)1)
+
 /* The switch's value is the worker; with this bit, the thread that was left has ended. */
 #define RSI_SWITCH_END ((uintptr_t)1)
 
 struct rsi_worker {
-    struct rsi_exec exec;         /* must be first */
-    struct rouse_thread *handoff; /* picked while its last worker still stood on its stack */
+    struct rsi_exec exec;          /* must be first */
+    struct rouse_cluster *cluster; /* of a worker that has ended: its last */
+    struct rouse_thread
+        *handoff; /* picked though it cannot be run from the stack of the one before */
 
     /* The section: see section.h. */
     uint32_t owner_in;
@@ -139,14 +148,17 @@ struct rsi_worker {
     struct rouse_thread *next;
     uint32_t next_run;
 
-    uint32_t look_left;   /* turns until timers and the poller are looked at */
-    uint32_t look_every;  /* adapted so that this is about every LOOK_NS */
-    uint64_t look_ns;     /* when it was last done */
-    uint64_t poll_ns;     /* when it polled last while busy */
-    uint64_t poll_turn;   /* the turn before which it does not poll again while busy */
-    uint64_t steal_ns;    /* when it stole last because it had nothing */
-    uint64_t turns;       /* read by the watcher without the section */
-    uint64_t *eh_globals; /* libstdc++'s, of this kernel thread; NULL without C++ */
+    uint32_t look_left;      /* turns until timers and the poller are looked at */
+    uint32_t look_every;     /* adapted so that this is about every LOOK_NS */
+    uint64_t look_ns;        /* when it was last done */
+    uint64_t poll_ns;        /* when it polled last while busy */
+    uint64_t poll_turn;      /* the turn before which it does not poll again while busy */
+    uint32_t sent;           /* threads that it made runnable in other clusters */
+    bool avoids_poller;      /* what it polled last was for other clusters: idle.c */
+    uint64_t steal_ns;       /* when it stole last because it had nothing */
+    uint64_t turns;          /* read by the watcher without the section */
+    uint64_t steals, stolen; /* how often it took threads over; how many */
+    uint64_t *eh_globals;    /* libstdc++'s, of this kernel thread; NULL without C++ */
     uint64_t random;
 
     struct rouse_thread *block_cache; /* free blocks of user threads */
@@ -177,32 +189,83 @@ struct rsi_worker {
     /* Written by others: a line of their own. */
     _Alignas(RSI_CACHE_LINE) uint32_t thief_in;
     uint32_t steal_guard;
-    struct rouse_thread *inbox; /* pushed by anyone, newest first; taken whole */
-    struct rsi_mail *mail;      /* the same */
+    struct rouse_thread
+        *inbox; /* pushed by anyone, newest first; taken whole; or RSI_INBOX_CLOSED */
+    int32_t
+        inbox_length; /* about: counted after the push, so that it may be negative for a moment */
+    struct rsi_mail *mail; /* pushed by anyone, newest first; taken whole */
 
     _Alignas(RSI_CACHE_LINE) uint32_t wake_word; /* futex: 1 when woken */
-    bool is_idle;                                /* under idle_guard */
+    bool is_idle;                                /* under idle_guard; wakers peek */
     bool is_polling;                             /* under idle_guard */
     struct rsi_worker *idle_link;                /* under idle_guard */
     uint32_t index;
     int32_t tid;
+    uint64_t watch_turns; /* the watcher's memory; handed on with rsi_rt.watching */
+
+    /* workers.c; under the runtime's lock, but for the kernel thread's own looks */
     pthread_t pthread;
     void *signal_stack;
+    struct rouse_cluster *next_cluster; /* where it goes when it has left; NULL: nowhere */
+    uint32_t slot;                      /* in its cluster's list */
+    uint32_t is_hired;                  /* futex: 1 when it stands in its cluster's list */
+    bool is_free;                       /* no kernel thread has it */
+    bool is_leaving;                    /* it ends after the present turn */
+    bool has_left;                      /* its timers have gone elsewhere; in its section */
+};
+
+struct rsi_cpus {
+    unsigned long bits[RSI_CPUS_MAX / (8 * sizeof(unsigned long))];
+};
+
+enum rsi_cluster_state {
+    RSI_CLUSTER_FREE,
+    RSI_CLUSTER_LIVE,
+    RSI_CLUSTER_CLOSING,
+    RSI_CLUSTER_ENDING
+};
+
+struct rouse_cluster {
+    uint16_t home;           /* its number, from 1; in its threads' blocks */
+    uint8_t state;           /* enum rsi_cluster_state */
+    bool is_shortest;        /* placement: to the shortest queue */
+    uint32_t affinity;       /* 1 to 6; the next two follow from it */
+    uint32_t steal_eighths;  /* of a queue that a thief takes, rounded up; 0: one thread */
+    uint64_t steal_pause_ns; /* between two steals of an idle worker */
+    uint32_t slot_count;     /* of workers[] in use so far; NULLs among them */
+    uint32_t worker_count;   /* whose kernel threads run */
+    uint32_t staying_count;  /* those that are leaving left out, those on their way here included */
+    uint32_t wanted;         /* after a fork so many are started again */
+    uint64_t past_turns, past_steals, past_stolen; /* of workers that have ended */
+    char name[ROUSE_NAME_BYTES];
+    bool is_pinned;
+    struct rsi_cpus cpus;
+
+    /* idle.c has the protocol of these */
+    _Alignas(RSI_CACHE_LINE) uint32_t takers; /* idle workers, if they take from each other; or 0 */
+    uint32_t searching;
+    uint32_t idle_count;
+    uint32_t idle_guard;
+    struct rsi_worker *idle_first;
+
+    _Alignas(RSI_CACHE_LINE) struct rsi_worker *workers[RSI_WORKERS_MAX];
 };
 
 struct rsi_runtime {
     uint32_t is_started; /* release by start, acquire by everyone's first look */
     uint32_t worker_count;
-    struct rsi_worker *workers[RSI_WORKERS_MAX];
+    struct rsi_worker *workers[RSI_WORKERS_MAX];        /* by index; none is ever freed */
+    struct rouse_cluster *clusters[ROUSE_CLUSTERS_MAX]; /* by home - 1; none is ever freed */
+    uint32_t cluster_count;                             /* of clusters[] used so far */
     enum rouse_kind default_kind;
     const struct rsi_poller *poller; /* release by register, acquire by idle workers */
 
-    _Alignas(RSI_CACHE_LINE) uint32_t idle_count; /* idle.c has the protocol of these */
-    uint32_t searching;
-    uint32_t watching;
-    uint32_t idle_guard;
-    struct rsi_worker *idle_first;
+    /* idle.c has the protocol of these */
+    _Alignas(RSI_CACHE_LINE) uint32_t watching;
+    _Alignas(RSI_CACHE_LINE) uint32_t idle_count; /* of all clusters */
+    uint32_t live_count;                          /* workers of all clusters */
     uint32_t polling;
+    uint32_t poll_count; /* by whoever has polling */
 
     _Alignas(RSI_CACHE_LINE) uint64_t ids;
     uint32_t kernel_known;  /* kernel and foreign threads */
@@ -212,6 +275,8 @@ struct rsi_runtime {
 };
 
 extern struct rsi_runtime rsi_rt;
+extern struct rouse_cluster rsi_cluster_default;
+extern struct rouse_cluster rsi_cluster_spare; /* no thread belongs to it: workers.c */
 extern struct rsi_exec rsi_exec_none;
 
 /* runtime.c */
@@ -219,8 +284,8 @@ void rsi_runtime_start_slow(void);
 int rsi_runtime_try_start_slow(void);
 void rsi_runtime_child(struct rsi_worker *survivor);
 uint64_t rsi_id_next(struct rsi_worker *w);
-void rsi_runtime_fork_lock(void);
-void rsi_runtime_fork_unlock(void);
+void rsi_runtime_lock(void); /* a pthread mutex; held over a fork */
+void rsi_runtime_unlock(void);
 
 RSI_INLINE void rsi_runtime_start(void)
 {
@@ -236,10 +301,19 @@ RSI_INLINE int rsi_runtime_try_start(void)
     return rsi_likely(rsi_load_acquire(&rsi_rt.is_started)) ? 0 : rsi_runtime_try_start_slow();
 }
 
-/* How many of rsi_rt.workers there are. Acquire pairs with the release in worker_start_locked. */
+/*
+ * How many of rsi_rt.workers there are, those that have ended included. Acquire pairs with the release in
+ * rsi_workers_add_locked.
+ */
 RSI_INLINE uint32_t rsi_worker_count(void)
 {
     return rsi_load_acquire(&rsi_rt.worker_count);
+}
+
+/* Workers whose kernel threads run. */
+RSI_INLINE uint32_t rsi_worker_live_count(void)
+{
+    return rsi_load_seq_cst(&rsi_rt.live_count);
 }
 
 /* park.c */
@@ -247,22 +321,54 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket);
 void rsi_park_settle(struct rouse_thread *self);
 
 /* worker.c */
-_Noreturn void rsi_worker_main(struct rsi_worker *w);
+void rsi_worker_main(struct rsi_worker *w); /* returns when w is leaving */
 void rsi_worker_look(struct rsi_worker *w);
 void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns);
 void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self, struct rsi_ctx *ctx,
                          uintptr_t bits);
-void rsi_inbox_drain(struct rsi_worker *w);
+bool rsi_inbox_drain(struct rsi_worker *w); /* false: w is leaving */
 void rsi_mail_take(struct rsi_worker *w);
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first);
-void rsi_run_elsewhere(struct rouse_thread *t);
 unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
+void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck);
+
+/* place.c */
+void rsi_run_elsewhere(struct rouse_thread *t);
+void rsi_run_elsewhere_list(struct rouse_thread *first);
+void rsi_run_new(struct rsi_worker *w, struct rouse_thread *t);
+bool rsi_inbox_push(struct rsi_worker *w, struct rouse_thread *t);
+
+/* cluster.c */
+void rsi_clusters_from_environment(void);
+int rsi_cluster_enter(struct rouse_thread *t, struct rouse_cluster *cluster);
+void rsi_clusters_child(void);
+
+RSI_INLINE struct rouse_cluster *rsi_cluster_of(uint16_t home)
+{
+    return rsi_rt.clusters[home - 1];
+}
+
+/*
+ * workers.c: workers come and go. add returns 0 and *out (may be NULL), -EAGAIN, -ENOMEM or -EINVAL (no CPU of
+ * the cluster's is this process's); remove 0, -EBUSY (the last) or -EINVAL (it has ended, or is ending).
+ * remove returns at once; the worker ends when the turn under way is over.
+ */
+int rsi_workers_add(struct rouse_cluster *cluster, struct rsi_worker **out);
+int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out);
+int rsi_workers_remove(struct rsi_worker *w);
+void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued);
+void rsi_workers_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus);
+int rsi_workers_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus);
+void rsi_workers_setup(void);
+void rsi_workers_child(struct rsi_worker *survivor);
 
 /* idle.c */
-void rsi_idle_wake_one(struct rsi_worker *preferred);
+void rsi_idle_wake_one(struct rouse_cluster *cluster, struct rsi_worker *preferred);
 void rsi_idle_wake_for(struct rsi_worker *w);
+void rsi_idle_wake_any(void);
+struct rsi_worker *rsi_idle_peek(struct rouse_cluster *cluster);
 void rsi_idle_wait(struct rsi_worker *w);
 void rsi_idle_found(struct rsi_worker *w);
 void rsi_idle_look_again(void);
@@ -274,24 +380,47 @@ bool rsi_nap_awake(struct rsi_worker *w);
 uint64_t rsi_nap_ask(const struct rsi_worker *w, uint64_t deadline_ns);
 void rsi_nap_ended(struct rsi_worker *w, uint64_t asked_ns);
 
-/*
- * There is a thread to run that was not there: wake a worker if that is of use (idle.c has the protocol).
- * is_lonely: it is the only one that waits for its turn here.
- */
-RSI_INLINE void rsi_idle_wake_if_useful(bool is_lonely)
+RSI_INLINE bool rsi_worker_has_work(const struct rsi_worker *w)
 {
+    const struct rouse_thread *inbox = rsi_load_relaxed(&w->inbox);
+    return rsi_load_relaxed(&w->queue_length) != 0 || (inbox && inbox != RSI_INBOX_CLOSED);
+}
+
+/* Whether no worker runs, of any cluster. */
+RSI_INLINE bool rsi_idle_all_sleep(void)
+{
+    return rsi_load_relaxed(&rsi_rt.idle_count) == rsi_load_relaxed(&rsi_rt.live_count);
+}
+
+/*
+ * There is a thread to run on w that was not there: wake another worker of the cluster if that is of use
+ * (idle.c has the protocol). is_lonely: it is the only one that waits for its turn here.
+ */
+RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w, bool is_lonely)
+{
+    struct rouse_cluster *cluster = w->cluster;
     rsi_fence_light(); /* F1 */
-    if (rsi_likely(rsi_load_relaxed(&rsi_rt.idle_count) == 0) ||
-        rsi_load_relaxed(&rsi_rt.searching) != 0 ||
+    if (rsi_likely(rsi_load_relaxed(&cluster->takers) == 0) ||
+        rsi_load_relaxed(&cluster->searching) != 0 ||
         (is_lonely && rsi_load_relaxed(&rsi_rt.watching) != 0))
         return;
-    rsi_idle_wake_one(NULL);
+    rsi_idle_wake_one(cluster, NULL);
 }
+
+/* watch.c */
+void rsi_watch_begin(struct rsi_worker *w);
+void rsi_watch_end(struct rsi_worker *w);
+bool rsi_watch_if_due(struct rsi_worker *w); /* true: w has work now */
 
 /* timer.c; all inside the section of w */
 void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadline_ns);
 struct rouse_thread *rsi_timer_expire(struct rsi_worker *w, uint64_t now_ns);
 void rsi_timer_forget(struct rouse_thread *t);
+/* Take up to most entries out of w's timers. Returns how many; 0: there are none. */
+uint32_t rsi_timer_take(struct rsi_worker *w, struct rsi_timer *entries, uint32_t most);
+/* Entries that were taken from another: those that count are w's from now on. */
+void rsi_timer_adopt(struct rsi_worker *w, const struct rsi_worker *from,
+                     const struct rsi_timer *entries, uint32_t count);
 bool rsi_timer_setup(struct rsi_worker *w);
 void rsi_timer_reset(struct rsi_worker *w);
 
@@ -299,6 +428,8 @@ void rsi_timer_reset(struct rsi_worker *w);
 void rsi_thread_finish(struct rouse_thread *self, void *result);
 struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t);
+void rsi_thread_stacks_give(struct rsi_worker *w);
+void rsi_thread_leave(struct rouse_thread *self);
 
 /* kernel.c */
 int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes);
@@ -338,6 +469,7 @@ void rsi_fork_setup(void);
 void rsi_fault_setup(void);
 bool rsi_fault_prepare_worker(struct rsi_worker *w);
 void rsi_fault_setup_worker(struct rsi_worker *w);
+void rsi_fault_end_worker(void);
 void *rsi_fault_stack_take(void);
 void rsi_fault_stack_give(void *stack);
 void rsi_fault_begin_kernel(void *signal_stack);

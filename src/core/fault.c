@@ -147,6 +147,13 @@ void rsi_fault_setup_worker(struct rsi_worker *w)
     sigaltstack(&stack, NULL);
 }
 
+/* On a worker's kernel thread that is about to end; the next one may have its signal stack. */
+void rsi_fault_end_worker(void)
+{
+    stack_t none = { .ss_flags = SS_DISABLE };
+    sigaltstack(&none, NULL);
+}
+
 /* On a kernel thread that rouse made. */
 void rsi_fault_begin_kernel(void *signal_stack)
 {

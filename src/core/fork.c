@@ -15,7 +15,7 @@
 
 static void on_prepare(void)
 {
-    rsi_runtime_fork_lock();
+    rsi_runtime_lock();
     rsi_blocking_fork_prepare();
     rsi_block_fork_prepare();
     rsi_keys_fork_prepare();
@@ -26,7 +26,7 @@ static void on_parent(void)
     rsi_keys_fork_parent();
     rsi_block_fork_parent();
     rsi_blocking_fork_parent();
-    rsi_runtime_fork_unlock();
+    rsi_runtime_unlock();
 }
 
 static void on_child(void)
@@ -45,6 +45,8 @@ static void on_child(void)
     if (self && survivor) {
         self->timer_word = 0;
         rsi_store_relaxed(&self->waiter.worker_index, survivor->index); /* renumbered */
+        rsi_store_relaxed(&self->waiter.home,
+                          survivor->exec.home); /* if it was being moved: it stays */
     } else if (self) {
         self->tid = (int32_t)rsi_gettid();
     }
@@ -54,7 +56,7 @@ static void on_child(void)
     rsi_store_relaxed(&rsi_rt.poller, NULL);
     if (poller)
         poller->child();
-    rsi_runtime_fork_unlock();
+    rsi_runtime_unlock();
 }
 
 void rsi_fork_setup(void)

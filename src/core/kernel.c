@@ -74,7 +74,7 @@ static void begin(struct rouse_thread *self)
     self->futex = 0;
     rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */
     rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
-    self->exec = (struct rsi_exec){ .current = self };
+    self->exec = (struct rsi_exec){ .current = self, .home = RSI_HOME_NONE };
     rsi_tls_exec = &self->exec;
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
 }
@@ -92,6 +92,7 @@ int rsi_foreign_try_adopt(void)
         rsi_block_free(NULL, self);
         return -ENOMEM;
     }
+    rsi_store_relaxed(&self->waiter.home, 0);
     self->waiter.is_listed = false;
     self->waiter.cancel = 0;
     self->waiter.record = (struct rsi_wait){ 0 };

@@ -48,20 +48,27 @@ void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site)
     cold->wake_tsc = rsi_tsc();
 }
 
+/* t is no thread of this worker's cluster, or this is no worker. */
+static RSI_NOINLINE void publish_elsewhere(struct rouse_thread *t)
+{
+    if (t->waiter.origin == RSI_ORIGIN_USER)
+        rsi_run_elsewhere(t);
+    else
+        rsi_kernel_publish(t);
+}
+
 void rsi_park_publish(struct rouse_thread *t)
 {
     rsi_test_delay();
-    if (rsi_unlikely(t->waiter.origin != RSI_ORIGIN_USER)) {
-        rsi_kernel_publish(t);
-        return;
-    }
     struct rsi_exec *exec = rsi_exec_self();
-    if (rsi_unlikely(!exec->worker))
-        rsi_run_elsewhere(t);
+    if (rsi_unlikely(rsi_load_relaxed(&t->waiter.home) != exec->home))
+        publish_elsewhere(t);
     else if (rsi_likely(exec->current != NULL))
         rsi_run_soon(exec->worker, t);
-    else
+    else if (rsi_likely(!exec->worker->cluster->is_shortest))
         rsi_run_later(exec->worker, t);
+    else
+        rsi_run_elsewhere(t);
 }
 
 void rsi_park_publish_list(struct rouse_thread *first)
@@ -72,10 +79,8 @@ void rsi_park_publish_list(struct rouse_thread *first)
     while (first) {
         struct rouse_thread *t = first;
         first = t->waiter.next;
-        if (t->waiter.origin != RSI_ORIGIN_USER) {
-            rsi_kernel_publish(t);
-        } else if (!w) {
-            rsi_run_elsewhere(t);
+        if (rsi_load_relaxed(&t->waiter.home) != exec->home || w->cluster->is_shortest) {
+            publish_elsewhere(t);
         } else {
             *last = t;
             last = &t->queue_link;

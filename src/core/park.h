@@ -48,7 +48,8 @@ struct rsi_waiter {
     struct rsi_ctx ctx; /* while it does not run */
 
     uint32_t cancel;       /* requests to stop not yet taken; any thread adds */
-    uint32_t worker_index; /* where it ran last; read racily by wakers */
+    uint16_t worker_index; /* where it ran last; read racily by wakers */
+    uint16_t home;         /* its cluster's number; 0: no user thread. Any thread may move it */
     uint8_t origin;        /* enum rsi_origin */
     uint8_t life;          /* enum rsi_life */
     bool is_listed;        /* whether it stands in an object's list */
@@ -83,7 +84,10 @@ struct rsi_exec {
     struct rouse_thread *current;
     struct rsi_worker *worker; /* NULL on kernel and foreign threads */
     uint32_t turn_units;       /* left of the present turn: rsi_turn_spend */
+    uint16_t home; /* of the threads that run here; RSI_HOME_NONE on others than workers */
 };
+
+#define RSI_HOME_NONE UINT16_MAX /* that of no thread */
 
 /*
  * The calling kernel thread's exec; one with two NULLs if it has none yet. Read by assembly that the

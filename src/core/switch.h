@@ -34,8 +34,8 @@ RSI_INLINE struct rouse_thread *rsi_queue_pop(struct rsi_worker *w)
 /* The thread whose turn it is, taken off, or NULL. Inside the section. */
 RSI_INLINE struct rouse_thread *rsi_take_locked(struct rsi_worker *w)
 {
-    if (rsi_unlikely(rsi_load_relaxed(&w->inbox) != NULL))
-        rsi_inbox_drain(w);
+    if (rsi_unlikely(rsi_load_relaxed(&w->inbox) != NULL) && !rsi_inbox_drain(w))
+        return NULL;
     struct rouse_thread *t = w->next;
     if (t && (w->next_run < RSI_NEXT_RUN_MAX || !w->queue_first)) {
         w->next_run++;
@@ -96,9 +96,10 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
                               struct rouse_thread *to, uintptr_t bits)
 {
     struct rsi_ctx *ctx = &w->idle.ctx;
-    if (rsi_unlikely(to == self))
+    if (rsi_unlikely(to == self) && rsi_load_relaxed(&self->waiter.home) == w->exec.home)
         return;
-    if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
+    if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu)) &&
+        rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home)) {
         /* the acquire pairs with rsi_switch_finish and with trim.c's release */
         rsi_test_delay();
         if (rsi_unlikely(!to->waiter.ctx.sp))
@@ -138,7 +139,7 @@ RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self
     struct rouse_thread *to = rsi_take_locked(w);
     bool is_lonely = w->queue_length <= 1;
     rsi_section_leave(w);
-    rsi_idle_wake_if_useful(is_lonely);
+    rsi_idle_wake_if_useful(w, is_lonely);
     rsi_switch_to(w, self, to, 0);
 }
 

@@ -115,6 +115,17 @@ static void stack_give(struct rsi_worker *w, unsigned class, struct rsi_stack st
     rsi_stack_give(class, stack);
 }
 
+/* w ends: what it kept for itself goes back. */
+void rsi_thread_stacks_give(struct rsi_worker *w)
+{
+    const unsigned class = RSI_STACK_CLASS_DEFAULT;
+    while (w->stack_count != 0)
+        rsi_stack_give(class, rsi_stack_of(class, w->stack_cache[--w->stack_count]));
+    if (w->stack_keep + w->stack_promises != 0)
+        rsi_stack_unreserve(class, w->stack_keep + w->stack_promises);
+    w->stack_keep = w->stack_promises = 0;
+}
+
 /* t is about to run for the first time. */
 RSI_NOINLINE void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t)
 {
@@ -139,17 +150,6 @@ static void name_store(struct rouse_thread *t, const char *name)
     rsi_store_relaxed(&stored[i], 0);
 }
 
-static void run_first(struct rouse_thread *t, struct rsi_worker *w)
-{
-    if (w) {
-        rsi_store_relaxed(&t->waiter.worker_index, w->index);
-        rsi_run_later(w, t);
-    } else {
-        rsi_store_relaxed(&t->waiter.worker_index, (uint32_t)(t->id % rsi_worker_count()));
-        rsi_run_elsewhere(t);
-    }
-}
-
 /* A block of the right kind with all that can fail done, but for the kernel's own threads. */
 static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rouse_thread_attr *attr,
                                          bool is_user)
@@ -170,9 +170,32 @@ static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rous
         rsi_store_relaxed(&t->waiter.ctx.sp, NULL);
         t->waiter.ctx.ip = (void *)rsi_ctx_start;
         rsi_store_relaxed(&t->waiter.on_cpu, 0u);
+    } else {
+        rsi_store_relaxed(&t->waiter.home, 0);
     }
     block_reset(t, w);
     return t;
+}
+
+/* The cluster of a user thread that is about to begin. */
+static int join_cluster(struct rouse_thread *t, struct rouse_cluster *cluster)
+{
+    const struct rouse_thread *self = rsi_exec_self()->current;
+    uint16_t home = rsi_load_relaxed(&self->waiter.home);
+    if (!cluster && home <= 1) { /* the default one */
+        rsi_store_relaxed(&t->waiter.home, 1);
+        return 0;
+    }
+    return rsi_cluster_enter(t, cluster ? cluster : rsi_cluster_of(home));
+}
+
+static void thread_unmake(struct rsi_worker *w, struct rouse_thread *t, struct rouse_thread **out)
+{
+    if (t->waiter.origin == RSI_ORIGIN_USER)
+        stack_unreserve(w, t->waiter.stack_class);
+    rsi_block_free(w, t);
+    if (out)
+        *out = NULL;
 }
 
 int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_attr *attr,
@@ -202,16 +225,11 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
     if (out)
         *out = t;
-    if (is_user) {
-        run_first(t, w);
-        return 0;
-    }
-    error = rsi_kernel_create(t, attr->stack_bytes);
-    if (error) {
-        rsi_block_free(w, t);
-        if (out)
-            *out = NULL;
-    }
+    error = is_user ? join_cluster(t, attr->cluster) : rsi_kernel_create(t, attr->stack_bytes);
+    if (rsi_unlikely(error))
+        thread_unmake(w, t, out);
+    else if (is_user)
+        rsi_run_new(w, t);
     return error;
 }
 
@@ -375,6 +393,16 @@ void rouse_thread_yield(void)
         rsi_syscall0(SYS_sched_yield);
     else
         rsi_switch_yield(rsi_exec_self()->worker, self);
+}
+
+/* self has been moved: go on on a worker of its new cluster. It is runnable there before its stack is left. */
+void rsi_thread_leave(struct rouse_thread *self)
+{
+    struct rsi_worker *w = rsi_exec_self()->worker;
+    if (rsi_load_relaxed(&self->waiter.home) == w->exec.home)
+        return;
+    rsi_run_elsewhere(self);
+    rsi_switch_out(w, self, 0);
 }
 
 struct rouse_thread *rouse_thread_self(void)

@@ -281,6 +281,35 @@ static struct rsi_timer heap_pop(struct rsi_worker *w)
     return first;
 }
 
+uint32_t rsi_timer_take(struct rsi_worker *w, struct rsi_timer *entries, uint32_t most)
+{
+    uint32_t count = 0;
+    uint64_t next_ns;
+    for (; count < most && w->timer_count != 0; w->timer_count--) {
+        struct rsi_timer_lane *lane = first_of(w, &next_ns);
+        entries[count++] = lane ? lane_pop(lane) : heap_pop(w);
+    }
+    first_of(w, &next_ns);
+    rsi_store_relaxed(&w->timer_next_ns, next_ns);
+    return count;
+}
+
+void rsi_timer_adopt(struct rsi_worker *w, const struct rsi_worker *from,
+                     const struct rsi_timer *entries, uint32_t count)
+{
+    if (w->timer_count > RSI_HEAP_MAX - count)
+        sweep(w);
+    for (uint32_t i = 0; i < count; i++) {
+        struct rouse_thread *t = thread_of(&entries[i]);
+        uint64_t word = rsi_load_relaxed(&t->timer_word);
+        uint64_t fresh =
+            word_make((uint64_t)w->index + 1, generation_of(word), entries[i].deadline_ns);
+        /* It may be armed elsewhere at the same time; then that counts. */
+        if (!is_stale(from, &entries[i], word) && rsi_cas_relaxed(&t->timer_word, &word, fresh))
+            insert(w, entries[i]);
+    }
+}
+
 /* The block of an entry that comes up soon; it may be any, for a fetch cannot fail. */
 static void fetch(const struct rsi_timer_lane *lane, uint32_t ahead)
 {

@@ -6,7 +6,7 @@
  * the same worker goes to the next slot, for what it was woken with is in this CPU's cache; the one that
  * was there goes to the queue. After RSI_NEXT_RUN_MAX turns from the slot in a row the queue has its
  * turn: with k threads runnable none waits for more than (1 + RSI_NEXT_RUN_MAX) * k turns of others.
- * A kernel thread's wake-up goes to the inbox of the worker that ran the thread last.
+ * A wake-up from outside of the thread's cluster goes to an inbox: place.c.
  *
  * Leaving a stack: the worker picks the next thread while still on the old stack, switches, and only
  * then, on the new stack, lets the old one go (rsi_switch_finish): on_cpu becomes 0. A thread can be
@@ -21,15 +21,26 @@
 #define POLL_NS 100000 /* and at the poller: rsi_worker_polled */
 #define STEAL_MAX 256
 #define BALANCE_LEAST 8
+#define STUCK_EIGHTHS \
+    4 /* of the queue of a worker that is stuck; the others may go on with the rest */
 
-struct rsi_exec rsi_exec_none;
+struct rsi_exec rsi_exec_none = { .home = RSI_HOME_NONE };
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;
 
-/* Move the whole inbox to the queue's end, oldest first. Pairs with the release in rsi_run_elsewhere. */
-void rsi_inbox_drain(struct rsi_worker *w)
+/*
+ * Move the whole inbox to the queue's end, oldest first. Acquires what rsi_inbox_push released; or, where it
+ * finds it closed, what the closer did.
+ */
+bool rsi_inbox_drain(struct rsi_worker *w)
 {
-    struct rouse_thread *newest = rsi_exchange_acquire(&w->inbox, NULL), *oldest = NULL;
+    struct rouse_thread *newest = rsi_load_acquire(&w->inbox), *oldest = NULL;
+    int32_t count = 0;
+    do {
+        if (newest == RSI_INBOX_CLOSED)
+            return false;
+    } while (!rsi_cas_acquire(&w->inbox, &newest, NULL));
     while (newest) {
+        count++;
         struct rouse_thread *t = newest;
         newest = t->queue_link;
         t->queue_link = oldest;
@@ -40,6 +51,8 @@ void rsi_inbox_drain(struct rsi_worker *w)
         oldest = t->queue_link;
         rsi_queue_push(w, t);
     }
+    rsi_fetch_add_relaxed(&w->inbox_length, -count);
+    return true;
 }
 
 /*
@@ -56,20 +69,25 @@ void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns)
  * A busy worker takes threads over from one that has many more, or theirs would have far fewer turns than
  * its own. Not for a few: they would be carried back and forth.
  */
-static void balance(struct rsi_worker *w)
+static void balance(struct rsi_worker *w, uint64_t now_ns)
 {
+    const struct rouse_cluster *cluster = w->cluster;
+    uint32_t slot =
+        (uint32_t)(rsi_random_next(&w->random) % rsi_load_relaxed(&cluster->slot_count));
     struct rsi_worker *other =
-        rsi_rt.workers[(uint32_t)(rsi_random_next(&w->random) % rsi_worker_count())];
+        rsi_load_acquire(&cluster->workers[slot]); /* pairs with its hiring */
     uint32_t mine = rsi_load_relaxed(&w->queue_length);
-    if (rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST)
-        (void)rsi_steal(w, other, false);
+    if (other && !cluster->is_shortest && now_ns - w->steal_ns >= cluster->steal_pause_ns &&
+        rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST &&
+        rsi_steal(w, other, false))
+        w->steal_ns = now_ns;
 }
 
 /* Let events in though the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
-    balance(w);
     uint64_t now = rsi_now_ns(), since = now - w->look_ns;
+    balance(w, now);
     if (since < LOOK_NS / 2 && w->look_every < 1024)
         w->look_every *= 2;
     else if (since > LOOK_NS * 2 && w->look_every > 1)
@@ -99,6 +117,7 @@ void rsi_poller_try(void)
 {
     if (rsi_load_relaxed(&rsi_rt.polling) != 0 || rsi_exchange_acquire(&rsi_rt.polling, 1u) != 0)
         return;
+    rsi_store_relaxed(&rsi_rt.poll_count, rsi_rt.poll_count + 1);
     rsi_load_acquire(&rsi_rt.poller)->poll(0); /* pairs with rsi_poller_register */
     rsi_store_release(&rsi_rt.polling, 0u);
 }
@@ -182,12 +201,17 @@ void rsi_worker_main(struct rsi_worker *w)
         if (!t)
             t = pick(w);
         if (!t) {
+            if (rsi_load_relaxed(&w->is_leaving))
+                return;
             rsi_idle_wait(w);
             continue;
         }
         if (w->is_searching) /* woken in vain, and then it came */
             rsi_idle_found(w);
-        run(w, t);
+        if (rsi_load_relaxed(&t->waiter.home) == w->exec.home)
+            run(w, t);
+        else
+            rsi_run_elsewhere(t); /* moved to another cluster while it stood in a queue */
     }
 }
 
@@ -201,7 +225,7 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
         rsi_queue_push(w, old);
     bool is_lonely = !w->queue_first;
     rsi_section_leave(w);
-    rsi_idle_wake_if_useful(is_lonely);
+    rsi_idle_wake_if_useful(w, is_lonely);
 }
 
 /* t runs after all that are runnable on w. Who runs it out of its own turn is not worth a wake-up. */
@@ -211,58 +235,91 @@ void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
     rsi_queue_push(w, t);
     bool is_lonely = w->queue_length == 1;
     rsi_section_leave(w);
-    rsi_idle_wake_if_useful(is_lonely);
+    rsi_idle_wake_if_useful(w, is_lonely);
 }
 
-/* A list linked through queue_link, in its order. */
+/* A list linked through queue_link, in its order. Threads of other clusters go to theirs. */
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
 {
-    rsi_section_enter(w);
+    struct rouse_thread *mine = NULL, **last = &mine;
     while (first) {
         struct rouse_thread *t = first;
         first = t->queue_link;
+        if (rsi_likely(rsi_load_relaxed(&t->waiter.home) == w->exec.home)) {
+            *last = t;
+            last = &t->queue_link;
+        } else {
+            rsi_run_elsewhere(t);
+        }
+    }
+    *last = NULL;
+    if (!mine)
+        return;
+    rsi_section_enter(w);
+    while (mine) {
+        struct rouse_thread *t = mine;
+        mine = t->queue_link;
         rsi_queue_push(w, t);
     }
     bool is_lonely = w->queue_length <= 1;
     rsi_section_leave(w);
-    rsi_idle_wake_if_useful(is_lonely);
+    rsi_idle_wake_if_useful(w, is_lonely);
 }
 
-/* From a kernel thread that is no worker. */
-void rsi_run_elsewhere(struct rouse_thread *t)
+/* How many of length threads a thief of the cluster takes; at most STEAL_MAX. */
+static uint32_t share(const struct rouse_cluster *cluster, uint32_t length, bool stuck)
 {
-    struct rsi_worker *w = rsi_rt.workers[rsi_load_relaxed(&t->waiter.worker_index)];
-    struct rouse_thread *newest = rsi_load_relaxed(&w->inbox);
-    do {
-        t->queue_link = newest;
-        rsi_test_delay();
-    } while (!rsi_cas_seq_cst(&w->inbox, &newest, t)); /* releases t to inbox_drain */
-    rsi_idle_wake_for(w);
+    uint32_t eighths = stuck ? STUCK_EIGHTHS : cluster->steal_eighths;
+    uint32_t want = (length * eighths + 7) / 8;
+    if (want == 0 && length != 0)
+        want = 1;
+    return want < STEAL_MAX ? want : STEAL_MAX;
 }
 
 /*
- * Take threads from victim for w: half its queue, oldest first, and its inbox. stuck: also its next
- * slot, which otherwise belongs to whoever is about to park there. Returns how many.
+ * Take threads from victim: a share of its queue, oldest first, and its inbox. stuck: also its next slot,
+ * which otherwise belongs to whoever is about to park there. Returns how many.
  */
-unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
+static unsigned take(struct rsi_worker *victim, bool stuck, struct rouse_thread **taken)
 {
-    struct rouse_thread *taken[STEAL_MAX];
     unsigned count = 0;
     if (!rsi_section_enter_thief(victim))
         return 0;
     if (rsi_load_relaxed(&victim->inbox))
-        rsi_inbox_drain(victim);
-    unsigned want = (victim->queue_length + 1) / 2;
-    while (count < want && count < STEAL_MAX)
+        (void)rsi_inbox_drain(victim);
+    uint32_t want = share(victim->cluster, victim->queue_length, stuck);
+    while (count < want)
         taken[count++] = rsi_queue_pop(victim);
     if (stuck && count == 0 && victim->next) {
         taken[count++] = victim->next;
         rsi_store_relaxed(&victim->next, NULL);
     }
     rsi_section_leave_thief(victim);
+    return count;
+}
+
+/* w takes threads from victim, of its own cluster. Returns how many. */
+unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
+{
+    struct rouse_thread *taken[STEAL_MAX];
+    unsigned count = take(victim, stuck, taken);
     rsi_section_enter(w);
     for (unsigned i = 0; i < count; i++)
         rsi_queue_push(w, taken[i]);
     rsi_section_leave(w);
+    rsi_store_relaxed(&w->steals, w->steals + (count != 0));
+    rsi_store_relaxed(&w->stolen, w->stolen + count);
     return count;
+}
+
+/* A worker that is stuck: threads of it go to an idle one of its cluster, which need not be the caller's. */
+void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck)
+{
+    struct rouse_thread *taken[STEAL_MAX];
+    unsigned count = take(stuck, true, taken);
+    for (unsigned i = 0; i < count; i++)
+        if (!rsi_inbox_push(idle, taken[i]))
+            rsi_run_elsewhere(taken[i]);
+    if (count != 0)
+        rsi_idle_wake_worker(idle);
 }

@@ -50,7 +50,7 @@ static bool is_timed(void)
 static bool nothing_runs(void)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    return rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_count() &&
+    return rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_live_count() &&
            rsi_load_seq_cst(&rsi_rt.kernel_parked) == rsi_load_seq_cst(&rsi_rt.kernel_known) &&
            rsi_load_relaxed(&rsi_rt.helpers_busy) == 0 && !is_timed() &&
            !(poller && poller->has_waiters());
@@ -163,7 +163,7 @@ static enum look look(void)
     struct census first = take_census();
     struct kernel_census kernel = take_kernel_census();
     /* Read later than the kernel's count: a helper is counted after it began, and not when it ends. */
-    uint32_t known = rsi_worker_count() + rsi_helper_count() + rsi_pressure_threads() +
+    uint32_t known = rsi_worker_live_count() + rsi_helper_count() + rsi_pressure_threads() +
                      first.kernel_count;
     struct census second = take_census();
     if (first.state != second.state || !first.all_wait || !second.all_wait || !nothing_runs() ||

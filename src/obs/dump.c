@@ -61,7 +61,7 @@ static void print_all(struct dump *dump, const char *reason)
         rsi_text_end_line(text);
     }
     rsi_text_add(text, "rouse: %lu threads, %u workers, %u of them idle", dump->live_count,
-                 rsi_worker_count(), rsi_load_relaxed(&rsi_rt.idle_count));
+                 rsi_worker_live_count(), rsi_load_relaxed(&rsi_rt.idle_count));
     rsi_text_end_line(text);
     rsi_blocks_visit(print_one, dump);
     rsi_text_add(text, "rouse: end of the threads");

@@ -100,7 +100,7 @@ static struct rouse_thread *create(enum rouse_kind kind, size_t stack_bytes, voi
                                    void *arg)
 {
     struct rouse_thread *t = NULL;
-    struct rouse_thread_attr attr = { kind, false, NULL, stack_bytes };
+    struct rouse_thread_attr attr = { .kind = kind, .stack_bytes = stack_bytes };
     (void)(AT_SECOND(rouse_thread_create(&t, &attr, fn, arg)));
     return t;
 }
@@ -247,7 +247,7 @@ static size_t address_space_bytes(void)
 static void create_in_vain(enum rouse_kind kind, size_t stack_bytes)
 {
     struct rouse_thread *t = NULL;
-    struct rouse_thread_attr attr = { kind, false, "in vain", stack_bytes };
+    struct rouse_thread_attr attr = { .kind = kind, .name = "in vain", .stack_bytes = stack_bytes };
     int error = rouse_thread_create(&t, &attr, nothing, NULL);
     CHECK(error == -ENOMEM || error == -EAGAIN);
     CHECK(t == NULL);

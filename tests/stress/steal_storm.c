@@ -102,7 +102,7 @@ static void *occupy(void *arg)
     uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
     uint32_t count = (uint32_t)(uintptr_t)arg;
     rsi_fetch_add_seq_cst(&computing, 1u);
-    while (rsi_load_acquire(&computing) < count || rsi_load_acquire(&rsi_rt.searching) != 0) {
+    while (rsi_load_acquire(&computing) < count || rsi_load_acquire(&rsi_cluster_default.searching) != 0) {
         CHECK(rouse_now_ns() < end);
         sched_yield();
     }
@@ -125,7 +125,7 @@ static void check_that_nobody_searches(void)
 static void check_that_all_come_to_rest(void)
 {
     UNTIL(rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_count() &&
-          rsi_load_seq_cst(&rsi_rt.searching) == 0);
+          rsi_load_seq_cst(&rsi_cluster_default.searching) == 0);
     for (uint32_t i = 0; i < rsi_worker_count(); i++) {
         CHECK_EQUAL(rsi_load_relaxed(&rsi_rt.workers[i]->queue_length), 0);
         CHECK(rsi_load_relaxed(&rsi_rt.workers[i]->inbox) == NULL);

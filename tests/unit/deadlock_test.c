@@ -129,7 +129,7 @@ static void create_a_thread(void)
 
 static void tell_who_is_known(void)
 {
-    struct rouse_thread_attr attr = { ROUSE_KIND_USER, true, NULL, 0 };
+    struct rouse_thread_attr attr = { .kind = ROUSE_KIND_USER, .detached = true };
     CHECK_EQUAL(rsi_rt.kernel_known, 0);
     CHECK_EQUAL(rouse_thread_create(NULL, &attr, nothing, NULL), 0);
     CHECK_EQUAL(rsi_rt.kernel_known, 1);

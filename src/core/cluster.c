@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cluster.c - clusters as the program sees them: made, destroyed, given threads and workers.
+ *
+ * A cluster's structure is never freed, since threads name clusters by number, and may do so late. What
+ * threads belong to a cluster is not counted: that would be a shared line written by each creation. It is
+ * destroyed like this:
+ *   destroy: D1 state = CLOSING;  heavy fence;  D2 look at the home of every thread; one found: LIVE again
+ *   enter:   N1 home = the cluster (and its thread lives);  light fence;  N2 look at state; if not LIVE: undo
+ * D2 sees the thread or N2 sees the state. No thread enters the default cluster like this: it stays.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AFFINITY_DEFAULT 3
+
+struct rouse_cluster rsi_cluster_default = {
+    .home = 1,
+    .state = RSI_CLUSTER_LIVE,
+    .name = "default",
+};
+
+struct rouse_cluster rsi_cluster_spare = {
+    .home = RSI_HOME_NONE,
+    .state = RSI_CLUSTER_LIVE,
+    .is_shortest = true, /* nobody has anything to take */
+};
+
+/*
+ * How eagerly idle workers take over, by steal affinity: the time between two steals, and the share taken.
+ * DESIGN.md has what each costs.
+ */
+static const struct {
+    uint32_t pause_ns, eighths;
+} steal_levels[] = {
+    { 0, 8 }, { 10000, 6 }, { 20000, 4 }, { 40000, 2 }, { 80000, 1 }, { 160000, 0 },
+};
+_Static_assert(sizeof steal_levels / sizeof *steal_levels == ROUSE_STEAL_AFFINITY_MAX,
+               "a row each");
+
+static void settle(struct rouse_cluster *cluster, enum rouse_place place, unsigned affinity)
+{
+    rsi_store_relaxed(&cluster->is_shortest, place == ROUSE_PLACE_SHORTEST);
+    cluster->affinity = affinity;
+    cluster->steal_pause_ns = steal_levels[affinity - 1].pause_ns;
+    cluster->steal_eighths = steal_levels[affinity - 1].eighths;
+}
+
+static unsigned affinity_from_environment(void)
+{
+    const char *text = getenv("ROUSE_STEAL_AFFINITY");
+    if (!text || !*text)
+        return AFFINITY_DEFAULT;
+    if (text[0] < '0' + ROUSE_STEAL_AFFINITY_MIN || text[0] > '0' + ROUSE_STEAL_AFFINITY_MAX ||
+        text[1])
+        rsi_fatal("ROUSE_STEAL_AFFINITY is \"%s\"; give a number from %d to %d", text,
+                  ROUSE_STEAL_AFFINITY_MIN, ROUSE_STEAL_AFFINITY_MAX);
+    return (unsigned)(text[0] - '0');
+}
+
+static enum rouse_place place_from_environment(void)
+{
+    const char *text = getenv("ROUSE_PLACE");
+    if (!text || !*text || strcmp(text, "steal") == 0)
+        return ROUSE_PLACE_STEAL;
+    if (strcmp(text, "shortest") != 0)
+        rsi_fatal("ROUSE_PLACE is \"%s\"; give steal or shortest", text);
+    return ROUSE_PLACE_SHORTEST;
+}
+
+/* Settings of the default cluster, before its workers start. */
+void rsi_clusters_from_environment(void)
+{
+    settle(&rsi_cluster_default, place_from_environment(), affinity_from_environment());
+    rsi_rt.clusters[0] = &rsi_cluster_default;
+    rsi_rt.cluster_count = 1;
+}
+
+/* A number of at most max at *text, which is moved behind it; or -1. */
+static int number(const char **text, int max)
+{
+    int value = 0;
+    if (**text < '0' || **text > '9')
+        return -1;
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        value = value * 10 + **text - '0';
+        if (value > max)
+            return -1;
+    }
+    return value;
+}
+
+/* "0-3,8" */
+static int cpus_parse(const char *text, struct rsi_cpus *cpus)
+{
+    const int bits = 8 * sizeof cpus->bits[0];
+    memset(cpus, 0, sizeof *cpus);
+    for (;;) {
+        int first = number(&text, RSI_CPUS_MAX - 1), last = first;
+        if (first >= 0 && *text == '-') {
+            text++;
+            last = number(&text, RSI_CPUS_MAX - 1);
+        }
+        if (first < 0 || last < first)
+            return -EINVAL;
+        for (int cpu = first; cpu <= last; cpu++)
+            cpus->bits[cpu / bits] |= 1ul << cpu % bits;
+        if (!*text)
+            return 0;
+        if (*text++ != ',')
+            return -EINVAL;
+    }
+}
+
+/* Memory for one more, or that of one that has ended. */
+static int find_locked(struct rouse_cluster **out)
+{
+    uint32_t index = 0;
+    while (index < rsi_rt.cluster_count && rsi_rt.clusters[index]->state != RSI_CLUSTER_FREE)
+        index++;
+    if (index == ROUSE_CLUSTERS_MAX)
+        return -EAGAIN;
+    struct rouse_cluster *cluster = rsi_rt.clusters[index];
+    if (!cluster) {
+        cluster = aligned_alloc(RSI_CACHE_LINE, sizeof *cluster);
+        if (!cluster)
+            return -ENOMEM;
+        memset(cluster, 0, sizeof *cluster);
+        cluster->home = (uint16_t)(index + 1);
+        rsi_store_release(&rsi_rt.clusters[index],
+                          cluster); /* pairs with readers of all clusters */
+        rsi_store_release(&rsi_rt.cluster_count, index + 1);
+    }
+    *out = cluster;
+    return 0;
+}
+
+static void name_store(struct rouse_cluster *cluster, const char *name)
+{
+    size_t i = 0;
+    for (; name && name[i] && i < ROUSE_NAME_BYTES - 1; i++) {
+        unsigned char c = (unsigned char)name[i];
+        cluster->name[i] = c < 32 || c == 127 ? '?' : (char)c;
+    }
+    cluster->name[i] = 0;
+}
+
+/* Its first worker or all fail. */
+static int start_locked(struct rouse_cluster *cluster, struct rouse_thread **queued)
+{
+    int error = 0;
+    rsi_store_relaxed(&cluster->state, RSI_CLUSTER_LIVE);
+    while (cluster->staying_count < cluster->wanted && error == 0)
+        error = rsi_workers_add_locked(cluster, NULL);
+    if (error) {
+        rsi_store_relaxed(&cluster->state,
+                          cluster->worker_count ? RSI_CLUSTER_ENDING : RSI_CLUSTER_FREE);
+        rsi_workers_end_locked(cluster, queued);
+    }
+    return error;
+}
+
+static bool is_usable(const struct rouse_cluster_attr *attr)
+{
+    return (unsigned)attr->place <= ROUSE_PLACE_SHORTEST && attr->workers <= RSI_WORKERS_MAX &&
+           attr->steal_affinity <= ROUSE_STEAL_AFFINITY_MAX;
+}
+
+int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_attr *attr)
+{
+    static const struct rouse_cluster_attr defaults = ROUSE_CLUSTER_ATTR_INIT;
+    struct rouse_cluster *cluster = NULL;
+    struct rouse_thread *queued = NULL;
+    struct rsi_cpus cpus;
+    attr = attr ? attr : &defaults;
+    if (!out || !is_usable(attr) || (attr->cpus && cpus_parse(attr->cpus, &cpus) != 0))
+        return -EINVAL;
+    int error = rsi_runtime_try_start();
+    if (error)
+        return error;
+    rsi_runtime_lock();
+    error = find_locked(&cluster);
+    if (!error) {
+        settle(cluster, attr->place,
+               attr->steal_affinity ? attr->steal_affinity : rsi_cluster_default.affinity);
+        name_store(cluster, attr->name);
+        cluster->wanted = attr->workers ? attr->workers : 1;
+        cluster->past_turns = cluster->past_steals = cluster->past_stolen = 0;
+        rsi_workers_bind_locked(cluster, attr->cpus ? &cpus : NULL);
+        error = start_locked(cluster, &queued);
+    }
+    rsi_runtime_unlock();
+    rsi_run_elsewhere_list(queued);
+    if (!error)
+        *out = cluster;
+    return error;
+}
+
+/* Whether a thread belongs to it that has not ended. */
+static bool has_thread(const struct rouse_cluster *cluster)
+{
+    for (unsigned i = 0; i < rsi_slab_count(); i++) {
+        const struct rsi_slab *slab = rsi_slab_at(i);
+        for (uint32_t slot = 0; slot < rsi_load_acquire(&slab->used); slot++) {
+            struct rouse_thread *t = rsi_slab_block(slab, slot);
+            if (rsi_load_acquire(&t->waiter.life) == RSI_LIFE_LIVE &&
+                rsi_load_relaxed(&t->waiter.home) == cluster->home)
+                return true;
+        }
+    }
+    return false;
+}
+
+int rouse_cluster_destroy(struct rouse_cluster *cluster)
+{
+    struct rouse_thread *queued = NULL;
+    int error = -EINVAL;
+    if (!cluster || cluster == &rsi_cluster_default)
+        return error;
+    rsi_runtime_lock();
+    if (cluster->state == RSI_CLUSTER_LIVE) {
+        rsi_store_relaxed(&cluster->state, RSI_CLUSTER_CLOSING); /* D1 */
+        rsi_fence_heavy();
+        error = has_thread(cluster) ? -EBUSY : 0; /* D2 */
+        rsi_store_relaxed(&cluster->state, error ? RSI_CLUSTER_LIVE : RSI_CLUSTER_ENDING);
+        if (!error)
+            rsi_workers_end_locked(cluster, &queued);
+    }
+    rsi_runtime_unlock();
+    rsi_run_elsewhere_list(queued);
+    return error;
+}
+
+/* t belongs to cluster from now on. Returns 0 or -EINVAL: it was destroyed, and all is as it was. */
+int rsi_cluster_enter(struct rouse_thread *t, struct rouse_cluster *cluster)
+{
+    uint16_t before = rsi_load_relaxed(&t->waiter.home), home = cluster->home;
+    if (rsi_load_relaxed(&cluster->state) != RSI_CLUSTER_LIVE)
+        return -EINVAL;
+    rsi_store_relaxed(&t->waiter.home, home); /* N1 */
+    rsi_fence_light();
+    rsi_test_delay();
+    if (rsi_load_relaxed(&cluster->state) == RSI_CLUSTER_LIVE) /* N2 */
+        return 0;
+    rsi_cas_relaxed(&t->waiter.home, &home, before);
+    return -EINVAL;
+}
+
+int rouse_thread_move(struct rouse_thread *t, struct rouse_cluster *cluster)
+{
+    struct rouse_thread *self = rsi_self();
+    if (!t || !cluster || t->waiter.origin != RSI_ORIGIN_USER)
+        return -EINVAL;
+    if (rsi_load_relaxed(&t->waiter.life) != RSI_LIFE_LIVE)
+        return -ESRCH;
+    int error = rsi_runtime_try_start();
+    if (!error)
+        error = rsi_cluster_enter(t, cluster);
+    if (!error && t == self)
+        rsi_thread_leave(self);
+    return error;
+}
+
+struct rouse_cluster *rouse_cluster_default(void)
+{
+    return &rsi_cluster_default;
+}
+
+struct rouse_cluster *rouse_thread_cluster(const struct rouse_thread *t)
+{
+    uint16_t home = rsi_load_relaxed(&t->waiter.home);
+    return home ? rsi_cluster_of(home) : NULL;
+}
+
+int rouse_cluster_worker_add(struct rouse_cluster *cluster)
+{
+    struct rsi_worker *w = NULL;
+    int error = cluster ? rsi_runtime_try_start() : -EINVAL;
+    if (!error)
+        error = rsi_workers_add(cluster, &w);
+    return error ? error : (int)w->index;
+}
+
+/* The one with that number; negative: the last of the list that stays. */
+static struct rsi_worker *find_worker(struct rouse_cluster *cluster, int number)
+{
+    struct rsi_worker *found = NULL;
+    for (uint32_t i = 0; i < rsi_load_acquire(&cluster->slot_count); i++) {
+        struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]);
+        if (w && !rsi_load_relaxed(&w->is_leaving) &&
+            (number < 0 || rsi_load_relaxed(&w->index) == (uint32_t)number))
+            found = w;
+    }
+    return found;
+}
+
+int rouse_cluster_worker_remove(struct rouse_cluster *cluster, int worker)
+{
+    int error = cluster ? rsi_runtime_try_start() : -EINVAL;
+    if (error)
+        return error;
+    struct rsi_worker *w = find_worker(cluster, worker);
+    error = w ? rsi_workers_remove(w) : -EINVAL;
+    return error ? error : (int)w->index;
+}
+
+int rouse_cluster_worker_pin(struct rouse_cluster *cluster, int worker, const char *cpus)
+{
+    struct rsi_cpus set;
+    if (!cluster || (cpus && cpus_parse(cpus, &set) != 0))
+        return -EINVAL;
+    int error = rsi_runtime_try_start();
+    return error ? error : rsi_workers_pin(cluster, worker, cpus ? &set : NULL);
+}
+
+void rouse_cluster_stats_read(struct rouse_cluster *cluster, struct rouse_cluster_stats *stats)
+{
+    *stats = (struct rouse_cluster_stats){ 0 };
+    if (rsi_runtime_try_start() != 0)
+        return;
+    rsi_runtime_lock();
+    stats->workers = cluster->staying_count;
+    stats->idle = rsi_load_relaxed(&cluster->idle_count);
+    stats->steal_affinity = cluster->affinity;
+    stats->place = cluster->is_shortest ? ROUSE_PLACE_SHORTEST : ROUSE_PLACE_STEAL;
+    stats->turns = cluster->past_turns;
+    stats->steals = cluster->past_steals;
+    stats->stolen = cluster->past_stolen;
+    for (uint32_t i = 0; i < cluster->slot_count; i++) {
+        const struct rsi_worker *w = cluster->workers[i];
+        if (!w)
+            continue;
+        stats->queued += rsi_load_relaxed(&w->queue_length) + (rsi_load_relaxed(&w->next) != NULL);
+        stats->turns += rsi_load_relaxed(&w->turns);
+        stats->steals += rsi_load_relaxed(&w->steals);
+        stats->stolen += rsi_load_relaxed(&w->stolen);
+    }
+    rsi_runtime_unlock();
+}
+
+/* In a child after fork: workers are started again later; who was about to end has ended. */
+void rsi_clusters_child(void)
+{
+    for (uint32_t i = 0; i <= rsi_rt.cluster_count; i++) {
+        bool is_spare = i == rsi_rt.cluster_count;
+        struct rouse_cluster *cluster = is_spare ? &rsi_cluster_spare : rsi_rt.clusters[i];
+        if (cluster->state == RSI_CLUSTER_ENDING)
+            cluster->state = RSI_CLUSTER_FREE;
+        memset(cluster->workers, 0, cluster->slot_count * sizeof *cluster->workers);
+        cluster->slot_count = cluster->worker_count = cluster->staying_count = 0;
+    }
+}

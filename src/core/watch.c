@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * watch.c - the watcher: one idle worker of the process, of whatever cluster, that looks after those who run.
+ *
+ * It sleeps with a time-out while others run, and looks for what has not moved since it looked last: behind a
+ * thread that computes or sits in a system call, in queues, next slots, timers and the poller. It takes threads
+ * of its own cluster; those of another go to a worker there that is idle, if there is one. Its period doubles
+ * from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing, and it falls asleep for good after a period without
+ * a turn anywhere: an idle process makes no system call.
+ *
+ * Invariant: while a worker runs and another is idle, somebody watches or searches, and will watch when it
+ * falls asleep. Who begins to run looks whether somebody watches (see_to_watcher in idle.c), after it has left
+ * the idle list; who resigns as the watcher looks at the lists once more after that. A full fence stands
+ * between the two halves of either.
+ * Rejected: a watcher a cluster. Each idle cluster would have one that wakes up 100 times a second for as long
+ * as anything runs, since somebody has to look at the poller for it.
+ */
+#include "core/section.h"
+
+#define WATCH_MIN_NS 200000
+#define WATCH_MAX_NS 10000000
+
+static uint32_t
+    watch_polls; /* the watcher's memory, with watch_turns; handed on with rsi_rt.watching */
+
+/*
+ * other, of another cluster, has threads to run. Somebody who is idle there takes over what a worker that is
+ * not stuck has; what is stuck is brought to him. If nobody is, or no more, it goes back to other.
+ */
+static void help_cluster(struct rsi_worker *other, bool is_stuck)
+{
+    struct rouse_cluster *cluster = rsi_load_relaxed(&other->cluster);
+    if (is_stuck && rsi_load_relaxed(&cluster->idle_count) != 0) {
+        struct rsi_worker *idle = rsi_idle_peek(cluster);
+        if (idle)
+            rsi_steal_for(idle, other);
+    } else if (rsi_load_relaxed(&cluster->takers) != 0) {
+        rsi_idle_wake_one(cluster, NULL);
+    }
+}
+
+/* What other has that did not move, or that is more than it can run at once. True: w has work now. */
+static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool is_stuck)
+{
+    if (!rsi_worker_has_work(other) && !(is_stuck && rsi_load_relaxed(&other->next)))
+        return false;
+    if (other->cluster == w->cluster)
+        return (is_stuck || !w->cluster->is_shortest) && rsi_steal(w, other, is_stuck);
+    help_cluster(other, is_stuck);
+    return false;
+}
+
+/* What other's timers are due for, which does not look at them. True: there was something. */
+static bool look_at_timers(struct rsi_worker *w, struct rsi_worker *other, uint64_t now_ns)
+{
+    if (now_ns < rsi_load_relaxed(&other->timer_next_ns) || !rsi_section_enter_thief(other))
+        return false;
+    struct rouse_thread *due = rsi_timer_expire(other, now_ns);
+    rsi_section_leave_thief(other);
+    if (due)
+        rsi_run_later_list(w, due);
+    return due != NULL;
+}
+
+/* One look of the watcher. True: w has work now. *is_quiet: nothing happened since the last look. */
+static bool look(struct rsi_worker *w, bool *is_quiet)
+{
+    bool found = false;
+    *is_quiet = rsi_idle_all_sleep();
+    uint64_t now = rsi_now_ns();
+    uint32_t polls = rsi_load_relaxed(&rsi_rt.poll_count);
+    if (polls == watch_polls && !rsi_load_relaxed(&rsi_rt.polling))
+        w->avoids_poller = false;
+    watch_polls = polls;
+    for (uint32_t i = 0; i < rsi_worker_count(); i++) {
+        struct rsi_worker *other = rsi_rt.workers[i];
+        uint64_t turns = rsi_load_relaxed(&other->turns);
+        bool is_stuck = turns == other->watch_turns;
+        other->watch_turns = turns;
+        if (other == w)
+            continue;
+        if (!is_stuck)
+            *is_quiet = false;
+        else
+            found = look_at_timers(w, other, now) || found;
+        found = look_at_queue(w, other, is_stuck) || found;
+    }
+    return found;
+}
+
+void rsi_watch_begin(struct rsi_worker *w)
+{
+    uint32_t free = 0;
+    if (w->is_watcher || rsi_idle_all_sleep() ||
+        !rsi_cas_acquire(&rsi_rt.watching, &free, 1u)) /* pairs with rsi_watch_end: watch_turns */
+        return;
+    w->is_watcher = true;
+    w->watch_period_ns = WATCH_MIN_NS;
+    w->watch_at_ns = rsi_now_ns() + WATCH_MIN_NS;
+    watch_polls = rsi_load_relaxed(&rsi_rt.poll_count);
+    for (uint32_t i = 0; i < rsi_worker_count(); i++)
+        rsi_rt.workers[i]->watch_turns = rsi_load_relaxed(&rsi_rt.workers[i]->turns);
+}
+
+void rsi_watch_end(struct rsi_worker *w)
+{
+    if (!w->is_watcher)
+        return;
+    w->is_watcher = false;
+    rsi_store_release(&rsi_rt.watching, 0u);
+}
+
+/* The watcher's due look; true: there is work. */
+bool rsi_watch_if_due(struct rsi_worker *w)
+{
+    bool is_quiet;
+    if (!w->is_watcher || rsi_now_ns() < w->watch_at_ns)
+        return false;
+    if (look(w, &is_quiet)) {
+        w->watch_period_ns = WATCH_MIN_NS;
+        return true;
+    }
+    if (is_quiet && w->watch_period_ns == WATCH_MAX_NS) {
+        rsi_watch_end(w);
+        /* Before rsi_watch_begin looks again: it sees who leaves the list now, or that one sees no watcher. */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        return false;
+    }
+    w->watch_period_ns = w->watch_period_ns * 2 < WATCH_MAX_NS ? w->watch_period_ns * 2
+                                                               : WATCH_MAX_NS;
+    w->watch_at_ns = rsi_now_ns() + w->watch_period_ns;
+    return false;
+}

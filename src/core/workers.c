@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * workers.c - workers come and go.
+ *
+ * A worker's structure is never freed: wakers and timers name workers by index, and may do so late. A new
+ * worker takes the structure of one that has ended, if there is one. Its kernel thread waits until all can
+ * see it in its cluster's list and counts, or others could take it for asleep.
+ *
+ * A worker is removed in these steps, so that nothing is lost:
+ *   1. It is marked as leaving and its inbox is closed, by whoever removes it. What the inbox held, and what
+ *      comes from now on, goes to others.
+ *   2. A closed inbox makes it find nothing in its queue: when the turn under way is over it is on its kernel
+ *      thread's own stack, and sees the mark.
+ *   3. It leaves its cluster's list; takes queue and timers out, in its section; and gives them to others.
+ *   4. It is counted no more, and its kernel thread ends.
+ * In between thieves may still take from its queue, and the watcher end what its timers are due for.
+ *
+ * A kernel thread that may own an io_uring does not end: the kernel lets nobody else reap what is under way
+ * there. It goes on in a cluster of its own kind, to which no thread belongs, where it takes its ring's
+ * completions and mail, and from where it is taken first when a worker is added.
+ */
+#include "core/switch.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMERS_A_STEP \
+    64 /* adopted in another's section at a time: it must not be kept out for long */
+
+/* libstdc++'s accessor of a kernel thread's exception state; absent in a program without C++. */
+extern void *__cxa_get_globals(void) __attribute__((weak));
+
+/* Where workers may run that are not bound: not where whoever starts them happens to be bound to. */
+static struct rsi_cpus cpus_of_process;
+static bool
+    is_any_pinned; /* under the runtime's lock; without a pin all threads have the same CPUs */
+
+void rsi_workers_setup(void)
+{
+    long bytes = rsi_syscall3(SYS_sched_getaffinity, 0, sizeof cpus_of_process, &cpus_of_process);
+    if (bytes <= 0)
+        memset(&cpus_of_process, 0xff, sizeof cpus_of_process);
+}
+
+static const struct rsi_cpus *cpus_of(const struct rouse_cluster *cluster)
+{
+    return cluster->is_pinned ? &cluster->cpus : &cpus_of_process;
+}
+
+static void threads_give(struct rsi_worker *w)
+{
+    rsi_section_enter(w);
+    struct rouse_thread *first = w->queue_first, *next = w->next;
+    w->queue_first = w->queue_last = NULL;
+    rsi_store_relaxed(&w->next, NULL);
+    rsi_store_relaxed(&w->queue_length, 0u);
+    rsi_section_leave(w);
+    if (next)
+        rsi_run_elsewhere(next);
+    rsi_run_elsewhere_list(first);
+}
+
+/* One that stays, as far as can be seen; of the default cluster where its own has none. */
+static struct rsi_worker *stays(struct rouse_cluster *cluster)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < rsi_load_relaxed(&cluster->slot_count); i++) {
+            struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
+            if (w && !rsi_load_relaxed(&w->is_leaving))
+                return w;
+        }
+        cluster = &rsi_cluster_default;
+    }
+}
+
+/* False: whoever was to have them is leaving as well, or was not to be had. */
+static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer *entries,
+                             uint32_t count)
+{
+    struct rsi_worker *to = stays(w->cluster);
+    if (!rsi_section_enter_thief(to)) {
+        sched_yield();
+        return false;
+    }
+    bool is_there = !rsi_load_relaxed(&to->has_left);
+    if (is_there)
+        rsi_timer_adopt(to, w, entries, count);
+    rsi_section_leave_thief(to);
+    rsi_idle_wake_worker(to); /* it may sleep for longer than these allow */
+    return is_there;
+}
+
+/* As a new worker's must be. All queues are empty: they were left so. */
+static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
+{
+    rsi_store_relaxed(&w->cluster, cluster);
+    w->exec.home = cluster->home;
+    rsi_store_relaxed(&w->exec.current, NULL);
+    w->look_left = w->look_every = 64;
+    w->next_run = 0;
+    w->steal_ns = 0;
+    w->avoids_poller = false;
+    /* Whoever knew the last worker that had all this may still look. */
+    rsi_store_relaxed(&w->turns, 0);
+    rsi_store_relaxed(&w->steals, 0);
+    rsi_store_relaxed(&w->stolen, 0);
+    rsi_store_relaxed(&w->timer_stale, 0u);
+    rsi_store_relaxed(&w->inbox_length, 0);
+    rsi_store_relaxed(&w->is_leaving, false);
+    rsi_store_relaxed(&w->has_left, false);
+    rsi_store_relaxed(&w->is_hired, 0u);
+}
+
+/* From here on the others see w: they may push to its inbox, and steal. */
+static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
+{
+    uint32_t slot = 0;
+    while (slot < cluster->slot_count && cluster->workers[slot])
+        slot++;
+    w->slot = slot;
+    w->is_free = false;
+    if (w->index == rsi_rt.worker_count)
+        rsi_store_release(&rsi_rt.worker_count, w->index + 1); /* pairs with rsi_worker_count */
+    rsi_store_relaxed(&cluster->worker_count, cluster->worker_count + 1);
+    rsi_fetch_add_seq_cst(&rsi_rt.live_count, 1u);
+    rsi_store_release(&w->inbox, NULL);
+    rsi_store_release(&cluster->workers[slot], w); /* pairs with whoever goes through the list */
+    if (slot == cluster->slot_count)
+        rsi_store_release(&cluster->slot_count, slot + 1);
+    rsi_store_release(&w->is_hired, 1u);
+    rsi_futex_wake(&w->is_hired, 1);
+}
+
+/* Threads of other clusters may have entries here, from before they were moved. */
+static void timers_give(struct rsi_worker *w)
+{
+    struct rsi_timer entries[TIMERS_A_STEP];
+    uint32_t count;
+    do {
+        rsi_section_enter(w);
+        count = rsi_timer_take(w, entries, TIMERS_A_STEP);
+        if (count == 0)
+            rsi_store_relaxed(&w->has_left, true);
+        rsi_section_leave(w);
+        while (count != 0 && !timers_hand_over(w, entries, count))
+            ;
+    } while (count != 0);
+}
+
+static void count_out_locked(struct rsi_worker *w)
+{
+    struct rouse_cluster *cluster = w->cluster;
+    cluster->past_turns += w->turns;
+    cluster->past_steals += w->steals;
+    cluster->past_stolen += w->stolen;
+    rsi_store_relaxed(&cluster->worker_count, cluster->worker_count - 1);
+    rsi_fetch_sub_seq_cst(&rsi_rt.live_count, 1u);
+    if (cluster->worker_count == 0 && cluster->state == RSI_CLUSTER_ENDING)
+        rsi_store_relaxed(&cluster->state, RSI_CLUSTER_FREE);
+}
+
+/* The next kernel thread may have w as soon as this returns. */
+static void end_locked(struct rsi_worker *w)
+{
+    rsi_fault_end_worker();
+    rsi_kernel_guard(NULL);
+    rsi_tls_exec = &rsi_exec_none;
+    rsi_store_relaxed(&w->tid, 0);
+    w->is_free = true;
+}
+
+/* w has left its cluster: it goes to another, or ends. False: it ends. */
+static bool go_on(struct rsi_worker *w)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    rsi_runtime_lock();
+    count_out_locked(w);
+    struct rouse_cluster *next = w->next_cluster;
+    if (!next && poller && poller->sleep) {
+        next = &rsi_cluster_spare;
+        next->staying_count++;
+    }
+    w->next_cluster = NULL;
+    if (next) {
+        reset(w, next);
+        list(w, next);
+    } else {
+        end_locked(w);
+    }
+    rsi_runtime_unlock();
+    return next != NULL;
+}
+
+/* On w's own kernel thread. False: it ends. */
+static bool leave_cluster(struct rsi_worker *w)
+{
+    if (w->is_searching)
+        rsi_idle_found(w);
+    rsi_runtime_lock();
+    rsi_store_relaxed(&w->cluster->workers[w->slot], NULL);
+    rsi_runtime_unlock();
+    threads_give(w);
+    timers_give(w);
+    rsi_thread_stacks_give(w);
+    rsi_blocks_give(w);
+    bool goes_on = go_on(w);
+    /* As if it had fallen asleep as the last: somebody has to see that nothing runs, and poll. */
+    rsi_idle_wake_any();
+    return goes_on;
+}
+
+static void *worker_thread(void *value)
+{
+    struct rsi_worker *w = value;
+    char name[16];
+    sigset_t blocked;
+    while (!rsi_load_acquire(&w->is_hired)) /* pairs with list */
+        rsi_futex_wait(&w->is_hired, 0, UINT64_MAX);
+    rsi_format(name, sizeof name, "rouse-%u", w->index);
+    pthread_setname_np(pthread_self(), name);
+    rsi_tls_exec = &w->exec;
+    rsi_store_relaxed(&w->tid, (int32_t)rsi_gettid());
+    w->eh_globals = __cxa_get_globals ? __cxa_get_globals() : NULL;
+    rsi_timer_slack_min();
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    rsi_obs_thread_begin(&blocked);
+    rsi_fault_setup_worker(w);
+    rsi_kernel_guard("a user thread, and its worker with it: return, or call rouse_thread_exit");
+    rsi_ctx_init_native(&w->idle.ctx);
+    w->look_ns = w->poll_ns = rsi_now_ns();
+    do
+        rsi_worker_main(w);
+    while (leave_cluster(w));
+    return NULL;
+}
+
+static struct rsi_worker *worker_new(uint32_t index)
+{
+    struct rsi_worker *w = aligned_alloc(RSI_CACHE_LINE, sizeof *w);
+    if (!w)
+        return NULL;
+    memset(w, 0, sizeof *w);
+    w->index = index;
+    w->exec.worker = w;
+    w->is_free = true;
+    w->inbox = RSI_INBOX_CLOSED;
+    w->random = (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    if (!rsi_timer_setup(w)) {
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+/* One that nobody has, at the first free index. */
+static int worker_find_locked(struct rsi_worker **out)
+{
+    uint32_t index = 0;
+    while (index < rsi_rt.worker_count && !rsi_rt.workers[index]->is_free)
+        index++;
+    if (index == RSI_WORKERS_MAX)
+        return -EAGAIN;
+    if (!rsi_rt.workers[index])
+        rsi_rt.workers[index] = worker_new(index);
+    *out = rsi_rt.workers[index];
+    return *out && rsi_fault_prepare_worker(*out) ? 0 : -ENOMEM;
+}
+
+static int thread_start(struct rsi_worker *w, const struct rsi_cpus *cpus)
+{
+    pthread_attr_t attr;
+    int error = pthread_attr_init(&attr);
+    if (error)
+        return -error;
+    error = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (!error && is_any_pinned)
+        error = pthread_attr_setaffinity_np(&attr, sizeof *cpus, (const cpu_set_t *)cpus);
+    if (!error)
+        error = pthread_create(&w->pthread, &attr, worker_thread, w);
+    pthread_attr_destroy(&attr);
+    return -error;
+}
+
+/* Step 1. Returns what its inbox held, in its order. */
+static struct rouse_thread *leave_locked(struct rsi_worker *w)
+{
+    w->cluster->staying_count--;
+    rsi_store_relaxed(&w->is_leaving, true);
+    /* Releases the mark to rsi_inbox_drain, acquires what was pushed. */
+    struct rouse_thread *newest = rsi_exchange_seq_cst(&w->inbox, RSI_INBOX_CLOSED), *oldest = NULL;
+    while (newest) {
+        struct rouse_thread *t = newest;
+        newest = t->queue_link;
+        t->queue_link = oldest;
+        oldest = t;
+    }
+    return oldest;
+}
+
+static int pin_one_locked(struct rsi_worker *w, const struct rsi_cpus *cpus)
+{
+    return -pthread_setaffinity_np(w->pthread, sizeof *cpus, (const cpu_set_t *)cpus);
+}
+
+/* One that has been without threads since it left a cluster. Returns 0, -EINVAL, or -ENOENT: there is none. */
+static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
+{
+    for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
+        struct rsi_worker *w = rsi_cluster_spare.workers[i];
+        if (!w || w->is_leaving)
+            continue;
+        int error = is_any_pinned ? pin_one_locked(w, cpus_of(cluster)) : 0;
+        if (error)
+            return error;
+        w->next_cluster = cluster;
+        (void)leave_locked(w); /* there is nothing in its inbox */
+        rsi_idle_wake_worker(w);
+        *out = w;
+        return 0;
+    }
+    return -ENOENT;
+}
+
+static int new_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
+{
+    struct rsi_worker *w = NULL;
+    int error = worker_find_locked(&w);
+    if (error)
+        return error;
+    reset(w, cluster);
+    error = thread_start(w, cpus_of(cluster));
+    if (error)
+        return error;
+    list(w, cluster);
+    *out = w;
+    return 0;
+}
+
+int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
+{
+    struct rsi_worker *w = NULL;
+    int error = spare_add_locked(cluster, &w);
+    if (error == -ENOENT)
+        error = new_add_locked(cluster, &w);
+    if (error)
+        return error;
+    cluster->staying_count++;
+    if (out)
+        *out = w;
+    return 0;
+}
+
+int rsi_workers_add(struct rouse_cluster *cluster, struct rsi_worker **out)
+{
+    rsi_runtime_lock();
+    int error = cluster->state == RSI_CLUSTER_LIVE ? rsi_workers_add_locked(cluster, out) : -EINVAL;
+    if (!error)
+        cluster->wanted = cluster->staying_count;
+    rsi_runtime_unlock();
+    return error;
+}
+
+int rsi_workers_remove(struct rsi_worker *w)
+{
+    struct rouse_thread *queued = NULL;
+    int error = 0;
+    rsi_runtime_lock();
+    if (w->is_free || w->is_leaving)
+        error = -EINVAL;
+    else if (w->cluster->staying_count == 1)
+        error = -EBUSY;
+    else
+        queued = leave_locked(w);
+    if (!error)
+        w->cluster->wanted = w->cluster->staying_count;
+    rsi_runtime_unlock();
+    if (error)
+        return error;
+    rsi_run_elsewhere_list(queued);
+    rsi_idle_wake_worker(w);
+    return 0;
+}
+
+/* All workers of a cluster in which no thread is left. *queued: threads of other clusters that stood here. */
+void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued)
+{
+    for (uint32_t i = 0; i < cluster->slot_count; i++) {
+        struct rsi_worker *w = cluster->workers[i];
+        if (!w || w->is_leaving)
+            continue;
+        *queued = leave_locked(w);
+        while (*queued)
+            queued = &(*queued)->queue_link;
+        rsi_idle_wake_worker(w);
+    }
+    for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
+        struct rsi_worker *w = rsi_cluster_spare.workers[i];
+        if (w && w->next_cluster == cluster) { /* on its way here */
+            w->next_cluster = NULL;
+            cluster->staying_count--;
+        }
+    }
+}
+
+/* Where workers to come may run. cpus NULL: anywhere. */
+void rsi_workers_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus)
+{
+    cluster->is_pinned = cpus != NULL;
+    is_any_pinned = is_any_pinned || cpus;
+    if (cpus)
+        cluster->cpus = *cpus;
+}
+
+/* cpus NULL: anywhere. worker negative: all, and those to come. */
+int rsi_workers_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus)
+{
+    int error = worker < 0 ? 0 : -EINVAL;
+    const struct rsi_cpus *set = cpus ? cpus : &cpus_of_process;
+    rsi_runtime_lock();
+    is_any_pinned = true;
+    for (uint32_t i = 0; i < cluster->slot_count; i++) {
+        struct rsi_worker *w = cluster->workers[i];
+        if (w && !w->is_leaving && (worker < 0 || w->index == (uint32_t)worker))
+            error = pin_one_locked(w, set);
+        if (error && worker < 0)
+            break;
+    }
+    if (!error && worker < 0)
+        rsi_workers_bind_locked(cluster, cpus);
+    rsi_runtime_unlock();
+    return error;
+}
+
+static void worker_child(struct rsi_worker *w)
+{
+    w->owner_in = w->thief_in = w->steal_guard = 0;
+    w->queue_length = 0;
+    w->queue_first = w->queue_last = w->next = NULL;
+    w->inbox = RSI_INBOX_CLOSED;
+    w->handoff = w->block_cache = NULL;
+    w->block_count = w->stack_promises = w->stack_count = w->stack_keep = 0;
+    rsi_timer_reset(w);
+    w->mail = NULL;
+    w->next_cluster = NULL;
+    w->is_idle = w->is_polling = w->is_searching = w->is_watcher = false;
+    w->idle_link = NULL;
+    w->wake_word = 0;
+    w->is_free = true;
+    if (&w->exec != rsi_exec_self())
+        w->exec.current = NULL; /* what it ran is no more */
+}
+
+/*
+ * In a child after fork: survivor is the worker that forked, NULL if a kernel thread did. The others are
+ * started again by the next call that starts the runtime.
+ */
+void rsi_workers_child(struct rsi_worker *survivor)
+{
+    for (uint32_t i = 0; i < RSI_WORKERS_MAX && rsi_rt.workers[i]; i++)
+        worker_child(rsi_rt.workers[i]);
+    rsi_rt.worker_count = rsi_rt.live_count = 0;
+    if (!survivor)
+        return;
+    struct rsi_worker *first = rsi_rt.workers[0];
+    rsi_rt.workers[0] = survivor;
+    rsi_rt.workers[survivor->index] = first;
+    first->index = survivor->index;
+    survivor->index = 0;
+    survivor->tid = (int32_t)rsi_gettid();
+    survivor->pthread = pthread_self();
+    if (survivor->cluster->state != RSI_CLUSTER_LIVE) { /* it was about to end */
+        survivor->cluster = &rsi_cluster_default;
+        survivor->exec.home = rsi_cluster_default.home;
+    }
+    survivor->is_leaving = survivor->has_left = false;
+    list(survivor, survivor->cluster);
+    survivor->cluster->staying_count++;
+}
