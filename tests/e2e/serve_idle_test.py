@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -94,6 +95,33 @@ class Idle(unittest.TestCase):
 
         self.assertTrue(eventually(lambda: log.exists() and is_attached()))
         self.assertTrue(eventually(lambda: is_quiet(server.process.pid)))
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+class Memory(unittest.TestCase):
+    def test_an_idle_connection_has_a_page_of_stack_and_little_else(self) -> None:
+        few, more = 500, 2500
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if most < more + 100:
+            self.skipTest(f"not run: a process may have {most} descriptors")
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with Server("--respond", "x", "--idle-timeout", "600", kind="user") as server:
+            clients = []
+            sizes = []
+            for count in (few, more):
+                while len(clients) < count:
+                    clients.append(self.enterContext(server.connect()))
+                    clients[-1].send(get("/"))
+                    clients[-1].reply()
+                sizes.append(resident_bytes(server.process.pid))
+            # What a program has once is in both sizes. The stack's page is 4,096 of them.
+            self.assertLessEqual((sizes[1] - sizes[0]) / (more - few), 4500)
 
 
 if __name__ == "__main__":
