@@ -18,12 +18,14 @@ from tables import (
     idle,
     loads,
     machine,
+    memory,
     programs,
     render,
     rings,
     select,
     servers,
     sleep,
+    sweep,
     threads,
     ticks,
 )
@@ -33,7 +35,18 @@ from tables.rounds import say
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SECTIONS = ("threads", "rings", "sleep", "counts", "select", "fdtable", "http", "idle")
+SECTIONS = (
+    "threads",
+    "rings",
+    "sleep",
+    "counts",
+    "select",
+    "fdtable",
+    "http",
+    "sweep",
+    "idle",
+    "memory",
+)
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
@@ -130,8 +143,15 @@ def measured(
         found, absent = [s for s in found if s.key != "nginx"], []
     if "http" in options.only:
         yield from http.tables(build, found, absent, http_scale)
+    if "sweep" in options.only:
+        sweep_scale = sweep.QUICK if options.quick else sweep.FULL
+        if options.rounds:
+            sweep_scale = replace(sweep_scale, rounds=options.rounds)
+        yield from sweep.tables(build, found, sweep_scale)
     if "idle" in options.only:
         yield from idle.tables(build, found, idle_seconds)
+    if "memory" in options.only:
+        yield from memory.tables(build, found, memory.QUICK if options.quick else memory.FULL)
 
 
 def head(options: argparse.Namespace, shown: list[Program], command: str, version: str) -> str:

@@ -237,22 +237,29 @@ static double quantile_us(const struct load *load, double q)
     return 0;
 }
 
-static void measure(struct load *load)
+static double own_cpu_s(void)
 {
     struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
 
+static void measure(struct load *load)
+{
     run_until(load, now_ns() + WARM_UP_NS);
     load->warm_up_replies = load->replies;
     load->replies = load->errors = 0;
     memset(load->latency, 0, sizeof load->latency);
     const struct server_time before = server_time(load->server_pid);
+    const double own_before_s = own_cpu_s();
     const uint64_t begin_ns = now_ns();
     run_until(load, begin_ns + (uint64_t)(load->seconds * 1e9));
     const uint64_t wall_ns = now_ns() - begin_ns;
+    const double own_s = own_cpu_s() - own_before_s;
     const struct server_time after = server_time(load->server_pid);
     const double tick_us = 1e6 / (double)sysconf(_SC_CLK_TCK);
 
-    getrusage(RUSAGE_SELF, &usage);
     printf("{\"connections\": %u, \"depth\": %u, \"seconds\": %.3f, \"requests\": %" PRIu64
            ", \"warm_up_requests\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"reply_bytes\": %zu"
            ", \"requests_per_s\": %.1f",
@@ -265,9 +272,7 @@ static void measure(struct load *load)
            (double)(after.cpu_ns - before.cpu_ns) / 1e3,
            (double)(after.user_ticks - before.user_ticks) * tick_us,
            (double)(after.system_ticks - before.system_ticks) * tick_us);
-    printf(", \"client_cpu_s\": %.3f}\n",
-           (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-               (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
+    printf(", \"client_cpu_s\": %.3f}\n", own_s);
 }
 
 _Noreturn static void usage_error(void)

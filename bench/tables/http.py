@@ -55,13 +55,15 @@ def processors() -> tuple[int | None, int | None]:
     return (usable[0], usable[1]) if len(usable) > 1 else (None, None)
 
 
-def ask(build: Path, running: Running, seconds: float, depth: int) -> dict[str, Any]:
+def ask(
+    build: Path, running: Running, seconds: float, depth: int, connections: int = CONNECTIONS
+) -> dict[str, Any]:
     cpu = processors()[1]
     command = [
         *([] if cpu is None else ["taskset", "-c", str(cpu)]),
         str(build / "bench" / "bench-http-client"),
         *("--port", str(running.port), "--server-pid", str(running.pid)),
-        *("--connections", str(CONNECTIONS), "--depth", str(depth), "--seconds", str(seconds)),
+        *("--connections", str(connections), "--depth", str(depth), "--seconds", str(seconds)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
@@ -81,7 +83,9 @@ def take(build: Path, result: Results, scale: Scale) -> None:
         result.failure = str(reason)
 
 
-def traced_calls(build: Path, server: Server, seconds: float) -> float | None:
+def traced_calls(
+    build: Path, server: Server, seconds: float, connections: int = CONNECTIONS
+) -> float | None:
     """Counted by the kernel, beside a load of full speed. None: not allowed here."""
     with (
         servers.started(server, processors()[0]) as running,
@@ -89,7 +93,7 @@ def traced_calls(build: Path, server: Server, seconds: float) -> float | None:
     ):
         if counter is None:
             return None
-        report = ask(build, running, seconds, 1)
+        report = ask(build, running, seconds, 1, connections)
         return counter.total() / float(report["requests"] + report["warm_up_requests"])
 
 

@@ -20,10 +20,10 @@ PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
     *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "fdtable"),
-    "shared_writes",
+    *("shared_writes", "idle_memory"),
 )
 KINDS = ("user", "kernel", "clone")
-ROUSE_ONLY = {"selectherd", "fdtable"}  # cases that bare clone() threads do not have
+ROUSE_ONLY = {"selectherd", "fdtable", "idle_memory"}  # cases that bare clone() threads do not have
 COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
 RUNS = [
     (case, kind)
@@ -50,6 +50,11 @@ OWN_FIGURES = {
         *("cpu_us_per_wakeup", "switches_per_wakeup", "early", "clumping"),
     },
     "memory": {"rss_bytes_per_thread"},
+    "idle_memory": {
+        f"{sort}_bytes{after}"
+        for sort in ("semaphore", "sleep", "socket", "deep", "ended")
+        for after in ("", "_trimmed")
+    },
     "echo": {"bytes", "round_trips_per_s"},
     "fdtable": {
         *("table", "grown_to", "growth_us", "longest_step_us", "lookups_in_growth"),
@@ -152,7 +157,7 @@ def bench(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Complete
 
 def small(case: str, kind: str) -> list[str]:
     options = SMALL.get(case, ("-n", "40"))
-    samples = "1" if case == "memory" else "2"
+    samples = "1" if case in ("memory", "idle_memory") else "2"
     return [case, "--threads", kind, "-T", "4", "--samples", samples, *options]
 
 

@@ -193,6 +193,20 @@ class Run(unittest.TestCase):
         idle = {row[0]: row[1:] for row in rows(done.stdout, "An idle server")}
         self.assertIn(idle[f"{user}, epoll"], (["0", "0"], ["-", "0"]))
 
+    def test_a_quick_run_of_the_sweep_and_of_memory(self) -> None:
+        done = run("--quick", "--no-peers", "--only", "sweep,memory")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for title in ("HTTP sweep: 1 connection", "HTTP sweep: 100 connections"):
+            table = {row[0]: row[1:] for row in rows(done.stdout, title)}
+            for name in ("rouse-serve, user threads, epoll", "raw epoll loop"):
+                self.assertRegex(table[name][0], r"^[\d,.]+$", done.stdout)
+                self.assertRegex(table[name][5], r"^\d+ %( \(saturated\))?$", done.stdout)
+        self.assertEqual(len(rows(done.stdout, "Memory: parked threads")), 2)
+        self.assertEqual(len(rows(done.stdout, "Memory: 200 idle threads")), 5)
+        idle = {row[0]: row[1:] for row in rows(done.stdout, "Memory: idle keep-alive")}
+        for figures in (idle["rouse-serve, user threads, epoll"], idle["raw epoll loop"]):
+            self.assertRegex(" ".join(figures), r"^[\d,.]+ [\d,.]+$", done.stdout)
+
     def test_a_server_without_the_ring_it_should_have_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "server"

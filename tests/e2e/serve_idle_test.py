@@ -112,7 +112,7 @@ class Memory(unittest.TestCase):
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         with Server("--respond", "x", "--idle-timeout", "600", kind="user") as server:
-            clients = []
+            clients: list[Client] = []
             sizes = []
             for count in (few, more):
                 while len(clients) < count:
