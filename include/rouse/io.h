@@ -83,6 +83,23 @@ enum rouse_accept_order {
 };
 int rouse_listener_order(int fd, enum rouse_accept_order order);
 
+/*
+ * Which of the processes that share fd, which was made before they were forked, is woken for a connection;
+ * to be called before the fork, and before a thread waits. Without either each one is, and the fastest gets it.
+ *
+ * exclusive: the kernel wakes one process that waits, as a rule always the same (EPOLLEXCLUSIVE).
+ * turns: the processes accept in turn, each one connection, whether it is busy or not. Up to so many (1 to
+ * 256) take part at a time, each from its first rouse_accept until rouse_close or its end. A turn that is not
+ * taken for 100 ms passes on, at the latest 200 ms after the connection came; whoever missed it is left out
+ * until it accepts again. rouse_accept returns -EUSERS to a process for which there is no room.
+ *
+ * Both give the listener the order fifo, if it has none. Return as rouse_listener_order; -EBUSY also if one of
+ * both was called before. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a
+ * process).
+ */
+int rouse_listener_exclusive(int fd);
+int rouse_listener_turns(int fd, unsigned processes);
+
 int rouse_connect(int fd, const struct sockaddr *address, socklen_t length);
 int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
                         uint64_t deadline_ns);

@@ -12,6 +12,7 @@
  *
  * The set is made by the first wait, and core learns of the poller then: a program without I/O has none.
  */
+#include "io/listener.h"
 #include "io/ready.h"
 
 #include <errno.h>
@@ -94,16 +95,41 @@ static struct epoll_event interest(const struct rsi_io_op *op, uint8_t armed)
     return event;
 }
 
+/* A listener whose event or descriptor is another: neither can be modified. */
+static long control_listener(int epoll_fd, const struct rsi_io_op *op, uint8_t after,
+                             struct epoll_event *event)
+{
+    int fd = rsi_listener_fd(op);
+    long result = 0;
+    while (after != 0 &&
+           (result = rsi_syscall4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_ADD, fd, event)) == -EEXIST)
+        rsi_syscall4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    if (after == 0)
+        rsi_syscall4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    return result;
+}
+
 /* Add or modify, whichever is right: what is believed of a number that was closed unseen may be wrong. */
 static long control(int epoll_fd, const struct rsi_io_op *op, uint8_t before, uint8_t after)
 {
     struct epoll_event event = interest(op, after);
+    if (rsi_unlikely((op->ref.entry->flags & RSI_FD_IS_ORDERED) != 0) &&
+        rsi_listener_arms(op, after, &event))
+        return control_listener(epoll_fd, op, after, &event);
     int first = before != 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     long result = rsi_syscall4(SYS_epoll_ctl, epoll_fd, first, op->fd, &event);
     if (result == -ENOENT || result == -EEXIST)
         result = rsi_syscall4(SYS_epoll_ctl, epoll_fd,
                               result == -ENOENT ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, op->fd, &event);
     return result;
+}
+
+static bool is_awaited_locked(struct rsi_fd *entry, uint8_t bits)
+{
+    for (unsigned side = 0; side < 2; side++)
+        if ((bits & (1u << side)) != 0 && entry->sides[side].first != NULL)
+            return true;
+    return (bits & (1u << RSI_FD_READ)) != 0 && rsi_listener_has_waiters_locked(entry);
 }
 
 /* Bring what is armed to (armed | add) & ~drop, unless the descriptor was closed. Arming is held. */
@@ -113,7 +139,7 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
     rsi_guard_lock(&entry->guard);
     uint8_t before = entry->armed, after = (uint8_t)((before | add) & ~drop);
     bool is_closed = entry->generation != op->ref.generation;
-    bool is_idle = drop == 0 || entry->sides[RSI_FD_WRITE].first == NULL;
+    bool is_idle = drop == 0 || !is_awaited_locked(entry, drop);
     /* What a ring receives by itself is not for the set to report. */
     uint8_t elsewhere = (entry->flags & RSI_FD_IS_AHEAD) != 0 ? 1u << RSI_FD_READ : 0;
     /* What is dropped is dropped first: whoever comes now waits for arming to have it back. */
@@ -133,27 +159,41 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
     return 0;
 }
 
-int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits)
+/* The set's descriptor, or -errno. */
+static int epoll_fd_of(void)
 {
     int epoll_fd = rsi_load_acquire(&set.epoll_fd) - 1; /* pairs with make_set */
     if (rsi_unlikely(epoll_fd < 0)) {
         epoll_fd = rsi_epoll_start();
-        if (epoll_fd < 0)
-            return epoll_fd;
-        rsi_poller_register(rsi_backend()->poller);
+        if (epoll_fd >= 0)
+            rsi_poller_register(rsi_backend()->poller);
     }
+    return epoll_fd;
+}
+
+int rsi_epoll_control(int operation, int fd, uint32_t events, uint64_t data)
+{
+    struct epoll_event event = { .events = events, .data.u64 = data };
+    int epoll_fd = epoll_fd_of();
+    return epoll_fd < 0 ? epoll_fd
+                        : (int)rsi_syscall4(SYS_epoll_ctl, epoll_fd, operation, fd, (long)&event);
+}
+
+int rsi_epoll_arm(const struct rsi_io_op *op, uint8_t bits)
+{
+    int epoll_fd = epoll_fd_of();
+    if (rsi_unlikely(epoll_fd < 0))
+        return epoll_fd;
     rsi_guard_lock(&op->ref.entry->arming);
     int result = rearm(epoll_fd, op, bits, 0);
     rsi_guard_unlock(&op->ref.entry->arming);
     return result;
 }
 
-/* Writing is reported though nobody waits for it. If arming is held, the next such event comes here. */
-static RSI_COLD void drop_write(int epoll_fd, const struct rsi_io_op *op)
+void rsi_epoll_disarm(const struct rsi_io_op *op, uint8_t bits)
 {
-    if (!rsi_guard_try(&op->ref.entry->arming))
-        return;
-    rearm(epoll_fd, op, 0, 1u << RSI_FD_WRITE);
+    rsi_guard_lock(&op->ref.entry->arming);
+    (void)rearm(epoll_fd_of(), op, 0, bits);
     rsi_guard_unlock(&op->ref.entry->arming);
 }
 
@@ -186,15 +226,20 @@ static long wait_for_events(int epoll_fd, uint64_t deadline_ns)
     return rsi_syscall6(SYS_epoll_pwait, epoll_fd, (long)set.events, EVENTS, timeout_ms, 0, 0);
 }
 
-static void handle(int epoll_fd, const struct epoll_event *event, struct rsi_fd_batch *batch)
+static void handle(const struct epoll_event *event, struct rsi_fd_batch *batch)
 {
-    struct rsi_io_op op = { .fd = (int)(event->data.u64 & UINT32_MAX) };
+    struct rsi_io_op op = { .fd = (int)(event->data.u64 & INT32_MAX) };
+    uint8_t idle = 0;
     op.ref.entry = rsi_fdtable_peek(op.fd);
     op.ref.generation = (uint32_t)(event->data.u64 >> 32);
     if (op.ref.entry == NULL)
         return;
-    if (rsi_unlikely(rsi_ready_event(op.ref.entry, op.ref.generation, event->events, batch)))
-        drop_write(epoll_fd, &op);
+    if (rsi_unlikely((event->data.u64 & RSI_EPOLL_WATCH) != 0))
+        rsi_listener_look(&op);
+    else
+        idle = rsi_ready_event(op.ref.entry, op.ref.generation, event->events, batch);
+    if (rsi_unlikely(idle != 0))
+        rsi_epoll_disarm(&op, idle);
 }
 
 /* Only the poller that may block takes the interrupt: it is the one that is meant. */
@@ -216,7 +261,7 @@ static void poll_events(uint64_t deadline_ns)
     } while (count == -EINTR && deadline_ns != 0);
     for (long i = 0; i < count; i++) {
         if (rsi_likely(set.events[i].data.u64 != INTERRUPT_DATA))
-            handle(epoll_fd, &set.events[i], &batch);
+            handle(&set.events[i], &batch);
         else if (deadline_ns != 0)
             take_interrupt();
     }

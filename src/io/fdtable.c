@@ -236,11 +236,6 @@ void rsi_fdtable_close_end(const struct rsi_fd_ref *ref)
     rsi_guard_unlock(&entry->guard);
 }
 
-static bool has_callers_locked(struct rsi_fd *entry)
-{
-    return (entry->flags & RSI_FD_IS_ORDERED) != 0 && rsi_listener_has_waiters_locked(entry);
-}
-
 void rsi_fdtable_refresh(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
@@ -250,7 +245,7 @@ void rsi_fdtable_refresh(int fd)
     rsi_guard_lock(&entry->arming);
     rsi_guard_lock(&entry->guard);
     if (entry->type > RSI_FD_CLOSING && entry->sides[RSI_FD_READ].first == NULL &&
-        entry->sides[RSI_FD_WRITE].first == NULL && !has_callers_locked(entry)) {
+        entry->sides[RSI_FD_WRITE].first == NULL && !rsi_listener_has_waiters_locked(entry)) {
         rsi_store_relaxed(&entry->armed, 0);
         rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
         ahead = rsi_ahead_detach_locked(entry, fd);
@@ -354,7 +349,7 @@ static bool entry_has_waiter(struct rsi_fd *entry)
     bool found = false;
     if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0) {
         rsi_guard_lock(&entry->guard);
-        found = has_callers_locked(entry);
+        found = rsi_listener_has_waiters_locked(entry);
         rsi_guard_unlock(&entry->guard);
     }
     for (unsigned i = 0; i < 2; i++) {

@@ -31,21 +31,20 @@
  */
 #include "io/listener.h"
 #include "io/ready.h"
+#include "io/turns.h"
 
 #include <rouse/io.h>
 
 #include <poll.h>
-#include <sys/stat.h>
 
 #define TRY_COST 128u /* as in ready.c */
 #define PROMOTE_NS UINT64_C(100000000)
 #define SCATTER_MOST \
     64u /* scatter chooses among so many of the oldest: a longer walk holds the guard */
-#define BUCKETS 256u
 
 /* A thread in accept; on its stack. Under the guard while it is listed. */
-struct caller {
-    struct caller *next, *prev;
+struct rsi_caller {
+    struct rsi_caller *next, *prev;
     struct rouse_thread *thread;
     uint64_t ticket;
     uint64_t number;    /* of its coming; 0: was never listed */
@@ -54,64 +53,10 @@ struct caller {
     bool is_on_way;
 };
 
-/* Belongs to its entry for good, and is used again with it. */
-struct rsi_listener {
-    struct rsi_listener *chain; /* of its bucket; both are written before it is published */
-    struct rsi_fd *entry;
-    /* under the entry's guard */
-    struct caller *first, *last;
-    uint64_t callers; /* numbers given out */
-    uint64_t random;
-    uint64_t inode; /* of the socket */
-    uint32_t count; /* listed */
-    uint32_t on_way;
-    uint8_t order;
-};
-
-static struct rsi_listener *buckets[BUCKETS];
-static uint32_t pool_guard;
-static struct rsi_listener *pool, *pool_end; /* under pool_guard */
-
-static struct rsi_listener **bucket_of(const struct rsi_fd *entry)
-{
-    return &buckets[(uintptr_t)entry / sizeof *entry % BUCKETS];
-}
-
-/* That of an entry which is ordered, or was when the caller looked: there is one. */
-static struct rsi_listener *of_ordered(const struct rsi_fd *entry)
-{
-    /* Acquire: pairs with make's release. */
-    struct rsi_listener *l = rsi_load_acquire(bucket_of(entry));
-    while (l->entry != entry)
-        l = l->chain;
-    return l;
-}
-
-/* The listener of entry, or NULL: no memory. */
-static struct rsi_listener *make(struct rsi_fd *entry)
-{
-    rsi_guard_lock(&pool_guard);
-    struct rsi_listener *l = *bucket_of(entry);
-    while (l != NULL && l->entry != entry)
-        l = l->chain;
-    if (l == NULL && pool == pool_end) {
-        pool = rsi_map(RSI_PAGE);
-        pool_end = pool != NULL ? pool + RSI_PAGE / sizeof *pool : NULL;
-    }
-    if (l == NULL && pool != NULL) {
-        l = pool++;
-        l->entry = entry;
-        l->chain = *bucket_of(entry);
-        rsi_store_release(bucket_of(entry), l); /* pairs with of_ordered's acquire */
-    }
-    rsi_guard_unlock(&pool_guard);
-    return l;
-}
-
 /* List c by its number: the oldest is first. It is the last as a rule, or, if it was woken in vain, the first. */
-static void list_locked(struct rsi_listener *l, struct caller *c)
+static void list_locked(struct rsi_listener *l, struct rsi_caller *c)
 {
-    struct caller *before = l->last;
+    struct rsi_caller *before = l->last;
     if (c->number == 0)
         c->number = ++l->callers;
     else if (l->order == ROUSE_ACCEPT_FIFO && l->first != NULL && l->first->number > c->number)
@@ -128,7 +73,7 @@ static void list_locked(struct rsi_listener *l, struct caller *c)
     l->count++;
 }
 
-static void unlist_locked(struct rsi_listener *l, struct caller *c)
+static void unlist_locked(struct rsi_listener *l, struct rsi_caller *c)
 {
     if (!c->is_listed)
         return;
@@ -138,32 +83,32 @@ static void unlist_locked(struct rsi_listener *l, struct caller *c)
     l->count--;
 }
 
-static struct caller *scatter_locked(struct rsi_listener *l)
+static struct rsi_caller *scatter_locked(struct rsi_listener *l)
 {
     uint32_t most = l->count < SCATTER_MOST ? l->count : SCATTER_MOST;
-    struct caller *c = l->first;
+    struct rsi_caller *c = l->first;
     for (uint64_t skip = (rsi_random_next(&l->random) >> 32) % most; skip != 0; skip--)
         c = c->next;
     return c;
 }
 
 /* Who goes first. The queue is not empty. */
-static struct caller *choose_locked(struct rsi_listener *l)
+static struct rsi_caller *choose_locked(struct rsi_listener *l)
 {
-    struct caller *c = l->first;
+    struct rsi_caller *c = l->first;
     if (l->order == ROUSE_ACCEPT_FIFO || c->next == NULL)
         return c;
     uint64_t now_ns = rsi_now_coarse_ns();
     if (c->passed_ns != 0 && now_ns - c->passed_ns >= PROMOTE_NS)
         return c;
     c = l->order == ROUSE_ACCEPT_LIFO ? l->last : scatter_locked(l);
-    for (struct caller *older = c->prev; older != NULL && older->passed_ns == 0;
+    for (struct rsi_caller *older = c->prev; older != NULL && older->passed_ns == 0;
          older = older->prev)
         older->passed_ns = now_ns;
     return c;
 }
 
-static bool claim_locked(struct rsi_listener *l, struct caller *c, int result, const void *site,
+static bool claim_locked(struct rsi_listener *l, struct rsi_caller *c, int result, const void *site,
                          struct rsi_fd_batch *batch)
 {
     unlist_locked(l, c);
@@ -174,7 +119,7 @@ static bool claim_locked(struct rsi_listener *l, struct caller *c, int result, c
 static bool wake_locked(struct rsi_listener *l, const void *site, struct rsi_fd_batch *batch)
 {
     while (l->first != NULL) {
-        struct caller *c = choose_locked(l);
+        struct rsi_caller *c = choose_locked(l);
         if (!claim_locked(l, c, 0, site, batch))
             continue;
         c->is_on_way = true;
@@ -185,30 +130,29 @@ static bool wake_locked(struct rsi_listener *l, const void *site, struct rsi_fd_
     return false;
 }
 
-void rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch)
+bool rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch)
 {
-    struct rsi_listener *l = of_ordered(entry);
+    struct rsi_listener *l = rsi_listener_of(entry);
+    /* In turn one at a time is on its way: when it has settled, the turn is another's. */
+    if (l->turns != NULL && l->on_way != 0 && !all)
+        return false;
     while (wake_locked(l, NULL, batch) && all) {
     }
+    return l->is_exclusive && l->first == NULL;
 }
 
 void rsi_listener_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_batch *batch)
 {
-    struct rsi_listener *l = of_ordered(entry);
+    struct rsi_listener *l = rsi_listener_of(entry);
     while (l->first != NULL)
         (void)claim_locked(l, l->first, -EBADF, site, batch);
     l->on_way = 0; /* they are told by the generation */
     rsi_store_relaxed(&entry->flags, (uint8_t)(entry->flags & ~RSI_FD_IS_ORDERED));
 }
 
-bool rsi_listener_has_waiters_locked(struct rsi_fd *entry)
+bool rsi_listener_has_waiters_locked(const struct rsi_fd *entry)
 {
-    return of_ordered(entry)->first != NULL;
-}
-
-static bool is_current(const struct rsi_io_op *op)
-{
-    return op->ref.entry->generation == op->ref.generation;
+    return (entry->flags & RSI_FD_IS_ORDERED) != 0 && rsi_listener_of(entry)->first != NULL;
 }
 
 static bool is_past(const struct rsi_io_op *op)
@@ -223,8 +167,18 @@ static bool has_connection(const struct rsi_io_op *op)
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 
+static bool is_our_turn(const struct rsi_io_op *op, struct rsi_listener *l)
+{
+    if (rsi_likely(rsi_load_relaxed(&l->turns) == NULL))
+        return true;
+    rsi_guard_lock(&op->ref.entry->arming);
+    bool is_ours = l->turns == NULL || rsi_turns_is_mine(l->turns);
+    rsi_guard_unlock(&op->ref.entry->arming);
+    return is_ours;
+}
+
 /* The caller is done, with a connection or an error: if it was on its way, the next one may have to be woken. */
-static void settle(const struct rsi_io_op *op, struct rsi_listener *l, struct caller *c)
+static void settle(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
     uint32_t *guard = &op->ref.entry->guard;
@@ -232,19 +186,19 @@ static void settle(const struct rsi_io_op *op, struct rsi_listener *l, struct ca
         return;
     c->is_on_way = false;
     rsi_guard_lock(guard);
-    bool is_last = is_current(op) && --l->on_way == 0 && l->first != NULL;
+    bool is_last = rsi_listener_is_current(op) && --l->on_way == 0 && l->first != NULL;
     rsi_guard_unlock(guard);
-    if (!is_last || !has_connection(op))
+    if (!is_last || !is_our_turn(op, l) || !has_connection(op))
         return;
     rsi_guard_lock(guard);
-    if (is_current(op) && l->on_way == 0)
+    if (rsi_listener_is_current(op) && l->on_way == 0)
         (void)wake_locked(l, op->site, &batch);
     rsi_guard_unlock(guard);
     rsi_fdtable_publish(&batch);
 }
 
 /* List the caller and sleep; the guard is held and is released. */
-static int sleep_locked(const struct rsi_io_op *op, struct rsi_listener *l, struct caller *c)
+static int sleep_locked(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     uint32_t *guard = &op->ref.entry->guard;
     c->ticket = rsi_park_prepare(c->thread, ROUSE_WAIT_ACCEPT, (const void *)(intptr_t)op->fd,
@@ -255,25 +209,28 @@ static int sleep_locked(const struct rsi_io_op *op, struct rsi_listener *l, stru
     if (result == -ETIMEDOUT || result == -ECANCELED) {
         rsi_guard_lock(guard);
         unlist_locked(l, c);
+        bool is_idle = l->is_exclusive && l->first == NULL;
         rsi_guard_unlock(guard);
+        if (rsi_unlikely(is_idle))
+            rsi_epoll_disarm(op, 1u << RSI_FD_READ);
     }
     return result;
 }
 
 /* Before the first try. Returns 0 when it is the caller's turn, or -errno. */
-static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct caller *c)
+static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     uint32_t *guard = &op->ref.entry->guard;
     rsi_guard_lock(guard);
     bool is_free = l->first == NULL && l->on_way == 0;
-    if (rsi_likely(is_current(op)) && !is_free && !is_past(op))
+    if (rsi_likely(rsi_listener_is_current(op)) && !is_free && !is_past(op))
         return sleep_locked(op, l, c);
     rsi_guard_unlock(guard);
     return 0;
 }
 
 /* Nothing was there, in a try that began after edge seen. Returns 0 to try again, or -errno. */
-static int wait_event(const struct rsi_io_op *op, struct rsi_listener *l, struct caller *c,
+static int wait_event(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c,
                       uint32_t seen)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -281,7 +238,7 @@ static int wait_event(const struct rsi_io_op *op, struct rsi_listener *l, struct
     for (;;) {
         int result = 0;
         rsi_guard_lock(&entry->guard);
-        if (!is_current(op)) {
+        if (!rsi_listener_is_current(op)) {
             result = -EBADF;
         } else if ((entry->armed & bit) != 0) {
             if (entry->sides[RSI_FD_READ].edges == seen)
@@ -303,9 +260,45 @@ static int wait_event(const struct rsi_io_op *op, struct rsi_listener *l, struct
     return sleep_locked(op, l, c);
 }
 
-/* One try. Returns a descriptor or -errno; *seen: the edges before it. */
-static long attempt(const struct rsi_io_op *op, uint32_t *seen)
+static uint64_t event_data(const struct rsi_io_op *op)
 {
+    return (uint64_t)op->ref.generation << 32 | (unsigned)op->fd;
+}
+
+/* Whether it is this process's turn: 1 or 0, or -errno. */
+static int ask_for_turn(const struct rsi_io_op *op, struct rsi_listener *l,
+                        const struct rsi_caller *c)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    int result = -EBADF;
+    bool is_new = false;
+    rsi_guard_lock(&entry->arming);
+    if (rsi_listener_is_current(op))
+        result = l->turns == NULL
+                     ? 1
+                     : rsi_turns_ask(l->turns, op->fd, event_data(op), c->is_on_way, &is_new);
+    if (is_new) {
+        rsi_guard_lock(&entry->guard);
+        rsi_store_relaxed(&entry->armed, 0);
+        rsi_guard_unlock(&entry->guard);
+    }
+    rsi_guard_unlock(&entry->arming);
+    return result;
+}
+
+static void pass_turn(const struct rsi_io_op *op, struct rsi_listener *l)
+{
+    rsi_guard_lock(&op->ref.entry->arming);
+    if (rsi_listener_is_current(op) && l->turns != NULL)
+        rsi_turns_pass(l->turns, op->fd);
+    rsi_guard_unlock(&op->ref.entry->arming);
+}
+
+/* One try. Returns a descriptor or -errno; *seen: the edges before it. */
+static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const struct rsi_caller *c,
+                    uint32_t *seen)
+{
+    bool has_turns = rsi_load_relaxed(&l->turns) != NULL;
     struct rsi_fd *entry = op->ref.entry;
     long result;
     /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
@@ -313,13 +306,20 @@ static long attempt(const struct rsi_io_op *op, uint32_t *seen)
     /* Closed since, and maybe given out again. Acquire: pairs with end_generation. */
     if (rsi_unlikely(rsi_load_acquire(&entry->generation) != op->ref.generation))
         return -EBADF;
+    if (rsi_unlikely(has_turns)) {
+        result = ask_for_turn(op, l, c);
+        if (result <= 0)
+            return result == 0 ? -EAGAIN : result;
+    }
     do {
         result = rsi_syscall4(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3]);
     } while (result == -EINTR || rsi_listener_is_dead(result));
+    if (rsi_unlikely(has_turns) && result != -EAGAIN)
+        pass_turn(op, l);
     return result;
 }
 
-static void tell(const struct caller *c, enum rouse_verdict verdict)
+static void tell(const struct rsi_caller *c, enum rouse_verdict verdict)
 {
     if (c->is_on_way && rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != 0))
         rsi_park_verdict(c->thread, verdict);
@@ -327,96 +327,18 @@ static void tell(const struct caller *c, enum rouse_verdict verdict)
 
 long rsi_listener_accept(struct rsi_io_op *op)
 {
-    struct rsi_listener *l = of_ordered(op->ref.entry);
-    struct caller c = { .thread = rsi_self() };
+    struct rsi_listener *l = rsi_listener_of(op->ref.entry);
+    struct rsi_caller c = { .thread = rsi_self() };
     uint32_t seen;
     rsi_turn_spend(c.thread, TRY_COST);
     long result = enter(op, l, &c);
     while (result >= 0) {
-        result = attempt(op, &seen);
+        result = attempt(op, l, &c, &seen);
         tell(&c, result == -EAGAIN ? ROUSE_VERDICT_LOST_RACE : ROUSE_VERDICT_USEFUL);
         if (result != -EAGAIN)
             break;
         result = wait_event(op, l, &c, seen);
     }
     settle(op, l, &c);
-    return result;
-}
-
-static bool is_awaited_locked(const struct rsi_fd *entry)
-{
-    for (struct rsi_fd_waiter *w = entry->sides[RSI_FD_READ].first; w != NULL; w = w->next)
-        if (w->kind == RSI_FD_TAKER)
-            return true;
-    return false;
-}
-
-/* Give fd's entry a queue, if it has none. Returns 0 or -errno. */
-static int order_begin(int fd, const struct rsi_fd_ref *ref, struct rsi_listener *l)
-{
-    struct rsi_fd *entry = ref->entry;
-    struct stat status;
-    int result = (int)rsi_syscall2(SYS_fstat, fd, &status);
-    if (result < 0)
-        return result;
-    rsi_guard_lock(&entry->guard);
-    if (entry->generation != ref->generation) {
-        result = -EBADF;
-    } else if ((entry->flags & RSI_FD_IS_ORDERED) == 0) {
-        result = is_awaited_locked(entry) ? -EBUSY : 0;
-        if (result == 0) {
-            l->inode = status.st_ino;
-            l->random = (status.st_ino << 1 | 1) * UINT64_C(0x9e3779b97f4a7c15);
-            l->order = ROUSE_ACCEPT_FIFO;
-            rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_ORDERED);
-        }
-    }
-    rsi_guard_unlock(&entry->guard);
-    return result;
-}
-
-void rsi_listener_reset(void)
-{
-    pool_guard = 0;
-}
-
-bool rsi_listener_child(struct rsi_fd *entry, int fd)
-{
-    struct rsi_listener *l = of_ordered(entry);
-    struct stat status;
-    l->first = l->last = NULL;
-    l->count = l->on_way = 0;
-    return rsi_syscall2(SYS_fstat, fd, &status) == 0 && status.st_ino == l->inode;
-}
-
-static int listener_of(int fd, struct rsi_fd_ref *ref, struct rsi_listener **l, const void *site)
-{
-    int listens = 0;
-    socklen_t length = sizeof listens;
-    int result = rsi_fdtable_find_socket(fd, ref, site);
-    if (result < 0)
-        return result;
-    result = (int)rsi_syscall5(SYS_getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
-    if (result < 0 || !listens)
-        return result < 0 ? result : -EINVAL;
-    *l = make(ref->entry);
-    return *l != NULL ? order_begin(fd, ref, *l) : -ENOMEM;
-}
-
-RSI_NOINLINE int rouse_listener_order(int fd, enum rouse_accept_order order)
-{
-    struct rsi_fd_ref ref;
-    struct rsi_listener *l;
-    if ((unsigned)order > ROUSE_ACCEPT_SCATTER)
-        return -EINVAL;
-    int result = listener_of(fd, &ref, &l, RSI_CALLER());
-    if (result < 0)
-        return result;
-    rsi_guard_lock(&ref.entry->guard);
-    if (ref.entry->generation == ref.generation)
-        l->order = (uint8_t)order;
-    else
-        result = -EBADF;
-    rsi_guard_unlock(&ref.entry->guard);
     return result;
 }

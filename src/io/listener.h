@@ -13,7 +13,33 @@
 
 #include <errno.h>
 
-struct rsi_listener;
+struct rsi_caller;
+struct rsi_turns;
+struct epoll_event;
+
+/* Belongs to its entry for good, and is used again with it. */
+struct rsi_listener {
+    struct rsi_listener *chain; /* of its bucket; both are written before it is published */
+    struct rsi_fd *entry;
+    /* under the entry's guard */
+    struct rsi_caller *first, *last;
+    uint64_t callers; /* numbers given out */
+    uint64_t random;
+    uint64_t inode; /* of the socket */
+    uint32_t count; /* listed */
+    uint32_t on_way;
+    uint8_t order;
+    bool is_exclusive; /* written under arming and the guard; so is turns */
+    struct rsi_turns *turns;
+};
+
+/* That of an entry which is ordered, or was when the caller looked: there is one. */
+struct rsi_listener *rsi_listener_of(const struct rsi_fd *entry);
+
+RSI_INLINE bool rsi_listener_is_current(const struct rsi_io_op *op)
+{
+    return op->ref.entry->generation == op->ref.generation;
+}
 
 /* rouse_accept of a user thread on an ordered listener: as rsi_io_backend.run. */
 long rsi_listener_accept(struct rsi_io_op *op);
@@ -25,10 +51,28 @@ RSI_INLINE bool rsi_listener_takes_over(const struct rsi_io_op *op)
            (op->ref.entry->flags & RSI_FD_IS_ORDERED) != 0;
 }
 
-/* Of an ordered entry, under its guard. event: all if the listener has ended. end: it is closed. */
-void rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch);
+/*
+ * Of an ordered entry, under its guard. event: all if the listener has ended; returns whether further events
+ * should go to another process. end: it is closed.
+ */
+bool rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch);
 void rsi_listener_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_batch *batch);
-bool rsi_listener_has_waiters_locked(struct rsi_fd *entry);
+
+/* Of any entry, under its guard. */
+bool rsi_listener_has_waiters_locked(const struct rsi_fd *entry);
+
+/*
+ * What the epoll set is to have for op's listener, for the sides in armed: whether event, or the descriptor,
+ * is another than for other descriptors. Arming is held.
+ */
+bool rsi_listener_arms(const struct rsi_io_op *op, uint8_t armed, struct epoll_event *event);
+int rsi_listener_fd(const struct rsi_io_op *op);
+
+/* An event that is about turns: see turns.h. */
+void rsi_listener_look(const struct rsi_io_op *op);
+
+/* Before fd is closed: it takes part in turns no longer. What is returned is to be dropped after the close. */
+struct rsi_turns *rsi_listener_leave(int fd);
 
 /* After fork, in the child; first this. */
 void rsi_listener_reset(void);

@@ -363,12 +363,13 @@ long rsi_ready_run(struct rsi_io_op *op)
     }
 }
 
-bool rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask, struct rsi_fd_batch *batch)
+uint8_t rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask,
+                               struct rsi_fd_batch *batch)
 {
     bool has_ended = (epoll_mask & (EPOLLHUP | EPOLLERR)) != 0;
     bool read_ended = has_ended || (epoll_mask & EPOLLRDHUP) != 0;
     struct rsi_fd_side *reads = &entry->sides[RSI_FD_READ], *writes = &entry->sides[RSI_FD_WRITE];
-    bool is_idle = false;
+    uint8_t idle = 0;
     uint8_t sticky = entry->sticky;
     sticky |= read_ended ? RSI_FD_READ_ENDED : 0;
     sticky |= has_ended ? RSI_FD_WRITE_ENDED : 0;
@@ -379,23 +380,25 @@ bool rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask, struct rs
         /* Release: sticky before it; pairs with attempt_once's acquire. */
         rsi_store_release(&reads->edges, reads->edges + 1);
         rsi_fdtable_event_locked(reads, epoll_mask, read_ended, batch);
-        if (rsi_unlikely((entry->flags & RSI_FD_IS_ORDERED) != 0))
-            rsi_listener_event_locked(entry, read_ended, batch);
+        if (rsi_unlikely((entry->flags & RSI_FD_IS_ORDERED) != 0) &&
+            rsi_listener_event_locked(entry, read_ended, batch) && reads->first == NULL)
+            idle |= 1u << RSI_FD_READ;
     }
     if (has_ended || (epoll_mask & RSI_FD_WRITE_EVENTS) != 0) {
-        is_idle = !has_ended && writes->first == NULL && entry->type != RSI_FD_TCP;
+        if (!has_ended && writes->first == NULL && entry->type != RSI_FD_TCP)
+            idle |= 1u << RSI_FD_WRITE;
         rsi_store_release(&writes->edges, writes->edges + 1);
         rsi_fdtable_event_locked(writes, epoll_mask, has_ended, batch);
     }
-    return is_idle;
+    return idle;
 }
 
-bool rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
-                     struct rsi_fd_batch *batch)
+uint8_t rsi_ready_event(struct rsi_fd *entry, uint32_t generation, uint32_t epoll_mask,
+                        struct rsi_fd_batch *batch)
 {
     rsi_guard_lock(&entry->guard);
-    bool is_idle = entry->generation == generation &&
-                   rsi_ready_event_locked(entry, epoll_mask, batch);
+    uint8_t idle =
+        entry->generation == generation ? rsi_ready_event_locked(entry, epoll_mask, batch) : 0;
     rsi_guard_unlock(&entry->guard);
-    return is_idle;
+    return idle;
 }

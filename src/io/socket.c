@@ -8,6 +8,7 @@
  * call of rouse cares, since a thread waits either way.
  */
 #include "io/listener.h"
+#include "io/turns.h"
 
 #include <rouse/io.h>
 
@@ -118,7 +119,10 @@ int rouse_shutdown(int fd, int how)
 RSI_NOINLINE int rouse_close(int fd)
 {
     struct rsi_fd_ref ref;
+    struct rsi_turns *turns = rsi_listener_leave(fd);
     int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());
+    if (turns != NULL)
+        rsi_turns_drop(turns);
     if (marked == -EBADF)
         return marked;
     __sanitizer_syscall_pre_impl_close(fd);

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * turns.c - a round robin over the processes that share a listener.
+ *
+ * Problem: a connection must wake one process, the one whose turn it is, and no other; and a process that
+ * dies or stops in its turn must not stop the others.
+ *
+ * Shared by all, made before the fork: one word, turn (a number that grows, and the slot whose turn it is),
+ * an owner for each slot, and for each slot an epoll set ("gate"). A process watches its own gate in its own
+ * epoll set. The listener is in the gate of the process whose turn it is: so the kernel tells that one only.
+ * Who has taken a connection passes the turn on:
+ *   P1 takes the listener out of its gate   P2 swaps turn   P3 puts the listener into the next gate
+ * which is two system calls a connection. Putting it in tells the next process at once if a connection waits.
+ *
+ * A process that dies between P2 and P3 is caught by the watch below. P3 may be late: the next process has
+ * seen turn already, has taken a connection and passed the turn on, when the listener comes into its gate. It
+ * is then woken once in vain, and cleans up: C1 takes the listener out, C2 looks at turn again, and if the
+ * turn is its own, puts it in again. C1 before C2 here and P2 before P3 there: either C2 sees the swap, or P3
+ * comes after C1. An item that is in the gate already announces nothing when it is put in again: it is taken
+ * out first.
+ *
+ * The watch: a turn that is not taken for 100 ms passes on. Each process that waits out of turn watches the
+ * others: while turns move it looks every 100 ms whether they still do (a timerfd); when nothing has come
+ * meanwhile it asks to be told of the next connection instead (EPOLLEXCLUSIVE: the kernel tells one of
+ * those that watch and wait, and forgets those that have died), and looks 100 ms after that. So an idle
+ * process makes no system call, a connection after idle time wakes one process beside the one whose turn it
+ * is, and in all other times watching costs ten looks a second for each process. Who finds the same turn and
+ * a connection 100 ms after it found them first marks the slot as missed and passes the turn on. A missed
+ * slot gets no turn until its process, which finds the mark when it next asks, removes it.
+ *
+ * Slots: owner is 0 or process id << 32 | mark. A new process takes a free slot, one whose process is no
+ * more, or one that missed its turn. Who leaves clears its owner, then looks whether the turn is its own; who
+ * passes swaps turn, then looks whether the owner is still there: one of them sees the other, and passes on.
+ *
+ * Rejected: a lock in shared memory (it must be broken when its holder dies or stops); an eventfd for each
+ * process, written by whoever passes the turn (each turn wakes a process that has nothing to accept yet);
+ * pidfds (they tell of a death, not of a stop).
+ */
+#include "io/turns.h"
+
+#include "io/ready.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+
+#define OVERDUE_NS UINT64_C(100000000)
+#define NOBODY UINT16_MAX
+#define MISSED UINT64_C(1)
+
+struct slot {
+    uint64_t owner;
+    char pad[RSI_CACHE_LINE - sizeof(uint64_t)];
+};
+
+struct shared {
+    uint64_t turn; /* number << 16 | slot; swapped seq_cst by all */
+    char pad[RSI_CACHE_LINE - sizeof(uint64_t)];
+    struct slot slots[];
+};
+
+enum watch { WATCH_OFF, WATCH_TIMER, WATCH_LISTENER };
+
+/* This process's part; under the entry's arming. */
+struct rsi_turns {
+    struct shared *shared;
+    uint64_t owner; /* what stands in our slot */
+    uint64_t data;
+    uint64_t seen_turn; /* at the last look */
+    uint64_t
+        overdue_ns; /* the connection that was there then: when it is overdue; 0: there was none */
+    unsigned count; /* slots */
+    int slot;       /* ours, or -1 */
+    int timer_fd;   /* or -1 */
+    uint8_t watch;  /* enum watch */
+    int gates[RSI_TURNS_MOST];
+};
+
+static size_t shared_bytes(unsigned count)
+{
+    return sizeof(struct shared) + count * sizeof(struct slot);
+}
+
+static unsigned slot_of(uint64_t turn)
+{
+    return (unsigned)(turn & NOBODY);
+}
+
+static uint64_t owner_of(const struct rsi_turns *t, unsigned slot)
+{
+    return rsi_load_seq_cst(&t->shared->slots[slot].owner);
+}
+
+static uint64_t turn_now(const struct rsi_turns *t)
+{
+    return rsi_load_seq_cst(&t->shared->turn);
+}
+
+void rsi_turns_drop(struct rsi_turns *t)
+{
+    for (unsigned i = 0; i < t->count; i++)
+        if (t->gates[i] >= 0)
+            rsi_syscall1(SYS_close, t->gates[i]);
+    if (t->timer_fd >= 0)
+        rsi_syscall1(SYS_close, t->timer_fd);
+    if (t->shared != NULL)
+        rsi_unmap(t->shared, shared_bytes(t->count));
+    rsi_unmap(t, sizeof *t);
+}
+
+int rsi_turns_make(unsigned processes, struct rsi_turns **turns)
+{
+    struct rsi_turns *t = rsi_map(sizeof *t);
+    if (t == NULL)
+        return -ENOMEM;
+    t->slot = t->timer_fd = -1;
+    t->count = processes;
+    long result = rsi_syscall6(SYS_mmap, 0, (long)shared_bytes(processes), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (result >= 0 || result < -4095) {
+        t->shared = (void *)result; /* NOLINT(performance-no-int-to-ptr): an address */
+        t->shared->turn = NOBODY;
+        result = 0;
+    }
+    for (unsigned i = 0; i < processes; i++) {
+        t->gates[i] = result < 0 ? -1 : (int)rsi_syscall1(SYS_epoll_create1, EPOLL_CLOEXEC);
+        result = result < 0 ? result : t->gates[i] < 0 ? t->gates[i] : 0;
+    }
+    if (result < 0)
+        rsi_turns_drop(t);
+    else
+        *turns = t;
+    return (int)result;
+}
+
+static void gate_close(const struct rsi_turns *t, unsigned slot, int fd)
+{
+    rsi_syscall4(SYS_epoll_ctl, t->gates[slot], EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* What fails (memory) is caught by the watch. */
+static void gate_open(const struct rsi_turns *t, unsigned slot, int fd)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    while (rsi_syscall4(SYS_epoll_ctl, t->gates[slot], EPOLL_CTL_ADD, fd, &event) == -EEXIST)
+        gate_close(t, slot, fd);
+}
+
+/* The slot after slot that gets turns; slot itself is the last that is asked. */
+static unsigned next_after(const struct rsi_turns *t, unsigned slot)
+{
+    for (unsigned i = 1; i <= t->count; i++) {
+        unsigned next = (slot + i) % t->count;
+        uint64_t owner = owner_of(t, next);
+        if (owner != 0 && (owner & MISSED) == 0)
+            return next;
+    }
+    return NOBODY;
+}
+
+/* Swap turn, if it is still that, and open the gate. False: somebody else was faster. */
+static bool move(struct rsi_turns *t, uint64_t turn, unsigned to, int fd)
+{
+    for (;;) {
+        uint64_t next = (((turn >> 16) + 1) << 16) | to;
+        if (!rsi_cas_seq_cst(&t->shared->turn, &turn, next))
+            return false;
+        if (to == NOBODY)
+            return true;
+        if (owner_of(t, to) != 0) {
+            gate_open(t, to, fd);
+            return true;
+        }
+        turn = next; /* it has just left */
+        to = next_after(t, to);
+    }
+}
+
+static bool has_connection(int fd)
+{
+    struct pollfd one = { .fd = fd, .events = POLLIN };
+    struct timespec zero = { 0, 0 };
+    return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) > 0;
+}
+
+static uint64_t watch_data(const struct rsi_turns *t)
+{
+    return t->data | RSI_EPOLL_WATCH;
+}
+
+static void watch_by_timer(struct rsi_turns *t, int fd, uint64_t ns)
+{
+    struct itimerspec in = { .it_value = rsi_timespec(ns) };
+    if (t->watch == WATCH_LISTENER)
+        rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0);
+    rsi_syscall4(SYS_timerfd_settime, t->timer_fd, 0, &in, NULL);
+    t->watch = WATCH_TIMER;
+}
+
+static void watch_by_listener(struct rsi_turns *t, int fd)
+{
+    if (t->watch != WATCH_LISTENER)
+        rsi_epoll_control(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, watch_data(t));
+    t->watch = WATCH_LISTENER;
+}
+
+static void watch_begin(struct rsi_turns *t, int fd)
+{
+    if (t->watch != WATCH_OFF)
+        return;
+    t->seen_turn = turn_now(t);
+    t->overdue_ns = 0;
+    watch_by_timer(t, fd, OVERDUE_NS);
+}
+
+/* A turn that was not taken. */
+static void take_over(struct rsi_turns *t, uint64_t turn, int fd)
+{
+    unsigned slot = slot_of(turn);
+    if (slot != NOBODY) {
+        uint64_t owner = owner_of(t, slot);
+        if (owner != 0)
+            rsi_cas_seq_cst(&t->shared->slots[slot].owner, &owner, owner | MISSED);
+    }
+    /* Its gate stays open: when it goes on, it is told of the next connection, and asks. */
+    move(t, turn, next_after(t, slot == NOBODY ? 0 : slot), fd);
+}
+
+/* Whether our slot is still ours; *was_missed: it had missed a turn. */
+static bool keep_slot(struct rsi_turns *t, bool *was_missed)
+{
+    if (t->slot < 0)
+        return false;
+    uint64_t owner = owner_of(t, (unsigned)t->slot), missed = t->owner | MISSED;
+    if (owner == t->owner)
+        return true;
+    *was_missed = true;
+    if (owner == missed && rsi_cas_seq_cst(&t->shared->slots[t->slot].owner, &missed, t->owner))
+        return true;
+    rsi_epoll_control(EPOLL_CTL_DEL, t->gates[t->slot], 0, 0);
+    t->slot = -1;
+    return false;
+}
+
+void rsi_turns_look(struct rsi_turns *t, int fd)
+{
+    uint64_t turn = turn_now(t), now_ns = rsi_now_ns(), missed = t->owner | MISSED;
+    /* It goes on, and may be all that there is. */
+    if (t->slot >= 0)
+        rsi_cas_seq_cst(&t->shared->slots[t->slot].owner, &missed, t->owner);
+    bool is_same = turn == t->seen_turn;
+    t->seen_turn = turn;
+    if (t->slot < 0 || slot_of(turn) == (unsigned)t->slot) {
+        if (t->watch == WATCH_LISTENER)
+            rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0);
+        t->watch = WATCH_OFF; /* until the turn is passed on */
+    } else if (!has_connection(fd)) {
+        t->overdue_ns = 0;
+        if (is_same)
+            watch_by_listener(t, fd);
+        else
+            watch_by_timer(t, fd, OVERDUE_NS);
+    } else if (!is_same || t->overdue_ns == 0) {
+        t->overdue_ns = now_ns + OVERDUE_NS;
+        watch_by_timer(t, fd, OVERDUE_NS);
+    } else if (now_ns < t->overdue_ns) {
+        watch_by_timer(t, fd, t->overdue_ns - now_ns);
+    } else {
+        t->overdue_ns = 0;
+        take_over(t, turn, fd);
+        watch_by_timer(t, fd, OVERDUE_NS);
+    }
+}
+
+/* Make owner ours, if its process takes no turns. */
+static bool take_slot(struct rsi_turns *t, unsigned slot, bool is_missed_enough)
+{
+    uint64_t owner = owner_of(t, slot);
+    bool is_free = owner == 0 || (is_missed_enough && (owner & MISSED) != 0) ||
+                   rsi_syscall2(SYS_kill, (long)(owner >> 32), 0) == -ESRCH;
+    if (!is_free || !rsi_cas_seq_cst(&t->shared->slots[slot].owner, &owner, t->owner))
+        return false;
+    t->slot = (int)slot;
+    return true;
+}
+
+static int join(struct rsi_turns *t)
+{
+    t->owner = (uint64_t)rsi_syscall0(SYS_getpid) << 32 | 2;
+    for (unsigned i = 0; i < 2 * t->count; i++)
+        if (take_slot(t, i % t->count, i >= t->count))
+            return 0;
+    return -EUSERS;
+}
+
+static int timer_make(struct rsi_turns *t)
+{
+    if (t->timer_fd >= 0)
+        return 0;
+    long fd = rsi_syscall2(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd < 0)
+        return (int)fd;
+    t->timer_fd = (int)fd;
+    int result = rsi_epoll_control(EPOLL_CTL_ADD, t->timer_fd, EPOLLIN | EPOLLET, watch_data(t));
+    if (result < 0) {
+        rsi_syscall1(SYS_close, fd);
+        t->timer_fd = -1;
+    }
+    return result;
+}
+
+int rsi_turns_ask(struct rsi_turns *t, int fd, uint64_t data, bool was_woken, bool *is_new)
+{
+    bool is_doubtful = was_woken;
+    t->data = data;
+    if (rsi_unlikely(!keep_slot(t, &is_doubtful))) {
+        int result = timer_make(t);
+        result = result < 0 ? result : join(t);
+        if (result < 0)
+            return result;
+        is_doubtful = *is_new = true;
+    }
+    uint64_t turn = turn_now(t);
+    unsigned slot = (unsigned)t->slot;
+    if (slot_of(turn) != slot && is_doubtful) {
+        gate_close(t, slot, fd); /* C1 */
+        turn = turn_now(t);      /* C2 */
+        if (slot_of(turn) == slot)
+            gate_open(t, slot, fd);
+        else if (slot_of(turn) == NOBODY || owner_of(t, slot_of(turn)) == 0)
+            move(t, turn, slot, fd);
+        turn = turn_now(t);
+    } else if (*is_new) {
+        gate_open(t, slot, fd);
+    }
+    if (slot_of(turn) == slot)
+        return 1;
+    watch_begin(t, fd);
+    return 0;
+}
+
+bool rsi_turns_is_mine(const struct rsi_turns *t)
+{
+    return t->slot >= 0 && slot_of(turn_now(t)) == (unsigned)t->slot;
+}
+
+void rsi_turns_pass(struct rsi_turns *t, int fd)
+{
+    if (!rsi_turns_is_mine(t))
+        return;
+    uint64_t turn = turn_now(t);
+    unsigned slot = (unsigned)t->slot, next = next_after(t, slot);
+    if (next == slot || next == NOBODY || slot_of(turn) != slot)
+        return;
+    gate_close(t, slot, fd);
+    move(t, turn, next, fd);
+    watch_begin(t, fd);
+}
+
+void rsi_turns_leave(struct rsi_turns *t, int fd)
+{
+    if (t->slot < 0)
+        return;
+    unsigned slot = (unsigned)t->slot;
+    uint64_t owner = t->owner, missed = t->owner | MISSED;
+    if (!rsi_cas_seq_cst(&t->shared->slots[slot].owner, &owner, 0))
+        rsi_cas_seq_cst(&t->shared->slots[slot].owner, &missed, 0);
+    gate_close(t, slot, fd);
+    uint64_t turn = turn_now(t);
+    if (slot_of(turn) == slot)
+        move(t, turn, next_after(t, slot), fd);
+    if (t->watch == WATCH_LISTENER)
+        rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0);
+    rsi_epoll_control(EPOLL_CTL_DEL, t->gates[slot], 0, 0);
+    t->watch = WATCH_OFF;
+    t->slot = -1;
+}
+
+int rsi_turns_fd(const struct rsi_turns *t)
+{
+    return t->gates[t->slot];
+}
+
+void rsi_turns_child(struct rsi_turns *t)
+{
+    if (t->timer_fd >= 0)
+        rsi_syscall1(SYS_close, t->timer_fd);
+    t->timer_fd = t->slot = -1;
+    t->watch = WATCH_OFF;
+}
