@@ -3,6 +3,7 @@
 #include "io/ahead.h"
 
 #include "io/ready.h"
+#include "io/set.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -84,11 +85,14 @@ static void cancel(struct rsi_ahead *ahead)
         rsi_mail_send(ahead->ring->index, &ahead->mail);
 }
 
-/* Nothing but events keeps a thread that watches the descriptor itself from missing what is taken here. */
+/*
+ * Nothing but events keeps a thread that watches the descriptor itself from missing what is taken here. A
+ * set's members want events of all kinds, for good.
+ */
 static bool has_watchers_locked(const struct rsi_fd_side *side)
 {
     for (const struct rsi_fd_waiter *w = side->first; w != NULL; w = w->next)
-        if (w->kind == RSI_FD_WATCHER)
+        if (w->kind == RSI_FD_WATCHER || w->kind == RSI_FD_MEMBER)
             return true;
     return false;
 }
@@ -318,6 +322,10 @@ static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct 
         next = waiter->next;
         if (waiter->kind == RSI_FD_WATCHER)
             continue;
+        if (waiter->kind == RSI_FD_MEMBER) {
+            rsi_set_event_locked(waiter, RSI_FD_ANY_EVENT, batch); /* whoever looks arms it */
+            continue;
+        }
         rsi_fdtable_unlist_locked(side, waiter);
         rsi_fdtable_claim(waiter->thread, waiter->ticket, waiter->result, NULL, batch);
     }

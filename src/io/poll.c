@@ -159,11 +159,11 @@ static void slots_see(struct poll_call *call)
 }
 
 /* What a ring has received is not in the kernel any more. Returns how many are ready by that alone. */
-static long look_ahead(const struct poll_call *call)
+static long look_ahead(struct pollfd *fds, nfds_t count)
 {
     long ready = 0;
-    for (nfds_t i = 0; i < call->count; i++) {
-        struct pollfd *one = &call->fds[i];
+    for (nfds_t i = 0; i < count; i++) {
+        struct pollfd *one = &fds[i];
         struct rsi_fd *entry = rsi_fdtable_peek(one->fd);
         if (entry == NULL || (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) == 0 ||
             !rsi_ahead_is_ready(entry, one->fd))
@@ -189,15 +189,19 @@ static long count_selected(const struct poll_call *call)
     return ready;
 }
 
-static long look(const struct poll_call *call)
+long rsi_poll_look(struct pollfd *fds, nfds_t count)
 {
     const struct timespec zero = { 0, 0 };
     long ready;
     do {
-        ready = rsi_syscall5(SYS_ppoll, call->fds, call->count, &zero, 0, 0);
+        ready = rsi_syscall5(SYS_ppoll, fds, count, &zero, 0, 0);
     } while (ready == -EINTR);
-    if (ready >= 0 && rsi_backend_has_rings())
-        ready += look_ahead(call);
+    return ready >= 0 && rsi_backend_has_rings() ? ready + look_ahead(fds, count) : ready;
+}
+
+static long look(const struct poll_call *call)
+{
+    long ready = rsi_poll_look(call->fds, call->count);
     for (uint32_t i = 0; ready >= 0 && i < call->slot_count; i++) {
         const struct slot *slot = &call->slots[i];
         /* Acquire: pairs with end_generation. */
@@ -330,7 +334,6 @@ static void settle(uint32_t debt)
     struct pollfd one = { .fd = (int)(debt & ((1u << DEBT_FD_BITS) - 1)) };
     struct rsi_fd *entry = rsi_fdtable_peek(one.fd);
     struct rsi_fd_batch batch = { NULL, NULL };
-    const struct timespec zero = { 0, 0 };
     for (unsigned i = 0; i < DEBT_EVENTS; i++)
         if ((debt >> DEBT_FD_BITS & 1u << i) != 0)
             one.events = (short)(one.events | debt_events[i]);
@@ -338,11 +341,8 @@ static void settle(uint32_t debt)
     if (entry == NULL || (rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) == NULL &&
                           rsi_load_relaxed(&entry->sides[RSI_FD_WRITE].first) == NULL))
         return;
-    rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0);
+    (void)rsi_poll_look(&one, 1);
     uint32_t events = (uint16_t)one.revents;
-    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) != 0 &&
-        rsi_ahead_is_ready(entry, one.fd))
-        events |= (uint16_t)one.events & (POLLIN | POLLRDNORM);
     if ((events & POLLNVAL) != 0 || events == 0)
         return;
     rsi_guard_lock(&entry->guard);

@@ -24,6 +24,9 @@ void rsi_poll_owe_set(struct rouse_thread *self, uint32_t index);
 /* self turns to the set with this index: what it owes elsewhere is handed on. */
 void rsi_poll_turn_away(struct rouse_thread *self, uint32_t index);
 
+/* What is ready now, wherever it has been received: ppoll's result, never -EINTR. */
+long rsi_poll_look(struct pollfd *fds, nfds_t count);
+
 /* As rouse_poll_until. */
 int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsigned flags,
                   const void *site);

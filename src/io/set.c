@@ -2,12 +2,11 @@
 /* set.c - sets and their members: made, changed, released. set.h has the protocol. */
 #include "io/set.h"
 
+#include "io/poll.h"
 #include "io/ready.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define SETS_MOST 65536u
 
@@ -138,12 +137,15 @@ static struct rsi_set_member *find_locked(const struct rouse_set *set, const str
     return NULL;
 }
 
-static int arm(const struct rsi_set_member *m)
+int rsi_set_arm(const struct rsi_set_member *m)
 {
     struct rsi_io_op op = { .ref = m->ref, .fd = m->fd };
-    uint8_t bits = (m->events & RSI_FD_WRITE_EVENTS) != 0 ? 1u << RSI_FD_WRITE : 0;
-    if ((m->events & RSI_FD_READ_EVENTS) != 0 || bits == 0)
+    uint32_t events = rsi_load_relaxed(&m->events);
+    uint8_t bits = (events & RSI_FD_WRITE_EVENTS) != 0 ? 1u << RSI_FD_WRITE : 0;
+    if ((events & RSI_FD_READ_EVENTS) != 0 || bits == 0)
         bits |= 1u << RSI_FD_READ;
+    if (rsi_likely((rsi_load_relaxed(&m->ref.entry->armed) & bits) == bits))
+        return 0;
     return rsi_epoll_arm(&op, bits);
 }
 
@@ -156,15 +158,14 @@ static int begin(struct rsi_set_member *m)
     struct rsi_fd *entry = m->ref.entry;
     struct rsi_fd_batch batch = { NULL, NULL };
     struct pollfd one = { .fd = m->fd, .events = (short)m->events };
-    const struct timespec zero = { 0, 0 };
-    int result = arm(m);
-    while (result == 0 && rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) == -EINTR) {
-    }
+    int result = rsi_set_arm(m);
+    if (result == 0)
+        (void)rsi_poll_look(&one, 1);
     rsi_guard_lock(&entry->guard);
     rsi_guard_lock(&m->set->guard);
-    if (m->is_gone)
+    if (m->is_gone && entry->generation != m->ref.generation)
         result = -EBADF;
-    else if (result < 0)
+    else if (result < 0 && !m->is_gone)
         leave_locked(m);
     bool is_free = rsi_set_looked_locked(m, one.revents != 0, &batch);
     rsi_guard_unlock(&m->set->guard);
@@ -262,7 +263,7 @@ int rouse_set_modify(struct rouse_set *set, int fd, short events, unsigned flags
     struct rsi_set_member copy = *m;
     rsi_guard_unlock(&set->guard);
     rsi_guard_unlock(&ref.entry->guard);
-    return is_taken ? arm(&copy) : begin(m);
+    return is_taken ? rsi_set_arm(&copy) : begin(m);
 }
 
 int rouse_set_remove(struct rouse_set *set, int fd)

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define LOOK_COST 128u /* as in poll.c */
 #define LOOK_MOST 64u  /* members that one look is for */
@@ -118,23 +117,23 @@ static void take_locked(struct rouse_set *set, struct look *look, uint32_t most)
     }
 }
 
-/* Ask the kernel. What is TAKEN is not released by others; its events may change meanwhile. */
+/*
+ * Ask the kernel. What is TAKEN is not released by others; its events may change meanwhile. A ring that has
+ * ended receiving for a descriptor leaves it unarmed, and tells its members so by an event.
+ */
 static void look_at(struct look *look)
 {
-    const struct timespec zero = { 0, 0 };
-    long result;
     for (uint32_t i = 0; i < look->count; i++) {
         const struct rsi_set_member *m = look->members[i];
+        (void)rsi_set_arm(m);
         look->fds[i] =
             (struct pollfd){ .fd = m->fd, .events = (short)rsi_load_relaxed(&m->events) };
     }
-    do {
-        result = rsi_syscall5(SYS_ppoll, look->fds, look->count, &zero, 0, 0);
-    } while (result == -EINTR);
+    if (rsi_likely(rsi_poll_look(look->fds, look->count) >= 0))
+        return;
     /* Of many at once the kernel can have no memory, or a limit. */
-    for (uint32_t i = 0; result < 0 && i < look->count; i++)
-        while (rsi_syscall5(SYS_ppoll, &look->fds[i], 1, &zero, 0, 0) == -EINTR) {
-        }
+    for (uint32_t i = 0; i < look->count; i++)
+        (void)rsi_poll_look(&look->fds[i], 1);
 }
 
 /* revents: as the kernel was asked, maybe for other events than are wanted by now. */
