@@ -120,6 +120,16 @@ static int prepare(struct bench_run *run)
     return error || !run->options.processes ? error : prepare_processes(run, h);
 }
 
+static void end_processes(struct herd *h)
+{
+    for (unsigned i = 0; i < h->members; i++)
+        if (h->member[i].pid) {
+            kill(h->member[i].pid, SIGKILL);
+            waitpid(h->member[i].pid, NULL, 0);
+            h->member[i].pid = 0;
+        }
+}
+
 static void *member_main(void *arg)
 {
     struct herd_member *m = arg;
@@ -133,6 +143,21 @@ static void *member_main(void *arg)
             return NULL;
         herd_member_run(m);
     }
+}
+
+/* A forked process has died: nobody knows what it held, so the others are ended too. */
+static bool has_died(struct bench_run *run, struct herd *h)
+{
+    const int pid = run->options.processes ? waitpid(-1, NULL, WNOHANG) : 0;
+
+    if (pid <= 0)
+        return run->error != 0;
+    for (unsigned i = 0; i < h->members; i++)
+        if (h->member[i].pid == pid)
+            h->member[i].pid = 0;
+    end_processes(h);
+    bench_fail(run, -ECHILD, "a forked process");
+    return true;
 }
 
 /* Until all members rest. 0, or -ECHILD: a forked process has died. */
@@ -149,12 +174,8 @@ static int wait_all(struct bench_run *run, struct herd *h)
     while ((finished = atomic_load_explicit(&h->finished, memory_order_acquire)) < h->members) {
         if (herd_futex_wait(h, &h->finished, finished, herd_now_ns() + CHILD_LOOK_NS))
             continue;
-        const int pid = waitpid(-1, NULL, WNOHANG);
-        for (unsigned i = 0; pid > 0 && i < h->members; i++)
-            if (h->member[i].pid == pid) {
-                h->member[i].pid = 0;
-                return bench_fail(run, -ECHILD, "a forked process");
-            }
+        if (has_died(run, h))
+            return run->error;
     }
     return 0;
 }
@@ -219,15 +240,18 @@ static void reset(struct herd *h)
 }
 
 /* Post one event at a time, when everybody sleeps, and wait until all sleep again. */
-static void step(struct herd *h, uint64_t deadline_ns)
+static void step(struct bench_run *run, struct herd *h, uint64_t deadline_ns)
 {
     struct herd_member *control = &h->member[h->members + HERD_CONTROL];
     const uint64_t most = h->options->ops ? h->options->ops : UINT64_MAX;
 
     for (uint64_t posted = 0;; posted++) {
         while (atomic_load_explicit(&h->hops, memory_order_relaxed) < posted ||
-               atomic_load_explicit(&h->asleep, memory_order_relaxed) < h->members)
+               atomic_load_explicit(&h->asleep, memory_order_relaxed) < h->members) {
+            if (has_died(run, h))
+                return;
             bench_thread_yield();
+        }
         if (posted == most || (!h->options->ops && herd_now_ns() >= deadline_ns))
             return;
         const unsigned to = (unsigned)(posted % h->active);
@@ -286,12 +310,14 @@ static int sample(struct bench_run *run, uint64_t ops)
     bench_start(run);
     start_all(run, h);
     if (h->options->stepped)
-        step(h, deadline_ns);
+        step(run, h, deadline_ns);
     else if (ops && h->sets)
-        while (atomic_load_explicit(&h->tokens, memory_order_relaxed) > 0)
+        while (atomic_load_explicit(&h->tokens, memory_order_relaxed) > 0 && !has_died(run, h))
             bench_sleep_ns(LOOK_NS);
     else
         bench_sleep_ns(run->sample_ns);
+    if (has_died(run, h))
+        return run->error;
     stop_all(h);
     const int error = wait_all(run, h);
     bench_stop(run);
@@ -328,11 +354,8 @@ static void release(struct bench_run *run)
 {
     struct herd *h = run->state;
 
-    for (unsigned i = 0; h->member && i < h->members; i++)
-        if (h->member[i].pid) {
-            kill(h->member[i].pid, SIGKILL);
-            waitpid(h->member[i].pid, NULL, 0);
-        }
+    if (h->member)
+        end_processes(h);
     for (unsigned i = 0; h->eventfd && i < h->windows * h->sets && h->eventfd[i] > 0; i++)
         close(h->eventfd[i]);
     free(h->eventfd);

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -133,6 +134,24 @@ class Beside(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
+    def test_the_death_of_a_forked_process_ends_the_run(self) -> None:
+        for load in (["--load", "stepped"], []):
+            command = [str(PROGRAM), "selectherd", "--threads", "kernel", "--processes", *load]
+            with subprocess.Popen(
+                [*command, "-T", "4", "-n", "1000000000", "--timeout-us", "0"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as bench:
+                children = Path(f"/proc/{bench.pid}/task/{bench.pid}/children")
+                while len(pids := children.read_text().split()) < 4:
+                    pass
+                os.kill(int(pids[1]), signal.SIGKILL)
+                out, err = bench.communicate(timeout=60)
+            self.assertEqual((bench.returncode, out), (1, ""), load)
+            self.assertIn("a forked process failed", err)
+            self.assertEqual([pid for pid in pids if Path(f"/proc/{pid}").exists()], [])
+
     def test_more_descriptors_than_there_can_be_are_told(self) -> None:
         command = [str(PROGRAM), "selectherd", "--threads", "kernel", "--via", "poll"]
         done = subprocess.run(
