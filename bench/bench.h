@@ -99,6 +99,10 @@ struct bench_options {
     int yield_every; /* -1: 64 for user threads, never for kernel threads */
     enum bench_table table;
     enum bench_op op;
+    /* steal */
+    unsigned affinity; /* 0: the default */
+    bool shortest;
+    unsigned footprint;
     /* selectherd; see herd/herd.h */
     enum bench_via via;
     bool broadcast, process_lock, global_lock, tick;

@@ -10,7 +10,7 @@ extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BEN
 extern const struct bench_case BENCH_NAME(case_echo);
 #ifndef BENCH_CLONE /* these want libc in their threads */
 extern const struct bench_case BENCH_NAME(case_selectherd), BENCH_NAME(case_fdtable),
-    BENCH_NAME(case_shared_writes), BENCH_NAME(case_idle_memory);
+    BENCH_NAME(case_shared_writes), BENCH_NAME(case_idle_memory), BENCH_NAME(case_steal);
 #endif
 #endif
 
@@ -32,6 +32,7 @@ const struct bench_case *const BENCH_NAME(bench_cases)[] = {
     &BENCH_NAME(case_fdtable),
     &BENCH_NAME(case_shared_writes),
     &BENCH_NAME(case_idle_memory),
+    &BENCH_NAME(case_steal),
 #endif
 #endif
     NULL,

@@ -38,6 +38,9 @@ enum {
     OPT_SHARE,
     OPT_TIMEOUT_US,
     OPT_PROCESSES,
+    OPT_AFFINITY,
+    OPT_PLACE,
+    OPT_FOOTPRINT,
     OPT_HELP,
 };
 
@@ -67,6 +70,9 @@ static const struct option long_options[] = {
     { "share", required_argument, NULL, OPT_SHARE },
     { "timeout-us", required_argument, NULL, OPT_TIMEOUT_US },
     { "processes", no_argument, NULL, OPT_PROCESSES },
+    { "affinity", required_argument, NULL, OPT_AFFINITY },
+    { "place", required_argument, NULL, OPT_PLACE },
+    { "footprint", required_argument, NULL, OPT_FOOTPRINT },
     { "help", no_argument, NULL, OPT_HELP },
     { NULL, 0, NULL, 0 },
 };
@@ -95,6 +101,9 @@ static const struct {
     { OPT_SHARE, "--share", "selectherd" },
     { OPT_TIMEOUT_US, "--timeout-us", "selectherd" },
     { OPT_PROCESSES, "--processes", "selectherd" },
+    { OPT_AFFINITY, "--affinity", "steal" },
+    { OPT_PLACE, "--place", "steal" },
+    { OPT_FOOTPRINT, "--footprint", "steal" },
 };
 
 /* What is known while the line is read. */
@@ -130,6 +139,9 @@ static const char help_options[] =
     "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
     "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
     "                     lock, unlock, post, wait, read, write\n"
+    "  --affinity N       steal: steal affinity, 1 (steals at once) to 6 (default: the library's)\n"
+    "  --place KIND       steal: steal (default), or shortest, which is to the shortest queue\n"
+    "  --footprint BYTES  steal: what each thread goes over in a turn (default 0: it computes)\n"
     "  selectherd:\n"
     "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
     "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
@@ -255,6 +267,14 @@ static int parse_numbers(struct bench_options *o, int option)
         status = parse_number("--timeout-us", optarg, 0, 3600000000, &n);
         o->timeout_ns = n * 1000;
         return status;
+    case OPT_AFFINITY:
+        status = parse_number("--affinity", optarg, 1, 6, &n);
+        o->affinity = (unsigned)n;
+        return status;
+    case OPT_FOOTPRINT:
+        status = parse_number("--footprint", optarg, 0, 1 << 24, &n);
+        o->footprint = (unsigned)n;
+        return status;
     case OPT_YIELD_EVERY:
         status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);
         o->yield_every = (int)n;
@@ -310,6 +330,7 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_SELECT_LOCK:
         return parse_either("--select-lock", optarg, "fine", "global", &o->global_lock);
     case OPT_TIMER: return parse_either("--timer", optarg, "exact", "tick", &o->tick);
+    case OPT_PLACE: return parse_either("--place", optarg, "steal", "shortest", &o->shortest);
     case OPT_LOAD: return parse_either("--load", optarg, "free", "stepped", &o->stepped);
     case OPT_PROCESSES: o->processes = true; return 0;
     case OPT_PIN: o->pin = true; return 0;
@@ -410,6 +431,8 @@ static int check_together(const struct reading *r, const struct bench_case *test
         return wrong("--samples: %s takes one, for then its stacks are warm", test->name);
     if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
         return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
+    if (strcmp(test->name, "steal") == 0 && !kind->user)
+        return wrong("steal: only with --threads user");
     return strcmp(test->name, "selectherd") == 0 ? check_herd(r) : 0;
 }
 
