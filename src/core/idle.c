@@ -58,7 +58,7 @@ static struct rsi_worker *idle_choose_locked(const struct rouse_cluster *cluster
                                              struct rsi_worker *preferred)
 {
     struct rsi_worker *chosen = NULL;
-    if (preferred && preferred->is_idle && preferred->cluster == cluster)
+    if (preferred && preferred->is_idle && rsi_load_relaxed(&preferred->cluster) == cluster)
         return preferred;
     for (struct rsi_worker *w = cluster->idle_first; w && (!chosen || chosen->is_polling);
          w = w->idle_link)

@@ -60,7 +60,7 @@ RSI_INLINE void rsi_worker_enter(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_store_relaxed(&t->waiter.on_cpu, RSI_CPU_RUNS);
     rsi_store_relaxed(&t->waiter.worker_index, w->index);
-    w->exec.current = t;
+    rsi_store_relaxed(&w->exec.current, t); /* place.c looks */
 }
 
 /*
@@ -108,7 +108,7 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
         ctx = &to->waiter.ctx;
     } else {
         w->handoff = to;
-        w->exec.current = NULL;
+        rsi_store_relaxed(&w->exec.current, NULL);
     }
     if (rsi_unlikely(w->eh_globals != NULL) &&
         rsi_unlikely((w->eh_globals[0] | w->eh_globals[1]) != 0))

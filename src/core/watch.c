@@ -44,7 +44,7 @@ static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool i
 {
     if (!rsi_worker_has_work(other) && !(is_stuck && rsi_load_relaxed(&other->next)))
         return false;
-    if (other->cluster == w->cluster)
+    if (rsi_load_relaxed(&other->cluster) == w->cluster)
         return (is_stuck || !w->cluster->is_shortest) && rsi_steal(w, other, is_stuck);
     help_cluster(other, is_stuck);
     return false;

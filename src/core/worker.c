@@ -180,7 +180,7 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
     rsi_worker_enter(w, t);
     void *value = w;
     struct rsi_ctx *left = rsi_ctx_switch(&w->idle.ctx, &t->waiter.ctx, &value);
-    w->exec.current = NULL;
+    rsi_store_relaxed(&w->exec.current, NULL);
     rsi_switch_finish(value, left);
 }
 
@@ -287,7 +287,7 @@ static unsigned take(struct rsi_worker *victim, bool stuck, struct rouse_thread 
         return 0;
     if (rsi_load_relaxed(&victim->inbox))
         (void)rsi_inbox_drain(victim);
-    uint32_t want = share(victim->cluster, victim->queue_length, stuck);
+    uint32_t want = share(rsi_load_relaxed(&victim->cluster), victim->queue_length, stuck);
     while (count < want)
         taken[count++] = rsi_queue_pop(victim);
     if (stuck && count == 0 && victim->next) {

@@ -102,7 +102,8 @@ static void *occupy(void *arg)
     uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
     uint32_t count = (uint32_t)(uintptr_t)arg;
     rsi_fetch_add_seq_cst(&computing, 1u);
-    while (rsi_load_acquire(&computing) < count || rsi_load_acquire(&rsi_cluster_default.searching) != 0) {
+    while (rsi_load_acquire(&computing) < count ||
+           rsi_load_acquire(&rsi_cluster_default.searching) != 0) {
         CHECK(rouse_now_ns() < end);
         sched_yield();
     }

@@ -217,7 +217,8 @@ static void *sleep_for_ever(void *unused)
 static bool all_workers_sleep(void)
 {
     return rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count() &&
-           rsi_load_relaxed(&rsi_cluster_default.searching) == 0 && rsi_load_relaxed(&rsi_rt.watching) == 0;
+           rsi_load_relaxed(&rsi_cluster_default.searching) == 0 &&
+           rsi_load_relaxed(&rsi_rt.watching) == 0;
 }
 
 static void a_process_in_which_all_wait_does_nothing(void **state)
