@@ -245,8 +245,8 @@ static MAYBE_UNUSED bool child_passed(pid_t pid)
     return status == 0;
 }
 
-/* Whether this process is told how many kernel threads it has; qemu-user makes up what /proc says. */
-static MAYBE_UNUSED bool kernel_threads_are_told(void)
+/* qemu-user makes up what /proc says: no kernel thread is counted there. */
+static MAYBE_UNUSED bool is_emulated(void)
 {
     char line[1024] = "";
     FILE *file = fopen("/proc/self/stat", "re");
@@ -255,9 +255,14 @@ static MAYBE_UNUSED bool kernel_threads_are_told(void)
         fclose(file);
     for (int field = 2; at && field < 20; field++)
         at = strchr(at + 1, ' ');
-    if (at && atoi(at) > 0)
+    return !at || atoi(at) <= 0;
+}
+
+static MAYBE_UNUSED bool kernel_threads_are_told(void)
+{
+    if (!is_emulated())
         return true;
-    printf("not run: nobody tells how many kernel threads there are\n");
+    puts("not run: the emulator does not tell how many kernel threads there are");
     return false;
 }
 

@@ -229,6 +229,10 @@ static void *fork_many_times(void *arg)
 static void forks_while_others_are_in_the_midst_of_things(void **state)
 {
     (void)state;
+    if (is_emulated()) {
+        puts("not run: the emulator's own locks stay in a child as the fork found them");
+        return;
+    }
     struct rouse_thread *busy[6];
     uint64_t random = seed_of_run();
     for (size_t i = 0; i < LENGTH(busy); i++)
