@@ -25,6 +25,10 @@
 #define OP_FUTEX_WAIT 51
 #define FUTEX_WORD_PRIVATE (2 | 128) /* FUTEX2_SIZE_U32 | FUTEX2_PRIVATE */
 
+#define PR_FUTEX_HASH_NUMBER 78
+#define PR_FUTEX_HASH_SET_SLOTS_NUMBER 1
+#define FUTEX_SLOTS 64
+
 #define ENTRIES 256
 #define COMPLETIONS 4096
 #define WORKERS_MAX 1024
@@ -408,8 +412,20 @@ void rsi_ring_buffers_return(struct rsi_ring *ring, unsigned first)
     } while (!rsi_cas_release(&ring->returned, &head, first)); /* pairs with the exchange above */
 }
 
+/*
+ * A process gets a hash of futexes of its own with its second thread (Linux 6.16), and a wait that a ring has
+ * begun before that is never found again. A child of fork has one thread, which may be a worker: it gets its
+ * hash now. Elsewhere workers are not the first threads. Kernels without such a hash refuse, and need none.
+ */
+static void settle_futexes(void)
+{
+    rsi_syscall5(SYS_prctl, PR_FUTEX_HASH_NUMBER, PR_FUTEX_HASH_SET_SLOTS_NUMBER, FUTEX_SLOTS, 0,
+                 0);
+}
+
 void rsi_ring_child(void)
 {
+    settle_futexes();
     for (unsigned i = 0; i < WORKERS_MAX; i++) {
         if (rings[i] != NULL)
             destroy(rings[i]);
