@@ -62,6 +62,7 @@ enum bench_op {
     BENCH_OP_PARK,
     BENCH_OP_UNPARK,
     BENCH_OP_WAKE_ACROSS,
+    BENCH_OP_WAKE_IDLE,
     BENCH_OP_LOCK,
     BENCH_OP_UNLOCK,
     BENCH_OP_POST,
@@ -70,8 +71,8 @@ enum bench_op {
     BENCH_OP_WRITE,
 };
 #define BENCH_OPS \
-    "yield", "create", "join", "park", "unpark", "wake_across", "lock", "unlock", "post", "wait", \
-        "read", "write"
+    "yield", "create", "join", "park", "unpark", "wake_across", "wake_idle", "lock", "unlock", \
+        "post", "wait", "read", "write"
 
 /* fdtable: how the table is made. */
 enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK };

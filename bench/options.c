@@ -138,7 +138,7 @@ static const char help_options[] =
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
     "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
     "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
-    "                     lock, unlock, post, wait, read, write\n"
+    "                     wake_idle, lock, unlock, post, wait, read, write\n"
     "  --affinity N       steal: steal affinity, 1 (steals at once) to 6 (default: the library's)\n"
     "  --place KIND       steal: steal (default), or shortest, which is to the shortest queue\n"
     "  --footprint BYTES  steal: what each thread goes over in a turn (default 0: it computes)\n"

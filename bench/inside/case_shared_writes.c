@@ -47,6 +47,7 @@ static const bool can_count = true;
 #endif
 
 #define KINDS_MAX 64u
+#define FALL_ASLEEP_NS 1000000u /* an idle worker has gone to sleep by then, as a rule */
 enum range { WORKER, SELF, PARTNER, MADE, OBJECT, ENTRY, RANGES };
 
 struct objects {
@@ -110,7 +111,7 @@ static void *partner_main(void *arg)
     return NULL;
 }
 
-/* A kernel thread that wakes the partner, whose worker is busy meanwhile. */
+/* A kernel thread that wakes the partner, whose worker is busy meanwhile, or has had time to fall asleep. */
 static void *waker_main(void *arg)
 {
     struct state *s = arg;
@@ -122,6 +123,8 @@ static void *waker_main(void *arg)
             sched_yield();
             continue;
         }
+        if (is_op(s, BENCH_OP_WAKE_IDLE))
+            raw_sleep_ns(FALL_ASLEEP_NS);
         begin_count(s);
         rouse_sem_post(&s->objects->there);
         end_count(s);
@@ -146,11 +149,14 @@ static void count_pair(struct state *s)
         end_count(s);
         rouse_sem_wait(&o->back);
         break;
-    default: /* wake_across */
+    default: /* wake_across, wake_idle */
         atomic_store_explicit(&s->turn, 1, memory_order_release);
-        while (atomic_load_explicit(&s->turn, memory_order_acquire) != 2)
+        while (is_op(s, BENCH_OP_WAKE_ACROSS) &&
+               atomic_load_explicit(&s->turn, memory_order_acquire) != 2)
             ; /* no yield: the worker is to be busy */
         rouse_sem_wait(&o->back);
+        while (atomic_load_explicit(&s->turn, memory_order_acquire) != 2)
+            ; /* the kernel thread is still at its end */
         break;
     }
 }
@@ -278,7 +284,7 @@ static int prepare(struct bench_run *run)
 static int begin(struct bench_run *run)
 {
     struct state *s = run->state;
-    const bool across = is_op(s, BENCH_OP_WAKE_ACROSS);
+    const bool across = is_op(s, BENCH_OP_WAKE_ACROSS) || is_op(s, BENCH_OP_WAKE_IDLE);
     const struct rouse_thread_attr user = { .kind = ROUSE_KIND_USER };
     const struct rouse_thread_attr kernel = { .kind = ROUSE_KIND_KERNEL };
     uint64_t value = 1;

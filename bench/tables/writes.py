@@ -18,6 +18,7 @@ OPERATIONS = {
     "park": "wait for a semaphore, and switch to another thread",
     "unpark": "post that wakes a thread",
     "wake_across": "the same, to another worker, which is busy",
+    "wake_idle": "the same, to a worker that sleeps, and is woken",
     "lock": "lock a free mutex",
     "unlock": "unlock it",
     "post": "post, nobody waits",
