@@ -73,6 +73,7 @@ _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first
 
 /* on_cpu. Nobody runs the thread while it is not 0: who picked it waits. */
 #define RSI_CPU_RUNS 1u
+#define RSI_CPU_NEW 3u     /* it has no stack yet */
 #define RSI_CPU_TRIMMED 2u /* unused memory of its stack is being given back: trim.c */
 
 enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };

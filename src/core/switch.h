@@ -96,17 +96,20 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
                               struct rouse_thread *to, uintptr_t bits)
 {
     struct rsi_ctx *ctx = &w->idle.ctx;
-    if (rsi_unlikely(to == self) && rsi_load_relaxed(&self->waiter.home) == w->exec.home)
-        return;
-    if (rsi_likely(to != NULL) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu)) &&
-        rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home)) {
+    bool is_ours = rsi_likely(to != NULL) &&
+                   rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home);
+    if (rsi_likely(is_ours) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
         /* the acquire pairs with rsi_switch_finish and with trim.c's release */
         rsi_test_delay();
-        if (rsi_unlikely(!to->waiter.ctx.sp))
-            rsi_thread_bind(w, to);
         rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
-    } else {
+    } else if (is_ours && to == self) {
+        return;
+    } else if (is_ours && rsi_load_relaxed(&to->waiter.on_cpu) == RSI_CPU_NEW) {
+        rsi_thread_bind(w, to);
+        rsi_worker_enter(w, to);
+        ctx = &to->waiter.ctx;
+    } else { /* to wait for its stack, or to be sent to its cluster: from another stack than this */
         w->handoff = to;
         rsi_store_relaxed(&w->exec.current, NULL);
     }

@@ -169,7 +169,7 @@ static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rous
         t->waiter.stack_class = (uint8_t) class;
         rsi_store_relaxed(&t->waiter.ctx.sp, NULL);
         t->waiter.ctx.ip = (void *)rsi_ctx_start;
-        rsi_store_relaxed(&t->waiter.on_cpu, 0u);
+        rsi_store_relaxed(&t->waiter.on_cpu, RSI_CPU_NEW);
     } else {
         rsi_store_relaxed(&t->waiter.home, 0);
     }
@@ -388,11 +388,11 @@ int rouse_thread_detach(struct rouse_thread *t)
 
 void rouse_thread_yield(void)
 {
-    struct rouse_thread *self = rsi_self();
-    if (rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER))
+    struct rsi_exec *exec = rsi_exec_self();
+    if (rsi_unlikely(!exec->worker))
         rsi_syscall0(SYS_sched_yield);
     else
-        rsi_switch_yield(rsi_exec_self()->worker, self);
+        rsi_switch_yield(exec->worker, exec->current);
 }
 
 /* self has been moved: go on on a worker of its new cluster. It is runnable there before its stack is left. */

@@ -169,14 +169,16 @@ RSI_NOINLINE void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread 
 /* On the kernel thread's own stack. */
 static void run(struct rsi_worker *w, struct rouse_thread *t)
 {
+    if (rsi_load_relaxed(&t->waiter.on_cpu) == RSI_CPU_NEW) {
+        rsi_thread_bind(w, t);
+        rsi_store_relaxed(&t->waiter.on_cpu, 0u);
+    }
     for (unsigned spins = 0; rsi_load_acquire(&t->waiter.on_cpu); spins++) {
         if (spins < 256)
             rsi_cpu_relax();
         else
             sched_yield();
     }
-    if (!t->waiter.ctx.sp)
-        rsi_thread_bind(w, t);
     rsi_worker_enter(w, t);
     void *value = w;
     struct rsi_ctx *left = rsi_ctx_switch(&w->idle.ctx, &t->waiter.ctx, &value);
