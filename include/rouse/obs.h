@@ -80,6 +80,38 @@ void rouse_obs_last_wait(struct rouse_wait_record *record);
  */
 void rouse_obs_dump(int fd);
 
+/*
+ * A worker that was stuck, since a user thread of the program's sat in a system call, or computed without a
+ * turn, while in its cluster no worker was idle. Another worker, a spare, is added then, if something waits.
+ */
+struct rouse_stuck {
+    uint64_t thread_id;          /* rouse_thread_id of who did it */
+    char name[ROUSE_NAME_BYTES]; /* its name */
+    uint64_t since_ns;           /* rouse_now_ns, when it was first seen so */
+    uint64_t lasted_ns;          /* from then until it was last seen so */
+    const void *site; /* where the system call was made, in libc as a rule; NULL: not known */
+    int32_t call;     /* its number; -1: not known */
+    uint32_t worker;  /* rouse_worker_index */
+    bool computes;    /* it ran, and was in no system call */
+    bool is_now;      /* it is stuck still */
+};
+
+struct rouse_monitor_figures {
+    uint64_t stuck_count; /* times that a worker was stuck */
+    uint64_t
+        refused_count; /* looks that would have added a spare, but for the bound or for want of memory */
+    uint32_t spares;       /* there now */
+    uint32_t spares_most;  /* there at once so far */
+    uint32_t spares_bound; /* 0: nobody looks */
+};
+
+/*
+ * The last of them, at most 30, the newest first: up to most to out, which may be written to though fewer are
+ * returned. Returns how many. Both calls block nobody, and may be made from a signal handler.
+ */
+unsigned rouse_obs_stuck(struct rouse_stuck *out, unsigned most);
+void rouse_obs_monitor(struct rouse_monitor_figures *figures);
+
 /* Names for the values above, "?" for others. */
 const char *rouse_wait_kind_name(uint32_t kind);
 const char *rouse_verdict_name(uint32_t verdict);

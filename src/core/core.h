@@ -211,6 +211,7 @@ struct rsi_worker {
     uint32_t is_hired;                  /* futex: 1 when it stands in its cluster's list */
     bool is_free;                       /* no kernel thread has it */
     bool is_leaving;                    /* it ends after the present turn */
+    bool is_spare;                      /* stands in for a stuck one: monitor.c */
     bool has_left;                      /* its timers have gone elsewhere; in its section */
 };
 
@@ -375,7 +376,7 @@ void rsi_idle_look_again(void);
 void rsi_idle_wake_worker(struct rsi_worker *w);
 void rsi_idle_child(void);
 
-/* nap.c */
+/* nap.c, monitor.c */
 bool rsi_nap_awake(struct rsi_worker *w);
 uint64_t rsi_nap_ask(const struct rsi_worker *w, uint64_t deadline_ns);
 void rsi_nap_ended(struct rsi_worker *w, uint64_t asked_ns);
@@ -406,6 +407,10 @@ RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w, bool is_lonely)
         return;
     rsi_idle_wake_one(cluster, NULL);
 }
+void rsi_monitor_start(uint32_t bound);
+void rsi_monitor_wake(void);
+unsigned rsi_monitor_threads(void); /* 0 or 1 */
+void rsi_monitor_child(void);
 
 /* watch.c */
 void rsi_watch_begin(struct rsi_worker *w);

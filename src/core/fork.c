@@ -41,6 +41,7 @@ static void on_child(void)
     rsi_pressure_child();
     rsi_block_child(self);
     rsi_keys_fork_parent();
+    rsi_monitor_child();
     rsi_runtime_child(survivor);
     if (self && survivor) {
         self->timer_word = 0;

@@ -86,9 +86,12 @@ static RSI_NOINLINE void wake(struct rouse_cluster *cluster, struct rsi_worker *
         rsi_fetch_add_seq_cst(&cluster->searching, 1u);
         rsi_store_release(&w->wake_word, 1u); /* pairs with the acquire in sleep_once */
     }
+    bool is_last = cluster->idle_count == 0;
     rsi_guard_unlock(&cluster->idle_guard);
     if (!w)
         return;
+    if (is_last)
+        rsi_monitor_wake();
     if (is_polling)
         rsi_load_acquire(&rsi_rt.poller)->interrupt();
     else
@@ -326,7 +329,10 @@ static void idle_leave(struct rsi_worker *w)
         idle_unlink_locked(cluster, w);
     else
         w->is_searching = true; /* counted by wake */
+    bool is_last = cluster->idle_count == 0;
     rsi_guard_unlock(&cluster->idle_guard);
+    if (is_last)
+        rsi_monitor_wake();
     rsi_watch_end(w);
     see_to_watcher(w);
 }

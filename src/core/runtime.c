@@ -13,6 +13,8 @@ struct rsi_runtime rsi_rt;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned workers_wanted; /* under start_mutex; 0: not settled */
+static int spares_config;       /* under start_mutex; as in rouse_config */
+static unsigned spares_wanted;  /* under start_mutex */
 static enum rouse_io io_wanted; /* written under start_mutex */
 
 static unsigned workers_from_environment(void)
@@ -25,6 +27,19 @@ static unsigned workers_from_environment(void)
     if (*end || workers == 0 || workers > RSI_WORKERS_MAX)
         rsi_fatal("ROUSE_WORKERS is \"%s\"; give a number from 1 to %d", text, RSI_WORKERS_MAX);
     return (unsigned)workers;
+}
+
+/* As many as there are workers, unless ROUSE_SPARES has another number. */
+static unsigned spares_from_environment(void)
+{
+    const char *text = getenv("ROUSE_SPARES");
+    if (!text || !*text)
+        return workers_wanted;
+    char *end;
+    unsigned long spares = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || spares > RSI_WORKERS_MAX)
+        rsi_fatal("ROUSE_SPARES is \"%s\"; give a number from 0 to %d", text, RSI_WORKERS_MAX);
+    return (unsigned)spares;
 }
 
 static enum rouse_kind kind_from_environment(void)
@@ -45,16 +60,23 @@ static void workers_settle_locked(void)
         workers_wanted = rsi_cpu_count();
     if (workers_wanted > RSI_WORKERS_MAX)
         workers_wanted = RSI_WORKERS_MAX;
+    if (spares_config == 0)
+        spares_wanted = spares_from_environment();
+    else
+        spares_wanted = spares_config < 0 ? 0 : (unsigned)spares_config;
 }
 
 int rouse_configure(const struct rouse_config *config)
 {
-    if (!config || config->workers > RSI_WORKERS_MAX || (unsigned)config->io > ROUSE_IO_URING)
+    if (!config || config->workers > RSI_WORKERS_MAX || config->spares > RSI_WORKERS_MAX ||
+        (unsigned)config->io > ROUSE_IO_URING)
         return -EINVAL;
     pthread_mutex_lock(&start_mutex);
     bool is_late = rsi_load_relaxed(&rsi_rt.is_started);
     if (!is_late)
         workers_wanted = config->workers;
+    if (!is_late)
+        spares_config = config->spares;
     if (!is_late)
         rsi_store_relaxed(&io_wanted, config->io);
     pthread_mutex_unlock(&start_mutex);
@@ -138,8 +160,10 @@ int rsi_runtime_try_start_slow(void)
         for (uint32_t i = 0; i < rsi_rt.cluster_count && error == 0; i++)
             if (rsi_rt.clusters[i]->state == RSI_CLUSTER_LIVE)
                 error = cluster_start_locked(rsi_rt.clusters[i]);
-        if (error == 0)
+        if (error == 0) {
+            rsi_monitor_start(spares_wanted);
             rsi_store_release(&rsi_rt.is_started, 1u);
+        }
     }
     pthread_mutex_unlock(&start_mutex);
     return error;

@@ -109,6 +109,7 @@ static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_store_relaxed(&w->timer_stale, 0u);
     rsi_store_relaxed(&w->inbox_length, 0);
     rsi_store_relaxed(&w->is_leaving, false);
+    rsi_store_relaxed(&w->is_spare, false);
     rsi_store_relaxed(&w->has_left, false);
     rsi_store_relaxed(&w->is_hired, 0u);
 }
@@ -349,6 +350,7 @@ int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **ou
     cluster->staying_count++;
     if (out)
         *out = w;
+    rsi_monitor_wake(); /* it may never be idle */
     return 0;
 }
 

@@ -164,7 +164,7 @@ static enum look look(void)
     struct kernel_census kernel = take_kernel_census();
     /* Read later than the kernel's count: a helper is counted after it began, and not when it ends. */
     uint32_t known = rsi_worker_live_count() + rsi_helper_count() + rsi_pressure_threads() +
-                     first.kernel_count;
+                     rsi_monitor_threads() + first.kernel_count;
     struct census second = take_census();
     if (first.state != second.state || !first.all_wait || !second.all_wait || !nothing_runs() ||
         turns != count_turns())

@@ -19,6 +19,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#define STUCK_MOST 4            /* records that a dump shows */
 #define PATIENCE_NS 1000000000u /* for kernel threads that do not answer, in all about twice this */
 
 static struct {
@@ -48,6 +49,34 @@ static bool print_one(struct rouse_thread *t, void *context)
     return !dump->text.is_broken;
 }
 
+/* Who keeps, or kept, a worker from the other threads; nothing, if nobody did. */
+static void print_monitor(struct rsi_text *text)
+{
+    struct rouse_monitor_figures figures;
+    struct rouse_stuck stuck[STUCK_MOST];
+    rouse_obs_monitor(&figures);
+    if (figures.stuck_count == 0)
+        return;
+    rsi_text_add(text, "rouse: workers were stuck %lu times; %u of %u spare workers in use",
+                 figures.stuck_count, figures.spares, figures.spares_bound);
+    rsi_text_end_line(text);
+    unsigned count = rouse_obs_stuck(stuck, STUCK_MOST);
+    for (unsigned i = 0; i < count; i++) {
+        const struct rouse_stuck *s = &stuck[i];
+        rsi_text_add(text, "rouse: worker %u %s stuck for %lu us: thread %lu", s->worker,
+                     s->is_now ? "is" : "was", s->lasted_ns / 1000, s->thread_id);
+        if (s->name[0])
+            rsi_text_add(text, " \"%s\"", s->name);
+        if (s->computes)
+            rsi_text_add(text, " computed");
+        else if (s->call >= 0)
+            rsi_text_add(text, " in system call %d", (int)s->call);
+        else
+            rsi_text_add(text, " in a system call");
+        rsi_text_end_line(text);
+    }
+}
+
 static void print_all(struct dump *dump, const char *reason)
 {
     struct rsi_text *text = &dump->text;
@@ -63,6 +92,7 @@ static void print_all(struct dump *dump, const char *reason)
     rsi_text_add(text, "rouse: %lu threads, %u workers, %u of them idle", dump->live_count,
                  rsi_worker_live_count(), rsi_load_relaxed(&rsi_rt.idle_count));
     rsi_text_end_line(text);
+    print_monitor(text);
     rsi_blocks_visit(print_one, dump);
     rsi_text_add(text, "rouse: end of the threads");
     rsi_text_end_line(text);

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/* monitor_test.c - workers that are stuck, all of them: others run their threads, and it is told who it was. */
+#include "core_test.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+#define WORKERS 2
+#define SPARES 2
+
+static int pipes[2];
+static uint32_t go, began, others;
+
+static struct rouse_monitor_figures figures(void)
+{
+    struct rouse_monitor_figures now;
+    rouse_obs_monitor(&now);
+    return now;
+}
+
+static void *sit_in_read(void *unused)
+{
+    char byte;
+    rsi_fetch_add_seq_cst(&began, 1u);
+    CHECK(read(pipes[0], &byte, 1) == 1);
+    return unused;
+}
+
+static void *compute(void *unused)
+{
+    rsi_fetch_add_seq_cst(&began, 1u);
+    while (!rsi_load_acquire(&go))
+        ;
+    return unused;
+}
+
+static void *yield_and_end(void *unused)
+{
+    for (int i = 0; i < 10; i++)
+        rouse_thread_yield();
+    rsi_fetch_add_seq_cst(&others, 1u);
+    return unused;
+}
+
+static struct rouse_thread *start_named(void *(*fn)(void *), const char *name)
+{
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    struct rouse_thread *t;
+    attr.kind = ROUSE_KIND_USER;
+    attr.name = name;
+    CHECK_EQUAL(rouse_thread_create(&t, &attr, fn, NULL), 0);
+    return t;
+}
+
+/* Every worker gets one of these, and the spares none. */
+static void all_are_stuck(void *(*fn)(void *), struct rouse_thread *stuck[WORKERS])
+{
+    rsi_store_seq_cst(&began, 0u);
+    rsi_store_seq_cst(&go, 0u);
+    CHECK(pipe(pipes) == 0);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        stuck[i] = start_named(fn, "stuck one");
+        UNTIL(rsi_load_seq_cst(&began) == i + 1);
+    }
+}
+
+static void let_go(struct rouse_thread *stuck[WORKERS])
+{
+    rsi_store_release(&go, 1u);
+    CHECK(write(pipes[1], "12", WORKERS) == WORKERS);
+    for (int i = 0; i < WORKERS; i++)
+        join(stuck[i]);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void others_run(void)
+{
+    struct rouse_thread *t[10];
+    rsi_store_seq_cst(&others, 0u);
+    for (size_t i = 0; i < LENGTH(t); i++)
+        t[i] = start(ROUSE_KIND_USER, yield_and_end, NULL);
+    UNTIL(rsi_load_seq_cst(&others) == LENGTH(t));
+    for (size_t i = 0; i < LENGTH(t); i++)
+        join(t[i]);
+}
+
+/* The records of who is stuck now are those of both. */
+static bool both_are_told(bool computes, const uint64_t ids[WORKERS])
+{
+    struct rouse_stuck records[WORKERS] = { 0 };
+    if (rouse_obs_stuck(records, WORKERS) != WORKERS)
+        return false;
+    for (int i = 0; i < WORKERS; i++) {
+        const struct rouse_stuck *r = &records[i];
+        if (!r->is_now || (r->thread_id != ids[0] && r->thread_id != ids[1]))
+            return false;
+        CHECK_EQUAL(strcmp(r->name, "stuck one"), 0);
+        CHECK_EQUAL(r->computes, computes);
+        CHECK(r->worker < WORKERS + SPARES);
+        CHECK(r->since_ns + r->lasted_ns <= rouse_now_ns());
+        CHECK(r->call == -1 || (!computes && r->call == SYS_read && r->site));
+    }
+    return records[0].thread_id != records[1].thread_id;
+}
+
+/* SIGQUIT's text has a line for each. */
+static void the_dump_tells(const uint64_t ids[WORKERS])
+{
+    static char text[65536];
+    char line[128];
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    CHECK(fcntl(ends[1], F_SETPIPE_SZ, (int)sizeof text) >= 0);
+    rouse_obs_dump(ends[1]);
+    close(ends[1]);
+    read_all(ends[0], text, sizeof text);
+    close(ends[0]);
+    CHECK(strstr(text, "rouse: workers were stuck "));
+    for (int i = 0; i < WORKERS; i++) {
+        snprintf(line, sizeof line, " us: thread %lu \"stuck one\" in ", (unsigned long)ids[i]);
+        CHECK(strstr(text, line));
+    }
+}
+
+static void stuck_and_others(void *(*fn)(void *), bool computes)
+{
+    struct rouse_thread *stuck[WORKERS];
+    uint64_t before = figures().stuck_count;
+    all_are_stuck(fn, stuck);
+    uint64_t ids[WORKERS] = { rouse_thread_id(stuck[0]), rouse_thread_id(stuck[1]) };
+    others_run();
+    UNTIL(both_are_told(computes, ids));
+    CHECK(figures().spares >= 1 && figures().spares <= SPARES);
+    CHECK(figures().stuck_count > before);
+    if (!computes)
+        the_dump_tells(ids);
+    others_run();
+    let_go(stuck);
+    UNTIL(figures().spares == 0); /* who came back is enough */
+    struct rouse_stuck record;
+    CHECK_EQUAL(rouse_obs_stuck(&record, 1), 1);
+    CHECK(!record.is_now);
+}
+
+static void others_run_though_every_worker_sits_in_a_system_call(void **state)
+{
+    (void)state;
+    stuck_and_others(sit_in_read, false);
+}
+
+static void others_run_though_every_worker_computes(void **state)
+{
+    (void)state;
+    stuck_and_others(compute, true);
+}
+
+static struct rouse_sem bell = ROUSE_SEM_INIT(0);
+
+static void *sleep_and_ring(void *unused)
+{
+    CHECK_EQUAL(rouse_sleep(30 * MS), 0);
+    rouse_sem_post(&bell);
+    return unused;
+}
+
+static void deadlines_are_met_though_every_worker_is_stuck(void **state)
+{
+    (void)state;
+    struct rouse_thread *stuck[WORKERS], *sleeper = start(ROUSE_KIND_USER, sleep_and_ring, NULL);
+    UNTIL(waits(sleeper));
+    all_are_stuck(sit_in_read, stuck);
+    CHECK_EQUAL(rouse_sem_wait(&bell), 0);
+    let_go(stuck);
+    join(sleeper);
+}
+
+/* One that is stuck in a cluster of one worker, while all others are idle. */
+static void a_cluster_gets_a_spare_of_its_own(void **state)
+{
+    (void)state;
+    struct rouse_cluster *cluster;
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    struct rouse_thread *stuck, *other;
+    CHECK_EQUAL(rouse_cluster_create(&cluster, NULL), 0);
+    attr.cluster = cluster;
+    rsi_store_seq_cst(&began, 0u);
+    rsi_store_seq_cst(&others, 0u);
+    CHECK(pipe(pipes) == 0);
+    CHECK_EQUAL(rouse_thread_create(&stuck, &attr, sit_in_read, NULL), 0);
+    UNTIL(rsi_load_seq_cst(&began) == 1);
+    CHECK_EQUAL(rouse_thread_create(&other, &attr, yield_and_end, NULL), 0);
+    UNTIL(rsi_load_seq_cst(&others) == 1);
+    CHECK(write(pipes[1], "1", 1) == 1);
+    join(stuck);
+    join(other);
+    close(pipes[0]);
+    close(pipes[1]);
+    UNTIL(figures().spares == 0);
+    CHECK_EQUAL(rouse_cluster_destroy(cluster), 0);
+}
+
+static void *be_stuck_in_a_child(void *unused)
+{
+    stuck_and_others(sit_in_read, false);
+    return unused;
+}
+
+static void a_child_has_a_monitor_of_its_own(void **state)
+{
+    (void)state;
+    struct rouse_thread *stuck[WORKERS];
+    all_are_stuck(sit_in_read, stuck);
+    others_run(); /* with a spare */
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        watchdog_start(PATIENCE_S);
+        CHECK_EQUAL(figures().spares, 0);
+        be_stuck_in_a_child(NULL);
+        _exit(0);
+    }
+    CHECK(child_passed(pid));
+    let_go(stuck);
+}
+
+/* The bound: more are stuck than there are workers and spares. */
+
+static void spares_are_used_up(void)
+{
+    struct rouse_thread *stuck[WORKERS], *more[3], *last;
+    all_are_stuck(sit_in_read, stuck);
+    for (size_t i = 0; i < LENGTH(more); i++)
+        more[i] = start_named(sit_in_read, "one more");
+    UNTIL(rsi_load_seq_cst(&began) == WORKERS + 1);
+    UNTIL(figures().refused_count > 3);
+    CHECK_EQUAL(figures().spares, 1);
+    CHECK_EQUAL(figures().spares_bound, 1);
+    last = start(ROUSE_KIND_USER, yield_and_end, NULL);
+    uint64_t refused = figures().refused_count;
+    UNTIL(figures().refused_count > refused + 3);
+    CHECK_EQUAL(rsi_load_seq_cst(&others), 0);
+    CHECK_EQUAL(rsi_load_seq_cst(&began), WORKERS + 1);
+    CHECK(write(pipes[1], "345", LENGTH(more)) == LENGTH(more));
+    for (size_t i = 0; i < LENGTH(more); i++)
+        if (i < WORKERS)
+            CHECK(write(pipes[1], "6", 1) == 1);
+    UNTIL(rsi_load_seq_cst(&others) == 1);
+    for (size_t i = 0; i < LENGTH(more); i++)
+        join(more[i]);
+    for (int i = 0; i < WORKERS; i++)
+        join(stuck[i]);
+    join(last);
+    CHECK_EQUAL(figures().spares_most, 1);
+}
+
+static void there_are_no_more_spares_than_allowed(void **state)
+{
+    (void)state;
+    scenario_exits("spares_are_used_up", "ROUSE_SPARES=1", 0);
+}
+
+static bool task_is(const char *tid, const char *name)
+{
+    char path[300], text[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    close(fd);
+    return got > 0 && strncmp(text, name, strlen(name)) == 0;
+}
+
+/* Of the monitor's kernel thread; 0: there is none. */
+static int monitor_tid(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int tid = 0;
+    CHECK(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (task_is(entry->d_name, "rouse-monitor"))
+            tid = atoi(entry->d_name);
+    closedir(folder);
+    return tid;
+}
+
+/* How often a kernel thread has fallen asleep. */
+static unsigned long sleeps_of(int tid)
+{
+    char path[64], text[4096] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    const char *at = strstr(text, "\nvoluntary_ctxt_switches:");
+    CHECK(at);
+    return strtoul(at + sizeof "\nvoluntary_ctxt_switches:" - 1, NULL, 10);
+}
+
+/* It goes to sleep only after a look at which nothing had moved. */
+static void an_idle_process_has_an_idle_monitor(void **state)
+{
+    (void)state;
+    others_run();
+    UNTIL(figures().spares == 0); /* of an earlier test */
+    int tid = 0;
+    UNTIL((tid = monitor_tid()) != 0);
+    unsigned long before = 0, after = sleeps_of(tid);
+    while (before != after) {
+        usleep(200000);
+        before = after;
+        after = sleeps_of(tid);
+    }
+    usleep(500000);
+    CHECK_EQUAL(sleeps_of(tid), after);
+}
+
+static uint64_t end_ns;
+
+static void *compute_with_yields(void *unused)
+{
+    while (rouse_now_ns() < rsi_load_relaxed(&end_ns)) {
+        for (int i = 0; i < 1000; i++)
+            rsi_compiler_barrier();
+        rouse_thread_yield();
+    }
+    return unused;
+}
+
+/* More workers than CPUs, all of them computing: most are runnable and do not run. */
+static void many_workers_share_one_cpu(void)
+{
+    struct rouse_thread *threads[32];
+    cpu_set_t cpus, one;
+    int cpu = 0;
+    CHECK(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    while (!CPU_ISSET(cpu, &cpus))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    rsi_store_relaxed(&end_ns, rouse_now_ns() + SECOND);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        threads[i] = start(ROUSE_KIND_USER, compute_with_yields, NULL);
+    int tid = 0;
+    UNTIL((tid = monitor_tid()) != 0);
+    unsigned long sleeps = sleeps_of(tid);
+    uint64_t begin = rouse_now_ns();
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        join(threads[i]);
+    /* Every 10 ms at most, but at the beginning, or where it went to sleep in between. */
+    CHECK(sleeps_of(tid) - sleeps <= (rouse_now_ns() - begin) / (10 * MS) + 50);
+    CHECK_EQUAL(figures().stuck_count, 0);
+    CHECK_EQUAL(figures().spares_most, 0);
+}
+
+static void runnable_is_not_stuck(void **state)
+{
+    (void)state;
+    scenario_exits("many_workers_share_one_cpu", "ROUSE_WORKERS=8", 0);
+}
+
+/* Without spares nobody looks, and what is behind a stuck worker waits. */
+static void nobody_looks(void)
+{
+    struct rouse_thread *stuck[WORKERS], *other;
+    all_are_stuck(sit_in_read, stuck);
+    CHECK_EQUAL(monitor_tid(), 0);
+    CHECK_EQUAL(figures().spares_bound, 0);
+    other = start(ROUSE_KIND_USER, yield_and_end, NULL);
+    usleep(100000);
+    CHECK_EQUAL(rsi_load_seq_cst(&others), 0);
+    let_go(stuck);
+    join(other);
+}
+
+static void configured_to_none(void)
+{
+    const struct rouse_config config = { .workers = WORKERS, .spares = -1 };
+    CHECK_EQUAL(rouse_configure(&config), 0);
+    nobody_looks();
+}
+
+static void configured_to_one(void)
+{
+    const struct rouse_config wrong = { .spares = RSI_WORKERS_MAX + 1 };
+    const struct rouse_config config = { .workers = WORKERS, .spares = 1 };
+    CHECK_EQUAL(rouse_configure(&wrong), -EINVAL);
+    CHECK_EQUAL(rouse_configure(&config), 0);
+    spares_are_used_up();
+}
+
+static void start_the_runtime(void)
+{
+    rouse_thread_self();
+}
+
+static void the_bound_is_taken_from_settings(void **state)
+{
+    (void)state;
+    scenario_exits("nobody_looks", "ROUSE_SPARES=0", 0);
+    scenario_exits("configured_to_none", "ROUSE_SPARES=2", 0);
+    scenario_exits("configured_to_one", "ROUSE_SPARES=2", 0);
+    scenario_dies("start_the_runtime", "ROUSE_SPARES=few", SIGABRT,
+                  "rouse: ROUSE_SPARES is \"few\"; give a number from 0 to 1024");
+    scenario_dies("start_the_runtime", "ROUSE_SPARES=-1", SIGABRT, "ROUSE_SPARES is \"-1\"");
+    scenario_dies("start_the_runtime", "ROUSE_SPARES=1025", SIGABRT, "ROUSE_SPARES is \"1025\"");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_run_though_every_worker_sits_in_a_system_call),
+        cmocka_unit_test(others_run_though_every_worker_computes),
+        cmocka_unit_test(deadlines_are_met_though_every_worker_is_stuck),
+        cmocka_unit_test(a_cluster_gets_a_spare_of_its_own),
+        cmocka_unit_test(a_child_has_a_monitor_of_its_own),
+        cmocka_unit_test(there_are_no_more_spares_than_allowed),
+        cmocka_unit_test(an_idle_process_has_an_idle_monitor),
+        cmocka_unit_test(runnable_is_not_stuck),
+        cmocka_unit_test(the_bound_is_taken_from_settings),
+    };
+    static const struct scenario scenarios[] = {
+        { "spares_are_used_up", spares_are_used_up },
+        { "many_workers_share_one_cpu", many_workers_share_one_cpu },
+        { "nobody_looks", nobody_looks },
+        { "configured_to_none", configured_to_none },
+        { "configured_to_one", configured_to_one },
+        { "start_the_runtime", start_the_runtime },
+    };
+    static const struct program program = { 60,        false,
+                                            tests,     LENGTH(tests),
+                                            scenarios, LENGTH(scenarios) };
+    setenv("ROUSE_WORKERS", "2", argc < 2);
+    setenv("ROUSE_SPARES", "2", argc < 2);
+    return program_run(&program, argc, argv);
+}
