@@ -340,5 +340,7 @@ long rsi_listener_accept(struct rsi_io_op *op)
         result = wait_event(op, l, &c, seen);
     }
     settle(op, l, &c);
+    if (result >= 0)
+        rsi_poll_served(c.thread, op->fd, false);
     return result;
 }

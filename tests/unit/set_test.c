@@ -1,31 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * set_test.c - sets of descriptors: level, edge and one-shot; one waiter an event; what a thread was told of
- * and left is told to another; closes, deadlines, cancels, forks, misuse.
+ * set_test.c - sets of descriptors: members, level, edge and one-shot; closes, deadlines, cancels, forks,
+ * misuse.
  */
-#include "poll_test.h"
+#include "set_test.h"
 
 #include <sys/mman.h>
-
-#define HERD 6
-
-static struct crew crew;
-static struct rouse_sem gate;
-
-static struct rouse_set *set_new(void)
-{
-    struct rouse_set *set = NULL;
-    EQUALS(rouse_set_create(&set), 0);
-    CHECK(set);
-    return set;
-}
-
-/* One look. */
-static int look(struct rouse_set *set, struct rouse_set_event *events, unsigned count)
-{
-    int told = rouse_set_wait_until(set, events, count, 0);
-    return told == -ETIMEDOUT ? 0 : told;
-}
 
 static void members_come_and_go(void **state)
 {
@@ -96,188 +76,6 @@ static void level_edge_and_once(void **state)
         EQUALS(rouse_set_remove(set, ends[0]), 0);
         rouse_set_destroy(set);
         wire_close(ends);
-    }
-}
-
-static struct {
-    struct rouse_set *set;
-    int ends[HERD][2];
-    uint32_t told, left, useless;
-    void (*turn_away)(void);
-} scene;
-
-static void scene_open(unsigned flags)
-{
-    memset(&scene, 0, sizeof scene);
-    scene.set = set_new();
-    for (unsigned i = 0; i < HERD; i++) {
-        wire_open(i % 2 == 0 ? WIRE_UNIX : WIRE_PIPE, scene.ends[i]);
-        EQUALS(rouse_set_add(scene.set, scene.ends[i][0], POLLIN, flags, i), 0);
-    }
-}
-
-static void scene_close(void)
-{
-    for (unsigned i = 0; i < HERD; i++)
-        wire_close(scene.ends[i]);
-    rouse_set_destroy(scene.set);
-}
-
-static unsigned sleepers(struct rouse_set *set)
-{
-    unsigned count = 0;
-    rsi_guard_lock(&set->guard);
-    for (struct rsi_set_sleeper *s = set->first; s; s = s->next)
-        count++;
-    rsi_guard_unlock(&set->guard);
-    return count;
-}
-
-static void wait_and_take(void *arg, unsigned index)
-{
-    struct rouse_set_event events[HERD];
-    struct rouse_wait_record record;
-    char byte;
-    (void)arg;
-    (void)index;
-    EQUALS(rouse_set_wait(scene.set, events, HERD), 1);
-    rouse_obs_last_wait(&record);
-    rsi_fetch_add_relaxed(&scene.useless, (uint32_t)record.useless_count);
-    EQUALS(events[0].events, POLLIN);
-    EQUALS(rouse_read(events[0].fd, &byte, 1), 1);
-    rsi_fetch_add_relaxed(&scene.told, 1u);
-    rouse_sem_wait(&gate);
-}
-
-/* Events that come together wake one thread each; none is woken for nothing. */
-static void each_event_wakes_one(void **state)
-{
-    (void)state;
-    rouse_obs_set_mode(ROUSE_OBS_COUNTED);
-    for (unsigned flags = 0; flags < 4; flags++)
-        for (enum crew_kind kind = 0; kind < CREW_KINDS; kind++) {
-            scene_open(flags);
-            DOING("flags %u, %s threads", flags, kind_names[kind]);
-            crew_add_many(&crew, kind, 2 * HERD, wait_and_take, NULL);
-            UNTIL(sleepers(scene.set) == 2 * HERD);
-            for (unsigned round = 1; round <= 2; round++) {
-                for (unsigned i = 0; i < HERD; i++)
-                    put_bytes(scene.ends[i][1], 1);
-                UNTIL(rsi_load_relaxed(&scene.told) == round * HERD);
-                EQUALS(sleepers(scene.set), (2 - round) * HERD);
-                for (unsigned i = 0; i < HERD && (flags & ROUSE_SET_ONESHOT) != 0; i++)
-                    EQUALS(rouse_set_modify(scene.set, scene.ends[i][0], POLLIN, flags, i), 0);
-            }
-            for (unsigned i = 0; i < 2 * HERD; i++)
-                rouse_sem_post(&gate);
-            crew_join(&crew);
-            EQUALS(scene.useless, 0);
-            scene_close();
-        }
-    rouse_obs_set_mode(ROUSE_OBS_OFF);
-}
-
-static void parks(void)
-{
-    rouse_sem_wait(&gate);
-}
-
-static void ends_itself(void)
-{
-}
-
-static void waits_for_another_set(void)
-{
-    struct rouse_set *other = set_new();
-    struct rouse_set_event event;
-    EQUALS(rouse_set_wait_until(other, &event, 1, 0), -ETIMEDOUT);
-    rouse_set_destroy(other);
-    UNTIL(rsi_load_relaxed(&scene.told) == HERD);
-}
-
-static void polls(void)
-{
-    struct pollfd none = { .fd = -1 };
-    EQUALS(rouse_poll(&none, 1, 0), 0);
-    UNTIL(rsi_load_relaxed(&scene.told) == HERD);
-}
-
-static void waits_for_it_again(void)
-{
-    struct rouse_set_event event;
-    EQUALS(rouse_set_wait(scene.set, &event, 1), 1);
-    UNTIL(rsi_load_relaxed(&scene.told) == HERD);
-}
-
-static void wait_and_turn_away(void *arg, unsigned index)
-{
-    struct rouse_set_event events[HERD];
-    (void)arg;
-    (void)index;
-    EQUALS(rouse_set_wait(scene.set, events, HERD), 1);
-    rsi_fetch_add_relaxed(&scene.told, 1u);
-    scene.turn_away();
-    rsi_fetch_add_relaxed(&scene.left, 1u);
-}
-
-/* Nobody reads: what is left by one is told to the next. */
-static void what_is_left_is_told_to_another(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        void (*turn_away)(void);
-    } ways[] = {
-        { "parks", parks },
-        { "ends", ends_itself },
-        { "waits for another set", waits_for_another_set },
-        { "polls", polls },
-    };
-    for (size_t way = 0; way < LENGTH(ways); way++)
-        for (enum crew_kind kind = 0; kind < CREW_KINDS; kind++) {
-            scene_open(0);
-            scene.turn_away = ways[way].turn_away;
-            DOING("who is told %s, %s threads", ways[way].name, kind_names[kind]);
-            crew_add_many(&crew, kind, HERD, wait_and_turn_away, NULL);
-            UNTIL(sleepers(scene.set) == HERD);
-            put_bytes(scene.ends[1][1], 1);
-            UNTIL(rsi_load_relaxed(&scene.told) == HERD);
-            for (unsigned i = 0; i < HERD; i++)
-                rouse_sem_post(&gate);
-            crew_join(&crew);
-            while (rouse_sem_wait_try(&gate) == 0)
-                ;
-            scene_close();
-        }
-}
-
-/* The one that was told computes on: nobody else is told of the same, but of what comes anew. */
-static void spin(void)
-{
-    UNTIL(rsi_load_relaxed(&scene.told) == 2);
-}
-
-static void only_a_new_event_is_told_to_another(void **state)
-{
-    (void)state;
-    for (int again = 0; again < 2; again++) {
-        scene_open(0);
-        scene.turn_away = again ? waits_for_it_again : spin;
-        crew_add_many(&crew, CREW_USER, 2, wait_and_turn_away, NULL);
-        UNTIL(sleepers(scene.set) == 2);
-        put_bytes(scene.ends[0][1], 1);
-        UNTIL(rsi_load_relaxed(&scene.told) == 1);
-        if (again) {
-            rsi_store_relaxed(&scene.told, HERD - 1); /* it is told again at once, not the other */
-            UNTIL(rsi_load_relaxed(&scene.left) == 0 && sleepers(scene.set) == 1);
-        }
-        for (int i = 0; i < 100; i++)
-            rouse_thread_yield();
-        EQUALS(sleepers(scene.set), 1);
-        put_bytes(scene.ends[again ? 2 : 0][1], 1);
-        UNTIL(sleepers(scene.set) == 0);
-        crew_join(&crew);
-        scene_close();
     }
 }
 
@@ -423,15 +221,9 @@ int main(int argc, char **argv)
         { "destroy", "is destroyed while threads wait for it", destroy_while_one_waits },
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_come_and_go),
-        cmocka_unit_test(level_edge_and_once),
-        cmocka_unit_test(each_event_wakes_one),
-        cmocka_unit_test(what_is_left_is_told_to_another),
-        cmocka_unit_test(only_a_new_event_is_told_to_another),
-        cmocka_unit_test(everyone_s_turn_comes),
-        cmocka_unit_test(a_closed_descriptor_leaves),
-        cmocka_unit_test(deadlines_and_cancels),
-        cmocka_unit_test(a_child_has_no_sets),
+        cmocka_unit_test(members_come_and_go),   cmocka_unit_test(level_edge_and_once),
+        cmocka_unit_test(everyone_s_turn_comes), cmocka_unit_test(a_closed_descriptor_leaves),
+        cmocka_unit_test(deadlines_and_cancels), cmocka_unit_test(a_child_has_no_sets),
     };
     SYNC_TEST_MAIN(argc, argv, tests, misuses);
 }
