@@ -199,6 +199,10 @@ def size_table(data: Data, scale: Scale) -> Table:
     table = Table(
         "select(): calls a second by threads and descriptors a set",
         ["threads x set", *names, f"false wake-ups a call, {OLD}"],
+        before=[
+            "poll(2) and rouse_poll want an eventfd for each descriptor; sizes stay below 20,000 "
+            "of them, a usual limit."
+        ],
     )
     for threads, sets in scale.sizes:
         part = data[f"{threads} x {sets}"]
