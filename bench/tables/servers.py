@@ -20,6 +20,7 @@ from typing import IO
 TEXT = "Hello, world!\n"
 START_LIMIT = 10.0
 STOP_LIMIT = 20.0
+RING_LIMIT = 1.0
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 
 NGINX = """\
@@ -166,16 +167,18 @@ def answers(port: int) -> bool:
 
 
 def has_ring(pid: int) -> bool:
-    """Whether one of its descriptors is an io_uring."""
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if "[io_uring]" in str(entry.readlink()):
-                return True
-    return False
+    """Whether it has an io_uring: mapped, for its descriptor may be registered and closed."""
+    return "[io_uring]" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
-def check_ring(server: Server, pid: int) -> None:
-    if server.ring is not None and server.ring != has_ring(pid):
+def check_ring(server: Server, running: Running) -> None:
+    """It has answered: whatever it makes at the first connection is there soon."""
+    if server.ring is None:
+        return
+    end = time.monotonic() + RING_LIMIT
+    while server.ring and not has_ring(running.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    if server.ring != has_ring(running.pid):
         raise ServerError("it uses epoll" if server.ring else "it uses io_uring")
 
 
@@ -240,7 +243,7 @@ def started(
                 port = announced_port(process.stdout)
             until(lambda: answers(port), "no answer", process)
             running = Running(process, serving_pid(process, below + int(server.forks)), port)
-            check_ring(server, running.pid)
+            check_ring(server, running)
         except ServerError as reason:
             raise ServerError(f"{reason}{last_line(log)}") from None
         else:
