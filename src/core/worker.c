@@ -280,34 +280,46 @@ static uint32_t share(const struct rouse_cluster *cluster, uint32_t length, bool
 
 /*
  * Take threads from victim: a share of its queue, oldest first, and its inbox. stuck: also its next slot,
- * which otherwise belongs to whoever is about to park there. Returns how many.
+ * which otherwise belongs to whoever is about to park there. Returns a list, linked through queue_link: a busy
+ * worker steals on the stack of whatever thread it runs, which an array of them would take to a second page.
  */
-static unsigned take(struct rsi_worker *victim, bool stuck, struct rouse_thread **taken)
+static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned *taken)
 {
+    struct rouse_thread *first = NULL, **last = &first;
     unsigned count = 0;
+    *taken = 0;
     if (!rsi_section_enter_thief(victim))
-        return 0;
+        return NULL;
     if (rsi_load_relaxed(&victim->inbox))
         (void)rsi_inbox_drain(victim);
     uint32_t want = share(rsi_load_relaxed(&victim->cluster), victim->queue_length, stuck);
-    while (count < want)
-        taken[count++] = rsi_queue_pop(victim);
-    if (stuck && count == 0 && victim->next) {
-        taken[count++] = victim->next;
-        rsi_store_relaxed(&victim->next, NULL);
+    for (; count < want; count++) {
+        *last = rsi_queue_pop(victim);
+        last = &(*last)->queue_link;
     }
+    if (stuck && count == 0 && victim->next) {
+        *last = victim->next;
+        last = &(*last)->queue_link;
+        rsi_store_relaxed(&victim->next, NULL);
+        count = 1;
+    }
+    *last = NULL;
     rsi_section_leave_thief(victim);
-    return count;
+    *taken = count;
+    return first;
 }
 
 /* w takes threads from victim, of its own cluster. Returns how many. */
 unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
 {
-    struct rouse_thread *taken[STEAL_MAX];
-    unsigned count = take(victim, stuck, taken);
+    unsigned count;
+    struct rouse_thread *first = take(victim, stuck, &count);
     rsi_section_enter(w);
-    for (unsigned i = 0; i < count; i++)
-        rsi_queue_push(w, taken[i]);
+    while (first) {
+        struct rouse_thread *t = first;
+        first = t->queue_link;
+        rsi_queue_push(w, t);
+    }
     rsi_section_leave(w);
     rsi_store_relaxed(&w->steals, w->steals + (count != 0));
     rsi_store_relaxed(&w->stolen, w->stolen + count);
@@ -317,11 +329,14 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
 /* A worker that is stuck: threads of it go to an idle one of its cluster, which need not be the caller's. */
 void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck)
 {
-    struct rouse_thread *taken[STEAL_MAX];
-    unsigned count = take(stuck, true, taken);
-    for (unsigned i = 0; i < count; i++)
-        if (!rsi_inbox_push(idle, taken[i]))
-            rsi_run_elsewhere(taken[i]);
+    unsigned count;
+    struct rouse_thread *first = take(stuck, true, &count);
+    while (first) {
+        struct rouse_thread *t = first;
+        first = t->queue_link;
+        if (!rsi_inbox_push(idle, t))
+            rsi_run_elsewhere(t);
+    }
     if (count != 0)
         rsi_idle_wake_worker(idle);
 }
