@@ -147,7 +147,7 @@ static int accept_one(int listen_fd, uint64_t deadline_ns)
         return back_off("accept", fd, deadline_ns);
     attr.kind = settings.kind;
     attr.detached = true;
-    attr.name = "connection";
+    /* No name: it would be the same for all, and 64 bytes each; the foot of the backtrace says as much. */
     result = rouse_thread_create(NULL, &attr, connection_run, (void *)(intptr_t)fd);
     if (result < 0) {
         rouse_close(fd);
