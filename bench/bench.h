@@ -82,6 +82,32 @@ enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK }
 /* selectherd: what its threads call. */
 enum bench_via { BENCH_VIA_DEFAULT, BENCH_VIA_LAYER, BENCH_VIA_POLL, BENCH_VIA_ROUSE };
 
+/* acceptherd: who gets the next connection of a process. From accept on they are for kernel threads. */
+enum bench_order {
+    BENCH_ORDER_DEFAULT,
+    BENCH_ORDER_PLAIN,
+    BENCH_ORDER_FIFO,
+    BENCH_ORDER_LIFO,
+    BENCH_ORDER_SCATTER,
+    BENCH_ORDER_ACCEPT,
+    BENCH_ORDER_POLL,
+    BENCH_ORDER_PRIORITISED,
+    BENCH_ORDER_PROMOTED,
+};
+#define BENCH_ORDERS \
+    "default", "plain", "fifo", "lifo", "scatter", "accept", "poll", "prioritised", "promoted"
+
+/* acceptherd: how processes share the port. */
+enum bench_share {
+    BENCH_SHARE_HERD,
+    BENCH_SHARE_EXCLUSIVE,
+    BENCH_SHARE_TURNS,
+    BENCH_SHARE_REUSEPORT
+};
+#define BENCH_SHARES "herd", "exclusive", "turns", "reuseport"
+#define BENCH_BURST_MOST 1024u
+#define BENCH_SERVERS_MOST 64u
+
 struct bench_options {
     const struct bench_kind *kind;
     unsigned workers; /* 0: one a usable processor */
@@ -110,6 +136,11 @@ struct bench_options {
     bool processes, stepped;
     unsigned sets, share;
     uint64_t timeout_ns; /* 0: none */
+    /* acceptherd; see accept/accept.h */
+    enum bench_order accept_order;
+    enum bench_share accept_share;
+    unsigned servers, burst;
+    uint64_t gap_ns; /* between two bursts; 0: none */
 };
 
 struct bench_reading {
@@ -197,6 +228,8 @@ unsigned bench_pin_workers(const struct bench_run *run);
  */
 int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
                         char **argv);
+
+void bench_help(void);
 
 double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);

@@ -9,8 +9,9 @@ extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BEN
 #ifndef BENCH_PEER /* not every library takes any descriptor */
 extern const struct bench_case BENCH_NAME(case_echo);
 #ifndef BENCH_CLONE /* these want libc in their threads */
-extern const struct bench_case BENCH_NAME(case_selectherd), BENCH_NAME(case_fdtable),
-    BENCH_NAME(case_shared_writes), BENCH_NAME(case_idle_memory), BENCH_NAME(case_steal);
+extern const struct bench_case BENCH_NAME(case_selectherd), BENCH_NAME(case_acceptherd),
+    BENCH_NAME(case_fdtable), BENCH_NAME(case_shared_writes), BENCH_NAME(case_idle_memory),
+    BENCH_NAME(case_steal);
 #endif
 #endif
 
@@ -29,6 +30,7 @@ const struct bench_case *const BENCH_NAME(bench_cases)[] = {
     &BENCH_NAME(case_echo),
 #ifndef BENCH_CLONE
     &BENCH_NAME(case_selectherd),
+    &BENCH_NAME(case_acceptherd),
     &BENCH_NAME(case_fdtable),
     &BENCH_NAME(case_shared_writes),
     &BENCH_NAME(case_idle_memory),

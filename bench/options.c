@@ -41,6 +41,11 @@ enum {
     OPT_AFFINITY,
     OPT_PLACE,
     OPT_FOOTPRINT,
+    OPT_ORDER,
+    OPT_SHARED_BY,
+    OPT_SERVERS,
+    OPT_BURST,
+    OPT_GAP_US,
     OPT_HELP,
 };
 
@@ -73,6 +78,11 @@ static const struct option long_options[] = {
     { "affinity", required_argument, NULL, OPT_AFFINITY },
     { "place", required_argument, NULL, OPT_PLACE },
     { "footprint", required_argument, NULL, OPT_FOOTPRINT },
+    { "order", required_argument, NULL, OPT_ORDER },
+    { "shared-by", required_argument, NULL, OPT_SHARED_BY },
+    { "servers", required_argument, NULL, OPT_SERVERS },
+    { "burst", required_argument, NULL, OPT_BURST },
+    { "gap-us", required_argument, NULL, OPT_GAP_US },
     { "help", no_argument, NULL, OPT_HELP },
     { NULL, 0, NULL, 0 },
 };
@@ -104,6 +114,11 @@ static const struct {
     { OPT_AFFINITY, "--affinity", "steal" },
     { OPT_PLACE, "--place", "steal" },
     { OPT_FOOTPRINT, "--footprint", "steal" },
+    { OPT_ORDER, "--order", "acceptherd" },
+    { OPT_SHARED_BY, "--shared-by", "acceptherd" },
+    { OPT_SERVERS, "--servers", "acceptherd" },
+    { OPT_BURST, "--burst", "acceptherd" },
+    { OPT_GAP_US, "--gap-us", "acceptherd" },
 };
 
 /* What is known while the line is read. */
@@ -115,62 +130,6 @@ struct reading {
 static uint64_t bit(int option)
 {
     return 1ull << (option - OPT_THREADS);
-}
-
-static const char help_options[] =
-    "  --workers N        user threads: workers; others: use the first N processors only\n"
-    "                     (default: one a usable processor, or all of them)\n"
-    "  -T N               threads that take part (default: the case's own)\n"
-    "  -n N               operations a sample (default: as many as last 10 ms);\n"
-    "                     spawn_many, memory: the same as -T\n"
-    "  --seconds S        begin no sample after S seconds (default 2)\n"
-    "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory takes one only)\n"
-    "  --pin              workers, or kernel threads, each to a processor, in turn\n"
-    "  --obs off|counted  recording of waits (default off)\n"
-    "  --json             one object a line\n"
-    "  --sleep-us N       sleepherd: how long (default 10000)\n"
-    "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"
-    "                     1 on workers of user threads, elsewhere the system's, mostly 50000)\n"
-    "  --bytes N          echo: size of a message (default 1)\n"
-    "  --socket KIND      echo: unix (default) or tcp\n"
-    "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
-    "  --yield-every N    mutex: operations between two yields, 0 for none\n"
-    "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
-    "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
-    "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
-    "                     wake_idle, lock, unlock, post, wait, read, write\n"
-    "  --affinity N       steal: steal affinity, 1 (steals at once) to 6 (default: the library's)\n"
-    "  --place KIND       steal: steal (default), or shortest, which is to the shortest queue\n"
-    "  --footprint BYTES  steal: what each thread goes over in a turn (default 0: it computes)\n"
-    "  selectherd:\n"
-    "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
-    "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
-    "  --wake MODE        precise (default) or broadcast\n"
-    "  --sched-lock ONE   thread (default) or process\n"
-    "  --select-lock ONE  fine (default) or global\n"
-    "  --timer KIND       exact (default) or tick, of 10 ms\n"
-    "  --load KIND        free (default): tokens go round; stepped: one event when all sleep\n"
-    "  --sets N           descriptors a call, 0 to 1024 (default 16)\n"
-    "  --share N          threads that select on the same descriptors (default 1)\n"
-    "  --timeout-us N     of a call (default 5000), 0 for none\n"
-    "  --processes        forked processes instead of threads\n"
-    "\n"
-    "Operations per worker are counted where they ran; for kernel threads, per processor.\n"
-    "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
-
-static void print_help(void)
-{
-    printf("usage: %s list\n"
-           "       %s CASE [options]\n"
-           "\n"
-           "Measure one thing on one kind of threads; the same source runs on all kinds.\n"
-           "\n"
-           "  --threads KIND     ",
-           bench_program, bench_program);
-    for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
-        printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ", kind->name,
-               kind->summary, kind == bench_kinds ? " (default)" : "");
-    fputs(help_options, stdout);
 }
 
 __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
@@ -225,24 +184,23 @@ static int parse_kind(struct bench_options *o, const char *name)
     return wrong("--threads: there is no kind '%s'", name);
 }
 
+static int parse_count(const char *option, unsigned least, unsigned most, unsigned *out)
+{
+    uint64_t n = 0;
+    const int status = parse_number(option, optarg, least, most, &n);
+    *out = (unsigned)n;
+    return status;
+}
+
 static int parse_numbers(struct bench_options *o, int option)
 {
     uint64_t n = 0;
     int status = 0;
 
     switch (option) {
-    case OPT_WORKERS:
-        status = parse_number("--workers", optarg, 1, BENCH_TALLIES, &n);
-        o->workers = (unsigned)n;
-        return status;
-    case 'T':
-        status = parse_number("-T", optarg, 1, THREADS_MAX, &n);
-        o->threads = (unsigned)n;
-        return status;
-    case OPT_SAMPLES:
-        status = parse_number("--samples", optarg, 1, BENCH_SAMPLES_MAX, &n);
-        o->samples = (unsigned)n;
-        return status;
+    case OPT_WORKERS: return parse_count("--workers", 1, BENCH_TALLIES, &o->workers);
+    case 'T': return parse_count("-T", 1, THREADS_MAX, &o->threads);
+    case OPT_SAMPLES: return parse_count("--samples", 1, BENCH_SAMPLES_MAX, &o->samples);
     case OPT_SLEEP_US:
         status = parse_number("--sleep-us", optarg, 1, 3600000000, &n);
         o->sleep_ns = n * 1000;
@@ -251,29 +209,20 @@ static int parse_numbers(struct bench_options *o, int option)
         status = parse_number("--slack-ns", optarg, 1, 1000000000, &n);
         o->slack_ns = n;
         return status;
-    case OPT_BYTES:
-        status = parse_number("--bytes", optarg, 1, 1 << 20, &n);
-        o->bytes = (unsigned)n;
-        return status;
-    case OPT_SETS:
-        status = parse_number("--sets", optarg, 0, 1024, &n);
-        o->sets = (unsigned)n;
-        return status;
-    case OPT_SHARE:
-        status = parse_number("--share", optarg, 1, 256, &n);
-        o->share = (unsigned)n;
-        return status;
+    case OPT_BYTES: return parse_count("--bytes", 1, 1 << 20, &o->bytes);
+    case OPT_SETS: return parse_count("--sets", 0, 1024, &o->sets);
+    case OPT_SHARE: return parse_count("--share", 1, 256, &o->share);
     case OPT_TIMEOUT_US:
         status = parse_number("--timeout-us", optarg, 0, 3600000000, &n);
         o->timeout_ns = n * 1000;
         return status;
-    case OPT_AFFINITY:
-        status = parse_number("--affinity", optarg, 1, 6, &n);
-        o->affinity = (unsigned)n;
-        return status;
-    case OPT_FOOTPRINT:
-        status = parse_number("--footprint", optarg, 0, 1 << 24, &n);
-        o->footprint = (unsigned)n;
+    case OPT_AFFINITY: return parse_count("--affinity", 1, 6, &o->affinity);
+    case OPT_FOOTPRINT: return parse_count("--footprint", 0, 1 << 24, &o->footprint);
+    case OPT_SERVERS: return parse_count("--servers", 1, BENCH_SERVERS_MOST, &o->servers);
+    case OPT_BURST: return parse_count("--burst", 1, BENCH_BURST_MOST, &o->burst);
+    case OPT_GAP_US:
+        status = parse_number("--gap-us", optarg, 0, 3600000000, &n);
+        o->gap_ns = n * 1000;
         return status;
     case OPT_YIELD_EVERY:
         status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);
@@ -297,12 +246,20 @@ static int parse_words(struct bench_options *o, int option)
     static const char *const vias[] = { "default", "layer", "poll", "rouse", NULL };
     static const char *const tables[] = { "chunks", "rwlock", "recheck", NULL };
     static const char *const ops[] = { BENCH_OPS, NULL };
+    static const char *const orders[] = { BENCH_ORDERS, NULL };
+    static const char *const shares[] = { BENCH_SHARES, NULL };
     unsigned word = 0;
     int status;
 
     if (option == OPT_VIA) {
         status = parse_word("--via", optarg, vias, &word);
         o->via = (enum bench_via)word;
+    } else if (option == OPT_ORDER) {
+        status = parse_word("--order", optarg, orders, &word);
+        o->accept_order = (enum bench_order)word;
+    } else if (option == OPT_SHARED_BY) {
+        status = parse_word("--shared-by", optarg, shares, &word);
+        o->accept_share = (enum bench_share)word;
     } else if (option == OPT_OP) {
         status = parse_word("--op", optarg, ops, &word);
         o->op = (enum bench_op)word;
@@ -323,6 +280,8 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
     case OPT_VIA:
     case OPT_OP:
+    case OPT_ORDER:
+    case OPT_SHARED_BY:
     case OPT_TABLE: return parse_words(o, option);
     case OPT_WAKE: return parse_either("--wake", optarg, "precise", "broadcast", &o->broadcast);
     case OPT_SCHED_LOCK:
@@ -347,7 +306,7 @@ static int read_options(struct reading *r, int argc, char **argv)
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":T:n:", long_options, NULL)) != -1) {
         if (option == OPT_HELP) {
-            print_help();
+            bench_help();
             return -1;
         }
         if (option == ':')
@@ -409,6 +368,27 @@ static int check_herd(const struct reading *r)
     return 0;
 }
 
+/* acceptherd's own: which orders and ways there are for which threads. */
+static int check_accept(const struct reading *r)
+{
+    struct bench_options *o = r->options;
+    const bool user = o->kind->user;
+
+    if (o->accept_order == BENCH_ORDER_DEFAULT)
+        o->accept_order = user ? BENCH_ORDER_FIFO : BENCH_ORDER_ACCEPT;
+    if (user != (o->accept_order < BENCH_ORDER_ACCEPT))
+        return wrong("--order: this one is for --threads %s", user ? "kernel" : "user");
+    if (!user && o->accept_share == BENCH_SHARE_TURNS)
+        return wrong("--shared-by turns: for --threads user");
+    if (o->accept_order >= BENCH_ORDER_POLL && o->accept_share == BENCH_SHARE_EXCLUSIVE)
+        return wrong("--shared-by exclusive: not with this --order");
+    if (o->accept_order >= BENCH_ORDER_PRIORITISED && o->servers > 1)
+        return wrong("--servers: one, with this --order");
+    if (o->threads > BENCH_HERD_MOST)
+        return wrong("-T: acceptherd has at most %u threads", BENCH_HERD_MOST);
+    return 0;
+}
+
 /* What can be judged only when the whole line has been read. */
 static int check_together(const struct reading *r, const struct bench_case *test)
 {
@@ -433,6 +413,8 @@ static int check_together(const struct reading *r, const struct bench_case *test
         return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
     if (strcmp(test->name, "steal") == 0 && !kind->user)
         return wrong("steal: only with --threads user");
+    if (strcmp(test->name, "acceptherd") == 0)
+        return check_accept(r);
     return strcmp(test->name, "selectherd") == 0 ? check_herd(r) : 0;
 }
 
@@ -450,6 +432,8 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
         .sets = 16,
         .share = 1,
         .timeout_ns = 5000000,
+        .servers = 1,
+        .burst = 1,
     };
     int status = read_options(&r, argc, argv);
     if (status)

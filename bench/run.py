@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tables import (
+    accept,
     counts,
     fdtable,
     http,
@@ -41,6 +42,7 @@ SECTIONS = (
     "sleep",
     "counts",
     "select",
+    "accept",
     "fdtable",
     "http",
     "sweep",
@@ -136,6 +138,11 @@ def measured(
     if "select" in options.only:
         yield from select.tables(build, herd_scale)
         yield from ticks.tables(build, herd_scale)
+    if "accept" in options.only:
+        accept_scale = accept.QUICK if options.quick else accept.FULL
+        if options.rounds:
+            accept_scale = replace(accept_scale, rounds=options.rounds)
+        yield from accept.tables(build, accept_scale)
     if "fdtable" in options.only:
         yield from fdtable.tables(build, herd_scale)
     found, absent = servers.all_servers(build, version)

@@ -19,11 +19,12 @@ BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
 PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
-    *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "fdtable"),
+    *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "acceptherd", "fdtable"),
     *("shared_writes", "idle_memory"),
 )
 KINDS = ("user", "kernel", "clone")
-ROUSE_ONLY = {"selectherd", "fdtable", "idle_memory"}  # cases that bare clone() threads do not have
+# cases that bare clone() threads do not have
+ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory"}
 COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
 RUNS = [
     (case, kind)
@@ -60,6 +61,12 @@ OWN_FIGURES = {
         *("table", "grown_to", "growth_us", "longest_step_us", "lookups_in_growth"),
         *("worst_lookup_us", "worst_calm_lookup_us"),
     },
+    "acceptherd": {
+        *("order", "share", "servers", "connections", "jain_threads", "jain_processes"),
+        *("thread_least", "thread_most", "process_least", "process_most"),
+        *("switches_per_connection", "worst_wait_ms"),
+        *("late_p50_us", "late_p99_us", "late_max_us"),
+    },
     "selectherd": {
         *("via", "load", "sets", "share", "processes", "timeout_us", "calls_per_s"),
         *("events", "events_per_s", "switches_per_call", *VERDICTS),
@@ -70,11 +77,12 @@ OWN_FIGURES = {
     },
 }
 # fairness: when a thread did nothing; the others are switches of one of the ways to select.
-MAY_LACK = {"fairness", "wake", "sched_lock", "select_lock", "timer"}
+MAY_LACK = {"fairness", "wake", "sched_lock", "select_lock", "timer", "wasted_per_connection"}
 SMALL = {
     "sleepherd": ("--sleep-us", "500", "-n", "16"),
     "mutex": ("-n", "400"),
     "selectherd": ("-n", "40"),
+    "acceptherd": ("-n", "40"),
 }
 
 # Every mistake, and a word of the line that answers it.

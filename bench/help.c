@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* help.c - what --help prints. */
+#include "bench.h"
+
+#include <stdio.h>
+
+static const char help_options[] =
+    "  --workers N        user threads: workers; others: use the first N processors only\n"
+    "                     (default: one a usable processor, or all of them)\n"
+    "  -T N               threads that take part (default: the case's own)\n"
+    "  -n N               operations a sample (default: as many as last 10 ms);\n"
+    "                     spawn_many, memory: the same as -T\n"
+    "  --seconds S        begin no sample after S seconds (default 2)\n"
+    "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory takes one only)\n"
+    "  --pin              workers, or kernel threads, each to a processor, in turn\n"
+    "  --obs off|counted  recording of waits (default off)\n"
+    "  --json             one object a line\n"
+    "  --sleep-us N       sleepherd: how long (default 10000)\n"
+    "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"
+    "                     1 on workers of user threads, elsewhere the system's, mostly 50000)\n"
+    "  --bytes N          echo: size of a message (default 1)\n"
+    "  --socket KIND      echo: unix (default) or tcp\n"
+    "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
+    "  --yield-every N    mutex: operations between two yields, 0 for none\n"
+    "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
+    "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
+    "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
+    "                     wake_idle, lock, unlock, post, wait, read, write\n"
+    "  --affinity N       steal: steal affinity, 1 (steals at once) to 6 (default: the library's)\n"
+    "  --place KIND       steal: steal (default), or shortest, which is to the shortest queue\n"
+    "  --footprint BYTES  steal: what each thread goes over in a turn (default 0: it computes)\n"
+    "  selectherd:\n"
+    "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
+    "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
+    "  --wake MODE        precise (default) or broadcast\n"
+    "  --sched-lock ONE   thread (default) or process\n"
+    "  --select-lock ONE  fine (default) or global\n"
+    "  --timer KIND       exact (default) or tick, of 10 ms\n"
+    "  --load KIND        free (default): tokens go round; stepped: one event when all sleep\n"
+    "  --sets N           descriptors a call, 0 to 1024 (default 16)\n"
+    "  --share N          threads that select on the same descriptors (default 1)\n"
+    "  --timeout-us N     of a call (default 5000), 0 for none\n"
+    "  --processes        forked processes instead of threads\n"
+    "  acceptherd:\n"
+    "  --order NAME       user threads: plain, fifo (default), lifo, scatter; kernel threads: accept\n"
+    "                     (default), poll, prioritised, promoted\n"
+    "  --shared-by WAY    herd (default), exclusive, reuseport; user threads also: turns\n"
+    "  --servers N        processes (default 1)\n"
+    "  --burst N          connections at once (default 1)\n"
+    "  --gap-us N         pause between bursts (default 0)\n"
+    "\n"
+    "Operations per worker are counted where they ran; for kernel threads, per processor.\n"
+    "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
+
+void bench_help(void)
+{
+    printf("usage: %s list\n"
+           "       %s CASE [options]\n"
+           "\n"
+           "Measure one thing on one kind of threads; the same source runs on all kinds.\n"
+           "\n"
+           "  --threads KIND     ",
+           bench_program, bench_program);
+    for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
+        printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ", kind->name,
+               kind->summary, kind == bench_kinds ? " (default)" : "");
+    fputs(help_options, stdout);
+}
