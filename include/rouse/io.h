@@ -94,7 +94,7 @@ int rouse_listener_order(int fd, enum rouse_accept_order order);
  * until it accepts again. rouse_accept returns -EUSERS to a process for which there is no room.
  *
  * Both give the listener the order fifo, if it has none. Return as rouse_listener_order; -EBUSY also if one of
- * both was called before. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a
+ * both was called before, or, with io_uring, a thread has waited in rouse_accept on fd. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a
  * process).
  */
 int rouse_listener_exclusive(int fd);

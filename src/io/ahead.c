@@ -2,7 +2,9 @@
 /* ahead.c - begin, bring, take, end: see ahead.h. */
 #include "io/ahead.h"
 
+#include "io/backlog.h"
 #include "io/ready.h"
+#include "io/scatter.h"
 #include "io/set.h"
 
 #include <errno.h>
@@ -14,6 +16,8 @@
 /* So many whole buffers in a row, and so many held at once, make a stream one that is read in bulk. */
 #define FULL_MAX 2u
 #define HELD_MAX 8u
+/* Of connections: the kernel has a queue of its own, which tells the peers when it is full. */
+#define BACKLOG_MAX 64u
 
 enum state { AHEAD_ON, AHEAD_ENDING, AHEAD_ENDED };
 
@@ -22,13 +26,15 @@ struct rsi_ahead {
     struct rsi_ring *ring;
     struct rsi_fd *entry;
     int fd;
-    uint16_t first, last; /* buffers held, number + 1; 0: none */
-    uint16_t taken;       /* bytes of the first that have been taken */
-    uint16_t held;        /* how many */
-    int16_t error;        /* how the stream ended; told once, when nothing is held any more */
+    struct rsi_backlog backlog; /* a listener's; else all of the next lines */
+    uint16_t first, last;       /* buffers held, number + 1; 0: none */
+    uint16_t taken;             /* bytes of the first that have been taken */
+    uint16_t held;              /* how many */
+    int16_t error;              /* how the stream ended; told once, when nothing is held any more */
     uint8_t state;
     uint8_t full; /* buffers in a row that were filled */
     bool is_detached;
+    bool is_listener;
     uint8_t holds; /* of the ring's worker: the kernel's, and that of a cancel to come */
 };
 
@@ -55,6 +61,11 @@ static struct rsi_ahead **slot_make(int fd)
     if (!rsi_cas_release(&chunks[(unsigned)fd / RSI_FD_CHUNK], &expected, chunk)) /* slot_of */
         rsi_unmap(chunk, bytes);
     return slot_of(fd);
+}
+
+static bool holds_something(const struct rsi_ahead *ahead)
+{
+    return ahead->first != 0 || ahead->backlog.count != 0;
 }
 
 /* On the ring's worker. */
@@ -116,18 +127,27 @@ static int attach_locked(const struct rsi_io_op *op, struct rsi_ahead *ahead,
     return 2;
 }
 
-static void submit(struct io_uring_sqe *receive, struct rsi_ahead *ahead)
+static void submit(struct io_uring_sqe *entry, struct rsi_ahead *ahead)
 {
-    receive->opcode = IORING_OP_RECV;
-    receive->fd = ahead->fd;
-    receive->ioprio = IORING_RECV_MULTISHOT;
-    receive->flags = IOSQE_BUFFER_SELECT;
-    receive->user_data = (uintptr_t)ahead | RSI_RING_AHEAD;
+    entry->fd = ahead->fd;
+    entry->user_data = (uintptr_t)ahead | RSI_RING_AHEAD;
+    if (ahead->is_listener) {
+        entry->opcode = IORING_OP_ACCEPT;
+        entry->ioprio = IORING_ACCEPT_MULTISHOT;
+        entry->accept_flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
+    } else {
+        entry->opcode = IORING_OP_RECV;
+        entry->ioprio = IORING_RECV_MULTISHOT;
+        entry->flags = IOSQE_BUFFER_SELECT;
+    }
 }
 
+/* Of a listener with an order (listener.h) each connection is asked for when its turn has come. */
 static bool is_suited(const struct rsi_io_op *op)
 {
     const struct rsi_fd *entry = op->ref.entry;
+    if (op->number == SYS_accept4)
+        return op->arg[1] == 0 && (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) == 0;
     return op->side == RSI_FD_READ && (op->rules & RSI_IO_SHORT_ENDS) != 0 &&
            (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
            rsi_load_relaxed(&entry->type) == RSI_FD_TCP &&
@@ -148,7 +168,9 @@ int rsi_ahead_arm(const struct rsi_io_op *op)
         free(ahead);
         return 0;
     }
-    *ahead = (struct rsi_ahead){ .ring = ring, .entry = entry, .fd = op->fd };
+    *ahead = (struct rsi_ahead){
+        .ring = ring, .entry = entry, .fd = op->fd, .is_listener = op->number == SYS_accept4
+    };
     rsi_guard_lock(&entry->arming);
     rsi_guard_lock(&entry->guard);
     int result = attach_locked(op, ahead, slot);
@@ -184,23 +206,40 @@ static bool note_locked(struct rsi_ahead *ahead, const struct io_uring_cqe *comp
 {
     int result = completion->res;
     *events = EPOLLIN;
-    if (result > 0)
+    if (result > 0 && !ahead->is_listener)
         hold_locked(ahead, completion->flags >> IORING_CQE_BUFFER_SHIFT, (unsigned)result);
     if ((completion->flags & IORING_CQE_F_MORE) == 0) {
         ahead->state = AHEAD_ENDED;
-        if (result == 0)
+        if (result == 0 && !ahead->is_listener)
             *events |= EPOLLRDHUP;
         else if (result < 0 && result != -ENOBUFS && result != -ECANCELED) {
             ahead->error = (int16_t)result;
-            *events |= EPOLLERR;
+            *events |= ahead->is_listener ? 0 : EPOLLERR;
         }
         return false;
     }
-    if (ahead->state != AHEAD_ON || (ahead->full < FULL_MAX && ahead->held < HELD_MAX))
+    if (ahead->state != AHEAD_ON ||
+        (ahead->full < FULL_MAX && ahead->held < HELD_MAX && ahead->backlog.count < BACKLOG_MAX))
         return false;
     ahead->state = AHEAD_ENDING;
-    rsi_store_relaxed(&ahead->entry->flags, ahead->entry->flags | RSI_FD_IS_BULK);
+    if (!ahead->is_listener)
+        rsi_store_relaxed(&ahead->entry->flags, ahead->entry->flags | RSI_FD_IS_BULK);
     return true;
+}
+
+/* What a detached receive still brings is nobody's. */
+static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
+                    const struct io_uring_cqe *completion)
+{
+    if ((completion->flags & IORING_CQE_F_BUFFER) != 0) {
+        unsigned number = completion->flags >> IORING_CQE_BUFFER_SHIFT;
+        ring->buffers[number].next = 0;
+        rsi_ring_buffers_return(ring, number + 1);
+    }
+    if (ahead->is_listener && completion->res >= 0)
+        rsi_syscall1(SYS_close, completion->res);
+    if ((completion->flags & IORING_CQE_F_MORE) == 0)
+        release(ahead);
 }
 
 void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
@@ -208,85 +247,41 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
 {
     struct rsi_fd *entry = ahead->entry;
     uint32_t events;
-    bool has_more = (completion->flags & IORING_CQE_F_MORE) != 0;
-    rsi_guard_lock(&entry->guard);
-    if (rsi_unlikely(ahead->is_detached)) {
-        rsi_guard_unlock(&entry->guard);
-        if ((completion->flags & IORING_CQE_F_BUFFER) != 0) {
-            unsigned number = completion->flags >> IORING_CQE_BUFFER_SHIFT;
-            ring->buffers[number].next = 0;
-            rsi_ring_buffers_return(ring, number + 1);
-        }
-        if (!has_more)
-            release(ahead);
-        return;
+    int *memory = NULL, *old = NULL;
+    bool is_connection = ahead->is_listener && completion->res >= 0, is_useless = false;
+    /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
+    if (is_connection && !rsi_backlog_grow(&ahead->backlog, &memory)) {
+        rsi_syscall1(SYS_close, completion->res);
+        is_connection = false;
     }
-    bool is_useless = note_locked(ahead, completion, &events);
-    /* The struct is not to be touched from here: who takes what is held may release it. */
-    (void)rsi_ready_event_locked(entry, events, batch);
+    rsi_guard_lock(&entry->guard);
+    bool is_detached = ahead->is_detached;
+    if (rsi_likely(!is_detached)) {
+        if (is_connection)
+            old = rsi_backlog_push(&ahead->backlog, completion->res, memory);
+        is_useless = note_locked(ahead, completion, &events);
+        /* The struct is not to be touched from here: who takes what is held may release it. */
+        (void)rsi_ready_event_locked(entry, events, batch);
+    }
     rsi_guard_unlock(&entry->guard);
+    free(is_detached ? memory : old);
+    if (rsi_unlikely(is_detached))
+        discard(ring, ahead, completion);
     if (rsi_unlikely(is_useless))
         (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD);
     if (rsi_unlikely(completion->res == -ENOBUFS))
         rsi_ring_buffers_more(ring);
 }
 
-/* Where the bytes of a call go. */
-struct target {
-    const struct iovec *pieces;
-    size_t count, offset;
-    struct iovec one;
-    bool is_peek, is_dropped;
-};
-
-static void target_of(const struct rsi_io_op *op, struct target *to)
-{
-    long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
-    *to = (struct target){ .is_peek = (flags & MSG_PEEK) != 0,
-                           .is_dropped = (flags & MSG_TRUNC) != 0 };
-    if (op->number == SYS_recvfrom) {
-        to->one = (struct iovec){ (void *)op->arg[1], (size_t)op->arg[2] };
-        to->pieces = &to->one;
-        to->count = 1;
-    } else {
-        struct msghdr *message = (struct msghdr *)op->arg[1];
-        to->pieces = message->msg_iov;
-        to->count = message->msg_iovlen;
-        message->msg_namelen = 0;
-        message->msg_controllen = 0;
-        message->msg_flags = 0;
-    }
-}
-
-/* Returns how many of bytes found room. */
-static size_t put(struct target *to, const char *from, size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes && to->count != 0) {
-        size_t room = to->pieces->iov_len - to->offset, part = bytes - done;
-        part = part < room ? part : room;
-        if (part != 0 && !to->is_dropped)
-            memcpy((char *)to->pieces->iov_base + to->offset, from + done, part);
-        done += part;
-        to->offset += part;
-        if (to->offset == to->pieces->iov_len) {
-            to->pieces++;
-            to->count--;
-            to->offset = 0;
-        }
-    }
-    return done;
-}
-
 /* Move held bytes to the caller. *freed gets the buffers that are empty now, as a list. */
-static size_t move_locked(struct rsi_ahead *ahead, struct target *to, uint16_t *freed)
+static size_t move_locked(struct rsi_ahead *ahead, struct rsi_scatter *to, uint16_t *freed)
 {
     struct rsi_ring_buffer *buffers = ahead->ring->buffers;
     uint16_t at = ahead->first, last = 0;
     size_t taken = ahead->taken, moved = 0;
     while (at != 0) {
         size_t left = buffers[at - 1].bytes - taken;
-        size_t part = put(to, rsi_ring_buffer(ahead->ring, at - 1u) + taken, left);
+        size_t part = rsi_scatter_put(to, rsi_ring_buffer(ahead->ring, at - 1u) + taken, left);
         moved += part;
         taken += part;
         if (part < left)
@@ -337,15 +332,29 @@ static long call_plain(const struct rsi_io_op *op)
                         op->arg[5]);
 }
 
+/* The address that accept would have told; none of a peer that is gone already. */
+static void tell_peer(const struct rsi_io_op *op, int fd)
+{
+    socklen_t *length = (socklen_t *)op->arg[2];
+    if (op->arg[1] != 0 && rsi_syscall3(SYS_getpeername, fd, op->arg[1], length) < 0)
+        *length = 0;
+}
+
 /* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
 static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uint16_t *freed,
                         struct rsi_ahead **ended, struct rsi_fd_batch *batch)
 {
     struct rsi_ahead *ahead = *slot;
-    struct target to;
-    long result = 0;
+    struct rsi_scatter to;
+    long result = -EAGAIN;
+    if (ahead->backlog.count != 0) {
+        result = rsi_backlog_pop(&ahead->backlog);
+        tell_peer(op, (int)result);
+        if (holds_something(ahead) || ahead->error != 0)
+            return result;
+    }
     if (ahead->first != 0) {
-        target_of(op, &to);
+        rsi_scatter_begin(op, &to);
         result = (long)move_locked(ahead, &to, freed);
         /* Not left for the next call: one that found it empty before need not try (ready.c). */
         if (ahead->first != 0 || ahead->error != 0)
@@ -355,7 +364,7 @@ static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uin
         *ended = ahead;
         remove_locked(op->ref.entry, slot, batch);
     }
-    return result != 0 ? result : -EAGAIN;
+    return result;
 }
 
 long rsi_ahead_take(const struct rsi_io_op *op)
@@ -381,6 +390,8 @@ long rsi_ahead_take(const struct rsi_io_op *op)
         return result;
     rsi_fdtable_publish(&batch);
     int error = ended != NULL ? ended->error : 0;
+    if (ended != NULL)
+        rsi_backlog_drop(&ended->backlog);
     free(ended);
     if (result == -EAGAIN)
         return error != 0 ? error : call_plain(op);
@@ -428,7 +439,7 @@ bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd)
     rsi_guard_lock(&entry->guard);
     struct rsi_ahead **slot = slot_of(fd);
     if (slot != NULL && *slot != NULL)
-        is_ready = (*slot)->first != 0 || (*slot)->state == AHEAD_ENDED;
+        is_ready = holds_something(*slot) || (*slot)->state == AHEAD_ENDED;
     rsi_guard_unlock(&entry->guard);
     return is_ready;
 }
@@ -454,6 +465,7 @@ void rsi_ahead_drop(struct rsi_ahead *ahead)
     if (ahead->first != 0)
         rsi_ring_buffers_return(ahead->ring, ahead->first);
     ahead->first = 0;
+    rsi_backlog_drop(&ahead->backlog);
     if (ahead->state == AHEAD_ENDED)
         free(ahead);
     else

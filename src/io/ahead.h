@@ -32,6 +32,12 @@ struct rsi_ahead;
  */
 int rsi_ahead_arm(const struct rsi_io_op *op);
 
+/* Whether a ring receives, or has received, for entry. */
+RSI_INLINE bool rsi_ahead_is_on(const struct rsi_fd *entry)
+{
+    return rsi_unlikely((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) != 0);
+}
+
 /* What the kernel has brought for op, as the call would have it; -EAGAIN if there is nothing. */
 long rsi_ahead_take(const struct rsi_io_op *op);
 

@@ -195,7 +195,8 @@ static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
     bool was_armed = entry->armed != 0;
     if (entry->generation != ref->generation)
         result = -EBADF;
-    else if (l->turns != NULL || l->is_exclusive || l->first != NULL || l->on_way != 0)
+    else if (l->turns != NULL || l->is_exclusive || l->first != NULL || l->on_way != 0 ||
+             (entry->flags & RSI_FD_IS_AHEAD) != 0)
         result = -EBUSY;
     if (result == 0) {
         l->is_exclusive = turns == NULL;

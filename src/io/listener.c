@@ -30,6 +30,7 @@
  * the figures are in DESIGN.md.
  */
 #include "io/listener.h"
+#include "io/ahead.h"
 #include "io/ready.h"
 #include "io/turns.h"
 
@@ -164,6 +165,8 @@ static bool has_connection(const struct rsi_io_op *op)
 {
     struct pollfd one = { .fd = op->fd, .events = POLLIN };
     struct timespec zero = { 0, 0 };
+    if (rsi_ahead_is_on(op->ref.entry))
+        return rsi_ahead_is_ready(op->ref.entry, op->fd);
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 
@@ -312,7 +315,9 @@ static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const st
             return result == 0 ? -EAGAIN : result;
     }
     do {
-        result = rsi_syscall4(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3]);
+        result = rsi_ahead_is_on(entry)
+                     ? rsi_ahead_take(op)
+                     : rsi_syscall4(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3]);
     } while (result == -EINTR || rsi_listener_is_dead(result));
     if (rsi_unlikely(has_turns) && result != -EAGAIN)
         pass_turn(op, l);

@@ -165,8 +165,7 @@ static long look_ahead(struct pollfd *fds, nfds_t count)
     for (nfds_t i = 0; i < count; i++) {
         struct pollfd *one = &fds[i];
         struct rsi_fd *entry = rsi_fdtable_peek(one->fd);
-        if (entry == NULL || (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_AHEAD) == 0 ||
-            !rsi_ahead_is_ready(entry, one->fd))
+        if (entry == NULL || !rsi_ahead_is_on(entry) || !rsi_ahead_is_ready(entry, one->fd))
             continue;
         short events = one->events & (POLLIN | POLLRDNORM);
         ready += one->revents == 0 && events != 0;
@@ -221,8 +220,7 @@ static struct rsi_io_op op_of(const struct poll_call *call, const struct slot *s
 
 static bool is_ahead(const struct slot *slot)
 {
-    return slot->side == RSI_FD_READ &&
-           (rsi_load_relaxed(&slot->ref.entry->flags) & RSI_FD_IS_AHEAD) != 0;
+    return slot->side == RSI_FD_READ && rsi_ahead_is_on(slot->ref.entry);
 }
 
 /* A ring takes what comes for one of the descriptors: ppoll would not see it. */

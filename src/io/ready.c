@@ -81,9 +81,11 @@ static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
 static bool is_ahead(const struct rsi_io_op *op)
 {
     long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
-    return op->side == RSI_FD_READ &&
-           (rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_AHEAD) != 0 &&
-           (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
+    if (!rsi_ahead_is_on(op->ref.entry))
+        return false;
+    if (op->number == SYS_accept4)
+        return true;
+    return (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
            (flags & (MSG_OOB | MSG_ERRQUEUE)) == 0 && op->bytes != 0;
 }
 

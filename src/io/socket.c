@@ -47,7 +47,7 @@ static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64
     int result = rsi_fdtable_nonblock(fd, &op.ref);
     if (rsi_unlikely(result < 0))
         return result;
-    uint8_t flags = rsi_load_relaxed(&op.ref.entry->flags) & (uint8_t)~RSI_FD_IS_ORDERED;
+    uint8_t flags = rsi_load_relaxed(&op.ref.entry->flags) & RSI_FD_IS_UNIX;
     flags |= RSI_FD_IS_NONBLOCK;
     do {
         result = (int)run_accept(&op);

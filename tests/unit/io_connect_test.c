@@ -261,10 +261,14 @@ static void no_descriptor_is_left(void **state)
         CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
         (void)connect(client, (struct sockaddr *)&address, sizeof address);
         crew_join(&crew);
-        EQUALS(a.result, -EMFILE);
-        EQUALS(rouse_accept(a.fd, NULL, NULL), -EMFILE);
+        /* A ring heeds the limit that held when it was told to accept. */
+        if (kind != CREW_USER || !rsi_backend_has_rings()) {
+            EQUALS(a.result, -EMFILE);
+            EQUALS(rouse_accept(a.fd, NULL, NULL), -EMFILE);
+            CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+            a.result = rouse_accept(a.fd, NULL, NULL);
+        }
         CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-        a.result = rouse_accept(a.fd, NULL, NULL);
         CHECK(a.result >= 0);
         EQUALS(rouse_close(a.result), 0);
         EQUALS(rouse_close(a.fd), 0);

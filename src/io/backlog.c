@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* backlog.c - a circle of descriptors that grows by doubling; memory is taken and given with no guard held. */
+#include "io/backlog.h"
+
+#include "os/os.h"
+
+#include <stdlib.h>
+
+#define CAPACITY_FIRST 16u
+
+bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory)
+{
+    uint32_t capacity = backlog->capacity != 0 ? backlog->capacity * 2 : CAPACITY_FIRST;
+    *memory = NULL;
+    if (backlog->count < backlog->capacity)
+        return true;
+    *memory = malloc(capacity * sizeof **memory);
+    return *memory != NULL;
+}
+
+int *rsi_backlog_push(struct rsi_backlog *backlog, int fd, int *memory)
+{
+    int *old = NULL;
+    if (memory != NULL) {
+        for (uint32_t i = 0; i < backlog->count; i++)
+            memory[i] = backlog->fds[(backlog->first + i) % backlog->capacity];
+        old = backlog->fds;
+        backlog->fds = memory;
+        backlog->capacity = backlog->capacity != 0 ? backlog->capacity * 2 : CAPACITY_FIRST;
+        backlog->first = 0;
+    }
+    backlog->fds[(backlog->first + backlog->count++) % backlog->capacity] = fd;
+    return old;
+}
+
+int rsi_backlog_pop(struct rsi_backlog *backlog)
+{
+    int fd = backlog->fds[backlog->first];
+    backlog->first = (backlog->first + 1) % backlog->capacity;
+    backlog->count--;
+    return fd;
+}
+
+void rsi_backlog_drop(struct rsi_backlog *backlog)
+{
+    while (backlog->count != 0)
+        rsi_syscall1(SYS_close, rsi_backlog_pop(backlog));
+    free(backlog->fds);
+    *backlog = (struct rsi_backlog){ NULL, 0, 0, 0 };
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* backlog.h - connections that a ring has accepted and that no thread has taken yet, oldest first. */
+#ifndef RSI_IO_BACKLOG_H
+#define RSI_IO_BACKLOG_H
+
+#include "base/base.h"
+
+struct rsi_backlog {
+    int *fds; /* capacity of them, used as a circle; NULL until the first */
+    uint32_t capacity, first, count;
+};
+
+/* Under the guard of whoever owns it, but for grow, which is called before. */
+
+/* Room for one more than room. Returns memory to hand to push, which owns it then; NULL: none is needed. */
+bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory);
+
+/* Put fd at the end. memory: from grow, or NULL. Returns memory to free, or NULL. */
+int *rsi_backlog_push(struct rsi_backlog *backlog, int fd, int *memory);
+
+/* The oldest, taken off; there is one. */
+int rsi_backlog_pop(struct rsi_backlog *backlog);
+
+/* Close all, and give the memory back. */
+void rsi_backlog_drop(struct rsi_backlog *backlog);
+
+#endif
