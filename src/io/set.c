@@ -309,7 +309,10 @@ RSI_NOINLINE void rouse_set_destroy(struct rouse_set *set)
     /* In a child its members are as the parent's threads had them when it forked: nobody's to touch. */
     if (set->forks != rsi_fdtable_forks)
         return;
-    if (set->first != NULL) {
+    rsi_guard_lock(&set->guard);
+    bool is_awaited = set->first != NULL;
+    rsi_guard_unlock(&set->guard);
+    if (is_awaited) {
         rsi_obs_site_format(RSI_CALLER(), call, sizeof call);
         rsi_fatal("set %p is destroyed while threads wait for it, called from %s", (void *)set,
                   call);

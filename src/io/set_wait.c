@@ -90,7 +90,11 @@ void rsi_set_event_locked(struct rsi_fd_waiter *waiter, uint32_t events, struct 
 
 bool rsi_set_has_sleepers_locked(struct rsi_fd_waiter *waiter)
 {
-    return rsi_load_relaxed(&waiter->member->set->first) != NULL;
+    struct rouse_set *set = waiter->member->set;
+    rsi_guard_lock(&set->guard);
+    bool found = set->first != NULL;
+    rsi_guard_unlock(&set->guard);
+    return found;
 }
 
 bool rsi_set_looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd_batch *batch)
