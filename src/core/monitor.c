@@ -167,6 +167,9 @@ static void record_begin(struct rsi_worker *w, struct watched *watched, bool com
                          uint64_t now_ns)
 {
     const struct rouse_thread *t = rsi_load_relaxed(&w->exec.current);
+    /* t lies in one of the slabs: acquires the making of it. */
+    for (unsigned i = 0; i < rsi_slab_count(); i++)
+        (void)rsi_load_acquire(&rsi_slab_at(i)->used);
     struct rouse_stuck stuck = { .worker = w->index, .call = -1, .is_now = true };
     if (t) {
         stuck.thread_id = rsi_load_relaxed(&t->id);

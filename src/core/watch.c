@@ -29,7 +29,7 @@ static uint32_t
  */
 static void help_cluster(struct rsi_worker *other, bool is_stuck)
 {
-    struct rouse_cluster *cluster = rsi_load_relaxed(&other->cluster);
+    struct rouse_cluster *cluster = rsi_load_acquire(&other->cluster); /* pairs with reset */
     if (is_stuck && rsi_load_relaxed(&cluster->idle_count) != 0) {
         struct rsi_worker *idle = rsi_idle_peek(cluster);
         if (idle)

@@ -95,7 +95,7 @@ static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer 
 /* As a new worker's must be. All queues are empty: they were left so. */
 static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
-    rsi_store_relaxed(&w->cluster, cluster);
+    rsi_store_release(&w->cluster, cluster); /* pairs with the watcher's acquire */
     w->exec.home = cluster->home;
     rsi_store_relaxed(&w->exec.current, NULL);
     w->look_left = w->look_every = 64;

@@ -273,6 +273,7 @@ static MAYBE_UNUSED int run_with_workers(const char *workers)
     CHECK(pid >= 0);
     if (pid == 0) {
         setenv("ROUSE_WORKERS", workers, 1);
+        setenv("ROUSE_SPARES", "0", 0); /* no more than these, however slow a sanitizer is */
         execl("/proc/self/exe", "test", "tests", (char *)NULL);
         _exit(127);
     }
@@ -310,6 +311,7 @@ static MAYBE_UNUSED void stress_set_up(void)
     setenv("ROUSE_SEED", number, 0);
     setenv("ROUSE_TEST_SEED", number, 0);
     setenv("ROUSE_TEST_DELAY", "48", 0);
+    setenv("ROUSE_SPARES", "2", 0); /* and they come and go */
 }
 
 /* A test program's main. */
