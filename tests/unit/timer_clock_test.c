@@ -232,6 +232,10 @@ static void threads_of_one_deadline_wake_in_one_pass(void **state)
     struct crowd crowd = { .late = 1 };
     if (rouse_worker_count() != 1)
         return;
+    if (is_emulated()) {
+        puts("not run: the emulator sleeps too, on locks of its own, and that is counted");
+        return;
+    }
     for (uint64_t ahead_ns = 20 * MS; crowd.late != 0; ahead_ns *= 2) {
         crowd = (struct crowd){ rouse_now_ns() + ahead_ns, 0, UINT64_MAX, 0 };
         for (size_t i = 0; i < LENGTH(threads); i++)
