@@ -98,7 +98,7 @@ def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
             "Expected at ticks: by the rule that time-outs are counted in ticks, rounded up. For "
             "10 ms it needs how often a gap between ticks is longer than 10 ms: the source says a "
             "fifth; `as here` takes what was measured in the row below it. A wake-up that is early "
-            "completes no call."
+            "completes no call. Switches are all of the process, also those that the kernel forces."
         ],
     )
     for timeout in TIMEOUTS_MS:
