@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""What a program asks of the kernel with io_uring, seen from outside: by strace and by tracepoints."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+
+PROGRAM = Path(os.environ.get("ROUSE_BUILD", "build/check")) / "tests" / "e2e" / "rings"
+PATIENCE_S = 60
+LINES, ROUNDS = 16, 100
+MESSAGES = 2 * LINES * ROUNDS  # sent, and received, on each side
+TRACING = Path("/sys/kernel/tracing")
+CALLS = "sendto,recvfrom,accept4,pread64,pwrite64,fsync,io_uring_setup,io_uring_enter"
+
+
+def may_trace() -> bool:
+    if not shutil.which("strace"):
+        return False
+    trial = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)
+    return trial.returncode == 0
+
+
+def start(way: str, *before: str) -> subprocess.Popen[str]:
+    """The program, which waits for its byte; the first line tells its backend."""
+    return subprocess.Popen(
+        [*before, PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ROUSE_IO": way, "ROUSE_WORKERS": "1"},
+    )
+
+
+def has_rings() -> bool:
+    program = start("uring")
+    out, _ = program.communicate("x", timeout=PATIENCE_S)
+    return out.startswith("io_uring")
+
+
+@contextlib.contextmanager
+def submissions(pid: int) -> Iterator[Path]:
+    """A trace of what the process and its threads to come submit. Raises OSError if not allowed."""
+    instance = TRACING / "instances" / f"rouse-{os.getpid()}"
+    instance.mkdir()
+    try:
+        tasks = " ".join(path.name for path in Path(f"/proc/{pid}/task").iterdir())
+        (instance / "set_event_pid").write_text(tasks)
+        (instance / "options" / "event-fork").write_text("1")
+        (instance / "events" / "io_uring" / "io_uring_submit_req" / "enable").write_text("1")
+        yield instance / "trace"
+    finally:
+        instance.rmdir()
+
+
+class Uring(unittest.TestCase):
+    def counts(self, way: str) -> collections.Counter[str]:
+        """The program's system calls by name, from its byte to its end."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            program = start(way, "strace", "-f", "-e", f"trace={CALLS}", "-o", str(log))
+            assert program.stdout
+            self.assertEqual(program.stdout.readline().strip() == "io_uring", way == "uring")
+            skip = len(log.read_text())
+            out, errors = program.communicate("x", timeout=PATIENCE_S)
+            self.assertEqual((out, program.returncode), ("done\n", 0), errors)
+            found = re.findall(r"^\d+ +(\w+)\(", log.read_text()[skip:], re.MULTILINE)
+        return collections.Counter(found)
+
+    def test_rings_do_the_work(self) -> None:
+        counts = self.counts("uring")
+        self.assertGreater(counts["io_uring_enter"], 0)
+        for call in ("pread64", "pwrite64", "fsync"):
+            self.assertEqual(counts[call], 0, call)
+        # The first read of each stream is a plain call, and so is a send that has no company.
+        self.assertLess(counts["recvfrom"], MESSAGES / 10)
+        self.assertLess(counts["sendto"], MESSAGES / 4)
+        self.assertLess(counts["io_uring_enter"], MESSAGES)
+
+    def test_epoll_needs_none(self) -> None:
+        counts = self.counts("epoll")
+        self.assertEqual(counts["io_uring_setup"] + counts["io_uring_enter"], 0)
+        self.assertEqual(counts["sendto"], MESSAGES)
+
+    def test_the_operations(self) -> None:
+        program = start("uring")
+        self.addCleanup(program.communicate)
+        try:
+            with submissions(program.pid) as trace:
+                assert program.stdin and program.stdout
+                program.stdin.write("x")
+                program.stdin.close()
+                program.stdin = None
+                self.assertTrue(program.stdout.read().endswith("done\n"))
+                opcodes = collections.Counter(re.findall(r"opcode (\w+)", trace.read_text()))
+        except OSError as refusal:
+            self.skipTest(f"tracepoints are not to be had: {refusal}")
+        self.assertEqual(opcodes["RECV"], 2 * LINES)  # one for all that a stream brings
+        self.assertGreater(opcodes["SEND"], MESSAGES / 2)
+        self.assertLess(opcodes["ACCEPT"], LINES)
+        for name in ("READ", "WRITE", "FSYNC"):
+            self.assertEqual(opcodes[name], ROUNDS, name)
+
+
+if __name__ == "__main__":
+    if not may_trace():
+        print("not run: strace is not installed, or may not trace here")
+        sys.exit(77)
+    if not has_rings():
+        print("not run: there is no io_uring here")
+        sys.exit(77)
+    unittest.main()
