@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a program asks of the kernel with io_uring, seen from outside: by strace and by tracepoints."""
+"""What a program asks of the kernel with io_uring, seen by strace and by tracepoints."""
 
 from __future__ import annotations
 
