@@ -206,7 +206,7 @@ struct rsi_worker {
     /* workers.c; under the runtime's lock, but for the kernel thread's own looks */
     pthread_t pthread;
     void *signal_stack;
-    struct rouse_cluster *next_cluster; /* where it goes when it has left; NULL: nowhere */
+    struct rouse_cluster *next_cluster; /* it stands in its list, is on its way there; or NULL */
     uint32_t slot;                      /* in its cluster's list */
     uint32_t is_hired;                  /* futex: 1 when it stands in its cluster's list */
     bool is_free;                       /* no kernel thread has it */
@@ -235,7 +235,7 @@ struct rouse_cluster {
     uint64_t steal_pause_ns; /* between two steals of an idle worker */
     uint32_t slot_count;     /* of workers[] in use so far; NULLs among them */
     uint32_t worker_count;   /* whose kernel threads run */
-    uint32_t staying_count;  /* those that are leaving left out, those on their way here included */
+    uint32_t staying_count;  /* of its list, those that are not leaving */
     uint32_t wanted;         /* after a fork so many are started again */
     uint64_t past_turns, past_steals, past_stolen; /* of workers that have ended */
     char name[ROUSE_NAME_BYTES];
@@ -362,6 +362,7 @@ int rsi_workers_remove(struct rsi_worker *w);
 void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued);
 void rsi_workers_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus);
 int rsi_workers_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus);
+void rsi_workers_arrive(struct rsi_worker *w);
 void rsi_workers_setup(void);
 void rsi_workers_child(struct rsi_worker *survivor);
 

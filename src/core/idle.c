@@ -204,7 +204,8 @@ static bool steal_from_any(struct rsi_worker *w)
 static bool anyone_has_work(const struct rsi_worker *w)
 {
     const struct rouse_cluster *cluster = w->cluster;
-    if (rsi_worker_has_work(w) || rsi_load_relaxed(&w->is_leaving))
+    if (rsi_worker_has_work(w) || rsi_load_relaxed(&w->is_leaving) ||
+        rsi_load_relaxed(&w->next_cluster))
         return true;
     for (uint32_t i = 0; !cluster->is_shortest && i < rsi_load_acquire(&cluster->slot_count); i++) {
         const struct rsi_worker *other =

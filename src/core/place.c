@@ -24,10 +24,9 @@ static uint64_t load_of(struct rsi_worker *w)
            (rsi_load_relaxed(&w->next) != NULL) + (rsi_load_relaxed(&w->exec.current) != NULL);
 }
 
-static bool takes(struct rsi_worker *w, const struct rouse_cluster *cluster)
+static bool takes(struct rsi_worker *w)
 {
-    return w && rsi_load_relaxed(&w->cluster) == cluster &&
-           rsi_load_relaxed(&w->inbox) != RSI_INBOX_CLOSED;
+    return w && rsi_load_relaxed(&w->inbox) != RSI_INBOX_CLOSED;
 }
 
 /* From start on, so that equal ones have their turns. */
@@ -38,7 +37,7 @@ static struct rsi_worker *shortest(struct rouse_cluster *cluster, uint32_t start
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < count && least != 0; i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[(start + i) % count]);
-        uint64_t load = takes(w, cluster) ? load_of(w) : UINT64_MAX;
+        uint64_t load = takes(w) ? load_of(w) : UINT64_MAX;
         if (load < least) {
             least = load;
             best = w;
@@ -52,7 +51,7 @@ static struct rsi_worker *any(struct rouse_cluster *cluster, uint32_t start)
     uint32_t count = rsi_load_relaxed(&cluster->slot_count);
     for (uint32_t i = 0; i < count; i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[(start + i) % count]);
-        if (takes(w, cluster))
+        if (takes(w))
             return w;
     }
     return NULL;
@@ -65,7 +64,7 @@ static struct rsi_worker *choose(struct rouse_thread *t, bool is_new)
     struct rsi_worker *last = rsi_rt.workers[rsi_load_relaxed(&t->waiter.worker_index)];
     if (rsi_load_relaxed(&cluster->is_shortest))
         return shortest(cluster, (uint32_t)rsi_load_relaxed(&t->id));
-    if (!is_new && takes(last, cluster))
+    if (!is_new && takes(last) && rsi_load_relaxed(&last->cluster) == cluster)
         return last;
     return any(cluster, (uint32_t)rsi_load_relaxed(&t->id));
 }

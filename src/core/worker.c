@@ -198,6 +198,8 @@ static struct rouse_thread *pick(struct rsi_worker *w)
 void rsi_worker_main(struct rsi_worker *w)
 {
     for (;;) {
+        if (rsi_load_relaxed(&w->next_cluster))
+            rsi_workers_arrive(w);
         struct rouse_thread *t = w->handoff;
         w->handoff = NULL;
         if (!t)

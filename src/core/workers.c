@@ -17,7 +17,10 @@
  *
  * A kernel thread that may own an io_uring does not end: the kernel lets nobody else reap what is under way
  * there. It goes on in a cluster of its own kind, to which no thread belongs, where it takes its ring's
- * completions and mail, and from where it is taken first when a worker is added.
+ * completions and mail, and from where it is taken first when a worker is added: it is in its new cluster's list
+ * at once, and may be given threads, and arrives when it next looks around. It need not have arrived to be
+ * relied on: what it does meanwhile, as taking its ring's completions, may be what makes its first threads
+ * runnable.
  */
 #include "core/switch.h"
 
@@ -92,8 +95,8 @@ static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer 
     return is_there;
 }
 
-/* As a new worker's must be. All queues are empty: they were left so. */
-static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
+/* w is of cluster from now on. Before its kernel thread runs, or on it. */
+static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
     rsi_store_release(&w->cluster, cluster); /* pairs with the watcher's acquire */
     w->exec.home = cluster->home;
@@ -102,34 +105,46 @@ static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
     w->next_run = 0;
     w->steal_ns = 0;
     w->avoids_poller = false;
-    /* Whoever knew the last worker that had all this may still look. */
+    rsi_store_relaxed(&w->is_spare, false);
     rsi_store_relaxed(&w->turns, 0);
     rsi_store_relaxed(&w->steals, 0);
     rsi_store_relaxed(&w->stolen, 0);
+}
+
+/* As a new worker must be; the last one's queues were left empty. Whoever knew that one may still look. */
+static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
+{
+    enter(w, cluster);
     rsi_store_relaxed(&w->timer_stale, 0u);
     rsi_store_relaxed(&w->inbox_length, 0);
     rsi_store_relaxed(&w->is_leaving, false);
-    rsi_store_relaxed(&w->is_spare, false);
+
     rsi_store_relaxed(&w->has_left, false);
     rsi_store_relaxed(&w->is_hired, 0u);
 }
 
-/* From here on the others see w: they may push to its inbox, and steal. */
-static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
+static void slot_take(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
     uint32_t slot = 0;
     while (slot < cluster->slot_count && cluster->workers[slot])
         slot++;
     w->slot = slot;
-    w->is_free = false;
-    if (w->index == rsi_rt.worker_count)
-        rsi_store_release(&rsi_rt.worker_count, w->index + 1); /* pairs with rsi_worker_count */
     rsi_store_relaxed(&cluster->worker_count, cluster->worker_count + 1);
-    rsi_fetch_add_seq_cst(&rsi_rt.live_count, 1u);
-    rsi_store_release(&w->inbox, NULL);
+    cluster->staying_count++;
     rsi_store_release(&cluster->workers[slot], w); /* pairs with whoever goes through the list */
     if (slot == cluster->slot_count)
         rsi_store_release(&cluster->slot_count, slot + 1);
+}
+
+/* From here on the others see w: they may push to its inbox, and steal. */
+static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
+{
+    w->is_free = false;
+    if (w->index == rsi_rt.worker_count)
+        rsi_store_release(&rsi_rt.worker_count, w->index + 1); /* pairs with rsi_worker_count */
+    rsi_fetch_add_seq_cst(&rsi_rt.live_count, 1u);
+    rsi_store_release(&w->inbox, NULL);
+    slot_take(w, cluster);
     rsi_store_release(&w->is_hired, 1u);
     rsi_futex_wake(&w->is_hired, 1);
 }
@@ -172,26 +187,21 @@ static void end_locked(struct rsi_worker *w)
     w->is_free = true;
 }
 
-/* w has left its cluster: it goes to another, or ends. False: it ends. */
+/* w has left its cluster. False: it ends. */
 static bool go_on(struct rsi_worker *w)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    bool has_ring = poller && poller->sleep;
     rsi_runtime_lock();
     count_out_locked(w);
-    struct rouse_cluster *next = w->next_cluster;
-    if (!next && poller && poller->sleep) {
-        next = &rsi_cluster_spare;
-        next->staying_count++;
-    }
-    w->next_cluster = NULL;
-    if (next) {
-        reset(w, next);
-        list(w, next);
+    if (has_ring) {
+        reset(w, &rsi_cluster_spare);
+        list(w, &rsi_cluster_spare);
     } else {
         end_locked(w);
     }
     rsi_runtime_unlock();
-    return next != NULL;
+    return has_ring;
 }
 
 /* On w's own kernel thread. False: it ends. */
@@ -284,10 +294,16 @@ static int thread_start(struct rsi_worker *w, const struct rsi_cpus *cpus)
     return -error;
 }
 
+/* The cluster in whose list w stands. */
+static struct rouse_cluster *list_of(const struct rsi_worker *w)
+{
+    return w->next_cluster ? w->next_cluster : w->cluster;
+}
+
 /* Step 1. Returns what its inbox held, in its order. */
 static struct rouse_thread *leave_locked(struct rsi_worker *w)
 {
-    w->cluster->staying_count--;
+    list_of(w)->staying_count--;
     rsi_store_relaxed(&w->is_leaving, true);
     /* Releases the mark to rsi_inbox_drain, acquires what was pushed. */
     struct rouse_thread *newest = rsi_exchange_seq_cst(&w->inbox, RSI_INBOX_CLOSED), *oldest = NULL;
@@ -310,18 +326,32 @@ static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **o
 {
     for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
         struct rsi_worker *w = rsi_cluster_spare.workers[i];
-        if (!w || w->is_leaving)
+        if (!w)
             continue;
         int error = is_any_pinned ? pin_one_locked(w, cpus_of(cluster)) : 0;
         if (error)
             return error;
-        w->next_cluster = cluster;
-        (void)leave_locked(w); /* there is nothing in its inbox */
+        rsi_store_relaxed(&rsi_cluster_spare.workers[i], NULL);
+        rsi_cluster_spare.worker_count--;
+        rsi_cluster_spare.staying_count--;
+        rsi_store_relaxed(&w->next_cluster, cluster);
+        slot_take(w, cluster);
         rsi_idle_wake_worker(w);
         *out = w;
         return 0;
     }
     return -ENOENT;
+}
+
+/* On w's kernel thread: it has been taken from among the spare ones. It may be about to leave already. */
+void rsi_workers_arrive(struct rsi_worker *w)
+{
+    if (w->is_searching)
+        rsi_idle_found(w);
+    rsi_runtime_lock();
+    enter(w, w->next_cluster);
+    rsi_store_relaxed(&w->next_cluster, NULL);
+    rsi_runtime_unlock();
 }
 
 static int new_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
@@ -347,7 +377,6 @@ int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **ou
         error = new_add_locked(cluster, &w);
     if (error)
         return error;
-    cluster->staying_count++;
     if (out)
         *out = w;
     rsi_monitor_wake(); /* it may never be idle */
@@ -371,12 +400,12 @@ int rsi_workers_remove(struct rsi_worker *w)
     rsi_runtime_lock();
     if (w->is_free || w->is_leaving)
         error = -EINVAL;
-    else if (w->cluster->staying_count == 1)
+    else if (list_of(w)->staying_count == 1)
         error = -EBUSY;
     else
         queued = leave_locked(w);
     if (!error)
-        w->cluster->wanted = w->cluster->staying_count;
+        list_of(w)->wanted = list_of(w)->staying_count;
     rsi_runtime_unlock();
     if (error)
         return error;
@@ -396,13 +425,6 @@ void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread *
         while (*queued)
             queued = &(*queued)->queue_link;
         rsi_idle_wake_worker(w);
-    }
-    for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
-        struct rsi_worker *w = rsi_cluster_spare.workers[i];
-        if (w && w->next_cluster == cluster) { /* on its way here */
-            w->next_cluster = NULL;
-            cluster->staying_count--;
-        }
     }
 }
 
@@ -478,5 +500,4 @@ void rsi_workers_child(struct rsi_worker *survivor)
     }
     survivor->is_leaving = survivor->has_left = false;
     list(survivor, survivor->cluster);
-    survivor->cluster->staying_count++;
 }

@@ -117,10 +117,12 @@ static void a_thread_moved_while_it_waits_wakes_up_there(void **state)
     struct rouse_cluster *cluster = make(1, ROUSE_PLACE_STEAL);
     for (int i = 0; i < 20; i++) {
         struct rouse_thread *t = start(ROUSE_KIND_USER, wait_for_bell, cluster);
-        struct rouse_thread *sleeper = start(ROUSE_KIND_USER, sleep_for_a_while, cluster);
+        rsi_store_relaxed(&has_moved, 0u);
+        struct rouse_thread *sleeper = start(ROUSE_KIND_USER, sleep_until_moved, cluster);
         UNTIL(waits(t) && waits(sleeper));
         CHECK_EQUAL(rouse_thread_move(t, cluster), 0);
         CHECK_EQUAL(rouse_thread_move(sleeper, cluster), 0);
+        rsi_store_release(&has_moved, 1u);
         CHECK(rouse_thread_cluster(t) == cluster);
         CHECK_EQUAL(rouse_cluster_destroy(cluster), -EBUSY);
         rouse_sem_post(&bell);
@@ -224,6 +226,30 @@ static void as_many_clusters_as_promised(void **state)
     }
 }
 
+static void tell_settings(void)
+{
+    struct rouse_cluster_stats stats;
+    rouse_cluster_stats_read(rouse_cluster_default(), &stats);
+    scenario_status = (int)stats.steal_affinity + (stats.place == ROUSE_PLACE_SHORTEST ? 10 : 0);
+}
+
+static const struct scenario scenarios[] = { { "tell_settings", tell_settings } };
+
+static void the_environment_settles_the_default_cluster(void **state)
+{
+    (void)state;
+    scenario_exits("tell_settings", "ROUSE_PLACE=", 3);
+    scenario_exits("tell_settings", "ROUSE_PLACE=shortest", 13);
+    scenario_exits("tell_settings", "ROUSE_STEAL_AFFINITY=1", 1);
+    scenario_exits("tell_settings", "ROUSE_STEAL_AFFINITY=6", 6);
+    scenario_dies("tell_settings", "ROUSE_PLACE=longest", SIGABRT,
+                  "ROUSE_PLACE is \"longest\"; give steal or shortest");
+    static const char *const bad[] = { "ROUSE_STEAL_AFFINITY=0", "ROUSE_STEAL_AFFINITY=7",
+                                       "ROUSE_STEAL_AFFINITY=33", "ROUSE_STEAL_AFFINITY=x" };
+    for (size_t i = 0; i < LENGTH(bad); i++)
+        scenario_dies("tell_settings", bad[i], SIGABRT, "give a number from 1 to 6");
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -234,9 +260,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_thread_moved_while_it_waits_wakes_up_there),
         cmocka_unit_test(a_runnable_thread_that_is_moved_has_its_next_turn_there),
         cmocka_unit_test(a_cluster_that_computes_holds_up_no_other),
+        cmocka_unit_test(the_environment_settles_the_default_cluster),
         cmocka_unit_test(what_is_unusable_is_refused),
         cmocka_unit_test(as_many_clusters_as_promised),
     };
-    static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
+    static const struct program program = { 100,           true,      tests,
+                                            LENGTH(tests), scenarios, LENGTH(scenarios) };
     return program_run(&program, argc, argv);
 }

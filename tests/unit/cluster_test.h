@@ -74,4 +74,16 @@ static MAYBE_UNUSED void *sleep_for_a_while(void *cluster)
     return NULL;
 }
 
+static MAYBE_UNUSED uint32_t has_moved;
+
+/* One of its sleeps is under way when it is moved; that one ends there. */
+static MAYBE_UNUSED void *sleep_until_moved(void *cluster)
+{
+    do
+        CHECK_EQUAL(rouse_sleep(5 * MS), 0);
+    while (!rsi_load_acquire(&has_moved));
+    CHECK(is_there(cluster));
+    return NULL;
+}
+
 #endif

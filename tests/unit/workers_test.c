@@ -90,12 +90,14 @@ static void deadlines_outlive_their_cluster(void **state)
     (void)state;
     struct rouse_cluster *cluster = make(1, ROUSE_PLACE_STEAL);
     struct rouse_thread *threads[100];
+    rsi_store_relaxed(&has_moved, 0u);
     for (size_t i = 0; i < LENGTH(threads); i++)
-        threads[i] = start_in(cluster, sleep_for_a_while, rouse_cluster_default());
+        threads[i] = start_in(cluster, sleep_until_moved, rouse_cluster_default());
     for (size_t i = 0; i < LENGTH(threads); i++)
         UNTIL(waits(threads[i]));
     for (size_t i = 0; i < LENGTH(threads); i++)
         CHECK_EQUAL(rouse_thread_move(threads[i], rouse_cluster_default()), 0);
+    rsi_store_release(&has_moved, 1u);
     unmake(cluster);
     for (size_t i = 0; i < LENGTH(threads); i++)
         join(threads[i]);
