@@ -79,42 +79,6 @@ void rsi_clusters_from_environment(void)
     rsi_rt.cluster_count = 1;
 }
 
-/* A number of at most max at *text, which is moved behind it; or -1. */
-static int number(const char **text, int max)
-{
-    int value = 0;
-    if (**text < '0' || **text > '9')
-        return -1;
-    for (; **text >= '0' && **text <= '9'; ++*text) {
-        value = value * 10 + **text - '0';
-        if (value > max)
-            return -1;
-    }
-    return value;
-}
-
-/* "0-3,8" */
-static int cpus_parse(const char *text, struct rsi_cpus *cpus)
-{
-    const int bits = 8 * sizeof cpus->bits[0];
-    memset(cpus, 0, sizeof *cpus);
-    for (;;) {
-        int first = number(&text, RSI_CPUS_MAX - 1), last = first;
-        if (first >= 0 && *text == '-') {
-            text++;
-            last = number(&text, RSI_CPUS_MAX - 1);
-        }
-        if (first < 0 || last < first)
-            return -EINVAL;
-        for (int cpu = first; cpu <= last; cpu++)
-            cpus->bits[cpu / bits] |= 1ul << cpu % bits;
-        if (!*text)
-            return 0;
-        if (*text++ != ',')
-            return -EINVAL;
-    }
-}
-
 /* Memory for one more, or that of one that has ended. */
 static int find_locked(struct rouse_cluster **out)
 {
@@ -176,7 +140,7 @@ int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_
     struct rouse_thread *queued = NULL;
     struct rsi_cpus cpus;
     attr = attr ? attr : &defaults;
-    if (!out || !is_usable(attr) || (attr->cpus && cpus_parse(attr->cpus, &cpus) != 0))
+    if (!out || !is_usable(attr) || (attr->cpus && rsi_cpus_parse(attr->cpus, &cpus) != 0))
         return -EINVAL;
     int error = rsi_runtime_try_start();
     if (error)
@@ -189,7 +153,7 @@ int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_
         name_store(cluster, attr->name);
         cluster->wanted = attr->workers ? attr->workers : 1;
         cluster->past_turns = cluster->past_steals = cluster->past_stolen = 0;
-        rsi_workers_bind_locked(cluster, attr->cpus ? &cpus : NULL);
+        rsi_cpus_bind_locked(cluster, attr->cpus ? &cpus : NULL);
         error = start_locked(cluster, &queued);
     }
     rsi_runtime_unlock();
@@ -310,10 +274,10 @@ int rouse_cluster_worker_remove(struct rouse_cluster *cluster, int worker)
 int rouse_cluster_worker_pin(struct rouse_cluster *cluster, int worker, const char *cpus)
 {
     struct rsi_cpus set;
-    if (!cluster || (cpus && cpus_parse(cpus, &set) != 0))
+    if (!cluster || (cpus && rsi_cpus_parse(cpus, &set) != 0))
         return -EINVAL;
     int error = rsi_runtime_try_start();
-    return error ? error : rsi_workers_pin(cluster, worker, cpus ? &set : NULL);
+    return error ? error : rsi_cpus_pin(cluster, worker, cpus ? &set : NULL);
 }
 
 void rouse_cluster_stats_read(struct rouse_cluster *cluster, struct rouse_cluster_stats *stats)

@@ -15,6 +15,7 @@
 #define RSI_CORE_CORE_H
 
 #include "core/block.h"
+#include "core/cluster.h"
 #include "core/park.h"
 #include "ctx/ctx.h"
 #include "ctx/stack.h"
@@ -24,8 +25,6 @@
 #include <rouse/cluster.h>
 #include <signal.h>
 
-#define RSI_WORKERS_MAX 1024 /* of all clusters */
-#define RSI_CPUS_MAX 4096
 #define RSI_STACK_KEEP 16    /* free stacks a worker keeps for itself */
 #define RSI_TURN_UNITS 1024  /* see rsi_turn_spend */
 #define RSI_NEXT_RUN_MAX 3   /* turns from the next slot in a row, while the queue holds threads */
@@ -215,43 +214,6 @@ struct rsi_worker {
     bool has_left;                      /* its timers have gone elsewhere; in its section */
 };
 
-struct rsi_cpus {
-    unsigned long bits[RSI_CPUS_MAX / (8 * sizeof(unsigned long))];
-};
-
-enum rsi_cluster_state {
-    RSI_CLUSTER_FREE,
-    RSI_CLUSTER_LIVE,
-    RSI_CLUSTER_CLOSING,
-    RSI_CLUSTER_ENDING
-};
-
-struct rouse_cluster {
-    uint16_t home;           /* its number, from 1; in its threads' blocks */
-    uint8_t state;           /* enum rsi_cluster_state */
-    bool is_shortest;        /* placement: to the shortest queue */
-    uint32_t affinity;       /* 1 to 6; the next two follow from it */
-    uint32_t steal_eighths;  /* of a queue that a thief takes, rounded up; 0: one thread */
-    uint64_t steal_pause_ns; /* between two steals of an idle worker */
-    uint32_t slot_count;     /* of workers[] in use so far; NULLs among them */
-    uint32_t worker_count;   /* whose kernel threads run */
-    uint32_t staying_count;  /* of its list, those that are not leaving */
-    uint32_t wanted;         /* after a fork so many are started again */
-    uint64_t past_turns, past_steals, past_stolen; /* of workers that have ended */
-    char name[ROUSE_NAME_BYTES];
-    bool is_pinned;
-    struct rsi_cpus cpus;
-
-    /* idle.c has the protocol of these */
-    _Alignas(RSI_CACHE_LINE) uint32_t takers; /* idle workers, if they take from each other; or 0 */
-    uint32_t searching;
-    uint32_t idle_count;
-    uint32_t idle_guard;
-    struct rsi_worker *idle_first;
-
-    _Alignas(RSI_CACHE_LINE) struct rsi_worker *workers[RSI_WORKERS_MAX];
-};
-
 struct rsi_runtime {
     uint32_t is_started; /* release by start, acquire by everyone's first look */
     uint32_t worker_count;
@@ -360,11 +322,17 @@ int rsi_workers_add(struct rouse_cluster *cluster, struct rsi_worker **out);
 int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out);
 int rsi_workers_remove(struct rsi_worker *w);
 void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued);
-void rsi_workers_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus);
-int rsi_workers_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus);
 void rsi_workers_arrive(struct rsi_worker *w);
-void rsi_workers_setup(void);
 void rsi_workers_child(struct rsi_worker *survivor);
+
+/* cpus.c: where workers may run */
+void rsi_cpus_setup(void);
+int rsi_cpus_parse(const char *text, struct rsi_cpus *cpus); /* "0-3,8"; 0 or -EINVAL */
+const struct rsi_cpus *rsi_cpus_of(const struct rouse_cluster *cluster);
+bool rsi_cpus_differ(void); /* under the runtime's lock: whether anything was ever bound */
+void rsi_cpus_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus);
+int rsi_cpus_pin_locked(struct rsi_worker *w, const struct rsi_cpus *cpus);
+int rsi_cpus_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus);
 
 /* idle.c */
 void rsi_idle_wake_one(struct rouse_cluster *cluster, struct rsi_worker *preferred);

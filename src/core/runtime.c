@@ -127,7 +127,7 @@ static void setup_once(void)
     rsi_stack_guards_are_light();
     rsi_rt.default_kind = kind_from_environment();
     rsi_clusters_from_environment();
-    rsi_workers_setup();
+    rsi_cpus_setup();
     rsi_kernel_setup();
     rsi_fault_setup();
     rsi_fork_setup();

@@ -35,23 +35,6 @@
 /* libstdc++'s accessor of a kernel thread's exception state; absent in a program without C++. */
 extern void *__cxa_get_globals(void) __attribute__((weak));
 
-/* Where workers may run that are not bound: not where whoever starts them happens to be bound to. */
-static struct rsi_cpus cpus_of_process;
-static bool
-    is_any_pinned; /* under the runtime's lock; without a pin all threads have the same CPUs */
-
-void rsi_workers_setup(void)
-{
-    long bytes = rsi_syscall3(SYS_sched_getaffinity, 0, sizeof cpus_of_process, &cpus_of_process);
-    if (bytes <= 0)
-        memset(&cpus_of_process, 0xff, sizeof cpus_of_process);
-}
-
-static const struct rsi_cpus *cpus_of(const struct rouse_cluster *cluster)
-{
-    return cluster->is_pinned ? &cluster->cpus : &cpus_of_process;
-}
-
 static void threads_give(struct rsi_worker *w)
 {
     rsi_section_enter(w);
@@ -286,7 +269,7 @@ static int thread_start(struct rsi_worker *w, const struct rsi_cpus *cpus)
     if (error)
         return -error;
     error = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (!error && is_any_pinned)
+    if (!error && rsi_cpus_differ())
         error = pthread_attr_setaffinity_np(&attr, sizeof *cpus, (const cpu_set_t *)cpus);
     if (!error)
         error = pthread_create(&w->pthread, &attr, worker_thread, w);
@@ -316,11 +299,6 @@ static struct rouse_thread *leave_locked(struct rsi_worker *w)
     return oldest;
 }
 
-static int pin_one_locked(struct rsi_worker *w, const struct rsi_cpus *cpus)
-{
-    return -pthread_setaffinity_np(w->pthread, sizeof *cpus, (const cpu_set_t *)cpus);
-}
-
 /* One that has been without threads since it left a cluster. Returns 0, -EINVAL, or -ENOENT: there is none. */
 static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
 {
@@ -328,7 +306,7 @@ static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **o
         struct rsi_worker *w = rsi_cluster_spare.workers[i];
         if (!w)
             continue;
-        int error = is_any_pinned ? pin_one_locked(w, cpus_of(cluster)) : 0;
+        int error = rsi_cpus_differ() ? rsi_cpus_pin_locked(w, rsi_cpus_of(cluster)) : 0;
         if (error)
             return error;
         rsi_store_relaxed(&rsi_cluster_spare.workers[i], NULL);
@@ -361,7 +339,7 @@ static int new_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out
     if (error)
         return error;
     reset(w, cluster);
-    error = thread_start(w, cpus_of(cluster));
+    error = thread_start(w, rsi_cpus_of(cluster));
     if (error)
         return error;
     list(w, cluster);
@@ -426,35 +404,6 @@ void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread *
             queued = &(*queued)->queue_link;
         rsi_idle_wake_worker(w);
     }
-}
-
-/* Where workers to come may run. cpus NULL: anywhere. */
-void rsi_workers_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus)
-{
-    cluster->is_pinned = cpus != NULL;
-    is_any_pinned = is_any_pinned || cpus;
-    if (cpus)
-        cluster->cpus = *cpus;
-}
-
-/* cpus NULL: anywhere. worker negative: all, and those to come. */
-int rsi_workers_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus)
-{
-    int error = worker < 0 ? 0 : -EINVAL;
-    const struct rsi_cpus *set = cpus ? cpus : &cpus_of_process;
-    rsi_runtime_lock();
-    is_any_pinned = true;
-    for (uint32_t i = 0; i < cluster->slot_count; i++) {
-        struct rsi_worker *w = cluster->workers[i];
-        if (w && !w->is_leaving && (worker < 0 || w->index == (uint32_t)worker))
-            error = pin_one_locked(w, set);
-        if (error && worker < 0)
-            break;
-    }
-    if (!error && worker < 0)
-        rsi_workers_bind_locked(cluster, cpus);
-    rsi_runtime_unlock();
-    return error;
 }
 
 static void worker_child(struct rsi_worker *w)
