@@ -176,6 +176,37 @@ static void deadlines_are_met_though_every_worker_is_stuck(void **state)
     join(sleeper);
 }
 
+static void *sleep_and_sit(void *unused)
+{
+    CHECK_EQUAL(rouse_sleep(500 * MS), 0);
+    return sit_in_read(unused);
+}
+
+static void *sleep_and_end(void *unused)
+{
+    CHECK_EQUAL(rouse_sleep(550 * MS), 0);
+    return yield_and_end(unused);
+}
+
+/* Nobody wakes the one worker but its timers: the monitor has long been asleep by then. */
+static void one_wakes_by_itself(void)
+{
+    CHECK(pipe(pipes) == 0);
+    struct rouse_thread *stuck = start(ROUSE_KIND_USER, sleep_and_sit, NULL);
+    struct rouse_thread *other = start(ROUSE_KIND_USER, sleep_and_end, NULL);
+    UNTIL(rsi_load_seq_cst(&others) == 1);
+    CHECK_EQUAL(figures().spares, 1);
+    CHECK(write(pipes[1], "1", 1) == 1);
+    join(stuck);
+    join(other);
+}
+
+static void a_worker_that_wakes_by_itself_wakes_the_monitor(void **state)
+{
+    (void)state;
+    scenario_exits("one_wakes_by_itself", "ROUSE_WORKERS=1", 0);
+}
+
 /* One that is stuck in a cluster of one worker, while all others are idle. */
 static void a_cluster_gets_a_spare_of_its_own(void **state)
 {
@@ -422,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(others_run_though_every_worker_sits_in_a_system_call),
         cmocka_unit_test(others_run_though_every_worker_computes),
         cmocka_unit_test(deadlines_are_met_though_every_worker_is_stuck),
+        cmocka_unit_test(a_worker_that_wakes_by_itself_wakes_the_monitor),
         cmocka_unit_test(a_cluster_gets_a_spare_of_its_own),
         cmocka_unit_test(a_child_has_a_monitor_of_its_own),
         cmocka_unit_test(there_are_no_more_spares_than_allowed),
@@ -430,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_bound_is_taken_from_settings),
     };
     static const struct scenario scenarios[] = {
+        { "one_wakes_by_itself", one_wakes_by_itself },
         { "spares_are_used_up", spares_are_used_up },
         { "many_workers_share_one_cpu", many_workers_share_one_cpu },
         { "nobody_looks", nobody_looks },
