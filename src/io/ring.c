@@ -44,13 +44,13 @@ static long ring_register(int fd, unsigned what, void *value, unsigned count)
 /* Whether the kernel has the youngest operation that is used here (Linux 6.7). */
 static bool has_operations(int fd)
 {
-    struct {
+    union {
+        char room[sizeof(struct io_uring_probe) + PROBED_OPS * sizeof(struct io_uring_probe_op)];
         struct io_uring_probe head;
-        struct io_uring_probe_op ops[PROBED_OPS];
-    } probe = { 0 };
+    } probe = { { 0 } };
     return ring_register(fd, IORING_REGISTER_PROBE, &probe, PROBED_OPS) == 0 &&
            probe.head.last_op >= OP_FUTEX_WAIT &&
-           (probe.ops[OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
+           (probe.head.ops[OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
 }
 
 static bool map(struct rsi_ring *ring, const struct io_uring_params *params)
