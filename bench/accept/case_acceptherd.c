@@ -115,7 +115,9 @@ static int connect_from(struct accept_state *s, unsigned port)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (const struct sockaddr *)&own, sizeof own) == 0) {
         atomic_store_explicit(&s->shared->start_ns[port], bench_now_ns(), memory_order_relaxed);
-        if (connect(fd, (struct sockaddr *)&s->address, sizeof s->address) == 0)
+        /* Reset: it has been accepted and hung up already. */
+        if (connect(fd, (struct sockaddr *)&s->address, sizeof s->address) == 0 ||
+            errno == ECONNRESET)
             return fd;
     }
     const int error = -errno;
@@ -177,8 +179,11 @@ static int sample(struct bench_run *run, uint64_t ops)
         const uint64_t left = ops - done;
         const unsigned count = left < o->burst ? (unsigned)left : o->burst;
         const int error = burst(run, count);
-        if (error < 0)
+        if (error < 0) {
+            run->error = error;
+            run->error_what = error == -ETIMEDOUT ? "connections that nobody accepts" : "connect";
             return error;
+        }
         done += count;
         bench_count(run, count);
         if (o->gap_ns != 0)

@@ -101,7 +101,7 @@ static void closes_amid_connections(void **state)
     for (int round = 0; round < 150 / SCALE; round++) {
         int clients[8];
         memset(&port, 0, sizeof port);
-            port.fd = tcp_listen(512, &port.address);
+        port.fd = tcp_listen(512, &port.address);
         EQUALS(rouse_listener_order(port.fd, (enum rouse_accept_order)(round % 3)), 0);
         crew_add_many(&servers, CREW_USER, SERVERS, serve, NULL);
         for (size_t i = 0; i < LENGTH(clients); i++)
