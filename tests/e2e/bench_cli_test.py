@@ -20,18 +20,20 @@ PROGRAM = BUILD / "bench" / "rouse-bench"
 CASES = (
     *("nop", "yield", "spawn", "spawn_many", "ring", "cascade_mutex"),
     *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "acceptherd", "fdtable"),
-    *("shared_writes", "idle_memory"),
+    *("shared_writes", "idle_memory", "steal"),
 )
 KINDS = ("user", "kernel", "clone")
 # cases that bare clone() threads do not have
 ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory"}
 COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
+USER_ONLY = {"steal"}
 RUNS = [
     (case, kind)
     for case in CASES
     if case != COUNTING
     for kind in KINDS
-    if (case, kind) not in {(c, "clone") for c in ROUSE_ONLY}
+    if kind != "clone" or case not in ROUSE_ONLY
+    if kind == "user" or case not in USER_ONLY
 ]
 TEXTS = ("case", "threads", "obs")
 VERDICTS = {"useful", "lost_race", "false", "early", "timeout"}
@@ -57,6 +59,10 @@ OWN_FIGURES = {
         for after in ("", "_trimmed")
     },
     "echo": {"bytes", "round_trips_per_s"},
+    "steal": {
+        *("affinity", "place", "footprint", "steals_per_1000", "stolen_per_1000"),
+        *("wait_p50_us", "wait_p99_us"),
+    },
     "fdtable": {
         *("table", "grown_to", "growth_us", "longest_step_us", "lookups_in_growth"),
         *("worst_lookup_us", "worst_calm_lookup_us"),
