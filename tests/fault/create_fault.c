@@ -168,7 +168,7 @@ static void live_twice(void)
     CHECK(rsi_load_relaxed(&told) <= 1);
     join(create(ROUSE_KIND_USER, 0, live, &told), &told); /* as if nothing had happened */
     UNTIL(blocks_in_use() == 1);                          /* main's */
-    UNTIL(kernel_threads() == 1 + rsi_worker_count() + rsi_helper_count());
+    UNTIL(kernel_threads() == 1 + rsi_worker_count() + rsi_helper_count() + rsi_monitor_threads());
 }
 
 static void start_in_child(const struct fault *fault)
