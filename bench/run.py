@@ -26,6 +26,7 @@ from tables import (
     select,
     servers,
     sleep,
+    steal,
     sweep,
     threads,
     ticks,
@@ -44,6 +45,7 @@ SECTIONS = (
     "select",
     "accept",
     "fdtable",
+    "steal",
     "http",
     "sweep",
     "idle",
@@ -145,6 +147,8 @@ def measured(
         yield from accept.tables(build, accept_scale)
     if "fdtable" in options.only:
         yield from fdtable.tables(build, herd_scale)
+    if "steal" in options.only:
+        yield from steal.tables(build, herd_scale)
     found, absent = servers.all_servers(build, version)
     if options.no_peers:
         found, absent = [s for s in found if s.key != "nginx"], []

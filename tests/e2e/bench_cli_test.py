@@ -24,7 +24,7 @@ CASES = (
 )
 KINDS = ("user", "kernel", "clone")
 # cases that bare clone() threads do not have
-ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory"}
+ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory", "steal"}
 COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
 USER_ONLY = {"steal"}
 RUNS = [
@@ -127,6 +127,10 @@ MISTAKES = {
     "ring --wake broadcast": "selectherd",
     "selectherd --threads clone": "selectherd",
     "fdtable --table hash": "hash",
+    "steal --affinity 7": "--affinity",
+    "steal --place longest": "longest",
+    "steal --threads kernel": "user",
+    "ring --footprint 5": "steal",
     "shared_writes --op fly": "fly",
     "ring --table rwlock": "fdtable",
     "selectherd --threads kernel --wake all": "all",
