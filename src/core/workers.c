@@ -310,7 +310,7 @@ static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **o
         if (error)
             return error;
         rsi_store_relaxed(&rsi_cluster_spare.workers[i], NULL);
-        rsi_cluster_spare.worker_count--;
+        rsi_store_relaxed(&rsi_cluster_spare.worker_count, rsi_cluster_spare.worker_count - 1);
         rsi_cluster_spare.staying_count--;
         rsi_store_relaxed(&w->next_cluster, cluster);
         slot_take(w, cluster);

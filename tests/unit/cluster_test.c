@@ -266,5 +266,6 @@ int main(int argc, char **argv)
     };
     static const struct program program = { 100,           true,      tests,
                                             LENGTH(tests), scenarios, LENGTH(scenarios) };
+    setenv("ROUSE_SPARES", "0", 0); /* the monitor lends no worker meanwhile */
     return program_run(&program, argc, argv);
 }

@@ -130,5 +130,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_poller_goes_where_the_events_go),
     };
     static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
+    setenv("ROUSE_SPARES", "0", 0); /* the monitor lends no worker meanwhile */
     return program_run(&program, argc, argv);
 }
