@@ -270,7 +270,7 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     if (rsi_unlikely(is_useless))
         (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD);
     if (rsi_unlikely(completion->res == -ENOBUFS))
-        rsi_ring_buffers_more(ring);
+        ring->is_short = true;
 }
 
 /* Move held bytes to the caller. *freed gets the buffers that are empty now, as a list. */

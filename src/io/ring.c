@@ -292,6 +292,9 @@ static bool reap(struct rsi_ring *ring)
         rsi_store_release(ring->cq_head, head + 1);
     }
     ring->last_round = tail - first;
+    if (rsi_unlikely(ring->is_short))
+        rsi_ring_buffers_more(ring); /* once, however many were in want of one */
+    ring->is_short = false;
     rsi_fdtable_publish(&batch);
     return had_set_wait && !ring->has_set_wait;
 }
