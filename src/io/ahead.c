@@ -35,6 +35,7 @@ struct rsi_ahead {
     uint8_t full; /* buffers in a row that were filled */
     bool is_detached;
     bool is_listener;
+    bool is_void;  /* was not submitted: closed before */
     uint8_t holds; /* of the ring's worker: the kernel's, and that of a cancel to come */
 };
 
@@ -227,6 +228,12 @@ static bool note_locked(struct rsi_ahead *ahead, const struct io_uring_cqe *comp
     return true;
 }
 
+bool rsi_ahead_is_current(struct rsi_ahead *ahead)
+{
+    ahead->is_void = rsi_load_relaxed(&ahead->is_detached);
+    return !ahead->is_void;
+}
+
 /* What a detached receive still brings is nobody's. */
 static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
                     const struct io_uring_cqe *completion)
@@ -236,7 +243,7 @@ static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
         ring->buffers[number].next = 0;
         rsi_ring_buffers_return(ring, number + 1);
     }
-    if (ahead->is_listener && completion->res >= 0)
+    if (ahead->is_listener && completion->res >= 0 && !ahead->is_void)
         rsi_syscall1(SYS_close, completion->res);
     if ((completion->flags & IORING_CQE_F_MORE) == 0)
         release(ahead);
@@ -248,7 +255,8 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     struct rsi_fd *entry = ahead->entry;
     uint32_t events;
     int *memory = NULL, *old = NULL;
-    bool is_connection = ahead->is_listener && completion->res >= 0, is_useless = false;
+    bool is_connection = ahead->is_listener && completion->res >= 0 && !ahead->is_void,
+         is_useless = false;
     /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
     if (is_connection && !rsi_backlog_grow(&ahead->backlog, &memory)) {
         rsi_syscall1(SYS_close, completion->res);
@@ -453,7 +461,7 @@ struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd)
     if (ahead == NULL)
         return NULL;
     *slot = NULL;
-    ahead->is_detached = true;
+    rsi_store_relaxed(&ahead->is_detached, true);
     ahead->holds = 2;
     return ahead;
 }

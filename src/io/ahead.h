@@ -57,6 +57,9 @@ bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd);
 struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd);
 void rsi_ahead_drop(struct rsi_ahead *ahead);
 
+/* Whether its descriptor is still open; if not, it will not be submitted. On the ring's worker. */
+bool rsi_ahead_is_current(struct rsi_ahead *ahead);
+
 void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
                     const struct io_uring_cqe *completion, struct rsi_fd_batch *batch);
 

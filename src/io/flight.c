@@ -17,6 +17,8 @@ struct rsi_flight {
     uint64_t last_ticket; /* of the wait for the acknowledgement */
     int32_t result;
     uint32_t state;
+    struct rsi_fd_ref ref;
+    bool is_void;   /* was not submitted: closed before */
     bool is_mailed; /* of the ring's worker: the mail has been taken, or there is none */
     bool is_done;   /* of the ring's worker: the operation has ended, the mail is yet to come */
 };
@@ -28,6 +30,13 @@ static void batch_add(struct rsi_fd_batch *batch, struct rouse_thread *thread)
     else
         rsi_waiter(batch->last)->next = thread;
     batch->last = thread;
+}
+
+bool rsi_flight_is_current(struct rsi_flight *flight)
+{
+    /* Acquire: pairs with end_generation, as in ready.c. */
+    flight->is_void = rsi_load_acquire(&flight->ref.entry->generation) != flight->ref.generation;
+    return !flight->is_void;
 }
 
 void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch *batch)
@@ -90,7 +99,7 @@ static void stop(struct rsi_flight *flight, const struct rsi_io_op *op)
 /* What the caller is told: waited is how the wait ended. */
 static long outcome(const struct rsi_flight *flight, int waited)
 {
-    long result = flight->result;
+    long result = flight->is_void ? -EBADF : flight->result;
     if (result == -ECANCELED || result == -EINTR)
         return waited < 0 ? waited : -EINTR;
     if (waited == -ECANCELED)
@@ -123,7 +132,7 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
  */
 static long fly(const struct rsi_io_op *op, const struct io_uring_sqe *what, bool is_stream)
 {
-    struct rsi_flight flight = { .ring = rsi_ring_self(), .thread = rsi_self() };
+    struct rsi_flight flight = { .ring = rsi_ring_self(), .thread = rsi_self(), .ref = op->ref };
     struct rsi_fd_waiter waiter = { .thread = flight.thread, .kind = RSI_FD_WATCHER };
     struct io_uring_sqe *entry = rsi_ring_entry(flight.ring, &flight, RSI_RING_FLIGHT);
     if (entry == NULL)
@@ -214,13 +223,12 @@ bool rsi_flight_run(const struct rsi_io_op *op, long *result)
     return *result != -ENOBUFS;
 }
 
-bool rsi_flight_run_file(const struct rsi_io_op *op, long *result)
+bool rsi_flight_run_file(struct rsi_io_op *op, long *result)
 {
     struct io_uring_sqe entry;
-    struct rsi_fd_ref ref;
     /* Of a pipe, say, the ring would wait where pread fails. */
     if (!rsi_is_user(rsi_self()) || rsi_ring_self() == NULL ||
-        rsi_fdtable_find(op->fd, &ref) != RSI_FD_FILE || !describe(op, &entry))
+        rsi_fdtable_find(op->fd, &op->ref) != RSI_FD_FILE || !describe(op, &entry))
         return false;
     do {
         *result = fly(op, &entry, false);

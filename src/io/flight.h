@@ -26,7 +26,10 @@ struct rsi_flight;
 bool rsi_flight_run(const struct rsi_io_op *op, long *result);
 
 /* The same for a file's operation, which cannot be stopped. */
-bool rsi_flight_run_file(const struct rsi_io_op *op, long *result);
+bool rsi_flight_run_file(struct rsi_io_op *op, long *result);
+
+/* Whether its descriptor is still open; if not, it will not be submitted. */
+bool rsi_flight_is_current(struct rsi_flight *flight);
 
 void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch *batch);
 

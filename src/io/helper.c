@@ -35,7 +35,7 @@ static int run_elsewhere(const struct rsi_io_op *op, long *result)
     return error;
 }
 
-long rsi_helper_run(const struct rsi_io_op *op)
+long rsi_helper_run(struct rsi_io_op *op)
 {
     long result;
     if (rsi_backend_has_rings() && rsi_flight_run_file(op, &result))

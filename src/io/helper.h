@@ -10,7 +10,7 @@
  * cancel or a close: the kernel does not end such a call. Returns the call's result, or -EAGAIN (no helper
  * to be had).
  */
-long rsi_helper_run(const struct rsi_io_op *op);
+long rsi_helper_run(struct rsi_io_op *op);
 
 /*
  * The same for what may block for long and is not ours to make non-blocking: wait until it is ready, by

@@ -215,6 +215,27 @@ static struct rsi_ring *mine(void)
 }
 
 /*
+ * An entry names its descriptor by number, which the kernel looks up when the entry is submitted. By then it
+ * may have been closed, and be another's: what was closed is not submitted. (A close after this look goes
+ * unseen, as it would between a call's last look and the kernel's.)
+ */
+static void check_entries(struct rsi_ring *ring)
+{
+    for (; ring->checked != ring->tail; ring->checked++) {
+        struct io_uring_sqe *entry = &ring->entries[ring->checked & ring->sq_mask];
+        enum rsi_ring_tag tag = (enum rsi_ring_tag)(entry->user_data & RSI_RING_TAGS);
+        void *object = (void *)(uintptr_t)(entry->user_data & ~(uint64_t)RSI_RING_TAGS);
+        bool is_current = tag == RSI_RING_FLIGHT  ? rsi_flight_is_current(object)
+                          : tag == RSI_RING_AHEAD ? rsi_ahead_is_current(object)
+                                                  : true;
+        if (rsi_unlikely(!is_current))
+            *entry =
+                (struct io_uring_sqe){ .opcode = IORING_OP_NOP, .user_data = entry->user_data };
+    }
+    rsi_store_release(ring->sq_tail, ring->tail);
+}
+
+/*
  * Submit what there is, wait for count completions until deadline_ns (0: do not wait), and have the kernel
  * make completions of what has happened. What it did not take stays for the next time.
  */
@@ -234,7 +255,7 @@ static void enter(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns)
         bytes = sizeof wait;
         flags |= IORING_ENTER_EXT_ARG;
     }
-    rsi_store_release(ring->sq_tail, ring->tail);
+    check_entries(ring);
     rsi_syscall6(SYS_io_uring_enter, ring->enter_fd, ring->tail - rsi_load_acquire(ring->sq_head),
                  count, flags, (long)argument, (long)bytes);
 }
@@ -243,7 +264,7 @@ struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
                                     enum rsi_ring_tag tag)
 {
     if (rsi_unlikely(ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)) {
-        rsi_store_release(ring->sq_tail, ring->tail);
+        check_entries(ring);
         rsi_syscall6(SYS_io_uring_enter, ring->enter_fd, ring->sq_mask + 1, 0, ring->enter_flags, 0,
                      0);
         if (ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)

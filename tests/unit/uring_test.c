@@ -121,6 +121,48 @@ static void unread_buffers_come_back(void **state)
 }
 
 static struct {
+    int stale[2], fresh[2];
+} reuse;
+
+static void *read_until_closed(void *arg)
+{
+    char byte;
+    EQUALS(rouse_read(reuse.stale[0], &byte, 1), -EBADF);
+    return arg;
+}
+
+/* The reader runs, and waits, before its worker has a round: it has nothing but these two to run. */
+static void close_and_reuse(void *arg, unsigned index)
+{
+    struct rouse_thread *reader;
+    int number = reuse.stale[0];
+    (void)arg, (void)index;
+    EQUALS(rouse_thread_create(&reader, NULL, read_until_closed, NULL), 0);
+    while (!is_awaited(number, RSI_FD_READ))
+        rouse_thread_yield();
+    EQUALS(rouse_close(number), 0);
+    EQUALS(dup2(reuse.fresh[0], number), number);
+    EQUALS(rouse_thread_join(reader, NULL), 0);
+}
+
+/* A receive was to begin with the next round; until then its number has become another's. */
+static void a_number_reused_before_the_round(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    int left = 0;
+    wire_open(WIRE_TCP, reuse.stale);
+    wire_open(WIRE_TCP, reuse.fresh);
+    EQUALS(send(reuse.fresh[1], "12345", 5, 0), 5);
+    (void)crew_add(&crew, CREW_USER, close_and_reuse, NULL);
+    crew_join(&crew);
+    CHECK(ioctl(reuse.stale[0], FIONREAD, &left) == 0);
+    EQUALS(left, 5);
+    wire_close(reuse.stale);
+    wire_close(reuse.fresh);
+}
+
+static struct {
     int held[2], other[2];
     uint32_t is_over, got;
 } stuck;
@@ -181,12 +223,59 @@ static void a_ring_waits_for_its_worker(void **state)
     wire_close(stuck.other);
 }
 
+static int asked[2];
+
+static void *read_one(void *arg)
+{
+    char byte;
+    EQUALS(rouse_read(asked[0], &byte, 1), 1);
+    EQUALS(rouse_read(asked[0], &byte, 1), 0);
+    return arg;
+}
+
+static void *attempt(void *arg)
+{
+    char byte;
+    EQUALS(rouse_read_until(asked[0], &byte, 1, 1), -ETIMEDOUT);
+    EQUALS(rouse_recv(asked[0], &byte, 1, MSG_DONTWAIT), -EAGAIN);
+    return arg;
+}
+
+/* An attempt on a stream that another worker's ring receives: that one sleeps, and has to be asked. */
+static void a_sleeping_worker_is_asked(void **state)
+{
+    (void)state;
+    struct rouse_thread *reader, *other;
+    struct rouse_cluster *clusters[2];
+    for (unsigned i = 0; i < 2; i++)
+        EQUALS(rouse_cluster_create(&clusters[i], NULL), 0);
+    wire_open(WIRE_TCP, asked);
+    EQUALS(rouse_thread_create(&reader, &(struct rouse_thread_attr){ .cluster = clusters[0] },
+                               read_one, NULL),
+           0);
+    UNTIL(is_awaited(asked[0], RSI_FD_READ));
+    for (unsigned i = 0; i < 100; i++) {
+        EQUALS(rouse_thread_create(&other, &(struct rouse_thread_attr){ .cluster = clusters[1] },
+                                   attempt, NULL),
+               0);
+        EQUALS(rouse_thread_join(other, NULL), 0);
+    }
+    EQUALS(send(asked[1], "1", 1, 0), 1);
+    CHECK(shutdown(asked[1], SHUT_WR) == 0);
+    EQUALS(rouse_thread_join(reader, NULL), 0);
+    wire_close(asked);
+    for (unsigned i = 0; i < 2; i++)
+        UNTIL(rouse_cluster_destroy(clusters[i]) == 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_are_used_up),
         cmocka_unit_test(unread_buffers_come_back),
         cmocka_unit_test(a_ring_waits_for_its_worker),
+        cmocka_unit_test(a_number_reused_before_the_round),
+        cmocka_unit_test(a_sleeping_worker_is_asked),
     };
     CHECK(setenv("ROUSE_IO", "uring", 1) == 0);
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
