@@ -100,7 +100,8 @@ static struct rsi_caller *choose_locked(struct rsi_listener *l)
     if (l->order == ROUSE_ACCEPT_FIFO || c->next == NULL)
         return c;
     uint64_t now_ns = rsi_now_coarse_ns();
-    if (c->passed_ns != 0 && now_ns - c->passed_ns >= PROMOTE_NS)
+    /* The mark may be of another worker's clock, which may be ahead of this one's. */
+    if (c->passed_ns != 0 && now_ns >= c->passed_ns + PROMOTE_NS)
         return c;
     c = l->order == ROUSE_ACCEPT_LIFO ? l->last : scatter_locked(l);
     for (struct rsi_caller *older = c->prev; older != NULL && older->passed_ns == 0;
