@@ -78,12 +78,12 @@ static void submit_stop(struct rsi_mail *mail)
 static void stop(struct rsi_flight *flight, const struct rsi_io_op *op)
 {
     struct rouse_thread *self = flight->thread;
-    uint32_t expected = FLIGHT_PENDING;
     flight->last_ticket = rsi_park_prepare(self, (enum rouse_wait_kind)op->kind,
                                            (const void *)(intptr_t)op->fd, op->site, ROUSE_FOREVER,
                                            0);
     rsi_test_delay();
-    if (!rsi_cas_acq_rel(&flight->state, &expected, FLIGHT_ALONE)) { /* see rsi_flight_done */
+    /* Acquires the result, and releases last_ticket; pairs with the exchange in rsi_flight_done. */
+    if (rsi_exchange_acq_rel(&flight->state, FLIGHT_ALONE) == FLIGHT_DONE) {
         if (!rsi_park_abandon(self, flight->last_ticket))
             (void)rsi_park_commit(self, flight->last_ticket);
         return;
