@@ -125,8 +125,8 @@ struct rsi_timer_lane {
 #define RSI_LANE_MAX (1u << 20) /* a power of two; what does not fit goes to the heap */
 #define RSI_HEAP_MAX \
     (2u * RSI_LIVE_MAX) /* all entries of a worker, for half of them may be stale */
-#define RSI_TIMER_BYTES \
-    ((RSI_HEAP_MAX + RSI_TIMER_LANES * (size_t)RSI_LANE_MAX) * sizeof(struct rsi_timer))
+#define RSI_HEAP_BYTES (RSI_HEAP_MAX * sizeof(struct rsi_timer))
+#define RSI_LANES_BYTES (RSI_TIMER_LANES * (size_t)RSI_LANE_MAX * sizeof(struct rsi_timer))
 
 /* An inbox that takes no more: its worker is leaving. */
 #define RSI_INBOX_CLOSED ((struct rouse_thread *)1)

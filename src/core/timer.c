@@ -103,11 +103,18 @@ void rsi_timer_reset(struct rsi_worker *w)
 
 bool rsi_timer_setup(struct rsi_worker *w)
 {
-    w->heap = rsi_map(RSI_TIMER_BYTES);
+    w->heap = rsi_map(RSI_HEAP_BYTES);
     if (!w->heap)
         return false;
+    /* Apart: Valgrind warns of mappings from 256 MiB on. */
+    struct rsi_timer *rings = rsi_map(RSI_LANES_BYTES);
+    if (!rings) {
+        rsi_unmap(w->heap, RSI_HEAP_BYTES);
+        w->heap = NULL;
+        return false;
+    }
     for (unsigned i = 0; i < RSI_TIMER_LANES; i++) {
-        w->lanes[i].ring = w->heap + RSI_HEAP_MAX + (size_t)i * RSI_LANE_MAX;
+        w->lanes[i].ring = rings + (size_t)i * RSI_LANE_MAX;
         w->lanes[i].mask = LANE_FIRST - 1;
     }
     rsi_timer_reset(w);

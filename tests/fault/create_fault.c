@@ -19,7 +19,7 @@
 #define BLOCKS_BYTES ((uint32_t)256 * 1024)
 #define SLAB_BYTES ((uint32_t)16 * 1024 * 1024)
 #define SIGNAL_STACK_BYTES ((uint32_t)64 * 1024)
-#define HEAP_BYTES ((uint32_t)RSI_TIMER_BYTES)
+#define HEAP_BYTES ((uint32_t)RSI_HEAP_BYTES)
 #define FUTEX_WAITS 137u /* FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG */
 #define MADV_GUARD 102u
 #define CALLS_MOST (SCALE > 1 ? 16 : 60)
@@ -30,6 +30,7 @@
 
 static const struct fault starting[] = {
     { "mmap of a timer heap: ENOMEM", SYS_mmap, ENOMEM, 1, HEAP_BYTES },
+    { "mmap of timer lanes: ENOMEM", SYS_mmap, ENOMEM, 1, (uint32_t)RSI_LANES_BYTES },
     { "mmap of a signal stack: ENOMEM", SYS_mmap, ENOMEM, 1, SIGNAL_STACK_BYTES },
     { "mmap of blocks: ENOMEM", SYS_mmap, ENOMEM, 1, BLOCKS_BYTES },
     { "mmap of a page: ENOMEM", SYS_mmap, ENOMEM, 1, RSI_PAGE },

@@ -29,7 +29,8 @@ static void worker_set_up(void)
 static void worker_tear_down(void)
 {
     rsi_rt.workers[INDEX] = NULL;
-    rsi_unmap(worker->heap, RSI_TIMER_BYTES);
+    rsi_unmap(worker->heap, RSI_HEAP_BYTES);
+    rsi_unmap(worker->lanes[0].ring, RSI_LANES_BYTES);
     free(worker);
 }
 
