@@ -69,6 +69,18 @@ static bool holds_something(const struct rsi_ahead *ahead)
     return ahead->first != 0 || ahead->backlog.count != 0;
 }
 
+/* It has ended, and nothing is left of it for anyone. */
+static bool has_served(const struct rsi_ahead *ahead)
+{
+    return ahead->state == AHEAD_ENDED && !holds_something(ahead) && ahead->error == 0;
+}
+
+static void dispose(struct rsi_ahead *ahead)
+{
+    rsi_backlog_drop(&ahead->backlog);
+    free(ahead);
+}
+
 /* On the ring's worker. */
 static void release(struct rsi_ahead *ahead)
 {
@@ -249,6 +261,29 @@ static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
         release(ahead);
 }
 
+/*
+ * Nothing is held and nothing will come: calls go to the kernel again. Those that wait for an event of this
+ * receive have to ask for another. Under the guard alone: who arms finds the bit cleared or does not come.
+ */
+static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct rsi_fd_batch *batch)
+{
+    *slot = NULL;
+    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
+    rsi_store_relaxed(&entry->armed, entry->armed & (uint8_t) ~(1u << RSI_FD_READ));
+    struct rsi_fd_side *side = &entry->sides[RSI_FD_READ];
+    for (struct rsi_fd_waiter *waiter = side->first, *next; waiter != NULL; waiter = next) {
+        next = waiter->next;
+        if (waiter->kind == RSI_FD_WATCHER)
+            continue;
+        if (waiter->kind == RSI_FD_MEMBER) {
+            rsi_set_event_locked(waiter, RSI_FD_ANY_EVENT, batch); /* whoever looks arms it */
+            continue;
+        }
+        rsi_fdtable_unlist_locked(side, waiter);
+        rsi_fdtable_claim(waiter->thread, waiter->ticket, waiter->result, NULL, batch);
+    }
+}
+
 void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
                     const struct io_uring_cqe *completion, struct rsi_fd_batch *batch)
 {
@@ -256,7 +291,7 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     uint32_t events;
     int *memory = NULL, *old = NULL;
     bool is_connection = ahead->is_listener && completion->res >= 0 && !ahead->is_void,
-         is_useless = false;
+         is_useless = false, is_over = false;
     /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
     if (is_connection && !rsi_backlog_grow(&ahead->backlog, &memory)) {
         rsi_syscall1(SYS_close, completion->res);
@@ -268,10 +303,15 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
         if (is_connection)
             old = rsi_backlog_push(&ahead->backlog, completion->res, memory);
         is_useless = note_locked(ahead, completion, &events);
-        /* The struct is not to be touched from here: who takes what is held may release it. */
         (void)rsi_ready_event_locked(entry, events, batch);
+        is_over = has_served(ahead);
+        if (is_over)
+            remove_locked(entry, slot_of(ahead->fd), batch);
     }
     rsi_guard_unlock(&entry->guard);
+    /* The struct is not to be touched from here, unless it is over: who takes what is held may release it. */
+    if (is_over)
+        dispose(ahead);
     free(is_detached ? memory : old);
     if (rsi_unlikely(is_detached))
         discard(ring, ahead, completion);
@@ -311,29 +351,6 @@ static size_t move_locked(struct rsi_ahead *ahead, struct rsi_scatter *to, uint1
     return moved;
 }
 
-/*
- * Nothing is held and nothing will come: calls go to the kernel again. Those that wait for an event of this
- * receive have to ask for another. Under the guard alone: who arms finds the bit cleared or does not come.
- */
-static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct rsi_fd_batch *batch)
-{
-    *slot = NULL;
-    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
-    rsi_store_relaxed(&entry->armed, entry->armed & (uint8_t) ~(1u << RSI_FD_READ));
-    struct rsi_fd_side *side = &entry->sides[RSI_FD_READ];
-    for (struct rsi_fd_waiter *waiter = side->first, *next; waiter != NULL; waiter = next) {
-        next = waiter->next;
-        if (waiter->kind == RSI_FD_WATCHER)
-            continue;
-        if (waiter->kind == RSI_FD_MEMBER) {
-            rsi_set_event_locked(waiter, RSI_FD_ANY_EVENT, batch); /* whoever looks arms it */
-            continue;
-        }
-        rsi_fdtable_unlist_locked(side, waiter);
-        rsi_fdtable_claim(waiter->thread, waiter->ticket, waiter->result, NULL, batch);
-    }
-}
-
 static long call_plain(const struct rsi_io_op *op)
 {
     return rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3], op->arg[4],
@@ -368,7 +385,7 @@ static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uin
         if (ahead->first != 0 || ahead->error != 0)
             return result;
     }
-    if (ahead->state == AHEAD_ENDED) {
+    if (ahead->state == AHEAD_ENDED) { /* with an error, or what was held is taken now */
         *ended = ahead;
         remove_locked(op->ref.entry, slot, batch);
     }
@@ -399,57 +416,33 @@ long rsi_ahead_take(const struct rsi_io_op *op)
     rsi_fdtable_publish(&batch);
     int error = ended != NULL ? ended->error : 0;
     if (ended != NULL)
-        rsi_backlog_drop(&ended->backlog);
-    free(ended);
+        dispose(ended);
     if (result == -EAGAIN)
         return error != 0 ? error : call_plain(op);
     return result;
 }
 
-struct refresh {
-    struct rsi_mail mail;
-    struct rouse_thread *thread;
-    uint64_t ticket;
-};
-
-static void refresh_for(struct rsi_mail *mail)
+int rsi_ahead_worker(struct rsi_fd *entry, int fd)
 {
-    struct refresh *refresh = rsi_container_of(mail, struct refresh, mail);
-    rsi_ring_turn(true);
-    if (rsi_park_claim(refresh->thread, refresh->ticket, 0, NULL))
-        rsi_park_publish(refresh->thread);
-}
-
-void rsi_ahead_refresh(const struct rsi_io_op *op)
-{
-    struct rsi_fd *entry = op->ref.entry;
-    struct rsi_ahead **slot = slot_of(op->fd);
+    struct rsi_ahead **slot = slot_of(fd);
     rsi_guard_lock(&entry->guard);
     const struct rsi_ahead *ahead = slot != NULL ? *slot : NULL;
     int index = ahead != NULL ? (int)ahead->ring->index : -1;
     rsi_guard_unlock(&entry->guard);
-    if (index < 0)
-        return;
-    if (index == rouse_worker_index()) {
-        rsi_ring_turn(true);
-        return;
-    }
-    struct refresh refresh = { .mail.take = refresh_for, .thread = rsi_self() };
-    refresh.ticket = rsi_park_prepare(refresh.thread, (enum rouse_wait_kind)op->kind,
-                                      (const void *)(intptr_t)op->fd, op->site, ROUSE_FOREVER, 0);
-    rsi_mail_send((unsigned)index, &refresh.mail);
-    (void)rsi_park_commit(refresh.thread, refresh.ticket);
+    return index;
 }
 
-bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd)
+uint32_t rsi_ahead_events(struct rsi_fd *entry, int fd)
 {
-    bool is_ready = false;
+    uint32_t events = 0;
     rsi_guard_lock(&entry->guard);
-    struct rsi_ahead **slot = slot_of(fd);
-    if (slot != NULL && *slot != NULL)
-        is_ready = holds_something(*slot) || (*slot)->state == AHEAD_ENDED;
+    struct rsi_ahead **slot = slot_of(fd), *ahead = slot != NULL ? *slot : NULL;
+    if (ahead != NULL && holds_something(ahead))
+        events |= EPOLLIN | EPOLLRDNORM;
+    if (ahead != NULL && ahead->error != 0)
+        events |= EPOLLIN | EPOLLRDNORM | (ahead->is_listener ? 0u : EPOLLERR | EPOLLHUP);
     rsi_guard_unlock(&entry->guard);
-    return is_ready;
+    return events;
 }
 
 struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd)

@@ -11,7 +11,7 @@
  *   none    the descriptor has no struct rsi_ahead: calls go to the kernel
  *   on      the kernel receives for it; no call may, or bytes would pass each other
  *   ending  a cancel is on its way; as on, but for new buffers
- *   ended   the kernel receives no more: what is held is taken, then the struct goes: none
+ *   ended   the kernel receives no more: when what is held is taken the struct goes: none
  *
  * It ends by itself when the stream does or no buffer is left, and is ended when it is of no use: a stream
  * that fills whole buffers would be copied twice for nothing, so it is read by plain calls from then on
@@ -42,13 +42,16 @@ RSI_INLINE bool rsi_ahead_is_on(const struct rsi_fd *entry)
 long rsi_ahead_take(const struct rsi_io_op *op);
 
 /*
- * Have the kernel bring what has arrived by now, for a call that will not wait for it. Waits for the ring's
- * worker, if that is another.
+ * refresh.c: have the kernel bring what has arrived by now, for a call that will not wait for it. Waits for the ring's
+ * worker, if that is another, for a millisecond at most.
  */
 void rsi_ahead_refresh(const struct rsi_io_op *op);
 
-/* Whether rsi_ahead_take would find something, for a caller that only asks. */
-bool rsi_ahead_is_ready(struct rsi_fd *entry, int fd);
+/* The index of the worker whose ring receives for fd, or -1. */
+int rsi_ahead_worker(struct rsi_fd *entry, int fd);
+
+/* What poll would say of what is held, in epoll's terms; 0: nothing. */
+uint32_t rsi_ahead_events(struct rsi_fd *entry, int fd);
 
 /*
  * The descriptor is being closed, or its number is another's: take its struct off. Under the guard; then, with

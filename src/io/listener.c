@@ -167,7 +167,7 @@ static bool has_connection(const struct rsi_io_op *op)
     struct pollfd one = { .fd = op->fd, .events = POLLIN };
     struct timespec zero = { 0, 0 };
     if (rsi_ahead_is_on(op->ref.entry))
-        return rsi_ahead_is_ready(op->ref.entry, op->fd);
+        return rsi_ahead_events(op->ref.entry, op->fd) != 0;
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 

@@ -165,9 +165,10 @@ static long look_ahead(struct pollfd *fds, nfds_t count)
     for (nfds_t i = 0; i < count; i++) {
         struct pollfd *one = &fds[i];
         struct rsi_fd *entry = rsi_fdtable_peek(one->fd);
-        if (entry == NULL || !rsi_ahead_is_on(entry) || !rsi_ahead_is_ready(entry, one->fd))
+        if (entry == NULL || !rsi_ahead_is_on(entry))
             continue;
-        short events = one->events & (POLLIN | POLLRDNORM);
+        uint32_t wanted = (uint16_t)one->events | RSI_FD_END_EVENTS;
+        short events = (short)(rsi_ahead_events(entry, one->fd) & wanted);
         ready += one->revents == 0 && events != 0;
         one->revents |= events;
     }

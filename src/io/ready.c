@@ -156,7 +156,7 @@ static bool is_ready_now(const struct rsi_io_op *op)
     struct pollfd one = { .fd = op->fd, .events = poll_events(op) };
     struct timespec zero = { 0, 0 };
     if (is_ahead(op))
-        return rsi_ahead_is_ready(op->ref.entry, op->fd);
+        return rsi_ahead_events(op->ref.entry, op->fd) != 0;
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 

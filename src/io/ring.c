@@ -48,6 +48,9 @@ static bool has_operations(int fd)
         char room[sizeof(struct io_uring_probe) + PROBED_OPS * sizeof(struct io_uring_probe_op)];
         struct io_uring_probe head;
     } probe = { { 0 } };
+    /* A filter may refuse this call alone. */
+    if (rsi_syscall6(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, 0, 0) < 0)
+        return false;
     return ring_register(fd, IORING_REGISTER_PROBE, &probe, PROBED_OPS) == 0 &&
            probe.head.last_op >= OP_FUTEX_WAIT &&
            (probe.head.ops[OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
@@ -146,7 +149,7 @@ static struct rsi_ring *make(unsigned index, const char **why)
                : ring->fd == -EINVAL ? "the kernel is older than 6.7"
                                      : "io_uring_setup failed: no memory or descriptors";
     else if (!has_operations(ring->fd))
-        *why = "the kernel is older than 6.7";
+        *why = "the kernel is older than 6.7, or refuses io_uring_enter";
     else if (map(ring, &params) && make_buffers(ring))
         return ring;
     destroy(ring);

@@ -268,6 +268,88 @@ static void a_sleeping_worker_is_asked(void **state)
         UNTIL(rouse_cluster_destroy(clusters[i]) == 0);
 }
 
+#define BULK_BYTES 300000
+
+static int bulk[2];
+
+static void *send_bulk(void *arg)
+{
+    static char bytes[BULK_BYTES];
+    for (size_t at = 0; at < sizeof bytes;) {
+        ssize_t sent = rouse_write(bulk[1], bytes + at, sizeof bytes - at);
+        CHECK(sent > 0);
+        at += (size_t)sent;
+    }
+    return arg;
+}
+
+/* A stream that the ring has given up, and that was read to its end: there is nothing to be told of it. */
+static void read_bulk(void *arg, unsigned index)
+{
+    static char bytes[20000];
+    struct rouse_thread *sender;
+    (void)arg, (void)index;
+    EQUALS(rouse_thread_create(&sender, NULL, send_bulk, NULL), 0);
+    for (size_t at = 0; at < BULK_BYTES;) {
+        ssize_t got = rouse_read(bulk[0], bytes, sizeof bytes);
+        CHECK(got > 0);
+        at += (size_t)got;
+    }
+    EQUALS(rouse_thread_join(sender, NULL), 0);
+    struct pollfd one = { .fd = bulk[0], .events = POLLIN };
+    EQUALS(rouse_poll(&one, 1, 0), 0);
+    EQUALS(rouse_poll(&one, 1, 2), 0);
+    EQUALS(rouse_recv(bulk[0], bytes, 1, MSG_DONTWAIT), -EAGAIN);
+}
+
+static void what_is_read_is_not_ready(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < 50; i++) {
+        wire_open(WIRE_TCP, bulk);
+        (void)crew_add(&crew, CREW_USER, read_bulk, NULL);
+        crew_join(&crew);
+        wire_close(bulk);
+    }
+}
+
+static void *hold_until_told(void *arg)
+{
+    char byte;
+    EQUALS(rouse_read(asked[0], &byte, 1), 1);
+    rsi_store_release(&stuck.is_over, 2);
+    while (rsi_load_acquire(&stuck.is_over) != 3)
+        rsi_cpu_relax();
+    return arg;
+}
+
+/* The ring's worker is kept by a thread for good: an attempt elsewhere ends all the same. */
+static void an_attempt_ends_though_the_worker_is_stuck(void **state)
+{
+    (void)state;
+    struct rouse_thread *holder, *other;
+    struct rouse_cluster *clusters[2];
+    for (unsigned i = 0; i < 2; i++)
+        EQUALS(rouse_cluster_create(&clusters[i], NULL), 0);
+    wire_open(WIRE_TCP, asked);
+    EQUALS(rouse_thread_create(&holder, &(struct rouse_thread_attr){ .cluster = clusters[0] },
+                               hold_until_told, NULL),
+           0);
+    UNTIL(is_awaited(asked[0], RSI_FD_READ));
+    EQUALS(send(asked[1], "1", 1, 0), 1);
+    UNTIL(rsi_load_acquire(&stuck.is_over) == 2);
+    EQUALS(rouse_thread_create(&other, &(struct rouse_thread_attr){ .cluster = clusters[1] },
+                               attempt, NULL),
+           0);
+    EQUALS(rouse_thread_join(other, NULL), 0);
+    rsi_store_release(&stuck.is_over, 3);
+    EQUALS(rouse_thread_join(holder, NULL), 0);
+    wire_close(asked);
+    for (unsigned i = 0; i < 2; i++)
+        UNTIL(rouse_cluster_destroy(clusters[i]) == 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +358,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_ring_waits_for_its_worker),
         cmocka_unit_test(a_number_reused_before_the_round),
         cmocka_unit_test(a_sleeping_worker_is_asked),
+        cmocka_unit_test(what_is_read_is_not_ready),
+        cmocka_unit_test(an_attempt_ends_though_the_worker_is_stuck),
     };
     CHECK(setenv("ROUSE_IO", "uring", 1) == 0);
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
