@@ -59,6 +59,7 @@ struct rouse_cluster_attr {
  * attr     NULL for the defaults.
  * Returns  0, -EINVAL (out or attr unusable, or no CPU of cpus is this process's), -EAGAIN (too many clusters,
  *          workers or kernel threads), -ENOMEM; on error nothing was started.
+ * Blocks   no; but while workers of destroyed clusters hold what it needs, it lets others run, up to a second.
  */
 int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_attr *attr);
 

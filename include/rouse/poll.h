@@ -85,7 +85,7 @@ struct rouse_set_event {
     short events; /* as poll's revents */
 };
 
-/* Returns 0, -ENOMEM, or -EMFILE (65,536 sets). */
+/* Returns 0, -EINVAL (set is NULL), -ENOMEM, or -EMFILE (65,536 sets). */
 int rouse_set_create(struct rouse_set **set);
 
 /* Release the set. Nobody may wait for it or use it: a thread that does wait ends the program. */

@@ -33,6 +33,9 @@ struct rouse_cluster rsi_cluster_spare = {
  * How eagerly idle workers take over, by steal affinity: the time between two steals, and the share taken.
  * DESIGN.md has what each costs.
  */
+/* How long a new cluster waits for the workers of destroyed ones to end, when there is room for no other. */
+#define ENDING_NS UINT64_C(1000000000)
+
 static const struct {
     uint32_t pause_ns, eighths;
 } steal_levels[] = {
@@ -133,11 +136,43 @@ static bool is_usable(const struct rouse_cluster_attr *attr)
            attr->steal_affinity <= ROUSE_STEAL_AFFINITY_MAX;
 }
 
+/* Whether one that was destroyed still waits for its workers to end. */
+static bool any_ends(void)
+{
+    bool found = false;
+    rsi_runtime_lock();
+    for (uint32_t i = 0; i < rsi_rt.cluster_count && !found; i++)
+        found = rsi_rt.clusters[i]->state == RSI_CLUSTER_ENDING;
+    rsi_runtime_unlock();
+    return found;
+}
+
+static int create(struct rouse_cluster **out, const struct rouse_cluster_attr *attr,
+                  const struct rsi_cpus *cpus)
+{
+    struct rouse_cluster *cluster = NULL;
+    struct rouse_thread *queued = NULL;
+    rsi_runtime_lock();
+    int error = find_locked(&cluster);
+    if (!error) {
+        settle(cluster, attr->place,
+               attr->steal_affinity ? attr->steal_affinity : rsi_cluster_default.affinity);
+        name_store(cluster, attr->name);
+        cluster->wanted = attr->workers ? attr->workers : 1;
+        cluster->past_turns = cluster->past_steals = cluster->past_stolen = 0;
+        rsi_cpus_bind_locked(cluster, cpus);
+        error = start_locked(cluster, &queued);
+    }
+    rsi_runtime_unlock();
+    rsi_run_elsewhere_list(queued);
+    if (!error)
+        *out = cluster;
+    return error;
+}
+
 int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_attr *attr)
 {
     static const struct rouse_cluster_attr defaults = ROUSE_CLUSTER_ATTR_INIT;
-    struct rouse_cluster *cluster = NULL;
-    struct rouse_thread *queued = NULL;
     struct rsi_cpus cpus;
     attr = attr ? attr : &defaults;
     if (!out || !is_usable(attr) || (attr->cpus && rsi_cpus_parse(attr->cpus, &cpus) != 0))
@@ -145,21 +180,15 @@ int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_
     int error = rsi_runtime_try_start();
     if (error)
         return error;
-    rsi_runtime_lock();
-    error = find_locked(&cluster);
-    if (!error) {
-        settle(cluster, attr->place,
-               attr->steal_affinity ? attr->steal_affinity : rsi_cluster_default.affinity);
-        name_store(cluster, attr->name);
-        cluster->wanted = attr->workers ? attr->workers : 1;
-        cluster->past_turns = cluster->past_steals = cluster->past_stolen = 0;
-        rsi_cpus_bind_locked(cluster, attr->cpus ? &cpus : NULL);
-        error = start_locked(cluster, &queued);
+    uint64_t limit_ns = rsi_now_ns() + ENDING_NS;
+    for (;;) {
+        /* Asked before the attempt: the last of them may end meanwhile. */
+        bool may_help = any_ends() && rsi_now_ns() < limit_ns;
+        error = create(out, attr, attr->cpus ? &cpus : NULL);
+        if (error != -EAGAIN || !may_help)
+            break;
+        rouse_thread_yield();
     }
-    rsi_runtime_unlock();
-    rsi_run_elsewhere_list(queued);
-    if (!error)
-        *out = cluster;
     return error;
 }
 

@@ -56,6 +56,8 @@ static bool slot_take(uint32_t index, struct rouse_set *set)
 
 int rouse_set_create(struct rouse_set **set)
 {
+    if (set == NULL)
+        return -EINVAL;
     struct rouse_set *s = calloc(1, sizeof *s);
     if (s == NULL)
         return -ENOMEM;

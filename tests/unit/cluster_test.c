@@ -250,9 +250,21 @@ static void the_environment_settles_the_default_cluster(void **state)
         scenario_dies("tell_settings", bad[i], SIGABRT, "give a number from 1 to 6");
 }
 
+/* More than there is room for at once; those that end make room for those that come. */
+static void clusters_come_and_go(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 10 * ROUSE_CLUSTERS_MAX; i++) {
+        struct rouse_cluster *cluster;
+        CHECK_EQUAL(rouse_cluster_create(&cluster, NULL), 0);
+        CHECK_EQUAL(rouse_cluster_destroy(cluster), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clusters_come_and_go),
         cmocka_unit_test(threads_of_a_cluster_run_on_its_workers_only),
         cmocka_unit_test(a_thread_begins_in_its_creators_cluster),
         cmocka_unit_test(threads_of_two_clusters_wake_each_other),
