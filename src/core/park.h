@@ -293,8 +293,8 @@ struct rsi_mail {
 };
 void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail);
 
-/* Whether the calling worker has other threads to run. */
-bool rsi_worker_has_others(void);
+/* How many other threads the calling worker has to run. */
+uint32_t rsi_worker_others(void);
 
 /*
  * commit for a kernel or foreign thread that waits for descriptors: also returns, with 0, when ppoll says

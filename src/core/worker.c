@@ -144,10 +144,10 @@ void rsi_mail_take(struct rsi_worker *w)
     }
 }
 
-bool rsi_worker_has_others(void)
+uint32_t rsi_worker_others(void)
 {
     const struct rsi_worker *w = rsi_exec_self()->worker;
-    return rsi_load_relaxed(&w->queue_length) != 0 || rsi_load_relaxed(&w->next) != NULL;
+    return rsi_load_relaxed(&w->queue_length) + (rsi_load_relaxed(&w->next) != NULL);
 }
 
 /*

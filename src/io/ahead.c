@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 /* So many whole buffers in a row, and so many held at once, make a stream one that is read in bulk. */
@@ -18,6 +19,7 @@
 #define HELD_MAX 8u
 /* Of connections: the kernel has a queue of its own, which tells the peers when it is full. */
 #define BACKLOG_MAX 64u
+#define DESCRIPTORS_LEAST 1024u
 
 enum state { AHEAD_ON, AHEAD_ENDING, AHEAD_ENDED };
 
@@ -155,12 +157,21 @@ static void submit(struct io_uring_sqe *entry, struct rsi_ahead *ahead)
     }
 }
 
+/* A process that has few descriptors needs them for other things than connections that nobody serves yet. */
+static bool has_many_descriptors(void)
+{
+    struct rlimit limit;
+    return rsi_syscall4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit) == 0 &&
+           limit.rlim_cur >= DESCRIPTORS_LEAST;
+}
+
 /* Of a listener with an order (listener.h) each connection is asked for when its turn has come. */
 static bool is_suited(const struct rsi_io_op *op)
 {
     const struct rsi_fd *entry = op->ref.entry;
     if (op->number == SYS_accept4)
-        return op->arg[1] == 0 && (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) == 0;
+        return op->arg[1] == 0 && (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) == 0 &&
+               has_many_descriptors();
     return op->side == RSI_FD_READ && (op->rules & RSI_IO_SHORT_ENDS) != 0 &&
            (op->number == SYS_recvfrom || op->number == SYS_recvmsg) &&
            rsi_load_relaxed(&entry->type) == RSI_FD_TCP &&

@@ -199,11 +199,11 @@ static bool describe(const struct rsi_io_op *op, struct io_uring_sqe *entry)
 
 /*
  * A send that has no company is made at once: a round for it alone would be a system call too, and a switch
- * more. Company are the threads that the ring's last round has woken and that have yet to run.
+ * more. Company are threads that have yet to run, and may send too: several, for one may just be yielding.
  */
 static bool is_worth_a_round(const struct rsi_ring *ring)
 {
-    return rsi_ring_has_entries(ring) || (ring->last_round > 1 && rsi_worker_has_others());
+    return rsi_ring_has_entries(ring) || rsi_worker_others() > 1;
 }
 
 bool rsi_flight_run(const struct rsi_io_op *op, long *result)

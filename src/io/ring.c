@@ -310,12 +310,10 @@ static bool reap(struct rsi_ring *ring)
     struct rsi_fd_batch batch = { NULL, NULL };
     bool had_set_wait = ring->has_set_wait;
     uint32_t head = rsi_load_relaxed(ring->cq_head), tail = rsi_load_acquire(ring->cq_tail);
-    const uint32_t first = head;
     for (; head != tail; head++) {
         dispatch(ring, &ring->completions[head & ring->cq_mask], &batch);
         rsi_store_release(ring->cq_head, head + 1);
     }
-    ring->last_round = tail - first;
     if (rsi_unlikely(ring->is_short))
         rsi_ring_buffers_more(ring); /* once, however many were in want of one */
     ring->is_short = false;

@@ -55,7 +55,6 @@ struct rsi_ring {
     int enter_fd;         /* fd, or, if that is -1, its registered number */
     uint32_t enter_flags; /* of the latter */
     uint32_t flying;      /* operations under way; read by any thread */
-    uint32_t last_round;  /* completions that the last round brought */
     bool is_short;        /* a receive of this round found no buffer */
     bool has_wake_wait;   /* the kernel waits for the worker's wake word */
     bool has_set_wait;    /* and for the epoll set */
