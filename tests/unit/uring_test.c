@@ -241,31 +241,49 @@ static void *attempt(void *arg)
     return arg;
 }
 
+/* A stream that one cluster's worker receives, and threads of another cluster, which has workers of its own. */
+struct abroad {
+    struct rouse_cluster *clusters[2];
+    struct rouse_thread *owner;
+};
+
+static struct rouse_thread *start_in(struct rouse_cluster *cluster, void *(*fn)(void *))
+{
+    struct rouse_thread *thread;
+    EQUALS(
+        rouse_thread_create(&thread, &(struct rouse_thread_attr){ .cluster = cluster }, fn, NULL),
+        0);
+    return thread;
+}
+
+static void abroad_begin(struct abroad *abroad, void *(*owner)(void *))
+{
+    for (unsigned i = 0; i < 2; i++)
+        EQUALS(rouse_cluster_create(&abroad->clusters[i], NULL), 0);
+    wire_open(WIRE_TCP, asked);
+    abroad->owner = start_in(abroad->clusters[0], owner);
+    UNTIL(is_awaited(asked[0], RSI_FD_READ));
+}
+
+static void abroad_end(struct abroad *abroad)
+{
+    EQUALS(rouse_thread_join(abroad->owner, NULL), 0);
+    wire_close(asked);
+    for (unsigned i = 0; i < 2; i++)
+        UNTIL(rouse_cluster_destroy(abroad->clusters[i]) == 0);
+}
+
 /* An attempt on a stream that another worker's ring receives: that one sleeps, and has to be asked. */
 static void a_sleeping_worker_is_asked(void **state)
 {
     (void)state;
-    struct rouse_thread *reader, *other;
-    struct rouse_cluster *clusters[2];
-    for (unsigned i = 0; i < 2; i++)
-        EQUALS(rouse_cluster_create(&clusters[i], NULL), 0);
-    wire_open(WIRE_TCP, asked);
-    EQUALS(rouse_thread_create(&reader, &(struct rouse_thread_attr){ .cluster = clusters[0] },
-                               read_one, NULL),
-           0);
-    UNTIL(is_awaited(asked[0], RSI_FD_READ));
-    for (unsigned i = 0; i < 100; i++) {
-        EQUALS(rouse_thread_create(&other, &(struct rouse_thread_attr){ .cluster = clusters[1] },
-                                   attempt, NULL),
-               0);
-        EQUALS(rouse_thread_join(other, NULL), 0);
-    }
+    struct abroad abroad;
+    abroad_begin(&abroad, read_one);
+    for (unsigned i = 0; i < 100; i++)
+        EQUALS(rouse_thread_join(start_in(abroad.clusters[1], attempt), NULL), 0);
     EQUALS(send(asked[1], "1", 1, 0), 1);
     CHECK(shutdown(asked[1], SHUT_WR) == 0);
-    EQUALS(rouse_thread_join(reader, NULL), 0);
-    wire_close(asked);
-    for (unsigned i = 0; i < 2; i++)
-        UNTIL(rouse_cluster_destroy(clusters[i]) == 0);
+    abroad_end(&abroad);
 }
 
 #define BULK_BYTES 300000
@@ -328,26 +346,13 @@ static void *hold_until_told(void *arg)
 static void an_attempt_ends_though_the_worker_is_stuck(void **state)
 {
     (void)state;
-    struct rouse_thread *holder, *other;
-    struct rouse_cluster *clusters[2];
-    for (unsigned i = 0; i < 2; i++)
-        EQUALS(rouse_cluster_create(&clusters[i], NULL), 0);
-    wire_open(WIRE_TCP, asked);
-    EQUALS(rouse_thread_create(&holder, &(struct rouse_thread_attr){ .cluster = clusters[0] },
-                               hold_until_told, NULL),
-           0);
-    UNTIL(is_awaited(asked[0], RSI_FD_READ));
+    struct abroad abroad;
+    abroad_begin(&abroad, hold_until_told);
     EQUALS(send(asked[1], "1", 1, 0), 1);
     UNTIL(rsi_load_acquire(&stuck.is_over) == 2);
-    EQUALS(rouse_thread_create(&other, &(struct rouse_thread_attr){ .cluster = clusters[1] },
-                               attempt, NULL),
-           0);
-    EQUALS(rouse_thread_join(other, NULL), 0);
+    EQUALS(rouse_thread_join(start_in(abroad.clusters[1], attempt), NULL), 0);
     rsi_store_release(&stuck.is_over, 3);
-    EQUALS(rouse_thread_join(holder, NULL), 0);
-    wire_close(asked);
-    for (unsigned i = 0; i < 2; i++)
-        UNTIL(rouse_cluster_destroy(clusters[i]) == 0);
+    abroad_end(&abroad);
 }
 
 int main(int argc, char **argv)
