@@ -10,7 +10,8 @@
  * state: PENDING -> DONE by the completion; PENDING -> ALONE by the thread, when its wait ended otherwise
  * and it has prepared the second one; ALONE -> DONE by the completion, which then ends that second wait.
  * Both write it by an exchange, so that one of them sees the other's; whoever comes second acts. After its
- * exchange the completion does not touch the operation any more, unless the thread is ALONE.
+ * exchange the completion does not touch the operation any more, unless the thread is ALONE. Model:
+ * tests/model/flight.pml.
  */
 #ifndef RSI_IO_FLIGHT_H
 #define RSI_IO_FLIGHT_H
