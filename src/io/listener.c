@@ -227,7 +227,9 @@ static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_
     uint32_t *guard = &op->ref.entry->guard;
     rsi_guard_lock(guard);
     bool is_free = l->first == NULL && l->on_way == 0;
-    if (rsi_likely(rsi_listener_is_current(op)) && !is_free && !is_past(op))
+    /* Not told of connections: an exclusive listener that nobody waited for. The caller tries, and asks. */
+    bool is_told = !l->is_exclusive || (op->ref.entry->armed & (1u << RSI_FD_READ)) != 0;
+    if (rsi_likely(rsi_listener_is_current(op)) && !is_free && is_told && !is_past(op))
         return sleep_locked(op, l, c);
     rsi_guard_unlock(guard);
     return 0;
