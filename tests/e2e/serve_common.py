@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -146,6 +147,12 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def has_input(self, seconds: float) -> bool:
+        """Whether there is something to read, or the end; waits for it."""
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        return bool(poller.poll(seconds * 1000))
 
     def reset(self) -> None:
         """Close with RST."""
