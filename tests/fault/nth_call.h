@@ -9,6 +9,7 @@
 #ifndef NTH_CALL_H
 #define NTH_CALL_H
 
+#include "../unit/io_test.h"
 #include "../unit/sync_test.h"
 
 #include <linux/audit.h>
@@ -169,6 +170,39 @@ static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
     if (listener >= 0)
         close(listener);
     return listener < 0 ? -1 : status;
+}
+
+/* Each fault of count, for each n that child comes to; of very many not every one. */
+static MAYBE_UNUSED void nth_call_each(const struct fault *faults, size_t count,
+                                       void (*child)(const struct fault *))
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned seen = 1, nth = 1;
+        for (; nth <= seen; nth += 1 + nth * SCALE / 40) {
+            DOING("%s, call %u", faults[i].name, nth);
+            int status = nth_call_run(&faults[i], nth, child, &seen);
+            if (status != 0)
+                fprintf(stderr, "%s, call %u of %u: status %#x\n", faults[i].name, nth, seen,
+                        (unsigned)status);
+            EQUALS(status, 0);
+        }
+        printf("%s: %u\n", faults[i].name, nth - 1);
+    }
+}
+
+static MAYBE_UNUSED void nth_call_none(const struct fault *fault)
+{
+    (void)fault;
+}
+
+/* Whether none of this can be done here; says so. */
+static MAYBE_UNUSED bool nth_call_is_refused(const struct fault *fault)
+{
+    unsigned seen;
+    if (nth_call_run(fault, 0, nth_call_none, &seen) != -1)
+        return false;
+    puts("not run: this process may not have its children's calls referred to it (seccomp)");
+    return true;
 }
 
 #endif
