@@ -46,14 +46,6 @@ static void serve(void *arg, unsigned index)
     }
 }
 
-/* Whether t sleeps in accept, where a connection finds it. */
-static bool is_in_accept(struct rouse_thread *t)
-{
-    struct rsi_waiter *w = rsi_waiter(t);
-    return (rsi_load_acquire(&w->claim) & 3) != 0 && rsi_load_relaxed(&w->on_cpu) == 0 &&
-           rsi_load_relaxed(&w->record.kind) == ROUSE_WAIT_ACCEPT;
-}
-
 static bool all_in_accept(void)
 {
     for (unsigned i = 0; i < crew.count; i++)

@@ -217,6 +217,14 @@ static MAYBE_UNUSED void make_epoll_set(void)
     wire_close(ends);
 }
 
+/* Whether t sleeps in accept, where a connection finds it. */
+static MAYBE_UNUSED bool is_in_accept(struct rouse_thread *t)
+{
+    struct rsi_waiter *w = rsi_waiter(t);
+    return (rsi_load_acquire(&w->claim) & 3) != 0 && rsi_load_relaxed(&w->on_cpu) == 0 &&
+           rsi_load_relaxed(&w->record.kind) == ROUSE_WAIT_ACCEPT;
+}
+
 /* But for the runtime's own, of which there may be some now and none before. */
 static MAYBE_UNUSED unsigned open_descriptors(void)
 {

@@ -328,6 +328,55 @@ static void bad_input_is_answered(void **state)
     EQUALS(rouse_close(listener), 0);
 }
 
+static struct {
+    struct sockaddr_in address;
+    int fd;
+    uint32_t served;
+} shared;
+
+static void accept_until_closed(void *arg, unsigned index)
+{
+    int fd;
+    (void)arg, (void)index;
+    while ((fd = rouse_accept(shared.fd, NULL, NULL)) >= 0) {
+        EQUALS(rouse_close(fd), 0);
+        rsi_fetch_add_relaxed(&shared.served, 1u);
+    }
+    EQUALS(fd, -EBADF);
+}
+
+/* Two connections are announced before the worker gets to the threads: with the second nobody waits any more. */
+static void announce_two(void *arg, unsigned index)
+{
+    (void)arg, (void)index;
+    for (unsigned i = 0; i < 2; i++) {
+        close(tcp_connect(&shared.address));
+        rsi_poller_try();
+    }
+}
+
+/* The first one is back while the other is on its way: it may not wait unless somebody watches. */
+static void exclusive_waits_for_what_is_watched(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < 20; i++) {
+        shared.served = 0;
+        shared.fd = tcp_listen(8, &shared.address);
+        EQUALS(rouse_listener_exclusive(shared.fd), 0);
+        struct rouse_thread *first = crew_add(&crew, CREW_USER, accept_until_closed, NULL);
+        UNTIL(is_in_accept(first));
+        struct rouse_thread *second = crew_add(&crew, CREW_USER, accept_until_closed, NULL);
+        UNTIL(is_in_accept(second));
+        (void)crew_add(&crew, CREW_USER, announce_two, NULL);
+        UNTIL(rsi_load_relaxed(&shared.served) == 2 && is_in_accept(first) && is_in_accept(second));
+        close(tcp_connect(&shared.address));
+        UNTIL(rsi_load_relaxed(&shared.served) == 3);
+        EQUALS(rouse_close(shared.fd), 0);
+        crew_join(&crew);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +388,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_closes_leaves),
         cmocka_unit_test(one_too_many_is_told),
         cmocka_unit_test(exclusive_wakes_who_waits),
+        cmocka_unit_test(exclusive_waits_for_what_is_watched),
         cmocka_unit_test(bad_input_is_answered),
     };
 #ifdef RSI_TSAN
