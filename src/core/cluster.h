@@ -6,11 +6,10 @@
 #ifndef RSI_CORE_CLUSTER_H
 #define RSI_CORE_CLUSTER_H
 
-#include "base/base.h"
+#include "core/park.h"
 
 #include <rouse/cluster.h>
 
-#define RSI_WORKERS_MAX 1024 /* of all clusters */
 #define RSI_CPUS_MAX 4096
 
 struct rsi_worker;

@@ -78,6 +78,8 @@ _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first
 
 enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 
+#define RSI_WORKERS_MAX 1024 /* of all clusters */
+
 struct rsi_worker;
 
 /* What the calling kernel thread runs; found through one thread-local pointer. */

@@ -23,15 +23,6 @@ struct rsi_flight {
     bool is_done;   /* of the ring's worker: the operation has ended, the mail is yet to come */
 };
 
-static void batch_add(struct rsi_fd_batch *batch, struct rouse_thread *thread)
-{
-    if (batch->first == NULL)
-        batch->first = thread;
-    else
-        rsi_waiter(batch->last)->next = thread;
-    batch->last = thread;
-}
-
 bool rsi_flight_is_current(struct rsi_flight *flight)
 {
     /* Acquire: pairs with end_generation, as in ready.c. */
@@ -55,8 +46,7 @@ void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch 
             return;
         }
     }
-    if (rsi_park_claim(thread, ticket, 0, NULL))
-        batch_add(batch, thread);
+    (void)rsi_fdtable_claim(thread, ticket, 0, NULL, batch);
 }
 
 /* On the ring's worker. The thread waits, for this and for the completion, which come in either order. */
@@ -130,17 +120,17 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
  * Send one entry on its way and wait for it. Returns as outcome; -ENOBUFS: there is no entry to be had.
  * is_stream: a close, a deadline or a request to stop ends it.
  */
-static long fly(const struct rsi_io_op *op, const struct io_uring_sqe *what, bool is_stream)
+static long fly(struct rsi_ring *ring, const struct rsi_io_op *op, const struct io_uring_sqe *what,
+                bool is_stream)
 {
-    struct rsi_flight flight = { .ring = rsi_ring_self(), .thread = rsi_self(), .ref = op->ref };
+    struct rsi_flight flight = { .ring = ring, .thread = rsi_self(), .ref = op->ref };
     struct rsi_fd_waiter waiter = { .thread = flight.thread, .kind = RSI_FD_WATCHER };
-    struct io_uring_sqe *entry = rsi_ring_entry(flight.ring, &flight, RSI_RING_FLIGHT);
+    struct io_uring_sqe *entry = rsi_ring_entry(ring, &flight, RSI_RING_FLIGHT);
     if (entry == NULL)
         return -ENOBUFS;
     uint64_t user_data = entry->user_data;
     *entry = *what;
     entry->user_data = user_data;
-    flight.is_mailed = false;
     flight.ticket = waiter.ticket = rsi_park_prepare(
         flight.thread, (enum rouse_wait_kind)op->kind, (const void *)(intptr_t)op->fd, op->site,
         is_stream ? op->deadline_ns : ROUSE_FOREVER, is_stream ? RSI_PARK_CANCELLABLE : 0);
@@ -152,7 +142,7 @@ static long fly(const struct rsi_io_op *op, const struct io_uring_sqe *what, boo
             (void)rsi_park_commit(flight.thread, flight.ticket);
         return -EBADF;
     }
-    rsi_store_relaxed(&flight.ring->flying, flight.ring->flying + 1);
+    rsi_store_relaxed(&ring->flying, ring->flying + 1);
     int waited = rsi_park_commit(flight.thread, flight.ticket);
     if (rsi_unlikely(waited != 0))
         stop(&flight, op);
@@ -161,7 +151,7 @@ static long fly(const struct rsi_io_op *op, const struct io_uring_sqe *what, boo
     return outcome(&flight, waited);
 }
 
-/* In several pieces or at once; false: the ring has no such operation. */
+/* False: the ring has no such operation. */
 static bool describe(const struct rsi_io_op *op, struct io_uring_sqe *entry)
 {
     *entry = (struct io_uring_sqe){ .fd = op->fd, .addr = (uint64_t)op->arg[1] };
@@ -206,32 +196,30 @@ static bool is_worth_a_round(const struct rsi_ring *ring)
     return rsi_ring_has_entries(ring) || rsi_worker_others() > 1;
 }
 
-bool rsi_flight_run(const struct rsi_io_op *op, long *result)
+/* Each time on the ring of the worker that the thread is on by then. False: there is none, or no entry. */
+static bool fly_until_done(const struct rsi_io_op *op, bool is_stream, long *result)
 {
     struct io_uring_sqe entry;
-    const struct rsi_ring *ring;
-    if ((op->number != SYS_sendto && op->number != SYS_sendmsg) ||
-        (op->rules & (RSI_IO_SHORT_ENDS | RSI_IO_ONCE)) != RSI_IO_SHORT_ENDS ||
-        !rsi_is_user(rsi_self()))
-        return false;
-    ring = rsi_ring_self();
-    if (ring == NULL || !is_worth_a_round(ring) || !describe(op, &entry))
-        return false;
+    struct rsi_ring *ring;
     do {
-        *result = fly(op, &entry, true);
+        ring = rsi_ring_self();
+        if (ring == NULL || (is_stream && !is_worth_a_round(ring)) || !describe(op, &entry))
+            return false;
+        *result = fly(ring, op, &entry, is_stream);
     } while (*result == -EINTR);
     return *result != -ENOBUFS;
 }
 
+bool rsi_flight_run(const struct rsi_io_op *op, long *result)
+{
+    return (op->number == SYS_sendto || op->number == SYS_sendmsg) &&
+           (op->rules & (RSI_IO_SHORT_ENDS | RSI_IO_ONCE)) == RSI_IO_SHORT_ENDS &&
+           rsi_is_user(rsi_self()) && fly_until_done(op, true, result);
+}
+
 bool rsi_flight_run_file(struct rsi_io_op *op, long *result)
 {
-    struct io_uring_sqe entry;
     /* Of a pipe, say, the ring would wait where pread fails. */
-    if (!rsi_is_user(rsi_self()) || rsi_ring_self() == NULL ||
-        rsi_fdtable_find(op->fd, &op->ref) != RSI_FD_FILE || !describe(op, &entry))
-        return false;
-    do {
-        *result = fly(op, &entry, false);
-    } while (*result == -EINTR);
-    return *result != -ENOBUFS;
+    return rsi_is_user(rsi_self()) && rsi_fdtable_find(op->fd, &op->ref) == RSI_FD_FILE &&
+           fly_until_done(op, false, result);
 }

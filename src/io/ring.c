@@ -17,6 +17,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -31,10 +32,12 @@
 
 #define ENTRIES 256
 #define COMPLETIONS 4096
-#define WORKERS_MAX 1024
 #define PROBED_OPS 256
 
-static struct rsi_ring *rings[WORKERS_MAX]; /* each written by its worker; release, and acquire */
+/* Each is written by its worker; release, and acquire. A ring that was refused is not asked for again. */
+static struct rsi_ring *rings[RSI_WORKERS_MAX];
+static bool is_refused[RSI_WORKERS_MAX];
+static uint32_t ring_end; /* one past the highest worker that has had a ring */
 
 static long ring_register(int fd, unsigned what, void *value, unsigned count)
 {
@@ -166,21 +169,28 @@ const char *rsi_ring_probe(void)
     return NULL;
 }
 
+static RSI_COLD struct rsi_ring *make_own(unsigned index)
+{
+    const char *why;
+    struct rsi_ring *ring = is_refused[index] ? NULL : make(index, &why);
+    is_refused[index] = ring == NULL;
+    if (ring == NULL)
+        return NULL;
+    register_fd(ring);
+    uint32_t end = rsi_load_relaxed(&ring_end);
+    while (end <= index && !rsi_cas_relaxed(&ring_end, &end, index + 1)) {
+    }
+    rsi_store_release(&rings[index], ring); /* pairs with rsi_ring_any_flies */
+    return ring;
+}
+
 struct rsi_ring *rsi_ring_self(void)
 {
     int index = rouse_worker_index();
     if (index < 0 || !rsi_backend_has_rings())
         return NULL;
     struct rsi_ring *ring = rsi_load_relaxed(&rings[index]);
-    if (rsi_unlikely(ring == NULL)) {
-        const char *why;
-        ring = make((unsigned)index, &why);
-        if (ring == NULL)
-            return NULL;
-        register_fd(ring);
-        rsi_store_release(&rings[index], ring); /* pairs with rsi_ring_any_flies */
-    }
-    return ring;
+    return rsi_likely(ring != NULL) ? ring : make_own((unsigned)index);
 }
 
 static void make_mine(struct rsi_mail *mail)
@@ -202,8 +212,8 @@ void rsi_ring_make_all(void)
 
 bool rsi_ring_any_flies(void)
 {
-    for (unsigned i = 0; i < WORKERS_MAX; i++) {
-        const struct rsi_ring *ring = rsi_load_acquire(&rings[i]); /* pairs with rsi_ring_self */
+    for (uint32_t i = 0; i < rsi_load_relaxed(&ring_end); i++) {
+        const struct rsi_ring *ring = rsi_load_acquire(&rings[i]); /* pairs with make_own */
         if (ring != NULL && rsi_load_relaxed(&ring->flying) != 0)
             return true;
     }
@@ -451,9 +461,10 @@ static void settle_futexes(void)
 void rsi_ring_child(void)
 {
     settle_futexes();
-    for (unsigned i = 0; i < WORKERS_MAX; i++) {
+    for (unsigned i = 0; i < ring_end; i++) {
         if (rings[i] != NULL)
             destroy(rings[i]);
         rings[i] = NULL;
     }
+    memset(is_refused, 0, sizeof is_refused);
 }
