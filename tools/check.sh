@@ -7,6 +7,9 @@
 # nothing failed and at least one test was executed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# What was ignored when this began, as SIGQUIT is in what a script runs in the background, would be so in each
+# test's programs.
+[[ -z $(trap -p INT QUIT HUP TERM) ]] || exec env --default-signal tools/check.sh "$@"
 source tools/sources.sh
 
 scope=${1:-quick}
