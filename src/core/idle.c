@@ -25,10 +25,11 @@
  * ran threads and stayed counted would keep all others asleep.
  *
  * The poller. One worker at a time polls, for all clusters. Idle workers sleep in it if they can have it;
- * busy ones look at it from time to time. What a worker of A polls for B costs a second wake-up, so that one
- * whose poll was of use to others alone leaves the poller to those, as long as somebody runs. So the last to
- * fall asleep polls; and while somebody runs there is a watcher, which has the poller if it finds that nobody
- * has polled since its last look.
+ * busy ones look at it from time to time. One that runs out while others run looks before it searches: what
+ * threads have just sent to each other is often there by then, and is its own to run. What a worker of A polls
+ * for B costs a second wake-up, so that one whose poll was of use to others alone leaves the poller to those,
+ * as long as somebody runs. So the last to fall asleep polls; and while somebody runs there is a watcher, which
+ * has the poller if it finds that nobody has polled since its last look.
  */
 #include "core/section.h"
 
@@ -230,11 +231,20 @@ static void steal_pause(const struct rsi_worker *w)
             rsi_cpu_relax();
 }
 
+/* Whether events have come already. Not for a worker whose polls are of use to other clusters only. */
+static bool poll_brings_work(struct rsi_worker *w)
+{
+    if (!rsi_load_acquire(&rsi_rt.poller) || w->avoids_poller)
+        return false;
+    rsi_poller_try();
+    return rsi_worker_has_work(w);
+}
+
 /* Look for work while others run; true when w has some now. */
 static bool search(struct rsi_worker *w)
 {
-    bool found = false;
     steal_pause(w);
+    bool found = poll_brings_work(w);
     for (unsigned round = 0; !found && round < SEARCH_ROUNDS; round++) {
         found = rsi_worker_has_work(w) || steal_from_any(w);
         for (unsigned i = 0; !found && i < SEARCH_PAUSES; i++)
@@ -388,6 +398,8 @@ void rsi_idle_wait(struct rsi_worker *w)
         (timers_run(w) || (rsi_nap_awake(w) && (timers_run(w) || rsi_worker_has_work(w)))))
         return;
     if (others_run && !w->is_searching) {
+        if (poll_brings_work(w))
+            return;
         w->is_searching = true;
         rsi_fetch_add_seq_cst(&cluster->searching, 1u);
     }
