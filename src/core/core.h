@@ -152,6 +152,8 @@ struct rsi_worker {
     uint64_t look_ns;        /* when it was last done */
     uint64_t poll_ns;        /* when it polled last while busy */
     uint64_t poll_turn;      /* the turn before which it does not poll again while busy */
+    uint64_t round_ns;       /* when it last handed over what it had collected for the poller */
+    uint64_t round_turn;     /* the turn by which all that were runnable then have run */
     uint32_t sent;           /* threads that it made runnable in other clusters */
     bool avoids_poller;      /* what it polled last was for other clusters: idle.c */
     uint64_t steal_ns;       /* when it stole last because it had nothing */

@@ -17,8 +17,9 @@
 
 #include <sched.h>
 
-#define LOOK_NS 20000  /* how often a busy worker looks at its timers, about */
-#define POLL_NS 100000 /* and at the poller: rsi_worker_polled */
+#define LOOK_NS 20000   /* how often a busy worker looks at its timers, about */
+#define POLL_NS 100000  /* and at the poller: rsi_worker_polled */
+#define ROUND_NS 100000 /* and hands it what was collected, at the latest: turn_poller */
 #define STEAL_MAX 256
 #define BALANCE_LEAST 8
 #define STUCK_EIGHTHS \
@@ -83,6 +84,20 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
         w->steal_ns = now_ns;
 }
 
+/*
+ * Hand over what threads have collected for the poller: when all that were runnable at the last time have had
+ * their turn, so that it is much at once; at the latest after ROUND_NS. is_due: whether there is something or not.
+ */
+static void turn_poller(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t now_ns,
+                        bool is_due)
+{
+    if (!poller->turn || (!is_due && w->turns < w->round_turn && now_ns - w->round_ns < ROUND_NS))
+        return;
+    poller->turn(is_due);
+    w->round_ns = now_ns;
+    w->round_turn = w->turns + rsi_load_relaxed(&w->queue_length);
+}
+
 /* Let events in though the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
@@ -103,13 +118,13 @@ void rsi_worker_look(struct rsi_worker *w)
     }
     rsi_mail_take(w);
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    if (poller && now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn) {
-        if (poller->turn)
-            poller->turn(true);
+    if (!poller)
+        return;
+    bool is_due = now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn;
+    turn_poller(w, poller, now, is_due);
+    if (is_due) {
         rsi_poller_try();
         rsi_worker_polled(w, now);
-    } else if (poller && poller->turn) {
-        poller->turn(false);
     }
 }
 
