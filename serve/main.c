@@ -198,6 +198,7 @@ static void announce(int listen_fd)
     struct sockaddr_storage address = { 0 };
     socklen_t length = sizeof(address);
     char host[NI_MAXHOST], port[NI_MAXSERV];
+    const char *reason, *backend;
     bool bracket;
 
     if (getsockname(listen_fd, (struct sockaddr *)&address, &length) < 0 ||
@@ -208,10 +209,12 @@ static void announce(int listen_fd)
     printf("rouse-serve: serving %s at http://%s%s%s:%s/ (",
            settings.respond ? "a constant text" : settings.directory, bracket ? "[" : "", host,
            bracket ? "]" : "", port);
-    if (settings.kind == ROUSE_KIND_USER)
-        printf("user threads, workers: %u", rouse_worker_count());
-    else
+    if (settings.kind == ROUSE_KIND_USER) {
+        backend = rouse_io_backend(&reason);
+        printf("user threads, workers: %u, %s: %s", rouse_worker_count(), backend, reason);
+    } else {
         printf("kernel threads");
+    }
     printf(", connections: up to %u)\n", settings.max_connections);
     fflush(stdout);
 }

@@ -161,8 +161,8 @@ int rouse_blocking(void *(*fn)(void *), void *arg, void **result);
  *          ROUSE_WORKERS overrides).
  * spares   at most so many workers are added while others are stuck in a system call or a computation:
  *          rouse_obs_stuck. Negative: none; 0: as ROUSE_SPARES says, else as many as workers.
- * io       how I/O waits: see rouse_io_backend. AUTO: what ROUSE_IO says (auto, epoll or uring), else the
- *          better one that the kernel allows.
+ * io       how I/O waits: see rouse_io_backend. AUTO: what ROUSE_IO says (auto, epoll or uring); auto is
+ *          io_uring where the kernel allows it.
  * Returns  0, -EINVAL (more than 1,024 workers or spares, no such io), -EBUSY.
  */
 enum rouse_io { ROUSE_IO_AUTO, ROUSE_IO_EPOLL, ROUSE_IO_URING };

@@ -42,21 +42,21 @@ static const struct rsi_io_backend *choose_locked(void)
     static bool was_told;
     enum rouse_io wanted = rsi_config_io();
     wanted = wanted != ROUSE_IO_AUTO ? wanted : from_environment();
-    if (wanted != ROUSE_IO_URING) {
-        why = wanted == ROUSE_IO_EPOLL ? "asked for" : "the default";
-        return &rsi_epoll_backend;
-    }
-    const char *refusal = try_rings();
-    if (refusal != NULL) {
-        why = refusal;
-        if (!was_told)
-            rsi_tell("io_uring was asked for, epoll is used: %s", refusal);
-        was_told = true;
-        return &rsi_epoll_backend;
-    }
-    rsi_poller_register(rsi_uring_backend.poller);
     why = "asked for";
-    return &rsi_uring_backend;
+    if (wanted == ROUSE_IO_EPOLL)
+        return &rsi_epoll_backend;
+    const char *refusal = try_rings();
+    if (refusal == NULL) {
+        why = wanted == ROUSE_IO_URING ? why : "the faster one, and the kernel has it";
+        rsi_poller_register(rsi_uring_backend.poller);
+        return &rsi_uring_backend;
+    }
+    why = refusal;
+    if (wanted == ROUSE_IO_URING && !was_told) {
+        rsi_tell("io_uring was asked for, epoll is used: %s", refusal);
+        was_told = true;
+    }
+    return &rsi_epoll_backend;
 }
 
 RSI_COLD const struct rsi_io_backend *rsi_backend_choose(void)

@@ -2,7 +2,7 @@
 /*
  * rings.c - a program that does each sort of I/O once it is told to: what uring_test.py looks at from outside.
  *
- * Prints "ready", waits for a byte on standard input, then: LINES connections are accepted and answer ROUNDS
+ * Prints how it waits, and why; waits for a byte on standard input, then: LINES connections are accepted and answer ROUNDS
  * words each, all at a time; a file is written, read and synchronised. Prints "done" and ends.
  */
 #include <arpa/inet.h>
@@ -84,13 +84,15 @@ int main(void)
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
     socklen_t length = sizeof address;
     struct rouse_thread *threads[LINES + 2];
+    const char *backend, *reason;
     unsigned count = 0;
     char byte;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, LINES) != 0 ||
         getsockname(listener, (struct sockaddr *)&address, &length) != 0)
         return 1;
-    printf("%s\n", rouse_io_backend(NULL));
+    backend = rouse_io_backend(&reason);
+    printf("%s: %s\n", backend, reason);
     fflush(stdout);
     if (read(STDIN_FILENO, &byte, 1) != 1)
         return 1;

@@ -71,7 +71,8 @@ class Uring(unittest.TestCase):
             log = Path(folder) / "log"
             program = start(way, "strace", "-f", "-e", f"trace={CALLS}", "-o", str(log))
             assert program.stdout
-            self.assertEqual(program.stdout.readline().strip() == "io_uring", way == "uring")
+            name = "io_uring" if way == "uring" else "epoll"
+            self.assertEqual(program.stdout.readline(), f"{name}: asked for\n")
             skip = len(log.read_text())
             out, errors = program.communicate("x", timeout=PATIENCE_S)
             self.assertEqual((out, program.returncode), ("done\n", 0), errors)
@@ -92,11 +93,28 @@ class Uring(unittest.TestCase):
         self.assertEqual(counts["io_uring_setup"] + counts["io_uring_enter"], 0)
         self.assertEqual(counts["sendto"], MESSAGES)
 
+    def test_the_default(self) -> None:
+        out, errors = start("auto").communicate("x", timeout=PATIENCE_S)
+        self.assertEqual(out, "io_uring: the faster one, and the kernel has it\ndone\n")
+        self.assertEqual(errors, "")
+
+    def test_a_refusal_is_told(self) -> None:
+        refusal = ("strace", "-f", "-o", "/dev/null", "-e", "inject=io_uring_setup:error=EPERM")
+        for way in ("auto", "uring"):
+            out, errors = start(way, *refusal).communicate("x", timeout=PATIENCE_S)
+            first, last = out.splitlines()
+            self.assertRegex(first, "^epoll: .*io_uring")
+            self.assertEqual(last, "done")
+            told = f"rouse: io_uring was asked for, epoll is used: {first[7:]}\n"
+            self.assertEqual(errors, told if way == "uring" else "")
+
     def test_the_operations(self) -> None:
         program = start("uring")
         self.addCleanup(program.communicate)
         assert program.stdin and program.stdout
-        self.assertEqual(program.stdout.readline(), "io_uring\n")  # its threads are there
+        self.assertEqual(
+            program.stdout.readline(), "io_uring: asked for\n"
+        )  # its threads are there
         try:
             with submissions(program.pid) as trace:
                 program.stdin.write("x")
