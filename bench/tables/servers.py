@@ -127,10 +127,11 @@ def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
         Server("uring", "raw io_uring loop", version, raw(build, "bench-raw-uring"), ring=True),
         Server(
             "recorded",
-            f"{title}, recording on",
+            f"{title}, io_uring, recording on",
             version,
             one_worker,
-            {"ROUSE_OBS": "counted"},
+            {"ROUSE_IO": "uring", "ROUSE_OBS": "counted"},
+            ring=True,
         ),
         Server(
             "kernel", "rouse-serve, kernel threads", version, rouse(build, "--threads", "kernel")

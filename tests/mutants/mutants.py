@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
 MODELS = ROOT / "tests" / "model" / "run.py"
 # Delays are injected where a race is as wide as a few instructions.
-ENVIRONMENT = {"ROUSE_TEST_DELAY": "64", "ROUSE_TEST_SEED": "1"}
+ENVIRONMENT = {"ROUSE_TEST_DELAY": "64", "ROUSE_TEST_SEED": "1", "ROUSE_IO": "epoll"}
 SKIPPED = 77
 LONGEST = 180.0  # seconds after which a test hangs; its own watchdog often ends it before
 ATTEMPTS = 3  # of a test on the unchanged sources

@@ -130,8 +130,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_poller_goes_where_the_events_go),
     };
     static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
-    setenv("ROUSE_IO", "epoll",
-           1); /* with rings all workers sleep alike: who has the poller is not seen */
+    /* With rings all workers sleep alike: who has the poller is not seen. */
+    setenv("ROUSE_IO", "epoll", 1);
     setenv("ROUSE_SPARES", "0", 0); /* the monitor lends no worker meanwhile */
     return program_run(&program, argc, argv);
 }
