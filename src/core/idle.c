@@ -225,10 +225,32 @@ static bool anyone_has_work(const struct rsi_worker *w)
 static void steal_pause(const struct rsi_worker *w)
 {
     const struct rouse_cluster *cluster = w->cluster;
-    while (rsi_now_ns() - w->steal_ns < cluster->steal_pause_ns && !rsi_worker_has_work(w) &&
-           !rsi_load_relaxed(&w->is_leaving))
+    uint64_t end = w->steal_ns + cluster->steal_pause_ns;
+    if (end > rsi_load_relaxed(&w->timer_next_ns))
+        end = rsi_load_relaxed(&w->timer_next_ns);
+    while (rsi_now_ns() < end && !rsi_worker_has_work(w) && !rsi_load_relaxed(&w->is_leaving))
         for (unsigned i = 0; i < SEARCH_PAUSES; i++)
             rsi_cpu_relax();
+}
+
+static bool is_timer_due(const struct rsi_worker *w)
+{
+    uint64_t next = rsi_load_relaxed(&w->timer_next_ns);
+    return next != UINT64_MAX && rsi_now_ns() >= next;
+}
+
+/* End the waits that are due; true: there was one, and w has work. */
+static bool timers_run(struct rsi_worker *w)
+{
+    uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
+    if (next == UINT64_MAX || (now = rsi_now_ns()) < next)
+        return false;
+    rsi_section_enter(w);
+    struct rouse_thread *due = rsi_timer_expire(w, now);
+    rsi_section_leave(w);
+    if (due)
+        rsi_run_later_list(w, due);
+    return due != NULL;
 }
 
 /* Whether events have come already. Not for a worker whose polls are of use to other clusters only. */
@@ -240,17 +262,17 @@ static bool poll_brings_work(struct rsi_worker *w)
     return rsi_worker_has_work(w);
 }
 
-/* Look for work while others run; true when w has some now. */
+/* Look for work while others run, until a deadline of w's own; true when w has some now. */
 static bool search(struct rsi_worker *w)
 {
     steal_pause(w);
     bool found = poll_brings_work(w);
-    for (unsigned round = 0; !found && round < SEARCH_ROUNDS; round++) {
+    for (unsigned round = 0; !found && round < SEARCH_ROUNDS && !is_timer_due(w); round++) {
         found = rsi_worker_has_work(w) || steal_from_any(w);
         for (unsigned i = 0; !found && i < SEARCH_PAUSES; i++)
             rsi_cpu_relax();
     }
-    return found;
+    return found || timers_run(w);
 }
 
 /*
@@ -346,20 +368,6 @@ static void idle_leave(struct rsi_worker *w)
         rsi_monitor_wake();
     rsi_watch_end(w);
     see_to_watcher(w);
-}
-
-/* End the waits that are due; true: there was one, and w has work. */
-static bool timers_run(struct rsi_worker *w)
-{
-    uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
-    if (next == UINT64_MAX || (now = rsi_now_ns()) < next)
-        return false;
-    rsi_section_enter(w);
-    struct rouse_thread *due = rsi_timer_expire(w, now);
-    rsi_section_leave(w);
-    if (due)
-        rsi_run_later_list(w, due);
-    return due != NULL;
 }
 
 /*
