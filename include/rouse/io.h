@@ -3,16 +3,21 @@
  * rouse/io.h - blocking calls on descriptors that stop the calling thread only.
  *
  * Any descriptor may be given, wherever it came from; nothing is registered by hand. TCP, UDP and unix
- * sockets, pipes, eventfds, timerfds, signalfds and the like wait in the poller. Regular files are served
- * by helper kernel threads; terminals, devices and the standard streams wait in the poller and are then
- * served by a helper.
+ * sockets, pipes, eventfds, timerfds, signalfds and the like wait in the poller, or for a ring. Regular files
+ * are served by the kernel's own workers with io_uring, else by helper kernel threads; terminals, devices and
+ * the standard streams wait in the poller and are then served by a helper.
  *
  * Each call has the meaning and the arguments of its namesake in POSIX, but returns -errno, is never
  * ended by EINTR, and never raises SIGPIPE on sockets. _until gives up at deadline_ns (absolute
  * CLOCK_MONOTONIC; a past value: one attempt) with -ETIMEDOUT. -ECANCELED: the thread was cancelled
  * before anything was transferred. -EBADF: also when the descriptor is closed by rouse_close while the
- * call waits. Reads and writes may be short, as in POSIX; a call whose descriptor is ready does not wait.
- * Deadlines, cancels and closes end waits, not transfers that a helper has begun.
+ * call waits. Reads and writes may be short, as in POSIX. Deadlines, cancels and closes end waits, not
+ * transfers of files, nor others that a helper has begun.
+ *
+ * A call whose descriptor is ready does not wait. With io_uring, though, a send on a TCP stream in company of
+ * other runnable threads goes out with theirs: when they have had their turn, or after 100 us if that is
+ * sooner. And an attempt that finds nothing of a stream or listener that another worker's ring serves waits
+ * for that worker's answer, 1 ms at most.
  *
  * O_NONBLOCK: rouse sets it, for good, on pipes and the like at their first use, on a listener at its first
  * rouse_accept, and on a socket at its first rouse_sendfile; what rouse_accept returns is made with it;
@@ -94,8 +99,8 @@ int rouse_listener_order(int fd, enum rouse_accept_order order);
  * until it accepts again. rouse_accept returns -EUSERS to a process for which there is no room.
  *
  * Both give the listener the order fifo, if it has none. Return as rouse_listener_order; -EBUSY also if one of
- * both was called before, or, with io_uring, a thread has waited in rouse_accept on fd. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a
- * process).
+ * both was called before, or, with io_uring, connections of fd are accepted ahead, since a thread has waited
+ * for one. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a process).
  */
 int rouse_listener_exclusive(int fd);
 int rouse_listener_turns(int fd, unsigned processes);

@@ -106,7 +106,7 @@ struct rouse_monitor_figures {
 };
 
 /*
- * The last of them, at most 30, the newest first: up to most to out, which may be written to though fewer are
+ * The last of them, at most 31, the newest first: up to most to out, which may be written to though fewer are
  * returned. Returns how many. Both calls block nobody, and may be made from a signal handler.
  */
 unsigned rouse_obs_stuck(struct rouse_stuck *out, unsigned most);

@@ -33,7 +33,8 @@ extern "C" {
  * Returns      how many descriptors have revents; 0 when the time is over; -ECANCELED; -EINVAL (count is
  *              above the limit of open descriptors); -EFAULT; -ENOMEM; -ENOSPC (the user's limit of watched
  *              descriptors). After an error revents mean nothing.
- * Blocks       the calling thread only. On a kernel or foreign thread, that thread, in ppoll(2).
+ * Blocks       the calling thread only. On a kernel or foreign thread, that thread: in ppoll(2), or, if a ring
+ *              receives ahead for one of the descriptors, on a futex.
  */
 int rouse_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int rouse_poll_until(struct pollfd *fds, nfds_t count, uint64_t deadline_ns);
