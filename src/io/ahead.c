@@ -304,14 +304,11 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     bool is_connection = ahead->is_listener && completion->res >= 0 && !ahead->is_void,
          is_useless = false, is_over = false;
     /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
-    if (is_connection && !rsi_backlog_grow(&ahead->backlog, &memory)) {
-        rsi_syscall1(SYS_close, completion->res);
-        is_connection = false;
-    }
+    bool is_dropped = is_connection && !rsi_backlog_grow(&ahead->backlog, &memory);
     rsi_guard_lock(&entry->guard);
     bool is_detached = ahead->is_detached;
     if (rsi_likely(!is_detached)) {
-        if (is_connection)
+        if (is_connection && !is_dropped)
             old = rsi_backlog_push(&ahead->backlog, completion->res, memory);
         is_useless = note_locked(ahead, completion, &events);
         (void)rsi_ready_event_locked(entry, events, batch);
@@ -324,6 +321,8 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     if (is_over)
         dispose(ahead);
     free(is_detached ? memory : old);
+    if (rsi_unlikely(is_dropped && !is_detached))
+        rsi_syscall1(SYS_close, completion->res);
     if (rsi_unlikely(is_detached))
         discard(ring, ahead, completion);
     if (rsi_unlikely(is_useless))
@@ -368,12 +367,21 @@ static long call_plain(const struct rsi_io_op *op)
                         op->arg[5]);
 }
 
-/* The address that accept would have told; none of a peer that is gone already. */
-static void tell_peer(const struct rsi_io_op *op, int fd)
+/*
+ * The address that accept would have told; none of a peer that is gone already. Returns fd, or -errno of a bad
+ * address or length, which costs the caller its connection, as accept's do.
+ */
+static long tell_peer(const struct rsi_io_op *op, int fd)
 {
     socklen_t *length = (socklen_t *)op->arg[2];
-    if (op->arg[1] != 0 && rsi_syscall3(SYS_getpeername, fd, op->arg[1], length) < 0)
-        *length = 0;
+    if (op->arg[1] == 0)
+        return fd;
+    long result = rsi_syscall3(SYS_getpeername, fd, op->arg[1], length);
+    if (result == -ENOTCONN)
+        *length = 0; /* it can be read, or this would be another error */
+    else if (result < 0)
+        rsi_syscall1(SYS_close, fd);
+    return result == -ENOTCONN || result == 0 ? fd : result;
 }
 
 /* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
@@ -384,8 +392,7 @@ static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uin
     struct rsi_scatter to;
     long result = -EAGAIN;
     if (ahead->backlog.count != 0) {
-        result = rsi_backlog_pop(&ahead->backlog);
-        tell_peer(op, (int)result);
+        result = tell_peer(op, rsi_backlog_pop(&ahead->backlog));
         if (holds_something(ahead) || ahead->error != 0)
             return result;
     }

@@ -275,6 +275,39 @@ static void signals_aimed_at_a_waiter(void **state)
     EQUALS(rouse_close(ends[0]), 0);
 }
 
+static void accept_to_bad_places(void *arg, unsigned index)
+{
+    const int *listener = arg;
+    struct sockaddr_in peer;
+    (void)index;
+    for (unsigned i = 0; i < 2; i++) { /* the second waits before it fails */
+        int fd = rouse_accept(*listener, NULL, NULL);
+        CHECK(fd >= 0);
+        EQUALS(rouse_close(fd), 0);
+        EQUALS(rouse_accept(*listener, (struct sockaddr *)&peer, NULL), -EFAULT);
+        EQUALS(rouse_accept(*listener, (struct sockaddr *)&peer, (socklen_t *)1), -EFAULT);
+    }
+}
+
+/* Told, and no worse, also of a connection that a ring has accepted by itself. */
+static void an_address_that_cannot_be_told(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        struct sockaddr_in address;
+        DOING("a %s thread", kind_names[kind]);
+        int listener = tcp_listen(8, &address);
+        struct rouse_thread *t = crew_add(&crew, kind, accept_to_bad_places, &listener);
+        if (kind != CREW_FOREIGN)
+            UNTIL(is_in_accept(t));
+        for (unsigned i = 0; i < 6; i++)
+            close(tcp_connect(&address));
+        crew_join(&crew);
+        EQUALS(rouse_close(listener), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reset_behind_bytes),
         cmocka_unit_test(own_side_is_shut),
         cmocka_unit_test(pending_sigpipe_stays),
+        cmocka_unit_test(an_address_that_cannot_be_told),
         cmocka_unit_test(pipes_without_a_reader),
         cmocka_unit_test(signals_end_no_call),
         cmocka_unit_test(signals_aimed_at_a_waiter),
