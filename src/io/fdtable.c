@@ -394,6 +394,8 @@ void rsi_fdtable_child(void)
         rsi_store_relaxed(&entry->guard, 0);
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
+        /* The parent's rings receive for the parent. */
+        rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
         /* The kernel copied the descriptors before the memory: this may be about a later one. */
         bool is_kept = (entry->flags & RSI_FD_IS_ORDERED) != 0 &&
                        rsi_listener_child(entry, (int)fd);

@@ -6,6 +6,7 @@
 #include "io_test.h"
 
 #include <dirent.h>
+#include <poll.h>
 
 /* How many of the process's descriptors are epoll sets. */
 static unsigned epoll_sets(void)
@@ -153,6 +154,72 @@ static void fork_amid_a_storm(void **state)
     crew_join(&crew);
 }
 
+static struct {
+    struct sockaddr_in address;
+    int fd;
+    int status;
+} left;
+
+static void accept_one(void *arg, unsigned index)
+{
+    (void)arg, (void)index;
+    int fd = rouse_accept(left.fd, NULL, NULL);
+    CHECK(fd >= 0);
+    EQUALS(rouse_close(fd), 0);
+}
+
+static void poll_for_one(void *arg, unsigned index)
+{
+    struct pollfd one = { .fd = left.fd, .events = POLLIN };
+    (void)arg, (void)index;
+    EQUALS(rouse_poll(&one, 1, -1), 1);
+    _exit(0);
+}
+
+/* The child polls the listener that the parent has waited at, and then leaves to it. */
+static void leave_to_child(void *arg, unsigned index)
+{
+    int told[2];
+    char byte = 0;
+    (void)arg, (void)index;
+    CHECK(pipe2(told, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        static struct crew crew;
+        alarm(30);
+        struct rouse_thread *t = crew_add(&crew, CREW_USER, poll_for_one, NULL);
+        UNTIL(sleeps_in(t, ROUSE_WAIT_POLL));
+        EQUALS(write(told[1], &byte, 1), 1);
+        crew_join(&crew);
+    }
+    close(told[1]);
+    EQUALS(read(told[0], &byte, 1), 1);
+    close(told[0]);
+    EQUALS(rouse_close(left.fd), 0);
+    for (left.status = 7; waitpid(pid, &left.status, WNOHANG) == 0; usleep(1000)) {
+        int fd = tcp_socket(); /* refused once the child has ended */
+        (void)connect(fd, (struct sockaddr *)&left.address, sizeof left.address);
+        close(fd);
+    }
+}
+
+static void child_waits_where_the_parent_has_waited(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        DOING("forked by a %s thread", kind_names[kind]);
+        left.fd = tcp_listen(64, &left.address);
+        struct rouse_thread *first = crew_add(&crew, CREW_USER, accept_one, NULL);
+        UNTIL(is_in_accept(first));
+        close(tcp_connect(&left.address));
+        crew_join(&crew);
+        crew_run(kind, 1, leave_to_child, NULL);
+        EQUALS(left.status, 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
 #ifdef RSI_TSAN
@@ -166,6 +233,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(child_has_its_own_set),
         cmocka_unit_test(fork_amid_a_storm),
+        cmocka_unit_test(child_waits_where_the_parent_has_waited),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -217,12 +217,17 @@ static MAYBE_UNUSED void make_epoll_set(void)
     wire_close(ends);
 }
 
-/* Whether t sleeps in accept, where a connection finds it. */
-static MAYBE_UNUSED bool is_in_accept(struct rouse_thread *t)
+static MAYBE_UNUSED bool sleeps_in(struct rouse_thread *t, enum rouse_wait_kind kind)
 {
     struct rsi_waiter *w = rsi_waiter(t);
     return (rsi_load_acquire(&w->claim) & 3) != 0 && rsi_load_relaxed(&w->on_cpu) == 0 &&
-           rsi_load_relaxed(&w->record.kind) == ROUSE_WAIT_ACCEPT;
+           rsi_load_relaxed(&w->record.kind) == kind;
+}
+
+/* Whether t sleeps in accept, where a connection finds it. */
+static MAYBE_UNUSED bool is_in_accept(struct rouse_thread *t)
+{
+    return sleeps_in(t, ROUSE_WAIT_ACCEPT);
 }
 
 /* But for the runtime's own, of which there may be some now and none before. */
