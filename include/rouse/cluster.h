@@ -4,8 +4,8 @@
  *
  * A program has one cluster, the default one, unless it makes more. A user thread belongs to one cluster
  * and is run by that one's workers alone; a cluster whose workers are all busy does not slow down another.
- * Threads of all clusters may use the same sync objects and descriptors. rouse_thread_attr says in which
- * cluster a thread begins.
+ * Threads of all clusters may use the same sync objects and descriptors; what an io_uring of one cluster's
+ * worker receives or accepts waits for that worker. rouse_thread_attr says in which cluster a thread begins.
  *
  * Calls return 0 or a non-negative result, or -errno, from a thread of any kind; none blocks for longer than
  * it takes to start a kernel thread.

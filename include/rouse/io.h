@@ -131,8 +131,9 @@ int rouse_getaddrinfo(const char *node, const char *service, const struct addrin
  * How this process waits for I/O: "epoll" or "io_uring"; *reason (may be NULL) gets one line of why. Settled
  * by the first call of this header that needs it, as rouse_configure, ROUSE_IO and the kernel allow.
  *
- * With io_uring the kernel reads TCP streams ahead into buffers of the runtime once a thread has waited for
- * them: such a stream is to be read by the calls of this header only, by this process only.
+ * With io_uring the kernel reads a TCP stream ahead into buffers of the runtime, from the first call on that
+ * waits to read or comes after one which left nothing: such a stream is to be read by the calls of this header
+ * only, by this process only.
  */
 const char *rouse_io_backend(const char **reason);
 

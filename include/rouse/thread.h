@@ -115,9 +115,9 @@ size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t byte
 /*
  * Ask t to stop. The next blocking call that can be cancelled (sleep, join, I/O, condition and
  * semaphore waits, and every _until form), or the one it is in, returns -ECANCELED, once for each
- * request; what t then does is t's own affair. Plain mutex and reader-writer locks and barriers are not
- * cancelled. A call that has already got what it waited for keeps it: nothing is lost.
- * Returns 0, or -ESRCH when t has ended. Blocks never.
+ * request; what t then does is t's own affair. Plain mutex and reader-writer locks, barriers and
+ * transfers of regular files are not cancelled. A call that has already got what it waited for keeps it:
+ * nothing is lost. Returns 0, or -ESRCH when t has ended. Blocks never.
  */
 int rouse_thread_cancel(struct rouse_thread *t);
 
