@@ -425,10 +425,11 @@ static void listen_until_cancelled(struct talk *talk)
 static void cancel_when_heard(struct talk *talk)
 {
     for (uint32_t i = 1; i <= 2; i++) {
-        int left;
+        const uint64_t *claim = &rsi_waiter(talk->listener)->claim;
+        await(talk, i);
+        uint64_t first_wait = rsi_load_acquire(claim) >> 2;
         say(talk, i, "abc");
-        UNTIL(ioctl(talk->ends[0], FIONREAD, &left) == 0 && left == 0);
-        UNTIL(is_awaited(talk->ends[0], RSI_FD_READ));
+        UNTIL(rsi_load_acquire(claim) >> 2 > first_wait && is_awaited(talk->ends[0], RSI_FD_READ));
         EQUALS(rouse_thread_cancel(talk->listener), 0);
     }
 }
