@@ -8,6 +8,7 @@
 #define CORE_TEST_H
 
 #include "core/core.h"
+#include "rings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -326,6 +327,10 @@ static MAYBE_UNUSED int program_run(const struct program *program, int argc, cha
                 return scenario_status;
             }
         return 126;
+    }
+    if (argc == 1 && lacks_rings()) {
+        puts("not run: there is no io_uring here");
+        return NOT_RUN;
     }
     if (argc == 1 && program->every_number && !getenv("ROUSE_WORKERS"))
         return run_with_workers("1") + run_with_workers("2") + run_with_workers("4") ? 1 : 0;

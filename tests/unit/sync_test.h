@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "core/park.h"
+#include "rings.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -311,21 +312,6 @@ static MAYBE_UNUSED int with_workers(const char *workers)
  * The whole of a test program's main: the misuses, then all tests with 1, 2 and 4 workers, each in a
  * process of its own, for a process has one runtime. With ROUSE_WORKERS set: only those.
  */
-/* The tests were asked to wait by io_uring, and cannot. In a child, so that the runtime starts there. */
-static MAYBE_UNUSED bool lacks_rings(void)
-{
-    const char *way = getenv("ROUSE_IO");
-    int status = 0;
-    if (!way || strcmp(way, "uring") != 0)
-        return false;
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0)
-        _exit(strcmp(rouse_io_backend(NULL), "io_uring") != 0);
-    CHECK(waitpid(pid, &status, 0) == pid);
-    return status != 0;
-}
-
 static MAYBE_UNUSED int sync_test_main(int argc, char **argv, const struct CMUnitTest *tests,
                                        size_t test_count, const struct misuse *misuses,
                                        size_t misuse_count)
