@@ -3,7 +3,8 @@
  * poll_stress.c - threads of every kind poll changing sets of channels, plainly and exclusively, beside
  * readers; tokens come one at a time to each channel, and each must be taken. Most waiting has no deadline:
  * a lost wake-up is a hang, which the watchdog shows. Bystanders, who wait for events that never come, must
- * not be woken at all; and no exclusive wake-up is spent on more than one thread.
+ * not be woken at all. How often those that poll exclusively waited, and were woken for nothing, is printed;
+ * poll_exclusive_test says what may be.
  *
  * ROUSE_SEED (printed) and ROUSE_SCALE (tokens in percent) are taken from the environment. Runs with 1, 2
  * and 4 workers, or with ROUSE_WORKERS.
@@ -221,7 +222,7 @@ static void run_town(enum taking taking, enum company company, unsigned pool)
     town.taking = taking;
     town.company = company;
     town.pool = pool;
-    town.tokens = (uint32_t)(TOKENS / SCALE * (scale ? strtoul(scale, NULL, 10) : 100) / 100);
+    town.tokens = (uint32_t)(TOKENS * (scale ? strtoul(scale, NULL, 10) : 100) / 100 / SCALE) + 1;
     for (unsigned i = 0; i < CHANNELS; i++) {
         wire_open((enum wire)(i % WIRES), town.ends[i]);
         set_nonblock(town.ends[i][1], true);

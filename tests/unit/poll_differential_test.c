@@ -293,7 +293,7 @@ static const struct {
 static unsigned rounds(void)
 {
     const char *scale = getenv("ROUSE_SCALE");
-    return (unsigned)(ROUNDS / SCALE * (scale ? strtoul(scale, NULL, 10) : 100) / 100);
+    return (unsigned)(ROUNDS * (scale ? strtoul(scale, NULL, 10) : 100) / 100 / SCALE) + 1;
 }
 
 static void compare(void *arg, unsigned index)
