@@ -5,6 +5,7 @@
  */
 #include "io_test.h"
 
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -377,6 +378,45 @@ static void exclusive_waits_for_what_is_watched(void **state)
     }
 }
 
+/* The events that the runtime's epoll set has of fd, as the kernel tells them; 0: it has not got it. */
+static unsigned registered_events(int fd)
+{
+    char path[64], line[256];
+    unsigned found = 0;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", rsi_epoll_fd());
+    FILE *file = fopen(path, "re");
+    CHECK(file);
+    while (fgets(line, sizeof line, file)) {
+        int number;
+        unsigned events;
+        if (sscanf(line, "tfd: %d events: %x", &number, &events) == 2 && number == fd)
+            found = events;
+    }
+    CHECK(fclose(file) == 0);
+    return found;
+}
+
+/* A connection is to wake one process of those that share the port, not all: the kernel is told so. */
+static void exclusive_is_registered_so(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (int is_exclusive = 0; is_exclusive < 2; is_exclusive++) {
+        shared.served = 0;
+        shared.fd = tcp_listen(8, &shared.address);
+        if (is_exclusive)
+            EQUALS(rouse_listener_exclusive(shared.fd), 0);
+        else
+            EQUALS(rouse_listener_order(shared.fd, ROUSE_ACCEPT_FIFO), 0);
+        struct rouse_thread *t = crew_add(&crew, CREW_USER, accept_until_closed, NULL);
+        UNTIL(is_in_accept(t));
+        UNTIL((registered_events(shared.fd) & EPOLLIN) != 0);
+        EQUALS((registered_events(shared.fd) & EPOLLEXCLUSIVE) != 0, is_exclusive);
+        EQUALS(rouse_close(shared.fd), 0);
+        crew_join(&crew);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_too_many_is_told),
         cmocka_unit_test(exclusive_wakes_who_waits),
         cmocka_unit_test(exclusive_waits_for_what_is_watched),
+        cmocka_unit_test(exclusive_is_registered_so),
         cmocka_unit_test(bad_input_is_answered),
     };
 #ifdef RSI_TSAN
