@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ class Timers(unittest.TestCase):
         report = herd("--timer", "tick", *options)
         self.assertEqual(verdicts(report)[:3], (0, 0, 0))
         self.assertGreater(report["timeout"], 0)
-        self.assertGreater(report["clumping"], 2)
+        # Of 20 threads; the exact timer brings some ten together at most.
+        self.assertGreater(report["clumping"], 12)
         self.assertEqual(report["timeout"], report["total_ops"])
         report = herd("--timer", "tick", *options, "--timeout-us", "10000")
         self.assertGreater(report["early"], 0)
@@ -117,13 +119,17 @@ class Beside(unittest.TestCase):
                 with self.subTest(threads=threads, via=via, how=how):
                     options = ("--via", via, "-T", "8", "-n", "500", "--timeout-us", "0")
                     report = herd(*options, *how, threads=threads)
-                    self.assertEqual((report["events"], report["false"]), (500, 0))
+                    # Calls that brought something, of one event at least; no other wake-up is told.
+                    self.assertEqual(report["events"], 500)
+                    self.assertEqual(report["useful"], report["total_ops"])
+                    self.assertIn(report["useful"], range(1, 501))
 
     def test_rouse_poll_wakes_nobody_for_nothing(self) -> None:
         options = ("-T", "16", "-n", "5000", "--timeout-us", "0", "--obs", "counted")
         report = herd(*options, threads="user")
         self.assertEqual(report["events"], 5000)
-        self.assertLessEqual(report["useful"], report["events"])
+        # Recording tells calls that slept from those that found something at once.
+        self.assertIn(report["useful"], range(1, report["total_ops"] + 1))
         # An event that the poller has in hand while its thread takes it unasked may wake that one's
         # next call; a mechanism that wakes others does so at every event.
         self.assertLessEqual(report["lost_race"], 5)
@@ -144,8 +150,9 @@ class Limits(unittest.TestCase):
                 text=True,
             ) as bench:
                 children = Path(f"/proc/{bench.pid}/task/{bench.pid}/children")
+                end = time.monotonic() + 60
                 while len(pids := children.read_text().split()) < 4:
-                    pass
+                    self.assertLess(time.monotonic(), end, "four processes, in time")
                 os.kill(int(pids[1]), signal.SIGKILL)
                 out, err = bench.communicate(timeout=60)
             self.assertEqual((bench.returncode, out), (1, ""), load)
