@@ -139,6 +139,8 @@ static void parse_options(int argc, char **argv)
         fail(2, "either a directory or --respond, not both");
 }
 
+#define BACKLOG 4096
+
 static int listen_at(const struct addrinfo *found)
 {
     int on = 1, fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
@@ -148,7 +150,7 @@ static int listen_at(const struct addrinfo *found)
     /* Connections inherit TCP_NODELAY: answers are sent whole, there is nothing to wait for. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
-        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 4096) < 0) {
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
         int error = errno;
 
         close(fd);
@@ -174,20 +176,21 @@ static int open_socket(void)
 
 /*
  * Each connection needs a descriptor, and a second one for the file it gets: allow no more connections
- * than can all be served.
+ * than can all be served. Those that wait may take one each, if there are so many.
  */
 static void limit_connections(void)
 {
     rlim_t each = settings.respond ? 1 : 2, spare = 16 + 4 * (rlim_t)rouse_worker_count();
-    rlim_t wanted = settings.max_connections * each + spare;
+    rlim_t wanted = settings.max_connections * each + spare, all = wanted + BACKLOG;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
-    if (limit.rlim_cur < wanted) {
-        limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (limit.rlim_cur < all) {
+        limit.rlim_cur = limit.rlim_max < all ? limit.rlim_max : all;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+    settings.accepts_ahead = limit.rlim_cur >= all;
     if (limit.rlim_cur < wanted)
         settings.max_connections =
             limit.rlim_cur > spare + each ? (unsigned)((limit.rlim_cur - spare) / each) : 1;

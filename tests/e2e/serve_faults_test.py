@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import resource
 import signal
 import socket
@@ -169,6 +170,31 @@ class UserThreads(unittest.TestCase):
                 client.send(get("/ten.bin", b"Connection: close\r\n"))
             for client in clients:
                 self.assertEqual(len(client.reply().body), 10 << 20)
+                client.socket.close()
+
+    @unittest.skipIf(SANITIZED, "kernel threads of a sanitizer are slow to make by the hundred")
+    def test_who_waits_takes_no_descriptor_where_they_are_few(self) -> None:
+        def few() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+
+        with Server(self.root, "--workers", "2", kind=self.kind, preexec=few) as server:
+            found = re.search(r"up to (\d+)", server.line)
+            assert found
+            most = int(found[1])
+            self.assertLess(most, 512)
+            clients: list[Client] = []
+            for _ in range(most):  # one after the other, so that each is waited for
+                clients.append(self.enterContext(server.connect()))
+                clients[-1].send(get("/one.txt"))
+                self.assertEqual(clients[-1].reply().body, b"1")
+            folder = Path(f"/proc/{server.process.pid}/fd")
+            held = len(list(folder.iterdir()))
+            waiting = [self.enterContext(server.connect()) for _ in range(100)]
+            for client in clients:
+                client.send(get("/one.txt"))
+                self.assertEqual(client.reply().body, b"1")
+            self.assertLessEqual(len(list(folder.iterdir())), held + 1)
+            for client in (*clients, *waiting):
                 client.socket.close()
 
     def test_too_few_descriptors_to_serve_and_it_still_drains(self) -> None:
