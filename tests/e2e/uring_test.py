@@ -127,6 +127,21 @@ class Uring(unittest.TestCase):
             told = f"rouse: io_uring was asked for, epoll is used: {first[7:]}\n"
             self.assertEqual(errors, told if way == "uring" else "")
 
+    def test_no_memory_to_lock(self) -> None:
+        """Some kernels refuse a ring to a user who may lock no memory: either way all is done."""
+        nobody = ("setpriv", "--reuid=65534", "--clear-groups", "prlimit", "--memlock=0")
+        if os.geteuid() != 0 or not shutil.which(nobody[0]):
+            self.skipTest("this user is not root, who may be another, or there is no setpriv")
+        if subprocess.run([*nobody, "test", "-x", PROGRAM], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("another user may not run what root has built here")
+        for way in ("auto", "uring"):
+            out, errors = start(way, *nobody).communicate("x", timeout=PATIENCE_S)
+            first, last = out.splitlines()
+            self.assertEqual(last, "done")
+            told = way == "uring" and first.startswith("epoll: ")
+            self.assertIn("epoll is used: " + first[7:] if told else "", errors)
+            self.assertEqual(bool(errors), told)
+
     def test_the_operations(self) -> None:
         program = start("uring")
         self.addCleanup(program.communicate)
