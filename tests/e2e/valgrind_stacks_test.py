@@ -45,8 +45,10 @@ class Valgrind(unittest.TestCase):
                 self.assertNotIn("Warning", done.stderr)
 
     def test_dump(self) -> None:
-        with Scene("variously", {"ROUSE_WORKERS": "2"}, wrapper=COMMAND) as scene:
+        variables = {"ROUSE_WORKERS": "2", "ROUSE_IO": "uring"}
+        with Scene("variously", variables, wrapper=COMMAND) as scene:
             scene.wait_until_ready()
+            self.assertIn("epoll is used: Valgrind", scene.said())
             threads = threads_of(scene.quit())
             self.assertIn(" lock_accounts+", threads["locker"])
             self.assertIn(" spin+", threads["busy"])
