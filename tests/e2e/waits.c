@@ -6,8 +6,10 @@
  */
 #include <rouse/rouse.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +112,30 @@ static FRAME void *spin(void *unused)
     return unused;
 }
 
+/* Whether all kernel threads but the calling one sleep. */
+static bool others_sleep(void)
+{
+    char path[300], text[300];
+    bool all = true;
+    DIR *folder = opendir("/proc/self/task");
+    if (!folder)
+        abort();
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (entry->d_name[0] == '.' || atoi(entry->d_name) == gettid())
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (file && fgets(text, sizeof text, file)) {
+            const char *state = strrchr(text, ')');
+            all = all && state && state[2] == 'S';
+        }
+        if (file)
+            fclose(file);
+    }
+    closedir(folder);
+    return all;
+}
+
 /* Waits of several kinds, and one thread that runs. */
 static void wait_variously(void)
 {
@@ -122,6 +148,8 @@ static void wait_variously(void)
     start("kernel sleeper", ROUSE_KIND_KERNEL, sleep_long);
     for (int i = 0; i < 4; i++)
         rouse_sem_wait(&ready);
+    for (int seen = 0; seen < 3; usleep(1000)) /* they are on their way to sleep */
+        seen = others_sleep() ? seen + 1 : 0;
     start("busy", ROUSE_KIND_USER, spin);
     rouse_sem_wait(&ready);
     say_ready();
