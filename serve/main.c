@@ -176,24 +176,24 @@ static int open_socket(void)
 
 /*
  * Each connection needs a descriptor, and a second one for the file it gets: allow no more connections
- * than can all be served. Those that wait may take one each, if there are so many.
+ * than can all be served. Returns whether there are as many more as may wait.
  */
-static void limit_connections(void)
+static bool limit_connections(void)
 {
     rlim_t each = settings.respond ? 1 : 2, spare = 16 + 4 * (rlim_t)rouse_worker_count();
     rlim_t wanted = settings.max_connections * each + spare, all = wanted + BACKLOG;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        return;
+        return true;
     if (limit.rlim_cur < all) {
         limit.rlim_cur = limit.rlim_max < all ? limit.rlim_max : all;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-    settings.accepts_ahead = limit.rlim_cur >= all;
     if (limit.rlim_cur < wanted)
         settings.max_connections =
             limit.rlim_cur > spare + each ? (unsigned)((limit.rlim_cur - spare) / each) : 1;
+    return limit.rlim_cur >= all;
 }
 
 static void announce(int listen_fd)
@@ -284,6 +284,7 @@ int main(int argc, char **argv)
     struct rouse_config config = { 0 };
     sigset_t signals;
     int listen_fd, result;
+    bool has_spare;
 
     parse_options(argc, argv);
     /* Before the runtime starts its kernel threads, which inherit the mask. */
@@ -301,8 +302,11 @@ int main(int argc, char **argv)
         fail(1, "cannot serve '%s': %s", settings.directory, strerror(-result));
     if (settings.respond && response_prepare() < 0)
         fail(1, "out of memory");
-    limit_connections();
+    has_spare = limit_connections();
     listen_fd = open_socket();
+    /* With an order each connection is accepted for a call; without, a ring accepts some ahead of it. */
+    if (!has_spare && (result = rouse_listener_order(listen_fd, ROUSE_ACCEPT_FIFO)) < 0)
+        fail(1, "cannot order the connections: %s", strerror(-result));
     run(listen_fd, &signals);
     return 0;
 }

@@ -50,7 +50,6 @@ struct settings {
     enum rouse_kind kind;
     unsigned workers;
     unsigned max_connections;
-    bool accepts_ahead; /* there are descriptors for connections that wait to be served */
     uint64_t idle_ns;
     uint64_t drain_ns;
 };

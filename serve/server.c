@@ -138,17 +138,11 @@ static int back_off(const char *what, int error, uint64_t deadline_ns)
 static int accept_one(int listen_fd, uint64_t deadline_ns)
 {
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
-    struct sockaddr_storage peer;
-    socklen_t bytes = sizeof(peer);
     int fd, result = reserve_connection(deadline_ns);
 
     if (result < 0)
         return result;
-    /* Who asks for the peer gets one connection a call; else a ring may accept more than that. */
-    if (settings.accepts_ahead)
-        fd = rouse_accept_until(listen_fd, NULL, NULL, deadline_ns);
-    else
-        fd = rouse_accept_until(listen_fd, (struct sockaddr *)&peer, &bytes, deadline_ns);
+    fd = rouse_accept_until(listen_fd, NULL, NULL, deadline_ns);
     if (fd < 0)
         return back_off("accept", fd, deadline_ns);
     attr.kind = settings.kind;
