@@ -29,13 +29,13 @@ struct rouse_cluster rsi_cluster_spare = {
     .is_shortest = true, /* nobody has anything to take */
 };
 
+/* How long a new cluster waits for the workers of destroyed ones to end, when there is room for no other. */
+#define ENDING_NS UINT64_C(1000000000)
+
 /*
  * How eagerly idle workers take over, by steal affinity: the time between two steals, and the share taken.
  * DESIGN.md has what each costs.
  */
-/* How long a new cluster waits for the workers of destroyed ones to end, when there is room for no other. */
-#define ENDING_NS UINT64_C(1000000000)
-
 static const struct {
     uint32_t pause_ns, eighths;
 } steal_levels[] = {
