@@ -2,8 +2,8 @@
 /*
  * rings.c - a program that does each sort of I/O once it is told to: what uring_test.py looks at from outside.
  *
- * Prints how it waits, and why; waits for a byte on standard input, then: LINES connections are accepted and answer ROUNDS
- * words each, all at a time; a file is written, read and synchronised. Prints "done" and ends.
+ * Prints how it waits, and why; waits for a byte on standard input, then: LINES connections are accepted and
+ * answer ROUNDS words each, all at a time; a file is written, read and synchronised. Prints "done" and ends.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
