@@ -17,6 +17,7 @@ static void taken_for(const char *what, int fd, int type)
     struct rsi_fd_ref ref;
     DOING("%s", what);
     CHECK(fd >= 0);
+    fd = out_of_reach(fd);
     EQUALS(rsi_fdtable_find(fd, &ref), type);
     EQUALS(rsi_fdtable_find(fd, &ref), type);
     CHECK(ref.entry == rsi_fdtable_peek(fd));

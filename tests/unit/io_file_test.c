@@ -23,7 +23,7 @@ static void use_file(void *arg, unsigned index)
     char bytes[32] = { 0 };
     struct iovec pair[2] = { { bytes, 3 }, { bytes + 3, 20 } };
     struct iovec words[2] = { { (char *)"wri", 3 }, { (char *)"tten", 4 } };
-    int fd = memfd_create("file", MFD_CLOEXEC);
+    int fd = out_of_reach(memfd_create("file", MFD_CLOEXEC));
     (void)arg, (void)index;
     CHECK(fd >= 0);
     EQUALS(rouse_writev(fd, words, 2), 7);

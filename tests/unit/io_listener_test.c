@@ -373,7 +373,7 @@ static void wait_without_order(void *arg, unsigned index)
 static void bad_input_is_answered(void **state)
 {
     (void)state;
-    int ends[2], fd = tcp_socket();
+    int ends[2], fd = out_of_reach(tcp_socket());
     struct sockaddr_in address;
     EQUALS(rouse_listener_order(fd, ROUSE_ACCEPT_FIFO), -EINVAL); /* does not listen */
     EQUALS(rouse_listener_order(fd, (enum rouse_accept_order)3), -EINVAL);

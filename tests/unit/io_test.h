@@ -112,6 +112,18 @@ static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
     return fd;
 }
 
+/*
+ * fd under a high number, for a test that closes it and uses the number again: the lowest free number may be
+ * a ring's at any time, which a worker opens when it first sleeps.
+ */
+static MAYBE_UNUSED int out_of_reach(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 600);
+    CHECK(high >= 0);
+    CHECK(close(fd) == 0);
+    return high;
+}
+
 static MAYBE_UNUSED int tcp_connect(const struct sockaddr_in *address)
 {
     int fd = tcp_socket();

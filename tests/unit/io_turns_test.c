@@ -3,6 +3,7 @@
  * io_turns_test.c - processes that share a listener: the turns are strict and fair; who dies, stops or leaves
  * in its turn stops nobody; the exclusive listener wakes who waits.
  */
+#include "core/core.h"
 #include "io_test.h"
 
 #include <sys/epoll.h>
@@ -304,9 +305,10 @@ static void exclusive_wakes_who_waits(void **state)
 static void bad_input_is_answered(void **state)
 {
     (void)state;
-    int ends[2], fd = tcp_socket();
+    int ends[2], fd = out_of_reach(tcp_socket());
     EQUALS(rouse_listener_turns(fd, 2), -EINVAL); /* does not listen */
     EQUALS(rouse_listener_exclusive(fd), -EINVAL);
+    UNTIL(rsi_idle_all_sleep()); /* their rings are there: none takes a number below */
     EQUALS(rouse_close(fd), 0);
     EQUALS(rouse_listener_turns(fd, 2), -EBADF);
     EQUALS(rouse_listener_exclusive(fd), -EBADF);

@@ -184,6 +184,7 @@ static void close_and_cancel(void **state)
             struct selection s;
             int ends[2];
             wire_open(WIRE_UNIX, ends);
+            ends[0] = out_of_reach(ends[0]);
             selection_open(&s);
             FD_SET(ends[0], &s.in);
             fd_set before = s.in;
