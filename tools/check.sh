@@ -140,7 +140,7 @@ step "shell" check_shell
 step "headers" check_headers
 
 native=(--suite unit --suite fault --suite stress)
-build_and_test check native "${native[@]}" --suite tools
+build_and_test check native "${native[@]}" --suite tools --suite command
 build_and_test asan native "${native[@]}" --timeout-multiplier 4
 build_and_test tsan stress --suite stress --timeout-multiplier 8
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# setup.sh SET... - install what is missing to build, check, check-all or bench; a no-op if nothing is.
+# setup.sh SET... - install what is missing to build, check, check-all, bench or run the command `rouse`; a no-op if
+# nothing is.
 #
 # Made for Debian 12 and later with nothing but git, make, gcc and python3. It says what it installs
 # and asks nothing; only a missing package costs more than one question to dpkg. Where there is no
@@ -14,6 +15,7 @@ declare -A packages=(
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
              curl strace gdb python3-venv ca-certificates"
+    [command]="python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static"
     [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
@@ -22,6 +24,7 @@ declare -A packages=(
 declare -A commands=(
     [build]="meson ninja gcc lowdown"
     [check]="g++ clang spin wrk curl strace gdb"
+    [command]="python3"
     [check-all]="clang-tidy aarch64-linux-gnu-gcc"
     [bench]="g++"
 )
@@ -103,21 +106,32 @@ install_packages() {
     fi
 }
 
-# The linters of the Python files, at the versions that the check expects.
-install_linters() {
-    local venv=build/venv python=/usr/bin/python3
-    cmp -s tools/requirements.txt "$venv/requirements.txt" && return
+# What pyproject.toml names: the packages of the command, and the linters at the versions that the check expects.
+python_packages() {
+    "$1" - <<'END'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)
+print(*project["project"]["dependencies"], *project["dependency-groups"]["check"])
+END
+}
+
+install_python_packages() {
+    local venv=build/venv python=/usr/bin/python3 names
+    cmp -s pyproject.toml "$venv/pyproject.toml" && return
     [[ -x $python ]] || python=python3
-    say "installing with pip into $venv: $(grep -v '^#' tools/requirements.txt | tr '\n' ' ')"
-    rm -rf "$venv"
-    if "$python" -m venv "$venv" >build/venv.log 2>&1 &&
-        "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
-            --timeout 30 -r tools/requirements.txt >>build/venv.log 2>&1; then
-        cp tools/requirements.txt "$venv/requirements.txt"
-    else
-        rm -rf "$venv"
-        say "could not; the lint step will say so (build/venv.log has the reason)"
+    if names=$(python_packages "$python" 2>build/venv.log); then
+        say "installing with pip into $venv: $names"
+        "$venv/bin/python" -c 'import pip' 2>/dev/null || rm -rf "$venv"
+        if { [[ -d $venv ]] || "$python" -m venv "$venv"; } >>build/venv.log 2>&1 &&
+            "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
+                --timeout 30 $names >>build/venv.log 2>&1; then
+            cp pyproject.toml "$venv/"
+            return
+        fi
     fi
+    rm -rf "$venv"
+    say "could not; the command and what is checked with it do not run (build/venv.log has the reason)"
 }
 
 # cmocka for AArch64, unpacked in build/ for the cross-built tests: this system keeps its architecture.
@@ -162,8 +176,8 @@ main() {
             fi
         fi
     fi
-    if [[ " $* " == *" check "* ]]; then
-        install_linters
+    if [[ " $* " == *" check "* || " $* " == *" command "* ]]; then
+        install_python_packages
     fi
     if [[ " $* " == *" check-all "* ]] && command -v dpkg-deb >/dev/null; then
         unpack_cross_cmocka

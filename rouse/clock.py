@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Ticks of the CPU's time stamp and what they are in ns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+NS = 1_000_000_000
+# Two moments this far apart tell how fast the time stamp runs to one part in 100,000.
+MEASURED_NS = 10_000_000
+PLAUSIBLE_HZ = (1e6, 1e11)
+INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How a process's time stamps become times: `tsc` was at `monotonic_ns` and `realtime_ns`."""
+
+    hz: float
+    is_measured: bool  # else it is what this machine says of itself
+    tsc: int
+    monotonic_ns: int
+    realtime_ns: int
+
+    def ns(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Durations; one that is "negative", as a sum read half-way may be, is none."""
+        signed = np.maximum(ticks.view(np.int64), 0)
+        return np.minimum(signed * (NS / self.hz), float(INT64_MAX // 2)).astype(np.int64)
+
+    def ns_of(self, ticks: int) -> int:
+        return round(ticks * NS / self.hz)
+
+    def ticks_of(self, ns: int) -> int:
+        return round(ns * self.hz / NS)
+
+    def tsc_at(self, monotonic_ns: int) -> int:
+        return self.tsc + self.ticks_of(monotonic_ns - self.monotonic_ns)
+
+    def unix_ns(self, tsc: int) -> int:
+        return self.realtime_ns + self.ns_of(tsc - self.tsc)
+
+
+def machine_hz() -> float | None:
+    """What the kernel says of this machine's time stamp: its "bogomips" are two a tick."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^bogomips\s*:\s*([\d.]+)", text, re.MULTILINE | re.IGNORECASE)
+    hz = float(found[1]) * 500_000 if found else 0.0
+    return hz if PLAUSIBLE_HZ[0] < hz < PLAUSIBLE_HZ[1] else None
+
+
+def measured_hz(ticks: int, ns: int) -> float | None:
+    """From what passed between two moments; None when they are too near, or make no sense."""
+    if ns < MEASURED_NS or ticks <= 0:
+        return None
+    hz = ticks * NS / ns
+    return hz if PLAUSIBLE_HZ[0] < hz < PLAUSIBLE_HZ[1] else None

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""What the kernel tells of a kernel thread, from /proc."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rouse.clock import NS
+
+CLOCK_TICK_NS = NS // os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class KernelThread:
+    """Sums since the thread began."""
+
+    name: str
+    user_ns: int  # in steps of a clock tick; so is system_ns
+    system_ns: int
+    cpu_ns: int | None  # both together, exact; None: no schedstat
+    run_queue_ns: int | None  # runnable, waiting for a processor
+    block_ns: int  # waiting for a disk; 0 unless the kernel counts it
+    major_faults: int
+    minor_faults: int
+    voluntary: int  # switches
+    involuntary: int
+
+
+def counts_delays() -> bool:
+    """Whether the kernel counts the time that threads wait for disks."""
+    try:
+        return Path("/proc/sys/kernel/task_delayacct").read_text(encoding="ascii").strip() == "1"
+    except OSError:
+        return False
+
+
+def read_thread(pid: int, tid: int) -> KernelThread | None:
+    """None: there is no such thread any more."""
+    folder = f"/proc/{pid}/task/{tid}"
+    try:
+        stat = read(f"{folder}/stat")
+        status = read(f"{folder}/status")
+    except OSError:
+        return None
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    if len(fields) < 40:
+        return None
+    cpu_ns, run_queue_ns = read_schedstat(folder)
+    voluntary, involuntary = switches(status)
+    return KernelThread(
+        name=name,
+        user_ns=int(fields[11]) * CLOCK_TICK_NS,
+        system_ns=int(fields[12]) * CLOCK_TICK_NS,
+        cpu_ns=cpu_ns,
+        run_queue_ns=run_queue_ns,
+        block_ns=int(fields[39]) * CLOCK_TICK_NS,
+        major_faults=int(fields[9]),
+        minor_faults=int(fields[7]),
+        voluntary=voluntary,
+        involuntary=involuntary,
+    )
+
+
+def read(path: str) -> str:
+    """A file of /proc in one read: cheaper than Path, and a thread that goes away is an OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 8192).decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+
+
+def read_schedstat(folder: str) -> tuple[int | None, int | None]:
+    try:
+        words = read(f"{folder}/schedstat").split()
+    except OSError:
+        return None, None
+    return (int(words[0]), int(words[1])) if len(words) >= 2 else (None, None)
+
+
+def switches(status: str) -> tuple[int, int]:
+    found = {"voluntary_ctxt_switches": 0, "nonvoluntary_ctxt_switches": 0}
+    for line in status.splitlines():
+        word, _, value = line.partition(":")
+        if word in found:
+            found[word] = int(value)
+    return found["voluntary_ctxt_switches"], found["nonvoluntary_ctxt_switches"]
+
+
+def tids(pid: int) -> list[int]:
+    """The kernel threads of a process; none when it is gone."""
+    try:
+        return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""The shared file of src/obs/store.h as numpy sees it; a test compares the two.
+
+Names are those of the C structures. Everything is little-endian, as both machines that rouse runs
+on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+MAGIC = 0x53424F4553554F52
+VERSION = 1
+PAGE = 4096
+DIRECTORY = 4096
+CHUNKS_MAX = 16384
+CHUNKS = DIRECTORY + 4 * CHUNKS_MAX
+BYTES_MAX = 256 << 20
+CHUNK_HEAD = 256
+SITE_STACK = 1 << 63
+MACHINES = {62: "x86-64", 183: "AArch64"}
+
+NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES = range(8)
+
+# enum rsi_micro: where a thread's time goes.
+MICRO = (
+    "usr",
+    "lat",
+    "mutex",
+    "rwlock",
+    "cond",
+    "sem",
+    "join",
+    "io",
+    "poll",
+    "accept",
+    "sleep",
+)
+USR, LAT = 0, 1
+# enum rsi_doing
+DOES_NOTHING, DOES_RUN, DOES_WAIT, DOES_QUEUE = range(4)
+# enum rouse_wait_kind, and the microstate that a wait of it is in.
+KINDS = (
+    ("none", "io"),
+    ("mutex", "mutex"),
+    ("read lock", "rwlock"),
+    ("write lock", "rwlock"),
+    ("condition", "cond"),
+    ("semaphore", "sem"),
+    ("barrier", "join"),
+    ("once", "join"),
+    ("join", "join"),
+    ("sleep", "sleep"),
+    ("read", "io"),
+    ("write", "io"),
+    ("accept", "accept"),
+    ("connect", "io"),
+    ("blocking call", "io"),
+    ("set", "poll"),
+    ("poll", "poll"),
+)
+KIND_NAMES = tuple(name for name, _ in KINDS)
+# A kind that is newer than this file counts as I/O, like "none".
+MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in KINDS], np.intp)
+# enum rouse_verdict
+VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
+ORIGINS = ("user", "kernel", "foreign")
+MODES = ("off", "counted")
+WAIT_KINDS = 24
+HERDS = 16
+LATENESS = 32
+
+Field = tuple[str, str] | tuple[str, str, int]
+
+
+def struct(*fields: Field) -> np.dtype[np.void]:
+    """A C structure: fields laid out as the compiler does."""
+    listed: Any = list(fields)
+    dtype: np.dtype[np.void] = np.dtype(listed, align=True)
+    return dtype
+
+
+def words(names: str, kind: str = "<u8") -> tuple[Field, ...]:
+    return tuple((name, kind) for name in names.split())
+
+
+HEAD = struct(
+    ("magic", "<u8"),
+    *words("version machine", "<u4"),
+    ("pid", "<i4"),
+    ("uid", "<u4"),
+    *words("start_ticks tsc monotonic_ns realtime_ns tick_seq tick_tsc tick_monotonic_ns"),
+    *words("tick_guard mode ended chunk_count", "<u4"),
+    *words("page_count lost_chunks"),
+    *words("site_depth workers", "<u4"),
+    ("boot_id", "u1", 16),
+    ("program", "S256"),
+    ("command", "S512"),
+    ("host", "S64"),
+)
+CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"))
+THREAD = struct(
+    ("seq", "<u4"),
+    *words("doing kind", "<u2"),
+    *words("since_tsc run_tsc object wait_site waits"),
+    *words("worker verdict", "<u4"),
+    *words("begin_tsc wake_tsc wake_site waker_id id useless yields accepted"),
+    ("tid", "<i4"),
+    ("origin", "<u4"),
+    ("ticks", "<u8", len(MICRO)),
+    ("name", "S24"),
+    ("spare", "<u8", 2),
+)
+WAKE = struct(
+    *words("kind name", "<u4"),
+    *words("wait_site wake_site object"),
+    ("count", "<u8", len(VERDICTS)),
+    *words("wait_ticks wait_most late_ticks late_most waste_ticks"),
+)
+LOCK = struct(
+    *words("kind name", "<u4"),
+    *words(
+        "site holder_site lock acquired contested given_up wait_ticks wait_most spin_ticks spun"
+    ),
+    *words("holds hold_ticks hold_most"),
+    ("spare", "<u8", 2),
+)
+WRITER = struct(
+    *words("index is_worker is_live", "<u4"),
+    ("tid", "<i4"),
+    *words("worker cluster", "<u4"),
+    *words("begin_tsc end_tsc idle_since_tsc idle_ticks idle_count switches steals stolen"),
+    ("calls", "<u8", WAIT_KINDS),
+    *words("signals_unheard broadcasts_unheard"),
+    ("herds", "<u8", HERDS),
+    ("lateness", "<u8", LATENESS),
+    *words("lateness_ticks lateness_most ended ended_waits ended_useless ended_yields"),
+    ("ended_accepted", "<u8"),
+    ("ended_ticks", "<u8", len(MICRO)),
+    *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules"),
+    ("spare", "<u8", 16),
+)
+NAME = struct(("key", "<u8"), ("text", "S56"))
+STACK = struct(("hash", "<u8"), *words("depth spare", "<u4"), ("frames", "<u8", 8))
+MODULE = struct(
+    *words("start end bias"),
+    *words("build_id_bytes spare", "<u4"),
+    ("build_id", "u1", 32),
+    ("path", "S256"),
+)
+
+ENTRIES = {
+    WRITERS: WRITER,
+    THREADS: THREAD,
+    WAKES: WAKE,
+    LOCKS: LOCK,
+    NAMES: NAME,
+    STACKS: STACK,
+    MODULES: MODULE,
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""The command's door: finds the module of a subcommand and runs it.
+
+A subcommand is a module with a click command named `command`. Modules are imported when they are
+asked for: the tables and the terminal are slow to import, and `rouse doctor` needs neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib import metadata
+
+import click
+
+from rouse.errors import RouseError
+
+# Each with the line that `rouse --help` shows.
+COMMANDS = {
+    "doctor": "What this machine allows, and what to do about what it does not.",
+    "top": "Where each thread's time goes, live or as text.",
+}
+
+EPILOG = """\b
+Exit status:
+  0  done
+  1  done, and something is not as it should be (doctor)
+  2  wrong arguments
+  3  nothing to read, or it cannot be read
+  4  what was watched has ended
+"""
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"rouse.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+def version() -> str:
+    try:
+        return metadata.version("rouse")
+    except metadata.PackageNotFoundError:
+        return "of a source tree"
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(), prog_name="rouse", message="%(prog)s %(version)s")
+def cli() -> None:
+    """What the threads of programs that use librouse wait for, and why."""
+
+
+def main() -> None:
+    try:
+        status = cli(prog_name="rouse", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(status)
+    except click.ClickException as error:
+        print(f"rouse: {error.format_message()}; see rouse --help", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except RouseError as error:
+        print(f"rouse: {printable(str(error))}", file=sys.stderr)
+        sys.exit(error.status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read has had enough; Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def printable(text: str) -> str:
+    """Text from a file, without what would command a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: MIT
+"""Sites of a store, which are addresses, as functions, files and lines.
+
+A site is a return address, or a stack of them; each is looked up one byte before, in the call. The
+table has a row a frame, frame 0 the innermost; it holds all that is needed to read a recording
+where the program's files are not.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rouse import layout
+from rouse.elf import Elf, ElfError
+from rouse.store import Store, text_of
+
+RUNTIME = "runtime"  # the label of site 0
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of code as it was mapped."""
+
+    start: int
+    end: int
+    bias: int
+    build_id: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    address: int
+    label: str
+    module: str | None = None
+    build_id: str | None = None
+    offset: int | None = None  # the return address in the file
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+def modules_of(store: Store) -> list[Module]:
+    found = []
+    for entry in store.arrays[layout.MODULES]:
+        size = min(int(entry["build_id_bytes"]), 32)
+        found.append(
+            Module(
+                start=int(entry["start"]),
+                end=int(entry["end"]),
+                bias=int(entry["bias"]),
+                build_id=bytes(entry["build_id"][:size]).hex(),
+                path=text_of(entry["path"]),
+            )
+        )
+    return found
+
+
+class Resolver:
+    """Looks addresses up; remembers files and answers. `problems`: files that were of no use."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, str], Elf | None] = {}
+        self.frames: dict[tuple[str, str, int], Frame] = {}
+        self.problems: list[str] = []
+
+    def elf(self, module: Module, live_program: Path | None) -> Elf | None:
+        key = (module.path, module.build_id)
+        if key not in self.files:
+            self.files[key] = self.open(module, live_program)
+        return self.files[key]
+
+    def open(self, module: Module, live_program: Path | None) -> Elf | None:
+        """live_program: the file that still runs, whatever lies at its path by now."""
+        if not module.path.startswith("/"):
+            return None  # the vdso has no file
+        why = ""
+        for path in [live_program, Path(module.path)]:
+            if path is None:
+                continue
+            try:
+                return Elf(path, module.build_id)
+            except ElfError as error:
+                why = str(error)
+        self.problems.append(f"no names from {why}")
+        return None
+
+    def frame(self, module: Module, address: int, live_program: Path | None = None) -> Frame:
+        key = (module.path, module.build_id, address - module.bias)
+        if key not in self.frames:
+            self.frames[key] = self.look_up(module, address, live_program)
+        known = self.frames[key]
+        return (
+            known if known.address == address else Frame(**{**known.__dict__, "address": address})
+        )
+
+    def look_up(self, module: Module, address: int, live_program: Path | None) -> Frame:
+        offset = address - module.bias
+        name = posixpath.basename(module.path) or "?"
+        label, function, file, line = f"{name}+{offset:#x}", None, None, None
+        elf = self.elf(module, live_program)
+        if elf is not None and offset > 0:
+            found = elf.function(offset - 1)
+            if found:
+                function = found[0]
+                label = f"{function}+{found[1] + 1:#x}"
+            at = elf.line(offset - 1)
+            if at:
+                file, line = at.file, at.line
+                label = f"{posixpath.basename(file)}:{line}"
+        return Frame(address, label, module.path, module.build_id, offset, function, file, line)
+
+
+class Sites:
+    """The sites of one store."""
+
+    def __init__(self, store: Store, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.modules = modules_of(store)
+        self.stacks = store.arrays[layout.STACKS]
+        self.program = store.head.program
+        self.live_program = Path(f"/proc/{store.head.pid}/exe") if store.is_live else None
+
+    def addresses(self, site: int) -> list[int]:
+        """A site's return addresses, the innermost first."""
+        if not site & layout.SITE_STACK:
+            return [site]
+        number = site & ~layout.SITE_STACK
+        if number >= len(self.stacks):
+            return [0]
+        stack = self.stacks[number]
+        depth = min(int(stack["depth"]), len(stack["frames"]))
+        return [int(address) for address in stack["frames"][:depth]] or [0]
+
+    def frames(self, site: int) -> list[Frame]:
+        return [self.frame(address) for address in self.addresses(site)]
+
+    def frame(self, address: int) -> Frame:
+        if address == 0:
+            return Frame(0, RUNTIME)
+        for module in self.modules:
+            if module.start <= address < module.end:
+                live = self.live_program if module.path == self.program else None
+                return self.resolver.frame(module, address, live)
+        return Frame(address, f"{address:#x}")
+
+    def label(self, site: int) -> str:
+        """The innermost frame's."""
+        return self.frames(site)[0].label
+
+
+def used(store: Store) -> list[int]:
+    """Every site that some entry of the store names."""
+    wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
+    threads = store.threads
+    columns = [
+        *(wakes[name] for name in ("wait_site", "wake_site")),
+        *(locks[name] for name in ("site", "holder_site")),
+        *(threads[name] for name in ("wait_site", "wake_site")),
+    ]
+    return [int(site) for site in np.unique(np.concatenate(columns))]
+
+
+def table(store: Store, resolver: Resolver) -> pa.Table:
+    known = Sites(store, resolver)
+    rows = [
+        (hex(site), number, frame)
+        for site in used(store)
+        for number, frame in enumerate(known.frames(site))
+    ]
+    string, int64 = pa.string(), pa.int64()
+    frames = [frame for _, _, frame in rows]
+    return pa.table(
+        {
+            "process": pa.array([store.head.process] * len(rows), string),
+            "site": pa.array([site for site, _, _ in rows], string),
+            "frame": pa.array([number for _, number, _ in rows], int64),
+            "address": pa.array([signed(f.address) for f in frames], int64),
+            "module": pa.array([f.module for f in frames], string),
+            "build_id": pa.array([f.build_id for f in frames], string),
+            "offset": pa.array(
+                [None if f.offset is None else signed(f.offset) for f in frames], int64
+            ),
+            "function": pa.array([f.function for f in frames], string),
+            "file": pa.array([f.file for f in frames], string),
+            "line": pa.array([f.line for f in frames], int64),
+            "label": pa.array([f.label for f in frames], string),
+        }
+    )
+
+
+def signed(word: int) -> int:
+    """An address as an int64, which every table has."""
+    return word - (1 << 64) if word >= 1 << 63 else word

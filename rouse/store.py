@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: MIT
+"""Read the shared file in which a process records (src/obs/store.h), or a copy of it.
+
+Nothing in the file is believed: each magic, version, offset, size and number is checked. What is
+damaged is left out and told in `Store.problems`; only a file without a usable head is an error. The
+file is read, not mapped: one that is cut short meanwhile would be a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rouse import clock, layout
+from rouse.errors import RouseError
+
+Entries = npt.NDArray[np.void]
+ALL_KINDS = frozenset(layout.ENTRIES)
+TRIES = 4  # to read a thread's words while none of them changes
+LATE_TICKS_S = 3600  # stamps further ahead of the head's are no times
+
+
+class Source(Protocol):
+    """Bytes at places; fewer than asked for at the end."""
+
+    name: str
+
+    def read(self, offset: int, size: int) -> bytes: ...
+    def size(self) -> int: ...
+
+
+class FileSource:
+    """An open file: it can be read after it was unlinked."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.fd, size, offset)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class BytesSource:
+    def __init__(self, data: bytes, name: str) -> None:
+        self.name = name
+        self.data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True)
+class Head:
+    version: int
+    machine: int
+    pid: int
+    uid: int
+    start_ticks: int
+    mode: int
+    ended: bool
+    chunk_count: int
+    page_count: int
+    lost_chunks: int
+    site_depth: int
+    workers: int
+    boot_id: str  # 32 hexadecimal digits
+    program: str
+    command: str
+    host: str
+    tick_tsc: int
+    tick_monotonic_ns: int
+    tsc: int
+    monotonic_ns: int
+    realtime_ns: int
+
+    @property
+    def process(self) -> str:
+        return f"{self.host}:{self.pid}:{self.start_ticks}"
+
+    @property
+    def mode_name(self) -> str:
+        return layout.MODES[self.mode] if self.mode < len(layout.MODES) else str(self.mode)
+
+
+@dataclass
+class Store:
+    """What a file had in it at one time. `arrays` has an entry for every kind of chunk."""
+
+    name: str
+    head: Head
+    clock: clock.Clock
+    now_tsc: int  # the moment that it describes
+    is_live: bool
+    arrays: dict[int, Entries]
+    writer_of: dict[int, npt.NDArray[np.uint32]]  # by kind: whose each entry is
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def threads(self) -> Entries:
+        """Its threads, without the free entries; slots() has those too."""
+        return np.asarray(self.slots[is_thread(self.slots)])
+
+    @property
+    def slots(self) -> Entries:
+        return self.arrays[layout.THREADS]
+
+    @property
+    def writers(self) -> Entries:
+        return self.arrays[layout.WRITERS]
+
+
+def text_of(raw: bytes) -> str:
+    """Text of the file, up to its first 0; not yet fit for a terminal."""
+    return bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def is_thread(slots: Entries) -> npt.NDArray[np.bool_]:
+    return np.asarray((slots["id"] != 0) & (slots["doing"] != layout.DOES_NOTHING))
+
+
+def boot_id() -> str:
+    """This boot's, in the form that Head has."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        return ""
+    return text.strip().replace("-", "")
+
+
+# The head
+
+
+def read_moments(source: Source) -> tuple[Any, bool]:
+    """The head with both words of its second moment, and whether they are of one moment."""
+    raw = b""
+    for _ in range(TRIES):
+        before = source.read(0, layout.HEAD.itemsize)
+        raw = source.read(0, layout.HEAD.itemsize)
+        if len(before) != layout.HEAD.itemsize or len(raw) != layout.HEAD.itemsize:
+            raise RouseError(
+                f"{source.name}: {source.size()} bytes are not a whole recording of rouse",
+                "it was cut short, or is something else",
+            )
+        seqs = [np.frombuffer(r, layout.HEAD)["tick_seq"][0] for r in (before, raw)]
+        if seqs[0] == seqs[1] and int(seqs[1]) % 2 == 0:
+            return np.frombuffer(raw, layout.HEAD)[0], True
+    return np.frombuffer(raw, layout.HEAD)[0], False
+
+
+def check_head(name: str, head: Any) -> None:
+    if int(head["magic"]) == 0:
+        raise RouseError(f"{name}: holds no recording yet", "try again: its process just begins")
+    if int(head["magic"]) != layout.MAGIC:
+        raise RouseError(f"{name}: is no recording of rouse")
+    version = int(head["version"])
+    if version != layout.VERSION:
+        age = "newer" if version > layout.VERSION else "older"
+        raise RouseError(
+            f"{name}: is of version {version}, this rouse reads version {layout.VERSION}",
+            f"use the {age} rouse that came with the program's library",
+        )
+    if int(head["pid"]) <= 0:
+        raise RouseError(f"{name}: is damaged: process number {int(head['pid'])}")
+
+
+def decode_head(raw: Any) -> Head:
+    numbers = (
+        "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
+        "workers tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns"
+    )
+    command = bytes(raw["command"]).rstrip(b"\0").replace(b"\0", b" ")
+    return Head(
+        **{name: int(raw[name]) for name in numbers.split()},
+        ended=bool(raw["ended"]),
+        boot_id=bytes(raw["boot_id"]).hex(),
+        program=text_of(raw["program"]),
+        command=command.decode("utf-8", "replace"),
+        host=text_of(raw["host"]) or "?",
+    )
+
+
+def make_clock(head: Head, moments_agree: bool, problems: list[str]) -> clock.Clock:
+    """From the head's two moments, or, while they are one, from what this machine says."""
+    hz = None
+    if moments_agree:
+        passed_ns = head.tick_monotonic_ns - head.monotonic_ns
+        hz = clock.measured_hz(head.tick_tsc - head.tsc, passed_ns)
+    is_measured = hz is not None
+    if hz is None and head.boot_id == boot_id():
+        hz = clock.machine_hz()
+    if hz is None:
+        problems.append(
+            "how fast its time stamps run is not known: times are taken for 1 tick a ns"
+        )
+        hz = float(clock.NS)
+    # The later moment is nearer to what is to be converted.
+    if is_measured:
+        realtime_ns = head.realtime_ns + head.tick_monotonic_ns - head.monotonic_ns
+        return clock.Clock(hz, True, head.tick_tsc, head.tick_monotonic_ns, realtime_ns)
+    return clock.Clock(hz, False, head.tsc, head.monotonic_ns, head.realtime_ns)
+
+
+# Chunks
+
+
+def entries_from(raw: bytes, kind: int, entry_bytes: int, count: int) -> Entries:
+    """Entries as this reader knows them: longer ones are cut, shorter ones end in zeros."""
+    dtype = layout.ENTRIES[kind]
+    if entry_bytes == dtype.itemsize:
+        return np.frombuffer(raw, dtype, count)
+    out = np.zeros(count, dtype)
+    common = min(entry_bytes, dtype.itemsize)
+    given = np.frombuffer(raw, np.uint8, count * entry_bytes).reshape(count, entry_bytes)
+    out.view(np.uint8).reshape(count, dtype.itemsize)[:, :common] = given[:, :common]
+    return out
+
+
+class ChunkReader:
+    """Walks the directory once."""
+
+    def __init__(self, source: Source, head: Head, kinds: Iterable[int]) -> None:
+        self.source = source
+        self.head = head
+        self.kinds = frozenset(kinds)
+        self.found: dict[int, list[Entries]] = {kind: [] for kind in layout.ENTRIES}
+        self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
+        self.problems: list[str] = []
+        self.taken: list[tuple[int, int]] = []  # what chunks before this one cover
+        # Names and stacks are counted over all their chunks: after one that is unknown, none is
+        # sure.
+        self.is_count_sure = True
+
+    def read_all(self) -> None:
+        count = self.head.chunk_count
+        if count > layout.CHUNKS_MAX:
+            # Threads that found no room raised it all the same.
+            count = layout.CHUNKS_MAX
+        raw = self.source.read(layout.DIRECTORY, 4 * count)
+        if len(raw) < 4 * count:
+            self.problems.append(f"the directory is cut short: {len(raw) // 4} of {count} chunks")
+        for index, page in enumerate(np.frombuffer(raw[: len(raw) // 4 * 4], "<u4")):
+            if page:
+                self.read_chunk(index, int(page) * layout.PAGE)
+
+    def damaged(self, index: int, why: str) -> None:
+        self.problems.append(f"chunk {index} is left out: {why}")
+        self.is_count_sure = False
+
+    def read_chunk(self, index: int, offset: int) -> None:
+        size = self.source.size()
+        if offset < layout.CHUNKS or offset + layout.CHUNK_HEAD > size:
+            self.damaged(index, f"it begins at {offset} of {size} bytes")
+            return
+        raw = self.source.read(offset, layout.CHUNK.itemsize)
+        if len(raw) < layout.CHUNK.itemsize:
+            self.damaged(index, "it is cut short")
+            return
+        chunk = {name: int(np.frombuffer(raw, layout.CHUNK)[name][0]) for name in CHUNK_WORDS}
+        if chunk["kind"] not in layout.ENTRIES:
+            return  # not yet, or of a newer version
+        why = self.wrong_with(chunk, offset)
+        if why:
+            self.damaged(index, why)
+            return
+        self.taken.append((offset, offset + chunk["bytes"]))
+        if chunk["kind"] in self.kinds:
+            self.read_entries(index, offset + layout.CHUNK_HEAD, chunk)
+
+    def wrong_with(self, chunk: dict[str, int], offset: int) -> str:
+        room = chunk["bytes"] - layout.CHUNK_HEAD
+        if chunk["bytes"] % layout.PAGE or not layout.PAGE <= chunk["bytes"] <= layout.BYTES_MAX:
+            return f"it says it has {chunk['bytes']} bytes"
+        if not 8 <= chunk["entry_bytes"] <= room:
+            return f"its entries would have {chunk['entry_bytes']} bytes"
+        if chunk["capacity"] * chunk["entry_bytes"] > room or chunk["used"] > chunk["capacity"]:
+            return f"{chunk['used']} of {chunk['capacity']} entries do not fit in it"
+        if any(start < offset + chunk["bytes"] and offset < end for start, end in self.taken):
+            return "it overlaps another"
+        return ""
+
+    def read_entries(self, index: int, at: int, chunk: dict[str, int]) -> None:
+        kind, size, used = chunk["kind"], chunk["entry_bytes"], chunk["used"]
+        if kind in (layout.NAMES, layout.STACKS) and not self.is_count_sure:
+            self.problems.append(f"chunk {index} is left out: its numbers are not sure any more")
+            return
+        raw = self.source.read(at, size * used)
+        if len(raw) < size * used:
+            self.problems.append(
+                f"chunk {index} is cut short: {len(raw) // size} of {used} entries"
+            )
+            used = len(raw) // size
+            self.is_count_sure = False
+        entries = entries_from(raw, kind, size, used)
+        if kind == layout.THREADS:
+            entries = self.settled(entries, at, size)
+        elif kind in (layout.NAMES, layout.STACKS) and used < chunk["capacity"]:
+            entries = np.concatenate([entries, np.zeros(chunk["capacity"] - used, entries.dtype)])
+        self.found[kind].append(entries)
+        self.owners[kind].append(np.full(len(entries), chunk["writer"], np.uint32))
+
+    def settled(self, first: Entries, at: int, size: int) -> Entries:
+        """Each thread's words of one moment, as far as its writer lets us; tried a few times.
+
+        What was read between two equal, even sequence numbers is of one moment. The reads are one
+        after the other, so first's numbers are older than what the next read has, and the last's
+        are younger.
+        """
+        chosen = first.copy()
+        todo = np.arange(len(first))
+        before = first["seq"]
+        for _ in range(TRIES):
+            reads = [self.source.read(at, size * len(first)) for _ in range(2)]
+            if min(len(raw) for raw in reads) < size * len(first):
+                break
+            middle, after = (entries_from(raw, layout.THREADS, size, len(first)) for raw in reads)
+            same = (before[todo] == after["seq"][todo]) & (after["seq"][todo] % 2 == 0)
+            chosen[todo[same]] = middle[todo[same]]
+            chosen[todo[~same]] = after[todo[~same]]
+            todo = todo[~same]
+            if not len(todo):
+                break
+            before = after["seq"]
+        return chosen
+
+
+CHUNK_WORDS = layout.CHUNK.names or ()
+
+
+def joined(kind: int, parts: list[Entries]) -> Entries:
+    return np.concatenate(parts) if parts else np.zeros(0, layout.ENTRIES[kind])
+
+
+def last_tsc(head: Head, when: clock.Clock, arrays: dict[int, Entries]) -> int:
+    """The last moment that a process which is no more has left a stamp of."""
+    if head.ended:
+        return head.tick_tsc
+    last = max(head.tick_tsc, head.tsc)
+    limit = np.uint64(min(last + round(LATE_TICKS_S * when.hz), (1 << 64) - 1))
+    threads, writers = arrays[layout.THREADS], arrays[layout.WRITERS]
+    stamps = [threads[n] for n in ("since_tsc", "run_tsc", "wake_tsc", "begin_tsc")]
+    stamps += [writers[n] for n in ("begin_tsc", "end_tsc", "idle_since_tsc")]
+    return max(last, *(int(np.max(s[s <= limit], initial=0)) for s in stamps))
+
+
+def decode(
+    source: Source,
+    kinds: Iterable[int] = ALL_KINDS,
+    now_monotonic_ns: int | None = None,
+) -> Store:
+    """Read a recording. `now_monotonic_ns`: when it was taken, by its machine; None: at its end."""
+    raw, moments_agree = read_moments(source)
+    check_head(source.name, raw)
+    head = decode_head(raw)
+    problems: list[str] = []
+    when = make_clock(head, moments_agree, problems)
+    if head.machine not in layout.MACHINES:
+        problems.append(f"it is of a machine that is not known: {head.machine}")
+    reader = ChunkReader(source, head, kinds)
+    reader.read_all()
+    arrays = {kind: joined(kind, parts) for kind, parts in reader.found.items()}
+    owners = {
+        kind: np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        for kind, parts in reader.owners.items()
+    }
+    if now_monotonic_ns is None:
+        now_tsc = last_tsc(head, when, arrays)
+    else:
+        now_tsc = when.tsc_at(now_monotonic_ns)
+    is_live = now_monotonic_ns is not None and not head.ended
+    problems += reader.problems
+    return Store(source.name, head, when, now_tsc, is_live, arrays, owners, problems)
+
+
+def decode_bytes(data: bytes, name: str, now_monotonic_ns: int | None = None) -> Store:
+    """Of bytes that copy() gave."""
+    return decode(BytesSource(data, name), now_monotonic_ns=now_monotonic_ns)
+
+
+def copy(source: Source) -> bytes:
+    """The used part of a file, which is as long as it may ever be. It may change meanwhile."""
+    raw, _ = read_moments(source)
+    check_head(source.name, raw)
+    size = min(int(raw["page_count"]) * layout.PAGE, source.size(), layout.BYTES_MAX)
+    return source.read(0, max(size, layout.CHUNKS))

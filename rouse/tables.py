@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: MIT
+"""A store as tables of Arrow: what every report is made from.
+
+Times are ns, counters int64, both summed over the kernel threads that counted them. `process` names
+the process in tables of many: host:pid:start. A site is a string, the hexadecimal of the store's
+word; "0x0" is the runtime itself or not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rouse import kernel, layout, sites, states
+from rouse.clock import INT64_MAX
+from rouse.store import Entries, Store, text_of
+
+Tables = dict[str, pa.Table]
+Columns = dict[str, Any]
+
+# A wait this long, for something that nobody holds, is a wait for work.
+IDLE_NS = 1_000_000_000
+LOST = ("threads", "wakes", "locks", "names", "stacks", "modules")
+WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
+WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
+LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")
+LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds")
+LOCK_TICKS = ("wait_ticks", "spin_ticks", "hold_ticks")
+ENDED = ("ended", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
+KERNEL_COLUMNS = (
+    "user_ns",
+    "system_ns",
+    "run_queue_ns",
+    "voluntary",
+    "involuntary",
+    "major_faults",
+    "minor_faults",
+)
+
+
+def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
+    """All tables of a store, by name."""
+    return {
+        "processes": processes(store),
+        "threads": threads(store),
+        "wakes": wakes(store),
+        "locks": locks(store),
+        "workers": workers(store),
+        "calls": calls(store),
+        "herds": herds(store),
+        "lateness": lateness(store),
+        "sites": sites.table(store, resolver or sites.Resolver()),
+    }
+
+
+# Columns
+
+
+def signed(counters: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Sums modulo 2^64 as numbers; one that is read half-way may be a little below 0, and is 0."""
+    return np.maximum(counters.astype(np.uint64).view(np.int64), 0)
+
+
+def site_ids(words: npt.NDArray[np.uint64]) -> list[str]:
+    return [hex(word) for word in words.tolist()]
+
+
+def names_of(kinds: npt.NDArray[Any], known: Sequence[str]) -> list[str]:
+    return [known[k] if k < len(known) else f"kind {k}" for k in kinds.tolist()]
+
+
+def lock_names(store: Store, numbers: npt.NDArray[np.uint64]) -> list[str | None]:
+    """The names that stand behind numbers of them, which begin at 1."""
+    texts = [text_of(text) for text in store.arrays[layout.NAMES]["text"].tolist()]
+    return [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
+
+
+def table(store: Store, rows: int, columns: Columns) -> pa.Table:
+    return pa.table({"process": pa.array([store.head.process] * rows, pa.string()), **columns})
+
+
+def text(values: Sequence[str | None]) -> Any:
+    return pa.array(values, pa.string())
+
+
+def grouped(
+    entries: Entries, keys: Sequence[str], sums: Sequence[str], mosts: Sequence[str]
+) -> dict[str, npt.NDArray[np.uint64]]:
+    """One row a key; the others summed modulo 2^64, or the greatest of them."""
+    columns = {name: entries[name].astype(np.uint64) for name in (*keys, *sums, *mosts)}
+    if not len(entries):
+        return columns
+    order = np.lexsort([columns[name] for name in reversed(keys)])
+    columns = {name: column[order] for name, column in columns.items()}
+    is_first = np.zeros(len(entries), np.bool_)
+    is_first[0] = True
+    for name in keys:
+        is_first[1:] |= columns[name][1:] != columns[name][:-1]
+    first = np.flatnonzero(is_first)
+    out = {name: columns[name][first] for name in keys}
+    out |= {name: np.add.reduceat(columns[name], first) for name in sums}
+    out |= {name: np.maximum.reduceat(columns[name], first) for name in mosts}
+    return out
+
+
+# Tables
+
+
+def processes(store: Store) -> pa.Table:
+    head, when = store.head, store.clock
+    lost = {f"lost_{what}": int(signed(store.writers[f"lost_{what}"]).sum()) for what in LOST}
+    row = {
+        "pid": head.pid,
+        "host": head.host,
+        "program": head.program,
+        "command": head.command,
+        "uid": head.uid,
+        "started_unix_ns": head.realtime_ns,
+        "taken_unix_ns": when.unix_ns(store.now_tsc),
+        "duration_ns": max(when.ns_of(store.now_tsc - head.tsc), 0),
+        "mode": head.mode_name,
+        "ended": not store.is_live,
+        "tsc_hz": when.hz,
+        "site_depth": head.site_depth,
+        "lost_chunks": head.lost_chunks,
+        **lost,
+    }
+    return table(store, 1, {name: [bounded(value)] for name, value in row.items()})
+
+
+def bounded(value: Any) -> Any:
+    """Numbers of a damaged head may be too great for a column."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(min(value, INT64_MAX), -INT64_MAX)
+    return value
+
+
+def threads(store: Store) -> pa.Table:
+    entries, when = store.threads, store.clock
+    now = states.fold(entries, store.now_tsc)
+    ends = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
+    since_ns = when.ns(states.span(now.since_tsc, ends))
+    spent = {name: when.ns(now.ticks[:, i]) for i, name in enumerate(layout.MICRO)}
+    shown = ["USR", "LAT", *layout.MICRO[2:]]
+    columns: Columns = {
+        "thread_id": entries["id"].astype(np.int64),
+        "name": text([text_of(name) for name in entries["name"].tolist()]),
+        "origin": text(names_of(entries["origin"], layout.ORIGINS)),
+        "tid": entries["tid"].astype(np.int64),
+        "state": text([shown[i] for i in now.state.tolist()]),
+        "kind": text(names_of(entries["kind"], layout.KIND_NAMES)),
+        "object": entries["object"].view(np.int64) if len(entries) else pa.array([], pa.int64()),
+        "wait_site": text(site_ids(entries["wait_site"])),
+        "since_ns": since_ns,
+        "waits": signed(entries["waits"]),
+        "useless": signed(entries["useless"]),
+        "yields": signed(entries["yields"]),
+        "accepted": signed(entries["accepted"]),
+        "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
+        **spent,
+        "is_idle": is_idle(now, since_ns),
+    }
+    return table(store, len(entries), columns)
+
+
+def is_idle(now: states.States, since_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Threads that wait for work: listeners, and those that wait long for what nobody holds."""
+    accepts = now.state == layout.MICRO.index("accept")
+    waits = states.WAITING[now.state] & ~states.HELD[now.state]
+    return np.asarray(accepts | (waits & (since_ns >= IDLE_NS)))
+
+
+def verdict_columns(entries: Entries) -> dict[str, npt.NDArray[np.uint64]]:
+    return {name: entries["count"][:, i] for i, name in enumerate(layout.VERDICTS)}
+
+
+def wakes(store: Store) -> pa.Table:
+    entries, when = store.arrays[layout.WAKES], store.clock
+    # Verdicts are columns of one field: they are grouped under names of their own.
+    flat = np.zeros(
+        len(entries),
+        [(name, "<u8") for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most")]
+        + [(name, "<u8") for name in layout.VERDICTS],
+    )
+    for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most"):
+        flat[name] = entries[name]
+    for name, counts in verdict_columns(entries).items():
+        flat[name] = counts
+    rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "wait_site": text(site_ids(rows["wait_site"])),
+        "wake_site": text(site_ids(rows["wake_site"])),
+        "object": rows["object"].view(np.int64),
+        "object_name": text(lock_names(store, rows["name"])),
+        **{
+            "false_" if name == "false" else name: signed(rows[name])
+            for name in (*layout.VERDICTS[1:], layout.VERDICTS[0])
+        },
+        "wait_ns": when.ns(rows["wait_ticks"]),
+        "wait_most_ns": when.ns(rows["wait_most"]),
+        "late_ns": when.ns(rows["late_ticks"]),
+        "late_most_ns": when.ns(rows["late_most"]),
+        "waste_ns": when.ns(rows["waste_ticks"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def locks(store: Store) -> pa.Table:
+    entries, when = store.arrays[layout.LOCKS], store.clock
+    rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS), ("wait_most", "hold_most"))
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "lock": rows["lock"].view(np.int64),
+        "lock_name": text(lock_names(store, rows["name"])),
+        "site": text(site_ids(rows["site"])),
+        "holder_site": text(site_ids(rows["holder_site"])),
+        "acquired": signed(rows["acquired"]),
+        "contested": signed(rows["contested"]),
+        "given_up": signed(rows["given_up"]),
+        "wait_ns": when.ns(rows["wait_ticks"]),
+        "wait_most_ns": when.ns(rows["wait_most"]),
+        "spin_ns": when.ns(rows["spin_ticks"]),
+        "spun": signed(rows["spun"]),
+        "holds": signed(rows["holds"]),
+        "hold_ns": when.ns(rows["hold_ticks"]),
+        "hold_most_ns": when.ns(rows["hold_most"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def workers(store: Store) -> pa.Table:
+    entries, when = store.writers, store.clock
+    now = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
+    is_live = entries["is_live"] != 0
+    ends = np.where(is_live, now, entries["end_tsc"])
+    idles = is_live & (entries["idle_since_tsc"] != 0)
+    idle = entries["idle_ticks"] + np.where(
+        idles, states.span(entries["idle_since_tsc"], now), np.uint64(0)
+    )
+    plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
+    ended = {
+        f"ended_{n}": when.ns(entries["ended_ticks"][:, i]) for i, n in enumerate(layout.MICRO)
+    }
+    columns: Columns = {
+        "index": entries["index"].astype(np.int64),
+        "is_worker": entries["is_worker"] != 0,
+        "is_live": is_live,
+        "tid": entries["tid"].astype(np.int64),
+        "worker": entries["worker"].astype(np.int64),
+        "cluster": entries["cluster"].astype(np.int64),
+        "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
+        "idle_ns": when.ns(idle),
+        **{name: signed(entries[name]) for name in plain},
+        "lateness_ns": signed(entries["lateness_ticks"]),  # the word is of ns, whatever its name
+        "lateness_most_ns": signed(entries["lateness_most"]),
+        **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
+        **ended,
+        **kernel_columns(store),
+    }
+    return table(store, len(entries), columns)
+
+
+def kernel_columns(store: Store) -> Columns:
+    """What the kernel tells while the process lives; null where it does not."""
+    known: list[kernel.KernelThread | None] = [
+        kernel.read_thread(store.head.pid, tid) if store.is_live and is_live and tid > 0 else None
+        for tid, is_live in zip(
+            store.writers["tid"].tolist(), store.writers["is_live"].tolist(), strict=True
+        )
+    ]
+    columns: Columns = {
+        name: pa.array([None if k is None else getattr(k, name) for k in known], pa.int64())
+        for name in KERNEL_COLUMNS
+    }
+    # It tells neither for a single thread.
+    columns["syscalls"] = columns["signals"] = pa.nulls(len(known), pa.int64())
+    return columns
+
+
+def histogram(
+    store: Store, field: str, first: str, first_of: Callable[[int], int | str]
+) -> pa.Table:
+    """A row for each counter of an array of the writers' that is not 0."""
+    counts = signed(store.writers[field])
+    rows, columns = np.nonzero(counts)
+    values = [first_of(i) for i in columns.tolist()]
+    is_text = bool(values) and isinstance(values[0], str)
+    return table(
+        store,
+        len(rows),
+        {
+            "writer": store.writers["index"][rows].astype(np.int64),
+            first: pa.array(values, pa.string() if is_text or first == "kind" else pa.int64()),
+            "completed" if first == "kind" else "count": counts[rows, columns],
+        },
+    )
+
+
+def calls(store: Store) -> pa.Table:
+    kinds = layout.KIND_NAMES
+    return histogram(store, "calls", "kind", lambda i: kinds[i] if i < len(kinds) else f"kind {i}")
+
+
+def herds(store: Store) -> pa.Table:
+    return histogram(store, "herds", "size_from", lambda i: 1 << i)
+
+
+def lateness(store: Store) -> pa.Table:
+    return histogram(store, "lateness", "late_from_ns", lambda i: 1 << i if i else 0)

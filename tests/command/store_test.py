@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What a store decodes to, and what becomes of one that is damaged, cut short or foreign."""
+
+from __future__ import annotations
+
+import random
+import unittest
+from typing import Any
+
+from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+from synthetic import KINDS, START_TSC, Builder, entries, micro, ticks, tsc
+
+from rouse import layout, store, tables
+from rouse.errors import RouseError
+
+
+def waiting(kind: str, since_ms: float, **more: Any) -> dict[str, Any]:
+    return {
+        "id": 7,
+        "doing": layout.DOES_WAIT,
+        "kind": KINDS[kind],
+        "since_tsc": tsc(since_ms),
+        "begin_tsc": tsc(0),
+        **more,
+    }
+
+
+def wake(**more: Any) -> dict[str, Any]:
+    return {"kind": KINDS["mutex"], "wait_site": 0x1000, "wake_site": 0x2000, **more}
+
+
+def rows(table: Any) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = table.to_pylist()
+    return listed
+
+
+class Threads(unittest.TestCase):
+    def only(self, builder: Builder, **row: Any) -> dict[str, Any]:
+        found = rows(tables.threads(builder.chunk(layout.THREADS, [row]).store()))
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def test_a_wait_under_way_counts_up_to_now(self) -> None:
+        thread = self.only(Builder(1000), **waiting("mutex", 400, ticks=micro(usr=300, mutex=100)))
+        self.assertEqual((thread["state"], thread["since_ns"]), ("mutex", 600_000_000))
+        self.assertEqual((thread["usr"], thread["mutex"]), (300_000_000, 700_000_000))
+        self.assertEqual(sum(thread[name] for name in layout.MICRO), thread["wall_ns"])
+
+    def test_a_woken_thread_is_runnable_since_its_wake_up(self) -> None:
+        thread = self.only(Builder(1000), **waiting("read", 400, wake_tsc=tsc(900)))
+        self.assertEqual((thread["state"], thread["since_ns"]), ("LAT", 100_000_000))
+        self.assertEqual((thread["io"], thread["lat"]), (500_000_000, 100_000_000))
+
+    def test_an_earlier_wake_up_is_not_of_this_wait(self) -> None:
+        thread = self.only(Builder(1000), **waiting("sleep", 400, wake_tsc=tsc(399)))
+        self.assertEqual((thread["state"], thread["sleep"]), ("sleep", 600_000_000))
+
+    def test_running_and_queued_threads(self) -> None:
+        run = {"id": 1, "doing": layout.DOES_RUN, "run_tsc": tsc(250), "since_tsc": tsc(100)}
+        thread = self.only(Builder(1000), **run)
+        self.assertEqual((thread["state"], thread["usr"]), ("USR", 750_000_000))
+        queue = {"id": 1, "doing": layout.DOES_QUEUE, "since_tsc": tsc(900)}
+        thread = self.only(Builder(1000), **queue)
+        self.assertEqual((thread["state"], thread["lat"]), ("LAT", 100_000_000))
+
+    def test_a_stamp_ahead_of_now_counts_nothing(self) -> None:
+        builder = Builder(1000, ended=1)
+        thread = self.only(builder, **waiting("mutex", 1001))
+        self.assertEqual((thread["mutex"], thread["since_ns"]), (0, 0))
+
+    def test_every_kind_of_wait_is_in_a_state(self) -> None:
+        for kind in KINDS:
+            thread = self.only(Builder(1000), **waiting(kind, 400))
+            self.assertEqual(thread[thread["state"]], 600_000_000, kind)
+
+    def test_free_entries_are_no_threads(self) -> None:
+        builder = Builder().chunk(layout.THREADS, [{}, waiting("mutex", 1), {"id": 9}])
+        self.assertEqual(tables.threads(builder.store()).num_rows, 1)
+
+    def test_who_is_idle(self) -> None:
+        end = 5000
+        for kind, since, idle in (
+            ("accept", end - 1, True),
+            ("condition", end - 1, False),
+            ("condition", 0, True),
+            ("read", 0, True),
+            ("mutex", 0, False),
+            ("write lock", 0, False),
+        ):
+            thread = self.only(Builder(end), **waiting(kind, since))
+            self.assertEqual(thread["is_idle"], idle, (kind, since))
+
+    def test_names_end_at_their_first_zero(self) -> None:
+        thread = self.only(Builder(), **waiting("mutex", 1, name=b"one\0two"))
+        self.assertEqual(thread["name"], "one")
+
+
+class Sums(unittest.TestCase):
+    def test_wake_ups_are_summed_over_writers(self) -> None:
+        builder = Builder()
+        count = [1, 2, 0, 0, 0, 0, 4]
+        for writer in range(3):
+            row = wake(count=count, wait_ticks=ticks(10), wait_most=ticks(writer + 1))
+            builder.chunk(layout.WAKES, [row, wake(wait_site=0x3000, count=count)], writer)
+        found = rows(tables.wakes(builder.store()))
+        self.assertEqual([row["wait_site"] for row in found], ["0x1000", "0x3000"])
+        self.assertEqual(found[0]["useful"], 6)
+        self.assertEqual((found[0]["cancelled"], found[0]["unrecorded"]), (12, 3))
+        self.assertEqual(found[0]["wait_ns"], 30_000_000)
+        self.assertEqual(found[0]["wait_most_ns"], 3_000_000)
+
+    def test_a_count_that_was_taken_back_elsewhere(self) -> None:
+        """One writer counted it, another corrected it below 0."""
+        builder = Builder()
+        builder.chunk(layout.WAKES, [wake(count=[0, 5, 0, 0, 0, 0, 0])], 0)
+        builder.chunk(layout.WAKES, [wake(count=[0, (1 << 64) - 2, 2, 0, 0, 0, 0])], 1)
+        (row,) = rows(tables.wakes(builder.store()))
+        self.assertEqual((row["useful"], row["lost_race"]), (3, 2))
+
+    def test_locks(self) -> None:
+        builder = Builder().chunk(layout.NAMES, [{"text": b"first"}, {"text": b"queue"}])
+        row = {"kind": KINDS["mutex"], "lock": 0x7F00, "name": 2, "site": 1, "holder_site": 2}
+        row |= {"acquired": 10, "contested": 4, "wait_ticks": ticks(100), "spun": 1}
+        builder.chunk(layout.LOCKS, [row], 0).chunk(layout.LOCKS, [row], 1)
+        (lock,) = rows(tables.locks(builder.store()))
+        self.assertEqual((lock["acquired"], lock["contested"], lock["spun"]), (20, 8, 2))
+        self.assertEqual((lock["lock_name"], lock["wait_ns"]), ("queue", 200_000_000))
+        self.assertEqual((lock["kind"], lock["holder_site"]), ("mutex", "0x2"))
+
+    def test_workers_and_what_they_counted(self) -> None:
+        writer: dict[str, Any] = {"index": 3, "is_worker": 1, "is_live": 1, "begin_tsc": tsc(0)}
+        writer |= {"idle_ticks": ticks(100), "idle_since_tsc": tsc(900), "switches": 5}
+        calls, herds, lateness = [0] * 24, [0] * 16, [0] * 32
+        calls[KINDS["accept"]], herds[3], lateness[0], lateness[10] = 9, 2, 1, 7
+        writer |= {"calls": calls, "herds": herds, "lateness": lateness, "ended": 2}
+        found = tables.tables(Builder(1000).chunk(layout.WRITERS, [writer]).store())
+        (worker,) = rows(found["workers"])
+        self.assertEqual((worker["idle_ns"], worker["wall_ns"]), (200_000_000, 1_000_000_000))
+        self.assertEqual((worker["ended_threads"], worker["voluntary"]), (2, None))
+        (call,) = rows(found["calls"])
+        self.assertEqual((call["writer"], call["kind"], call["completed"]), (3, "accept", 9))
+        self.assertEqual([r["size_from"] for r in rows(found["herds"])], [8])
+        late = [(r["late_from_ns"], r["count"]) for r in rows(found["lateness"])]
+        self.assertEqual(late, [(0, 1), (1024, 7)])
+
+    def test_an_empty_store_has_every_table(self) -> None:
+        found = tables.tables(Builder().store())
+        (process,) = rows(found.pop("processes"))
+        self.assertEqual((process["mode"], process["command"]), ("counted", "example --flag"))
+        self.assertEqual(process["duration_ns"], 1_000_000_000)
+        self.assertEqual(
+            {name: table.num_rows for name, table in found.items()}, dict.fromkeys(found, 0)
+        )
+        full = tables.tables(sample().store())
+        for name, table in found.items():
+            self.assertEqual(table.schema, full[name].schema, name)
+
+
+def sample() -> Builder:
+    """A store with something of everything."""
+    names = [{"key": 1, "text": b"lock"}]
+    stacks = [{"hash": 1, "depth": 2, "frames": [0x1010, 0x1020, 0, 0, 0, 0, 0, 0]}]
+    modules = [{"start": 0x1000, "end": 0x2000, "bias": 0x1000, "path": b"/no/such/file"}]
+    site = layout.SITE_STACK
+    writer = {"is_live": 1, "calls": [1] * 24, "herds": [1] * 16, "lateness": [1] * 32}
+    lock = {"kind": 1, "lock": 1, "name": 1, "site": site, "acquired": 1}
+    return (
+        Builder()
+        .chunk(layout.WRITERS, [writer, {**writer, "index": 1}])
+        .chunk(layout.THREADS, [waiting("mutex", 1, wait_site=site, id=i + 1) for i in range(40)])
+        .chunk(layout.WAKES, [wake(wait_site=site, count=[1] * 7)])
+        .chunk(layout.LOCKS, [lock])
+        .chunk(layout.NAMES, names)
+        .chunk(layout.STACKS, stacks)
+        .chunk(layout.MODULES, modules)
+    )
+
+
+class Sites(unittest.TestCase):
+    def test_a_stack_is_a_row_a_frame(self) -> None:
+        found = rows(tables.tables(sample().store())["sites"])
+        stack = [row for row in found if row["site"] == hex(layout.SITE_STACK)]
+        self.assertEqual(
+            [(row["frame"], row["address"]) for row in stack], [(0, 0x1010), (1, 0x1020)]
+        )
+        self.assertEqual([row["label"] for row in stack], ["file+0x10", "file+0x20"])
+        runtime = [row for row in found if row["site"] == "0x0"]
+        self.assertEqual([row["label"] for row in runtime], ["runtime"])
+
+    def test_a_stack_that_is_not_there(self) -> None:
+        builder = Builder().chunk(layout.WAKES, [wake(wait_site=layout.SITE_STACK | 99)])
+        found = rows(tables.tables(builder.store())["sites"])
+        self.assertIn(
+            (hex(layout.SITE_STACK | 99), "runtime"), [(r["site"], r["label"]) for r in found]
+        )
+
+
+class Versions(unittest.TestCase):
+    def test_entries_that_have_grown_are_read(self) -> None:
+        size = layout.WAKE.itemsize + 64
+        raw = entries(layout.WAKES, [wake(count=[0, n, 0, 0, 0, 0, 0]) for n in (1, 2)])
+        grown = b"".join(row.tobytes().ljust(size, b"\xff") for row in raw)
+        builder = Builder().chunk(layout.WAKES, [], raw=grown, entry_bytes=size, capacity=2, used=2)
+        (row,) = rows(tables.wakes(builder.store()))
+        self.assertEqual(row["useful"], 3)
+
+    def test_entries_that_were_shorter_are_read(self) -> None:
+        raw = entries(layout.WRITERS, [{"switches": 4, "spare": [1] * 16}])
+        size = layout.WRITER.itemsize - 128
+        builder = Builder().chunk(
+            layout.WRITERS, [], raw=raw.tobytes()[:size], entry_bytes=size, capacity=1, used=1
+        )
+        read = builder.store().writers
+        self.assertEqual((int(read["switches"][0]), int(read["spare"].sum())), (4, 0))
+
+    def test_kinds_of_chunks_that_are_not_known_are_passed_over(self) -> None:
+        read = Builder().chunk(99, [], raw=b"x" * 64).chunk(layout.NAMES, [{"text": b"a"}]).store()
+        self.assertEqual(read.problems, [])
+        self.assertEqual(len(read.arrays[layout.NAMES]), 60)
+
+    def test_another_version_is_said(self) -> None:
+        with self.assertRaisesRegex(RouseError, "of version 2.*use the newer"):
+            Builder(version=2).store()
+
+
+class Damage(unittest.TestCase):
+    def test_what_is_no_store(self) -> None:
+        for data, says in (
+            (b"", "0 bytes are not a whole"),
+            (b"\x7fELF" * 1000, "is no recording of rouse"),
+            (bytes(8192), "holds no recording yet"),
+            (sample().bytes()[:500], "500 bytes are not a whole"),
+        ):
+            with self.assertRaisesRegex(RouseError, says):
+                store.decode_bytes(data, "x")
+
+    def test_a_chunk_that_is_wrong_is_left_out_and_told(self) -> None:
+        wrong: list[dict[str, Any]] = [
+            {"used": 1 << 31},
+            {"entry_bytes": 0},
+            {"entry_bytes": 1 << 31},
+            {"bytes": 4097},
+            {"bytes": 0},
+            {"bytes": 1 << 31},
+            {"capacity": 1 << 31},
+        ]
+        for change in wrong:
+            builder = Builder().chunk(layout.WAKES, [wake()], **change)
+            read = builder.chunk(layout.LOCKS, [{"lock": 1}]).store()
+            self.assertEqual(len(read.problems), 1, change)
+            self.assertIn("chunk 0 is left out", read.problems[0])
+            self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
+
+    def test_numbers_of_names_are_not_guessed(self) -> None:
+        """A chunk of names that is gone would give every later name another number."""
+        builder = Builder().chunk(layout.NAMES, [{"text": b"a"}], used=1 << 30)
+        read = builder.chunk(layout.NAMES, [{"text": b"b"}]).store()
+        self.assertEqual(len(read.arrays[layout.NAMES]), 0)
+        self.assertEqual(len(read.problems), 2)
+
+    def test_chunks_that_overlap(self) -> None:
+        data = bytearray(Builder().chunk(layout.LOCKS, [{}]).chunk(layout.LOCKS, [{}]).bytes())
+        data[layout.DIRECTORY + 4 : layout.DIRECTORY + 8] = data[
+            layout.DIRECTORY : layout.DIRECTORY + 4
+        ]
+        read = store.decode_bytes(bytes(data), "x")
+        self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
+        self.assertIn("overlaps", read.problems[0])
+
+    def test_a_store_that_is_cut_short_gives_what_is_there(self) -> None:
+        whole = sample().bytes()
+        everything = {k: len(v) for k, v in sample().store().arrays.items() if k != layout.STACKS}
+        for size in range(layout.HEAD.itemsize, len(whole), 1000):
+            read = store.decode_bytes(whole[:size], "x")
+            tables.tables(read)
+            found = {kind: len(read.arrays[kind]) for kind in everything}
+            self.assertTrue(read.problems or found == everything, size)
+
+    def test_noise_is_survived(self) -> None:
+        chance = random.Random(20260101)
+        whole = sample().bytes()
+        for _ in range(200):
+            data = bytearray(whole)
+            for _ in range(20):
+                at = chance.choice((8, layout.DIRECTORY, layout.CHUNKS)) + chance.randrange(2000)
+                data[at] = chance.randrange(256)
+            try:
+                read = store.decode_bytes(bytes(data), "x")
+            except RouseError:
+                continue
+            tables.tables(read)
+
+    def test_a_damaged_time_stamp_is_not_the_end(self) -> None:
+        builder = Builder(1000).chunk(layout.THREADS, [waiting("mutex", 1, run_tsc=(1 << 64) - 1)])
+        self.assertEqual(builder.store().now_tsc, tsc(1000))
+
+    def test_the_last_stamp_of_a_killed_process_is_its_end(self) -> None:
+        builder = Builder(1000).chunk(layout.THREADS, [waiting("mutex", 1500)])
+        self.assertEqual(builder.store().now_tsc, tsc(1500))
+
+    def test_a_clock_that_is_not_known_is_told(self) -> None:
+        builder = Builder(tick_tsc=START_TSC, tick_monotonic_ns=5_000_000_000, boot_id=[1] * 16)
+        read = builder.store()
+        self.assertEqual((read.clock.hz, read.clock.is_measured), (1e9, False))
+        self.assertIn("time stamps", read.problems[0])
+
+
+class Moving(unittest.TestCase):
+    """A store that changes while it is read."""
+
+    def read(self, *steps: tuple[int, int]) -> Any:
+        """A thread whose (seq, waits) are the nth step at the nth read of its chunk."""
+        images = [
+            Builder().chunk(layout.THREADS, [waiting("mutex", 1, seq=seq, waits=waits)]).bytes()
+            for seq, waits in steps
+        ]
+
+        class Source(store.BytesSource):
+            reads = 0
+
+            def read(self, offset: int, size: int) -> bytes:
+                if offset == layout.CHUNKS + layout.CHUNK_HEAD:
+                    self.data = images[min(self.reads, len(images) - 1)]
+                    self.reads += 1
+                return super().read(offset, size)
+
+        return store.decode(Source(images[0], "moving"), [layout.THREADS]).threads[0]
+
+    def test_words_are_of_one_moment(self) -> None:
+        self.assertEqual(int(self.read((2, 5), (2, 5), (2, 5))["waits"]), 5)
+        # Read while it changes: what was read in between is dropped.
+        self.assertEqual(int(self.read((2, 5), (3, 6), (4, 7), (4, 7), (4, 7))["waits"]), 7)
+        self.assertEqual(int(self.read((2, 5), (2, 99), (4, 7), (4, 7), (4, 7))["waits"]), 7)
+
+    def test_a_thread_that_was_killed_while_it_wrote_is_shown(self) -> None:
+        self.assertEqual(int(self.read((3, 5))["waits"]), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()

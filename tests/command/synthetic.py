@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Stores made by hand, as the runtime would have written them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import common  # noqa: F401 the package's path
+import numpy as np
+
+from rouse import find, layout, store
+
+HZ = 2_000_000_000  # two ticks a ns
+START_NS = 5_000_000_000
+START_TSC = 1_000_000_000_000
+KINDS = {name: number for number, name in enumerate(layout.KIND_NAMES)}
+
+
+def tsc(ms: float) -> int:
+    """The time stamp, so many ms after recording began."""
+    return START_TSC + ticks(ms)
+
+
+def ticks(ms: float) -> int:
+    return round(ms * HZ / 1000)
+
+
+def entries(kind: int, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Entries of a chunk; what a row does not name is 0."""
+    out = np.zeros(len(rows), layout.ENTRIES[kind])
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            out[i][name] = value
+    return out
+
+
+def micro(**ms: float) -> list[int]:
+    """A thread's ticks from ms in each state."""
+    return [ticks(ms.get(name, 0)) for name in layout.MICRO]
+
+
+class Builder:
+    """Puts a store together chunk by chunk. Its end lies end_ms after its beginning."""
+
+    def __init__(self, end_ms: float = 1000, **head: Any) -> None:
+        self.head = np.zeros(1, layout.HEAD)
+        self.end_ms = end_ms
+        values: dict[str, Any] = {
+            "magic": layout.MAGIC,
+            "version": layout.VERSION,
+            "machine": 62,
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+            "start_ticks": find.start_ticks(os.getpid()) or 0,
+            "tsc": START_TSC,
+            "monotonic_ns": START_NS,
+            "realtime_ns": 1_700_000_000_000_000_000,
+            "tick_tsc": tsc(end_ms),
+            "tick_monotonic_ns": START_NS + round(end_ms * 1_000_000),
+            "mode": 1,
+            "site_depth": 1,
+            "program": b"/usr/bin/example",
+            "command": b"example\0--flag",
+            "host": b"here",
+            "boot_id": np.frombuffer(bytes.fromhex(store.boot_id() or "00" * 16), np.uint8),
+        }
+        for name, value in {**values, **head}.items():
+            self.head[0][name] = value
+        self.chunks: list[bytes] = []
+
+    def live(self) -> Builder:
+        """As of this process, recording until now."""
+        now = time.monotonic_ns()
+        begin = now - round(self.end_ms * 1_000_000)
+        self.head[0]["monotonic_ns"], self.head[0]["tick_monotonic_ns"] = begin, now
+        self.head[0]["realtime_ns"] = time.time_ns() - (now - begin)
+        return self
+
+    def chunk(
+        self,
+        kind: int,
+        rows: Sequence[Mapping[str, Any]] | Any,
+        writer: int = 0,
+        raw: bytes | None = None,
+        **change: int,
+    ) -> Builder:
+        """A chunk of entries; change: words of its head that are to be otherwise."""
+        body = raw if raw is not None else self.rows(kind, rows).tobytes()
+        size = layout.ENTRIES[kind].itemsize if kind in layout.ENTRIES else 64
+        whole = -(-(layout.CHUNK_HEAD + len(body)) // layout.PAGE) * layout.PAGE
+        head = np.zeros(1, layout.CHUNK)
+        values = {
+            "kind": kind,
+            "bytes": whole,
+            "entry_bytes": size,
+            "capacity": (whole - layout.CHUNK_HEAD) // size,
+            "used": len(body) // size,
+            "writer": writer,
+        }
+        for name, value in {**values, **change}.items():
+            head[0][name] = value
+        self.chunks.append(
+            (head.tobytes().ljust(layout.CHUNK_HEAD, b"\0") + body).ljust(whole, b"\0")
+        )
+        return self
+
+    @staticmethod
+    def rows(kind: int, rows: Sequence[Mapping[str, Any]] | Any) -> Any:
+        return rows if isinstance(rows, np.ndarray) else entries(kind, rows)
+
+    def bytes(self) -> bytes:
+        directory = np.zeros(layout.CHUNKS_MAX, "<u4")
+        page = layout.CHUNKS // layout.PAGE
+        for index, chunk in enumerate(self.chunks):
+            directory[index] = page
+            page += len(chunk) // layout.PAGE
+        if not self.head[0]["chunk_count"]:
+            self.head[0]["chunk_count"] = len(self.chunks)
+        self.head[0]["page_count"] = page
+        head = self.head.tobytes().ljust(layout.DIRECTORY, b"\0")
+        return head + directory.tobytes() + b"".join(self.chunks)
+
+    def store(self) -> store.Store:
+        """As one reads it after its process has gone."""
+        return store.decode_bytes(self.bytes(), "synthetic")
+
+    def write(self, folder: Path, pid: int | None = None) -> Path:
+        """As a process's file."""
+        path = folder / f"{pid or int(self.head[0]['pid'])}.rouse"
+        path.write_bytes(self.bytes())
+        path.chmod(0o600)
+        return path
