@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import stat
 import time
@@ -15,6 +16,7 @@ from rouse import layout, store
 from rouse.errors import RouseError
 
 NAME = re.compile(r"([1-9][0-9]{0,9})\.rouse")
+DELETED = " (deleted)"
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,26 @@ def is_recording(path: Path) -> bool:
             return file.read(8) == layout.MAGIC.to_bytes(8, "little")
     except OSError:
         return False
+
+
+def program_path(pid: int) -> str | None:
+    """The file that a process runs, though it may lie there no more."""
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(DELETED)
+    except OSError:
+        return None
+
+
+def program_of(pid: int) -> str | None:
+    """The name of the program that a process runs."""
+    path = program_path(pid)
+    return None if path is None else posixpath.basename(path)
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else None

@@ -9,6 +9,7 @@ import unittest
 from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+
 from synthetic import KINDS, START_TSC, Builder, entries, micro, ticks, tsc
 
 from rouse import layout, store, tables

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import common  # noqa: F401 the package's path
+
 import numpy as np
 
 from rouse import find, layout, store
