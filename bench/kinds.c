@@ -8,8 +8,7 @@ const char bench_program[] = "rouse-bench";
 
 static void set_up_recording(const struct bench_run *run)
 {
-    if (run->options.obs)
-        rouse_obs_set_mode(ROUSE_OBS_COUNTED);
+    rouse_obs_set_mode(run->options.obs ? ROUSE_OBS_COUNTED : ROUSE_OBS_OFF);
 }
 
 static int set_up_user(struct bench_run *run)

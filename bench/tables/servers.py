@@ -114,13 +114,20 @@ def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
     title = "rouse-serve, user threads"
     one_worker = rouse(build, "--workers", "1")
     found = [
-        Server("user", f"{title}, epoll", version, one_worker, {"ROUSE_IO": "epoll"}, ring=False),
+        Server(
+            "user",
+            f"{title}, epoll",
+            version,
+            one_worker,
+            {"ROUSE_IO": "epoll", "ROUSE_OBS": "off"},
+            ring=False,
+        ),
         Server(
             "user-uring",
             f"{title}, io_uring",
             version,
             one_worker,
-            {"ROUSE_IO": "uring"},
+            {"ROUSE_IO": "uring", "ROUSE_OBS": "off"},
             ring=True,
         ),
         Server("epoll", "raw epoll loop", version, raw(build, "bench-raw-epoll")),
@@ -134,7 +141,11 @@ def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
             ring=True,
         ),
         Server(
-            "kernel", "rouse-serve, kernel threads", version, rouse(build, "--threads", "kernel")
+            "kernel",
+            "rouse-serve, kernel threads",
+            version,
+            rouse(build, "--threads", "kernel"),
+            {"ROUSE_OBS": "off"},
         ),
     ]
     program = nginx_program()

@@ -2,11 +2,15 @@
 /*
  * rouse/obs.h - the record of a wait: what a thread waits for, since when, and who ended it.
  *
- * One record lies in each thread's control block and describes its present or last wait. The waiter
+ * Each thread has one record, which describes its present or last wait. The waiter
  * writes the first half before it can be woken; whoever ends the wait (one thread, decided by one
  * atomic word) writes the second half before the waiter may run. Stamps are raw ticks of the CPU's
  * time-stamp counter (AArch64: CNTVCT_EL0). Stamps and the second half are written only while recording
- * is on: ROUSE_OBS=counted in the environment, or rouse_obs_set_mode.
+ * is on: unless ROUSE_OBS=off stands in the environment, or rouse_obs_set_mode says otherwise. What all
+ * threads have waited for is then counted in a file of the process's own, in shared memory, which `rouse top` and
+ * `rouse report` read: PID.rouse in $ROUSE_OBS_DIR or /dev/shm/rouse-UID. It is taken away when the process
+ * ends in good order, and stays when it is killed. Where it cannot be made, nothing is recorded; ROUSE_OBS=counted
+ * then says why on standard error.
  */
 #ifndef ROUSE_OBS_H
 #define ROUSE_OBS_H

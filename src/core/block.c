@@ -96,8 +96,6 @@ struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user)
 void rsi_cold_clear_slow(struct rouse_thread *t)
 {
     struct rsi_cold *cold = rsi_cold_at(t);
-    cold->wake_tsc = cold->waker_id = cold->wait_count = cold->useless_count = 0;
-    cold->wake_site = NULL;
     for (size_t i = 0; i < ROUSE_NAME_BYTES; i++) /* whoever lists threads may read it */
         rsi_store_relaxed(&cold->name[i], 0);
     t->waiter.has_cold = false;

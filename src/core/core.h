@@ -14,6 +14,7 @@
 #ifndef RSI_CORE_CORE_H
 #define RSI_CORE_CORE_H
 
+#include "core/account.h"
 #include "core/block.h"
 #include "core/cluster.h"
 #include "core/park.h"
@@ -51,14 +52,11 @@ struct rouse_thread {
         struct {                    /* user threads */
             uint64_t timer_word;    /* names its timer entry, if it has one: timer.c */
             struct rsi_stack stack; /* NULLs until it first runs, and after its end */
-            uint32_t owed;          /* while it has RSI_PARK_OWES; the thread's own */
         };
         struct { /* kernel and foreign threads */
             struct rsi_exec exec;
             uint32_t futex; /* kernel.c */
             int32_t tid;
-            uint32_t in_ppoll; /* a publisher must interrupt the call */
-            uint32_t kernel_owed;
         };
     };
 
@@ -70,17 +68,9 @@ struct rouse_thread {
 };
 _Static_assert(sizeof(struct rouse_thread) <= RSI_BLOCK_BYTES, "block too small");
 
-/*
- * What few threads have; it lies apart, so that the others have no memory for it: a name, and the half of
- * the wait's record that is written only while recording. Zero unless has_cold.
- */
+/* What few threads have; it lies apart, so that the others have no memory for it. Zero unless has_cold. */
 struct rsi_cold {
-    uint64_t wake_tsc;
-    const void *wake_site;
-    uint64_t waker_id;
-    uint64_t wait_count;
-    uint64_t useless_count;
-    char name[ROUSE_NAME_BYTES];
+    _Alignas(RSI_COLD_BYTES) char name[ROUSE_NAME_BYTES];
 };
 _Static_assert(sizeof(struct rsi_cold) == RSI_COLD_BYTES, "a cold part is a line");
 
@@ -92,7 +82,7 @@ RSI_INLINE struct rsi_cold *rsi_cold_at(const struct rouse_thread *t)
     return (struct rsi_cold *)(group + RSI_GROUP_BLOCKS * RSI_BLOCK_BYTES + slot * RSI_COLD_BYTES);
 }
 
-/* To be written, by t, by the winner of its claim, or when it is named. */
+/* To be written, when t is named. */
 RSI_INLINE struct rsi_cold *rsi_cold_of(struct rouse_thread *t)
 {
     if (!rsi_load_relaxed(&t->waiter.has_cold))

@@ -40,6 +40,7 @@ static void on_child(void)
     rsi_trim_child();
     rsi_pressure_child();
     rsi_block_child(self);
+    rsi_account_child();
     rsi_keys_fork_parent();
     rsi_monitor_child();
     rsi_runtime_child(survivor);

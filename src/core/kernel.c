@@ -39,6 +39,8 @@ static void foreign_end(void *value)
     if (self->locals)
         rsi_keys_run_destructors(self);
     rsi_park_settle(self);
+    rsi_account_thread_end(self);
+    rsi_account_exec_end(&self->exec);
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_block_free(NULL, self);
@@ -90,11 +92,18 @@ static void begin(struct rouse_thread *self)
     rsi_obs_thread_begin(&before);
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
-    rsi_store_relaxed(&self->in_ppoll, 0u); /* a late publisher of the block may still look */
+    rsi_store_relaxed(&self->exec.in_ppoll,
+                      (uint8_t)0); /* a late publisher of the block may still look */
     rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
-    self->exec = (struct rsi_exec){ .current = self, .home = RSI_HOME_NONE };
+    self->exec.current = self;
+    self->exec.worker = NULL;
+    self->exec.writer = NULL;
+    self->exec.turn_units = 0;
+    self->exec.home = RSI_HOME_NONE;
     rsi_tls_exec = &self->exec;
     rsi_fetch_add_seq_cst(&rsi_rt.kernel_known, 1u);
+    if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
+        rsi_account_entered(self);
 }
 
 int rsi_foreign_try_adopt(void)
@@ -146,6 +155,7 @@ void rsi_kernel_end(struct rouse_thread *self)
 {
     rsi_kernel_guard(NULL);
     rsi_fault_end_kernel();
+    rsi_account_exec_end(&self->exec);
     rsi_tls_exec = &rsi_exec_none;
     rsi_fetch_sub_seq_cst(&rsi_rt.kernel_known, 1u);
     rsi_thread_left(NULL, self);
@@ -203,7 +213,7 @@ void rsi_kernel_publish(struct rouse_thread *t)
     if (rsi_exchange_seq_cst(&t->futex, PUBLISHED) == COUNTED)
         rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
     /* From here on t may run, end, and its block be another's: a stray wake-up does no harm. */
-    if (rsi_load_seq_cst(&t->in_ppoll))
+    if (rsi_load_seq_cst(&t->exec.in_ppoll))
         rsi_syscall3(SYS_tgkill, getpid(), tid, INTERRUPT_SIGNAL);
     else
         rsi_futex_wake(&t->futex, 1);
@@ -219,7 +229,6 @@ static int claimed_result(struct rouse_thread *self)
     while (!published(self))
         rsi_futex_wait(&self->futex, 0, ROUSE_FOREVER);
     rsi_store_relaxed(&self->futex, 0u);
-    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
     return self->waiter.result;
 }
 
@@ -236,22 +245,41 @@ static void sleep_counted(struct rouse_thread *self)
         rsi_futex_wait(&self->futex, COUNTED, rsi_obs_all_wait(&quiet));
 }
 
-int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
+static int commit(struct rouse_thread *self, uint64_t ticket)
 {
     uint64_t deadline = self->waiter.deadline_ns;
-    rsi_store_relaxed(&self->waiter.on_cpu, 0u);
     if (deadline == ROUSE_FOREVER) {
         sleep_counted(self);
         return claimed_result(self);
     }
     while (!published(self)) {
         int error = rsi_futex_wait(&self->futex, 0, deadline);
-        if (error == -ETIMEDOUT && rsi_park_claim(self, ticket, -ETIMEDOUT, NULL)) {
-            rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
+        if (error == -ETIMEDOUT && rsi_park_claim(self, ticket, -ETIMEDOUT, NULL))
             return -ETIMEDOUT;
-        }
     }
     return claimed_result(self);
+}
+
+static void leave_cpu(struct rouse_thread *self)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_sleep(self);
+    rsi_store_relaxed(&self->waiter.on_cpu, 0u);
+}
+
+static void enter_cpu(struct rouse_thread *self)
+{
+    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_entered(self);
+}
+
+int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
+{
+    leave_cpu(self);
+    int result = commit(self, ticket);
+    enter_cpu(self);
+    return result;
 }
 
 static long ppoll_once(struct rouse_thread *self, struct pollfd *fds, size_t count)
@@ -274,17 +302,17 @@ int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pol
     rsi_park_settle(self);
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    rsi_store_seq_cst(&self->in_ppoll,
-                      1u); /* before the first look at futex: see rsi_kernel_publish */
-    rsi_store_relaxed(&self->waiter.on_cpu, 0u);
+    rsi_store_seq_cst(&self->exec.in_ppoll,
+                      (uint8_t)1); /* before the first look at futex: see rsi_kernel_publish */
+    leave_cpu(self);
     while (result == -EINTR && !published(self)) {
         long ready = ppoll_once(self, fds, count);
         result = ready > 0 ? 0 : ready == 0 ? -ETIMEDOUT : (int)ready;
     }
-    rsi_store_seq_cst(&self->in_ppoll, 0u);
-    rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
+    rsi_store_seq_cst(&self->exec.in_ppoll, (uint8_t)0);
     /* Ended by the kernel, unless somebody else was first. */
-    if (result != -EINTR && rsi_park_claim(self, ticket, result, NULL))
-        return result;
-    return claimed_result(self);
+    if (result == -EINTR || !rsi_park_claim(self, ticket, result, NULL))
+        result = claimed_result(self);
+    enter_cpu(self);
+    return result;
 }

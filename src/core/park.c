@@ -25,29 +25,6 @@
 
 uint32_t rsi_obs_mode;
 
-void rsi_park_record_wait(struct rouse_thread *t)
-{
-    struct rsi_cold *cold = rsi_cold_of(t);
-    t->waiter.record.since_tsc = rsi_tsc();
-    t->waiter.record.verdict = ROUSE_VERDICT_NONE;
-    cold->wake_tsc = 0;
-    cold->wake_site = NULL;
-    cold->waker_id = 0;
-    cold->wait_count++;
-}
-
-void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site)
-{
-    struct rsi_cold *cold = rsi_cold_of(t);
-    struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
-    cold->waker_id = waker ? waker->id : 0;
-    cold->wake_site = site;
-    t->waiter.record.verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
-                               : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
-                                                      : ROUSE_VERDICT_USEFUL;
-    cold->wake_tsc = rsi_tsc();
-}
-
 /* t is no thread of this worker's cluster, or this is no worker. */
 static RSI_NOINLINE void publish_elsewhere(struct rouse_thread *t)
 {
@@ -121,15 +98,10 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
 /* Written before the first debt, always with the same. */
 static void (*settle_debt)(uint32_t what);
 
-static uint32_t *debt_of(struct rouse_thread *self)
-{
-    return self->waiter.origin == RSI_ORIGIN_USER ? &self->owed : &self->kernel_owed;
-}
-
 void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what))
 {
     rsi_store_relaxed(&settle_debt, settle);
-    *debt_of(self) = what;
+    self->waiter.record.owed = what;
     rsi_fetch_or_relaxed(&self->waiter.cancel, RSI_PARK_OWES);
 }
 
@@ -137,7 +109,7 @@ uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to)
 {
     if (is_seen_to)
         rsi_fetch_and_relaxed(&self->waiter.cancel, ~RSI_PARK_OWES);
-    return *debt_of(self);
+    return self->waiter.record.owed;
 }
 
 void rsi_park_settle(struct rouse_thread *self)
@@ -151,9 +123,9 @@ void rsi_park_settle(struct rouse_thread *self)
 static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t ticket)
 {
     if (rsi_park_claim(self, ticket, -ETIMEDOUT, NULL))
-        rsi_switch_yield(w, self);
+        rsi_switch_yield(w, self, RSI_LEAVES_WAITING);
     else
-        rsi_switch_out(w, self, 0);
+        rsi_switch_out(w, self, RSI_LEAVES_WAITING);
     return self->waiter.result;
 }
 
@@ -173,7 +145,7 @@ static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
         rsi_timer_arm(w, self, self->waiter.deadline_ns);
         rsi_section_leave(w);
     }
-    rsi_switch_out(w, self, 0);
+    rsi_switch_out(w, self, RSI_LEAVES_WAITING);
     return self->waiter.result;
 }
 
@@ -184,7 +156,7 @@ int rsi_park_commit(struct rouse_thread *self, uint64_t ticket)
         rsi_unlikely(self->waiter.origin != RSI_ORIGIN_USER) ||
         self->waiter.deadline_ns != ROUSE_FOREVER)
         return commit_slow(self, ticket);
-    rsi_switch_out(rsi_exec_self()->worker, self, 0);
+    rsi_switch_out(rsi_exec_self()->worker, self, RSI_LEAVES_WAITING);
     return self->waiter.result;
 }
 
@@ -193,25 +165,10 @@ bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket)
     return rsi_cas_relaxed(&self->waiter.claim, &ticket, ticket & ~UINT64_C(3));
 }
 
-void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
-{
-    if (rsi_likely(rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF))
-        return;
-    self->waiter.record.verdict = verdict;
-    if (verdict == ROUSE_VERDICT_LOST_RACE || verdict == ROUSE_VERDICT_FALSE)
-        rsi_cold_of(self)->useless_count++;
-}
-
-void rsi_park_count_useless(struct rouse_thread *self)
-{
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_cold_of(self)->useless_count++;
-}
-
 void rsi_turn_spent(struct rouse_thread *self)
 {
     if (self->waiter.origin == RSI_ORIGIN_USER)
-        rsi_switch_yield(rsi_exec_self()->worker, self);
+        rsi_switch_yield(rsi_exec_self()->worker, self, RSI_LEAVES_QUEUED);
     else
         self->exec.turn_units = UINT32_MAX; /* the kernel shares out its turns */
 }

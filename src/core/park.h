@@ -23,13 +23,13 @@
 #include <rouse/obs.h>
 #include <rouse/thread.h>
 
-/* The half of struct rouse_wait_record that is always written; the other is in struct rsi_cold. */
+/* The part of struct rouse_wait_record that is always written; the other is in the slot. */
 struct rsi_wait {
-    uint64_t since_tsc; /* while recording */
-    const void *object;
+    struct rsi_store_thread *slot; /* in the shared file, while recording; else NULL */
+    const void *object; /* of a thread that has not run yet: when it was created, while recording */
     const void *wait_site;
     uint32_t kind;
-    uint32_t verdict; /* while recording */
+    uint32_t owed; /* no part of it: what the thread owes, while it has RSI_PARK_OWES; its own */
 };
 
 /*
@@ -73,21 +73,26 @@ _Static_assert(offsetof(struct rsi_waiter, cancel) == RSI_CACHE_LINE, "the first
 
 /* on_cpu. Nobody runs the thread while it is not 0: who picked it waits. */
 #define RSI_CPU_RUNS 1u
-#define RSI_CPU_NEW 3u     /* it has no stack yet */
-#define RSI_CPU_TRIMMED 2u /* unused memory of its stack is being given back: trim.c */
+#define RSI_CPU_NEW 3u       /* it has no stack yet */
+#define RSI_CPU_ELSEWHERE 4u /* no value of on_cpu: it is another cluster's */
+#define RSI_CPU_TRIMMED 2u   /* unused memory of its stack is being given back: trim.c */
 
 enum rsi_origin { RSI_ORIGIN_USER, RSI_ORIGIN_KERNEL, RSI_ORIGIN_FOREIGN };
 
 #define RSI_WORKERS_MAX 1024 /* of all clusters */
 
+struct rsi_store_thread;
 struct rsi_worker;
+struct rsi_writer;
 
 /* What the calling kernel thread runs; found through one thread-local pointer. */
 struct rsi_exec {
     struct rouse_thread *current;
     struct rsi_worker *worker; /* NULL on kernel and foreign threads */
+    struct rsi_writer *writer; /* what it counts, while recording: account.c; or NULL */
     uint32_t turn_units;       /* left of the present turn: rsi_turn_spend */
-    uint16_t home; /* of the threads that run here; RSI_HOME_NONE on others than workers */
+    uint16_t home;    /* of the threads that run here; RSI_HOME_NONE on others than workers */
+    uint8_t in_ppoll; /* of a kernel thread: a publisher must interrupt the call */
 };
 
 #define RSI_HOME_NONE UINT16_MAX /* that of no thread */
@@ -143,8 +148,7 @@ RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
 extern uint32_t rsi_obs_mode;
 /* The call that returns to site, as "function+0x1c (module+0x11fc)", for a program's last line. Returns bytes. */
 size_t rsi_obs_site_format(const void *site, char *buffer, size_t bytes);
-void rsi_park_record_wait(struct rouse_thread *t);
-void rsi_park_record_wake(struct rouse_thread *t, int result, const void *site);
+void rsi_account_wake(struct rouse_thread *t, int result, const void *site);
 
 RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
                                      const void *object, const void *site, uint64_t deadline_ns,
@@ -154,8 +158,6 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
     rsi_store_relaxed(&waiter->record.kind, (uint32_t)kind); /* the census looks at any time */
     waiter->record.object = object;
     waiter->record.wait_site = site;
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_park_record_wait(self);
     uint64_t ticket = (rsi_load_relaxed(&waiter->claim) | 3) +
                       ((flags & RSI_PARK_CANCELLABLE) ? 3 : 2);
     rsi_store_relaxed(&waiter->deadline_ns, deadline_ns);
@@ -190,7 +192,7 @@ RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int resu
         return false;
     waiter->result = result;
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_park_record_wake(t, result, site);
+        rsi_account_wake(t, result, site);
     return true;
 }
 void rsi_park_publish(struct rouse_thread *t);
@@ -216,8 +218,59 @@ RSI_INLINE bool rsi_park_owes(struct rouse_thread *self)
 /* What self owes. is_seen_to: it does so no longer. */
 uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to);
 
-/* A wait before the last was useless, as is known only now; the record describes another already. */
-void rsi_park_count_useless(struct rouse_thread *self);
+/*
+ * For a verdict that is known only after another wait: past is the last wait as it is now. False: it was not
+ * recorded.
+ */
+struct rsi_past {
+    uint64_t wait_site, wake_site, object, waits;
+    uint32_t kind, verdict;
+};
+bool rsi_park_past(struct rouse_thread *self, struct rsi_past *past);
+void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *past,
+                           enum rouse_verdict verdict);
+
+/* A signal, or broadcast, of a condition that nobody waits for. */
+void rsi_account_unheard_slow(bool is_broadcast);
+
+RSI_INLINE void rsi_account_unheard(bool is_broadcast)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_unheard_slow(is_broadcast);
+}
+
+/* So many threads, more than one, were woken at once. */
+void rsi_account_herd(size_t count);
+
+/*
+ * A thread found a lock held: from its arrival until it has it or gives up. holder_site: where the holder had
+ * got it. Between begin and end it may spin and wait; spin_ticks says for how long it did the one.
+ */
+struct rsi_contest {
+    uint64_t since_tsc; /* 0: not recorded */
+    uint64_t spin_ticks;
+    const void *holder_site;
+    bool has_slept;
+};
+
+RSI_INLINE void rsi_contest_begin(struct rsi_contest *contest, const void *holder_site)
+{
+    bool is_on = rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF;
+    *contest =
+        (struct rsi_contest){ .since_tsc = is_on ? rsi_tsc() : 0, .holder_site = holder_site };
+}
+
+/* name: where the address of the lock's name stands. */
+void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kind kind,
+                          const void *lock, const char *const *name, const void *site, bool is_got);
+
+RSI_INLINE void rsi_contest_end(const struct rsi_contest *contest, enum rouse_wait_kind kind,
+                                const void *lock, const char *const *name, const void *site,
+                                bool is_got)
+{
+    if (rsi_unlikely(contest->since_tsc != 0))
+        rsi_contest_end_slow(contest, kind, lock, name, site, is_got);
+}
 
 /* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
 RSI_INLINE bool rsi_is_running(struct rouse_thread *t)

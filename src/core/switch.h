@@ -87,25 +87,35 @@ RSI_INLINE void rsi_switch_step(struct rsi_worker *w, struct rouse_thread *self,
     rsi_switch_finish(value, left);
 }
 
+/* Whether a worker goes from self to to without its idle loop between them. on_cpu: of to. */
+RSI_INLINE bool rsi_enters(const struct rouse_thread *self, const struct rouse_thread *to,
+                           uint32_t on_cpu)
+{
+    return on_cpu == 0 || on_cpu == RSI_CPU_NEW || (on_cpu == RSI_CPU_RUNS && to == self);
+}
+
 /*
  * Leave self, which runs on w, for to, which was taken off w's queues, or for the idle loop (NULL).
  * Returns when self runs again, maybe elsewhere. to may be self: it was woken, or queued by its own
  * yield, before it left.
  */
 RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
-                              struct rouse_thread *to, uintptr_t bits)
+                              struct rouse_thread *to, enum rsi_leave why)
 {
     struct rsi_ctx *ctx = &w->idle.ctx;
-    bool is_ours = rsi_likely(to != NULL) &&
-                   rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home);
-    if (rsi_likely(is_ours) && rsi_likely(!rsi_load_acquire(&to->waiter.on_cpu))) {
-        /* the acquire pairs with rsi_switch_finish and with trim.c's release */
+    uintptr_t bits = why == RSI_LEAVES_ENDED ? RSI_SWITCH_END : 0;
+    uint32_t on_cpu = RSI_CPU_ELSEWHERE;
+    if (rsi_likely(to != NULL) && rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home))
+        on_cpu = rsi_load_acquire(&to->waiter.on_cpu); /* rsi_switch_finish and trim.c release it */
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_switch(w, self, rsi_enters(self, to, on_cpu) ? to : NULL, why);
+    if (rsi_likely(on_cpu == 0)) {
         rsi_test_delay();
         rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
-    } else if (is_ours && to == self) {
+    } else if (on_cpu == RSI_CPU_RUNS && to == self) {
         return;
-    } else if (is_ours && rsi_load_relaxed(&to->waiter.on_cpu) == RSI_CPU_NEW) {
+    } else if (on_cpu == RSI_CPU_NEW) {
         rsi_thread_bind(w, to);
         rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
@@ -120,21 +130,22 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
         rsi_switch_step(w, self, ctx, bits);
 }
 
-/* Leave self for whoever is next. bits: 0 to park, when it may have been woken already; or the end. */
-RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, uintptr_t bits)
+/* Leave self for whoever is next. why: it waits, though it may have been woken already; or it has ended. */
+RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_leave why)
 {
     rsi_turn_begin(w);
     rsi_section_enter(w);
     struct rouse_thread *to = rsi_take_locked(w);
     rsi_section_leave(w);
-    rsi_switch_to(w, self, to, bits);
+    rsi_switch_to(w, self, to, why);
 }
 
 /*
  * Let the others go first. self stands in the queue before its stack is left, as a thread does that was
  * woken early: whoever takes it waits for on_cpu.
  */
-RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self)
+RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self,
+                                 enum rsi_leave why)
 {
     rsi_turn_begin(w);
     rsi_section_enter(w);
@@ -143,7 +154,7 @@ RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self
     bool is_lonely = w->queue_length <= 1;
     rsi_section_leave(w);
     rsi_idle_wake_if_useful(w, is_lonely);
-    rsi_switch_to(w, self, to, 0);
+    rsi_switch_to(w, self, to, why);
 }
 
 #endif

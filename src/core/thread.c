@@ -52,6 +52,8 @@ void rsi_thread_finish(struct rouse_thread *self, void *result)
     if (self->locals)
         rsi_keys_run_destructors(self);
     rsi_park_settle(self);
+    if (rsi_unlikely(self->waiter.record.slot != NULL))
+        rsi_account_thread_end(self);
     self->arg = result;
 }
 
@@ -198,6 +200,13 @@ static void thread_unmake(struct rsi_worker *w, struct rouse_thread *t, struct r
         *out = NULL;
 }
 
+RSI_INLINE void begin(struct rsi_worker *w, struct rouse_thread *t)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_new(t);
+    rsi_run_new(w, t);
+}
+
 int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_attr *attr,
                         void *(*fn)(void *), void *arg)
 {
@@ -229,7 +238,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     if (rsi_unlikely(error))
         thread_unmake(w, t, out);
     else if (is_user)
-        rsi_run_new(w, t);
+        begin(w, t);
     return error;
 }
 
@@ -298,7 +307,7 @@ RSI_NOINLINE void rouse_thread_exit(void *result)
         pthread_exit(NULL);
     }
     announce_end(self, RSI_CALLER());
-    rsi_switch_out(rsi_exec_self()->worker, self, RSI_SWITCH_END);
+    rsi_switch_out(rsi_exec_self()->worker, self, RSI_LEAVES_ENDED);
     rsi_fatal("an ended thread was resumed");
 }
 
@@ -392,7 +401,7 @@ void rouse_thread_yield(void)
     if (rsi_unlikely(!exec->worker))
         rsi_syscall0(SYS_sched_yield);
     else
-        rsi_switch_yield(exec->worker, exec->current);
+        rsi_switch_yield(exec->worker, exec->current, RSI_LEAVES_QUEUED);
 }
 
 /* self has been moved: go on on a worker of its new cluster. It is runnable there before its stack is left. */
@@ -423,6 +432,7 @@ enum rouse_kind rouse_thread_kind(const struct rouse_thread *t)
 void rouse_thread_set_name(struct rouse_thread *t, const char *name)
 {
     name_store(t, name);
+    rsi_account_name(t);
 }
 
 size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t bytes)

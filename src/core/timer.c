@@ -346,7 +346,11 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
         insert(w, (struct rsi_timer){ deadline, entry.thread_gen });
         return false;
     }
-    return waits && deadline <= now_ns && rsi_park_claim(t, claim, -ETIMEDOUT, NULL);
+    if (!waits || deadline > now_ns || !rsi_park_claim(t, claim, -ETIMEDOUT, NULL))
+        return false;
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_lateness(w, now_ns - deadline);
+    return true;
 }
 
 /* End the waits that are due. Returns their threads, linked by queue_link, in order of deadline. */

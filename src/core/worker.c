@@ -14,6 +14,7 @@
  * so on its own kernel thread's stack, where it keeps nobody waiting in turn.
  */
 #include "core/switch.h"
+#include "obs/file.h"
 
 #include <sched.h>
 
@@ -117,6 +118,8 @@ void rsi_worker_look(struct rsi_worker *w)
             rsi_run_later_list(w, due);
     }
     rsi_mail_take(w);
+    if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
+        rsi_file_tick(now);
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
     if (!poller)
         return;
@@ -194,6 +197,8 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
         else
             sched_yield();
     }
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_run(w, t);
     rsi_worker_enter(w, t);
     void *value = w;
     struct rsi_ctx *left = rsi_ctx_switch(&w->idle.ctx, &t->waiter.ctx, &value);

@@ -166,6 +166,7 @@ static void end_locked(struct rsi_worker *w)
     rsi_fault_end_worker();
     rsi_kernel_guard(NULL);
     rsi_tls_exec = &rsi_exec_none;
+    rsi_account_exec_end(&w->exec);
     rsi_store_relaxed(&w->tid, 0);
     w->is_free = true;
 }

@@ -11,6 +11,7 @@
 #include "obs/look.h"
 
 #include "obs/ask.h"
+#include "obs/store.h"
 
 #include <string.h>
 
@@ -127,7 +128,9 @@ RACY static void read_wait(const struct rouse_thread *t, struct rsi_seen *seen)
     seen->object = PEEK(&record->object);
     seen->site = PEEK(&record->wait_site);
     seen->deadline_ns = PEEK(&t->waiter.deadline_ns);
-    uint64_t since_tsc = PEEK(&record->since_tsc);
+    const struct rsi_store_thread *slot =
+        PEEK(&record->slot); /* never unmapped while it is a thread's */
+    uint64_t since_tsc = slot && PEEK(&slot->doing) == RSI_DOES_WAIT ? PEEK(&slot->since_tsc) : 0;
     seen->since_tsc = rsi_obs_is_current(since_tsc) ? since_tsc : 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* obs.c - recording: its switch, its names, and the last wait of a thread. */
+#include "obs/file.h"
 #include "obs/look.h"
 
 #include <errno.h>
@@ -51,6 +52,9 @@ static void set_mode(uint32_t mode)
     if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
         rsi_store_relaxed(&on_since_tsc, rsi_tsc());
     rsi_store_relaxed(&rsi_obs_mode, mode);
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
+    if (head)
+        rsi_store_relaxed(&head->mode, mode);
 }
 
 int rouse_obs_set_mode(enum rouse_obs_mode mode)
@@ -70,21 +74,22 @@ bool rsi_obs_is_current(uint64_t since_tsc)
 
 void rouse_obs_last_wait(struct rouse_wait_record *record)
 {
-    struct rouse_thread *self = rsi_self();
-    const struct rsi_wait *wait = &self->waiter.record;
-    const struct rsi_cold *cold = rsi_cold_at(self);
+    const struct rsi_wait *wait = &rsi_self()->waiter.record;
+    const struct rsi_store_thread *slot = wait->slot;
     *record = (struct rouse_wait_record){
-        .since_tsc = wait->since_tsc,
         .object = wait->object,
         .wait_site = wait->wait_site,
         .kind = wait->kind,
-        .verdict = wait->verdict,
-        .wake_tsc = cold->wake_tsc,
-        .wake_site = cold->wake_site,
-        .waker_id = cold->waker_id,
-        .wait_count = cold->wait_count,
-        .useless_count = cold->useless_count,
     };
+    if (!slot || slot->waits == 0)
+        return;
+    record->since_tsc = slot->since_tsc < slot->wake_tsc ? slot->since_tsc : slot->wake_tsc;
+    record->verdict = slot->verdict;
+    record->wake_tsc = slot->wake_tsc;
+    record->wake_site = (const void *)(uintptr_t)slot->wake_site;
+    record->waker_id = slot->waker_id;
+    record->wait_count = slot->waits;
+    record->useless_count = slot->useless;
 }
 
 static size_t describe(char *buffer, size_t bytes)
@@ -103,9 +108,9 @@ static size_t describe(char *buffer, size_t bytes)
 static uint32_t mode_from_environment(void)
 {
     const char *text = getenv("ROUSE_OBS");
-    if (!text || !*text || strcmp(text, "off") == 0)
+    if (text && strcmp(text, "off") == 0)
         return ROUSE_OBS_OFF;
-    if (strcmp(text, "counted") != 0)
+    if (text && *text && strcmp(text, "counted") != 0)
         rsi_fatal("ROUSE_OBS is \"%s\"; give off or counted", text);
     return ROUSE_OBS_COUNTED;
 }

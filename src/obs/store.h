@@ -209,8 +209,8 @@ struct rsi_store_writer {
     uint64_t begin_tsc, end_tsc;
     uint64_t idle_since_tsc; /* 0: it is not idle */
     uint64_t idle_ticks;     /* without a thread to run, the present spell not counted in */
-    uint64_t idle_count;
-    uint64_t switches; /* threads put on the CPU */
+    uint64_t idle_count;     /* times it went to its idle loop */
+    uint64_t switches;       /* threads put on the CPU */
     uint64_t steals, stolen;
     uint64_t calls
         [RSI_STORE_WAIT_KINDS]; /* blocking calls that completed, by enum rouse_wait_kind; I/O and sleep */

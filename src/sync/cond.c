@@ -67,18 +67,21 @@ static RSI_COLD void leave(struct wait *w)
 }
 
 /*
- * Wait once. *is_last says whether the caller's last wait is still this one, and not the mutex's: its
- * verdict can be given only when the condition is known. (Until then a wake-up counts as useful.)
+ * Wait once. The verdict can be given only when the condition is known; until then a wake-up counts as useful.
+ * past remembers the wait, since the mutex's may come after it. Returns commit's result.
  */
-static int wait_once(struct wait *w, bool *is_last)
+static int wait_once(struct wait *w, struct rsi_past *past)
 {
     uint64_t ticket = enter(w);
     rsi_mutex_unlock(w->m, w->self, w->site);
     rsi_test_delay();
     int result = rsi_park_commit(w->self, ticket);
+    past->kind = ROUSE_WAIT_NONE;
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        (void)rsi_park_past(w->self, past);
     if (result < 0)
         leave(w);
-    *is_last = !rsi_mutex_lock(w->m, w->self, w->site);
+    (void)rsi_mutex_lock(w->m, w->self, w->site);
     return result;
 }
 
@@ -90,26 +93,23 @@ static void check_held(const struct wait *w)
 
 static int wait_plain(struct wait *w)
 {
-    bool is_last;
+    struct rsi_past past;
     check_held(w);
-    return wait_once(w, &is_last);
+    return wait_once(w, &past);
 }
 
 static int wait_while(struct wait *w, bool (*predicate)(void *), void *arg)
 {
+    struct rsi_past past = { .kind = ROUSE_WAIT_NONE };
     check_held(w);
-    bool has_waited = false, is_last = false;
     while (predicate(arg)) {
-        if (has_waited && is_last)
-            rsi_waitlist_verdict(w->self, ROUSE_VERDICT_FALSE);
-        else if (has_waited)
-            rsi_park_count_useless(w->self);
-        int result = wait_once(w, &is_last);
+        if (past.kind != ROUSE_WAIT_NONE)
+            rsi_park_past_verdict(w->self, &past, ROUSE_VERDICT_FALSE);
+        int result = wait_once(w, &past);
         if (result == -ETIMEDOUT)
             return predicate(arg) ? -ETIMEDOUT : 0;
         if (result < 0)
             return result;
-        has_waited = true;
     }
     return 0;
 }
@@ -149,8 +149,10 @@ RSI_NOINLINE int rouse_cond_wait_while_until(struct rouse_cond *c, struct rouse_
 
 RSI_NOINLINE void rouse_cond_signal(struct rouse_cond *c)
 {
-    if (rsi_load_relaxed(&c->waiting) == 0)
+    if (rsi_load_relaxed(&c->waiting) == 0) {
+        rsi_account_unheard(false);
         return;
+    }
     rsi_guard_lock(&c->guard);
     struct rouse_thread *t = rsi_waitlist_claim_first(&c->waiters, 0, RSI_CALLER());
     if (t)
@@ -163,8 +165,10 @@ RSI_NOINLINE void rouse_cond_signal(struct rouse_cond *c)
 
 RSI_NOINLINE void rouse_cond_broadcast(struct rouse_cond *c)
 {
-    if (rsi_load_relaxed(&c->waiting) == 0)
+    if (rsi_load_relaxed(&c->waiting) == 0) {
+        rsi_account_unheard(true);
         return;
+    }
     struct rsi_claimed claimed = { 0 };
     rsi_guard_lock(&c->guard);
     for (struct rouse_thread *t; (t = rsi_waitlist_claim_first(&c->waiters, 0, RSI_CALLER()));)

@@ -72,6 +72,7 @@ struct request {
     uint32_t spin_total;
     uint32_t woken;    /* WOKEN while this thread is the one that the bit stands for, else 0 */
     uint64_t since_ns; /* when it first went to sleep; 0: not yet */
+    struct rsi_contest contest;
 };
 
 _Noreturn static RSI_COLD void misuse(const struct rouse_mutex *m, const char *what,
@@ -127,6 +128,17 @@ static bool spin(struct request *r)
             return false;
         relax(pauses);
     }
+}
+
+/* As spin; while recording, how long it took is counted. */
+static bool spin_recorded(struct request *r)
+{
+    if (rsi_likely(r->contest.since_tsc == 0))
+        return spin(r);
+    uint64_t since_tsc = rsi_tsc();
+    bool is_got = spin(r);
+    r->contest.spin_ticks += rsi_tsc() - since_tsc;
+    return is_got;
 }
 
 /* The time ran out, or a cancel came. HANDOFF was set for the first in the list only. */
@@ -203,8 +215,11 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
     bool is_past = deadline_ns != ROUSE_FOREVER && deadline_ns <= rsi_now_ns();
     r.spin_total = is_past ? 0 : SPIN_TOTAL;
     int result = RETRY;
-    while (result == RETRY && !spin(&r))
+    rsi_contest_begin(&r.contest, rsi_load_relaxed(&m->acquire_site));
+    while (result == RETRY && !spin_recorded(&r))
         result = sleep_queued(&r);
+    r.contest.has_slept = r.since_ns != 0;
+    rsi_contest_end(&r.contest, ROUSE_WAIT_MUTEX, m, &m->name, site, result >= 0);
     if (result < 0)
         return result;
     own(m, self, site);
@@ -250,7 +265,7 @@ static struct rouse_thread *pass_on_locked(struct rouse_mutex *m, const void *si
         rsi_waitlist_claim_first(&m->waiters, is_handing ? HANDED : RETRY, site);
     state &= ~(HANDOFF | (m->waiters.first ? 0 : WAITERS));
     if (t && is_handing)
-        own(m, t, NULL);
+        own(m, t, rsi_waiter(t)->record.wait_site);
     else if (t)
         state = (state & ~LOCKED) | WOKEN;
     rsi_store_release(&m->state, state); /* pairs with take */

@@ -100,7 +100,7 @@ static void claim_writer_locked(struct rouse_rwlock *l, const void *site,
         next = rsi_waiter(t)->next;
         if (rsi_waiter(t)->mode == MODE_WRITE && rsi_waitlist_claim(&l->waiters, t, 0, site)) {
             rsi_claimed_add(claimed, t);
-            own_write(l, t, NULL);
+            own_write(l, t, rsi_waiter(t)->record.wait_site);
             return;
         }
     }
@@ -201,9 +201,10 @@ static RSI_NOINLINE int wait_for(struct wait *w, uint8_t mode)
         rsi_guard_unlock(&l->guard);
         return 0;
     }
-    uint64_t ticket = rsi_park_prepare(w->self,
-                                       is_reader ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK, l,
-                                       w->site, w->deadline_ns, w->flags);
+    struct rsi_contest contest;
+    enum rouse_wait_kind kind = is_reader ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK;
+    rsi_contest_begin(&contest, rsi_load_relaxed(&l->acquire_site));
+    uint64_t ticket = rsi_park_prepare(w->self, kind, l, w->site, w->deadline_ns, w->flags);
     rsi_waiter(w->self)->mode = mode;
     if (is_reader)
         rsi_waitlist_push_front(&l->waiters, w->self);
@@ -212,6 +213,8 @@ static RSI_NOINLINE int wait_for(struct wait *w, uint8_t mode)
     rsi_guard_unlock(&l->guard);
     rsi_test_delay();
     int result = rsi_park_commit(w->self, ticket);
+    contest.has_slept = true;
+    rsi_contest_end(&contest, kind, l, &l->name, w->site, result >= 0);
     if (result < 0)
         leave(w);
     return result;

@@ -127,6 +127,8 @@ RSI_INLINE void rsi_claimed_add(struct rsi_claimed *claimed, struct rouse_thread
 
 RSI_INLINE void rsi_claimed_publish(struct rsi_claimed *claimed)
 {
+    if (claimed->count > 1 && rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_herd(claimed->count);
     if (claimed->first)
         rsi_park_publish_list(claimed->first);
 }

@@ -252,6 +252,7 @@ static void test_blocking_call(MAYBE_UNUSED void **unused)
 
 static void test_time_is_told_when_recorded(MAYBE_UNUSED void **unused)
 {
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     struct rouse_thread *t = start_named("early", ROUSE_KIND_USER, wait_for_never, NULL);
     UNTIL(waits(t));
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);

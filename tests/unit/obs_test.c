@@ -22,6 +22,7 @@ static void test_modes(MAYBE_UNUSED void **unused)
 {
     CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode)2), -EINVAL);
     CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode) - 1), -EINVAL);
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_OFF);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_COUNTED);
@@ -32,6 +33,7 @@ static void test_modes(MAYBE_UNUSED void **unused)
 /* A stamp from before recording was switched on last may be of an earlier wait. */
 static void test_current_stamps(MAYBE_UNUSED void **unused)
 {
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     uint64_t early = rsi_tsc();
     CHECK(!rsi_obs_is_current(early));
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
@@ -100,7 +102,8 @@ static void test_mode_from_environment(MAYBE_UNUSED void **unused)
 {
     scenario_exits("mode_is_read", "ROUSE_OBS=counted", 10);
     scenario_exits("mode_is_read", "ROUSE_OBS=off", 20);
-    scenario_exits("mode_is_read", "ROUSE_OBS=", 20);
+    scenario_exits("mode_is_read", "ROUSE_OBS=", 10);
+    scenario_exits("mode_is_read", NULL, 10);
     scenario_dies("mode_is_read", "ROUSE_OBS=yes", SIGABRT,
                   "rouse: ROUSE_OBS is \"yes\"; give off or counted");
 }

@@ -4,23 +4,9 @@
  * waited for, by user and kernel threads; and that nothing is stamped while recording is off.
  */
 #include "obs_test.h"
+#include "obs/store.h"
 
 #include <sys/socket.h>
-
-/* Later tools read this layout from shared memory. */
-#define AT(field, offset) \
-    _Static_assert(offsetof(struct rouse_wait_record, field) == (offset), "layout of " #field)
-AT(since_tsc, 0);
-AT(object, 8);
-AT(wait_site, 16);
-AT(kind, 24);
-AT(verdict, 28);
-AT(wake_tsc, 32);
-AT(wake_site, 40);
-AT(waker_id, 48);
-AT(wait_count, 56);
-AT(useless_count, 64);
-_Static_assert(sizeof(struct rouse_wait_record) == 72, "size of the record");
 
 static struct {
     struct rouse_mutex mutex;
@@ -457,7 +443,7 @@ static void test_switched_on_during_a_wait(MAYBE_UNUSED void **unused)
     join(t);
     CHECK_EQUAL(run.record.since_tsc, 0); /* the beginning was not seen, and is not made up */
     CHECK_EQUAL(run.record.wait_count, 0);
-    CHECK(run.record.wake_tsc != 0);
+    CHECK_EQUAL(run.record.wake_tsc, 0);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
 }
 
@@ -469,6 +455,14 @@ static void *wait_three_times(void *value)
     return NULL;
 }
 
+/* -1: it is not waiting as far as the record says. */
+static uint64_t waits_recorded(struct rouse_thread *t)
+{
+    const struct rsi_store_thread *slot = rsi_waiter(t)->record.slot;
+    return slot && rsi_load_relaxed(&slot->doing) == RSI_DOES_WAIT ? rsi_load_relaxed(&slot->waits)
+                                                                   : UINT64_MAX;
+}
+
 static void test_waits_are_counted(MAYBE_UNUSED void **unused)
 {
     struct rouse_wait_record record;
@@ -476,7 +470,7 @@ static void test_waits_are_counted(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     struct rouse_thread *t = start(ROUSE_KIND_USER, wait_three_times, &record);
     for (uint64_t i = 1; i <= 3; i++) {
-        UNTIL(waits(t) && rsi_load_relaxed(&rsi_cold_at(t)->wait_count) == i);
+        UNTIL(waits(t) && waits_recorded(t) == i - 1);
         rouse_sem_post(&scene.sem);
     }
     join(t);

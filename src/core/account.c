@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * account.c - the microstates of threads and the ledger of their wake-ups.
+ *
+ * A switch is one moment: its time stamp ends the run of the thread that leaves and begins that of the one that
+ * comes. A wake-up is another. So a wait costs two stamps, which are most of what recording costs.
+ *
+ *     leave   since_tsc = now, what it waits for; the run since run_tsc is USR
+ *     wake    wake_tsc, wake_site, waker_id, verdict; by the winner of the claim
+ *     enter   run_tsc = now; since_tsc..wake_tsc was the wait, wake_tsc..now LAT; both go to the ledger
+ *
+ * A wait may be ended before its thread has left (woken before asleep): wake_tsc < since_tsc, and the wait is of
+ * length 0. Whether a wake-up was recorded is told by wake_tsc > run_tsc, the begin of the run before it.
+ * A verdict that turns out otherwise later is taken back from one count and added to another.
+ */
+#include "core/account.h"
+
+#include "core/core.h"
+#include "obs/ledger.h"
+
+#include <errno.h>
+#include <rouse/sync.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t mutex;
+    bool is_refused;
+} opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* What a kind of wait is counted as; whether its object tells entries apart; where the object's name stands. */
+static const struct {
+    uint8_t micro;
+    bool has_object;
+    uint8_t name_at;
+} kinds[ROUSE_WAIT_KINDS] = {
+    [ROUSE_WAIT_NONE] = { RSI_IN_LAT, false, 0 },
+    [ROUSE_WAIT_MUTEX] = { RSI_IN_MUTEX, true, offsetof(struct rouse_mutex, name) },
+    [ROUSE_WAIT_READ_LOCK] = { RSI_IN_RWLOCK, true, offsetof(struct rouse_rwlock, name) },
+    [ROUSE_WAIT_WRITE_LOCK] = { RSI_IN_RWLOCK, true, offsetof(struct rouse_rwlock, name) },
+    [ROUSE_WAIT_COND] = { RSI_IN_COND, true, offsetof(struct rouse_cond, name) },
+    [ROUSE_WAIT_SEM] = { RSI_IN_SEM, true, offsetof(struct rouse_sem, name) },
+    [ROUSE_WAIT_BARRIER] = { RSI_IN_JOIN, true, 0 },
+    [ROUSE_WAIT_ONCE] = { RSI_IN_JOIN, false, 0 },
+    [ROUSE_WAIT_JOIN] = { RSI_IN_JOIN, false, 0 },
+    [ROUSE_WAIT_SLEEP] = { RSI_IN_SLEEP, false, 0 },
+    [ROUSE_WAIT_READ] = { RSI_IN_IO, false, 0 },
+    [ROUSE_WAIT_WRITE] = { RSI_IN_IO, false, 0 },
+    [ROUSE_WAIT_ACCEPT] = { RSI_IN_ACCEPT, false, 0 },
+    [ROUSE_WAIT_CONNECT] = { RSI_IN_IO, false, 0 },
+    [ROUSE_WAIT_BLOCKING] = { RSI_IN_IO, false, 0 },
+    [ROUSE_WAIT_SET] = { RSI_IN_POLL, false, 0 },
+    [ROUSE_WAIT_POLL] = { RSI_IN_POLL, false, 0 },
+};
+_Static_assert(ROUSE_WAIT_KINDS <= RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
+
+/* The file is made when the first thread has something to say. False: it cannot be, and recording is off. */
+static RSI_COLD bool file_open(void)
+{
+    pthread_mutex_lock(&opening.mutex);
+    if (!rsi_load_relaxed(&rsi_file_head) && !opening.is_refused) {
+        char reason[192];
+        const char *asked = secure_getenv("ROUSE_OBS");
+        opening.is_refused = rsi_file_open(reason, sizeof reason) != 0;
+        if (opening.is_refused && asked && *asked) /* else nobody has asked for it */
+            rsi_tell("nothing is recorded: %s", reason);
+        if (!opening.is_refused) {
+            rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));
+            atexit(rsi_file_end);
+        }
+    }
+    if (opening.is_refused)
+        rsi_store_relaxed(&rsi_obs_mode, (uint32_t)ROUSE_OBS_OFF);
+    pthread_mutex_unlock(&opening.mutex);
+    return !opening.is_refused;
+}
+
+static RSI_COLD struct rsi_writer *writer_new(struct rsi_exec *exec)
+{
+    if (!file_open())
+        return NULL;
+    struct rsi_writer *writer = rsi_writer_take(exec->worker != NULL, (int32_t)rsi_gettid());
+    if (writer && exec->worker) {
+        rsi_store_relaxed(&writer->shared->worker, exec->worker->index);
+        rsi_store_relaxed(&writer->shared->cluster, (uint32_t)exec->home);
+    }
+    exec->writer = writer;
+    return writer;
+}
+
+RSI_INLINE struct rsi_writer *writer_of(struct rsi_exec *exec)
+{
+    return rsi_likely(exec->writer != NULL) ? exec->writer : writer_new(exec);
+}
+
+/* What a reader sees of the words between is of one moment, or it sees that they change. */
+RSI_INLINE void change_begin(struct rsi_store_thread *slot)
+{
+    rsi_store_relaxed(&slot->seq, slot->seq + 1);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second look at seq */
+}
+
+RSI_INLINE void change_end(struct rsi_store_thread *slot)
+{
+    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first */
+}
+
+static void name_copy(struct rsi_store_thread *slot, const struct rouse_thread *t)
+{
+    char name[sizeof slot->name];
+    rouse_thread_name(t, name, sizeof name);
+    for (size_t i = 0; i < sizeof name; i++)
+        rsi_store_relaxed(&slot->name[i], name[i]);
+}
+
+/* t runs, or is about to, and has no slot yet. */
+static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
+                                                      struct rouse_thread *t, uint64_t now)
+{
+    struct rsi_store_thread *slot = rsi_writer_slot(writer);
+    if (!slot)
+        return NULL;
+    uint64_t born = t->waiter.record.kind == ROUSE_WAIT_NONE && t->waiter.record.object
+                        ? (uintptr_t)t->waiter.record.object
+                        : now;
+    change_begin(slot);
+    rsi_store_relaxed(&slot->id, t->id);
+    rsi_store_relaxed(&slot->begin_tsc, born);
+    rsi_store_relaxed(&slot->since_tsc, born);
+    rsi_store_relaxed(&slot->run_tsc, now);
+    rsi_store_relaxed(&slot->origin, (uint32_t)t->waiter.origin);
+    rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
+    if (t->waiter.has_cold)
+        name_copy(slot, t);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
+    change_end(slot);
+    t->waiter.record.slot = slot;
+    return slot;
+}
+
+RSI_INLINE struct rsi_wake_key key_of(const struct rsi_store_thread *slot)
+{
+    bool has_object = kinds[slot->kind].has_object;
+    return (struct rsi_wake_key){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
+                                  has_object ? slot->object : 0, slot->kind };
+}
+
+/* Where the name of the object of a key stands. */
+RSI_INLINE const char *const *name_at(const struct rsi_wake_key *key)
+{
+    uint8_t at = kinds[key->kind].name_at;
+    return at ? (const char *const *)(uintptr_t)(key->object + at) : NULL;
+}
+
+RSI_INLINE bool is_useless(uint32_t verdict)
+{
+    return verdict == ROUSE_VERDICT_LOST_RACE || verdict == ROUSE_VERDICT_FALSE ||
+           verdict == ROUSE_VERDICT_EARLY;
+}
+
+static RSI_COLD void waste(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t ticks)
+{
+    struct rsi_wake_key key = key_of(slot);
+    struct rsi_store_wake *wake = rsi_writer_wake(writer, &key, name_at(&key));
+    if (wake)
+        rsi_count(wake->waste_ticks, ticks);
+}
+
+/* self, which runs, leaves its CPU. */
+RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum rsi_leave why,
+                      uint64_t now)
+{
+    struct rsi_store_thread *slot = self->waiter.record.slot;
+    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now)))
+        return;
+    uint64_t ran = now - slot->run_tsc;
+    if (rsi_unlikely(is_useless(slot->verdict)))
+        waste(writer, slot, ran);
+    change_begin(slot);
+    rsi_count(slot->ticks[RSI_IN_USR], ran);
+    rsi_store_relaxed(&slot->since_tsc, now);
+    if (rsi_likely(why == RSI_LEAVES_WAITING)) {
+        rsi_store_relaxed(&slot->kind, (uint16_t)self->waiter.record.kind);
+        rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)self->waiter.record.object);
+        rsi_store_relaxed(&slot->wait_site, (uint64_t)(uintptr_t)self->waiter.record.wait_site);
+        rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
+    } else {
+        rsi_store_relaxed(&slot->yields, slot->yields + 1);
+        rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
+    }
+    change_end(slot);
+}
+
+/* The wait of slot is over, and its thread is about to run. */
+RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t now)
+{
+    uint64_t since = slot->since_tsc, woken = rsi_load_relaxed(&slot->wake_tsc);
+    uint32_t verdict = woken > slot->run_tsc ? slot->verdict : ROUSE_VERDICT_NONE;
+    woken = woken < since ? since : woken > now ? now : woken;
+    uint64_t waited = woken - since, late = now - woken;
+    struct rsi_wake_key key = key_of(slot);
+    struct rsi_store_wake *wake = rsi_writer_wake_there(writer, &key);
+    if (rsi_unlikely(!wake))
+        wake = rsi_writer_wake(writer, &key, name_at(&key));
+    rsi_count(slot->ticks[kinds[slot->kind].micro], waited);
+    rsi_count(slot->ticks[RSI_IN_LAT], late);
+    rsi_count(slot->waits, 1);
+    if (rsi_unlikely(!wake))
+        return;
+    rsi_count(wake->count[verdict], 1);
+    rsi_count(wake->wait_ticks, waited);
+    rsi_count_most(wake->wait_most, waited);
+    rsi_count(wake->late_ticks, late);
+    rsi_count_most(wake->late_most, late);
+}
+
+/* t is about to run. */
+RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_t now)
+{
+    struct rsi_store_thread *slot = t->waiter.record.slot;
+    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, t, now)))
+        return;
+    change_begin(slot);
+    if (rsi_likely(slot->doing == RSI_DOES_WAIT))
+        wait_ended(writer, slot, now);
+    else if (slot->doing == RSI_DOES_QUEUE)
+        rsi_count(slot->ticks[RSI_IN_LAT], now - slot->since_tsc);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&slot->run_tsc, now);
+    rsi_store_relaxed(&slot->worker, writer->index);
+    change_end(slot);
+    rsi_count(writer->shared->switches, 1);
+}
+
+RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
+                                     struct rouse_thread *to, enum rsi_leave why)
+{
+    struct rsi_writer *writer = writer_of(&w->exec);
+    if (rsi_unlikely(!writer))
+        return;
+    uint64_t now = rsi_tsc();
+    if (why != RSI_LEAVES_ENDED)
+        leave(writer, self, why, now);
+    if (rsi_likely(to != NULL)) {
+        enter(writer, to, now);
+    } else {
+        rsi_store_relaxed(&writer->shared->idle_since_tsc, now);
+        rsi_count(writer->shared->idle_count, 1);
+    }
+}
+
+void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
+{
+    struct rsi_writer *writer = writer_of(&w->exec);
+    if (!writer)
+        return;
+    uint64_t now = rsi_tsc(), since = writer->shared->idle_since_tsc;
+    if (since) {
+        rsi_count(writer->shared->idle_ticks, now - since);
+        rsi_store_relaxed(&writer->shared->idle_since_tsc, UINT64_C(0));
+    }
+    enter(writer, t, now);
+}
+
+void rsi_account_new(struct rouse_thread *t)
+{
+    t->waiter.record.object = (const void *)(uintptr_t)rsi_tsc(); /* see slot_new */
+}
+
+void rsi_account_sleep(struct rouse_thread *self)
+{
+    struct rsi_writer *writer = writer_of(&self->exec);
+    if (writer)
+        leave(writer, self, RSI_LEAVES_WAITING, rsi_tsc());
+}
+
+void rsi_account_entered(struct rouse_thread *self)
+{
+    struct rsi_writer *writer = writer_of(&self->exec);
+    if (writer)
+        enter(writer, self, rsi_tsc());
+}
+
+void rsi_account_wake(struct rouse_thread *t, int result, const void *site)
+{
+    struct rsi_store_thread *slot = t->waiter.record.slot;
+    if (rsi_unlikely(!slot))
+        return;
+    const struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
+    rsi_store_relaxed(&slot->waker_id, waker ? waker->id : 0);
+    rsi_store_relaxed(&slot->wake_site, (uint64_t)(uintptr_t)site);
+    rsi_store_relaxed(&slot->verdict, result == -ETIMEDOUT   ? (uint32_t)ROUSE_VERDICT_TIMEOUT
+                                      : result == -ECANCELED ? (uint32_t)ROUSE_VERDICT_CANCELLED
+                                                             : (uint32_t)ROUSE_VERDICT_USEFUL);
+    rsi_store_release(&slot->wake_tsc, rsi_tsc()); /* a reader that sees it sees the three above */
+}
+
+/* One wake-up of the key was counted as before, and is a verdict. */
+static void recount(struct rsi_writer *writer, const struct rsi_wake_key *key, uint32_t before,
+                    uint32_t verdict)
+{
+    struct rsi_store_wake *wake = rsi_writer_wake(writer, key, name_at(key));
+    if (!wake)
+        return;
+    rsi_count(wake->count[before], -UINT64_C(1));
+    rsi_count(wake->count[verdict], 1);
+}
+
+void rsi_park_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
+{
+    struct rsi_past past;
+    if (rsi_park_past(self, &past))
+        rsi_park_past_verdict(self, &past, verdict);
+}
+
+bool rsi_park_past(struct rouse_thread *self, struct rsi_past *past)
+{
+    const struct rsi_store_thread *slot = self->waiter.record.slot;
+    if (rsi_likely(rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF) || !slot)
+        return false;
+    *past = (struct rsi_past){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
+                               slot->object,    slot->waits,
+                               slot->kind,      slot->verdict };
+    return true;
+}
+
+void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *past,
+                           enum rouse_verdict verdict)
+{
+    struct rsi_store_thread *slot = self->waiter.record.slot;
+    struct rsi_writer *writer = writer_of(rsi_exec_self());
+    if (rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF || !slot || !writer ||
+        past->verdict == verdict)
+        return;
+    struct rsi_wake_key key = { past->wait_site, past->wake_site,
+                                kinds[past->kind].has_object ? past->object : 0, past->kind };
+    recount(writer, &key, past->verdict, verdict);
+    if (is_useless(verdict))
+        rsi_count(slot->useless, 1);
+    if (slot->waits == past->waits) /* no other wait since */
+        rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
+}
+
+void rsi_account_herd(size_t count)
+{
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    if (writer)
+        rsi_count(writer->shared->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
+}
+
+void rsi_account_unheard_slow(bool is_broadcast)
+{
+    struct rsi_writer *writer = writer_of(rsi_exec_self());
+    if (writer && is_broadcast)
+        rsi_count(writer->shared->broadcasts_unheard, 1);
+    else if (writer)
+        rsi_count(writer->shared->signals_unheard, 1);
+}
+
+void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kind kind,
+                          const void *lock, const char *const *name, const void *site, bool is_got)
+{
+    struct rsi_writer *writer = writer_of(rsi_exec_self());
+    struct rsi_lock_key key = { (uintptr_t)lock, (uintptr_t)site, (uintptr_t)contest->holder_site,
+                                kind };
+    struct rsi_store_lock *entry = writer ? rsi_writer_lock(writer, &key, name) : NULL;
+    if (!entry)
+        return;
+    uint64_t ticks = rsi_tsc() - contest->since_tsc;
+    rsi_count(entry->contested, 1);
+    rsi_count(entry->acquired, is_got);
+    rsi_count(entry->given_up, !is_got);
+    rsi_count(entry->wait_ticks, ticks);
+    rsi_count_most(entry->wait_most, ticks);
+    rsi_count(entry->spin_ticks, contest->spin_ticks);
+    rsi_count(entry->spun, is_got && !contest->has_slept);
+}
+
+void rsi_account_lateness(struct rsi_worker *w, uint64_t late_ns)
+{
+    struct rsi_writer *writer = w->exec.writer; /* in w's section: none is made here */
+    if (!writer)
+        return;
+    rsi_count(writer->shared->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);
+    rsi_count(writer->shared->lateness_ticks, late_ns);
+    rsi_count_most(writer->shared->lateness_most, late_ns);
+}
+
+void rsi_account_name(struct rouse_thread *t)
+{
+    if (t->waiter.record.slot)
+        name_copy(t->waiter.record.slot, t);
+}
+
+void rsi_account_thread_end(struct rouse_thread *self)
+{
+    struct rsi_store_thread *slot = self->waiter.record.slot;
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    if (!slot)
+        return;
+    self->waiter.record.slot = NULL;
+    if (slot->doing == RSI_DOES_RUN)
+        rsi_count(slot->ticks[RSI_IN_USR], rsi_tsc() - slot->run_tsc);
+    if (writer) /* else the slot is lost: recording was switched off, and this kernel thread never had one */
+        rsi_writer_slot_end(writer, slot);
+}
+
+void rsi_account_exec_end(struct rsi_exec *exec)
+{
+    if (exec->writer)
+        rsi_writer_give(exec->writer);
+    exec->writer = NULL;
+}
+
+void rsi_account_child(void)
+{
+    struct rsi_exec *exec = rsi_exec_self();
+    pthread_mutex_init(&opening.mutex, NULL);
+    for (uint32_t i = 0; i < RSI_WORKERS_MAX && rsi_rt.workers[i]; i++)
+        rsi_rt.workers[i]->exec.writer = NULL;
+    if (exec != &rsi_exec_none)
+        exec->writer = NULL;
+    if (exec->current)
+        exec->current->waiter.record.slot = NULL;
+    rsi_file_child();
+    rsi_writers_child();
+}

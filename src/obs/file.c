@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * file.c - makes, maps and grows the shared file.
+ *
+ * The file is as long as it may ever be, and has memory only where something was allotted: memory is asked for by
+ * fallocate before it is touched, since a store to a page that the file system has no room for is a SIGBUS.
+ * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
+ * link there. The folder is the user's own, and it is looked at through its descriptor.
+ */
+#include "obs/file.h"
+
+#include "os/os.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEAD_KEPT 8 /* files that killed processes of the user have left */
+#define TICK_NS 1000000000u
+
+struct rsi_store_head *rsi_file_head;
+
+static struct {
+    int fd;
+    int folder;
+    char name[32];
+} file = { .fd = -1, .folder = -1 };
+
+struct dead {
+    char name[32];
+    int64_t modified_ns;
+};
+
+static int fail(char *reason, size_t bytes, const char *what, const char *path)
+{
+    int error = errno;
+    rsi_format(reason, bytes, "%s %s: error %d", what, path, error);
+    return -error;
+}
+
+/* The folder, made if it is not there; only if it is the user's own and nobody else's. */
+static int folder_open(char *reason, size_t bytes)
+{
+    char path[256];
+    const char *asked = secure_getenv("ROUSE_OBS_DIR");
+    if (asked && *asked)
+        rsi_format(path, sizeof path, "%s", asked);
+    else
+        rsi_format(path, sizeof path, "/dev/shm/rouse-%u", geteuid());
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return fail(reason, bytes, "cannot make", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return fail(reason, bytes, "cannot open", path);
+    struct stat status;
+    if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+        close(fd);
+        rsi_format(reason, bytes, "%s is not this user's own, with mode 0700", path);
+        return -EPERM;
+    }
+    return fd;
+}
+
+static bool is_alive(const char *name)
+{
+    int pid = atoi(name);
+    return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
+}
+
+/* Files of processes that were killed stay, for those who ask why; the newest of them. */
+static void remove_old(int folder)
+{
+    int fd = dup(folder);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    struct dead kept[DEAD_KEPT + 1];
+    size_t count = 0;
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        struct stat status;
+        struct dead dead;
+        size_t length = strlen(entry->d_name);
+        if (length < 7 || length >= sizeof dead.name ||
+            strcmp(entry->d_name + length - 6, ".rouse") != 0 || is_alive(entry->d_name) ||
+            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        memcpy(dead.name, entry->d_name, length + 1);
+        dead.modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
+        size_t at = count;
+        for (; at > 0 && kept[at - 1].modified_ns < dead.modified_ns; at--)
+            kept[at] = kept[at - 1];
+        kept[at] = dead;
+        if (++count > DEAD_KEPT)
+            unlinkat(folder, kept[--count].name, 0);
+    }
+    if (list)
+        closedir(list);
+    else if (fd >= 0)
+        close(fd);
+}
+
+static size_t read_text(const char *path, char *to, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, to, bytes - 1);
+    if (fd >= 0)
+        close(fd);
+    to[got > 0 ? got : 0] = 0;
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* Field 22 of /proc/self/stat; the second, a name in parentheses, may hold anything. */
+static uint64_t start_ticks(void)
+{
+    char text[1024];
+    read_text("/proc/self/stat", text, sizeof text);
+    char *at = strrchr(text, ')');
+    for (unsigned field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static void read_boot_id(uint8_t id[16])
+{
+    char text[64];
+    size_t digits = 0;
+    read_text("/proc/sys/kernel/random/boot_id", text, sizeof text);
+    for (const char *c = text; *c && digits < 32; c++) {
+        int value = *c >= '0' && *c <= '9' ? *c - '0' : *c >= 'a' && *c <= 'f' ? *c - 'a' + 10 : -1;
+        if (value >= 0) {
+            id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | value);
+            digits++;
+        }
+    }
+}
+
+static uint64_t realtime_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static void head_fill(struct rsi_store_head *head)
+{
+    head->version = RSI_STORE_VERSION;
+#if defined(__x86_64__)
+    head->machine = EM_X86_64;
+#else
+    head->machine = EM_AARCH64;
+#endif
+    head->pid = getpid();
+    head->uid = geteuid();
+    head->start_ticks = start_ticks();
+    head->monotonic_ns = head->tick_monotonic_ns = rsi_now_ns();
+    head->tsc = head->tick_tsc = rsi_tsc();
+    head->realtime_ns = realtime_ns();
+    head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
+    head->site_depth = 1;
+    read_boot_id(head->boot_id);
+    ssize_t length = readlink("/proc/self/exe", head->program, sizeof head->program - 1);
+    head->program[length > 0 ? length : 0] = 0;
+    read_text("/proc/self/cmdline", head->command, sizeof head->command);
+    gethostname(head->host, sizeof head->host - 1);
+    rsi_store_release(&head->magic, RSI_STORE_MAGIC); /* a reader that sees it sees the rest */
+}
+
+static bool may_be_long(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= RSI_STORE_BYTES_MAX;
+}
+
+static int map_new(char *reason, size_t bytes)
+{
+    rsi_format(file.name, sizeof file.name, "%d.rouse", getpid());
+    unlinkat(file.folder, file.name,
+             0); /* of an earlier process of this number, or before an exec */
+    file.fd =
+        openat(file.folder, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file.fd < 0)
+        return fail(reason, bytes, "cannot make the file", file.name);
+    if (!may_be_long()) {
+        rsi_format(reason, bytes, "files may not be as long as the record needs (ulimit -f)");
+        return -EFBIG;
+    }
+    if (ftruncate(file.fd, (off_t)RSI_STORE_BYTES_MAX) != 0 ||
+        fallocate(file.fd, 0, 0, RSI_STORE_DIRECTORY + RSI_PAGE) != 0)
+        return fail(reason, bytes, "no room for", file.name);
+    void *base = mmap(NULL, RSI_STORE_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                      file.fd, 0);
+    if (base == MAP_FAILED)
+        return fail(reason, bytes, "cannot map", file.name);
+    madvise(base, RSI_STORE_BYTES_MAX, MADV_DONTDUMP);
+    head_fill(base);
+    rsi_store_release(&rsi_file_head, (struct rsi_store_head *)base); /* pairs with its readers */
+    return 0;
+}
+
+static void drop(bool unlinks)
+{
+    if (file.fd >= 0 && unlinks)
+        unlinkat(file.folder, file.name, 0);
+    if (file.fd >= 0)
+        close(file.fd);
+    if (file.folder >= 0)
+        close(file.folder);
+    file.fd = file.folder = -1;
+}
+
+int rsi_file_open(char *reason, size_t reason_bytes)
+{
+    int folder = folder_open(reason, reason_bytes);
+    if (folder < 0)
+        return folder;
+    file.folder = folder;
+    remove_old(folder);
+    int error = map_new(reason, reason_bytes);
+    if (error)
+        drop(true);
+    return error;
+}
+
+static uint32_t *directory(struct rsi_store_head *head)
+{
+    return (uint32_t *)(void *)((char *)head + RSI_STORE_DIRECTORY);
+}
+
+static bool allot(uint64_t offset, uint64_t bytes)
+{
+    return rsi_syscall4(SYS_fallocate, file.fd, 0, offset, bytes) == 0;
+}
+
+struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
+                                       uint32_t writer)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with map_new */
+    uint32_t index = rsi_fetch_add_relaxed(&head->chunk_count, 1u);
+    uint64_t page = rsi_fetch_add_relaxed(&head->page_count, (uint64_t)pages);
+    uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
+    uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
+    if (index >= RSI_STORE_CHUNKS_MAX || offset + bytes > RSI_STORE_BYTES_MAX ||
+        !allot(word & ~(uint64_t)(RSI_PAGE - 1), RSI_PAGE) || !allot(offset, bytes)) {
+        rsi_fetch_add_relaxed(&head->lost_chunks, UINT64_C(1));
+        return NULL;
+    }
+    struct rsi_store_chunk *chunk = (void *)((char *)head + offset);
+    chunk->kind = kind;
+    chunk->bytes = (uint32_t)bytes;
+    chunk->entry_bytes = (uint32_t)entry_bytes;
+    chunk->capacity = (uint32_t)((bytes - RSI_STORE_CHUNK_HEAD) / entry_bytes);
+    chunk->writer = writer;
+    rsi_store_release(&directory(head)[index],
+                      (uint32_t)page); /* a reader that sees it sees the head */
+    return chunk;
+}
+
+void rsi_file_tick(uint64_t now_ns)
+{
+    struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    if (!head || now_ns - rsi_load_relaxed(&head->tick_monotonic_ns) < TICK_NS ||
+        !rsi_guard_try(&head->tick_guard))
+        return;
+    uint64_t seq = head->tick_seq;
+    rsi_store_relaxed(&head->tick_seq, seq + 1);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* a reader that sees what follows sees it odd */
+    rsi_store_relaxed(&head->tick_monotonic_ns, rsi_now_ns());
+    rsi_store_relaxed(&head->tick_tsc, rsi_tsc());
+    rsi_store_release(&head->tick_seq, seq + 2); /* pairs with the reader's first look */
+    rsi_guard_unlock(&head->tick_guard);
+}
+
+void rsi_file_end(void)
+{
+    struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    if (!head || head->pid != getpid())
+        return;
+    rsi_file_tick(UINT64_MAX);
+    rsi_store_release(&head->ended, 1u); /* all that was counted is there */
+    unlinkat(file.folder, file.name, 0);
+}
+
+void rsi_file_child(void)
+{
+    struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    if (!head)
+        return;
+    rsi_store_relaxed(&rsi_file_head, NULL);
+    rsi_unmap(head, RSI_STORE_BYTES_MAX);
+    drop(false);
+}

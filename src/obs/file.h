@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * file.h - the shared file of store.h: where it lies, whose it is, and room in it.
+ */
+#ifndef RSI_OBS_FILE_H
+#define RSI_OBS_FILE_H
+
+#include "obs/store.h"
+
+/* NULL: there is none. Release by rsi_file_open, acquire by whoever is about to record. */
+extern struct rsi_store_head *rsi_file_head;
+
+/*
+ * Make the calling process's file, anew if there is one of its number, and map it. Returns 0, or -errno and in
+ * reason what could not be done; nothing is left then. Not from two threads at once.
+ */
+int rsi_file_open(char *reason, size_t reason_bytes);
+
+/*
+ * Room for entries: a chunk of so many pages, its head filled in, or NULL, which is counted. Any thread; does
+ * not block for long.
+ */
+struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
+                                       uint32_t writer);
+
+RSI_INLINE void *rsi_chunk_entry(struct rsi_store_chunk *chunk, uint32_t index)
+{
+    return (char *)chunk + RSI_STORE_CHUNK_HEAD + (size_t)index * chunk->entry_bytes;
+}
+
+/* The next free entry of a chunk that only the caller adds to, zero, not yet valid; NULL: it is full. */
+RSI_INLINE void *rsi_chunk_next(struct rsi_store_chunk *chunk)
+{
+    return chunk && chunk->used < chunk->capacity ? rsi_chunk_entry(chunk, chunk->used) : NULL;
+}
+
+/* It is valid. */
+RSI_INLINE void rsi_chunk_add(struct rsi_store_chunk *chunk)
+{
+    rsi_store_release(&chunk->used, chunk->used + 1); /* pairs with the reader's acquire */
+}
+
+/* Note a moment in the head, at most once a second. */
+void rsi_file_tick(uint64_t now_ns);
+
+/* The process ends: say so and take the file's name away. */
+void rsi_file_end(void);
+
+/* In a child after fork: the parent's is not touched any more, and there is none. */
+void rsi_file_child(void);
+
+#endif

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ledger.c - writers, their slots for threads, and their entries by key.
+ *
+ * Each kernel thread counts into entries of its own: no locked instruction, and no line that two write. Whoever
+ * reads adds the writers up. Rejected: one table for all, by hash in the file: an atomic addition for each of five
+ * words of a wake-up, on a line that all workers want.
+ */
+#include "obs/ledger.h"
+
+#include "obs/module.h"
+#include "os/os.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define INDEX_FIRST (RSI_PAGE / sizeof(void *)) /* of a table */
+#define INDEX_MOST 65536u
+#define WORKER_PAGES 4u /* of a chunk */
+#define KERNEL_PAGES 1u
+#define THREADS_PAGES 16u
+
+static struct {
+    pthread_mutex_t mutex; /* held while memory is asked for */
+    struct rsi_writer *free;
+    struct rsi_store_chunk *writers, *names; /* where the next entry comes from */
+    uint32_t writer_count, name_count;
+} ledger = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* Under the mutex: an entry of a chunk that all share. */
+static void *shared_next_locked(struct rsi_store_chunk **chunk, enum rsi_store_kind kind,
+                                size_t entry_bytes, unsigned pages)
+{
+    void *entry = rsi_chunk_next(*chunk);
+    if (!entry) {
+        struct rsi_store_chunk *fresh = rsi_file_chunk(kind, entry_bytes, pages, UINT32_MAX);
+        if (!fresh)
+            return NULL;
+        *chunk = fresh;
+        entry = rsi_chunk_next(fresh);
+    }
+    return entry;
+}
+
+static struct rsi_writer *writer_new_locked(void)
+{
+    struct rsi_writer *writer = rsi_map(sizeof *writer);
+    if (!writer)
+        return NULL;
+    writer->shared = shared_next_locked(&ledger.writers, RSI_STORE_WRITERS,
+                                        sizeof(struct rsi_store_writer), WORKER_PAGES);
+    if (!writer->shared) {
+        rsi_unmap(writer, sizeof *writer);
+        return NULL;
+    }
+    writer->index = writer->shared->index = ledger.writer_count++;
+    writer->shared->begin_tsc = rsi_tsc();
+    rsi_chunk_add(ledger.writers);
+    return writer;
+}
+
+struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
+{
+    pthread_mutex_lock(&ledger.mutex);
+    struct rsi_writer *writer = ledger.free;
+    if (writer)
+        ledger.free = writer->next;
+    else
+        writer = writer_new_locked();
+    pthread_mutex_unlock(&ledger.mutex);
+    if (!writer)
+        return NULL;
+    writer->chunk_pages = is_worker ? WORKER_PAGES : KERNEL_PAGES;
+    rsi_store_relaxed(&writer->shared->is_worker, (uint32_t)is_worker);
+    rsi_store_relaxed(&writer->shared->tid, tid);
+    rsi_store_relaxed(&writer->shared->end_tsc, UINT64_C(0));
+    rsi_store_release(&writer->shared->is_live, 1u);
+    return writer;
+}
+
+void rsi_writer_give(struct rsi_writer *writer)
+{
+    rsi_store_relaxed(&writer->shared->idle_since_tsc, UINT64_C(0));
+    rsi_store_relaxed(&writer->shared->end_tsc, rsi_tsc());
+    rsi_store_relaxed(&writer->shared->is_live, 0u);
+    pthread_mutex_lock(&ledger.mutex);
+    writer->next = ledger.free;
+    ledger.free = writer;
+    pthread_mutex_unlock(&ledger.mutex);
+}
+
+void rsi_writers_child(void)
+{
+    memset(&ledger, 0, sizeof ledger);
+    pthread_mutex_init(&ledger.mutex, NULL);
+    rsi_modules_child();
+}
+
+struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer)
+{
+    struct rsi_store_thread *slot = writer->free;
+    if (slot) {
+        writer->free = (struct rsi_store_thread *)(uintptr_t)slot->begin_tsc;
+        rsi_store_relaxed(&slot->begin_tsc, UINT64_C(0));
+        return slot;
+    }
+    slot = rsi_chunk_next(writer->threads);
+    if (!slot) {
+        unsigned pages = writer->chunk_pages == KERNEL_PAGES ? KERNEL_PAGES : THREADS_PAGES;
+        struct rsi_store_chunk *fresh = rsi_file_chunk(
+            RSI_STORE_THREADS, sizeof(struct rsi_store_thread), pages, writer->index);
+        if (!fresh) {
+            rsi_count(writer->shared->lost_threads, 1);
+            return NULL;
+        }
+        writer->threads = fresh;
+        slot = rsi_chunk_next(fresh);
+    }
+    rsi_chunk_add(writer->threads);
+    return slot;
+}
+
+void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot)
+{
+    struct rsi_store_writer *total = writer->shared;
+    rsi_count(total->ended, 1);
+    rsi_count(total->ended_yields, slot->yields);
+    for (unsigned i = 0; i < (slot->waits ? RSI_IN_COUNT : RSI_IN_LAT + 1); i++)
+        rsi_count(total->ended_ticks[i], slot->ticks[i]);
+    rsi_count(total->ended_waits, slot->waits);
+    rsi_count(total->ended_useless, slot->useless);
+    rsi_count(total->ended_accepted, slot->accepted);
+    uint32_t seq = slot->seq;
+    rsi_store_relaxed(&slot->seq, seq + 1);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_NOTHING);
+    rsi_store_relaxed(&slot->id, UINT64_C(0));
+    memset(&slot->since_tsc, 0,
+           offsetof(struct rsi_store_thread, spare) - offsetof(struct rsi_store_thread, since_tsc));
+    rsi_store_relaxed(&slot->begin_tsc, (uint64_t)(uintptr_t)writer->free);
+    rsi_store_release(&slot->seq, seq + 2);
+    writer->free = slot;
+}
+
+/* Whether entry is the key's. */
+typedef bool is_of(const void *entry, const void *key);
+
+static bool wake_is_of(const void *entry, const void *key)
+{
+    return rsi_wake_is_of(entry, key);
+}
+
+static bool lock_is_of(const void *entry, const void *key)
+{
+    const struct rsi_store_lock *lock = entry;
+    const struct rsi_lock_key *k = key;
+    return lock->lock == k->lock && lock->site == k->site && lock->holder_site == k->holder_site &&
+           lock->kind == k->kind;
+}
+
+static uint32_t wake_hash(const struct rsi_store_wake *wake)
+{
+    return rsi_hash(wake->wait_site, wake->wake_site, wake->object + wake->kind);
+}
+
+static uint32_t lock_hash(const struct rsi_store_lock *lock)
+{
+    return rsi_hash(lock->lock, lock->site, lock->holder_site + lock->kind);
+}
+
+static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
+{
+    uint32_t at = hash & index->mask;
+    while (index->table[at])
+        at = (at + 1) & index->mask;
+    index->table[at] = entry;
+}
+
+/* A table of twice the size, or the first. False: no memory; the old one stays. */
+static bool index_grow(struct rsi_index *index, bool is_wakes)
+{
+    uint32_t size = index->table ? 2 * (index->mask + 1) : INDEX_FIRST;
+    void **table = size > INDEX_MOST ? NULL : rsi_map(size * sizeof *table);
+    if (!table)
+        return false;
+    struct rsi_index old = *index;
+    index->table = table;
+    index->mask = size - 1;
+    for (uint32_t i = 0; old.table && i <= old.mask; i++)
+        if (old.table[i])
+            index_put(index, old.table[i],
+                      is_wakes ? wake_hash(old.table[i]) : lock_hash(old.table[i]));
+    if (old.table)
+        rsi_unmap(old.table, (old.mask + 1) * sizeof *old.table);
+    return true;
+}
+
+/* Room for an entry, zero and not yet valid; NULL: none. */
+static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool is_wakes)
+{
+    if ((!index->table || 4 * (index->count + 1) > 3 * (index->mask + 1)) &&
+        !index_grow(index, is_wakes))
+        return NULL;
+    void *entry = rsi_chunk_next(index->chunk);
+    if (!entry) {
+        struct rsi_store_chunk *fresh =
+            rsi_file_chunk(is_wakes ? RSI_STORE_WAKES : RSI_STORE_LOCKS,
+                           is_wakes ? sizeof(struct rsi_store_wake) : sizeof(struct rsi_store_lock),
+                           writer->chunk_pages, writer->index);
+        if (!fresh)
+            return NULL;
+        index->chunk = fresh;
+        entry = rsi_chunk_next(fresh);
+    }
+    return entry;
+}
+
+/* Read from memory that may be gone. */
+static bool read_far(const void *from, void *to, size_t bytes)
+{
+    struct iovec local = { to, bytes }, remote = { (void *)(uintptr_t)from, bytes };
+    return rsi_syscall6(SYS_process_vm_readv, rsi_gettid(), (long)&local, 1, (long)&remote, 1, 0) ==
+           (long)bytes;
+}
+
+/* The number of a name + 1; 0: it has none, or it cannot be had. */
+static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
+{
+    const char *text;
+    char copy[sizeof(struct rsi_store_name) - sizeof(uint64_t)];
+    if (!where || !read_far(where, &text, sizeof text) || !text)
+        return 0;
+    size_t length = 0; /* byte by byte towards the end of what is readable, if it is near */
+    if (!read_far(text, copy, sizeof copy))
+        while (length < sizeof copy && read_far(text + length, copy + length, 1) && copy[length])
+            length++;
+    copy[sizeof copy - 1] = 0;
+    if (length)
+        copy[length < sizeof copy ? length : sizeof copy - 1] = 0;
+    pthread_mutex_lock(&ledger.mutex);
+    struct rsi_store_name *name =
+        shared_next_locked(&ledger.names, RSI_STORE_NAMES, sizeof *name, 1);
+    uint32_t number = 0;
+    if (name) {
+        name->key = (uintptr_t)text;
+        rsi_format(name->text, sizeof name->text, "%s", copy);
+        rsi_chunk_add(ledger.names);
+        number = ++ledger.name_count;
+    }
+    pthread_mutex_unlock(&ledger.mutex);
+    if (!name)
+        rsi_count(writer->shared->lost_names, 1);
+    return number;
+}
+
+RSI_INLINE void *index_find(const struct rsi_index *index, uint32_t hash, is_of *is,
+                            const void *key)
+{
+    if (rsi_unlikely(!index->table))
+        return NULL;
+    for (uint32_t at = hash & index->mask; index->table[at]; at = (at + 1) & index->mask)
+        if (rsi_likely(is(index->table[at], key)))
+            return index->table[at];
+    return NULL;
+}
+
+static RSI_COLD struct rsi_store_wake *wake_new(struct rsi_writer *writer,
+                                                const struct rsi_wake_key *key,
+                                                const char *const *name)
+{
+    struct rsi_store_wake *wake = index_room(writer, &writer->wakes, true);
+    if (!wake) {
+        rsi_count(writer->shared->lost_wakes, 1);
+        return NULL;
+    }
+    wake->kind = key->kind;
+    wake->name = name_of(writer, name);
+    wake->wait_site = key->wait_site;
+    wake->wake_site = key->wake_site;
+    wake->object = key->object;
+    rsi_module_note(writer, key->wait_site);
+    rsi_module_note(writer, key->wake_site);
+    rsi_chunk_add(writer->wakes.chunk);
+    index_put(&writer->wakes, wake, wake_hash(wake));
+    writer->wakes.count++;
+    return wake;
+}
+
+struct rsi_store_wake *rsi_writer_wake(struct rsi_writer *writer, const struct rsi_wake_key *key,
+                                       const char *const *name)
+{
+    uint32_t hash = rsi_wake_hash(key);
+    struct rsi_store_wake *wake = index_find(&writer->wakes, hash, wake_is_of, key);
+    return rsi_likely(wake != NULL) ? wake : wake_new(writer, key, name);
+}
+
+static RSI_COLD struct rsi_store_lock *lock_new(struct rsi_writer *writer,
+                                                const struct rsi_lock_key *key,
+                                                const char *const *name)
+{
+    struct rsi_store_lock *lock = index_room(writer, &writer->locks, false);
+    if (!lock) {
+        rsi_count(writer->shared->lost_locks, 1);
+        return NULL;
+    }
+    lock->kind = key->kind;
+    lock->name = name_of(writer, name);
+    lock->site = key->site;
+    lock->holder_site = key->holder_site;
+    lock->lock = key->lock;
+    rsi_module_note(writer, key->site);
+    rsi_module_note(writer, key->holder_site);
+    rsi_chunk_add(writer->locks.chunk);
+    index_put(&writer->locks, lock, lock_hash(lock));
+    writer->locks.count++;
+    return lock;
+}
+
+struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct rsi_lock_key *key,
+                                       const char *const *name)
+{
+    uint32_t hash = rsi_hash(key->lock, key->site, key->holder_site + key->kind);
+    struct rsi_store_lock *lock = index_find(&writer->locks, hash, lock_is_of, key);
+    return rsi_likely(lock != NULL) ? lock : lock_new(writer, key, name);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ledger.h - what one kernel thread counts in the shared file: its threads' slots, its wake-ups, its locks.
+ *
+ * A writer belongs to one kernel thread at a time, and only that one calls what is here with it, but where it is
+ * said. Nothing here blocks, but for the few microseconds of asking for memory.
+ */
+#ifndef RSI_OBS_LEDGER_H
+#define RSI_OBS_LEDGER_H
+
+#include "obs/file.h"
+
+/* Entries of one kind, found by hash; the table is the process's own, the entries lie in the file. */
+struct rsi_index {
+    void **table; /* NULL: no entry yet */
+    uint32_t mask, count;
+    struct rsi_store_chunk *chunk; /* where the next entry comes from */
+};
+
+struct rsi_writer {
+    struct rsi_store_writer *shared;
+    uint64_t now; /* time stamp of the switch under way */
+    uint32_t index;
+    uint32_t chunk_pages; /* of a chunk of entries: few for those that have little to say */
+    struct rsi_index wakes, locks;
+    struct rsi_store_chunk *threads; /* whence the next slot comes */
+    struct rsi_store_thread *free;   /* slots, linked through begin_tsc */
+    struct rsi_writer *next;         /* of those that nobody has */
+};
+
+struct rsi_wake_key {
+    uint64_t wait_site, wake_site, object;
+    uint32_t kind;
+};
+
+struct rsi_lock_key {
+    uint64_t lock, site, holder_site;
+    uint32_t kind;
+};
+
+/* One that nobody has; NULL: no memory. Any thread. */
+struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid);
+/* Its kernel thread ends. */
+void rsi_writer_give(struct rsi_writer *writer);
+/* In a child after fork: there are none. */
+void rsi_writers_child(void);
+
+/* A slot for a thread, all zero; NULL: none is left, which is counted. */
+struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer);
+/* Its thread has ended: its time goes to the writer's totals. */
+void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot);
+
+/*
+ * The entry of a key, made if there is none; NULL: no room, which is counted. name: where the address of the
+ * object's name stands, read once, when the entry is made, even if the object is there no more; NULL: it has none.
+ */
+struct rsi_store_wake *rsi_writer_wake(struct rsi_writer *writer, const struct rsi_wake_key *key,
+                                       const char *const *name);
+/* The same where it is likely to be there, and first in its place; else NULL. */
+RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer *writer,
+                                                        const struct rsi_wake_key *key);
+struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct rsi_lock_key *key,
+                                       const char *const *name);
+
+/* Words of the file are read by other processes at any time: written whole. One writer: no locked instruction. */
+#define rsi_count(word, by) rsi_store_relaxed(&(word), rsi_load_relaxed(&(word)) + (by))
+#define rsi_count_most(word, value) \
+    ((value) > rsi_load_relaxed(&(word)) ? rsi_store_relaxed(&(word), (value)) : (void)0)
+
+RSI_INLINE uint32_t rsi_hash(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t h = a ^ (b << 21 | b >> 43) ^ (c << 42 | c >> 22);
+    return (uint32_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+}
+
+RSI_INLINE uint32_t rsi_wake_hash(const struct rsi_wake_key *key)
+{
+    return rsi_hash(key->wait_site, key->wake_site, key->object + key->kind);
+}
+
+RSI_INLINE bool rsi_wake_is_of(const struct rsi_store_wake *wake, const struct rsi_wake_key *key)
+{
+    return wake->wait_site == key->wait_site && wake->wake_site == key->wake_site &&
+           wake->object == key->object && wake->kind == key->kind;
+}
+
+RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer *writer,
+                                                        const struct rsi_wake_key *key)
+{
+    if (rsi_unlikely(!writer->wakes.table))
+        return NULL;
+    struct rsi_store_wake *wake = writer->wakes.table[rsi_wake_hash(key) & writer->wakes.mask];
+    return rsi_likely(wake && rsi_wake_is_of(wake, key)) ? wake : NULL;
+}
+
+/* How full a histogram's power of two is: floor(log2(value)), 0 for 0, at most most. */
+RSI_INLINE unsigned rsi_log2(uint64_t value, unsigned most)
+{
+    unsigned bits = value ? 63u - (unsigned)__builtin_clzll(value) : 0;
+    return bits < most ? bits : most;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * module.c - notes a module when the first site in it is met.
+ *
+ * A reader of a live process could look into /proc/PID/maps; one that comes later, or on another machine, could not.
+ * A module that is unloaded stays noted; another that is mapped where it was is noted after it, and a reader takes
+ * the later one.
+ */
+#include "obs/module.h"
+
+#include "os/os.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODULES_MAX 256u
+
+static struct {
+    pthread_mutex_t mutex;
+    struct rsi_store_chunk *chunk;
+    uint32_t count; /* release under mutex, acquire by is_noted */
+    struct {
+        uint64_t start, end;
+    } ranges[MODULES_MAX];
+} modules = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static bool is_noted(uint64_t address)
+{
+    uint32_t count = rsi_load_acquire(&modules.count); /* pairs with add_locked */
+    for (uint32_t i = 0; i < count; i++)
+        if (address >= modules.ranges[i].start && address < modules.ranges[i].end)
+            return true;
+    return false;
+}
+
+/* From the notes that are mapped with the module. */
+static void read_build_id(struct rsi_store_module *module, const struct link_map *map,
+                          const ElfW(Ehdr) * header)
+{
+    const ElfW(Phdr) *phdr = (const void *)((const char *)header + header->e_phoff);
+    for (unsigned i = 0; i < header->e_phnum; i++) {
+        if (phdr[i].p_type != PT_NOTE)
+            continue;
+        const char *at = (const char *)(map->l_addr + phdr[i].p_vaddr);
+        const char *end = at + phdr[i].p_memsz;
+        while (end - at >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+            const ElfW(Nhdr) *note = (const void *)at;
+            size_t name_bytes = rsi_round_up(note->n_namesz, 4);
+            const char *name = at + sizeof *note;
+            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !memcmp(name, "GNU", 4) &&
+                note->n_descsz <= sizeof module->build_id) {
+                memcpy(module->build_id, name + name_bytes, note->n_descsz);
+                module->build_id_bytes = note->n_descsz;
+                return;
+            }
+            at = name + name_bytes + rsi_round_up(note->n_descsz, 4);
+        }
+    }
+}
+
+static void fill(struct rsi_store_module *module, const struct dl_find_object *found)
+{
+    const struct link_map *map = found->dlfo_link_map;
+    const ElfW(Ehdr) *header = found->dlfo_map_start;
+    module->start = (uintptr_t)found->dlfo_map_start;
+    module->end = (uintptr_t)found->dlfo_map_end;
+    module->bias = map->l_addr;
+    if (map->l_name && map->l_name[0]) {
+        rsi_format(module->path, sizeof module->path, "%s", map->l_name);
+    } else { /* the program */
+        ssize_t length = readlink("/proc/self/exe", module->path, sizeof module->path - 1);
+        module->path[length > 0 ? length : 0] = 0;
+    }
+    if (!memcmp(header->e_ident, ELFMAG, SELFMAG))
+        read_build_id(module, map, header);
+}
+
+static void add_locked(struct rsi_writer *writer, const struct dl_find_object *found)
+{
+    struct rsi_store_module *module = rsi_chunk_next(modules.chunk);
+    if (!module && modules.count < MODULES_MAX) {
+        struct rsi_store_chunk *fresh =
+            rsi_file_chunk(RSI_STORE_MODULES, sizeof *module, 1, UINT32_MAX);
+        modules.chunk = fresh ? fresh : modules.chunk;
+        module = fresh ? rsi_chunk_next(fresh) : NULL;
+    }
+    if (!module || modules.count == MODULES_MAX) {
+        rsi_count(writer->shared->lost_modules, 1);
+        return;
+    }
+    fill(module, found);
+    rsi_chunk_add(modules.chunk);
+    modules.ranges[modules.count].start = module->start;
+    modules.ranges[modules.count].end = module->end;
+    rsi_store_release(&modules.count, modules.count + 1); /* pairs with is_noted */
+}
+
+void rsi_module_note(struct rsi_writer *writer, uint64_t site)
+{
+    struct dl_find_object found;
+    if (!site || site & RSI_SITE_STACK || is_noted(site) ||
+        _dl_find_object((void *)(uintptr_t)site, &found) != 0)
+        return;
+    pthread_mutex_lock(&modules.mutex);
+    if (!is_noted(site))
+        add_locked(writer, &found);
+    pthread_mutex_unlock(&modules.mutex);
+}
+
+void rsi_modules_child(void)
+{
+    pthread_mutex_init(&modules.mutex, NULL);
+    modules.chunk = NULL;
+    modules.count = 0;
+}
