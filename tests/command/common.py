@@ -17,7 +17,10 @@ SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 VENV = SOURCE / "build" / "venv"
 PYTHON = VENV / "bin" / "python"
-NEEDED = ("click", "rich", "textual", "numpy", "pyarrow", "elftools")
+NEEDED = (
+    *("click", "duckdb", "elftools", "google", "ibis", "numpy"),
+    *("plotly", "pyarrow", "rich", "textual"),
+)
 
 
 def missing() -> list[str]:

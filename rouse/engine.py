@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Where the queries run: the tables of one or more processes, in DuckDB inside this process.
+
+Tables come as Arrow tables, or as a folder of Parquet files (one subfolder a table), which DuckDB
+reads as it goes, so that more than fits in memory can be reported on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+MEMORY_LIMIT = "700MB"  # of DuckDB's own; it spills to disk beyond
+
+
+@dataclass(frozen=True)
+class Database:
+    """The tables by name, and what runs queries over them."""
+
+    backend: Any
+    tables: Mapping[str, Any]
+
+    def table(self, query: Any) -> pa.Table:
+        # ibis' own way to Arrow goes by pandas, whose import takes as long as a small report.
+        return self.backend.con.sql(self.backend.compile(query)).to_arrow_table()
+
+    def rows(self, query: Any) -> list[dict[str, Any]]:
+        found = self.table(query)
+        columns = {name: found.column(name).to_pylist() for name in found.column_names}
+        for field in found.schema:
+            # A sum of 64-bit numbers is one of 128 bits, which Arrow has as a decimal.
+            if pa.types.is_decimal(field.type):
+                columns[field.name] = [None if x is None else int(x) for x in columns[field.name]]
+        names = list(columns)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def close(self) -> None:
+        self.backend.disconnect()
+
+
+def connect() -> Any:
+    backend = ibis.duckdb.connect()
+    backend.raw_sql(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    backend.raw_sql("SET preserve_insertion_order = false")
+    backend.raw_sql("SET enable_progress_bar = false")
+    return backend
+
+
+def unbound(schemas: Mapping[str, pa.Schema]) -> dict[str, Any]:
+    """The tables as queries see them."""
+    return {name: ibis.table(ibis.Schema.from_pyarrow(s), name=name) for name, s in schemas.items()}
+
+
+def open_tables(tables: Mapping[str, pa.Table]) -> Database:
+    """Over tables in memory, which are not copied."""
+    backend = connect()
+    for name, table in tables.items():
+        backend.con.register(name, table)
+    return Database(backend, unbound({name: table.schema for name, table in tables.items()}))
+
+
+def open_parquet(folder: Path, schemas: Mapping[str, pa.Schema]) -> Database:
+    """Over folder/NAME/*.parquet; a table of which there is no file is empty."""
+    backend = connect()
+    for name, schema in schemas.items():
+        files = sorted(str(path) for path in (folder / name).glob("*.parquet"))
+        if files:
+            backend.con.register(name, backend.con.read_parquet(files, union_by_name=True))
+        else:
+            backend.con.register(name, schema.empty_table())
+    return Database(backend, unbound(schemas))

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: MIT
+"""The sections of a report: for each its query, its columns, and what a reader is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rouse import queries
+from rouse.schemas import MICROSTATES
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """kind: text, count, ns (a duration), us (a number of microseconds), share (of 1), index."""
+
+    key: str
+    title: str
+    kind: str = "text"
+    about: str = ""
+    is_extra: bool = False  # left out where the line is too narrow for all
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a section is made."""
+
+    key: str
+    title: str
+    about: str
+    query: Callable[[queries.Tables], Any]
+    columns: tuple[Column, ...]
+    finish: Callable[[Row], Row] = lambda row: row
+    empty: str = "nothing was recorded"
+    split_idle: bool = False
+    is_summary: bool = False  # a row is a list of figures, not a line of a table
+
+
+def extra(key: str, title: str, kind: str = "text", about: str = "") -> Column:
+    return Column(key, title, kind, about, is_extra=True)
+
+
+def address(word: int) -> str:
+    """Of an address that a table has as a signed number."""
+    return hex(word % (1 << 64))
+
+
+def lock_name(row: Row) -> Row:
+    """FreeBSD's: where it is taken, and which lock it is."""
+    row["lock_label"] = row["lock_name"] or address(row["lock"])
+    row["name"] = f"{row['site_label']} ({row['kind']}:{row['lock_label']})"
+    return row
+
+
+def lock_of(row: Row) -> Row:
+    row["lock_label"] = row["lock_name"] or address(row["lock"])
+    return row
+
+
+def object_of(row: Row) -> Row:
+    several = f"{row['objects']} objects"
+    one = address(row["object"]) if row["object"] else "-"
+    row["object_label"] = row["object_name"] or (several if row["objects"] > 1 else one)
+    return row
+
+
+def thread_of(row: Row) -> Row:
+    row["label"] = row["name"] or f"thread {row['thread_id']}"
+    row["now"] = row["state"]
+    wall = row["wall_ns"]
+    for name in (*MICROSTATES, "lck", "slp"):
+        row[f"{name}_share"] = row[name] / wall if wall else None
+    row["missing_share"] = row["missing_ns"] / wall if wall else None
+    return row
+
+
+def worker_of(row: Row) -> Row:
+    sort = "worker" if row["is_worker"] else "kernel thread"
+    row["label"] = f"{sort} {row['worker'] if row['is_worker'] else row['tid']}"
+    wall = row["wall_ns"]
+    busy = wall - row["idle_ns"]
+    row["busy_share"] = busy / wall if wall else None
+    row["idle_share"] = row["idle_ns"] / wall if wall else None
+    return row
+
+
+LABEL = Column("label", "thread")
+LOCKS = Plan(
+    "locks",
+    "Locks",
+    "By lock and the site that got it, the longest total wait first; microseconds. Waits are summed"
+    " over all waiters.",
+    queries.lock_table,
+    (
+        Column("max_ns", "max", "us", "longest hold"),
+        Column("wait_max_ns", "wait_max", "us", "longest wait"),
+        Column("total_ns", "total", "us", "all holds"),
+        Column("wait_total_ns", "wait_total", "us", "all waits"),
+        Column("count", "count", "count", "times it was got"),
+        Column("avg_ns", "avg", "us", "hold each"),
+        Column("wait_avg_ns", "wait_avg", "us", "wait for each time it was got"),
+        Column("cnt_hold", "cnt_hold", "count", "others that came while it was held from here"),
+        Column("cnt_lock", "cnt_lock", "count", "times it was held on arrival here"),
+        Column("name", "name"),
+    ),
+    lock_name,
+    "no thread met a lock that was held",
+)
+SIDES = Plan(
+    "sides",
+    "Who waits for whom",
+    "By lock: the site that waited, and the site at which the holder had got it.",
+    queries.lock_sides,
+    (
+        Column("wait_ns", "waited", "ns"),
+        Column("contested", "times", "count"),
+        Column("wait_each_ns", "each", "ns"),
+        extra("wait_most_ns", "most", "ns"),
+        extra("given_up", "given up", "count"),
+        extra("spin_ns", "spun", "ns", "of the time waited"),
+        Column("site_label", "waits at"),
+        Column("holder_label", "held from"),
+        Column("lock_label", "lock"),
+        extra("kind", "kind"),
+    ),
+    lock_of,
+    "no thread waited for a lock",
+)
+WAITS = Plan(
+    "waits",
+    "Wait sites",
+    "Where threads waited, for what, and the other side: who held it, or who woke them.",
+    queries.wait_sites,
+    (
+        Column("wait_ns", "waited", "ns"),
+        Column("count", "times", "count"),
+        extra("wait_each_ns", "each", "ns"),
+        extra("wait_most_ns", "most", "ns"),
+        extra("useless", "useless", "count", "wake-ups: lost-race, false, early"),
+        Column("kind", "kind"),
+        Column("wait_label", "waits at"),
+        extra("role", "other"),
+        Column("other_label", "other side"),
+        extra("object_label", "object"),
+    ),
+    object_of,
+    "no thread has waited",
+    split_idle=True,
+)
+WAKES = Plan(
+    "wakes",
+    "Wake-ups",
+    "By wait site and wake site: what became of each wake-up, and how late the thread then ran.",
+    queries.wake_ledger,
+    (
+        Column("count", "wake-ups", "count"),
+        Column("useful", "useful", "count"),
+        extra("lost_race", "lost", "count", "lost-race: another took it first"),
+        Column("false_", "false", "count", "nothing that it waits for had happened"),
+        extra("early", "early", "count"),
+        extra("timeout", "timeout", "count"),
+        extra("cancelled", "cancel", "count"),
+        extra("unrecorded", "?", "count", "not recorded whole"),
+        Column("late_each_ns", "to run", "ns", "from the wake-up until it ran, each"),
+        extra("late_most_ns", "most", "ns"),
+        extra("waste_ns", "wasted", "ns", "CPU time of wake-ups that were of no use"),
+        extra("kind", "kind"),
+        Column("wait_label", "waits at"),
+        Column("wake_label", "woken from"),
+        extra("object_label", "object"),
+    ),
+    object_of,
+    "no thread has been woken",
+    split_idle=True,
+)
+THREADS = Plan(
+    "threads",
+    "Where the time goes",
+    "By thread, in percent of its life; first who could run and did not, or waits for others.",
+    queries.microstates,
+    (
+        LABEL,
+        extra("thread_id", "id", "index"),
+        Column("now", "now"),
+        *(
+            Column(f"{key}_share", title, "share", about)
+            for key, title, about in (
+                ("usr", "USR", "runs"),
+                ("lat", "LAT", "could run, and did not"),
+                ("lck", "LCK", "waits for other threads"),
+                ("slp", "SLP", "waits for something else"),
+            )
+        ),
+        *(extra(f"{name}_share", name, "share") for name in (*queries.LCK, *queries.SLP)),
+        extra("missing_share", "missing", "share", "what the states' sum lacks of the wall"),
+        extra("waits", "waits", "count"),
+        extra("useless", "useless", "count"),
+        extra("wait_label", "last waited at"),
+    ),
+    thread_of,
+    "there is no thread",
+    split_idle=True,
+)
+WORKERS = Plan(
+    "workers",
+    "Workers and kernel threads",
+    "What runs the threads. user to SIG are the kernel's figures; a - is what it does not tell.",
+    queries.workers,
+    (
+        Column("label", "worker"),
+        extra("tid", "tid", "index"),
+        Column("busy_share", "busy", "share"),
+        extra("idle_share", "idle", "share"),
+        Column("switches", "switches", "count", "threads put on the CPU"),
+        extra("steals", "steals", "count"),
+        extra("stolen", "stolen", "count"),
+        Column("user_ns", "user", "ns"),
+        Column("system_ns", "system", "ns"),
+        extra("run_queue_ns", "LAT", "ns", "runnable, and not run by the kernel"),
+        extra("voluntary", "VCX", "count"),
+        extra("involuntary", "ICX", "count"),
+        extra("major_faults", "major", "count"),
+        extra("minor_faults", "minor", "count"),
+        extra("syscalls", "SCL", "count"),
+        extra("signals", "SIG", "count"),
+    ),
+    worker_of,
+    "no worker has begun",
+)
+SPINS = Plan(
+    "spins",
+    "Spinning",
+    "By lock and site: the time spun before the lock was got or given up.",
+    queries.spins,
+    (
+        Column("spin_ns", "spun", "ns"),
+        Column("spun", "enough", "count", "times that spinning was enough"),
+        extra("contested", "times", "count"),
+        extra("wait_ns", "waited", "ns", "in all, spinning included"),
+        Column("site_label", "site"),
+        Column("lock_label", "lock"),
+        extra("kind", "kind"),
+    ),
+    lock_of,
+    "no thread spun for a lock",
+)
+CALLS = Plan(
+    "calls",
+    "Calls completed",
+    "Blocking calls that completed, by kind.",
+    queries.calls,
+    (Column("kind", "kind"), Column("completed", "completed", "count")),
+    empty="no blocking call has completed",
+)
+HERDS = Plan(
+    "herds",
+    "Herds",
+    "How often how many threads were woken at once.",
+    queries.herds,
+    (
+        Column("size_from", "threads from", "count"),
+        Column("count", "times", "count"),
+    ),
+    empty="no threads were woken together",
+)
+LATENESS = Plan(
+    "lateness",
+    "Lateness of timers",
+    "How late timers were fired, in powers of two.",
+    queries.lateness,
+    (
+        Column("late_from_ns", "late from", "ns"),
+        Column("count", "timers", "count"),
+    ),
+    empty="no timer was fired",
+)
+ACCEPTS = Plan(
+    "accepts",
+    "Who gets the connections",
+    "Connections by the thread that accepted them.",
+    queries.accepts,
+    (
+        LABEL,
+        Column("thread_id", "id", "index"),
+        Column("accepted", "accepted", "count"),
+    ),
+    lambda row: {**row, "label": row["name"] or f"thread {row['thread_id']}"},
+    "no thread accepts connections",
+)
+BALANCE = Plan(
+    "balance",
+    "Balance of accept",
+    "Jain's index: 1 where each thread has the same share, 1/threads where one has all.",
+    queries.accept_balance,
+    (
+        Column("threads", "threads", "count"),
+        Column("accepted", "accepted", "count"),
+        Column("least", "least", "count"),
+        Column("most", "most", "count"),
+        Column("jain", "Jain's index", "index"),
+    ),
+    is_summary=True,
+    empty="no thread accepts connections",
+)
+TOTALS = Plan(
+    "totals",
+    "In all",
+    "What waits and wake-ups came to.",
+    queries.totals,
+    (
+        Column("calls", "calls completed", "count"),
+        Column("switches", "switches", "count"),
+        Column("wakes", "wake-ups", "count"),
+        Column("useful", "useful", "count"),
+        Column("lost_race", "lost-race", "count"),
+        Column("false_", "false", "count"),
+        Column("early", "early", "count"),
+        Column("timeout", "timeout", "count"),
+        Column("cancelled", "cancelled", "count"),
+        Column("unrecorded", "not recorded whole", "count"),
+        Column("signals_unheard", "signals nobody waited for", "count"),
+        Column("broadcasts_unheard", "broadcasts nobody waited for", "count"),
+        Column("waste_ns", "CPU wasted by wake-ups", "ns"),
+        Column("lock_waits", "waits for locks", "count"),
+        Column("lock_wait_ns", "waited for locks", "ns"),
+        Column("lock_spin_ns", "spun for locks", "ns"),
+    ),
+    is_summary=True,
+    empty="nothing was recorded",
+)
+PLANS = (
+    *(TOTALS, LOCKS, SIDES, WAITS, WAKES, SPINS, THREADS, WORKERS),
+    *(BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
+)
+KEYS = tuple(plan.key for plan in PLANS)
+PROCESS = Column("process", "process")

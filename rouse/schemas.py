@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""The columns of the tables that reports are made from, as rouse/tables.py decodes them.
+
+A table of no rows, or one that a Parquet folder lacks, is made from here.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+MICROSTATES = (
+    *("usr", "lat", "mutex", "rwlock", "cond", "sem", "join"),
+    *("io", "poll", "accept", "sleep"),
+)
+
+
+def schema(texts: str, numbers: str = "", truths: str = "", measures: str = "") -> pa.Schema:
+    sorts = ((texts, pa.string()), (numbers, pa.int64()), (truths, pa.bool_()))
+    columns = [(name, kind) for names, kind in sorts for name in names.split()]
+    return pa.schema(columns + [(name, pa.float64()) for name in measures.split()])
+
+
+SCHEMAS = {
+    "processes": schema(
+        "process host program command mode",
+        "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
+        " lost_wakes lost_locks lost_names lost_stacks lost_modules",
+        "ended",
+        "tsc_hz",
+    ),
+    "threads": schema(
+        "process name origin state kind wait_site",
+        "thread_id tid object since_ns waits useless yields accepted wall_ns "
+        + " ".join(MICROSTATES),
+        "is_idle",
+    ),
+    "wakes": schema(
+        "process kind wait_site wake_site object_name",
+        "object useful lost_race false_ early timeout cancelled unrecorded"
+        " wait_ns wait_most_ns late_ns late_most_ns waste_ns",
+    ),
+    "locks": schema(
+        "process kind lock_name site holder_site",
+        "lock acquired contested given_up wait_ns wait_most_ns spin_ns spun"
+        " holds hold_ns hold_most_ns",
+    ),
+    "workers": schema(
+        "process",
+        "index tid worker cluster wall_ns idle_ns idle_count switches steals stolen"
+        " signals_unheard broadcasts_unheard lateness_ns lateness_most_ns"
+        " ended_threads ended_waits ended_useless ended_yields ended_accepted "
+        + " ".join(f"ended_{name}" for name in MICROSTATES)
+        + " user_ns system_ns run_queue_ns voluntary involuntary major_faults minor_faults"
+        " syscalls signals",
+        "is_worker is_live",
+    ),
+    "calls": schema("process kind", "writer completed"),
+    "herds": schema("process", "writer size_from count"),
+    "lateness": schema("process", "writer late_from_ns count"),
+    "sites": schema(
+        "process site module build_id function file label", "frame address offset line"
+    ),
+}
