@@ -19,6 +19,8 @@ from rouse.errors import RouseError
 # Each with the line that `rouse --help` shows.
 COMMANDS = {
     "doctor": "What this machine allows, and what to do about what it does not.",
+    "record": "Keep what a process records in a file.",
+    "report": "Locks, wake-ups and waits of a process or a recording.",
     "top": "Where each thread's time goes, live or as text.",
 }
 

@@ -380,7 +380,7 @@ def decode(
     if now_monotonic_ns is None:
         now_tsc = last_tsc(head, when, arrays)
     else:
-        now_tsc = when.tsc_at(now_monotonic_ns)
+        now_tsc = min(max(when.tsc_at(now_monotonic_ns), 0), (1 << 64) - 1)
     is_live = now_monotonic_ns is not None and not head.ended
     problems += reader.problems
     return Store(source.name, head, when, now_tsc, is_live, arrays, owners, problems)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""What a report is made from: a running process, its file, a recording, or a folder of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rouse import engine, find, recording, sites, store, tables
+from rouse.errors import RouseError
+from rouse.render import parquet
+from rouse.schemas import SCHEMAS
+
+PROBLEMS_MOST = 12  # told of one file
+
+
+@dataclass
+class Loaded:
+    """One process' tables, and what is to be said of how they came."""
+
+    source: str
+    tables: dict[str, pa.Table]
+    problems: list[str] = field(default_factory=list)
+    machine: str = ""
+
+
+@dataclass
+class Input:
+    """What the queries run over."""
+
+    source: str
+    database: engine.Database
+    problems: list[str]
+    machine: str
+
+
+def shortened(problems: list[str]) -> list[str]:
+    if len(problems) <= PROBLEMS_MOST:
+        return problems
+    more = len(problems) - PROBLEMS_MOST
+    return [*problems[:PROBLEMS_MOST], f"and {more:,} more of this sort"]
+
+
+def machine_text() -> str:
+    """This machine, in a line."""
+    about = os.uname()
+    cpus = len(os.sched_getaffinity(0))
+    return f"{about.nodename}, Linux {about.release}, {about.machine}, {cpus} CPUs usable"
+
+
+def load_store(path: Path) -> Loaded:
+    """The file of a process as it is now."""
+    source = find.open_source(path)
+    try:
+        found = find.read(source)
+    finally:
+        source.close()
+    resolver = sites.Resolver()
+    made = tables.tables(found, resolver)
+    is_here = found.head.boot_id == store.boot_id()
+    return Loaded(
+        str(path), made, found.problems + resolver.problems, machine_text() if is_here else ""
+    )
+
+
+class RecordedResolver(sites.Resolver):
+    """Names sites as the recording does; files are looked at for those that it does not name."""
+
+    def __init__(self, known: recording.Frames) -> None:
+        super().__init__()
+        for (module, build_id, offset), names in known.items():
+            frame = sites.Frame(0, module=module, build_id=build_id, offset=offset, **names)
+            self.frames[module, build_id, offset] = frame
+
+
+def load_recording(path: Path) -> Loaded:
+    found = recording.read(path)
+    decoded = store.decode_bytes(found.store, str(path), found.monotonic_ns)
+    had_ended = decoded.head.ended or found.why_done == recording.PROGRAM_ENDED
+    # Nothing of this machine's processes is to be taken for what was recorded.
+    decoded.is_live = False
+    resolver = RecordedResolver(found.frames)
+    made = tables.tables(decoded, resolver)
+    made["processes"] = replaced(made["processes"], "ended", [had_ended])
+    made["workers"] = with_kernel(made["workers"], found.kernel)
+    machine = str(found.head.get("machine", ""))
+    return Loaded(str(path), made, found.problems + decoded.problems + resolver.problems, machine)
+
+
+def replaced(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    at = table.column_names.index(name)
+    kind = table.schema.field(name).type
+    return table.set_column(at, name, pa.array(values, kind))
+
+
+def with_kernel(workers: pa.Table, samples: dict[str, Any]) -> pa.Table:
+    """The workers with what the kernel said of them when it was recorded."""
+    tids = [str(tid) for tid in workers.column("tid").to_pylist()]
+    for name in tables.KERNEL_COLUMNS:
+        values = [samples.get(tid, {}) for tid in tids]
+        numbers = [v.get(name) if isinstance(v, dict) else None for v in values]
+        whole = [n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers]
+        workers = replaced(workers, name, whole)
+    return workers
+
+
+def load_file(path: Path) -> Loaded:
+    if recording.is_recording(path):
+        return load_recording(path)
+    if find.is_recording(path):
+        return load_store(path)
+    try:
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except OSError as error:
+        raise RouseError(f"{path}: {error.strerror}") from error
+    if is_empty:
+        raise RouseError(f"{path}: is empty", "its recorder has not begun, or could not write")
+    raise RouseError(
+        f"{path}: is no recording of rouse", "rouse record -o FILE makes one of a running process"
+    )
+
+
+def running() -> Path:
+    """The file of the only process that records."""
+    found = find.processes()
+    alive = [process for process in found if process.is_alive]
+    chosen = alive or found
+    if len(chosen) == 1:
+        return chosen[0].path
+    if not chosen:
+        raise RouseError(
+            f"no process of user {os.geteuid()} records ({find.folder()} has none)",
+            "start a program that uses librouse, or name a recording",
+        )
+    listed = ", ".join(str(process.pid) for process in chosen)
+    raise RouseError(f"{len(chosen)} processes record: {listed}", "name one of them")
+
+
+def is_tables(folder: Path) -> bool:
+    """Whether it is a folder that `rouse report --parquet` made."""
+    return (folder / "processes").is_dir()
+
+
+@contextmanager
+def open_folder(folder: Path) -> Iterator[Input]:
+    """All recordings in a folder, through Parquet: they need not fit in memory together."""
+    if is_tables(folder):
+        database = engine.open_parquet(folder, SCHEMAS)
+        yield Input(str(folder), database, [], "")
+        database.close()
+        return
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    problems: list[str] = []
+    count = 0
+    with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
+        for path in files:
+            try:
+                loaded = load_file(path)
+            except RouseError as error:
+                problems.append(str(error))
+                continue
+            parquet.write(loaded.tables, Path(place))
+            problems += [f"{path.name}: {problem}" for problem in loaded.problems]
+            count += 1
+        if not count:
+            why = "; ".join(shortened(problems)) or "there is no file in it"
+            raise RouseError(f"{folder}: has no recording: {why}")
+        database = engine.open_parquet(Path(place), SCHEMAS)
+        yield Input(f"{folder} ({count} recordings)", database, shortened(problems), "")
+        database.close()
+
+
+@contextmanager
+def open_input(target: str | None) -> Iterator[Input]:
+    """target: a process number, a file or a folder; None: the only process that records."""
+    path = Path(target) if target else running()
+    if target and not path.exists() and target.isdecimal():
+        path = find.of_pid(int(target))
+    if path.is_dir():
+        with open_folder(path) as opened:
+            yield opened
+        return
+    if not path.exists():
+        raise RouseError(f"{path}: is not there", "name a process number, a file or a folder")
+    loaded = load_file(path)
+    database = engine.open_tables(loaded.tables)
+    yield Input(loaded.source, database, shortened(loaded.problems), loaded.machine)
+    database.close()

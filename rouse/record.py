@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""`rouse record`: keep what a process records, in a file that can be read anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+import click
+
+from rouse import find, inputs, kernel, recording, sites, store
+from rouse.errors import RouseError
+
+WHOLE_EVERY = 60  # snapshots, so that one damaged part costs little
+SECONDS_MOST = 10_000_000
+
+
+class Recorder:
+    """Adds to a file what a process has recorded, each interval and at the end."""
+
+    def __init__(self, source: store.FileSource, writer: recording.Writer) -> None:
+        self.source = source
+        self.writer = writer
+        self.resolver = sites.Resolver()
+        self.count = 0
+
+    def head(self) -> store.Head:
+        raw, _ = store.read_moments(self.source)
+        store.check_head(self.source.name, raw)
+        return store.decode_head(raw)
+
+    def begin(self) -> None:
+        head = self.head()
+        self.writer.head(
+            {
+                "process": head.process,
+                "program": head.program,
+                "command": head.command,
+                "machine": inputs.machine_text(),
+                "boot_id": head.boot_id,
+                "recorded_unix_ns": time.time_ns(),
+            }
+        )
+
+    def snapshot(self, last: bool = False) -> None:
+        """What there is now, and the names of sites that are new in it."""
+        image = store.copy(self.source)
+        monotonic_ns, realtime_ns = time.monotonic_ns(), time.time_ns()
+        whole = last or self.count % WHOLE_EVERY == 0
+        self.writer.snapshot(image, monotonic_ns, realtime_ns, whole)
+        self.count += 1
+        found = store.decode_bytes(image, self.source.name, monotonic_ns)
+        if find.is_alive(found.head):
+            self.writer.kernel(kernel_samples(found.head.pid, found))
+        else:
+            found.is_live = False
+        self.writer.sites(self.names(found))
+
+    def names(self, found: store.Store) -> recording.Frames:
+        sites.table(found, self.resolver)
+        return {
+            key: {"label": f.label, "function": f.function, "file": f.file, "line": f.line}
+            for key, f in self.resolver.frames.items()
+        }
+
+    def is_over(self) -> bool:
+        return not find.is_alive(self.head())
+
+
+def kernel_samples(pid: int, found: store.Store) -> dict[str, Any]:
+    tids = found.writers["tid"][found.writers["is_live"] != 0].tolist()
+    known = {tid: kernel.read_thread(pid, tid) for tid in tids if tid > 0}
+    return {str(tid): dataclasses.asdict(k) for tid, k in known.items() if k is not None}
+
+
+class Stop:
+    """Whether a signal asked for the end; a wait for that, or for time to pass."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.why = ""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.asked)
+
+    def asked(self, number: int, _frame: FrameType | None) -> None:
+        self.why = f"stopped by {signal.Signals(number).name}"
+        self.event.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self.event.wait(max(seconds, 0))
+
+
+class Progress:
+    """A line that is written over again, on a terminal only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_shown = sys.stderr.isatty()
+
+    def show(self, seconds: float) -> None:
+        if self.is_shown:
+            size = self.path.stat().st_size / 1e6
+            print(f"\r{seconds:.0f} s, {size:.1f} MB ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.is_shown:
+            print(file=sys.stderr)
+
+
+def create(path: Path, force: bool) -> BinaryIO:
+    """The file, this user's alone; the lock tells readers that it is still written."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        fd = os.open(path, flags, 0o600)
+    except FileExistsError as error:
+        raise RouseError(f"{path}: is there already", "--force writes over it") from error
+    except OSError as error:
+        raise RouseError(f"{path}: {error.strerror}") from error
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return os.fdopen(fd, "wb", buffering=0)
+
+
+def follow(recorder: Recorder, seconds: float, interval: float, progress: Progress) -> str:
+    """Until the end of time asked for, of the process, or a signal; why it is over."""
+    stop = Stop()
+    began = time.monotonic()
+    recorder.begin()
+    recorder.snapshot()
+    due = began
+    while True:
+        passed = time.monotonic() - began
+        progress.show(passed)
+        if recorder.is_over():
+            return recording.PROGRAM_ENDED
+        if passed >= seconds:
+            return f"{seconds:g} s have passed"
+        due = max(due + interval, time.monotonic())
+        if stop.wait(min(due, began + seconds) - time.monotonic()):
+            return stop.why
+        recorder.snapshot()
+
+
+def run(output: Path, target: int | None, seconds: float, interval: float, force: bool) -> None:
+    source = find.open_source(find.of_pid(target) if target else inputs.running())
+    try:
+        recorder_head = store.read_moments(source)[0]
+        store.check_head(source.name, recorder_head)
+        with create(output, force) as file:
+            writer = recording.Writer(file)
+            recorder, progress = Recorder(source, writer), Progress(output)
+            try:
+                why = follow(recorder, seconds, interval, progress)
+                recorder.snapshot(last=True)
+                writer.done(why)
+            finally:
+                progress.end()
+    except OSError as error:
+        raise RouseError(f"{output}: {error.strerror}", "what was written can be read") from error
+    finally:
+        source.close()
+    size = output.stat().st_size
+    print(f"{output}: {size:,} bytes, {recorder.count} snapshots; {why}", file=sys.stderr)
+
+
+@click.command(short_help="Keep what a process records in a file.")
+@click.argument("pid", required=False, type=click.IntRange(min=1))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, max=SECONDS_MOST),
+    default=SECONDS_MOST,
+    metavar="N",
+    help="Stop after that long [when the process ends, or at SIGINT].",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between snapshots: what a SIGKILL of rouse may cost.",
+)
+@click.option("--force", is_flag=True, help="Write over FILE if it is there.")
+def command(output: Path, pid: int | None, seconds: float, interval: float, force: bool) -> None:
+    """Record the process PID, or the only one of yours that records, until it ends.
+
+    FILE can be read by `rouse report` at any time, here or on another machine.
+    """
+    run(output, pid, seconds, interval, force)

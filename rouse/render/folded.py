@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Waits as folded stacks, the outermost frame first, for flame graphs; the number is ns waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rouse.render.text import printable
+
+
+def frame_text(label: str) -> str:
+    """A label without what separates frames and figures."""
+    return printable(label).replace(";", ":").strip() or "?"
+
+
+def lines(
+    waits: Iterable[Mapping[str, Any]],
+    frames: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+) -> Iterator[str]:
+    """One a stack and object, sorted; waits and frames as for pprof."""
+    sums: dict[str, int] = {}
+    for wait in waits:
+        stack = frames.get((wait["process"], wait["wait_site"]), [])
+        labels = [frame_text(frame["function"] or frame["label"]) for frame in reversed(stack)]
+        what = f"{wait['kind']} {wait['object_name']}".strip()
+        whole = ";".join([*(labels or ["[not known]"]), f"[{frame_text(what)}]"])
+        sums[whole] = sums.get(whole, 0) + wait["wait_ns"]
+    for whole in sorted(sums):
+        yield f"{whole} {sums[whole]}"

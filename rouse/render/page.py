@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""A report as one page of HTML: style, script, plots and figures are all in it."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from rouse.plans import Column, address
+from rouse.render.text import cell, printable
+from rouse.sections import Report, Section
+
+# What a row's sites are called, by the column that has the site's id.
+SITES = {
+    "site": "waits at",
+    "holder_site": "held from",
+    "wait_site": "waits at",
+    "wake_site": "woken from",
+    "other_site": "other side",
+}
+
+
+def embedded(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def sortable(column: Column, value: Any) -> Any:
+    if column.kind == "text":
+        return printable(str(value or "")).lower()
+    return value
+
+
+def page_row(columns: tuple[Column, ...], row: Mapping[str, Any]) -> dict[str, Any]:
+    process = row["process"]
+    sites = [(role, f"{process} {row[key]}") for key, role in SITES.items() if row.get(key)]
+    keys = [f"site {site}" for _, site in sites]
+    if "lock" in row:
+        keys.append(f"lock {process} {address(row['lock'])}")
+    if row.get("thread_id"):
+        keys.append(f"thread {process} {row['thread_id']}")
+    return {
+        "text": [cell(column.kind, row[column.key]) for column in columns],
+        "sort": [sortable(column, row[column.key]) for column in columns],
+        "idle": bool(row.get("is_idle", False)),
+        "sites": sites,
+        "keys": keys,
+    }
+
+
+def page_section(section: Section) -> dict[str, Any]:
+    return {
+        "key": section.key,
+        "title": section.title,
+        "about": section.about,
+        "empty": section.empty,
+        "more": section.more,
+        "summary": section.is_summary,
+        "columns": [
+            {"key": c.key, "title": c.title, "kind": c.kind, "about": c.about}
+            for c in section.columns
+        ],
+        "rows": [page_row(section.columns, row) for row in section.rows],
+    }
+
+
+def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The frames of the sites that some row names."""
+    wanted = {site for s in sections for row in s["rows"] for _, site in row["sites"]}
+    return {
+        site: [printable(label) for label in report.frames[site]]
+        for site in sorted(wanted)
+        if site in report.frames
+    }
+
+
+def render(report: Report, title: str) -> str:
+    made = [page_section(section) for section in report.sections]
+    data = {
+        "facts": [(name, printable(text)) for name, text in report.facts],
+        "notes": [printable(note) for note in report.notes],
+        "sections": made,
+        "frames": used_frames(report, made),
+    }
+    parts = {
+        "TITLE": html.escape(printable(title)),
+        "STYLE": asset("page.css"),
+        "DATA": embedded(data),
+        "PLOTLY": get_plotlyjs().replace("</script", "<\\/script"),
+        "SCRIPT": asset("page.js"),
+    }
+    # Piece by piece, not one replacement after the other: what is put in may contain a mark.
+    pieces = asset("page.html").split("@")
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

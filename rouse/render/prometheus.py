@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""The figures in Prometheus' text format, version 0.0.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rouse.plans import address
+from rouse.render.text import printable
+
+VERDICTS = {
+    "useful": "useful",
+    "lost_race": "lost-race",
+    "false_": "false",
+    "early": "early",
+    "timeout": "timeout",
+    "cancelled": "cancelled",
+    "unrecorded": "unrecorded",
+}
+Row = Mapping[str, Any]
+Sample = tuple[dict[str, str], float]
+
+
+def quoted(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def metric(name: str, sort: str, about: str, samples: Iterable[Sample]) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {sort}"
+    for labels, value in samples:
+        shown = ",".join(f'{key}="{quoted(text)}"' for key, text in labels.items())
+        yield f"{name}{{{shown}}} {value!r}"
+
+
+def seconds(ns: int) -> float:
+    return ns / 1e9
+
+
+def lock_labels(row: Row) -> dict[str, str]:
+    return {
+        "process": row["process"],
+        "lock": row["lock_name"] or address(row["lock"]),
+        "address": address(row["lock"]),
+        "kind": row["kind"],
+        "site": row["site_label"],
+        "site_id": row["site"],
+    }
+
+
+def wake_labels(row: Row) -> dict[str, str]:
+    return {
+        "process": row["process"],
+        "kind": row["kind"],
+        "wait_site": row["wait_label"],
+        "wake_site": row["wake_label"],
+        "wait_site_id": row["wait_site"],
+        "wake_site_id": row["wake_site"],
+    }
+
+
+def histogram(name: str, about: str, rows: Sequence[Row], sums: Mapping[str, int]) -> Iterator[str]:
+    """Counts in powers of two, as Prometheus has them: all up to a bound."""
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} histogram"
+    by_process: dict[str, list[Row]] = {}
+    for row in rows:
+        by_process.setdefault(row["process"], []).append(row)
+    for process, buckets in by_process.items():
+        label, count = f'process="{quoted(process)}"', 0
+        for row in buckets:
+            count += row["count"]
+            bound = max(2 * row["late_from_ns"], 2) / 1e9
+            yield f'{name}_bucket{{{label},le="{bound!r}"}} {count}'
+        yield f'{name}_bucket{{{label},le="+Inf"}} {count}'
+        yield f"{name}_sum{{{label}}} {seconds(sums.get(process, 0))!r}"
+        yield f"{name}_count{{{label}}} {count}"
+
+
+def lines(
+    totals: Sequence[Row],
+    locks: Sequence[Row],
+    wakes: Sequence[Row],
+    calls: Sequence[Row],
+    lateness: Sequence[Row],
+    lateness_sums: Mapping[str, int],
+) -> Iterator[str]:
+    """Rows are those of the queries of the same names."""
+    own = [({"process": row["process"]}, row) for row in totals]
+    yield from metric(
+        *("rouse_wakeups_total", "counter", "Wake-ups by verdict and sites."),
+        (
+            ({**wake_labels(row), "verdict": name}, row[key])
+            for row in wakes
+            for key, name in VERDICTS.items()
+            if row[key]
+        ),
+    )
+    for key, name, about in (
+        ("wait_ns", "rouse_wait_seconds_total", "Time waited, by sites."),
+        ("late_ns", "rouse_wake_to_run_seconds_total", "From the wake-up until the thread ran."),
+        ("waste_ns", "rouse_wasted_cpu_seconds_total", "CPU time of wake-ups of no use."),
+    ):
+        samples = ((wake_labels(row), seconds(row[key])) for row in wakes)
+        yield from metric(name, "counter", about, samples)
+    for key, name, about in (
+        ("cnt_lock", "rouse_lock_contended_total", "Times a lock was held on arrival."),
+        ("cnt_hold", "rouse_lock_held_against_total", "Others that came while it was held."),
+    ):
+        yield from metric(name, "counter", about, ((lock_labels(row), row[key]) for row in locks))
+    for key, name, about in (
+        ("wait_total_ns", "rouse_lock_wait_seconds_total", "Time waited for a lock, all waiters."),
+        ("spin_ns", "rouse_lock_spin_seconds_total", "Of it, time spun."),
+    ):
+        samples = ((lock_labels(row), seconds(row[key])) for row in locks)
+        yield from metric(name, "counter", about, samples)
+    yield from metric(
+        *("rouse_calls_total", "counter", "Blocking calls that completed."),
+        (({"process": r["process"], "kind": r["kind"]}, r["completed"]) for r in calls),
+    )
+    for key, name, about in (
+        ("switches", "rouse_switches_total", "Threads put on a CPU."),
+        ("steals", "rouse_steals_total", "Threads taken from another worker."),
+        ("signals_unheard", "rouse_signals_unheard_total", "Signals nobody waited for."),
+        ("broadcasts_unheard", "rouse_broadcasts_unheard_total", "Broadcasts nobody waited for."),
+    ):
+        yield from metric(name, "counter", about, ((labels, row[key]) for labels, row in own))
+    yield from histogram(
+        "rouse_timer_lateness_seconds", "How late timers were fired.", lateness, lateness_sums
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""A report on the terminal: tables where they fit, else a block a row; colours only where asked.
+
+A line is never wider than the terminal, but for a word that is; what goes into a pipe is not cut.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from rouse.plans import Column
+from rouse.render.text import UNKNOWN, cell, printable
+from rouse.sections import Report, Section
+
+GAP = 2
+LABEL_GOOD, LABEL_LEAST = 24, 14  # columns that a name keeps while others can go, and at the end
+TITLE, HEAD, FIGURE, FAINT = "bold", "underline", "cyan", "dim"
+
+
+def is_number(column: Column) -> bool:
+    return column.kind != "text"
+
+
+def cut(text: str, width: int) -> str:
+    """text, its middle left out if it is wider: both ends of a path or a symbol tell most."""
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    head = width - 1 - tail
+    end = text[len(text) - tail :] if tail else ""
+    while cell_len(end) > tail:
+        end = end[1:]
+    return set_cell_size(text, head).rstrip() + "…" + end
+
+
+def padded(text: str, width: int, right: bool) -> str:
+    space = " " * max(width - cell_len(text), 0)
+    return space + text if right else text + space
+
+
+def shrink(widths: list[int], columns: Sequence[Column], room: int, least: int) -> bool:
+    """Make names narrower, down to least, until all fit; whether they do."""
+    texts = [i for i, column in enumerate(columns) if not is_number(column)]
+    over = sum(widths) + GAP * (len(widths) - 1) - room
+    while over > 0:
+        widest = max(texts, key=lambda i: widths[i], default=None)
+        if widest is None or widths[widest] <= least:
+            return False
+        widths[widest] -= 1
+        over -= 1
+    return True
+
+
+def least_wanted(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: Sequence[int]
+) -> int | None:
+    """The column to leave out next: one that tells nothing, then an extra one, the last first."""
+    figures = [i for i in shown if is_number(columns[i])]
+    unknown = [i for i in figures if all(row[i] == UNKNOWN for row in rows)]
+    extra = [i for i in shown if columns[i].is_extra]
+    nothing = [i for i in extra if all(row[i] in ("0", "0.0", UNKNOWN) for row in rows)]
+    return next((group[-1] for group in (unknown, nothing, extra) if group), None)
+
+
+class Terminal:
+    def __init__(self, console: Console, width: int | None) -> None:
+        """width: columns of a line; None: as many as it takes."""
+        self.console = console
+        self.width = width
+
+    def line(self, *parts: tuple[str, str]) -> None:
+        text = Text()
+        for part, style in parts:
+            text.append(part, style)
+        text.rstrip()
+        self.console.print(text, soft_wrap=True)
+
+    def paragraph(self, text: str, style: str = "", indent: str = "") -> None:
+        text = printable(text)
+        if self.width is None:
+            self.line((indent + text, style))
+            return
+        for line in textwrap.wrap(
+            text, max(self.width, 20), subsequent_indent=indent, break_on_hyphens=False
+        ):
+            self.line((line, style))
+
+    def report(self, report: Report) -> None:
+        for name, text in report.facts:
+            self.paragraph(f"{name}: {text}", indent="  ")
+        for note in report.notes:
+            self.paragraph(f"note: {note}", FAINT, indent="  ")
+        for section in report.sections:
+            if section.rows or section.idle:
+                self.line()
+                self.section(section)
+        empty = [s for s in report.sections if not s.rows and not s.idle]
+        if empty:
+            self.line()
+            self.line(("Nothing to tell of", TITLE))
+        for section in empty:
+            self.paragraph(f"{section.title}: {section.empty}.", indent="  ")
+
+    def section(self, section: Section) -> None:
+        self.line((section.title, TITLE))
+        if not section.rows:
+            self.paragraph(f"None: {section.empty}.")
+        elif section.is_summary:
+            for row in self.cells(section):
+                self.block(section.columns, row)
+        else:
+            self.paragraph(section.about, FAINT)
+            self.rows(section)
+        for text in left_out(section):
+            self.paragraph(text, FAINT)
+
+    @staticmethod
+    def cells(section: Section) -> list[list[str]]:
+        return [[cell(c.kind, row[c.key]) for c in section.columns] for row in section.rows]
+
+    def rows(self, section: Section) -> None:
+        rows = self.cells(section)
+        shown = list(range(len(section.columns)))
+        while True:
+            columns = [section.columns[i] for i in shown]
+            widths = [
+                max(cell_len(section.columns[i].title), *(cell_len(row[i]) for row in rows))
+                for i in shown
+            ]
+            idle = least_wanted(section.columns, rows, shown)
+            least = LABEL_LEAST if idle is None else LABEL_GOOD
+            if self.width is None or shrink(widths, columns, self.width, least):
+                break
+            if idle is None:
+                for row in rows:
+                    self.block(section.columns, row)
+                return
+            shown.remove(idle)
+        self.table(columns, [[row[i] for i in shown] for row in rows], widths)
+        hidden = [c.title for i, c in enumerate(section.columns) if i not in shown]
+        if hidden:
+            self.paragraph(f"For want of room without: {', '.join(hidden)}.", FAINT)
+
+    def table(
+        self, columns: Sequence[Column], rows: list[list[str]], widths: Sequence[int]
+    ) -> None:
+        titles = [cut(column.title, width) for column, width in zip(columns, widths, strict=True)]
+        self.cells_line(columns, titles, widths, HEAD)
+        for row in rows:
+            self.cells_line(columns, row, widths, "")
+
+    def cells_line(
+        self, columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], style: str
+    ) -> None:
+        parts = []
+        for column, text, width in zip(columns, row, widths, strict=True):
+            shown = padded(cut(text, width), width, is_number(column))
+            parts.append((shown, style or (FIGURE if is_number(column) else "")))
+            parts.append((" " * GAP, ""))
+        self.line(*parts[:-1])
+
+    def block(self, columns: Sequence[Column], row: Sequence[str]) -> None:
+        """A row that is too wide, as a name and its figures below."""
+        width = self.width or 80
+        names = [(c, text) for c, text in zip(columns, row, strict=True) if not is_number(c)]
+        for column, text in names:
+            for line in wrapped(f"{column.title}: {text}", width):
+                self.line((line, ""))
+        figures = [
+            f"{c.title} {text}" for c, text in zip(columns, row, strict=True) if is_number(c)
+        ]
+        for line in filled(figures, width - 2):
+            self.line(("  " + line, FIGURE))
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of that many columns at most, broken anywhere."""
+    while cell_len(text) > width:
+        head = text
+        while cell_len(head) > width:
+            head = head[:-1]
+        yield head
+        text = "  " + text[len(head) :]
+    yield text
+
+
+def filled(words: Sequence[str], width: int) -> Iterator[str]:
+    """Words with commas, as many a line as fit."""
+    line = ""
+    for word in words:
+        if line and cell_len(line) + 3 + cell_len(word) > width:
+            yield line + ","
+            line = word
+        else:
+            line = f"{line}, {word}" if line else word
+    if line:
+        yield line
+
+
+def left_out(section: Section) -> Iterator[str]:
+    if section.more:
+        yield f"{section.more:,} more rows: --limit 0 shows all."
+    if section.idle:
+        yield f"{section.idle:,} rows of idle waits are not shown: --all shows them."

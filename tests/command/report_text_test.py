@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse report` on the terminal and as JSON, on synthetic tables and stores, good and bad."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import rouse
+from orders import MS, THREADS, WAKES, Row, orders, site, tables
+from rich.cells import cell_len
+from synthetic import KINDS, Builder, micro, ticks, tsc
+
+from rouse import layout
+from rouse.main import main
+from rouse.render import parquet, text
+
+NASTY = "x\x1b[31m\n[bold]\u202e\x00<b>"
+
+
+def running(builder: Builder) -> Builder:
+    """A store of one thread that waited for a lock three times."""
+    builder.chunk(layout.WRITERS, [{"is_worker": 1, "is_live": 1, "begin_tsc": tsc(0)}])
+    builder.chunk(
+        layout.THREADS,
+        [
+            {
+                **{"id": 1, "doing": layout.DOES_RUN, "run_tsc": tsc(900), "begin_tsc": tsc(0)},
+                **{"ticks": micro(usr=870, mutex=30), "name": b"server", "waits": 3},
+            }
+        ],
+    )
+    waits = {"wait_ticks": ticks(30), "wait_most": ticks(10), "kind": KINDS["mutex"]}
+    lock = {"site": 0x1000, "holder_site": 0x2000, "lock": 0xABC0, "contested": 3, "acquired": 3}
+    builder.chunk(layout.LOCKS, [{**waits, **lock}])
+    wake = {"wait_site": 0x1000, "wake_site": 0x2000, "object": 0xABC0, "count": [0, 3, *[0] * 5]}
+    return builder.chunk(layout.WAKES, [{**waits, **wake}])
+
+
+def here(*words: str | Path, **environment: str) -> tuple[int, str, str]:
+    """A run of the command in this process: its status, what it printed, what it complained of."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    environment = {"COLUMNS": "", **environment}
+    status: Any = 0
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.object(sys, "argv", ["rouse", *map(str, words)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return status, texts[0], texts[1]
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def tables(self, **changed: Sequence[Row]) -> Path:
+        parquet.write(orders(**changed), self.folder / "tables")
+        return self.folder / "tables"
+
+    def printed(self, *words: str | Path, **environment: str) -> str:
+        status, out, err = here("report", *words, **environment)
+        self.assertEqual((status, err), (0, ""))
+        return out
+
+    def refused(self, *words: str | Path, **environment: str) -> str:
+        status, out, err = here("report", *words, **environment)
+        self.assertEqual((status, out), (3, ""), err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        return err
+
+
+class Terminal(Case):
+    def test_freebsds_lock_table(self) -> None:
+        lines = self.printed(self.tables(), "-s", "locks").splitlines()
+        head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("max "))
+        self.assertEqual(
+            " ".join(lines[head].split()),
+            "max wait_max total wait_total count avg wait_avg cnt_hold cnt_lock name",
+        )
+        self.assertEqual(
+            " ".join(lines[head + 1].split()),
+            "- 10000 - 30000 - - - 1 3 orders.c:17 (mutex:orders)",
+        )
+        self.assertEqual(
+            " ".join(lines[head + 2].split()), "- 0 - 0 - - - 2 0 put_order+0x1c (mutex:orders)"
+        )
+
+    def test_no_line_is_wider_than_the_terminal(self) -> None:
+        long = site(0x1010, "a_function_with_a_name_that_is_longer_than_the_line+0x17")
+        place = self.tables(sites=long)
+        for columns in (40, 60, 80, 132):
+            for line in self.printed(place, "--all", COLUMNS=str(columns)).splitlines():
+                self.assertLessEqual(cell_len(line), columns, line)
+
+    def test_every_figure_is_there_in_forty_columns(self) -> None:
+        out = self.printed(self.tables(), "-s", "locks", COLUMNS="40")
+        for figure in ("wait_total 30000", "wait_max 10000", "cnt_hold 1", "cnt_lock 3"):
+            self.assertIn(figure, out)
+
+    def test_a_pipe_has_no_colours_and_is_not_cut(self) -> None:
+        label = "f" * 300
+        out = self.printed(self.tables(sites=site(0x1010, label)))
+        self.assertNotIn("\x1b", out)
+        self.assertIn(label, out)
+
+    def test_names_cannot_command_the_terminal(self) -> None:
+        threads = [{**THREADS[0], "name": NASTY}]
+        wakes = [{**WAKES[0], "object_name": NASTY}]
+        place = self.tables(threads=threads, wakes=wakes, sites=site(0x1010, NASTY))
+        for columns in ("40", "200"):
+            out = self.printed(place, COLUMNS=columns)
+            self.assertTrue(all(c.isprintable() or c == "\n" for c in out))
+        self.assertIn("x\\x1b[31m\\x0a[bold]\\u202e\\x00<b>", self.printed(place))
+
+    def test_idle_waits_are_shown_when_asked(self) -> None:
+        place = self.tables()
+        self.assertNotIn("queue_push", self.printed(place, "-s", "wakes"))
+        self.assertIn("2 rows of idle waits are not shown", self.printed(place, "-s", "wakes"))
+        self.assertIn("queue_push", self.printed(place, "-s", "wakes", "--all"))
+
+    def test_what_is_empty_says_why(self) -> None:
+        parquet.write(tables(processes=orders()["processes"].to_pylist()), self.folder / "none")
+        out = self.printed(self.folder / "none")
+        self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
+        self.assertIn("Locks: no thread met a lock that was held.", out)
+
+
+class Json(Case):
+    def test_all_figures_in_ns(self) -> None:
+        found = json.loads(self.printed(self.tables(), "--json"))
+        self.assertEqual(found["sections"]["locks"][0]["wait_total_ns"], 30 * MS)
+        self.assertIsNone(found["sections"]["locks"][0]["count"])
+        self.assertEqual(found["sections"]["totals"][0]["wakes"], 111)
+        self.assertEqual(found["left_out"]["wakes"], {"rows": 0, "idle": 2})
+        self.assertEqual(found["processes"][0]["pid"], 42)
+
+    def test_a_changed_record_changes_its_figure(self) -> None:
+        self.tables()
+        changed = [{**WAKES[0], "useful": 3}, *WAKES[1:]]
+        found = json.loads(self.printed(self.tables(wakes=changed), "--json"))
+        self.assertEqual(found["sections"]["totals"][0]["wakes"], 112)
+
+
+class Inputs(Case):
+    def test_a_running_process_by_number_and_without_one(self) -> None:
+        path = running(Builder(1000).live()).write(self.folder)
+        own = {"ROUSE_OBS_DIR": str(self.folder)}
+        for words in ((), (str(os.getpid()),), (str(path),)):
+            found = json.loads(self.printed("--json", *words, **own))
+            (lock, _) = found["sections"]["locks"]
+            self.assertEqual((lock["cnt_lock"], lock["wait_total_ns"]), (3, 30 * MS))
+            self.assertFalse(found["processes"][0]["ended"])
+
+    def test_a_folder_has_all_its_processes(self) -> None:
+        for pid in (3_999_001, 3_999_002):
+            running(Builder(1000, pid=pid)).write(self.folder)
+        (self.folder / "notes.txt").write_text("no recording")
+        found = json.loads(self.printed("--json", self.folder))
+        self.assertEqual([p["pid"] for p in found["processes"]], [3_999_001, 3_999_002])
+        self.assertEqual(len(found["sections"]["locks"]), 4)
+        self.assertTrue(any("notes.txt: is no recording" in note for note in found["notes"]))
+        self.assertIn("process", self.printed(self.folder, "-s", "locks"))
+
+    def test_what_cannot_be_read_is_told_in_a_line(self) -> None:
+        empty = self.folder / "empty"
+        empty.touch()
+        foreign = self.folder / "foreign"
+        foreign.write_bytes(b"\x7fELF" + bytes(100))
+        nothing = self.folder / "nothing"
+        nothing.mkdir()
+        newer = Builder(1000, version=layout.VERSION + 1).write(self.folder, 5)
+        own = {"ROUSE_OBS_DIR": str(nothing)}
+        for words, told in (
+            ([empty], "is empty"),
+            ([foreign], "is no recording of rouse"),
+            ([self.folder / "absent"], "is not there"),
+            ([newer], f"is of version {layout.VERSION + 1}"),
+            ([nothing], "has no recording: there is no file in it"),
+            ([], "no process of user"),
+            (["3999003"], "process 3999003"),
+        ):
+            self.assertIn(told, self.refused(*words, **own))
+
+    def test_wrong_arguments(self) -> None:
+        for words in (["--limit", "-1"], ["-s", "nothing"], ["a", "b"]):
+            self.assertEqual(here("report", *words)[0], 2)
+
+    def test_the_command_itself(self) -> None:
+        done = rouse("report", self.tables(), "-s", "herds")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("threads from", done.stdout)
+
+    def test_a_file_that_cannot_be_written(self) -> None:
+        told = self.refused(self.tables(), "--folded", self.folder / "absent" / "file")
+        self.assertIn("No such file or directory", told)
+
+
+class Texts(unittest.TestCase):
+    def test_figures(self) -> None:
+        cells: list[tuple[str, Any, str]] = [
+            ("ns", 0, "0"),
+            ("ns", 7, "7 ns"),
+            ("ns", 999_999, "1.00 ms"),
+            ("ns", 1_500, "1.50 µs"),
+            ("ns", 61_000_000_000, "61.0 s"),
+            ("ns", -2_000, "-2.00 µs"),
+            ("us", 30_000_000, "30000"),
+            ("us", 450, "0.5"),
+            ("us", 2_000, "2"),
+            ("share", 0.034, "3.4"),
+            ("share", 0.94, "94"),
+            ("share", -0.0001, "0.0"),
+            ("count", 1234567, "1,234,567"),
+            ("count", None, "-"),
+            ("share", float("nan"), "-"),
+            ("text", "", "-"),
+        ]
+        for kind, value, expected in cells:
+            self.assertEqual(text.cell(kind, value), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
