@@ -27,6 +27,7 @@ all: setup
 	@ninja -C $(release) -j $(jobs) --quiet
 	@mkdir -p build/bin
 	@ln -sf ../release/serve/rouse-serve ../release/bench/rouse-bench build/bin/
+	@ln -sf ../../tools/rouse.sh build/bin/rouse
 	@ln -sfn release/docs/html build/docs
 
 setup:
@@ -56,7 +57,10 @@ format:
 	@tools/format.sh
 
 install: all
+	@tools/setup.sh build command
 	@meson install -C $(release) --no-rebuild --quiet
+	@if [ -d build/venv ]; then build/venv/bin/python tools/packages.py \
+	    --copy "$(DESTDIR)$(PREFIX)/lib/rouse/packages"; fi
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 clean:

@@ -107,20 +107,11 @@ install_packages() {
 }
 
 # What pyproject.toml names: the packages of the command, and the linters at the versions that the check expects.
-python_packages() {
-    "$1" - <<'END'
-import tomllib
-with open("pyproject.toml", "rb") as file:
-    project = tomllib.load(file)
-print(*project["project"]["dependencies"], *project["dependency-groups"]["check"])
-END
-}
-
 install_python_packages() {
     local venv=build/venv python=/usr/bin/python3 names
     cmp -s pyproject.toml "$venv/pyproject.toml" && return
     [[ -x $python ]] || python=python3
-    if names=$(python_packages "$python" 2>build/venv.log); then
+    if names=$("$python" tools/packages.py 2>build/venv.log); then
         say "installing with pip into $venv: $names"
         "$venv/bin/python" -c 'import pip' 2>/dev/null || rm -rf "$venv"
         if { [[ -d $venv ]] || "$python" -m venv "$venv"; } >>build/venv.log 2>&1 &&

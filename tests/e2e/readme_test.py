@@ -66,7 +66,9 @@ def plain_environment(home: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not re.match(r"(ROUSE_|MAKE|MFLAGS|MESON|PKG_CONFIG|LD_LIBRARY_PATH|DESTDIR|CC$)", name)
     }
-    return {**kept, "HOME": str(home)}
+    # The packages of the command need not be fetched again for each home.
+    cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
+    return {**kept, "HOME": str(home), "PIP_CACHE_DIR": cache}
 
 
 class Readme(unittest.TestCase):

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The command `rouse` as pip and as `make install` leave it: it runs from anywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from installed import SOURCE, Installed, run, skip_without
+
+PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+LIMIT_S = 500
+UNREACHED = r"NewConnectionError|ConnectTimeoutError|ProxyError|Temporary failure|No route to host"
+
+
+def plain_environment() -> dict[str, str]:
+    """Without what leads Python or the command elsewhere."""
+    return {n: v for n, v in os.environ.items() if not re.match(r"PYTHON|ROUSE_|VIRTUAL_ENV", n)}
+
+
+def version() -> str:
+    found = re.search(r"version: '([\d.]+)'", (SOURCE / "meson.build").read_text(encoding="utf-8"))
+    assert found
+    return found[1]
+
+
+class Folder(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+
+    def leave_out(self, reason: str) -> None:
+        print(f"not run: {reason}")
+        self.skipTest(reason)
+
+    def check(self, command: Path) -> None:
+        """It runs and finds what its subcommands need."""
+        environment = {**plain_environment(), "ROUSE_OBS_DIR": str(self.folder / "none")}
+        self.assertIn("top", run(command, "--help", cwd=self.folder, env=environment))
+        done = subprocess.run(
+            [command, "top", "--batch", "1", "1"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"^rouse: no process of this user records .*\n$")
+
+
+class Pip(Folder):
+    def test_pip_installs_the_command_with_the_programs(self) -> None:
+        source = self.folder / "source"
+        caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
+        shutil.copytree(SOURCE, source, ignore=caches)
+        venv = self.folder / "venv"
+        made = subprocess.run([PYTHON, "-m", "venv", venv], capture_output=True, text=True)
+        if made.returncode:
+            self.leave_out("no python3-venv here")
+        done = subprocess.run(
+            [venv / "bin/pip", "install", "--quiet", "--retries", "1", source],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            env=plain_environment(),
+        )
+        if done.returncode and re.search(UNREACHED, done.stdout + done.stderr):
+            self.leave_out("pip reaches no package index")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.check(venv / "bin/rouse")
+        self.assertEqual(run(venv / "bin/rouse", "--version").strip(), f"rouse {version()}")
+        for program in ("rouse-serve", "rouse-bench"):
+            self.assertIn(program, run(venv / "bin" / program, "--help"))
+        self.assertEqual(len(list(venv.rglob("librouse.so*"))), 1)
+        run(venv / "bin/pip", "uninstall", "--yes", "--quiet", "rouse", env=plain_environment())
+        self.assertEqual([p for p in venv.rglob("*rouse*") if p.name != "__pycache__"], [])
+
+
+class MakeInstall(Folder):
+    """As the Makefile does it."""
+
+    def test_the_command_lies_beside_its_packages(self) -> None:
+        installed = Installed(self.folder)
+        command = self.folder / "usr/local/bin/rouse"
+        done = subprocess.run([command], capture_output=True, text=True, timeout=60)
+        if done.returncode:  # not all of its packages are this system's
+            self.assertEqual(done.returncode, 3)
+            self.assertRegex(done.stderr, r"^rouse: needs the Python package \w+; .*\n$")
+        python = SOURCE / "build/venv/bin/python"
+        if not python.exists():
+            self.leave_out("Python packages are not in build/venv")
+        packages = command.parent.parent / "lib/rouse/packages"
+        run(python, SOURCE / "tools/packages.py", "--copy", packages)
+        self.check(command)
+        self.assertIn(Path("usr/local/lib/rouse/rouse/store.py"), installed.files)
+
+
+if __name__ == "__main__":
+    skip_without("meson", "gcc")
+    unittest.main()

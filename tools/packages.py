@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The Python packages that pyproject.toml names: print them, or copy them from this environment.
+
+`make install` copies what the command needs from build/venv beside it: that asks no network again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def named(group: str | None) -> list[str]:
+    """What the command needs, or a group of what its developers need."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    found = project["dependency-groups"][group] if group else project["project"]["dependencies"]
+    return [str(requirement) for requirement in found]
+
+
+def parsed(requirement: str) -> tuple[str, frozenset[str]]:
+    """A package's name as an index spells it, and its extras."""
+    match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", requirement)
+    assert match, requirement
+    extras = re.split(r"[\s,]+", match[2]) if match[2] else []
+    return re.sub(r"[-_.]+", "-", match[1]).lower(), frozenset(extras)
+
+
+def is_wanted(requirement: str, extras: frozenset[str]) -> bool:
+    of_extra = re.search(r"extra == ['\"]([^'\"]+)", requirement)
+    return of_extra is None or of_extra[1] in extras
+
+
+def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
+    """The installed packages of these names, and all that they need in turn."""
+    found: dict[str, metadata.Distribution] = {}
+    todo = [parsed(requirement) for requirement in requirements]
+    done = set()
+    while todo:
+        name, extras = todo.pop()
+        if (name, extras) in done:
+            continue
+        done.add((name, extras))
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # for another system
+        todo += [parsed(r) for r in found[name].requires or [] if is_wanted(r, extras)]
+    return found
+
+
+def copy(folder: Path) -> None:
+    for distribution in closure(named(None)).values():
+        for file in distribution.files or []:
+            # Scripts lie outside; what was compiled is made again.
+            if ".." in file.parts or file.suffix == ".pyc":
+                continue
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file.locate(), target)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="put them there")
+    options = parser.parse_args()
+    if options.copy:
+        shutil.rmtree(options.copy, ignore_errors=True)
+        copy(options.copy)
+    else:
+        print(*named(None), *named("check"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
