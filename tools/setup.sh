@@ -14,7 +14,7 @@ declare -A packages=(
     [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
-             curl strace gdb python3-venv ca-certificates"
+             curl strace gdb python3-venv ca-certificates chromium"
     [command]="python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static"

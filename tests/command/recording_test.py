@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from common import SOURCE, rouse
+
 from synthetic import KINDS, Builder, micro, ticks, tsc
 
 from rouse import inputs, layout, recording, store

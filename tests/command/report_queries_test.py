@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+
 from orders import LOCKS, MS, THREADS, WAKES, WORKERS, Row, orders, tables
 from synthetic import Builder
 

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from common import rouse
+
 from orders import MS, THREADS, WAKES, Row, orders, site, tables
 from rich.cells import cell_len
 from synthetic import KINDS, Builder, micro, ticks, tsc

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What `rouse report` writes for other tools; pprof's is read by `go tool pprof` where go is."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import rouse
+
+import pyarrow as pa
+from orders import LOCKS, WAKES, Row, orders, site
+from pyarrow import parquet as files
+
+from rouse.render import parquet, pprof
+
+SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} ([0-9.e+-]+)')
+
+
+class Exports(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def written(self, form: str, *words: str, **changed: Sequence[Row]) -> Path:
+        """The file of that format, of those tables."""
+        parquet.write(orders(**changed), self.folder / "tables")
+        file = self.folder / form
+        done = rouse("report", self.folder / "tables", f"--{form}", file, *words)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertFalse(file.with_name(f"{form}.part").exists())
+        return file
+
+    def test_folded_stacks(self) -> None:
+        self.assertEqual(
+            self.written("folded", "--all").read_text(encoding="utf-8").splitlines(),
+            [
+                "main;serve.c:80;orders.c:17;[mutex orders] 30000000",
+                "main;worker.c:5;[condition] 500000000",
+                "serve.c:99;queue_push;[accept] 900000000",
+            ],
+        )
+        self.assertEqual(len(self.written("folded").read_text(encoding="utf-8").splitlines()), 1)
+
+    def test_folded_stacks_of_awkward_names(self) -> None:
+        awkward = self.written("folded", sites=site(0x1010, "a;b\nc"))
+        self.assertEqual(awkward.read_text(encoding="utf-8"), "a:b\\x0ac;[mutex orders] 30000000\n")
+
+    def test_prometheus(self) -> None:
+        evil = 'x"y\\\n'
+        text = self.written(
+            "prometheus", locks=[{**LOCKS[0], "lock_name": evil}], wakes=WAKES
+        ).read_text(encoding="utf-8")
+        values: dict[tuple[str, str], float] = {}
+        for line in text.splitlines():
+            if line.startswith("#"):
+                continue
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            key = (sample[1], sample[2])
+            self.assertNotIn(key, values)
+            values[key] = float(sample[3])
+        total = {name: 0.0 for name, _ in values}
+        for (name, _), value in values.items():
+            total[name] += value
+        self.assertEqual(total["rouse_wakeups_total"], 111)
+        self.assertEqual(total["rouse_lock_wait_seconds_total"], 0.02)
+        self.assertEqual(total["rouse_calls_total"], 78)
+        self.assertEqual(total["rouse_timer_lateness_seconds_count"], 4)
+        self.assertIn('lock="x\\"y\\\\\\\\x0a"', text)
+        buckets = [v for (name, _), v in values.items() if name.endswith("_bucket")]
+        self.assertEqual(buckets, [3, 4, 4])
+
+    def test_parquet_is_the_tables(self) -> None:
+        folder = self.written("parquet")
+        made = orders()
+        for name, table in made.items():
+            (file,) = (folder / name).glob("*.parquet")
+            back = files.read_table(file)
+            self.assertEqual(back.num_rows, table.num_rows, name)
+            self.assertEqual(
+                back.select(table.column_names).sort_by("process").num_columns, table.num_columns
+            )
+        wakes = files.read_table(next((folder / "wakes").glob("*.parquet")))
+        self.assertEqual(pa.compute.sum(wakes["useful"]).as_py(), 100)
+        again = rouse("report", folder, "-s", "locks")
+        self.assertIn("30000", again.stdout)
+
+    def test_several_formats_at_once_and_standard_output(self) -> None:
+        file = self.written("folded", "--html", str(self.folder / "page"))
+        self.assertTrue((self.folder / "page").stat().st_size > 1_000_000)
+        done = rouse("report", self.folder / "tables", "--folded", "-")
+        self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
+
+    def test_pprofs_messages(self) -> None:
+        profile = pprof.profile_class()()
+        profile.ParseFromString(gzip.decompress(self.written("pprof", "--all").read_bytes()))
+        texts = list(profile.string_table)
+        self.assertEqual(texts[0], "")
+        kinds = [(texts[kind.type], texts[kind.unit]) for kind in profile.sample_type]
+        self.assertEqual(kinds, [("contentions", "count"), ("delay", "nanoseconds")])
+        self.assertEqual(sum(sample.value[0] for sample in profile.sample), 111)
+        self.assertEqual(sum(sample.value[1] for sample in profile.sample), 1_430_000_000)
+        labels = {texts[label.str] for sample in profile.sample for label in sample.label}
+        self.assertLessEqual({"mutex", "orders", "put_order+0x1c"}, labels)
+
+    @unittest.skipUnless(shutil.which("go"), "there is no go")
+    def test_go_tool_pprof_reads_it(self) -> None:
+        file = self.written("pprof", "--all")
+        for index, total, first in (
+            ("delay", "1430ms", r"900ms\s+62.94%\s+62.94%\s+900ms\s+62.94%\s+queue_push"),
+            ("contentions", "111", r"100\s+90.09%\s+90.09%\s+100\s+90.09%\s+worker.c:5"),
+        ):
+            done = subprocess.run(
+                ["go", "tool", "pprof", "-top", f"-sample_index={index}", str(file)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"of {total} total", done.stdout)
+            self.assertRegex(done.stdout, first)
+            self.assertIn("Type: " + index, done.stdout)
+
+
+if __name__ == "__main__":
+    if not shutil.which("go"):
+        print("not run: there is no go: its pprof does not read the profile")
+    unittest.main()

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The page of `rouse report --html`, opened in a browser that clicks through it.
+
+The browser is Debian's chromium, driven by playwright. Any request to a network is a fault.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common import rouse
+
+from orders import LOCKS, THREADS, WAKES, Row, orders, site, tables
+
+from rouse.render import parquet
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+MARKUP = "<img src=x onerror=alert(1)>&amp;</script><b>\x1b"
+
+
+def not_run() -> str:
+    if not Path(CHROMIUM).exists():
+        return f"there is no {CHROMIUM}"
+    if importlib.util.find_spec("playwright") is None:
+        return "the Python package playwright is not in build/venv"
+    return ""
+
+
+class Page(unittest.TestCase):
+    place: Path
+    browser: Any
+    driver: Any
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        from playwright.sync_api import sync_playwright
+
+        cls.place = Path(tempfile.mkdtemp(prefix="rouse-page-"))
+        cls.addClassCleanup(shutil.rmtree, cls.place, ignore_errors=True)
+        cls.driver = sync_playwright().start()
+        cls.addClassCleanup(cls.driver.stop)
+        cls.browser = cls.driver.chromium.launch_persistent_context(
+            str(cls.place / "profile"), executable_path=CHROMIUM, headless=True, args=list(FLAGS)
+        )
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self) -> None:
+        self.wrong: list[str] = []
+
+    def open(self, made: dict[str, Any], *words: str) -> Any:
+        """The page of these tables; what the browser complains of is collected."""
+        file = self.place / f"{self.id()}.html"
+        self.write(made, file, *words)
+        return self.look_at(file)
+
+    def open_orders(self) -> Any:
+        """The page of the tables as they are, which is made once."""
+        file = self.place / "orders.html"
+        if not file.exists():
+            self.write(orders(), file)
+        return self.look_at(file)
+
+    def write(self, made: dict[str, Any], file: Path, *words: str) -> None:
+        folder = self.place / "tables"
+        shutil.rmtree(folder, ignore_errors=True)
+        parquet.write(made, folder)
+        done = rouse("report", folder, "--html", file, *words)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def look_at(self, file: Path) -> Any:
+        page = self.browser.new_page()
+        self.addCleanup(page.close)
+        page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        self.asked = asked
+        self.address = file.as_uri()
+        return page
+
+    def tearDown(self) -> None:
+        self.assertEqual(self.wrong, [])
+        outside = [url for url in self.asked if not url.startswith(("data:", "blob:"))]
+        self.assertEqual(outside, [self.address])
+
+    @staticmethod
+    def choose(page: Any, key: str) -> None:
+        page.locator(f"#tabs button[data-key={key}]").click()
+
+    @staticmethod
+    def column(page: Any, title: str) -> list[str]:
+        """The texts of a column as they are shown."""
+        titles = page.locator("thead th").all_inner_texts()
+        place = titles.index(title) + 1
+        texts: list[str] = page.locator(f"tbody td:nth-child({place})").all_inner_texts()
+        return texts
+
+    def test_every_section_every_order_and_every_row(self) -> None:
+        page = self.open_orders()
+        sections = page.locator("#tabs button").count()
+        self.assertEqual(sections, 13)
+        for tab in page.locator("#tabs button").all():
+            tab.click()
+            self.assertEqual(tab.get_attribute("aria-selected"), "true")
+            if page.locator("#idle-label").is_visible():
+                page.locator("#idle").check()
+            for button in page.locator("thead button").all():
+                button.click()
+            for row in page.locator("tbody tr").all():
+                row.click()
+                self.assertTrue(page.locator("#detail").is_visible())
+                page.locator("#close").click()
+
+    def test_it_says_of_what_when_and_on_which_machine(self) -> None:
+        page = self.open_orders()
+        head = page.locator("header").inner_text()
+        for told in ("rouse report: orders", "42 on host, orders -p 80", "2025-10-09 08:53:20"):
+            self.assertIn(told, head)
+        self.assertIn("max, total, count, avg and wait_avg are not known", head)
+
+    def test_figures_are_those_of_the_tables_and_change_with_them(self) -> None:
+        page = self.open_orders()
+        self.choose(page, "locks")
+        self.assertEqual(self.column(page, "wait_total"), ["30000", "0"])
+        self.assertEqual(self.column(page, "cnt_hold"), ["1", "2"])
+        self.assertEqual(self.column(page, "count"), ["-", "-"])
+        changed = [{**LOCKS[0], "wait_ns": 21_000_000}, *LOCKS[1:]]
+        page = self.open(orders(locks=changed))
+        self.choose(page, "locks")
+        self.assertEqual(self.column(page, "wait_total"), ["31000", "0"])
+
+    def test_sort(self) -> None:
+        page = self.open_orders()
+        self.choose(page, "sides")
+        self.assertEqual(self.column(page, "waited"), ["20.0 ms", "10.0 ms"])
+        page.locator("thead button", has_text=re.compile("^given up$")).click()
+        self.assertEqual(self.column(page, "given up"), ["1", "0"])
+        page.locator("thead button", has_text=re.compile("^given up$")).click()
+        self.assertEqual(self.column(page, "given up"), ["0", "1"])
+
+    def test_filter_and_idle_waits(self) -> None:
+        page = self.open_orders()
+        self.choose(page, "waits")
+        self.assertEqual(self.column(page, "kind"), ["mutex", "mutex"])
+        self.assertIn("2 of idle waits hidden", page.locator("#shown").inner_text())
+        page.locator("#idle").check()
+        self.assertEqual(self.column(page, "kind"), ["accept", "condition", "mutex", "mutex"])
+        page.locator("#filter").fill("put_order")
+        self.assertEqual(self.column(page, "other side"), ["put_order+0x1c"])
+        page.locator("#filter").fill("nothing like it")
+        self.assertEqual(page.locator("tbody tr").count(), 0)
+
+    def test_a_row_leads_to_its_stacks_and_to_the_other_sections(self) -> None:
+        page = self.open_orders()
+        self.choose(page, "sides")
+        page.locator("tbody tr").first.click()
+        detail = page.locator("#detail")
+        self.assertEqual(
+            [stack.all_inner_texts() for stack in (detail.locator("ol >> nth=0 >> li"),)],
+            [["orders.c:17", "serve.c:80", "main+0x9"]],
+        )
+        self.assertIn("put_order+0x1c", detail.inner_text())
+        detail.locator("button", has_text="Wake-ups:").first.click()
+        self.assertEqual(page.locator("#title").inner_text(), "Wake-ups")
+        self.assertIn("wake-ups", detail.inner_text())
+
+    def test_a_bar_of_the_plot_leads_to_its_row(self) -> None:
+        page = self.open_orders()
+        self.choose(page, "locks")
+        bar = page.locator("#plot .bars .point path").nth(1)
+        bar.wait_for()
+        box = bar.bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.locator("#detail").wait_for()
+        self.assertIn("30000", page.locator("#detail").inner_text())
+
+    def test_names_are_text_and_never_markup(self) -> None:
+        threads = [{**THREADS[0], "name": MARKUP}, *THREADS[1:]]
+        wakes: Sequence[Row] = [{**WAKES[0], "object_name": MARKUP}]
+        locks = [{**LOCKS[0], "lock_name": MARKUP}]
+        made = orders(threads=threads, wakes=wakes, locks=locks, sites=site(0x1010, MARKUP))
+        page = self.open(made)
+        for tab in page.locator("#tabs button").all():
+            tab.click()
+            self.assertEqual(page.locator("main img, main b, #plot a").count(), 0)
+        self.choose(page, "threads")
+        self.assertIn(MARKUP.replace("\x1b", "\\x1b"), self.column(page, "thread"))
+
+    def test_many_rows_are_shown_in_steps_and_left_out_beyond_the_limit(self) -> None:
+        many = [{**LOCKS[0], "lock": i, "site": "0x1010", "wait_ns": i} for i in range(1, 701)]
+        page = self.open(orders(locks=many), "--limit", "500")
+        self.choose(page, "sides")
+        self.assertEqual(page.locator("tbody tr").count(), 200)
+        page.locator("#more").click()
+        page.locator("#more").click()
+        self.assertEqual(page.locator("tbody tr").count(), 500)
+        self.assertTrue(page.locator("#more").is_hidden())
+        self.assertIn("200 more were left out", page.locator("#shown").inner_text())
+
+    def test_an_empty_page_says_why(self) -> None:
+        page = self.open(tables(processes=orders()["processes"].to_pylist()))
+        self.assertIn("no wait was recorded", page.locator("#notes").inner_text())
+        self.choose(page, "locks")
+        self.assertIn("no thread met a lock that was held", page.locator("#shown").inner_text())
+
+
+if __name__ == "__main__":
+    reason = not_run()
+    if reason:
+        print(f"not run: {reason}")
+        sys.exit(77)
+    unittest.main()
