@@ -265,13 +265,20 @@ def add_kernel(values: Floats, before: Sample, after: Sample) -> None:
         if now is None:
             continue
         own = values[i].copy()
+        waits = [COLUMN[c] for c in ("lck", "slp", *LCK_PARTS, *SLP_PARTS)]
         was = before.kernel.get(int(after.threads["tid"][i]))
         seen = kernel_values(was, now, seconds, after.counts_delays)
         known = ~np.isnan(seen)
         values[i, known] = seen[known]
         # Outside of the waits of rouse, and neither running nor runnable: asleep in a system call.
-        outside = own[COLUMN["usr"]] - np.nansum(seen[[COLUMN[c] for c in ("usr", "sys", "lat")]])
-        values[i, COLUMN["slp"]] += max(outside, 0.0)
+        awake = np.nansum(seen[[COLUMN[c] for c in ("usr", "sys", "lat")]])
+        asleep = own[COLUMN["usr"]] + own[COLUMN["lat"]] - awake
+        waited = own[COLUMN["lck"]] + own[COLUMN["slp"]]
+        if asleep >= 0:
+            values[i, COLUMN["slp"]] += asleep
+        elif waited > 0:
+            # The kernel was at work in the waits, or had the thread in its queue.
+            values[i, waits] = own[waits] * max(waited + asleep, 0.0) / waited
 
 
 def kernel_values(

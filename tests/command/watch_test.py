@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse top` beside a real program whose threads spend their time in known ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import BUILD, SOURCE, rouse
+
+STATES = ("usr", "lat", "mutex", "rwlock", "cond", "sem", "join", "io", "poll", "accept", "sleep")
+WHOLE = ("usr", "sys", "lck", "slp", "lat")
+
+
+class Known(subprocess.Popen[str]):
+    def __init__(self, folder: Path, threads: str) -> None:
+        super().__init__(
+            [BUILD / "tests/command/known"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ROUSE_OBS_DIR": str(folder), "ROUSE_THREADS": threads},
+        )
+        assert self.stdout and self.stdin
+        self.lines, self.letters = self.stdout, self.stdin
+        assert self.lines.readline() == "ready\n"
+
+    def send(self, letter: str) -> None:
+        self.letters.write(letter)
+        self.letters.flush()
+
+
+class Beside(unittest.TestCase):
+    threads = "user"
+
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name) / "recordings"
+        self.program = Known(self.folder, self.threads)
+        self.addCleanup(self.end)
+
+    def end(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        self.program.lines.close()
+        self.program.letters.close()
+
+    def top(self, *words: str) -> Any:
+        """What is seen in a second, by the threads' names."""
+        done = rouse("top", "--batch", "1", "1", "--json", *words, ROUSE_OBS_DIR=str(self.folder))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found = json.loads(done.stdout)
+        return {thread["name"].rpartition(":")[2]: thread for thread in found["threads"]}
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A run without end, which has printed once."""
+        top = subprocess.Popen(
+            [sys.executable, "-m", "rouse", "top", "--batch", "0.2", "0", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_OBS_DIR": str(self.folder)},
+        )
+        assert top.stdout
+        top.stdout.readline()
+        return top
+
+
+class UserThreads(Beside):
+    def test_states_are_measured_and_add_up(self) -> None:
+        found = self.top("--all")
+        for name in ("holder", "wanter", "sleeper", "runner", "waiter", "listener"):
+            total = sum(found[name][state] for state in STATES)
+            self.assertAlmostEqual(total, 100, delta=1, msg=name)
+            self.assertIsNone(found[name]["sys"])
+
+    def test_each_thread_is_where_its_program_has_it(self) -> None:
+        found = self.top("--all")
+        self.assertEqual([found[n]["cond"] for n in ("waiter", "runner")], [100, 0])
+        self.assertEqual(found["listener"]["accept"], 100)
+        self.assertGreater(found["runner"]["usr"] + found["runner"]["lat"], 99)
+        self.assertGreater(found["sleeper"]["sleep"], found["sleeper"]["usr"])
+        self.assertEqual(found["sleeper"]["lck"], 0)
+        # The lock is held for 10 of 12 ms, and asked for again 1 ms after it was had.
+        self.assertGreater(found["wanter"]["mutex"], 40)
+        self.assertGreater(found["holder"]["sleep"], 60)
+        self.assertGreater(found["sleeper"]["vcx"], 10)
+
+    def test_workers_have_what_the_kernel_tells(self) -> None:
+        found = self.top("--all")
+        workers = [thread for name, thread in found.items() if "worker-" in name]
+        self.assertTrue(workers)
+        for worker in workers:
+            self.assertLessEqual(sum(worker[state] or 0 for state in WHOLE), 102)
+            self.assertIsNone(worker["scl"])
+        self.assertGreater(sum(worker["usr"] + worker["sys"] for worker in workers), 10)
+
+    def test_who_waits_for_work_is_hidden(self) -> None:
+        found = self.top()
+        self.assertLessEqual({"holder", "wanter", "sleeper", "runner"}, set(found))
+        self.assertEqual({"waiter", "listener"} & set(found), set())
+
+    def test_the_program_ends_in_good_order(self) -> None:
+        top = self.start()
+        self.program.letters.close()
+        _, err = top.communicate(timeout=60)
+        self.assertEqual(top.returncode, 4)
+        self.assertRegex(err, rf"^rouse: process {self.program.pid} \(known\) has ended\n$")
+
+    def test_the_program_is_killed(self) -> None:
+        top = self.start(str(self.program.pid))
+        self.program.send_signal(signal.SIGKILL)
+        self.program.wait()
+        _, err = top.communicate(timeout=60)
+        self.assertEqual(top.returncode, 4)
+        self.assertRegex(err, rf"^rouse: process {self.program.pid} \(known\) was killed\n$")
+        # What it left is not live, and can be looked into.
+        done = rouse(
+            "top", str(self.program.pid), "--batch", "1", "1", ROUSE_OBS_DIR=str(self.folder)
+        )
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("was killed", done.stderr)
+
+    def test_the_program_becomes_another(self) -> None:
+        top = self.start()
+        self.program.send("x")
+        _, err = top.communicate(timeout=60)
+        self.assertEqual(top.returncode, 4)
+        self.assertIn("(known) runs another program now (exec)\n", err)
+
+    def test_the_program_forks(self) -> None:
+        top = self.start(str(self.program.pid))
+        assert top.stderr
+        self.program.send("f")
+        child = int(self.program.lines.readline().split()[1])
+        told = top.stderr.readline()
+        self.assertIn(f"process {self.program.pid} has forked {child} (known)", told)
+        self.assertIn("child", self.top("--filter", "child"))
+        os.kill(child, signal.SIGKILL)
+        self.assertIn(f"process {child} (known) was killed", top.stderr.readline())
+        top.kill()
+        top.communicate()
+
+
+class KernelThreads(Beside):
+    threads = "kernel"
+
+    def test_states_add_up_with_those_of_the_kernel(self) -> None:
+        found = self.top("--all")
+        for name in ("holder", "wanter", "sleeper", "runner", "waiter", "listener"):
+            total = sum(found[name][state] for state in WHOLE)
+            self.assertAlmostEqual(total, 100, delta=3, msg=f"{name}: {found[name]}")
+        self.assertGreater(found["runner"]["usr"] + found["runner"]["lat"], 90)
+        self.assertGreater(found["wanter"]["mutex"], 40)
+        self.assertEqual(found["waiter"]["cond"], 100)
+        self.assertIsNotNone(found["sleeper"]["icx"])
+
+
+if __name__ == "__main__":
+    unittest.main()
