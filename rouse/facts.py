@@ -132,7 +132,9 @@ def state_notes(database: Database) -> list[str]:
 
 
 def site_notes(database: Database) -> list[str]:
-    sites = database.tables["sites"].filter(lambda s: s.frame == 0)
+    sites = database.tables["sites"].filter(
+        lambda s: (s.frame == 0) & (s.site != queries.NOT_KNOWN)
+    )
     named = ibis.ifelse(ibis.coalesce(sites.function, "") != "", 1, 0)
     row = database.rows(sites.aggregate(rows=sites.count(), named=named.sum()))[0]
     unnamed = row["rows"] - (row["named"] or 0)

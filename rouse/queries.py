@@ -23,6 +23,7 @@ SLP = ("io", "poll", "accept", "sleep")
 VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
 LOCK_KINDS = ("mutex", "read lock", "write lock")
 NOT_KNOWN = "0x0"  # the site of what is not known, or is the runtime itself
+UNKNOWN, RUNTIME = "-", "runtime"  # what it is called
 
 
 def total(table: Any, names: tuple[str, ...]) -> Any:
@@ -48,15 +49,15 @@ def labels(t: Tables) -> Any:
     return inner.group_by("process", "site").agg(label=inner.label.max())
 
 
-def labelled(t: Tables, table: Any, **columns: str) -> Any:
-    """table with a column of labels for each column of site ids, both named."""
+def labelled(t: Tables, table: Any, nobody: str = UNKNOWN, **columns: str) -> Any:
+    """table with a column of labels for each column of site ids; nobody: what site 0 is called."""
     for name, site in columns.items():
         names = labels(t)
         names = names.select(**{"process": names.process, site: names.site, name: names.label})
         known = table.left_join(names, ["process", site])
         kept = {column: known[column] for column in table.columns}
-        words = ibis.ifelse(table[site] == NOT_KNOWN, "-", known[site])
-        table = known.select(**kept, **{name: ibis.coalesce(known[name], words)})
+        label = ibis.coalesce(known[name], known[site])
+        table = known.select(**kept, **{name: ibis.ifelse(known[site] == NOT_KNOWN, nobody, label)})
     return table
 
 
@@ -187,7 +188,8 @@ def wake_ledger(t: Tables) -> Any:
         wait_each_ns=ratio(rows.wait_ns, rows["count"]),
         late_each_ns=ratio(rows.late_ns, rows["count"]),
     )
-    rows = labelled(t, with_idle(t, rows), wait_label="wait_site", wake_label="wake_site")
+    rows = labelled(t, with_idle(t, rows), wait_label="wait_site")
+    rows = labelled(t, rows, RUNTIME, wake_label="wake_site")
     return rows.order_by([ibis.desc("count"), "process", "kind", "wait_site", "wake_site"])
 
 
@@ -253,6 +255,8 @@ def wait_sites(t: Tables) -> Any:
     rows = rows.filter(rows["count"] > 0)
     rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows["count"]))
     rows = labelled(t, rows, wait_label="wait_site", other_label="other_site")
+    is_runtime = (rows.role == "woke") & (rows.other_site == NOT_KNOWN)
+    rows = rows.mutate(other_label=ibis.ifelse(is_runtime, RUNTIME, rows.other_label))
     return rows.order_by(
         [ibis.desc("wait_ns"), "process", "kind", "wait_site", "other_site", "object_name"]
     )

@@ -60,6 +60,7 @@ def site(address: int, *labels: str, **more: Any) -> list[Row]:
 
 # Three waiters of 10 ms each for a lock that put_order holds, ten false wake-ups, and an idle pool.
 SITES = [
+    *site(0, "runtime", function=None, module=None, build_id=None),
     *site(0x1010, "orders.c:17", "serve.c:80", "main+0x9", file="/src/orders.c", line=17),
     *site(0x1020, "put_order+0x1c", "serve.c:81", "main+0x9"),
     *site(0x1030, "worker.c:5", "main+0x9"),

@@ -92,6 +92,11 @@ class Locks(unittest.TestCase):
             ],
         )
 
+    def test_a_holder_that_is_not_known_is_not_the_runtime(self) -> None:
+        rows = asked(queries.wait_sites, locks=[lock(holder_site="0x0", contested=1)])
+        held = [row for row in rows if row["role"] == "held"]
+        self.assertEqual(picked(held, "other_label", "count"), [("-", 1)])
+
     def test_spinning(self) -> None:
         rows = asked(queries.spins)
         self.assertEqual(picked(rows, "site_label", "spin_ns", "spun"), [("orders.c:17", 3000, 1)])
@@ -104,9 +109,9 @@ class Wakes(unittest.TestCase):
             picked(rows, "kind", "wake_label", "count", "useful", "false_", "timeout", "waste_ns"),
             [
                 ("condition", "queue_push+0x44", 100, 90, 10, 0, 70_000),
-                ("accept", "-", 8, 8, 0, 0, 0),
+                ("accept", "runtime", 8, 8, 0, 0, 0),
                 ("mutex", "put_order+0x1c", 2, 2, 0, 0, 0),
-                ("mutex", "-", 1, 0, 0, 1, 0),
+                ("mutex", "runtime", 1, 0, 0, 1, 0),
             ],
         )
         self.assertEqual(picked(rows, "late_each_ns", "late_most_ns")[0], (1000.0, 9000))
@@ -123,7 +128,7 @@ class Wakes(unittest.TestCase):
         self.assertEqual(
             picked(rows, "kind", "wait_label", "role", "other_label", "count", "useless"),
             [
-                ("accept", "queue_push+0x44", "woke", "-", 8, 0),
+                ("accept", "queue_push+0x44", "woke", "runtime", 8, 0),
                 ("condition", "worker.c:5", "woke", "queue_push+0x44", 100, 10),
                 ("mutex", "orders.c:17", "held", "put_order+0x1c", 2, 0),
                 ("mutex", "orders.c:17", "held", "orders.c:17", 1, 0),
