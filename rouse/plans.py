@@ -204,6 +204,25 @@ THREADS = Plan(
     "there is no thread",
     split_idle=True,
 )
+ENDED = Plan(
+    "ended",
+    "Threads that have ended",
+    "Where their time went, all together.",
+    queries.ended_threads,
+    (
+        Column("ended_threads", "threads", "count"),
+        Column("ended_usr", "USR", "ns", "ran"),
+        Column("ended_lat", "LAT", "ns", "could run, and did not"),
+        Column("ended_lck", "LCK", "ns", "waited for other threads"),
+        Column("ended_slp", "SLP", "ns", "waited for something else"),
+        *(Column(f"ended_{name}", name, "ns") for name in (*queries.LCK, *queries.SLP)),
+        Column("ended_waits", "waits", "count"),
+        Column("ended_useless", "useless", "count"),
+        Column("ended_accepted", "accepted", "count"),
+    ),
+    empty="no thread has ended",
+    is_summary=True,
+)
 WORKERS = Plan(
     "workers",
     "Workers and kernel threads",
@@ -332,7 +351,7 @@ TOTALS = Plan(
     empty="nothing was recorded",
 )
 PLANS = (
-    *(TOTALS, LOCKS, SIDES, WAITS, WAKES, SPINS, THREADS, WORKERS),
+    *(TOTALS, LOCKS, SIDES, WAITS, WAKES, SPINS, THREADS, ENDED, WORKERS),
     *(BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
 )
 KEYS = tuple(plan.key for plan in PLANS)

@@ -361,7 +361,12 @@ def ended_threads(t: Tables) -> Any:
     workers = t["workers"]
     names = ("ended_threads", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
     states = tuple(f"ended_{name}" for name in MICROSTATES)
-    return workers.group_by("process").agg(**sums(workers, names + states)).order_by("process")
+    rows = workers.group_by("process").agg(**sums(workers, names + states))
+    rows = rows.mutate(
+        ended_lck=total(rows, tuple(f"ended_{name}" for name in LCK)),
+        ended_slp=total(rows, tuple(f"ended_{name}" for name in SLP)),
+    )
+    return rows.filter(rows.ended_threads > 0).order_by("process")
 
 
 def workers(t: Tables) -> Any:

@@ -18,7 +18,8 @@ from rouse.render.text import UNKNOWN, cell, printable
 from rouse.sections import Report, Section
 
 GAP = 2
-LABEL_GOOD, LABEL_LEAST = 24, 14  # columns that a name keeps while others can go, and at the end
+# Columns that a name keeps while others tell nothing, while others can go, and at the end.
+LABEL_WHOLE, LABEL_GOOD, LABEL_LEAST = 10_000, 24, 14
 TITLE, HEAD, FIGURE, FAINT = "bold", "underline", "cyan", "dim"
 
 
@@ -56,15 +57,22 @@ def shrink(widths: list[int], columns: Sequence[Column], room: int, least: int) 
     return True
 
 
-def least_wanted(
+def spared(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: Sequence[int]
-) -> int | None:
-    """The column to leave out next: one that tells nothing, then an extra one, the last first."""
+) -> tuple[int | None, int]:
+    """The column to leave out next, and how narrow names may be made before it is.
+
+    First goes what tells nothing, for whole names; then what is extra, the last first.
+    """
     figures = [i for i in shown if is_number(columns[i])]
     unknown = [i for i in figures if all(row[i] == UNKNOWN for row in rows)]
     extra = [i for i in shown if columns[i].is_extra]
     nothing = [i for i in extra if all(row[i] in ("0", "0.0", UNKNOWN) for row in rows)]
-    return next((group[-1] for group in (unknown, nothing, extra) if group), None)
+    if unknown:
+        return unknown[-1], LABEL_WHOLE
+    if extra:
+        return (nothing or extra)[-1], LABEL_GOOD
+    return None, LABEL_LEAST
 
 
 class Terminal:
@@ -132,15 +140,14 @@ class Terminal:
                 max(cell_len(section.columns[i].title), *(cell_len(row[i]) for row in rows))
                 for i in shown
             ]
-            idle = least_wanted(section.columns, rows, shown)
-            least = LABEL_LEAST if idle is None else LABEL_GOOD
+            spare, least = spared(section.columns, rows, shown)
             if self.width is None or shrink(widths, columns, self.width, least):
                 break
-            if idle is None:
+            if spare is None:
                 for row in rows:
                     self.block(section.columns, row)
                 return
-            shown.remove(idle)
+            shown.remove(spare)
         self.table(columns, [[row[i] for i in shown] for row in rows], widths)
         hidden = [c.title for i, c in enumerate(section.columns) if i not in shown]
         if hidden:

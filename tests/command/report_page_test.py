@@ -114,7 +114,7 @@ class Page(unittest.TestCase):
     def test_every_section_every_order_and_every_row(self) -> None:
         page = self.open_orders()
         sections = page.locator("#tabs button").count()
-        self.assertEqual(sections, 13)
+        self.assertEqual(sections, 14)
         for tab in page.locator("#tabs button").all():
             tab.click()
             self.assertEqual(tab.get_attribute("aria-selected"), "true")

@@ -191,6 +191,9 @@ class Threads(unittest.TestCase):
         self.assertEqual(
             (row["ended_threads"], row["ended_waits"], row["ended_usr"]), (2, 4, 5 * MS)
         )
+        waited = {**WORKERS[1], "ended_mutex": 7, "ended_join": 3, "ended_poll": 1}
+        (row,) = asked(queries.ended_threads, workers=[waited])
+        self.assertEqual((row["ended_lck"], row["ended_slp"]), (10, 1))
 
 
 def made(wanted: Wanted, **changed: Sequence[Row]) -> dict[str, Section]:
