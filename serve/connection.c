@@ -265,9 +265,24 @@ static ssize_t receive(struct connection *c)
     return n;
 }
 
+/* What a table or a log that all connections share would cost: computes with its lock held. */
+static void use_what_is_shared(void)
+{
+    static struct rouse_mutex shared = ROUSE_MUTEX_INIT_NAMED("shared");
+    uint64_t end_ns;
+
+    rouse_mutex_lock(&shared);
+    end_ns = rouse_now_ns() + settings.shared_ns;
+    while (rouse_now_ns() < end_ns)
+        continue;
+    rouse_mutex_unlock(&shared);
+}
+
 static void answer(struct connection *c)
 {
     c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left && !server_draining();
+    if (settings.shared_ns)
+        use_what_is_shared();
     if (c->parser.method != HTTP_GET && c->parser.method != HTTP_HEAD)
         response_status(c, 405);
     else if (settings.respond)

@@ -47,6 +47,8 @@ static const char help[] =
     "      --idle-timeout S     seconds without a request, for one request to come, and for a peer to\n"
     "                           take 64 KiB of an answer (60)\n"
     "      --drain-timeout S    seconds that answers under way get after SIGINT or SIGTERM (10)\n"
+    "      --shared-lock US     before each answer hold a lock that all connections share, for so many\n"
+    "                           microseconds: something to look for with `rouse report` (0)\n"
     "  -h, --help               this text\n"
     "  -V, --version            the version\n"
     "\n"
@@ -105,6 +107,9 @@ static void parse_option(int option, const char *text)
         break;
     case 'i': settings.idle_ns = number("idle-timeout", text, 1, 86400) * SECOND_NS; break;
     case 'd': settings.drain_ns = number("drain-timeout", text, 0, 86400) * SECOND_NS; break;
+    case 's':
+        settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
+        break;
     case 'h': fputs(help, stdout); exit(0);
     case 'V': puts("rouse-serve " ROUSE_VERSION); exit(0);
     default: exit(2); /* getopt_long has said why */
@@ -122,6 +127,7 @@ static void parse_options(int argc, char **argv)
         { "max-connections", required_argument, NULL, 'm' },
         { "idle-timeout", required_argument, NULL, 'i' },
         { "drain-timeout", required_argument, NULL, 'd' },
+        { "shared-lock", required_argument, NULL, 's' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'V' },
         { NULL, 0, NULL, 0 },

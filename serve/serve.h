@@ -52,6 +52,7 @@ struct settings {
     unsigned max_connections;
     uint64_t idle_ns;
     uint64_t drain_ns;
+    uint64_t shared_ns; /* how long each answer holds the lock that all share; 0: there is none */
 };
 extern struct settings settings;
 
