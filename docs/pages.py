@@ -24,6 +24,7 @@ from pathlib import Path
 NAVIGATION = {
     "README.md": "rouse",
     "docs/man/index.md": "Manual",
+    "docs/reading-waits.md": "Reading waits",
     "docs/benchmarks.md": "Benchmarks",
     "DESIGN.md": "Design",
     "HACKING.md": "Hacking",
