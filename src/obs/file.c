@@ -2,8 +2,9 @@
 /*
  * file.c - makes, maps and grows the shared file.
  *
- * The file is as long as it may ever be, and has memory only where something was allotted: memory is asked for by
- * fallocate before it is touched, since a store to a page that the file system has no room for is a SIGBUS.
+ * The file is as long as it may ever be, and has memory only where something was allotted: memory is asked for
+ * (MADV_POPULATE_WRITE, Linux 5.14) before it is touched, since a store to a page that the file system has no room
+ * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
  * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
  * link there. The folder is the user's own, and it is looked at through its descriptor.
  */
@@ -29,11 +30,7 @@
 
 struct rsi_store_head *rsi_file_head;
 
-static struct {
-    int fd;
-    int folder;
-    char name[32];
-} file = { .fd = -1, .folder = -1 };
+static char file_path[320]; /* absolute: the program may change its folder */
 
 struct dead {
     char name[32];
@@ -178,41 +175,53 @@ static bool may_be_long(void)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= RSI_STORE_BYTES_MAX;
 }
 
-static int map_new(char *reason, size_t bytes)
+/* Memory for a part of the mapping. False: there is none. */
+static bool allot(void *at, size_t bytes)
 {
-    rsi_format(file.name, sizeof file.name, "%d.rouse", getpid());
-    unlinkat(file.folder, file.name,
-             0); /* of an earlier process of this number, or before an exec */
-    file.fd =
-        openat(file.folder, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file.fd < 0)
-        return fail(reason, bytes, "cannot make the file", file.name);
+    return rsi_syscall3(SYS_madvise, at, bytes, MADV_POPULATE_WRITE) == 0;
+}
+
+static int map(int fd, char *reason, size_t bytes)
+{
     if (!may_be_long()) {
         rsi_format(reason, bytes, "files may not be as long as the record needs (ulimit -f)");
         return -EFBIG;
     }
-    if (ftruncate(file.fd, (off_t)RSI_STORE_BYTES_MAX) != 0 ||
-        fallocate(file.fd, 0, 0, RSI_STORE_DIRECTORY + RSI_PAGE) != 0)
-        return fail(reason, bytes, "no room for", file.name);
-    void *base = mmap(NULL, RSI_STORE_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      file.fd, 0);
+    if (ftruncate(fd, (off_t)RSI_STORE_BYTES_MAX) != 0)
+        return fail(reason, bytes, "cannot lengthen", file_path);
+    void *base =
+        mmap(NULL, RSI_STORE_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
-        return fail(reason, bytes, "cannot map", file.name);
+        return fail(reason, bytes, "cannot map", file_path);
+    if (!allot(base, RSI_STORE_DIRECTORY + RSI_PAGE)) {
+        rsi_unmap(base, RSI_STORE_BYTES_MAX);
+        rsi_format(reason, bytes, "no room for %s, or the kernel is older than 5.14", file_path);
+        return -ENOSPC;
+    }
     madvise(base, RSI_STORE_BYTES_MAX, MADV_DONTDUMP);
     head_fill(base);
     rsi_store_release(&rsi_file_head, (struct rsi_store_head *)base); /* pairs with its readers */
     return 0;
 }
 
-static void drop(bool unlinks)
+static int file_new(int folder, char *reason, size_t bytes)
 {
-    if (file.fd >= 0 && unlinks)
-        unlinkat(file.folder, file.name, 0);
-    if (file.fd >= 0)
-        close(file.fd);
-    if (file.folder >= 0)
-        close(file.folder);
-    file.fd = file.folder = -1;
+    char link[32], name[32];
+    rsi_format(link, sizeof link, "/proc/self/fd/%d", folder);
+    rsi_format(name, sizeof name, "/%d.rouse", getpid());
+    ssize_t length = readlink(link, file_path, sizeof file_path - sizeof name);
+    if (length <= 0)
+        return fail(reason, bytes, "cannot read", link);
+    memcpy(file_path + length, name, sizeof name);
+    unlinkat(folder, name + 1, 0); /* of an earlier process of this number, or before an exec */
+    int fd = openat(folder, name + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fail(reason, bytes, "cannot make", file_path);
+    int error = map(fd, reason, bytes);
+    close(fd);
+    if (error)
+        unlinkat(folder, name + 1, 0);
+    return error;
 }
 
 int rsi_file_open(char *reason, size_t reason_bytes)
@@ -220,22 +229,15 @@ int rsi_file_open(char *reason, size_t reason_bytes)
     int folder = folder_open(reason, reason_bytes);
     if (folder < 0)
         return folder;
-    file.folder = folder;
     remove_old(folder);
-    int error = map_new(reason, reason_bytes);
-    if (error)
-        drop(true);
+    int error = file_new(folder, reason, reason_bytes);
+    close(folder);
     return error;
 }
 
 static uint32_t *directory(struct rsi_store_head *head)
 {
     return (uint32_t *)(void *)((char *)head + RSI_STORE_DIRECTORY);
-}
-
-static bool allot(uint64_t offset, uint64_t bytes)
-{
-    return rsi_syscall4(SYS_fallocate, file.fd, 0, offset, bytes) == 0;
 }
 
 struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
@@ -247,7 +249,8 @@ struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_by
     uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
     uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
     if (index >= RSI_STORE_CHUNKS_MAX || offset + bytes > RSI_STORE_BYTES_MAX ||
-        !allot(word & ~(uint64_t)(RSI_PAGE - 1), RSI_PAGE) || !allot(offset, bytes)) {
+        !allot((char *)head + (word & ~(uint64_t)(RSI_PAGE - 1)), RSI_PAGE) ||
+        !allot((char *)head + offset, bytes)) {
         rsi_fetch_add_relaxed(&head->lost_chunks, UINT64_C(1));
         return NULL;
     }
@@ -284,7 +287,7 @@ void rsi_file_end(void)
         return;
     rsi_file_tick(UINT64_MAX);
     rsi_store_release(&head->ended, 1u); /* all that was counted is there */
-    unlinkat(file.folder, file.name, 0);
+    unlink(file_path);
 }
 
 void rsi_file_child(void)
@@ -294,5 +297,4 @@ void rsi_file_child(void)
         return;
     rsi_store_relaxed(&rsi_file_head, NULL);
     rsi_unmap(head, RSI_STORE_BYTES_MAX);
-    drop(false);
 }
