@@ -28,6 +28,7 @@ PLAIN = Style()
 TITLE = Style(reverse=True)
 CURSOR = Style(reverse=True)
 SORTED_BY = ("cpu", "lck", "slp", "lat", "vcx", "name", "id")
+LOOKING = "looking"
 HELP = "s sort  r reverse  / filter  a all  l split  Enter sites  p pause  q quit"
 
 
@@ -120,7 +121,7 @@ class Top(App[int]):
         self.wanted = wanted
         self.interval = interval
         self.is_paused = False
-        self.message = "looking"
+        self.message = LOOKING
         self.picture = rowtext.Picture([])
         self.shown: list[int] = []
         self.key_of: dict[int, tuple[int, int, int]] = {}
@@ -149,6 +150,8 @@ class Top(App[int]):
         if self.is_paused or (self.watched.ended and not self.watched.watches):
             return
         found = self.watched.step()
+        if self.message == LOOKING:
+            self.message = ""
         for text in self.watched.take_messages():
             self.message = text
         problems = [problem for interval in found for problem in interval.problems]

@@ -247,18 +247,18 @@ def thread_rows(before: Sample, after: Sample) -> Rows:
     for whole, parts in (("lck", LCK_PARTS), ("slp", SLP_PARTS)):
         values[:, COLUMN[whole]] = sum(values[:, COLUMN[part]] for part in parts)
     values[:, COLUMN["vcx"]] = np.maximum((waits + yields).view(np.int64), 0)
-    add_kernel(values, before, after)
+    did_not_run = add_kernel(values, before, after)
 
     state = after.states.state
     can_idle = states.WAITING[state] & ~states.HELD[state]
     slept = after.states.since_tsc <= np.uint64(max(before.store.now_tsc, 0))
-    return Rows(
-        values, new["id"], new["tid"].astype(np.int64), can_idle & slept, new["name"].tolist()
-    )
+    idle = (can_idle & slept) | (did_not_run & ~states.HELD[state])
+    return Rows(values, new["id"], new["tid"].astype(np.int64), idle, new["name"].tolist())
 
 
-def add_kernel(values: Floats, before: Sample, after: Sample) -> None:
-    """What the kernel tells of those threads that are kernel threads."""
+def add_kernel(values: Floats, before: Sample, after: Sample) -> Bools:
+    """What the kernel tells of kernel threads. Returns which of them it did not run at all."""
+    did_not_run = np.zeros(len(values), np.bool_)
     seconds = (after.store.now_tsc - before.store.now_tsc) / after.store.clock.hz
     for i in np.flatnonzero(after.threads["origin"] != 0).tolist():
         now = after.kernel.get(int(after.threads["tid"][i]))
@@ -271,7 +271,11 @@ def add_kernel(values: Floats, before: Sample, after: Sample) -> None:
         known = ~np.isnan(seen)
         values[i, known] = seen[known]
         # Outside of the waits of rouse, and neither running nor runnable: asleep in a system call.
-        awake = np.nansum(seen[[COLUMN[c] for c in ("usr", "sys", "lat")]])
+        parts = seen[[COLUMN[c] for c in ("usr", "sys", "lat")]]
+        if np.isnan(parts).any():
+            continue  # new: there is nothing to compare with yet
+        awake = parts.sum()
+        did_not_run[i] = awake == 0
         asleep = own[COLUMN["usr"]] + own[COLUMN["lat"]] - awake
         waited = own[COLUMN["lck"]] + own[COLUMN["slp"]]
         if asleep >= 0:
@@ -279,6 +283,7 @@ def add_kernel(values: Floats, before: Sample, after: Sample) -> None:
         elif waited > 0:
             # The kernel was at work in the waits, or had the thread in its queue.
             values[i, waits] = own[waits] * max(waited + asleep, 0.0) / waited
+    return did_not_run
 
 
 def kernel_values(
