@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse report` on real programs: one whose waits are known by construction, and rouse-serve."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import unittest
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common import BUILD, SOURCE, rouse
+
+MS = 1_000_000
+LEDGER = BUILD / "tests" / "command" / "ledger"
+LINES = (SOURCE / "tests" / "command" / "ledger.c").read_text(encoding="utf-8").splitlines()
+KNOWN = {
+    match[1]: int(match[2]) for line in LINES if (match := re.match(r"\s+([A-Z_]+) = (\d+),", line))
+}
+Sections = Mapping[str, list[dict[str, Any]]]
+
+
+def label(code: str, nth: int = 0) -> str:
+    """Of the nth line of the program with that code, as sites are called."""
+    found = [number for number, line in enumerate(LINES, 1) if code in line]
+    return f"ledger.c:{found[nth]}"
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+        self.folder.chmod(0o700)
+        self.own = {"ROUSE_OBS_DIR": str(self.folder)}
+
+    def start(self, *command: str | Path, **environment: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            [str(word) for word in command],
+            env={**os.environ, **self.own, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.addCleanup(lambda: [pipe and pipe.close() for pipe in (program.stdin, program.stdout)])
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        return program
+
+    def sections(self, target: str | Path) -> Sections:
+        done = rouse("report", "--json", "--all", target, timeout=60, **self.own)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found: Sections = json.loads(done.stdout)["sections"]
+        return found
+
+
+class Ledger(Case):
+    """By one worker nothing is left to chance; by two, who is woken before it sleeps is."""
+
+    program: subprocess.Popen[str]
+
+    def run_ledger(self, workers: int) -> tuple[Sections, int]:
+        """What is reported, and how long its waiters say that they waited."""
+        self.program = self.start(LEDGER, ROUSE_WORKERS=str(workers))
+        assert self.program.stdout
+        measured = self.program.stdout.readline().split()
+        self.assertEqual(measured[:1], ["waited_ns"])
+        self.assertEqual(self.program.stdout.readline(), "ready\n")
+        return self.sections(str(self.program.pid)), int(measured[1])
+
+    def check_lock(self, found: Sections, measured_ns: int) -> None:
+        waiters = KNOWN["WAITERS"]
+        (side,) = [row for row in found["sides"] if row["lock_name"] == "hot"]
+        waits_at, held_from = label("rouse_mutex_lock(&hot)"), label("rouse_mutex_lock(&hot)", 1)
+        self.assertEqual((side["site_label"], side["holder_label"]), (waits_at, held_from))
+        self.assertEqual((side["contested"], side["given_up"]), (waiters, 0))
+        # A sum over all who waited, not the longest: each was there before the hold began.
+        self.assertGreaterEqual(side["wait_ns"], waiters * KNOWN["HOLD_MS"] * MS)
+        self.assertLessEqual(side["wait_ns"], measured_ns)
+        table = {row["site_label"]: row for row in found["locks"] if row["lock_name"] == "hot"}
+        self.assertEqual((table[waits_at]["cnt_lock"], table[waits_at]["cnt_hold"]), (waiters, 0))
+        self.assertEqual((table[held_from]["cnt_lock"], table[held_from]["cnt_hold"]), (0, waiters))
+
+    def check_rest(self, found: Sections) -> None:
+        waits = KNOWN["HERD"] * KNOWN["ROUNDS"]
+        wakes = {row["object_name"]: row for row in found["wakes"]}
+        opened = wakes["opened"]
+        self.assertEqual((opened["count"], opened["useful"]), (waits, waits))
+        self.assertEqual(opened["wake_label"], label("rouse_cond_broadcast(&opened)"))
+        self.assertEqual(opened["wait_label"], label("rouse_cond_wait(&opened, &gate)"))
+        nobody = wakes["nobody"]
+        self.assertEqual((nobody["count"], nobody["timeout"]), (KNOWN["TIMEOUTS"],) * 2)
+        self.assertGreaterEqual(nobody["wait_ns"], KNOWN["TIMEOUTS"] * MS)
+        herds = {row["size_from"]: row["count"] for row in found["herds"]}
+        self.assertEqual(herds, {KNOWN["HERD"]: KNOWN["ROUNDS"]})
+        (totals,) = found["totals"]
+        self.assertEqual(totals["broadcasts_unheard"], KNOWN["BROADCASTS"])
+        timers = sum(row["count"] for row in found["lateness"])
+        self.assertEqual(timers, KNOWN["TIMEOUTS"] + 1)  # and the holder's sleep
+
+    def test_every_count_is_exact(self) -> None:
+        found, measured_ns = self.run_ledger(workers=1)
+        self.check_lock(found, measured_ns)
+        self.check_rest(found)
+        wakes = {row["object_name"]: row for row in found["wakes"]}
+        ticket = wakes["ticket"]
+        self.assertEqual((ticket["count"], ticket["useful"]), (KNOWN["POSTS"],) * 2)
+        self.assertEqual(ticket["wake_label"], label("rouse_sem_post(&ticket)"))
+        (totals,) = found["totals"]
+        self.assertEqual((totals["lost_race"], totals["false_"], totals["early"]), (0, 0, 0))
+        self.assertEqual(totals["signals_unheard"], KNOWN["SIGNALS"])
+
+    def test_by_two_workers(self) -> None:
+        found, measured_ns = self.run_ledger(workers=2)
+        self.check_lock(found, measured_ns)
+        self.check_rest(found)
+
+    def test_all_is_there_after_a_sigkill(self) -> None:
+        before, measured_ns = self.run_ledger(workers=2)
+        self.program.kill()
+        self.program.wait()
+        after = self.sections(str(self.program.pid))
+        self.check_lock(after, measured_ns)
+        self.assertEqual(after["wakes"], before["wakes"])
+
+    def test_a_recording_says_the_same(self) -> None:
+        live, _ = self.run_ledger(workers=2)
+        file = self.folder / "recording"
+        pid = str(self.program.pid)
+        done = rouse("record", "-o", file, "--seconds", "0", pid, timeout=60, **self.own)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        recorded = self.sections(file)
+        for name in ("locks", "sides", "wakes", "herds", "lateness", "totals"):
+            drop = {"duration_ns", "switches"}
+            rows = [
+                [{k: v for k, v in row.items() if k not in drop} for row in found[name]]
+                for found in (live, recorded)
+            ]
+            self.assertEqual(rows[0], rows[1], name)
+
+
+class Serve(Case):
+    """The example of docs/reading-waits.md."""
+
+    def test_the_shared_lock_is_found(self) -> None:
+        options = ("--respond", "x", "--workers", "2", "--port", "0", "--shared-lock", "2000")
+        server = self.start(BUILD / "serve" / "rouse-serve", *options)
+        assert server.stdout
+        port = int(re.findall(r":(\d+)/", server.stdout.readline())[0])
+        clients = [threading.Thread(target=self.ask, args=(port, 25)) for _ in range(8)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        found = self.sections(str(server.pid))
+        (lock,) = [row for row in found["locks"] if row["lock_name"] == "shared"]
+        self.assertRegex(lock["name"], r"^connection\.c:\d+ \(mutex:shared\)$")
+        self.assertEqual(lock["cnt_hold"], lock["cnt_lock"])
+        self.assertTrue(0 < lock["cnt_lock"] < 8 * 25)
+        self.assertGreater(lock["wait_total_ns"], 0)
+
+    @staticmethod
+    def ask(port: int, times: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in range(times):
+            connection.request("GET", "/")
+            connection.getresponse().read()
+        connection.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
