@@ -8,6 +8,7 @@ whose build-id is not the one that was recorded: it would give wrong names witho
 from __future__ import annotations
 
 import posixpath
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Elf:
     def __init__(self, path: Path, build_id: str = "") -> None:
         """build_id: the one it must have, in hexadecimal; empty: not known."""
         try:
-            self.file: Any = ELFFile(path.open("rb"))
+            self.file: Any = self.opened(path)
             own = self.read_build_id()
         except OSError as error:
             raise ElfError(f"{path}: {error.strerror}") from error
@@ -71,6 +72,12 @@ class Elf:
         self.debug: Any = self.guarded(self.open_debug, None)
         self.ranges: list[tuple[int, int, Any]] | None = None
         self.programs: dict[int, Rows] = {}
+
+    def opened(self, path: Path) -> Any:
+        """Read as it is needed, until this is no more."""
+        stream = path.open("rb")
+        weakref.finalize(self, stream.close)
+        return ELFFile(stream)
 
     @staticmethod
     def guarded(call: Any, otherwise: Any) -> Any:
@@ -121,12 +128,12 @@ class Elf:
 
     def open_debug(self) -> Any:
         """The debug information, of this file or of the one that holds it apart."""
-        if self.file.has_dwarf_info():
+        if self.file.has_dwarf_info(strict=True):
             return self.file.get_dwarf_info()
         apart = DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
         if self.build_id and apart.is_file():
-            other: Any = ELFFile(apart.open("rb"))
-            return other.get_dwarf_info() if other.has_dwarf_info() else None
+            other = self.opened(apart)
+            return other.get_dwarf_info() if other.has_dwarf_info(strict=True) else None
         return None
 
     def line(self, address: int) -> Line | None:

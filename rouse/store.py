@@ -40,7 +40,8 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # What is no file, a pipe say, must not make us wait.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, size, offset)

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Addresses as functions and lines: the same as addr2line says, and none where nobody can know."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+
+from elftools.elf.elffile import ELFFile
+from synthetic import Builder
+
+from rouse import elf, layout, sites
+
+MAIN = """\
+#include "part.h"
+#include <stdlib.h>
+static int twice(int n)
+{
+    return n * 2 + atoi("1");
+}
+__attribute__((noinline)) int work(int n)
+{
+    int sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += helper(i) + twice(i);
+    return sum;
+}
+int main(int argc, char **argv)
+{
+    (void)argv;
+    return work(argc);
+}
+"""
+PART = """\
+#include "part.h"
+#include <stdio.h>
+__attribute__((noinline)) int helper(int n)
+{
+    if (n > 3)
+        puts("many");
+    return n;
+}
+/* Code without a size: nobody's. */
+__asm__(".text\\n.globl bare\\n.type bare, @function\\nbare:\\n.fill 64, 1, 0x90\\nret\\n");
+__attribute__((noinline)) int after(int n)
+{
+    return helper(n) + 1;
+}
+"""
+HEADER = "int helper(int n);\nint after(int n);\n"
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+
+
+def output_of(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+class Built(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+        (self.folder / "sub").mkdir()
+        for name, text in (("main.c", MAIN), ("sub/part.c", PART), ("sub/part.h", HEADER)):
+            (self.folder / name).write_text(text)
+
+    def build(self, compiler: str, *flags: str, name: str = "program") -> Path:
+        out = self.folder / name
+        options = [*flags, "-Isub", "-Wl,--build-id", "-o", str(out)]
+        words = [compiler, *options, "main.c", "sub/part.c"]
+        subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
+        return out
+
+    def code(self, path: Path) -> range:
+        with path.open("rb") as file:
+            text: Any = ELFFile(file).get_section_by_name(".text")
+            return range(text["sh_addr"], text["sh_addr"] + text["sh_size"])
+
+    def said(self, path: Path, addresses: range) -> list[tuple[str, str]]:
+        """What addr2line says of each: function, file:line."""
+        lines = output_of("addr2line", "-f", "-e", str(path), *map(hex, addresses)).splitlines()
+        places = (re.sub(r" \(discriminator.*", "", line) for line in lines[1::2])
+        return list(zip(lines[::2], places, strict=True))
+
+    def symbol(self, path: Path, name: str) -> int:
+        found = re.search(rf"^([0-9a-f]+) \w {name}$", output_of("nm", str(path)), re.MULTILINE)
+        assert found
+        return int(found[1], 16)
+
+    def end(self, path: Path, name: str) -> int:
+        lines = output_of("nm", "-S", str(path))
+        found = re.search(rf"^([0-9a-f]+) ([0-9a-f]+) \w {name}$", lines, re.MULTILINE)
+        assert found
+        return int(found[1], 16) + int(found[2], 16)
+
+
+class Lines(Built):
+    def test_each_address_has_the_line_that_addr2line_gives_it(self) -> None:
+        flags = [
+            ("-O0", "-g"),
+            ("-O2", "-g"),
+            ("-O2", "-gdwarf-4"),
+            ("-O2", "-g", "-ffunction-sections"),
+            ("-O2", "-g", "-gz"),
+            ("-O2", "-g", "-no-pie"),
+        ]
+        for compiler in COMPILERS:
+            for some in flags:
+                with self.subTest(compiler=compiler, flags=some):
+                    path = self.build(compiler, *some)
+                    file = elf.Elf(path)
+                    code = self.code(path)
+                    known = 0
+                    for address, (_, place) in zip(code, self.said(path, code), strict=True):
+                        line = file.line(address)
+                        if place.endswith((":?", ":0")):
+                            self.assertIsNone(line, hex(address))
+                            continue
+                        known += 1
+                        assert line is not None, hex(address)
+                        self.assertEqual(f"{Path(line.file).resolve()}:{line.line}", place)
+                    self.assertGreater(known, 50)
+
+    def test_the_names_of_files_are_whole(self) -> None:
+        path = self.build(COMPILERS[0], "-g")
+        line = elf.Elf(path).line(self.symbol(path, "helper"))
+        self.assertEqual(line, elf.Line(str(self.folder / "sub/part.c"), 4))
+
+    def test_debug_information_that_lies_apart(self) -> None:
+        path = self.build(COMPILERS[0], "-g")
+        address = self.symbol(path, "helper")
+        whole = elf.Elf(path)
+        apart = self.folder / "debug" / whole.build_id[:2] / f"{whole.build_id[2:]}.debug"
+        apart.parent.mkdir(parents=True)
+        shutil.copyfile(path, apart)
+        subprocess.run(["strip", path], check=True)
+        self.assertIsNone(elf.Elf(path).line(address))
+        with mock.patch.object(elf, "DEBUG_FILES", self.folder / "debug"):
+            self.assertEqual(elf.Elf(path).line(address), whole.line(address))
+
+
+class Symbols(Built):
+    def test_functions_are_those_whose_size_contains_the_address(self) -> None:
+        path = self.build(COMPILERS[0], "-O1")
+        file = elf.Elf(path)
+        helper, bare, after = (self.symbol(path, name) for name in ("helper", "bare", "after"))
+        self.assertEqual(file.function(helper), ("helper", 0))
+        self.assertEqual(file.function(after + 3), ("after", 3))
+        self.assertIsNone(file.function(bare))
+        self.assertIsNone(file.function(bare + 60))
+        self.assertIsNone(file.function(0))
+        self.assertIsNone(file.function((1 << 64) - 1))
+
+    def test_a_stripped_library_has_its_exported_names(self) -> None:
+        path = self.build(COMPILERS[0], "-O1", "-fPIC", "-shared", name="lib.so")
+        helper = self.symbol(path, "helper")
+        subprocess.run(["strip", path], check=True)
+        self.assertEqual(elf.Elf(path).function(helper), ("helper", 0))
+
+
+class Refusals(Built):
+    def test_another_build_is_not_believed(self) -> None:
+        path = self.build(COMPILERS[0])
+        own = elf.Elf(path).build_id
+        self.assertEqual(len(own), 40)
+        elf.Elf(path, own)
+        with self.assertRaisesRegex(elf.ElfError, "is another build"):
+            elf.Elf(path, "00" * 20)
+
+    def test_files_that_are_none(self) -> None:
+        noise = self.folder / "noise"
+        noise.write_bytes(b"\x7fELF" + bytes(range(256)) * 8)
+        for path, says in ((noise, "no ELF"), (self.folder, "directory"), (Path("/no"), "No such")):
+            with self.assertRaisesRegex(elf.ElfError, says):
+                elf.Elf(path)
+
+    def test_a_damaged_file_gives_nothing_and_no_exception(self) -> None:
+        path = self.build(COMPILERS[0], "-g")
+        whole = path.read_bytes()
+        code = self.code(path)
+        for cut in range(64, len(whole), len(whole) // 60):
+            path.write_bytes(whole[:cut] + bytes(len(whole) - cut))
+            try:
+                file = elf.Elf(path)
+            except elf.ElfError:
+                continue
+            for address in code[::16]:
+                file.line(address)
+                file.function(address)
+
+
+class OfAStore(Built):
+    BIAS = 0x55_0000_0000
+
+    def frames(self, path: Path, build_id: str, *addresses: int) -> list[sites.Frame]:
+        raw = bytes.fromhex(build_id)
+        module = {
+            "start": self.BIAS,
+            "end": self.BIAS + (1 << 20),
+            "bias": self.BIAS,
+            "build_id_bytes": len(raw),
+            "build_id": list(raw.ljust(32, b"\0")),
+            "path": str(path).encode(),
+        }
+        read = Builder().chunk(layout.MODULES, [module]).store()
+        self.resolver = sites.Resolver()
+        known = sites.Sites(read, self.resolver)
+        return [known.frames(self.BIAS + address)[0] for address in addresses]
+
+    def test_a_return_address_is_looked_up_in_its_call(self) -> None:
+        """What follows the last call of a function is the next function."""
+        path = self.build(COMPILERS[0], "-O1", "-g")
+        file = elf.Elf(path)
+        end = self.end(path, "helper")
+        (frame,) = self.frames(path, file.build_id, end)
+        self.assertEqual((frame.function, frame.offset), ("helper", end))
+        self.assertEqual(frame.label, f"part.c:{frame.line}")
+
+    def test_without_symbols_it_is_the_module_s(self) -> None:
+        path = self.build(COMPILERS[0], "-O1")
+        subprocess.run(["strip", path], check=True)
+        address = self.code(path)[20]
+        (frame,) = self.frames(path, elf.Elf(path).build_id, address)
+        self.assertEqual((frame.label, frame.function), (f"program+{address:#x}", None))
+        (frame,) = self.frames(path, "ab" * 20, address)
+        self.assertEqual(frame.label, f"program+{address:#x}")
+        self.assertIn("another build", self.resolver.problems[0])
+
+    def test_an_address_in_no_module(self) -> None:
+        path = self.build(COMPILERS[0])
+        (frame,) = self.frames(path, elf.Elf(path).build_id, 1 << 40)
+        self.assertEqual((frame.label, frame.module), (hex(self.BIAS + (1 << 40)), None))
+
+
+if __name__ == "__main__":
+    if not COMPILERS or not shutil.which("addr2line"):
+        print("not run: no compiler, or no addr2line here")
+        raise SystemExit(77)
+    unittest.main()
