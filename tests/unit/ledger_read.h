@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* ledger_read.h - what tests read in the shared file of their own process: sums over all writers. */
+#ifndef LEDGER_READ_H
+#define LEDGER_READ_H
+
+#include "obs/file.h"
+
+#include <rouse/obs.h>
+
+/* Call visit for each valid entry of a kind. */
+static void entries_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
+                          void *sum)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head);
+    const uint32_t *directory = (const void *)((const char *)head + RSI_STORE_DIRECTORY);
+    for (uint32_t i = 0; head && i < rsi_load_relaxed(&head->chunk_count); i++) {
+        uint32_t page = rsi_load_acquire(&directory[i]); /* pairs with rsi_file_chunk */
+        struct rsi_store_chunk *chunk = (void *)((char *)head + (size_t)page * RSI_PAGE);
+        if (page == 0 || chunk->kind != kind)
+            continue;
+        for (uint32_t n = 0; n < rsi_load_acquire(&chunk->used); n++) /* pairs with rsi_chunk_add */
+            visit(rsi_chunk_entry(chunk, n), sum);
+    }
+}
+
+/* Wake-ups of waits of a kind for an object (NULL: for any). */
+struct wakes {
+    uint32_t kind;
+    const void *object;
+    uint64_t count[ROUSE_VERDICTS], all, wait_ticks, late_ticks;
+};
+
+static void wake_add(const void *entry, void *sum)
+{
+    const struct rsi_store_wake *wake = entry;
+    struct wakes *wakes = sum;
+    if (wake->kind != wakes->kind || (wakes->object && wake->object != (uintptr_t)wakes->object))
+        return;
+    for (unsigned i = 0; i < ROUSE_VERDICTS; i++) {
+        wakes->count[i] += rsi_load_relaxed(&wake->count[i]);
+        wakes->all += rsi_load_relaxed(&wake->count[i]);
+    }
+    wakes->wait_ticks += rsi_load_relaxed(&wake->wait_ticks);
+    wakes->late_ticks += rsi_load_relaxed(&wake->late_ticks);
+}
+
+static __attribute__((unused)) struct wakes wakes_of(enum rouse_wait_kind kind, const void *object)
+{
+    struct wakes wakes = { .kind = kind, .object = object };
+    entries_visit(RSI_STORE_WAKES, wake_add, &wakes);
+    return wakes;
+}
+
+/* Of a lock, all sites together. */
+struct contests {
+    const void *lock;
+    uint64_t acquired, contested, given_up, wait_ticks, spin_ticks, spun;
+};
+
+static void lock_add(const void *entry, void *sum)
+{
+    const struct rsi_store_lock *lock = entry;
+    struct contests *contests = sum;
+    if (lock->lock != (uintptr_t)contests->lock)
+        return;
+    contests->acquired += rsi_load_relaxed(&lock->acquired);
+    contests->contested += rsi_load_relaxed(&lock->contested);
+    contests->given_up += rsi_load_relaxed(&lock->given_up);
+    contests->wait_ticks += rsi_load_relaxed(&lock->wait_ticks);
+    contests->spin_ticks += rsi_load_relaxed(&lock->spin_ticks);
+    contests->spun += rsi_load_relaxed(&lock->spun);
+}
+
+static __attribute__((unused)) struct contests contests_of(const void *lock)
+{
+    struct contests contests = { .lock = lock };
+    entries_visit(RSI_STORE_LOCKS, lock_add, &contests);
+    return contests;
+}
+
+struct totals {
+    uint64_t signals_unheard, broadcasts_unheard, herds[RSI_STORE_HERDS], late_timers, ended,
+        ended_waits, ended_ticks[RSI_IN_COUNT];
+};
+
+static void writer_add(const void *entry, void *sum)
+{
+    const struct rsi_store_writer *writer = entry;
+    struct totals *totals = sum;
+    totals->signals_unheard += rsi_load_relaxed(&writer->signals_unheard);
+    totals->broadcasts_unheard += rsi_load_relaxed(&writer->broadcasts_unheard);
+    for (unsigned i = 0; i < RSI_STORE_HERDS; i++)
+        totals->herds[i] += rsi_load_relaxed(&writer->herds[i]);
+    for (unsigned i = 0; i < RSI_STORE_LATENESS; i++)
+        totals->late_timers += rsi_load_relaxed(&writer->lateness[i]);
+    totals->ended += rsi_load_relaxed(&writer->ended);
+    totals->ended_waits += rsi_load_relaxed(&writer->ended_waits);
+    for (unsigned i = 0; i < RSI_IN_COUNT; i++)
+        totals->ended_ticks[i] += rsi_load_relaxed(&writer->ended_ticks[i]);
+}
+
+static __attribute__((unused)) struct totals totals_now(void)
+{
+    struct totals totals = { 0 };
+    entries_visit(RSI_STORE_WRITERS, writer_add, &totals);
+    return totals;
+}
+
+#endif
