@@ -348,6 +348,17 @@ void rsi_account_herd(size_t count)
         rsi_count(writer->shared->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
 }
 
+void rsi_account_call_slow(enum rouse_wait_kind kind, long result)
+{
+    struct rsi_exec *exec = rsi_exec_self();
+    struct rsi_writer *writer = writer_of(exec);
+    struct rsi_store_thread *slot = exec->current ? exec->current->waiter.record.slot : NULL;
+    if (writer)
+        rsi_count(writer->shared->calls[kind], 1);
+    if (slot && kind == ROUSE_WAIT_ACCEPT && result >= 0)
+        rsi_count(slot->accepted, 1);
+}
+
 void rsi_account_unheard_slow(bool is_broadcast)
 {
     struct rsi_writer *writer = writer_of(rsi_exec_self());

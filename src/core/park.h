@@ -239,6 +239,15 @@ RSI_INLINE void rsi_account_unheard(bool is_broadcast)
         rsi_account_unheard_slow(is_broadcast);
 }
 
+/* A blocking call of a kind, of I/O or a sleep, is over: its result. */
+void rsi_account_call_slow(enum rouse_wait_kind kind, long result);
+
+RSI_INLINE void rsi_account_call(enum rouse_wait_kind kind, long result)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
+        rsi_account_call_slow(kind, result);
+}
+
 /* So many threads, more than one, were woken at once. */
 void rsi_account_herd(size_t count);
 

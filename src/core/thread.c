@@ -455,6 +455,7 @@ RSI_INLINE int sleep_until(uint64_t deadline_ns, const void *site)
     uint64_t ticket =
         rsi_park_prepare(self, ROUSE_WAIT_SLEEP, NULL, site, deadline_ns, RSI_PARK_CANCELLABLE);
     int result = rsi_park_commit(self, ticket);
+    rsi_account_call(ROUSE_WAIT_SLEEP, result);
     return result == -ETIMEDOUT ? 0 : result;
 }
 

@@ -85,7 +85,9 @@ RSI_INLINE bool rsi_backend_has_rings(void)
 
 RSI_INLINE long rsi_backend_run(struct rsi_io_op *op)
 {
-    return rsi_backend()->run(op);
+    long result = rsi_backend()->run(op);
+    rsi_account_call(op->kind, result);
+    return result;
 }
 
 #endif

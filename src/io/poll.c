@@ -452,6 +452,7 @@ int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsign
     if (rsi_unlikely(rsi_park_owes(call.self)))
         settle(rsi_park_debt(call.self, true));
     rsi_turn_spend(call.self, LOOK_COST);
+    rsi_account_call(ROUSE_WAIT_POLL, 0);
     if (is_past(deadline_ns) && !rouse_thread_cancel_pending())
         return (int)look(&call);
     uint32_t wanted = slots_wanted(fds, count);

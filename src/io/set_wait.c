@@ -388,6 +388,7 @@ static int do_wait(struct rouse_set *set, struct rouse_set_event *events, unsign
     if (call.holder == NULL)
         return -ENOMEM;
     long result = wait_for_members(&call);
+    rsi_account_call(ROUSE_WAIT_SET, result);
     rsi_guard_lock(&set->guard);
     bool owes = call.holder->held.first != NULL;
     if (!owes)

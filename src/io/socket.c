@@ -25,8 +25,11 @@ void __sanitizer_syscall_pre_impl_close(long fd);
 static long run_accept(struct rsi_io_op *op)
 {
     bool is_ordered = (rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_ORDERED) != 0;
-    return rsi_unlikely(is_ordered) && rsi_is_user(rsi_self()) ? rsi_listener_accept(op)
-                                                               : rsi_backend_run(op);
+    if (rsi_likely(!is_ordered) || !rsi_is_user(rsi_self()))
+        return rsi_backend_run(op);
+    long result = rsi_listener_accept(op);
+    rsi_account_call(ROUSE_WAIT_ACCEPT, result);
+    return result;
 }
 
 static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns,

@@ -6,8 +6,9 @@
 #include "ledger_read.h"
 #include "obs_test.h"
 
-#include <sys/resource.h>
-#include <sys/stat.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #define WAITERS 100u
 #define HELD_NS (10 * MS)
@@ -281,6 +282,56 @@ static void what_ended_threads_did_is_kept(void **state)
     CHECK_EQUAL(after.late_timers - before.late_timers, 75); /* those of user threads */
 }
 
+#define CONNECTIONS 20u
+
+static void *accept_all(void *listener)
+{
+    struct pollfd ready = { .fd = (int)(intptr_t)listener, .events = POLLIN };
+    for (unsigned i = 0; i < CONNECTIONS; i++) {
+        char byte = 1;
+        CHECK_EQUAL(rouse_poll(&ready, 1, -1), 1);
+        int fd = rouse_accept(ready.fd, NULL, NULL);
+        CHECK(fd >= 0);
+        CHECK_EQUAL(rouse_write(fd, &byte, 1), 1);
+        CHECK_EQUAL(rouse_read(fd, &byte, 1), 0);
+        CHECK_EQUAL(rouse_close(fd), 0);
+    }
+    return NULL;
+}
+
+/* Each call once, whether it had to wait or not. */
+static void calls_are_counted_though_they_do_not_wait(void **state)
+{
+    (void)state;
+    for (int kind = ROUSE_KIND_USER; kind <= ROUSE_KIND_KERNEL; kind++) {
+        struct sockaddr_in address = { .sin_family = AF_INET,
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t length = sizeof address;
+        int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
+        CHECK(listen(listener, 5) == 0);
+        CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+        struct totals before = totals_now();
+        struct rouse_thread *t =
+            start((enum rouse_kind)kind, accept_all, (void *)(intptr_t)listener);
+        for (unsigned i = 0; i < CONNECTIONS; i++) {
+            char byte;
+            int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            CHECK(connect(fd, (struct sockaddr *)&address, length) == 0);
+            CHECK(read(fd, &byte, 1) == 1);
+            close(fd);
+        }
+        join(t);
+        rouse_close(listener);
+        struct totals after = totals_now();
+        CHECK_EQUAL(after.calls[ROUSE_WAIT_ACCEPT] - before.calls[ROUSE_WAIT_ACCEPT], CONNECTIONS);
+        CHECK_EQUAL(after.calls[ROUSE_WAIT_POLL] - before.calls[ROUSE_WAIT_POLL], CONNECTIONS);
+        CHECK_EQUAL(after.calls[ROUSE_WAIT_READ] - before.calls[ROUSE_WAIT_READ], CONNECTIONS);
+        CHECK_EQUAL(after.calls[ROUSE_WAIT_WRITE] - before.calls[ROUSE_WAIT_WRITE], CONNECTIONS);
+        CHECK_EQUAL(after.ended_accepted - before.ended_accepted, CONNECTIONS);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -291,6 +342,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(signals_to_nobody_are_counted),
         cmocka_unit_test(states_add_up_to_the_life),
         cmocka_unit_test(what_ended_threads_did_is_kept),
+        cmocka_unit_test(calls_are_counted_though_they_do_not_wait),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)

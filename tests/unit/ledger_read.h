@@ -80,7 +80,7 @@ static __attribute__((unused)) struct contests contests_of(const void *lock)
 
 struct totals {
     uint64_t signals_unheard, broadcasts_unheard, herds[RSI_STORE_HERDS], late_timers, ended,
-        ended_waits, ended_ticks[RSI_IN_COUNT];
+        ended_waits, ended_accepted, ended_ticks[RSI_IN_COUNT], calls[RSI_STORE_WAIT_KINDS];
 };
 
 static void writer_add(const void *entry, void *sum)
@@ -95,6 +95,9 @@ static void writer_add(const void *entry, void *sum)
         totals->late_timers += rsi_load_relaxed(&writer->lateness[i]);
     totals->ended += rsi_load_relaxed(&writer->ended);
     totals->ended_waits += rsi_load_relaxed(&writer->ended_waits);
+    totals->ended_accepted += rsi_load_relaxed(&writer->ended_accepted);
+    for (unsigned i = 0; i < RSI_STORE_WAIT_KINDS; i++)
+        totals->calls[i] += rsi_load_relaxed(&writer->calls[i]);
     for (unsigned i = 0; i < RSI_IN_COUNT; i++)
         totals->ended_ticks[i] += rsi_load_relaxed(&writer->ended_ticks[i]);
 }
