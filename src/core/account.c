@@ -134,7 +134,7 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
         name_copy(slot, t);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     change_end(slot);
-    t->waiter.record.slot = slot;
+    rsi_store_release(&t->waiter.record.slot, slot); /* whoever looks at t sees it whole */
     return slot;
 }
 
@@ -174,7 +174,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now)))
         return;
     uint64_t ran = now - slot->run_tsc;
-    if (rsi_unlikely(is_useless(slot->verdict)))
+    if (rsi_unlikely(is_useless(rsi_load_relaxed(&slot->verdict))))
         waste(writer, slot, ran);
     change_begin(slot);
     rsi_count(slot->ticks[RSI_IN_USR], ran);
@@ -195,7 +195,8 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
 RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t now)
 {
     uint64_t since = slot->since_tsc, woken = rsi_load_relaxed(&slot->wake_tsc);
-    uint32_t verdict = woken > slot->run_tsc ? slot->verdict : ROUSE_VERDICT_NONE;
+    uint32_t verdict = woken > slot->run_tsc ? rsi_load_relaxed(&slot->verdict)
+                                             : ROUSE_VERDICT_NONE;
     woken = woken < since ? since : woken > now ? now : woken;
     uint64_t waited = woken - since, late = now - woken;
     struct rsi_wake_key key = key_of(slot);
@@ -320,7 +321,7 @@ bool rsi_park_past(struct rouse_thread *self, struct rsi_past *past)
         return false;
     *past = (struct rsi_past){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
                                slot->object,    slot->waits,
-                               slot->kind,      slot->verdict };
+                               slot->kind,      rsi_load_relaxed(&slot->verdict) };
     return true;
 }
 
@@ -409,7 +410,7 @@ void rsi_account_thread_end(struct rouse_thread *self)
     struct rsi_writer *writer = rsi_exec_self()->writer;
     if (!slot)
         return;
-    self->waiter.record.slot = NULL;
+    rsi_store_relaxed(&self->waiter.record.slot, NULL);
     if (slot->doing == RSI_DOES_RUN)
         rsi_count(slot->ticks[RSI_IN_USR], rsi_tsc() - slot->run_tsc);
     if (writer) /* else the slot is lost: recording was switched off, and this kernel thread never had one */

@@ -83,11 +83,13 @@ void rouse_obs_last_wait(struct rouse_wait_record *record)
     };
     if (!slot || slot->waits == 0)
         return;
-    record->since_tsc = slot->since_tsc < slot->wake_tsc ? slot->since_tsc : slot->wake_tsc;
-    record->verdict = slot->verdict;
-    record->wake_tsc = slot->wake_tsc;
-    record->wake_site = (const void *)(uintptr_t)slot->wake_site;
-    record->waker_id = slot->waker_id;
+    record->since_tsc = slot->since_tsc < rsi_load_relaxed(&slot->wake_tsc)
+                            ? slot->since_tsc
+                            : rsi_load_relaxed(&slot->wake_tsc);
+    record->verdict = rsi_load_relaxed(&slot->verdict);
+    record->wake_tsc = rsi_load_relaxed(&slot->wake_tsc);
+    record->wake_site = (const void *)(uintptr_t)rsi_load_relaxed(&slot->wake_site);
+    record->waker_id = rsi_load_relaxed(&slot->waker_id);
     record->wait_count = slot->waits;
     record->useless_count = slot->useless;
 }

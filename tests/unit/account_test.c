@@ -121,7 +121,7 @@ static void *time_out(void *unused)
 /* Whether t is in a wait, and so many have ended before. */
 static bool is_in_wait(struct rouse_thread *t, uint64_t ended)
 {
-    const struct rsi_store_thread *slot = rsi_waiter(t)->record.slot;
+    const struct rsi_store_thread *slot = rsi_load_acquire(&rsi_waiter(t)->record.slot);
     return waits(t) && slot && rsi_load_relaxed(&slot->doing) == RSI_DOES_WAIT &&
            rsi_load_relaxed(&slot->waits) == ended;
 }

@@ -458,7 +458,7 @@ static void *wait_three_times(void *value)
 /* -1: it is not waiting as far as the record says. */
 static uint64_t waits_recorded(struct rouse_thread *t)
 {
-    const struct rsi_store_thread *slot = rsi_waiter(t)->record.slot;
+    const struct rsi_store_thread *slot = rsi_load_acquire(&rsi_waiter(t)->record.slot);
     return slot && rsi_load_relaxed(&slot->doing) == RSI_DOES_WAIT ? rsi_load_relaxed(&slot->waits)
                                                                    : UINT64_MAX;
 }
