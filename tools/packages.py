@@ -15,6 +15,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -61,7 +62,7 @@ def copy(folder: Path) -> None:
     for distribution in closure(named(None)).values():
         for file in distribution.files or []:
             # Scripts lie outside; what was compiled is made again.
-            if ".." in file.parts or file.suffix == ".pyc":
+            if file.suffix == ".pyc" or not LEFT_OUT.isdisjoint(file.parts):
                 continue
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,13 +71,14 @@ def copy(folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="put them there")
+    parser.add_argument("--names", choices=("command", "check"), help="print those of the set")
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="put the command's there")
     options = parser.parse_args()
+    if options.names:
+        print(*named(None), *(named("check") if options.names == "check" else ()))
     if options.copy:
         shutil.rmtree(options.copy, ignore_errors=True)
         copy(options.copy)
-    else:
-        print(*named(None), *named("check"))
     return 0
 
 

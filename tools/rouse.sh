@@ -4,7 +4,7 @@
 # build/venv when it is first called, so that a build needs no network.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
-if ! cmp -s "$root/pyproject.toml" "$root/build/venv/pyproject.toml"; then
+if ! cmp -s "$root/pyproject.toml" "$root/build/venv/command.toml"; then
     "$root/tools/setup.sh" command >&2
 fi
 python=$root/build/venv/bin/python

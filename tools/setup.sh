@@ -106,23 +106,30 @@ install_packages() {
     fi
 }
 
-# What pyproject.toml names: the packages of the command, and the linters at the versions that the check expects.
+# What pyproject.toml names: the packages of the command, and, for the set check, what its developers need. What was
+# installed before stays when the network is not there.
 install_python_packages() {
-    local venv=build/venv python=/usr/bin/python3 names
-    cmp -s pyproject.toml "$venv/pyproject.toml" && return
+    local set=$1 venv=build/venv python=/usr/bin/python3 names is_new=false
+    exec 9>build/venv.lock
+    flock 9
+    cmp -s pyproject.toml "$venv/$set.toml" && return
     [[ -x $python ]] || python=python3
-    if names=$("$python" tools/packages.py 2>build/venv.log); then
+    "$venv/bin/python" -c 'import pip' 2>/dev/null || is_new=true
+    if names=$("$python" tools/packages.py --names "$set" 2>build/venv.log); then
         say "installing with pip into $venv: $names"
-        "$venv/bin/python" -c 'import pip' 2>/dev/null || rm -rf "$venv"
-        if { [[ -d $venv ]] || "$python" -m venv "$venv"; } >>build/venv.log 2>&1 &&
-            "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
-                --timeout 30 $names >>build/venv.log 2>&1; then
-            cp pyproject.toml "$venv/"
+        if $is_new; then
+            rm -rf "$venv"
+            "$python" -m venv "$venv" >>build/venv.log 2>&1 || names=
+        fi
+        if [[ $names ]] && "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
+            --timeout 30 $names >>build/venv.log 2>&1; then
+            cp pyproject.toml "$venv/command.toml"
+            cp pyproject.toml "$venv/$set.toml"
             return
         fi
     fi
-    rm -rf "$venv"
-    say "could not; the command and what is checked with it do not run (build/venv.log has the reason)"
+    $is_new && rm -rf "$venv"
+    say "could not; the command and what is checked with it may not run (build/venv.log has the reason)"
 }
 
 # cmocka for AArch64, unpacked in build/ for the cross-built tests: this system keeps its architecture.
@@ -167,9 +174,11 @@ main() {
             fi
         fi
     fi
-    if [[ " $* " == *" check "* || " $* " == *" command "* ]]; then
-        install_python_packages
-    fi
+    for set in check command; do
+        if [[ " $* " == *" $set "* ]]; then
+            install_python_packages "$set"
+        fi
+    done
     if [[ " $* " == *" check-all "* ]] && command -v dpkg-deb >/dev/null; then
         unpack_cross_cmocka
     fi
