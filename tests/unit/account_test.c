@@ -262,6 +262,41 @@ static void states_add_up_to_the_life(void **state)
     }
 }
 
+static void *take_turns(void *value)
+{
+    struct life *life = value;
+    struct rsi_store_thread *slot = rsi_waiter(rouse_thread_self())->record.slot;
+    life->begin_tsc = slot->begin_tsc;
+    for (int i = 0; i < 5; i++) {
+        compute(MS);
+        rouse_thread_yield();
+    }
+    life->end_tsc = slot->run_tsc;
+    memcpy(life->ticks, slot->ticks, sizeof life->ticks);
+    return NULL;
+}
+
+/* Ten threads on fewer workers: most of a life is spent in the run queue. */
+static void time_in_the_run_queue_is_told(void **state)
+{
+    (void)state;
+    struct life lives[10];
+    struct rouse_thread *threads[LENGTH(lives)];
+    double late = 0, lived = 0;
+    for (unsigned i = 0; i < LENGTH(lives); i++)
+        threads[i] = start(ROUSE_KIND_USER, take_turns, &lives[i]);
+    for (unsigned i = 0; i < LENGTH(lives); i++)
+        join(threads[i]);
+    for (unsigned i = 0; i < LENGTH(lives); i++) {
+        double life = (double)(lives[i].end_tsc - lives[i].begin_tsc);
+        double sum = (double)(lives[i].ticks[RSI_IN_LAT] + lives[i].ticks[RSI_IN_USR]);
+        CHECK(sum >= 0.99 * life && sum <= 1.01 * life);
+        late += (double)lives[i].ticks[RSI_IN_LAT];
+        lived += life;
+    }
+    CHECK(late >= 0.4 * lived); /* four workers: six tenths, when all of them run */
+}
+
 static void *sleep_thrice(void *unused)
 {
     for (int i = 0; i < 3; i++)
@@ -341,6 +376,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_herd_is_counted_with_what_it_was_for),
         cmocka_unit_test(signals_to_nobody_are_counted),
         cmocka_unit_test(states_add_up_to_the_life),
+        cmocka_unit_test(time_in_the_run_queue_is_told),
         cmocka_unit_test(what_ended_threads_did_is_kept),
         cmocka_unit_test(calls_are_counted_though_they_do_not_wait),
     };
