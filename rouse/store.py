@@ -8,6 +8,7 @@ file is read, not mapped: one that is cut short meanwhile would be a SIGBUS.
 
 from __future__ import annotations
 
+import bisect
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -241,7 +242,7 @@ class ChunkReader:
         self.found: dict[int, list[Entries]] = {kind: [] for kind in layout.ENTRIES}
         self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
         self.problems: list[str] = []
-        self.taken: list[tuple[int, int]] = []  # what chunks before this one cover
+        self.taken: list[tuple[int, int]] = []  # what other chunks cover, in order
         # Names and stacks are counted over all their chunks: after one that is unknown, none is
         # sure.
         self.is_count_sure = True
@@ -278,7 +279,7 @@ class ChunkReader:
         if why:
             self.damaged(index, why)
             return
-        self.taken.append((offset, offset + chunk["bytes"]))
+        bisect.insort(self.taken, (offset, offset + chunk["bytes"]))
         if chunk["kind"] in self.kinds:
             self.read_entries(index, offset + layout.CHUNK_HEAD, chunk)
 
@@ -290,7 +291,9 @@ class ChunkReader:
             return f"its entries would have {chunk['entry_bytes']} bytes"
         if chunk["capacity"] * chunk["entry_bytes"] > room or chunk["used"] > chunk["capacity"]:
             return f"{chunk['used']} of {chunk['capacity']} entries do not fit in it"
-        if any(start < offset + chunk["bytes"] and offset < end for start, end in self.taken):
+        at = bisect.bisect(self.taken, (offset, offset))
+        follows = at and self.taken[at - 1][1] > offset
+        if follows or (at < len(self.taken) and self.taken[at][0] < offset + chunk["bytes"]):
             return "it overlaps another"
         return ""
 

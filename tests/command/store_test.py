@@ -269,6 +269,14 @@ class Damage(unittest.TestCase):
         self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
         self.assertIn("overlaps", read.problems[0])
 
+    def test_as_many_chunks_as_there_may_be(self) -> None:
+        """Each is compared with its neighbours only: else this would take minutes."""
+        builder = Builder()
+        for _ in range(layout.CHUNKS_MAX):
+            builder.chunk(layout.LOCKS, [{"lock": 1}])
+        read = builder.store()
+        self.assertEqual((len(read.arrays[layout.LOCKS]), read.problems), (layout.CHUNKS_MAX, []))
+
     def test_a_store_that_is_cut_short_gives_what_is_there(self) -> None:
         whole = sample().bytes()
         everything = {k: len(v) for k, v in sample().store().arrays.items() if k != layout.STACKS}
