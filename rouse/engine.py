@@ -8,7 +8,7 @@ reads as it goes, so that more than fits in memory can be reported on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,26 @@ class Database:
 
     backend: Any
     tables: Mapping[str, Any]
+    asked: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def table(self, query: Any) -> pa.Table:
         # ibis' own way to Arrow goes by pandas, whose import takes as long as a small report.
         return self.backend.con.sql(self.backend.compile(query)).to_arrow_table()
 
     def rows(self, query: Any) -> list[dict[str, Any]]:
-        found = self.table(query)
+        """Its rows; what is asked once more is not run once more."""
+        sql = self.backend.compile(query)
+        if sql not in self.asked:
+            self.asked[sql] = self.run(sql)
+        return [dict(row) for row in self.asked[sql]]
+
+    def run(self, sql: str) -> list[dict[str, Any]]:
+        found = self.backend.con.sql(sql).to_arrow_table()
         columns = {name: found.column(name).to_pylist() for name in found.column_names}
-        for field in found.schema:
+        for kind in found.schema:
             # A sum of 64-bit numbers is one of 128 bits, which Arrow has as a decimal.
-            if pa.types.is_decimal(field.type):
-                columns[field.name] = [None if x is None else int(x) for x in columns[field.name]]
+            if pa.types.is_decimal(kind.type):
+                columns[kind.name] = [None if x is None else int(x) for x in columns[kind.name]]
         names = list(columns)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

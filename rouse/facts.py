@@ -104,10 +104,8 @@ def lost_notes(processes: Sequence[Row]) -> list[str]:
 
 
 def lock_notes(database: Database) -> list[str]:
-    table = queries.lock_table(database.tables)
-    known = table["count"].notnull().cast("int64").sum()
-    row = database.rows(table.aggregate(rows=table.count(), known=known))[0]
-    if not row["rows"] or row["known"]:
+    rows = database.rows(queries.complete(database.tables))
+    if not rows or any(row["free"] for row in rows):
         return []
     return [
         "only waits for locks were recorded, not every time one was got, nor how long it was held:"

@@ -31,11 +31,12 @@ class Plan:
     key: str
     title: str
     about: str
-    query: Callable[[queries.Tables], Any]
+    query: Callable[[queries.Tables, queries.Cut], Any]
     columns: tuple[Column, ...]
     finish: Callable[[Row], Row] = lambda row: row
     empty: str = "nothing was recorded"
     split_idle: bool = False
+    is_plain: bool = False  # rows are records, not sums of many
     is_summary: bool = False  # a row is a list of figures, not a line of a table
 
 
@@ -128,6 +129,7 @@ SIDES = Plan(
     ),
     lock_of,
     "no thread waited for a lock",
+    is_plain=True,
 )
 WAITS = Plan(
     "waits",

@@ -7,7 +7,7 @@ nanoseconds. A null means: what was recorded cannot tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import add
 from typing import Any
@@ -24,6 +24,15 @@ VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "u
 LOCK_KINDS = ("mutex", "read lock", "write lock")
 NOT_KNOWN = "0x0"  # the site of what is not known, or is the runtime itself
 UNKNOWN, RUNTIME = "-", "runtime"  # what it is called
+
+
+# Puts rows into an order and takes what is wanted of them, before they are named. Order and limit
+# belong together: what is done with rows in between need not keep their order.
+Cut = Callable[[Any, list[Any]], Any]
+
+
+def whole(rows: Any, order: list[Any]) -> Any:
+    return rows.order_by(order)
 
 
 def total(table: Any, names: tuple[str, ...]) -> Any:
@@ -76,12 +85,16 @@ def with_idle(t: Tables, table: Any) -> Any:
     return joined.select(**kept, is_idle=is_idle & ~joined.kind.isin(LOCK_KINDS))
 
 
-def with_complete(t: Tables, table: Any) -> Any:
-    """table and whether its process recorded every acquisition, not the contested ones only."""
+def complete(t: Tables) -> Any:
+    """By process, how many rows have acquisitions of a free lock; 0: these are not recorded."""
     locks = t["locks"]
     free = (locks.acquired + locks.given_up > locks.contested).cast("int64")
-    known = locks.group_by("process").agg(free=free.sum())
-    joined = table.left_join(known, ["process"])
+    return locks.group_by("process").agg(free=free.sum())
+
+
+def with_complete(t: Tables, table: Any) -> Any:
+    """table and whether its process recorded every acquisition, not the contested ones only."""
+    joined = table.left_join(complete(t), ["process"])
     kept = {column: joined[column] for column in table.columns}
     return joined.select(**kept, is_complete=joined.free.fill_null(0) > 0)
 
@@ -90,7 +103,7 @@ LOCK_SUMS = ("hold_ns", "wait_ns", "holds", "acquired", "contested", "given_up",
 LOCK_MOSTS = ("hold_most_ns", "wait_most_ns")
 
 
-def lock_table(t: Tables) -> Any:
+def lock_table(t: Tables, cut: Cut = whole) -> Any:
     """FreeBSD's columns by lock and acquisition site.
 
     A site at which the lock was got and never waited for has a row too: others waited for it there.
@@ -135,29 +148,26 @@ def lock_table(t: Tables) -> Any:
         spin_ns=rows.spin_ns,
         spun=rows.spun,
     )
-    rows = labelled(t, rows, site_label="site")
     order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_hold"), "process", "lock", "site"]
+    return labelled(t, cut(rows, order), site_label="site").order_by(order)
+
+
+def lock_sides(t: Tables, cut: Cut = whole) -> Any:
+    """By lock: who waited, and who held it when they came. Rows are what the decoder summed up."""
+    locks = t["locks"].filter(lambda x: x.contested > 0)
+    rows = locks.select(
+        *("process", "lock", "kind", "site", "holder_site", "contested", "given_up"),
+        *("wait_ns", "wait_most_ns", "spin_ns", "spun"),
+        lock_name=null_if_empty(locks.lock_name),
+        wait_each_ns=ratio(locks.wait_ns, locks.contested),
+    )
+    order = [ibis.desc("wait_ns"), "process", "lock", "site", "holder_site"]
+    rows = cut(rows, order)
+    rows = labelled(t, rows, site_label="site", holder_label="holder_site")
     return rows.order_by(order)
 
 
-def lock_sides(t: Tables) -> Any:
-    """By lock: who waited, and who held it when they came."""
-    locks = t["locks"].filter(lambda x: x.contested > 0)
-    rows = locks.group_by("process", "lock", "kind", "site", "holder_site").agg(
-        lock_name=null_if_empty(locks.lock_name).max(),
-        contested=locks.contested.sum(),
-        given_up=locks.given_up.sum(),
-        wait_ns=locks.wait_ns.sum(),
-        wait_most_ns=locks.wait_most_ns.max(),
-        spin_ns=locks.spin_ns.sum(),
-        spun=locks.spun.sum(),
-    )
-    rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows.contested))
-    rows = labelled(t, rows, site_label="site", holder_label="holder_site")
-    return rows.order_by([ibis.desc("wait_ns"), "process", "lock", "site", "holder_site"])
-
-
-def spins(t: Tables) -> Any:
+def spins(t: Tables, cut: Cut = whole) -> Any:
     """By lock and acquisition site: the time spun before it was got or given up."""
     locks = t["locks"].filter(lambda x: x.spin_ns > 0)
     rows = locks.group_by("process", "lock", "kind", "site").agg(
@@ -167,15 +177,15 @@ def spins(t: Tables) -> Any:
         contested=locks.contested.sum(),
         wait_ns=locks.wait_ns.sum(),
     )
-    rows = labelled(t, rows, site_label="site")
-    return rows.order_by([ibis.desc("spin_ns"), "process", "lock", "site"])
+    order = [ibis.desc("spin_ns"), "process", "lock", "site"]
+    return labelled(t, cut(rows, order), site_label="site").order_by(order)
 
 
-def wake_ledger(t: Tables) -> Any:
+def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     """Wake-ups by kind, wait site and wake site, with their verdicts."""
     wakes = t["wakes"]
     rows = wakes.group_by("process", "kind", "wait_site", "wake_site").agg(
-        objects=wakes.object.nunique(),
+        objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
         object=wakes.object.max(),
         object_name=null_if_empty(wakes.object_name).max(),
         names=null_if_empty(wakes.object_name).nunique(),
@@ -188,9 +198,10 @@ def wake_ledger(t: Tables) -> Any:
         wait_each_ns=ratio(rows.wait_ns, rows["count"]),
         late_each_ns=ratio(rows.late_ns, rows["count"]),
     )
-    rows = labelled(t, with_idle(t, rows), wait_label="wait_site")
-    rows = labelled(t, rows, RUNTIME, wake_label="wake_site")
-    return rows.order_by([ibis.desc("count"), "process", "kind", "wait_site", "wake_site"])
+    order = [ibis.desc("count"), "process", "kind", "wait_site", "wake_site"]
+    rows = cut(with_idle(t, rows), order)
+    rows = labelled(t, rows, wait_label="wait_site")
+    return labelled(t, rows, RUNTIME, wake_label="wake_site").order_by(order)
 
 
 def woken(t: Tables) -> Any:
@@ -204,7 +215,7 @@ def woken(t: Tables) -> Any:
         object_name=wakes.object_name.fill_null(""),
     ).agg(
         role=ibis.literal("woke"),
-        objects=wakes.object.nunique(),
+        objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
         object=wakes.object.max(),
         count=total(wakes, VERDICTS).sum(),
         useless=(wakes.lost_race + wakes.false_ + wakes.early).sum(),
@@ -228,7 +239,7 @@ def held(t: Tables) -> Any:
         object_name=locks.lock_name.fill_null(""),
     ).agg(
         role=ibis.literal("held"),
-        objects=locks.lock.nunique(),
+        objects=locks.count(),
         object=locks.lock.max(),
         count=locks.contested.sum(),
         useless=nothing,
@@ -240,7 +251,7 @@ def held(t: Tables) -> Any:
     )
 
 
-def wait_sites(t: Tables) -> Any:
+def wait_sites(t: Tables, cut: Cut = whole) -> Any:
     """Where threads waited, for what, and the other side: who held it, or who woke them."""
     names = ("process", "kind", "wait_site", "other_site", "object_name", "role", "is_idle")
     numbers = (
@@ -254,15 +265,15 @@ def wait_sites(t: Tables) -> Any:
     rows = sides[0].union(sides[1])
     rows = rows.filter(rows["count"] > 0)
     rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows["count"]))
+    order = [ibis.desc("wait_ns"), "process", "kind", "wait_site", "other_site", "object_name"]
+    rows = cut(rows, order)
     rows = labelled(t, rows, wait_label="wait_site", other_label="other_site")
     is_runtime = (rows.role == "woke") & (rows.other_site == NOT_KNOWN)
     rows = rows.mutate(other_label=ibis.ifelse(is_runtime, RUNTIME, rows.other_label))
-    return rows.order_by(
-        [ibis.desc("wait_ns"), "process", "kind", "wait_site", "other_site", "object_name"]
-    )
+    return rows.order_by(order)
 
 
-def totals(t: Tables) -> Any:
+def totals(t: Tables, cut: Cut = whole) -> Any:
     """A row a process: what its waits and wake-ups came to."""
     rows = t["processes"].select("process", "duration_ns")
     calls, workers, wakes, locks = t["calls"], t["workers"], t["wakes"], t["locks"]
@@ -282,28 +293,28 @@ def totals(t: Tables) -> Any:
         kept = {name: joined[name] for name in rows.columns}
         new = {name: joined[name].fill_null(0) for name in part.columns if name != "process"}
         rows = joined.select(**kept, **new)
-    return rows.mutate(wakes=total(rows, VERDICTS)).order_by("process")
+    return cut(rows.mutate(wakes=total(rows, VERDICTS)), ["process"])
 
 
-def calls(t: Tables) -> Any:
+def calls(t: Tables, cut: Cut = whole) -> Any:
     """Blocking calls that completed, by kind."""
     table = t["calls"].filter(lambda x: x.completed > 0)
     rows = table.group_by("process", "kind").agg(completed=table.completed.sum())
-    return rows.order_by(["process", ibis.desc("completed"), "kind"])
+    return cut(rows, ["process", ibis.desc("completed"), "kind"])
 
 
-def herds(t: Tables) -> Any:
+def herds(t: Tables, cut: Cut = whole) -> Any:
     """Broadcasts and the like by how many threads each woke at once, in powers of two."""
     table = t["herds"].filter(lambda x: x["count"] > 0)
     rows = table.group_by("process", "size_from").agg(count=table["count"].sum())
-    return rows.order_by(["process", "size_from"])
+    return cut(rows, ["process", "size_from"])
 
 
-def lateness(t: Tables) -> Any:
+def lateness(t: Tables, cut: Cut = whole) -> Any:
     """Timers by how late they were fired, in powers of two of nanoseconds."""
     table = t["lateness"].filter(lambda x: x["count"] > 0)
     rows = table.group_by("process", "late_from_ns").agg(count=table["count"].sum())
-    return rows.order_by(["process", "late_from_ns"])
+    return cut(rows, ["process", "late_from_ns"])
 
 
 def lateness_totals(t: Tables) -> Any:
@@ -315,15 +326,15 @@ def lateness_totals(t: Tables) -> Any:
     )
 
 
-def accepts(t: Tables) -> Any:
+def accepts(t: Tables, cut: Cut = whole) -> Any:
     """Threads that accepted connections, or wait to."""
     threads = t["threads"]
     rows = threads.filter((threads.accepted > 0) | (threads.state == "accept"))
     rows = rows.select("process", "thread_id", "name", "accepted")
-    return rows.order_by([ibis.desc("accepted"), "process", "thread_id"])
+    return cut(rows, [ibis.desc("accepted"), "process", "thread_id"])
 
 
-def accept_balance(t: Tables) -> Any:
+def accept_balance(t: Tables, cut: Cut = whole) -> Any:
     """Jain's index of the connections of a process' threads: 1 if all have the same."""
     rows = accepts(t)
     square = rows.accepted.cast("float64") * rows.accepted.cast("float64")
@@ -336,10 +347,10 @@ def accept_balance(t: Tables) -> Any:
     )
     whole = rows.accepted.cast("float64")
     rows = rows.mutate(jain=ratio(whole * whole, rows.threads * rows.squares))
-    return rows.drop("squares").order_by("process")
+    return cut(rows.drop("squares"), ["process"])
 
 
-def microstates(t: Tables) -> Any:
+def microstates(t: Tables, cut: Cut = whole) -> Any:
     """Where each thread's time went, and what its states' sum lacks of the wall."""
     threads = t["threads"]
     states = total(threads, MICROSTATES)
@@ -351,12 +362,12 @@ def microstates(t: Tables) -> Any:
         slp=total(threads, SLP),
         missing_ns=threads.wall_ns - states,
     )
-    rows = labelled(t, rows, wait_label="wait_site")
-    blocked = rows.lat + rows.lck
-    return rows.order_by([ibis.desc(blocked), ibis.desc(rows.usr), rows.process, rows.thread_id])
+    rows = rows.mutate(blocked=rows.lat + rows.lck)
+    order = [ibis.desc("blocked"), ibis.desc("usr"), "process", "thread_id"]
+    return labelled(t, cut(rows, order), wait_label="wait_site").order_by(order)
 
 
-def ended_threads(t: Tables) -> Any:
+def ended_threads(t: Tables, cut: Cut = whole) -> Any:
     """What threads that have ended came to, a row a process."""
     workers = t["workers"]
     names = ("ended_threads", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
@@ -366,12 +377,12 @@ def ended_threads(t: Tables) -> Any:
         ended_lck=total(rows, tuple(f"ended_{name}" for name in LCK)),
         ended_slp=total(rows, tuple(f"ended_{name}" for name in SLP)),
     )
-    return rows.filter(rows.ended_threads > 0).order_by("process")
+    return cut(rows.filter(rows.ended_threads > 0), ["process"])
 
 
-def workers(t: Tables) -> Any:
+def workers(t: Tables, cut: Cut = whole) -> Any:
     table = t["workers"]
-    return table.order_by(["process", ibis.desc("is_worker"), "cluster", "worker", "index"])
+    return cut(table, ["process", ibis.desc("is_worker"), "cluster", "worker", "index"])
 
 
 def processes(t: Tables) -> Any:

@@ -6,7 +6,7 @@ Everything that renders a report takes it from here, so that all formats say the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,19 +49,29 @@ def counted(database: Database, query: Any) -> int:
 
 
 def section(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]) -> Section:
-    query = plan.query(database.tables)
-    idle = 0
-    if plan.split_idle and not wanted.show_idle:
-        idle = counted(database, query.filter(query.is_idle))
-        query = query.filter(~query.is_idle)
-    more = 0
-    if wanted.limit:
-        rows = database.rows(query.limit(wanted.limit + 1))
-        if len(rows) > wanted.limit:
-            more = counted(database, query) - wanted.limit
-            del rows[wanted.limit :]
-    else:
-        rows = database.rows(query)
+    hides = plan.split_idle and not wanted.show_idle
+
+    def cut(rows: Any, order: list[Any]) -> Any:
+        # Counted on the way: summing up all records once more would take as long again.
+        if wanted.limit and not plan.is_plain:
+            rows = rows.mutate(in_all=rows.count().over())
+        if hides:
+            rows = rows.mutate(idle=rows.is_idle.cast("int64").sum().over())
+            rows = rows.filter(~rows.is_idle)
+        rows = rows.order_by(order)
+        return rows.limit(wanted.limit) if wanted.limit else rows
+
+    def count(is_wanted: Callable[[Any], Any]) -> int:
+        return counted(database, plan.query(tables, lambda rows, _: is_wanted(rows)))
+
+    tables = database.tables
+    rows = database.rows(plan.query(tables, cut))
+    more = idle = 0
+    if hides:
+        idle = rows[0]["idle"] if rows else count(lambda rows: rows.filter(rows.is_idle))
+    if wanted.limit and len(rows) == wanted.limit:
+        in_all = count(lambda rows: rows) if plan.is_plain else rows[0]["in_all"]
+        more = in_all - idle - len(rows)
     rows = [plan.finish(row) for row in rows]
     return Section(
         plan.key,

@@ -35,6 +35,15 @@ def table(name: str, rows: Sequence[Row]) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """A table of these columns; the others are 0, empty or false."""
+    rows = len(next(iter(columns.values())))
+    whole = {
+        field.name: columns.get(field.name) or [default(field)] * rows for field in SCHEMAS[name]
+    }
+    return pa.table(whole, schema=SCHEMAS[name])
+
+
 def tables(**rows: Sequence[Row]) -> dict[str, pa.Table]:
     """All tables; those that are not named are empty."""
     return {name: table(name, rows.get(name, ())) for name in SCHEMAS}

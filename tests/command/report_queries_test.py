@@ -11,7 +11,7 @@ from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
-from orders import LOCKS, MS, THREADS, WAKES, WORKERS, Row, orders, tables
+from orders import LOCKS, MS, THREADS, WAKES, WORKERS, Row, orders, table_of, tables
 from synthetic import Builder
 
 from rouse import engine, facts, queries, schemas
@@ -222,6 +222,30 @@ class Sections(unittest.TestCase):
         found = made(Wanted(limit=1))
         self.assertEqual((len(found["locks"].rows), found["locks"].more), (1, 1))
         self.assertEqual((len(found["sides"].rows), found["sides"].more), (1, 1))
+
+    def test_the_first_rows_of_many_are_the_greatest(self) -> None:
+        # So many that they are looked at in pieces, by several threads.
+        count = 400_000
+        place = [i * 7919 % count for i in range(count)]
+        columns = {
+            **{"process": ["a:1:1"] * count, "kind": ["mutex"] * count, "site": ["0x10"] * count},
+            **{
+                "holder_site": ["0x10"] * count,
+                "lock": place,
+                "contested": [1] * count,
+                "wait_ns": place,
+                "acquired": [1] * count,
+            },
+        }
+        made_up = table_of("locks", columns)
+        database = engine.open_tables({**orders(), "locks": made_up})
+        names = {"locks": "wait_total_ns", "sides": "wait_ns"}
+        found = sections(database, Wanted(sections=tuple(names), limit=3))
+        for section in found:
+            waits = [row[names[section.key]] for row in section.rows]
+            self.assertEqual(waits, [count - 1, count - 2, count - 3], section.key)
+            self.assertEqual(section.more, count - 3, section.key)
+        database.close()
 
     def test_only_what_was_asked_for(self) -> None:
         self.assertEqual(list(made(Wanted(sections=("herds", "locks")))), ["locks", "herds"])

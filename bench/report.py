@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Measure `rouse report` on many records: seconds and memory, of made-up tables.
+
+Half of the records are sorts of wake-ups, half are sorts of lock waits, of ten processes. Run it by
+build/venv/bin/python, alone on the machine. The tables are made first, and may be kept with --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rouse.render import parquet  # noqa: E402 the path comes first
+from rouse.schemas import SCHEMAS  # noqa: E402
+
+PROCESSES = 10
+SITES = 2000
+SITES_OF_LOCK = 4  # a lock is used at few places; many locks are used at the same ones
+KINDS = ("mutex", "condition", "read", "write lock")
+
+
+def ids(numbers: np.ndarray[Any, Any]) -> pa.Array:
+    """Of sites."""
+    return pa.array([hex(0x1000 + 16 * i) for i in range(SITES)]).take(pa.array(numbers))
+
+
+def table(name: str, process: str, rows: int, chance: np.random.Generator) -> pa.Table:
+    """Rows of which no two have one key, as the decoder makes them."""
+    schema, every = SCHEMAS[name], np.arange(rows)
+    # Each lock, or other object, with all pairs of its sites.
+    pairs = SITES_OF_LOCK * SITES_OF_LOCK
+    lock, first, second = every // pairs, every % SITES_OF_LOCK, every // SITES_OF_LOCK
+    base = lock % (SITES // SITES_OF_LOCK) * SITES_OF_LOCK
+    one, other = ids(base + first), ids(base + second % SITES_OF_LOCK)
+    columns = {
+        field.name: pa.nulls(rows, field.type)
+        if pa.types.is_string(field.type)
+        else pa.array(chance.integers(0, 1_000_000, rows))
+        for field in schema
+    }
+    keys = (
+        ("site", "holder_site", "lock") if name == "locks" else ("wait_site", "wake_site", "object")
+    )
+    columns |= dict(zip(keys, (one, other, pa.array(64 * (lock + 1))), strict=True))
+    columns["kind"] = pa.array(KINDS).take(pa.array(lock % len(KINDS)))
+    columns["process"] = pa.repeat(process, rows)
+    return pa.table(columns, schema=schema)
+
+
+def sites(process: str) -> pa.Table:
+    rows = [
+        {"process": process, "site": hex(0x1000 + 16 * i), "frame": 0, "label": f"file.c:{i}"}
+        for i in range(SITES)
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMAS["sites"])
+
+
+def make(folder: Path, records: int) -> None:
+    chance = np.random.default_rng(1)
+    for number in range(PROCESSES):
+        process = f"host:{number}:1"
+        about = SCHEMAS["processes"]
+        zeros = {field.name: 0 for field in about if pa.types.is_integer(field.type)}
+        row = {**zeros, "process": process, "pid": number, "host": "host", "command": "made up"}
+        known = {
+            "processes": pa.Table.from_pylist([{**row, "ended": True}], schema=about),
+            "sites": sites(process),
+            "wakes": table("wakes", process, records // PROCESSES // 2, chance),
+            "locks": table("locks", process, records // PROCESSES // 2, chance),
+        }
+        empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+        parquet.write({**empty, **known}, folder)
+
+
+def measure(folder: Path, *words: str) -> tuple[float, float]:
+    """Seconds, and the most MiB that any run so far has taken."""
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "rouse", "report", str(folder), *words],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    seconds = time.perf_counter() - begin
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="make the tables here, or use those that are")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rouse-bench-report-") as place:
+        folder = options.keep or Path(place)
+        if not (folder / "processes").is_dir():
+            make(folder, options.records)
+        for words in ((), ("--html", "/dev/null"), ("--section", "locks")):
+            for _ in range(options.runs):
+                seconds, mib = measure(folder, *words)
+                what = " ".join(words) or "terminal"
+                print(
+                    f"{options.records:,} records, {what}: {seconds:.1f} s, {mib:.0f} MiB at most"
+                )
+
+
+if __name__ == "__main__":
+    main()
