@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rouse import find, layout, rowtext, sites, states, store
+from rouse.errors import RouseError
 from rouse.watch import Watch
 
 SITES_MOST = 12  # of which each has some lines
@@ -41,7 +42,11 @@ class Drill:
         if watch is None:
             self.text[0] = f"{self.name}: its process has ended"
             return
-        now = find.read(watch.source)
+        try:
+            now = find.read(watch.source)
+        except RouseError as error:
+            self.text[0] = rowtext.printable(f"{self.name}: {error}")
+            return
         chosen = now.threads[now.threads["id"] == self.number] if self.number else now.threads[:0]
         if not len(chosen):
             gone = "has ended" if self.number else "runs threads, and is none"

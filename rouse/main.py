@@ -8,7 +8,7 @@ asked for: the tables and the terminal are slow to import, and `rouse doctor` ne
 from __future__ import annotations
 
 import importlib
-import os
+import signal
 import sys
 from importlib import metadata
 
@@ -64,6 +64,8 @@ def cli() -> None:
 
 
 def main() -> None:
+    # Whoever reads our output may have had enough: then we end, as other programs do.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         status = cli(prog_name="rouse", standalone_mode=False)
         sys.stdout.flush()
@@ -78,10 +80,6 @@ def main() -> None:
         sys.exit(error.status)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read has had enough; Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def printable(text: str) -> str:

@@ -183,11 +183,14 @@ def print_batch(
 
 def batch(watched: Watched, wanted: rowtext.Wanted, options: dict[str, Any]) -> int:
     seconds, count = options["batch"]
+    told: set[str] = set()
     for found in intervals(watched, seconds, count):
         tell(watched.take_messages())
         if found:
             print_batch(found, wanted, options["limit"], options["json"])
-            tell([f"process {i.pid}: {text}" for i in found for text in i.problems])
+            problems = [f"process {i.pid}: {text}" for i in found for text in i.problems]
+            tell([text for text in dict.fromkeys(problems) if text not in told])
+            told.update(problems)
     return EXIT_ENDED if watched.ended and not watched.watches else 0
 
 

@@ -165,7 +165,7 @@ class Watch:
             threads=len(self.last.threads),
             workers=int(live.sum()),
             ended_threads=max(ended, 0),
-            problems=now.problems,
+            problems=[*now.problems, *shortcomings(now)],
         )
 
     def kernel_rows(self, before: Sample, after: Sample, seconds: float) -> list[Rows]:
@@ -200,6 +200,17 @@ class Watch:
                 names,
             )
         ]
+
+
+def shortcomings(now: store.Store) -> list[str]:
+    """What a reader of the rows would not expect."""
+    found = []
+    if now.head.mode_name == "off":
+        found.append("it does not record now: what is shown is as of when that was switched off")
+    lost = int(now.writers["lost_threads"].sum())
+    if lost:
+        found.append(f"threads that are not shown, since the recording is full: {lost} so far")
+    return found
 
 
 def joined(parts: list[Rows]) -> Rows:

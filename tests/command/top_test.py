@@ -8,6 +8,7 @@ import cProfile
 import json
 import os
 import pstats
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,6 +152,17 @@ class Rows(unittest.TestCase):
         names = set(interval.rows.names)
         self.assertLessEqual({b"first", b"second", b"main"}, names)
 
+    def test_what_one_would_not_expect_is_told(self) -> None:
+        run = {"id": 1, "doing": layout.DOES_RUN}
+        self.write(NOW, run, mode=0)
+        watched = watch.Watch(self.path)
+        self.addCleanup(watched.close)
+        self.assertIn("does not record now", watched.step().problems[0])
+        builder = of_process(os.getpid()).chunk(layout.THREADS, [run])
+        with self.path.open("r+b") as file:
+            file.write(builder.chunk(layout.WRITERS, [{"lost_threads": 5}]).bytes())
+        self.assertIn("the recording is full: 5", watched.step().problems[0])
+
     def test_a_file_that_shrinks_is_survived(self) -> None:
         self.write(NOW, *({"id": n, "doing": 1} for n in range(1, 99)))
         watched = watch.Watch(self.path)
@@ -276,6 +288,19 @@ class Batch(unittest.TestCase):
         act()
         out, err = top.communicate(timeout=60)
         return top.returncode, first + out, err
+
+    def test_who_reads_may_have_had_enough(self) -> None:
+        top = self.start("--batch", "0.1", "0")
+        assert top.stdout and top.stderr
+        top.stdout.readline()
+        top.stdout.close()
+        self.assertEqual((top.wait(timeout=60), top.stderr.read()), (-signal.SIGPIPE, ""))
+        top.stderr.close()
+
+    def test_an_interrupt_ends_it_quietly(self) -> None:
+        top = self.start("--batch", "0.1", "0")
+        status, _, err = self.until(top, lambda: top.send_signal(signal.SIGINT))
+        self.assertEqual((status, err.strip()), (130, ""))
 
     def test_a_killed_program_is_said(self) -> None:
         top = self.start("--batch", "0.1", "0")
