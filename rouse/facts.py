@@ -11,8 +11,10 @@ import ibis
 
 from rouse import queries
 from rouse.engine import Database
-from rouse.render.text import duration
+from rouse.render.text import duration, share
 
+# What recording costs for a park and its unpark, as measured: DESIGN.md, "Records and dumps".
+COST_NS = 26
 MISSING_SHARE = 0.01  # of a thread's wall time; beyond that its states do not account for it
 MISSING_LEAST_NS = 1_000_000
 SHOWN_PROCESSES = 4
@@ -36,6 +38,21 @@ def moment(unix_ns: int) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def distortion(database: Database) -> str:
+    """What recording has cost, against what it has recorded; empty if there is nothing."""
+    totals = database.rows(queries.totals(database.tables))
+    waits = sum(row["wakes"] for row in totals)
+    workers = [row for row in database.rows(queries.workers(database.tables)) if row["is_worker"]]
+    busy_ns = sum(max(row["wall_ns"] - row["idle_ns"], 0) for row in workers)
+    if not waits or not busy_ns:
+        return ""
+    cost_ns = waits * COST_NS
+    return (
+        f"about {duration(cost_ns)} of CPU time for {waits:,} waits, as measured {COST_NS} ns each:"
+        f" {share(cost_ns / busy_ns)} % of the time that the workers were busy"
+    )
+
+
 def facts(database: Database, source: str) -> list[tuple[str, str]]:
     rows = database.rows(queries.processes(database.tables))
     found = [("source", source)]
@@ -51,6 +68,9 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
         ]
     if len(rows) > SHOWN_PROCESSES:
         found.append(("processes", f"{len(rows)} in all"))
+    cost = distortion(database)
+    if cost:
+        found.append(("cost of recording", cost))
     return found
 
 

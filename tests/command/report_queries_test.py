@@ -227,7 +227,7 @@ class Sections(unittest.TestCase):
         # So many that they are looked at in pieces, by several threads.
         count = 400_000
         place = [i * 7919 % count for i in range(count)]
-        columns = {
+        columns: dict[str, Sequence[Any]] = {
             **{"process": ["a:1:1"] * count, "kind": ["mutex"] * count, "site": ["0x10"] * count},
             **{
                 "holder_site": ["0x10"] * count,
@@ -287,6 +287,20 @@ class Notes(unittest.TestCase):
         text = noted(orders(threads=off))
         self.assertIn("of 1 of 3 threads the states do not add up", text)
         self.assertIn("by up to 40.0 ms", text)
+
+
+class Facts(unittest.TestCase):
+    def test_what_recording_cost_is_told(self) -> None:
+        database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
+        told = dict(facts.facts(database, "x"))["cost of recording"]
+        database.close()
+        self.assertIn("26.0 ms of CPU time for 1,000,000 waits", told)
+        self.assertIn("3.7 % of the time that the workers were busy", told)  # 600 and 100 ms
+
+    def test_nothing_recorded_cost_nothing(self) -> None:
+        database = engine.open_tables(orders(wakes=[]))
+        self.assertNotIn("cost of recording", dict(facts.facts(database, "x")))
+        database.close()
 
 
 class Schemas(unittest.TestCase):
