@@ -26,6 +26,7 @@ LOST = {
     "lost_names": "names of locks",
     "lost_stacks": "call stacks",
     "lost_modules": "files of code",
+    "lost_holds": "holds of locks",
 }
 Row = dict[str, Any]
 

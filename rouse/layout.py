@@ -67,7 +67,7 @@ MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in KINDS], np.intp)
 # enum rouse_verdict
 VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
 ORIGINS = ("user", "kernel", "foreign")
-MODES = ("off", "counted")
+MODES = ("off", "counted", "locks")
 WAIT_KINDS = 24
 HERDS = 16
 LATENESS = 32
@@ -139,7 +139,7 @@ WRITER = struct(
     *words("lateness_ticks lateness_most ended ended_waits ended_useless ended_yields"),
     ("ended_accepted", "<u8"),
     ("ended_ticks", "<u8", len(MICRO)),
-    *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules"),
+    *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds"),
     ("spare", "<u8", 16),
 )
 NAME = struct(("key", "<u8"), ("text", "S56"))

@@ -24,7 +24,7 @@ SCHEMAS = {
     "processes": schema(
         "process host program command mode",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
-        " lost_wakes lost_locks lost_names lost_stacks lost_modules",
+        " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds",
         "ended",
         "tsc_hz",
     ),

@@ -24,7 +24,7 @@ Columns = dict[str, Any]
 
 # A wait this long, for something that nobody holds, is a wait for work.
 IDLE_NS = 1_000_000_000
-LOST = ("threads", "wakes", "locks", "names", "stacks", "modules")
+LOST = ("threads", "wakes", "locks", "names", "stacks", "modules", "holds")
 WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
 WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
 LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")

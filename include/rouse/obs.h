@@ -67,9 +67,16 @@ struct rouse_wait_record {
     uint64_t useless_count; /* of their wake-ups: those with the verdict lost-race or false */
 };
 
-enum rouse_obs_mode { ROUSE_OBS_OFF, ROUSE_OBS_COUNTED };
+enum rouse_obs_mode {
+    ROUSE_OBS_OFF,
+    ROUSE_OBS_COUNTED,
+    ROUSE_OBS_LOCKS /* also every time a lock is got, and how long it is held */
+};
 
-/* Switch recording; takes effect on each thread's next wait. Returns 0 or -EINVAL. */
+/*
+ * Switch recording; takes effect on each thread's next wait, and on each lock when it is got next. Returns 0,
+ * -EINVAL, or -ENOMEM: there is no memory for ROUSE_OBS_LOCKS, and the mode stays as it was.
+ */
 int rouse_obs_set_mode(enum rouse_obs_mode mode);
 
 /* Copy the calling thread's record of its last wait. */

@@ -93,6 +93,11 @@ RSI_INLINE struct rsi_writer *writer_of(struct rsi_exec *exec)
     return rsi_likely(exec->writer != NULL) ? exec->writer : writer_new(exec);
 }
 
+struct rsi_writer *rsi_account_writer(void)
+{
+    return writer_of(rsi_exec_self());
+}
+
 /* What a reader sees of the words between is of one moment, or it sees that they change. */
 RSI_INLINE void change_begin(struct rsi_store_thread *slot)
 {
@@ -436,4 +441,5 @@ void rsi_account_child(void)
         exec->current->waiter.record.slot = NULL;
     rsi_file_child();
     rsi_writers_child();
+    rsi_holds_child();
 }

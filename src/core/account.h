@@ -42,7 +42,14 @@ void rsi_account_name(struct rouse_thread *t);
 /* The kernel thread of an exec ends. */
 void rsi_account_exec_end(struct rsi_exec *exec);
 
+/* What the calling kernel thread counts in; NULL: nothing can be recorded. */
+struct rsi_writer *rsi_account_writer(void);
+
+/* Begin or end to time holds (park.h). Returns 0, or -ENOMEM: it is as it was. */
+int rsi_holds_setup(bool is_on);
+
 /* In a child after fork. */
 void rsi_account_child(void);
+void rsi_holds_child(void);
 
 #endif

@@ -281,6 +281,45 @@ RSI_INLINE void rsi_contest_end(const struct rsi_contest *contest, enum rouse_wa
         rsi_contest_end_slow(contest, kind, lock, name, site, is_got);
 }
 
+/*
+ * How long locks are held, while every acquisition is recorded (ROUSE_OBS_LOCKS). The fast ways into a lock are for
+ * states below rsi_lock_limit: RSI_LOCK_HELD, which a lock's state reaches when newcomers must not enter; or 0, and
+ * each goes the slow way. There the one who got the lock calls begin, and sets a bit of the lock's own if it says
+ * true; the unlock that sees that bit calls end, and count once the lock is another's.
+ */
+#define RSI_LOCK_HELD (UINT32_C(1) << 29)
+extern uint32_t rsi_lock_limit;
+
+struct rsi_hold {
+    uint64_t ticks;
+    const void *lock, *site, *holder_site;
+    uint32_t
+        kind; /* ROUSE_WAIT_NONE: there was none, or it goes on, since it was begun more than once */
+};
+
+/* state < rsi_lock_limit. Assembly, since the compilers do not compare with an atomic variable where it lies. */
+RSI_INLINE bool rsi_lock_is_open(uint32_t state)
+{
+#if defined(__x86_64__)
+    bool is_open;
+    __asm__ volatile("cmpl %2, %1" : "=@ccb"(is_open) : "r"(state), "m"(rsi_lock_limit));
+    return is_open;
+#else
+    return state < rsi_load_relaxed(&rsi_lock_limit);
+#endif
+}
+
+RSI_INLINE bool rsi_holds_are_timed(void)
+{
+    return rsi_load_relaxed(&rsi_lock_limit) == 0;
+}
+
+/* The calling thread has got a lock, after contest, or at once (NULL). A reader may begin again: it counts once. */
+bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *const *name,
+                    const void *site, const struct rsi_contest *contest);
+void rsi_hold_end(const void *lock, struct rsi_hold *past);
+void rsi_hold_count(const struct rsi_hold *past, const char *const *name);
+
 /* True while t runs on some CPU, as far as can be told: a spinner may wait for it. Racy by nature. */
 RSI_INLINE bool rsi_is_running(struct rouse_thread *t)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* obs.c - recording: its switch, its names, and the last wait of a thread. */
+#include "core/account.h"
 #include "obs/file.h"
 #include "obs/look.h"
 
@@ -47,23 +48,26 @@ const char *rouse_verdict_name(uint32_t verdict)
     return verdict < ROUSE_VERDICTS ? verdict_names[verdict] : "?";
 }
 
-static void set_mode(uint32_t mode)
+static int set_mode(uint32_t mode)
 {
+    int error = rsi_holds_setup(mode == ROUSE_OBS_LOCKS);
+    if (error)
+        return error;
     if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
         rsi_store_relaxed(&on_since_tsc, rsi_tsc());
     rsi_store_relaxed(&rsi_obs_mode, mode);
     struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
     if (head)
         rsi_store_relaxed(&head->mode, mode);
+    return 0;
 }
 
 int rouse_obs_set_mode(enum rouse_obs_mode mode)
 {
-    if (mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_COUNTED)
+    if (mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_COUNTED && mode != ROUSE_OBS_LOCKS)
         return -EINVAL;
     rsi_runtime_start();
-    set_mode((uint32_t)mode);
-    return 0;
+    return set_mode((uint32_t)mode);
 }
 
 bool rsi_obs_is_current(uint64_t since_tsc)
@@ -112,14 +116,17 @@ static uint32_t mode_from_environment(void)
     const char *text = getenv("ROUSE_OBS");
     if (text && strcmp(text, "off") == 0)
         return ROUSE_OBS_OFF;
+    if (text && strcmp(text, "locks") == 0)
+        return ROUSE_OBS_LOCKS;
     if (text && *text && strcmp(text, "counted") != 0)
-        rsi_fatal("ROUSE_OBS is \"%s\"; give off or counted", text);
+        rsi_fatal("ROUSE_OBS is \"%s\"; give off, counted or locks", text);
     return ROUSE_OBS_COUNTED;
 }
 
 void rsi_obs_setup(void)
 {
     rsi_fatal_describe = describe;
-    set_mode(mode_from_environment());
+    if (set_mode(mode_from_environment()) != 0)
+        rsi_fatal("no memory for ROUSE_OBS=locks");
     rsi_dump_setup();
 }

@@ -171,6 +171,8 @@ _Static_assert(sizeof(struct rsi_store_wake) == 128, "two lines");
 /*
  * Locks by (acquisition site, lock, holder's acquisition site), each writer its own: 128 bytes. Contested ones
  * only, unless every acquisition is recorded (mode); the row with holder_site 0 then has those that were free.
+ * A hold is counted where its acquisition was, by whoever unlocks. A reader's hold is known if the thread that
+ * unlocks is the one that locked; a thread that locks for reading again while it reads is counted once.
  */
 struct rsi_store_lock {
     uint32_t kind; /* enum rouse_wait_kind: mutex, read lock, write lock */
@@ -226,8 +228,9 @@ struct rsi_store_writer {
     uint64_t ended, ended_waits, ended_useless, ended_yields, ended_accepted;
     uint64_t ended_ticks[RSI_IN_COUNT];
     /* What did not fit: */
-    uint64_t lost_threads, lost_wakes, lost_locks, lost_names, lost_stacks, lost_modules;
-    uint64_t spare[16];
+    uint64_t lost_threads, lost_wakes, lost_locks, lost_names, lost_stacks, lost_modules,
+        lost_holds; /* got and not timed */
+    uint64_t spare[15];
 };
 
 /* A name, of a lock. Written once. */

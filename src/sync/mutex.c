@@ -12,9 +12,11 @@
  *            wake nobody, and stay one instruction
  *   HANDOFF  the first in the list has waited more than 1 ms in vain; the next unlock keeps LOCKED and
  *            makes it the owner. Implies LOCKED and WAITERS
+ *   TIMED    the hold is recorded; the next unlock says how long it was. Implies LOCKED; changed by the
+ *            one who holds the lock only
  *
  *            lock, fast          0 W K WK -> + LOCKED            (W: WAITERS, K: WOKEN)
- *            unlock, fast        unless W without K, or HANDOFF   -> - LOCKED
+ *            unlock, fast        unless W without K, or HANDOFF, or TIMED   -> - LOCKED
  *            unlock, slow        W -> - LOCKED + K, first in the list is woken
  *            unlock, handing     W HANDOFF -> - HANDOFF, owner = first in the list
  *            woken, gets it      K -> + LOCKED - K
@@ -27,6 +29,9 @@
  * Lifetime: the last to hold the lock may free it once it has unlocked. So an unlock's last access is
  * the one that drops LOCKED; only if it has claimed a waiter, which is still inside lock, it may use the
  * mutex until it publishes that waiter.
+ *
+ * Every acquisition is recorded on request only, and then each goes the slow way: take compares with a number
+ * instead of a constant, an unlock sees TIMED where it looks for WAITERS. Neither way has an instruction more for it.
  *
  * Rejected: spinners that set WOKEN, as Go's do: a stream of spinners then keeps a sleeper asleep for
  * ever, and nobody counts its 1 ms.
@@ -41,10 +46,11 @@
 
 #include <errno.h>
 
-#define LOCKED 1u
+#define LOCKED RSI_LOCK_HELD
 #define WAITERS 2u
 #define WOKEN 4u
 #define HANDOFF 8u
+#define TIMED 16u
 
 /* What a waiter's commit returns: woken to try again, or owner already. */
 #define RETRY 0
@@ -94,7 +100,27 @@ RSI_INLINE void own(struct rouse_mutex *m, struct rouse_thread *self, const void
 RSI_INLINE bool take(struct rouse_mutex *m)
 {
     uint32_t state = rsi_load_relaxed(&m->state);
-    return !(state & LOCKED) && rsi_cas_acquire(&m->state, &state, state | LOCKED);
+    return rsi_lock_is_open(state) && rsi_cas_acquire(&m->state, &state, state | LOCKED);
+}
+
+/* The caller has just got m: its hold is recorded from here on. contest: NULL if m was free. */
+static void hold(struct rouse_mutex *m, const void *site, const struct rsi_contest *contest)
+{
+    if (rsi_hold_begin(ROUSE_WAIT_MUTEX, m, &m->name, site, contest))
+        rsi_fetch_or_relaxed(&m->state, TIMED);
+}
+
+/* As take, while every acquisition is recorded; false at any other time. */
+static RSI_NOINLINE bool take_timed(struct rouse_mutex *m, struct rouse_thread *self,
+                                    const void *site)
+{
+    uint32_t state = rsi_load_relaxed(&m->state);
+    if (!rsi_holds_are_timed() || state & LOCKED ||
+        !rsi_cas_acquire(&m->state, &state, state | LOCKED)) /* pairs as in take */
+        return false;
+    own(m, self, site);
+    hold(m, site, NULL);
+    return true;
 }
 
 /* No owner: it has just come or is just leaving. */
@@ -208,6 +234,8 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
 {
     if (rsi_load_relaxed(&m->owner) == self)
         misuse(m, "locked again by the thread that holds it", site);
+    if (take_timed(m, self, site))
+        return 0;
     struct request r = { .m = m, .self = self, .site = site };
     r.deadline_ns = deadline_ns;
     r.flags = flags;
@@ -223,6 +251,8 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
     if (result < 0)
         return result;
     own(m, self, site);
+    if (rsi_holds_are_timed())
+        hold(m, site, &r.contest);
     return r.since_ns != 0;
 }
 
@@ -234,10 +264,10 @@ bool rsi_mutex_lock(struct rouse_mutex *m, struct rouse_thread *self, const void
     return false;
 }
 
-/* Whether an unlock that sees this state has to look at the list. */
+/* Whether an unlock that sees this state has to look at the list, or to end a recorded hold. */
 RSI_INLINE bool must_wake(uint32_t state)
 {
-    return state & WAITERS && (state & (WOKEN | HANDOFF)) != WOKEN;
+    return state & (WAITERS | TIMED) && (state & (WOKEN | HANDOFF | TIMED)) != WOKEN;
 }
 
 /* Drop LOCKED, the last access to m, unless somebody has to be woken. Release pairs with take. */
@@ -272,7 +302,7 @@ static struct rouse_thread *pass_on_locked(struct rouse_mutex *m, const void *si
     return t;
 }
 
-static RSI_NOINLINE void unlock_slow(struct rouse_mutex *m, const void *site)
+static void wake_one(struct rouse_mutex *m, const void *site)
 {
     do {
         rsi_guard_lock(&m->guard);
@@ -284,6 +314,22 @@ static RSI_NOINLINE void unlock_slow(struct rouse_mutex *m, const void *site)
             return;
         }
     } while (!drop(m));
+}
+
+/* What a recorded hold was is counted when others can have the lock already; m may be gone by then. */
+static RSI_NOINLINE void unlock_slow(struct rouse_mutex *m, const void *site)
+{
+    if (rsi_unlikely(rsi_load_relaxed(&m->state) & TIMED)) {
+        struct rsi_hold past;
+        rsi_hold_end(m, &past);
+        rsi_fetch_and_relaxed(&m->state, ~TIMED);
+        if (!drop(m))
+            wake_one(m, site);
+        if (past.kind != ROUSE_WAIT_NONE)
+            rsi_hold_count(&past, &m->name);
+    } else {
+        wake_one(m, site);
+    }
 }
 
 void rsi_mutex_unlock(struct rouse_mutex *m, struct rouse_thread *self, const void *site)
@@ -312,7 +358,7 @@ RSI_NOINLINE int rouse_mutex_lock_try(struct rouse_mutex *m)
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
     if (!take(m))
-        return -EBUSY;
+        return take_timed(m, self, RSI_CALLER()) ? 0 : -EBUSY;
     own(m, self, RSI_CALLER());
     return 0;
 }

@@ -6,7 +6,9 @@
  *   WRITER   held for writing
  *   WAITERS  the list is not empty; changes under the guard only, and never without a holder: the lock is
  *            handed over, not dropped, while somebody waits
- *   the rest the readers that hold it, each READER
+ *   TIMED    the hold of a writer, or of a reader at least, is recorded: its unlock says how long it was. Set by
+ *            one who holds the lock, cleared by the last who does
+ *   READERS  how many readers hold it
  * Never WRITER and readers together.
  *
  *   read lock     one compare-and-swap, if neither WRITER nor WAITERS; else into the list
@@ -32,9 +34,14 @@
 
 #include <errno.h>
 
-#define WRITER 1u
-#define WAITERS 2u
-#define READER 4u
+#define READER 1u
+#define READERS (BORROW - 1)
+#define BORROW (1u << 28) /* what taking a reader from none sets */
+#define WRITER RSI_LOCK_HELD
+#define WAITERS (1u << 30)
+#define TIMED (1u << 31)
+_Static_assert(BORROW < WRITER && WRITER < WAITERS,
+               "below WRITER is: no writer, no waiters, nothing timed");
 
 /* rsi_waiter.mode */
 enum { MODE_READ = 1, MODE_WRITE };
@@ -55,20 +62,25 @@ static _Noreturn RSI_COLD void misuse(const struct rouse_rwlock *l, const char *
     rsi_misuse("reader-writer lock", l, l->name, what, site, &writer);
 }
 
-/* Acquire pairs with the release of whoever left last; readers between pass it on, by their own. */
-RSI_INLINE bool take_read(struct rouse_rwlock *l)
+/*
+ * Acquire pairs with the release of whoever left last; readers between pass it on, by their own. While every
+ * acquisition is recorded only those are let in that say so.
+ */
+RSI_INLINE bool take_read(struct rouse_rwlock *l, bool is_timed)
 {
     uint32_t state = rsi_load_relaxed(&l->state);
-    while (!(state & (WRITER | WAITERS)))
+    while (is_timed ? state < RSI_LOCK_HELD : rsi_lock_is_open(state))
         if (rsi_cas_acquire(&l->state, &state, state + READER))
             return true;
     return false;
 }
 
-RSI_INLINE bool take_write(struct rouse_rwlock *l)
+/* As take_read. A lock with readers in it is open; the exchange fails then. */
+RSI_INLINE bool take_write(struct rouse_rwlock *l, bool is_timed)
 {
-    uint32_t state = 0;
-    return rsi_load_relaxed(&l->state) == 0 && rsi_cas_acquire(&l->state, &state, WRITER);
+    uint32_t state = rsi_load_relaxed(&l->state), none = 0;
+    return (is_timed ? state == 0 : rsi_lock_is_open(state)) &&
+           rsi_cas_acquire(&l->state, &none, WRITER);
 }
 
 /* A reader stores its site only while recording: another reader's line is not to be taken for it. */
@@ -189,21 +201,36 @@ static bool take_or_announce_locked(struct rouse_rwlock *l, uint8_t mode)
     return false;
 }
 
+/* The caller has just got l: its hold is recorded from here on. contest: NULL if l was free for it. */
+static void hold(struct rouse_rwlock *l, uint8_t mode, const void *site,
+                 const struct rsi_contest *contest)
+{
+    enum rouse_wait_kind kind = mode == MODE_READ ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK;
+    if (rsi_hold_begin(kind, l, &l->name, site, contest))
+        rsi_fetch_or_relaxed(&l->state, TIMED);
+}
+
+/* As the takes, while every acquisition is recorded; false at any other time. */
+static RSI_NOINLINE bool take_timed(struct rouse_rwlock *l, uint8_t mode, const void *site)
+{
+    if (!rsi_holds_are_timed() || !(mode == MODE_READ ? take_read(l, true) : take_write(l, true)))
+        return false;
+    hold(l, mode, site, NULL);
+    return true;
+}
+
 /* Returns 0, with the lock held, or -errno. */
-static RSI_NOINLINE int wait_for(struct wait *w, uint8_t mode)
+static int wait_for(struct wait *w, uint8_t mode, struct rsi_contest *contest)
 {
     struct rouse_rwlock *l = w->l;
     bool is_reader = mode == MODE_READ;
-    if (rsi_load_relaxed(&l->owner) == w->self)
-        misuse(l, "locked again by the thread that holds it for writing", w->site);
     rsi_guard_lock(&l->guard);
     if (take_or_announce_locked(l, mode)) {
         rsi_guard_unlock(&l->guard);
         return 0;
     }
-    struct rsi_contest contest;
     enum rouse_wait_kind kind = is_reader ? ROUSE_WAIT_READ_LOCK : ROUSE_WAIT_WRITE_LOCK;
-    rsi_contest_begin(&contest, rsi_load_relaxed(&l->acquire_site));
+    rsi_contest_begin(contest, rsi_load_relaxed(&l->acquire_site));
     uint64_t ticket = rsi_park_prepare(w->self, kind, l, w->site, w->deadline_ns, w->flags);
     rsi_waiter(w->self)->mode = mode;
     if (is_reader)
@@ -213,10 +240,24 @@ static RSI_NOINLINE int wait_for(struct wait *w, uint8_t mode)
     rsi_guard_unlock(&l->guard);
     rsi_test_delay();
     int result = rsi_park_commit(w->self, ticket);
-    contest.has_slept = true;
-    rsi_contest_end(&contest, kind, l, &l->name, w->site, result >= 0);
+    contest->has_slept = true;
+    rsi_contest_end(contest, kind, l, &l->name, w->site, result >= 0);
     if (result < 0)
         leave(w);
+    return result;
+}
+
+/* Returns 0, with the lock held, or -errno. */
+static RSI_NOINLINE int lock_slow(struct wait *w, uint8_t mode)
+{
+    struct rsi_contest contest = { 0 };
+    if (rsi_load_relaxed(&w->l->owner) == w->self)
+        misuse(w->l, "locked again by the thread that holds it for writing", w->site);
+    if (take_timed(w->l, mode, w->site))
+        return 0;
+    int result = wait_for(w, mode, &contest);
+    if (result == 0 && rsi_holds_are_timed())
+        hold(w->l, mode, w->site, &contest);
     return result;
 }
 
@@ -225,9 +266,9 @@ RSI_INLINE int read_lock(struct rouse_rwlock *l, const void *site, uint64_t dead
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
-    if (rsi_unlikely(!take_read(l))) {
+    if (rsi_unlikely(!take_read(l, false))) {
         struct wait w = { l, self, site, deadline_ns, flags };
-        int result = wait_for(&w, MODE_READ);
+        int result = lock_slow(&w, MODE_READ);
         if (result < 0)
             return result;
     }
@@ -240,9 +281,9 @@ RSI_INLINE int write_lock(struct rouse_rwlock *l, const void *site, uint64_t dea
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
-    if (rsi_unlikely(!take_write(l))) {
+    if (rsi_unlikely(!take_write(l, false))) {
         struct wait w = { l, self, site, deadline_ns, flags };
-        int result = wait_for(&w, MODE_WRITE);
+        int result = lock_slow(&w, MODE_WRITE);
         if (result < 0)
             return result;
     }
@@ -268,26 +309,49 @@ RSI_NOINLINE int rouse_rwlock_read_lock_until(struct rouse_rwlock *l, uint64_t d
 RSI_NOINLINE int rouse_rwlock_read_lock_try(struct rouse_rwlock *l)
 {
     rsi_turn_spend(rsi_self(), 1);
-    if (!take_read(l))
+    if (!take_read(l, false) && !take_timed(l, MODE_READ, RSI_CALLER()))
         return -EBUSY;
     own_read(l, RSI_CALLER());
     return 0;
 }
 
+/* A reader leaves, and ends a recorded hold if it has one. l may be gone when that is counted. */
+static RSI_NOINLINE void read_unlock_slow(struct rouse_rwlock *l, const void *site)
+{
+    struct rsi_hold past = { 0 };
+    uint32_t state = rsi_load_relaxed(&l->state);
+    if ((state & READERS) == 0)
+        misuse(l, "unlocked for reading while nobody reads", site);
+    if (state & TIMED)
+        rsi_hold_end(l, &past);
+    for (;;) {
+        bool is_last = (state & READERS) == READER;
+        if (is_last &&
+            state & TIMED) { /* exchanged whole: a reader that came meanwhile may have set it */
+            if (rsi_cas_relaxed(&l->state, &state, state & ~TIMED))
+                state &= ~TIMED;
+        } else if (is_last && state & WAITERS) {
+            if (hand_over(l, READER, site))
+                break;
+            state = rsi_load_relaxed(&l->state);
+        } else if (rsi_cas_release(&l->state, &state, state - READER)) { /* pairs with the takes */
+            break;
+        }
+    }
+    if (past.kind != ROUSE_WAIT_NONE)
+        rsi_hold_count(&past, &l->name);
+}
+
 RSI_NOINLINE void rouse_rwlock_read_unlock(struct rouse_rwlock *l)
 {
     uint32_t state = rsi_load_relaxed(&l->state);
-    for (;;) {
-        if (rsi_unlikely(state < READER))
-            misuse(l, "unlocked for reading while nobody reads", RSI_CALLER());
-        if (rsi_unlikely(state == (READER | WAITERS))) {
-            if (hand_over(l, READER, RSI_CALLER()))
-                return;
-            state = rsi_load_relaxed(&l->state);
-        } else if (rsi_cas_release(&l->state, &state, state - READER)) { /* pairs with the takes */
+    do {
+        if (rsi_unlikely((state - READER) & (BORROW | TIMED)) ||
+            rsi_unlikely(state == (READER | WAITERS))) {
+            read_unlock_slow(l, RSI_CALLER());
             return;
         }
-    }
+    } while (!rsi_cas_release(&l->state, &state, state - READER)); /* pairs with the takes */
 }
 
 RSI_NOINLINE void rouse_rwlock_write_lock(struct rouse_rwlock *l)
@@ -304,10 +368,28 @@ RSI_NOINLINE int rouse_rwlock_write_lock_try(struct rouse_rwlock *l)
 {
     struct rouse_thread *self = rsi_self();
     rsi_turn_spend(self, 1);
-    if (!take_write(l))
+    if (!take_write(l, false) && !take_timed(l, MODE_WRITE, RSI_CALLER()))
         return -EBUSY;
     own_write(l, self, RSI_CALLER());
     return 0;
+}
+
+/* Somebody waits, or the hold is recorded. l may be gone when that is counted. */
+static RSI_NOINLINE void write_unlock_slow(struct rouse_rwlock *l, const void *site)
+{
+    struct rsi_hold past = { 0 };
+    if (rsi_load_relaxed(&l->state) & TIMED) {
+        rsi_hold_end(l, &past);
+        rsi_fetch_and_relaxed(&l->state, ~TIMED);
+    }
+    uint32_t state = WRITER;
+    while (!rsi_cas_release(&l->state, &state, 0)) { /* pairs with the takes */
+        if (hand_over(l, WRITER, site))
+            break;
+        state = WRITER;
+    }
+    if (past.kind != ROUSE_WAIT_NONE)
+        rsi_hold_count(&past, &l->name);
 }
 
 RSI_NOINLINE void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
@@ -316,11 +398,8 @@ RSI_NOINLINE void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
         misuse(l, "unlocked for writing by a thread that does not hold it", RSI_CALLER());
     rsi_store_relaxed(&l->owner, NULL);
     uint32_t state = WRITER;
-    while (rsi_unlikely(!rsi_cas_release(&l->state, &state, 0))) { /* pairs with the takes */
-        if (hand_over(l, WRITER, RSI_CALLER()))
-            return;
-        state = WRITER;
-    }
+    if (rsi_unlikely(!rsi_cas_release(&l->state, &state, 0))) /* pairs with the takes */
+        write_unlock_slow(l, RSI_CALLER());
 }
 
 RSI_NOINLINE void rouse_rwlock_destroy(struct rouse_rwlock *l)

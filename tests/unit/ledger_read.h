@@ -54,7 +54,8 @@ static __attribute__((unused)) struct wakes wakes_of(enum rouse_wait_kind kind, 
 /* Of a lock, all sites together. */
 struct contests {
     const void *lock;
-    uint64_t acquired, contested, given_up, wait_ticks, spin_ticks, spun;
+    uint64_t acquired, contested, given_up, wait_ticks, spin_ticks, spun, holds, hold_ticks,
+        hold_most;
 };
 
 static void lock_add(const void *entry, void *sum)
@@ -69,6 +70,10 @@ static void lock_add(const void *entry, void *sum)
     contests->wait_ticks += rsi_load_relaxed(&lock->wait_ticks);
     contests->spin_ticks += rsi_load_relaxed(&lock->spin_ticks);
     contests->spun += rsi_load_relaxed(&lock->spun);
+    contests->holds += rsi_load_relaxed(&lock->holds);
+    contests->hold_ticks += rsi_load_relaxed(&lock->hold_ticks);
+    uint64_t most = rsi_load_relaxed(&lock->hold_most);
+    contests->hold_most = most > contests->hold_most ? most : contests->hold_most;
 }
 
 static __attribute__((unused)) struct contests contests_of(const void *lock)

@@ -3,7 +3,7 @@
 #include "sync_test.h"
 
 /* As in mutex.c. */
-#define LOCKED 1u
+#define LOCKED RSI_LOCK_HELD
 #define HANDOFF 8u
 
 static void excludes_nobody_else_when_free(void **state)

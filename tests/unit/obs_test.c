@@ -105,7 +105,7 @@ static void test_mode_from_environment(MAYBE_UNUSED void **unused)
     scenario_exits("mode_is_read", "ROUSE_OBS=", 10);
     scenario_exits("mode_is_read", NULL, 10);
     scenario_dies("mode_is_read", "ROUSE_OBS=yes", SIGABRT,
-                  "rouse: ROUSE_OBS is \"yes\"; give off or counted");
+                  "rouse: ROUSE_OBS is \"yes\"; give off, counted or locks");
 }
 
 static void test_fatal_lines_name_the_thread(MAYBE_UNUSED void **unused)

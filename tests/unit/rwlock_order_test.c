@@ -2,7 +2,7 @@
 /* rwlock_order_test.c - who goes before whom: no writer and no reader is starved, no readers' convoy. */
 #include "sync_test.h"
 
-#define WAITERS 2u /* as in rwlock.c */
+#define WAITERS (1u << 30) /* as in rwlock.c */
 
 struct shared {
     struct rouse_rwlock l;
