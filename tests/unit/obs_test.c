@@ -20,7 +20,7 @@ static void test_names(MAYBE_UNUSED void **unused)
 
 static void test_modes(MAYBE_UNUSED void **unused)
 {
-    CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode)2), -EINVAL);
+    CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode)3), -EINVAL);
     CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode) - 1), -EINVAL);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_OFF);
