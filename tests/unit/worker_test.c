@@ -100,6 +100,38 @@ static void a_thread_woken_by_one_that_computes_runs_elsewhere(void **state)
         join(start(ROUSE_KIND_USER, wake_and_compute, NULL));
 }
 
+static void *run_at_all(void *ran)
+{
+    rsi_fetch_add_acq_rel((uint32_t *)ran, 1u);
+    return NULL;
+}
+
+static void *create_two_and_compute(void *unused)
+{
+    uint32_t ran = 0;
+    struct rouse_thread *first = start(ROUSE_KIND_USER, run_at_all, &ran);
+    struct rouse_thread *second = start(ROUSE_KIND_USER, run_at_all, &ran);
+    uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
+    while (rsi_load_acquire(&ran) != 2)
+        CHECK(rouse_now_ns() < end);
+    join(first);
+    join(second);
+    return unused;
+}
+
+/* At once, and not only when the watcher comes by: here there is none, for it seems that there is one. */
+static void two_threads_in_a_queue_wake_another_worker(void **state)
+{
+    (void)state;
+    for (int i = 0; workers() > 1 && i < 20; i++) {
+        UNTIL(rsi_idle_all_sleep() && rsi_load_seq_cst(&rsi_rt.watching) == 0);
+        rsi_store_seq_cst(&rsi_rt.watching, 1u);
+        join(start(ROUSE_KIND_USER, create_two_and_compute, NULL));
+        rsi_store_seq_cst(&rsi_rt.watching, 0u);
+        rsi_idle_wake_any(); /* whoever runs has somebody who watches again */
+    }
+}
+
 static struct visit guest;
 static bool met;
 static uint32_t computing;
@@ -280,6 +312,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_queue_of_one_worker_is_run_by_all),
         cmocka_unit_test(threads_made_by_foreign_ones_are_run_by_all),
         cmocka_unit_test(a_thread_woken_by_one_that_computes_runs_elsewhere),
+        cmocka_unit_test(two_threads_in_a_queue_wake_another_worker),
         cmocka_unit_test(a_thread_woken_from_outside_runs_though_its_worker_computes),
         cmocka_unit_test(all_that_one_woke_run_while_it_computes),
         cmocka_unit_test(only_user_threads_have_a_worker),
