@@ -123,6 +123,38 @@ struct rouse_monitor_figures {
 unsigned rouse_obs_stuck(struct rouse_stuck *out, unsigned most);
 void rouse_obs_monitor(struct rouse_monitor_figures *figures);
 
+/*
+ * What the process's threads have waited for since recording began: sums over all of them, those that have ended
+ * too. Kinds are enum rouse_wait_kind. A wait is counted when it has ended; a wake-up whose verdict turns out
+ * otherwise later goes from one count to the other, so that a count may go down by these.
+ */
+struct rouse_totals {
+    uint64_t calls[ROUSE_WAIT_KINDS]; /* blocking calls that completed, by kind: I/O and sleep */
+    uint64_t wakes[ROUSE_WAIT_KINDS][ROUSE_VERDICTS];
+    uint64_t wait_ns[ROUSE_WAIT_KINDS];        /* from a wait's begin until its end */
+    uint64_t late_ns[ROUSE_WAIT_KINDS];        /* from its end until the thread ran */
+    uint64_t waste_ns[ROUSE_WAIT_KINDS];       /* run after wake-ups that were of no use */
+    uint64_t lock_contested[ROUSE_WAIT_KINDS]; /* times a lock of the kind was held on arrival */
+    uint64_t lock_wait_ns[ROUSE_WAIT_KINDS];   /* until it was got or given up, spinning included */
+    uint64_t lock_spin_ns[ROUSE_WAIT_KINDS];   /* of lock_wait_ns */
+    uint64_t signals_unheard;                  /* of a condition that nobody waited for */
+    uint64_t broadcasts_unheard;
+    uint64_t switches;      /* threads put on a CPU */
+    uint64_t threads;       /* known and not ended */
+    uint64_t threads_ended; /* of those that were known */
+    /* What found no room: threads without a record, wake-ups and contests that are missing above, names and code. */
+    uint64_t lost_threads, lost_wakes, lost_locks, lost_names;
+};
+
+/*
+ * Add them up: a walk over all that is recorded, some megabytes with ten thousand threads. Stops nobody, and so is
+ * of no one moment: each sum is exact of what happened before the call, and may have some of what happens in it.
+ * Returns 0, or -ENODATA while nothing is recorded: recording is off and was never on, or it is refused, or no
+ * thread has had to say anything yet; totals is then all 0. Recording that was switched off later keeps its sums.
+ * Blocks nobody. Any thread; not from a signal handler.
+ */
+int rouse_obs_totals(struct rouse_totals *totals);
+
 /* Names for the values above, "?" for others. */
 const char *rouse_wait_kind_name(uint32_t kind);
 const char *rouse_verdict_name(uint32_t verdict);

@@ -265,6 +265,29 @@ struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_by
     return chunk;
 }
 
+/*
+ * The directory's pages have memory once a chunk of theirs was asked for, and reading one that has none would ask for
+ * it too, with SIGBUS for an answer where there is none. One that can have none has no chunk either.
+ */
+void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
+                    void *sum)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
+    const uint32_t page_words = RSI_PAGE / sizeof(uint32_t);
+    uint32_t count = head ? rsi_load_relaxed(&head->chunk_count) : 0;
+    for (uint32_t i = 0; i < count && i < RSI_STORE_CHUNKS_MAX; i++) {
+        if (i % page_words == 0 && i && !allot(directory(head) + i, RSI_PAGE))
+            return;
+        uint32_t page = rsi_load_acquire(&directory(head)[i]); /* pairs with rsi_file_chunk */
+        struct rsi_store_chunk *chunk = (void *)((char *)head + (size_t)page * RSI_PAGE);
+        if (page == 0 || chunk->kind != (uint32_t)kind)
+            continue;
+        uint32_t used = rsi_load_acquire(&chunk->used); /* pairs with rsi_chunk_add */
+        for (uint32_t n = 0; n < used; n++)
+            visit(rsi_chunk_entry(chunk, n), sum);
+    }
+}
+
 void rsi_file_tick(uint64_t now_ns)
 {
     struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);

@@ -40,6 +40,10 @@ RSI_INLINE void rsi_chunk_add(struct rsi_store_chunk *chunk)
     rsi_store_release(&chunk->used, chunk->used + 1); /* pairs with the reader's acquire */
 }
 
+/* Call visit for each valid entry of a kind, of all writers, while they write. Any thread. */
+void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
+                    void *sum);
+
 /* Note a moment in the head, at most once a second. */
 void rsi_file_tick(uint64_t now_ns);
 
