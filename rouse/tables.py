@@ -79,6 +79,18 @@ def lock_names(store: Store, numbers: npt.NDArray[np.uint64]) -> list[str | None
     return [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
 
 
+def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Of each name the least number that has its text: each writer numbers those it meets anew."""
+    texts = store.arrays[layout.NAMES]["text"].tolist()
+    least: dict[bytes, int] = {}
+    first = [least.setdefault(text, n) for n, text in enumerate(texts, 1)]
+    known = (numbers > 0) & (numbers <= len(first))
+    out = numbers.astype(np.uint64)
+    if first:
+        out[known] = np.array(first, np.uint64)[out[known].astype(np.intp) - 1]
+    return out
+
+
 def table(store: Store, rows: int, columns: Columns) -> pa.Table:
     return pa.table({"process": pa.array([store.head.process] * rows, pa.string()), **columns})
 
@@ -190,6 +202,7 @@ def wakes(store: Store) -> pa.Table:
         flat[name] = entries[name]
     for name, counts in verdict_columns(entries).items():
         flat[name] = counts
+    flat["name"] = first_numbers(store, entries["name"])
     rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
     columns: Columns = {
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
@@ -211,7 +224,8 @@ def wakes(store: Store) -> pa.Table:
 
 
 def locks(store: Store) -> pa.Table:
-    entries, when = store.arrays[layout.LOCKS], store.clock
+    entries, when = store.arrays[layout.LOCKS].copy(), store.clock
+    entries["name"] = first_numbers(store, entries["name"])
     rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS), ("wait_most", "hold_most"))
     columns: Columns = {
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),

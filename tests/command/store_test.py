@@ -98,6 +98,26 @@ class Threads(unittest.TestCase):
 
 
 class Sums(unittest.TestCase):
+    def test_a_name_that_two_writers_met_is_one(self) -> None:
+        """Each numbers the names it meets; one lock must not become two rows of one name."""
+        lock = {"kind": 1, "lock": 8, "site": 0x1000, "contested": 2}
+        builder = Builder().chunk(layout.NAMES, [{"text": b"hot"}], writer=0)
+        # The first writer's chunk has room for more: the second's names begin behind that.
+        again = (layout.PAGE - layout.CHUNK_HEAD) // layout.NAME.itemsize + 1
+        builder.chunk(layout.NAMES, [{"text": b"hot"}, {"text": b"cold"}], writer=1)
+        for writer, name in enumerate((1, again)):
+            builder.chunk(layout.LOCKS, [{**lock, "name": name}], writer)
+            builder.chunk(layout.WAKES, [wake(object=8, count=[0, 1, *[0] * 5], name=name)], writer)
+        builder.chunk(layout.LOCKS, [{**lock, "lock": 16, "name": again + 1}], 1)
+        store_made = builder.store()
+        found = rows(tables.locks(store_made))
+        self.assertEqual(
+            [(row["lock"], row["lock_name"], row["contested"]) for row in found],
+            [(8, "hot", 4), (16, "cold", 2)],
+        )
+        (row,) = rows(tables.wakes(store_made))
+        self.assertEqual((row["object_name"], row["useful"]), ("hot", 2))
+
     def test_wake_ups_are_summed_over_writers(self) -> None:
         builder = Builder()
         count = [1, 2, 0, 0, 0, 0, 4]
