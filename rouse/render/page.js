@@ -226,9 +226,9 @@
     const { traces, layout, rows: shown } = plot[0](view.section, rows);
     const style = getComputedStyle(document.body);
     Plotly.newPlot(target, traces, {
-      barmode: "stack", margin: { l: 10, r: 20, t: 10, b: 45 }, ...layout,
+      barmode: "stack", margin: { l: 10, r: 20, t: 10, b: 50 }, ...layout,
       font: { color: style.color }, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
-      xaxis: { title: { text: plot[1] }, ...layout.xaxis }, showlegend: traces.length > 1,
+      xaxis: { title: { text: plot[1], standoff: 8 }, automargin: true, ...layout.xaxis }, showlegend: traces.length > 1,
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", traceorder: "normal" },
     }, { displaylogo: false, responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] });
     target.on("plotly_click", (event) => {
