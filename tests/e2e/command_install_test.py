@@ -103,6 +103,17 @@ class MakeInstall(Folder):
         self.assertIn(Path("usr/local/lib/rouse/rouse/store.py"), installed.files)
 
 
+class SourceTree(Folder):
+    def test_the_command_of_a_source_tree_runs_from_anywhere(self) -> None:
+        """As build/bin/rouse leads to it; here it may not begin to install anything."""
+        stamp = SOURCE / "build/venv/command.toml"
+        if not stamp.exists() or stamp.read_bytes() != (SOURCE / "pyproject.toml").read_bytes():
+            self.leave_out("Python packages are not in build/venv")
+        link = self.folder / "rouse"
+        link.symlink_to(SOURCE / "tools/rouse.sh")
+        self.check(link)
+
+
 if __name__ == "__main__":
     skip_without("meson", "gcc")
     unittest.main()

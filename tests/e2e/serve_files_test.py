@@ -299,7 +299,14 @@ class CommandLine(unittest.TestCase):
     def test_help_and_version(self) -> None:
         status, out, err = self.run_program("--help")
         self.assertEqual((status, err), (0, ""))
-        for option in ("--port", "--address", "--threads", "--respond", "--max-conn", "--shared-lock"):
+        for option in (
+            "--port",
+            "--address",
+            "--threads",
+            "--respond",
+            "--max-conn",
+            "--shared-lock",
+        ):
             self.assertIn(option, out)
         self.assertRegex(self.run_program("--version")[1], r"^rouse-serve \d+\.\d+")
 
