@@ -70,7 +70,8 @@ struct rouse_wait_record {
 enum rouse_obs_mode {
     ROUSE_OBS_OFF,
     ROUSE_OBS_COUNTED,
-    ROUSE_OBS_LOCKS /* also every time a lock is got, and how long it is held */
+    ROUSE_OBS_LOCKS, /* also every time a lock is got, and how long it is held */
+    ROUSE_OBS_TRACE /* counted, and each event goes to a ring of the kernel thread's: the newest stay */
 };
 
 /*

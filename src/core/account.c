@@ -16,7 +16,7 @@
 #include "core/account.h"
 
 #include "core/core.h"
-#include "obs/ledger.h"
+#include "obs/trace.h"
 
 #include <errno.h>
 #include <rouse/sync.h>
@@ -245,6 +245,8 @@ RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *
     if (rsi_unlikely(!writer))
         return;
     uint64_t now = rsi_tsc();
+    if (rsi_trace_is_on())
+        rsi_trace_switch(writer, self, to, why, now);
     if (why != RSI_LEAVES_ENDED)
         leave(writer, self, why, now);
     if (rsi_likely(to != NULL)) {
@@ -265,26 +267,44 @@ void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
         rsi_count(writer->shared->idle_ticks, now - since);
         rsi_store_relaxed(&writer->shared->idle_since_tsc, UINT64_C(0));
     }
+    if (rsi_trace_is_on())
+        rsi_trace_switch(writer, NULL, t, RSI_LEAVES_ENDED, now);
     enter(writer, t, now);
 }
 
 void rsi_account_new(struct rouse_thread *t)
 {
-    t->waiter.record.object = (const void *)(uintptr_t)rsi_tsc(); /* see slot_new */
+    const struct rsi_exec *exec = rsi_exec_self();
+    uint64_t now = rsi_tsc();
+    t->waiter.record.object = (const void *)(uintptr_t)now; /* see slot_new */
+    if (rsi_trace_is_on() && exec->writer)
+        rsi_trace_new(exec->writer, t, exec->current->id, now);
 }
 
 void rsi_account_sleep(struct rouse_thread *self)
 {
     struct rsi_writer *writer = writer_of(&self->exec);
-    if (writer)
-        leave(writer, self, RSI_LEAVES_WAITING, rsi_tsc());
+    if (!writer)
+        return;
+    uint64_t now = rsi_tsc();
+    if (rsi_trace_is_on())
+        rsi_trace_switch(writer, self, NULL, RSI_LEAVES_WAITING, now);
+    leave(writer, self, RSI_LEAVES_WAITING, now);
 }
 
 void rsi_account_entered(struct rouse_thread *self)
 {
     struct rsi_writer *writer = writer_of(&self->exec);
-    if (writer)
-        enter(writer, self, rsi_tsc());
+    if (!writer)
+        return;
+    uint64_t now = rsi_tsc();
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_file_head->trace_until_ns) != 0))
+        rsi_trace_look(rsi_now_ns()); /* there may be no worker that does */
+    if (rsi_trace_is_on())
+        rsi_trace_switch(writer, NULL, self, RSI_LEAVES_ENDED, now);
+    if (rsi_trace_is_on() && !self->waiter.record.slot)
+        rsi_trace_new(writer, self, 0, now);
+    enter(writer, self, now);
 }
 
 void rsi_account_wake(struct rouse_thread *t, int result, const void *site)
@@ -295,9 +315,13 @@ void rsi_account_wake(struct rouse_thread *t, int result, const void *site)
     const struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
     rsi_store_relaxed(&slot->waker_id, waker ? waker->id : 0);
     rsi_store_relaxed(&slot->wake_site, (uint64_t)(uintptr_t)site);
-    rsi_store_relaxed(&slot->verdict, result == -ETIMEDOUT   ? (uint32_t)ROUSE_VERDICT_TIMEOUT
-                                      : result == -ECANCELED ? (uint32_t)ROUSE_VERDICT_CANCELLED
-                                                             : (uint32_t)ROUSE_VERDICT_USEFUL);
+    uint32_t verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
+                       : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
+                                              : ROUSE_VERDICT_USEFUL;
+    rsi_store_relaxed(&slot->verdict, verdict);
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    if (rsi_trace_is_on() && writer) /* else the thread's RUN tells */
+        rsi_trace_wake(writer, t, verdict, site, waker ? waker->id : 0);
     rsi_store_release(&slot->wake_tsc, rsi_tsc()); /* a reader that sees it sees the three above */
 }
 
@@ -341,6 +365,8 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
     struct rsi_wake_key key = { past->wait_site, past->wake_site,
                                 kinds[past->kind].has_object ? past->object : 0, past->kind };
     recount(writer, &key, past->verdict, verdict);
+    if (rsi_trace_is_on())
+        rsi_trace_verdict(writer, self, past->kind, verdict);
     if (is_useless(verdict))
         rsi_count(slot->useless, 1);
     if (slot->waits == past->waits) /* no other wait since */
@@ -383,7 +409,7 @@ void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kin
     struct rsi_store_lock *entry = writer ? rsi_writer_lock(writer, &key, name) : NULL;
     if (!entry)
         return;
-    uint64_t ticks = rsi_tsc() - contest->since_tsc;
+    uint64_t now = rsi_tsc(), ticks = now - contest->since_tsc;
     rsi_count(entry->contested, 1);
     rsi_count(entry->acquired, is_got);
     rsi_count(entry->given_up, !is_got);
@@ -391,6 +417,20 @@ void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kin
     rsi_count_most(entry->wait_most, ticks);
     rsi_count(entry->spin_ticks, contest->spin_ticks);
     rsi_count(entry->spun, is_got && !contest->has_slept);
+    if (rsi_trace_is_on())
+        rsi_trace_lock(writer, rsi_exec_self()->current, contest, &key,
+                       is_got ? ROUSE_VERDICT_USEFUL : ROUSE_VERDICT_TIMEOUT, now);
+}
+
+void rsi_account_steal(struct rsi_worker *w, unsigned count)
+{
+    struct rsi_writer *writer = w->exec.writer;
+    if (!writer)
+        return;
+    rsi_count(writer->shared->steals, 1);
+    rsi_count(writer->shared->stolen, count);
+    if (rsi_trace_is_on())
+        rsi_trace_steal(writer, count);
 }
 
 void rsi_account_lateness(struct rsi_worker *w, uint64_t late_ns)
@@ -416,6 +456,8 @@ void rsi_account_thread_end(struct rouse_thread *self)
     if (!slot)
         return;
     rsi_store_relaxed(&self->waiter.record.slot, NULL);
+    if (rsi_trace_is_on() && writer)
+        rsi_trace_end(writer, self);
     if (slot->doing == RSI_DOES_RUN)
         rsi_count(slot->ticks[RSI_IN_USR], rsi_tsc() - slot->run_tsc);
     if (writer) /* else the slot is lost: recording was switched off, and this kernel thread never had one */
@@ -442,4 +484,5 @@ void rsi_account_child(void)
     rsi_file_child();
     rsi_writers_child();
     rsi_holds_child();
+    rsi_trace_child();
 }

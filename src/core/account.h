@@ -32,6 +32,9 @@ void rsi_account_entered(struct rouse_thread *self);
 /* The calling kernel thread has claimed t's wait. It holds guards. */
 void rsi_account_wake(struct rouse_thread *t, int result, const void *site);
 
+/* w took so many threads from another worker. */
+void rsi_account_steal(struct rsi_worker *w, unsigned count);
+
 /* A timer of a wait was late by so much. */
 void rsi_account_lateness(struct rsi_worker *w, uint64_t late_ns);
 

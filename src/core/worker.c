@@ -15,6 +15,7 @@
  */
 #include "core/switch.h"
 #include "obs/file.h"
+#include "obs/trace.h"
 
 #include <sched.h>
 
@@ -99,6 +100,12 @@ static void turn_poller(struct rsi_worker *w, const struct rsi_poller *poller, u
     w->round_turn = w->turns + rsi_load_relaxed(&w->queue_length);
 }
 
+static RSI_COLD void account_look(uint64_t now_ns)
+{
+    rsi_file_tick(now_ns);
+    rsi_trace_look(now_ns);
+}
+
 /* Let events in though the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
@@ -119,7 +126,7 @@ void rsi_worker_look(struct rsi_worker *w)
     }
     rsi_mail_take(w);
     if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
-        rsi_file_tick(now);
+        account_look(now);
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
     if (!poller)
         return;
@@ -345,6 +352,8 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
     rsi_section_leave(w);
     rsi_store_relaxed(&w->steals, w->steals + (count != 0));
     rsi_store_relaxed(&w->stolen, w->stolen + count);
+    if (count != 0 && rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
+        rsi_account_steal(w, count);
     return count;
 }
 

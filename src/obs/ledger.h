@@ -25,6 +25,9 @@ struct rsi_writer {
     struct rsi_index wakes, locks;
     struct rsi_store_chunk *threads; /* whence the next slot comes */
     struct rsi_store_thread *free;   /* slots, linked through begin_tsc */
+    struct rsi_store_chunk *ring;    /* of events; NULL: none yet, or no room for one */
+    uint32_t ring_next;              /* its entry for the next */
+    bool is_ringless;                /* there was no room */
     struct rsi_writer *next;         /* of those that nobody has */
 };
 

@@ -3,6 +3,7 @@
 #include "core/account.h"
 #include "obs/file.h"
 #include "obs/look.h"
+#include "obs/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static int set_mode(uint32_t mode)
     if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
         rsi_store_relaxed(&on_since_tsc, rsi_tsc());
     rsi_store_relaxed(&rsi_obs_mode, mode);
+    rsi_trace_settled();
     struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
     if (head)
         rsi_store_relaxed(&head->mode, mode);
@@ -64,7 +66,7 @@ static int set_mode(uint32_t mode)
 
 int rouse_obs_set_mode(enum rouse_obs_mode mode)
 {
-    if (mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_COUNTED && mode != ROUSE_OBS_LOCKS)
+    if ((unsigned)mode > ROUSE_OBS_TRACE)
         return -EINVAL;
     rsi_runtime_start();
     return set_mode((uint32_t)mode);
@@ -118,8 +120,10 @@ static uint32_t mode_from_environment(void)
         return ROUSE_OBS_OFF;
     if (text && strcmp(text, "locks") == 0)
         return ROUSE_OBS_LOCKS;
+    if (text && strcmp(text, "trace") == 0)
+        return ROUSE_OBS_TRACE;
     if (text && *text && strcmp(text, "counted") != 0)
-        rsi_fatal("ROUSE_OBS is \"%s\"; give off, counted or locks", text);
+        rsi_fatal("ROUSE_OBS is \"%s\"; give off, counted, locks or trace", text);
     return ROUSE_OBS_COUNTED;
 }
 

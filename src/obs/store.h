@@ -58,6 +58,9 @@ struct rsi_store_head {
     char program[256]; /* /proc/self/exe, ended by 0 */
     char command[512]; /* words of /proc/self/cmdline, each ended by 0, cut to size */
     char host[64];
+    uint64_t
+        trace_until_ns; /* CLOCK_MONOTONIC: events are asked for until then; 0: not. By `rouse record` */
+    uint64_t lost_events; /* that had no ring to go to; any thread adds */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -70,6 +73,7 @@ enum rsi_store_kind {
     RSI_STORE_NAMES,   /* struct rsi_store_name */
     RSI_STORE_STACKS,  /* struct rsi_store_stack */
     RSI_STORE_MODULES, /* struct rsi_store_module */
+    RSI_STORE_EVENTS,  /* struct rsi_store_event: a ring, of which written tells and not used */
 };
 
 /* The first RSI_STORE_CHUNK_HEAD bytes of a chunk. */
@@ -80,6 +84,8 @@ struct rsi_store_chunk {
     uint32_t capacity; /* entries */
     uint32_t used;     /* entries that are valid: release by the writer of the chunk */
     uint32_t writer; /* whose it is: index of its struct rsi_store_writer, in all chunks of them */
+    uint64_t
+        written; /* of a ring: events so far; event n lies in entry n modulo capacity; release */
 };
 
 /*
@@ -232,6 +238,60 @@ struct rsi_store_writer {
         lost_holds; /* got and not timed */
     uint64_t spare[15];
 };
+
+/*
+ * What an event is of, and what its words are. A switch is two, of one time stamp.
+ *
+ *                     thread                  site             value
+ *     RUN             is put on the CPU       -                -
+ *     WAIT            leaves it               wait site        object            kind
+ *     YIELD           leaves it, runnable     -                -
+ *     IDLE            - (nobody has it)       -                -
+ *     WAKE            woken                   wake site, or 0  waker's id, or 0  kind, verdict
+ *     IO              woken by the poller     -                object            kind
+ *     VERDICT         that woke               -                -                 kind, verdict: what it was after all
+ *     STEAL           -                       -                threads taken
+ *     LOCK            found a lock held       site             lock              kind; of the time it came
+ *     GOT             has it, or gave up      holder's site    ticks spun        kind, verdict; follows its LOCK
+ *     NEW             was made                -                maker's id, or 0
+ *     NAME            ends, and was called    8 bytes          8 bytes           kind: which 16 bytes of the name
+ *     END             ends                    -                -
+ */
+enum rsi_event {
+    RSI_EVENT_NONE,
+    RSI_EVENT_RUN,
+    RSI_EVENT_WAIT,
+    RSI_EVENT_YIELD,
+    RSI_EVENT_IDLE,
+    RSI_EVENT_WAKE,
+    RSI_EVENT_IO,
+    RSI_EVENT_VERDICT,
+    RSI_EVENT_STEAL,
+    RSI_EVENT_LOCK,
+    RSI_EVENT_GOT,
+    RSI_EVENT_NEW,
+    RSI_EVENT_NAME,
+    RSI_EVENT_END,
+    RSI_EVENT_COUNT
+};
+
+/*
+ * An event: 32 bytes. Each writer has a ring of them, and events of one are in order but for LOCK. The newest
+ * stay: of those that a reader has copied, those from before written - capacity + 1, as it is after the
+ * copy, may have been overwritten meanwhile and are no good. A reader that copies often enough loses none, and one
+ * that does not knows by the numbers how many.
+ */
+struct rsi_store_event {
+    uint64_t tsc;
+    uint64_t
+        what; /* enum rsi_event, from bit 8 kind, from 16 verdict, from 24 the thread's id (40 bits) */
+    uint64_t site;
+    uint64_t value;
+};
+_Static_assert(sizeof(struct rsi_store_event) == 32, "two a line");
+
+/* Of the file, for rings; what finds no room is counted (head: lost_events). */
+#define RSI_STORE_RINGS_MAX ((uint64_t)128 << 20)
 
 /* A name, of a lock. Written once. */
 struct rsi_store_name {
