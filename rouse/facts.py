@@ -27,6 +27,7 @@ LOST = {
     "lost_stacks": "call stacks",
     "lost_modules": "files of code",
     "lost_holds": "holds of locks",
+    "lost_events": "events",
 }
 Row = dict[str, Any]
 

@@ -100,7 +100,7 @@ def open_source(path: Path) -> store.FileSource:
     return source
 
 
-def read(source: store.FileSource, kinds: Iterable[int] = store.ALL_KINDS) -> store.Store:
+def read(source: store.FileSource, kinds: Iterable[int] = store.COUNTED) -> store.Store:
     """What it has at this moment, if its process is alive, else what it had in the end."""
     raw, _ = store.read_moments(source)
     store.check_head(source.name, raw)

@@ -55,11 +55,11 @@ def machine_text() -> str:
     return f"{about.nodename}, Linux {about.release}, {about.machine}, {cpus} CPUs usable"
 
 
-def load_store(path: Path) -> Loaded:
+def load_store(path: Path, with_events: bool = False) -> Loaded:
     """The file of a process as it is now."""
     source = find.open_source(path)
     try:
-        found = find.read(source)
+        found = find.read(source, store.ALL_KINDS if with_events else store.COUNTED)
     finally:
         source.close()
     resolver = sites.Resolver()
@@ -80,9 +80,10 @@ class RecordedResolver(sites.Resolver):
             self.frames[module, build_id, offset] = frame
 
 
-def load_recording(path: Path) -> Loaded:
+def load_recording(path: Path, with_events: bool = False) -> Loaded:
     found = recording.read(path)
-    decoded = store.decode_bytes(found.store, str(path), found.monotonic_ns)
+    kinds = store.ALL_KINDS if with_events else store.COUNTED
+    decoded = store.decode_bytes(found.store, str(path), found.monotonic_ns, kinds)
     had_ended = decoded.head.ended or found.why_done == recording.PROGRAM_ENDED
     # Nothing of this machine's processes is to be taken for what was recorded.
     decoded.is_live = False
@@ -111,11 +112,11 @@ def with_kernel(workers: pa.Table, samples: dict[str, Any]) -> pa.Table:
     return workers
 
 
-def load_file(path: Path) -> Loaded:
+def load_file(path: Path, with_events: bool = False) -> Loaded:
     if recording.is_recording(path):
-        return load_recording(path)
+        return load_recording(path, with_events)
     if find.is_recording(path):
-        return load_store(path)
+        return load_store(path, with_events)
     try:
         with path.open("rb") as file:
             is_empty = not file.read(1)
@@ -150,7 +151,7 @@ def is_tables(folder: Path) -> bool:
 
 
 @contextmanager
-def open_folder(folder: Path) -> Iterator[Input]:
+def open_folder(folder: Path, with_events: bool = False) -> Iterator[Input]:
     """All recordings in a folder, through Parquet: they need not fit in memory together."""
     if is_tables(folder):
         database = engine.open_parquet(folder, SCHEMAS)
@@ -163,7 +164,7 @@ def open_folder(folder: Path) -> Iterator[Input]:
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
         for path in files:
             try:
-                loaded = load_file(path)
+                loaded = load_file(path, with_events)
             except RouseError as error:
                 problems.append(str(error))
                 continue
@@ -179,18 +180,21 @@ def open_folder(folder: Path) -> Iterator[Input]:
 
 
 @contextmanager
-def open_input(target: str | None) -> Iterator[Input]:
-    """target: a process number, a file or a folder; None: the only process that records."""
+def open_input(target: str | None, with_events: bool = False) -> Iterator[Input]:
+    """target: a process number, a file or a folder; None: the only process that records.
+
+    Events are many: without with_events their table is empty.
+    """
     path = Path(target) if target else running()
     if target and not path.exists() and target.isdecimal():
         path = find.of_pid(int(target))
     if path.is_dir():
-        with open_folder(path) as opened:
+        with open_folder(path, with_events) as opened:
             yield opened
         return
     if not path.exists():
         raise RouseError(f"{path}: is not there", "name a process number, a file or a folder")
-    loaded = load_file(path)
+    loaded = load_file(path, with_events)
     database = engine.open_tables(loaded.tables)
     yield Input(loaded.source, database, shortened(loaded.problems), loaded.machine)
     database.close()

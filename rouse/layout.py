@@ -22,7 +22,7 @@ CHUNK_HEAD = 256
 SITE_STACK = 1 << 63
 MACHINES = {62: "x86-64", 183: "AArch64"}
 
-NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES = range(8)
+NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS = range(9)
 
 # enum rsi_micro: where a thread's time goes.
 MICRO = (
@@ -67,7 +67,12 @@ MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in KINDS], np.intp)
 # enum rouse_verdict
 VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
 ORIGINS = ("user", "kernel", "foreign")
-MODES = ("off", "counted", "locks")
+MODES = ("off", "counted", "locks", "trace")
+# enum rsi_event
+EVENT_NAMES = (
+    *("none", "run", "wait", "yield", "idle", "wake", "io", "verdict", "steal"),
+    *("lock", "got", "new", "name", "end"),
+)
 WAIT_KINDS = 24
 HERDS = 16
 LATENESS = 32
@@ -99,8 +104,9 @@ HEAD = struct(
     ("program", "S256"),
     ("command", "S512"),
     ("host", "S64"),
+    *words("trace_until_ns lost_events"),
 )
-CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"))
+CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(
     ("seq", "<u4"),
     *words("doing kind", "<u2"),
@@ -150,6 +156,7 @@ MODULE = struct(
     ("build_id", "u1", 32),
     ("path", "S256"),
 )
+EVENT = struct(*words("tsc what site value"))
 
 ENTRIES = {
     WRITERS: WRITER,
@@ -159,4 +166,5 @@ ENTRIES = {
     NAMES: NAME,
     STACKS: STACK,
     MODULES: MODULE,
+    EVENTS: EVENT,
 }

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -139,6 +139,30 @@ class Reporter:
         )
         return "".join(f"{line}\n" for line in lines).encode()
 
+    def perfetto(self) -> Iterator[bytes]:
+        from rouse.render import perfetto
+
+        tables = self.database.tables
+        events = self.database.table(tables["events"])
+        if not events.num_rows:
+            raise RouseError(
+                f"{self.input.source}: has no events",
+                "they are kept with ROUSE_OBS=trace, or by rouse record --trace",
+            )
+        names = {
+            (row["process"], row["thread_id"]): row["name"]
+            for row in self.rows(lambda t: t["threads"].select("process", "thread_id", "name"))
+        }
+        labels = {
+            (row["process"], row["site"]): row["label"]
+            for row in self.rows(lambda t: t["sites"].filter(t["sites"].frame == 0))
+        }
+        titles = {
+            row["process"]: f"{row['program'].rpartition('/')[2]} {row['pid']}"
+            for row in self.rows(lambda t: t["processes"])
+        }
+        return perfetto.parts(events, titles, names, labels)
+
     def parquet(self, folder: Path) -> None:
         from rouse.render import parquet
 
@@ -153,16 +177,17 @@ def line_width() -> int | None:
     return None
 
 
-def put(name: str, data: bytes) -> None:
+def put(name: str, parts: Iterable[bytes]) -> None:
     """Write a file whole or not at all; - is standard output."""
     if name == STDOUT:
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.writelines(parts)
         sys.stdout.buffer.flush()
         return
     path = Path(name)
     partial = path.with_name(path.name + ".part")
     try:
-        partial.write_bytes(data)
+        with partial.open("wb") as file:
+            file.writelines(parts)
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
@@ -170,15 +195,17 @@ def put(name: str, data: bytes) -> None:
 
 
 def run(target: str | None, options: Options) -> None:
-    with open_input(target) as opened:
+    with open_input(target, bool({"perfetto", "parquet"} & set(options.files))) as opened:
         reporter = Reporter(opened, options)
         for name, file in options.files.items():
             if name == "parquet":
                 reporter.parquet(Path(file))
+            elif name == "perfetto":
+                put(file, reporter.perfetto())
             else:
-                put(file, getattr(reporter, name)())
+                put(file, [getattr(reporter, name)()])
         if options.as_json:
-            put(STDOUT, reporter.json().encode())
+            put(STDOUT, [reporter.json().encode()])
         elif not options.files:
             reporter.terminal()
 
@@ -213,6 +240,7 @@ def run(target: str | None, options: Options) -> None:
 @click.option("--pprof", metavar="FILE", help="Write a profile for go tool pprof.")
 @click.option("--folded", metavar="FILE", help="Write folded stacks, weighted by ns waited.")
 @click.option("--prometheus", metavar="FILE", help="Write Prometheus' text format.")
+@click.option("--perfetto", metavar="FILE", help="Write the events for Perfetto, as trace JSON.")
 @click.option("--parquet", metavar="DIR", help="Write the tables as Parquet beneath DIR.")
 def command(
     target: str | None,

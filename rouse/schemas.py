@@ -14,6 +14,9 @@ MICROSTATES = (
 )
 
 
+WORD = pa.dictionary(pa.int32(), pa.string())  # a text of which there are few different ones
+
+
 def schema(texts: str, numbers: str = "", truths: str = "", measures: str = "") -> pa.Schema:
     sorts = ((texts, pa.string()), (numbers, pa.int64()), (truths, pa.bool_()))
     columns = [(name, kind) for names, kind in sorts for name in names.split()]
@@ -24,7 +27,7 @@ SCHEMAS = {
     "processes": schema(
         "process host program command mode",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
-        " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds",
+        " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events",
         "ended",
         "tsc_hz",
     ),
@@ -59,5 +62,12 @@ SCHEMAS = {
     "lateness": schema("process", "writer late_from_ns count"),
     "sites": schema(
         "process site module build_id function file label", "frame address offset line"
+    ),
+    "events": pa.schema(
+        [(name, WORD) for name in ("process", "type", "kind", "verdict", "site", "name")]
+        + [
+            (name, pa.int64())
+            for name in ("at_ns", "worker", "number", "thread_id", "other_id", "object", "value")
+        ]
     ),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rouse import layout
+from rouse import events, layout
 from rouse.elf import Elf, ElfError
 from rouse.store import Store, text_of
 
@@ -163,6 +163,7 @@ def used(store: Store) -> list[int]:
         *(locks[name] for name in ("site", "holder_site")),
         *(threads[name] for name in ("wait_site", "wake_site")),
     ]
+    columns.append(events.sites_used(store))
     return [int(site) for site in np.unique(np.concatenate(columns))]
 
 

@@ -23,7 +23,9 @@ from rouse.errors import RouseError
 
 Entries = npt.NDArray[np.void]
 ALL_KINDS = frozenset(layout.ENTRIES)
+COUNTED = ALL_KINDS - {layout.EVENTS}  # events are many, and few ask for them
 TRIES = 4  # to read a thread's words while none of them changes
+WRITTEN_MOST = 1 << 62  # events: no ring has had more
 LATE_TICKS_S = 3600  # stamps further ahead of the head's are no times
 
 
@@ -89,6 +91,7 @@ class Head:
     tsc: int
     monotonic_ns: int
     realtime_ns: int
+    lost_events: int
 
     @property
     def process(self) -> str:
@@ -97,6 +100,9 @@ class Head:
     @property
     def mode_name(self) -> str:
         return layout.MODES[self.mode] if self.mode < len(layout.MODES) else str(self.mode)
+
+
+NO_NUMBERS = np.zeros(0, np.int64)
 
 
 @dataclass
@@ -111,6 +117,10 @@ class Store:
     arrays: dict[int, Entries]
     writer_of: dict[int, npt.NDArray[np.uint32]]  # by kind: whose each entry is
     problems: list[str] = field(default_factory=list)
+    numbers: npt.NDArray[np.int64] = field(
+        default_factory=lambda: NO_NUMBERS
+    )  # of the events, each counted by its writer
+    overwritten: int = 0  # events that are no more
 
     @property
     def threads(self) -> Entries:
@@ -183,7 +193,7 @@ def check_head(name: str, head: Any) -> None:
 def decode_head(raw: Any) -> Head:
     numbers = (
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
-        "workers tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns"
+        "workers tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events"
     )
     command = bytes(raw["command"]).rstrip(b"\0").replace(b"\0", b" ")
     return Head(
@@ -232,6 +242,46 @@ def entries_from(raw: bytes, kind: int, entry_bytes: int, count: int) -> Entries
     return out
 
 
+@dataclass(frozen=True)
+class Ring:
+    """A writer's chunk of events: where it begins, and how many have room."""
+
+    offset: int
+    capacity: int
+    writer: int
+
+
+def written(source: Source, ring: Ring) -> int:
+    raw = source.read(ring.offset, layout.CHUNK.itemsize)
+    whole = len(raw) == layout.CHUNK.itemsize
+    count = int(np.frombuffer(raw, layout.CHUNK)["written"][0]) if whole else 0
+    return min(count, WRITTEN_MOST)
+
+
+def read_ring(source: Source, ring: Ring, since: int = 0) -> tuple[int | None, Entries]:
+    """The events from number since on that are still there, and the number of the first of them.
+
+    None: they cannot be read. An event may be overwritten while it is copied: those that may have
+    been by the end of the copy are left out.
+    """
+    until, size = written(source, ring), layout.EVENT.itemsize
+    nothing: Entries = np.zeros(0, layout.EVENT)
+    if until <= since:
+        return since, nothing
+    used = min(until, ring.capacity)
+    raw = source.read(ring.offset + layout.CHUNK_HEAD, size * used)
+    if len(raw) < size * used:
+        return None, nothing
+    first = max(since, written(source, ring) - ring.capacity + 1)
+    if first >= until:
+        return until, nothing
+    entries = np.frombuffer(raw, layout.EVENT)
+    start, end = first % ring.capacity, until % ring.capacity
+    if start < end:
+        return first, entries[start:end]
+    return first, np.concatenate([entries[start:], entries[:end]])
+
+
 class ChunkReader:
     """Walks the directory once."""
 
@@ -243,6 +293,9 @@ class ChunkReader:
         self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
         self.problems: list[str] = []
         self.taken: list[tuple[int, int]] = []  # what other chunks cover, in order
+        self.rings: list[Ring] = []
+        self.numbers: list[npt.NDArray[np.int64]] = []
+        self.overwritten = 0
         # Names and stacks are counted over all their chunks: after one that is unknown, none is
         # sure.
         self.is_count_sure = True
@@ -280,7 +333,9 @@ class ChunkReader:
             self.damaged(index, why)
             return
         bisect.insort(self.taken, (offset, offset + chunk["bytes"]))
-        if chunk["kind"] in self.kinds:
+        if chunk["kind"] == layout.EVENTS:
+            self.read_events(index, offset, chunk)
+        elif chunk["kind"] in self.kinds:
             self.read_entries(index, offset + layout.CHUNK_HEAD, chunk)
 
     def wrong_with(self, chunk: dict[str, int], offset: int) -> str:
@@ -296,6 +351,23 @@ class ChunkReader:
         if follows or (at < len(self.taken) and self.taken[at][0] < offset + chunk["bytes"]):
             return "it overlaps another"
         return ""
+
+    def read_events(self, index: int, offset: int, chunk: dict[str, int]) -> None:
+        if chunk["entry_bytes"] != layout.EVENT.itemsize:
+            self.damaged(index, f"its events would have {chunk['entry_bytes']} bytes")
+            return
+        ring = Ring(offset, chunk["capacity"], chunk["writer"])
+        self.rings.append(ring)
+        if layout.EVENTS not in self.kinds:
+            return
+        first, events = read_ring(self.source, ring)
+        if first is None:
+            self.problems.append(f"chunk {index} is cut short: its events are left out")
+            return
+        self.found[layout.EVENTS].append(events)
+        self.owners[layout.EVENTS].append(np.full(len(events), ring.writer, np.uint32))
+        self.numbers.append(np.arange(first, first + len(events), dtype=np.int64))
+        self.overwritten += first
 
     def read_entries(self, index: int, at: int, chunk: dict[str, int]) -> None:
         kind, size, used = chunk["kind"], chunk["entry_bytes"], chunk["used"]
@@ -363,7 +435,7 @@ def last_tsc(head: Head, when: clock.Clock, arrays: dict[int, Entries]) -> int:
 
 def decode(
     source: Source,
-    kinds: Iterable[int] = ALL_KINDS,
+    kinds: Iterable[int] = COUNTED,
     now_monotonic_ns: int | None = None,
 ) -> Store:
     """Read a recording. `now_monotonic_ns`: when it was taken, by its machine; None: at its end."""
@@ -387,12 +459,21 @@ def decode(
         now_tsc = min(max(when.tsc_at(now_monotonic_ns), 0), (1 << 64) - 1)
     is_live = now_monotonic_ns is not None and not head.ended
     problems += reader.problems
-    return Store(source.name, head, when, now_tsc, is_live, arrays, owners, problems)
+    numbers = np.concatenate(reader.numbers) if reader.numbers else NO_NUMBERS
+    return Store(
+        *(source.name, head, when, now_tsc, is_live, arrays, owners, problems, numbers),
+        overwritten=reader.overwritten,
+    )
 
 
-def decode_bytes(data: bytes, name: str, now_monotonic_ns: int | None = None) -> Store:
+def decode_bytes(
+    data: bytes,
+    name: str,
+    now_monotonic_ns: int | None = None,
+    kinds: Iterable[int] = COUNTED,
+) -> Store:
     """Of bytes that copy() gave."""
-    return decode(BytesSource(data, name), now_monotonic_ns=now_monotonic_ns)
+    return decode(BytesSource(data, name), kinds, now_monotonic_ns)
 
 
 def copy(source: Source) -> bytes:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rouse import kernel, layout, sites, states
+from rouse import events, kernel, layout, sites, states
 from rouse.clock import INT64_MAX
 from rouse.store import Entries, Store, text_of
 
@@ -54,6 +54,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
         "herds": herds(store),
         "lateness": lateness(store),
         "sites": sites.table(store, resolver or sites.Resolver()),
+        "events": events.table(store),
     }
 
 
@@ -140,6 +141,7 @@ def processes(store: Store) -> pa.Table:
         "site_depth": head.site_depth,
         "lost_chunks": head.lost_chunks,
         **lost,
+        "lost_events": head.lost_events + store.overwritten,
     }
     return table(store, 1, {name: [bounded(value)] for name, value in row.items()})
 

@@ -30,11 +30,13 @@ static void print_head(void)
     FIELD(rsi_store_head, site_depth), FIELD(rsi_store_head, workers),
         FIELD(rsi_store_head, boot_id);
     FIELD(rsi_store_head, program), FIELD(rsi_store_head, command), FIELD(rsi_store_head, host);
+    FIELD(rsi_store_head, trace_until_ns), FIELD(rsi_store_head, lost_events);
     END;
     BEGIN(rsi_store_chunk);
     FIELD(rsi_store_chunk, kind), FIELD(rsi_store_chunk, bytes),
         FIELD(rsi_store_chunk, entry_bytes);
     FIELD(rsi_store_chunk, capacity), FIELD(rsi_store_chunk, used), FIELD(rsi_store_chunk, writer);
+    FIELD(rsi_store_chunk, written);
     END;
 }
 
@@ -109,6 +111,10 @@ static void print_rest(void)
     FIELD(rsi_store_stack, hash), FIELD(rsi_store_stack, depth), FIELD(rsi_store_stack, spare);
     FIELD(rsi_store_stack, frames);
     END;
+    BEGIN(rsi_store_event);
+    FIELD(rsi_store_event, tsc), FIELD(rsi_store_event, what), FIELD(rsi_store_event, site);
+    FIELD(rsi_store_event, value);
+    END;
     BEGIN(rsi_store_module);
     FIELD(rsi_store_module, start), FIELD(rsi_store_module, end), FIELD(rsi_store_module, bias);
     FIELD(rsi_store_module, build_id_bytes), FIELD(rsi_store_module, spare);
@@ -128,6 +134,8 @@ static void print_values(void)
     VALUE(RSI_STORE_WAIT_KINDS);
     VALUE(RSI_STORE_HERDS);
     VALUE(RSI_STORE_LATENESS);
+    VALUE(RSI_STORE_EVENTS), VALUE(RSI_EVENT_COUNT), VALUE(RSI_EVENT_RUN);
+    VALUE(RSI_EVENT_STEAL), VALUE(RSI_EVENT_END);
     VALUE(RSI_STORE_MODULES);
     VALUE(RSI_SITE_STACK);
     VALUE(RSI_DOES_NOTHING);

@@ -23,6 +23,7 @@ STRUCTURES = {
     "rsi_store_name": layout.NAME,
     "rsi_store_stack": layout.STACK,
     "rsi_store_module": layout.MODULE,
+    "rsi_store_event": layout.EVENT,
 }
 VALUES = {
     "RSI_STORE_MAGIC": layout.MAGIC,
@@ -36,6 +37,11 @@ VALUES = {
     "RSI_STORE_HERDS": layout.HERDS,
     "RSI_STORE_LATENESS": layout.LATENESS,
     "RSI_STORE_MODULES": layout.MODULES,
+    "RSI_STORE_EVENTS": layout.EVENTS,
+    "RSI_EVENT_COUNT": len(layout.EVENT_NAMES),
+    "RSI_EVENT_RUN": layout.EVENT_NAMES.index("run"),
+    "RSI_EVENT_STEAL": layout.EVENT_NAMES.index("steal"),
+    "RSI_EVENT_END": layout.EVENT_NAMES.index("end"),
     "RSI_SITE_STACK": layout.SITE_STACK,
     "RSI_DOES_NOTHING": layout.DOES_NOTHING,
     "RSI_DOES_RUN": layout.DOES_RUN,

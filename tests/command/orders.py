@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 def default(field: pa.Field) -> Any:
-    if pa.types.is_string(field.type):
+    if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type):
         return HOST if field.name == "process" else ""
     if pa.types.is_boolean(field.type):
         return False
