@@ -146,7 +146,7 @@ WRITER = struct(
     ("ended_accepted", "<u8"),
     ("ended_ticks", "<u8", len(MICRO)),
     *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds"),
-    ("spare", "<u8", 16),
+    ("spare", "<u8", 15),
 )
 NAME = struct(("key", "<u8"), ("text", "S56"))
 STACK = struct(("hash", "<u8"), *words("depth spare", "<u4"), ("frames", "<u8", 8))

@@ -98,7 +98,8 @@ static void print_writer(void)
     FIELD(rsi_store_writer, ended_ticks), FIELD(rsi_store_writer, lost_threads);
     FIELD(rsi_store_writer, lost_wakes), FIELD(rsi_store_writer, lost_locks);
     FIELD(rsi_store_writer, lost_names), FIELD(rsi_store_writer, lost_stacks);
-    FIELD(rsi_store_writer, lost_modules), FIELD(rsi_store_writer, spare);
+    FIELD(rsi_store_writer, lost_modules), FIELD(rsi_store_writer, lost_holds);
+    FIELD(rsi_store_writer, spare);
     END;
 }
 
