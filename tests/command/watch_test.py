@@ -16,6 +16,8 @@ from typing import Any
 
 from common import BUILD, SOURCE, rouse
 
+from rouse import find, kernel, tables
+
 STATES = ("usr", "lat", "mutex", "rwlock", "cond", "sem", "join", "io", "poll", "accept", "sleep")
 WHOLE = ("usr", "sys", "lck", "slp", "lat")
 
@@ -103,6 +105,30 @@ class UserThreads(Beside):
             self.assertLessEqual(sum(worker[state] or 0 for state in WHOLE), 102)
             self.assertIsNone(worker["scl"])
         self.assertGreater(sum(worker["usr"] + worker["sys"] for worker in workers), 10)
+
+    def test_what_threads_ran_is_what_workers_were_busy(self) -> None:
+        """Two accounts of the same time, and the kernel's as a third."""
+        source = find.open_source(self.folder / f"{self.program.pid}.rouse")
+        self.addCleanup(source.close)
+
+        def look() -> tuple[int, int, int, int]:
+            read = find.read(source)  # and the kernel at once, at nearly the same moment
+            tids = read.writers["tid"][read.writers["is_worker"] != 0].tolist()
+            seen = [kernel.read_thread(self.program.pid, tid) for tid in tids]
+            found = tables.tables(read)
+            workers = [row for row in found["workers"].to_pylist() if row["is_worker"]]
+            threads = [row for row in found["threads"].to_pylist() if row["origin"] == "user"]
+            ran = sum(row["usr"] for row in threads) + sum(row["ended_usr"] for row in workers)
+            busy = sum(row["wall_ns"] - row["idle_ns"] for row in workers)
+            awake = sum((k.cpu_ns or 0) + (k.run_queue_ns or 0) for k in seen if k)
+            return ran, busy, awake, sum(row["wall_ns"] for row in workers)
+
+        before = look()
+        self.top()  # a second, and more
+        ran, busy, awake, wall = (new - old for new, old in zip(look(), before, strict=True))
+        self.assertAlmostEqual(ran / wall, busy / wall, delta=0.01)
+        # An idle worker searches for a while, so that the kernel saw it run for longer.
+        self.assertLess(busy, awake + 0.01 * wall)
 
     def test_who_waits_for_work_is_hidden(self) -> None:
         found = self.top()

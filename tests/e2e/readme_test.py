@@ -22,7 +22,7 @@ from installed import SOURCE, skip_without
 
 SECTION = "Ten minutes to your own echo server"
 PORTS = ("7777", "7778")
-LIMIT_S = 300
+LIMIT_S = 540
 
 
 def section() -> str:
