@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rouse import events, layout
@@ -154,6 +155,23 @@ class Sites:
         return self.frames(site)[0].label
 
 
+def canonical(store: Store, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Sites, of equal stacks always the one with the least number: each writer has its own."""
+    stacks = store.arrays[layout.STACKS]
+    out = words.astype(np.uint64)
+    if not len(stacks):
+        return out
+    frames = stacks["frames"].copy()
+    frames[np.arange(frames.shape[1]) >= stacks["depth"][:, None]] = 0
+    _, least, which = np.unique(frames, axis=0, return_index=True, return_inverse=True)
+    first = least[which.reshape(-1)].astype(np.uint64)
+    mark = np.uint64(layout.SITE_STACK)
+    numbers = out & ~mark
+    known = ((out & mark) != 0) & (numbers < len(first))
+    out[known] = first[numbers[known].astype(np.intp)] | mark
+    return out
+
+
 def used(store: Store) -> list[int]:
     """Every site that some entry of the store names."""
     wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
@@ -163,8 +181,9 @@ def used(store: Store) -> list[int]:
         *(locks[name] for name in ("site", "holder_site")),
         *(threads[name] for name in ("wait_site", "wake_site")),
     ]
-    columns.append(events.sites_used(store))
-    return [int(site) for site in np.unique(np.concatenate(columns))]
+    # Events name the sites as their writer does.
+    every = [canonical(store, np.concatenate(columns)), events.sites_used(store)]
+    return [int(site) for site in np.unique(np.concatenate(every))]
 
 
 def table(store: Store, resolver: Resolver) -> pa.Table:

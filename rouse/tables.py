@@ -168,7 +168,7 @@ def threads(store: Store) -> pa.Table:
         "state": text([shown[i] for i in now.state.tolist()]),
         "kind": text(names_of(entries["kind"], layout.KIND_NAMES)),
         "object": entries["object"].view(np.int64) if len(entries) else pa.array([], pa.int64()),
-        "wait_site": text(site_ids(entries["wait_site"])),
+        "wait_site": text(site_ids(sites.canonical(store, entries["wait_site"]))),
         "since_ns": since_ns,
         "waits": signed(entries["waits"]),
         "useless": signed(entries["useless"]),
@@ -205,6 +205,8 @@ def wakes(store: Store) -> pa.Table:
     for name, counts in verdict_columns(entries).items():
         flat[name] = counts
     flat["name"] = first_numbers(store, entries["name"])
+    for name in ("wait_site", "wake_site"):
+        flat[name] = sites.canonical(store, entries[name])
     rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
     columns: Columns = {
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
@@ -228,6 +230,8 @@ def wakes(store: Store) -> pa.Table:
 def locks(store: Store) -> pa.Table:
     entries, when = store.arrays[layout.LOCKS].copy(), store.clock
     entries["name"] = first_numbers(store, entries["name"])
+    for name in ("site", "holder_site"):
+        entries[name] = sites.canonical(store, entries[name])
     rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS), ("wait_most", "hold_most"))
     columns: Columns = {
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),

@@ -209,6 +209,32 @@ class Sites(unittest.TestCase):
         runtime = [row for row in found if row["site"] == "0x0"]
         self.assertEqual([row["label"] for row in runtime], ["runtime"])
 
+    def test_a_stack_that_two_writers_met_is_one(self) -> None:
+        mark = layout.SITE_STACK
+        frames = [
+            [0x1010, 0x1020, *[0] * 6],
+            [0x1010, 0x1030, *[0] * 6],
+            [0x1010, 0x1020, *[9] * 6],
+        ]
+        stacks = [{"hash": n, "depth": 2, "frames": f} for n, f in enumerate(frames)]
+        lock = {"kind": 1, "lock": 8, "holder_site": mark | 1, "contested": 2}
+        builder = Builder().chunk(layout.STACKS, stacks)
+        builder.chunk(layout.LOCKS, [{**lock, "site": mark | n} for n in (2, 0)])
+        builder.chunk(
+            layout.WAKES, [wake(wait_site=mark | n, count=[0, 1, *[0] * 5]) for n in (2, 0)]
+        )
+        builder.chunk(layout.THREADS, [waiting("mutex", 1, wait_site=mark | 2)])
+        found = tables.tables(builder.store())
+        (lock_row,) = rows(found["locks"])
+        self.assertEqual((lock_row["site"], lock_row["contested"]), (hex(mark), 4))
+        (wake_row,) = rows(found["wakes"])
+        self.assertEqual((wake_row["wait_site"], wake_row["useful"]), (hex(mark), 2))
+        (thread,) = rows(found["threads"])
+        self.assertEqual(thread["wait_site"], hex(mark))
+        named = {row["site"] for row in rows(found["sites"])}
+        self.assertIn(hex(mark), named)
+        self.assertNotIn(hex(mark | 2), named)
+
     def test_a_stack_that_is_not_there(self) -> None:
         builder = Builder().chunk(layout.WAKES, [wake(wait_site=layout.SITE_STACK | 99)])
         found = rows(tables.tables(builder.store())["sites"])
