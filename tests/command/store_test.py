@@ -253,8 +253,9 @@ class Versions(unittest.TestCase):
         self.assertEqual(row["useful"], 3)
 
     def test_entries_that_were_shorter_are_read(self) -> None:
-        raw = entries(layout.WRITERS, [{"switches": 4, "spare": [1] * 16}])
-        size = layout.WRITER.itemsize - 128
+        spare = layout.WRITER["spare"].shape[0]
+        raw = entries(layout.WRITERS, [{"switches": 4, "spare": [1] * spare}])
+        size = layout.WRITER.itemsize - 8 * spare
         builder = Builder().chunk(
             layout.WRITERS, [], raw=raw.tobytes()[:size], entry_bytes=size, capacity=1, used=1
         )
