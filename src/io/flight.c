@@ -144,11 +144,16 @@ static long fly(struct rsi_ring *ring, const struct rsi_io_op *op, const struct 
     }
     rsi_store_relaxed(&ring->flying, ring->flying + 1);
     int waited = rsi_park_commit(flight.thread, flight.ticket);
+    struct rsi_past past;
+    bool has_past = waited != 0 && rsi_park_past(flight.thread, &past);
     if (rsi_unlikely(waited != 0))
         stop(&flight, op);
     if (is_stream)
         unlist(op, &waiter);
-    return outcome(&flight, waited);
+    long result = outcome(&flight, waited);
+    if (has_past && result >= 0) /* the time was over, and it was done all the same */
+        rsi_park_past_verdict(flight.thread, &past, ROUSE_VERDICT_USEFUL);
+    return result;
 }
 
 /* False: the ring has no such operation. */
