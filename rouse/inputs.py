@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from rouse import engine, find, recording, sites, store, tables
+from rouse import engine, find, layout, recording, sites, store, tables
 from rouse.errors import RouseError
 from rouse.render import parquet
 from rouse.schemas import SCHEMAS
@@ -84,6 +85,8 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     found = recording.read(path)
     kinds = store.ALL_KINDS if with_events else store.COUNTED
     decoded = store.decode_bytes(found.store, str(path), found.monotonic_ns, kinds)
+    if with_events and found.events:
+        put_events(decoded, found.events)
     had_ended = decoded.head.ended or found.why_done == recording.PROGRAM_ENDED
     # Nothing of this machine's processes is to be taken for what was recorded.
     decoded.is_live = False
@@ -93,6 +96,20 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     made["workers"] = with_kernel(made["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
     return Loaded(str(path), made, found.problems + decoded.problems + resolver.problems, machine)
+
+
+def put_events(decoded: store.Store, parts: list[tuple[int, int, Any]]) -> None:
+    """Events that a recorder copied, not those of the rings; gaps are lost ones."""
+    decoded.arrays[layout.EVENTS] = np.concatenate([entries for _, _, entries in parts])
+    owners = [np.full(len(entries), writer, np.uint32) for writer, _, entries in parts]
+    numbers = [np.arange(first, first + len(entries)) for _, first, entries in parts]
+    decoded.writer_of[layout.EVENTS] = np.concatenate(owners)
+    decoded.numbers = np.concatenate(numbers).astype(np.int64)
+    due: dict[int, int] = {}
+    decoded.overwritten = 0
+    for writer, first, entries in parts:
+        decoded.overwritten += max(first - due.get(writer, first), 0)
+        due[writer] = first + len(entries)
 
 
 def replaced(table: pa.Table, name: str, values: list[Any]) -> pa.Table:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from rouse import find, inputs, kernel, recording, sites, store
+from rouse import find, inputs, kernel, recording, sites, store, tracer
 from rouse.errors import RouseError
 
 WHOLE_EVERY = 60  # snapshots, so that one damaged part costs little
@@ -31,6 +31,7 @@ class Recorder:
         self.writer = writer
         self.resolver = sites.Resolver()
         self.count = 0
+        self.tracer: tracer.Tracer | None = None
 
     def head(self) -> store.Head:
         raw, _ = store.read_moments(self.source)
@@ -53,6 +54,9 @@ class Recorder:
     def snapshot(self, last: bool = False) -> None:
         """What there is now, and the names of sites that are new in it."""
         image = store.copy(self.source)
+        if self.tracer:
+            self.tracer.drain()
+            image = self.tracer.blanked(image)
         monotonic_ns, realtime_ns = time.monotonic_ns(), time.time_ns()
         whole = last or self.count % WHOLE_EVERY == 0
         self.writer.snapshot(image, monotonic_ns, realtime_ns, whole)
@@ -128,6 +132,16 @@ def create(path: Path, force: bool) -> BinaryIO:
     return os.fdopen(fd, "wb", buffering=0)
 
 
+def wait(recorder: Recorder, stop: Stop, until: float) -> bool:
+    """Whether a signal came first. Events are copied meanwhile."""
+    while recorder.tracer and until - time.monotonic() > tracer.EVERY_S:
+        recorder.tracer.ask()
+        recorder.tracer.drain()
+        if stop.wait(tracer.EVERY_S):
+            return True
+    return stop.wait(until - time.monotonic())
+
+
 def follow(recorder: Recorder, seconds: float, interval: float, progress: Progress) -> str:
     """Until the end of time asked for, of the process, or a signal; why it is over."""
     stop = Stop()
@@ -143,13 +157,16 @@ def follow(recorder: Recorder, seconds: float, interval: float, progress: Progre
         if passed >= seconds:
             return f"{seconds:g} s have passed"
         due = max(due + interval, time.monotonic())
-        if stop.wait(min(due, began + seconds) - time.monotonic()):
+        if wait(recorder, stop, min(due, began + seconds)):
             return stop.why
         recorder.snapshot()
 
 
-def run(output: Path, target: int | None, seconds: float, interval: float, force: bool) -> None:
-    source = find.open_source(find.of_pid(target) if target else inputs.running())
+def run(
+    output: Path, target: int | None, seconds: float, interval: float, force: bool, trace: bool
+) -> None:
+    path = find.of_pid(target) if target else inputs.running()
+    source = find.open_source(path)
     try:
         recorder_head = store.read_moments(source)[0]
         store.check_head(source.name, recorder_head)
@@ -157,10 +174,15 @@ def run(output: Path, target: int | None, seconds: float, interval: float, force
             writer = recording.Writer(file)
             recorder, progress = Recorder(source, writer), Progress(output)
             try:
+                if trace:
+                    recorder.tracer = tracer.Tracer(path, source, writer)
+                    recorder.tracer.ask()
                 why = follow(recorder, seconds, interval, progress)
                 recorder.snapshot(last=True)
                 writer.done(why)
             finally:
+                if recorder.tracer:
+                    recorder.tracer.close()
                 progress.end()
     except OSError as error:
         raise RouseError(f"{output}: {error.strerror}", "what was written can be read") from error
@@ -196,9 +218,12 @@ def run(output: Path, target: int | None, seconds: float, interval: float, force
     help="Seconds between snapshots: what a SIGKILL of rouse may cost.",
 )
 @click.option("--force", is_flag=True, help="Write over FILE if it is there.")
-def command(output: Path, pid: int | None, seconds: float, interval: float, force: bool) -> None:
+@click.option("--trace", is_flag=True, help="Have each event recorded too, and keep them all.")
+def command(
+    output: Path, pid: int | None, seconds: float, interval: float, force: bool, trace: bool
+) -> None:
     """Record the process PID, or the only one of yours that records, until it ends.
 
     FILE can be read by `rouse report` at any time, here or on another machine.
     """
-    run(output, pid, seconds, interval, force)
+    run(output, pid, seconds, interval, force, trace)

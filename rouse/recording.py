@@ -11,6 +11,7 @@
     DIFF  the same, with zlib of: count (u32), page numbers (u32 each), pages of 4,096 bytes
     KERN  zlib of JSON: what the kernel says of the process' threads, by tid
     SITE  zlib of JSON: names of sites: module, build-id, offset, function, file, line, label
+    EVNT  a writer's number (u32), 0 (u32), the number of its first event (u64), zlib of its events
     DONE  JSON: why it ended. Last; without it the recorder still writes, or was killed.
 
 Numbers are little-endian. A chunk is written whole or, if its recorder is killed, cut short: all
@@ -39,6 +40,8 @@ FILE_HEAD = struct.Struct("<8sII")
 SYNC = b"\xf0RC\n"
 CHUNK = struct.Struct("<4s4sQII")
 MOMENT = struct.Struct("<QQQ")
+EVENTS = struct.Struct("<IIQ")
+NUMBER_MOST = 1 << 62
 PAGE = layout.PAGE
 PAYLOAD_MOST = layout.BYTES_MAX + (16 << 20)
 JSON_MOST = 64 << 20
@@ -107,6 +110,9 @@ class Writer:
         if new:
             self.chunk(b"SITE", zlib.compress(json.dumps(new).encode(), LEVEL))
 
+    def events(self, writer: int, first: int, raw: bytes) -> None:
+        self.chunk(b"EVNT", EVENTS.pack(writer, 0, first) + zlib.compress(raw, LEVEL))
+
     def done(self, why: str) -> None:
         self.chunk(b"DONE", json.dumps({"why": why}).encode())
 
@@ -134,6 +140,7 @@ class Recording:
     kernel: dict[str, Any] = field(default_factory=dict)
     frames: Frames = field(default_factory=dict)
     why_done: str | None = None
+    events: list[tuple[int, int, Any]] = field(default_factory=list)  # writer, first, entries
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -207,6 +214,7 @@ class Reader:
             b"DIFF": self.take_diff,
             b"KERN": self.take_kernel,
             b"SITE": self.take_sites,
+            b"EVNT": self.take_events,
             b"DONE": self.take_done,
         }
 
@@ -356,6 +364,15 @@ class Reader:
                 self.found.frames[key] = checked_frame(frame)
             except (KeyError, TypeError, ValueError) as error:
                 raise DamageError("has a site that is none") from error
+
+    def take_events(self, payload: bytes) -> None:
+        if len(payload) < EVENTS.size:
+            raise DamageError("is too short")
+        writer, _, first = EVENTS.unpack_from(payload)
+        raw = inflated(payload[EVENTS.size :], layout.BYTES_MAX)
+        if len(raw) % layout.EVENT.itemsize or first > NUMBER_MOST:
+            raise DamageError("has no whole events")
+        self.found.events.append((writer, first, np.frombuffer(raw, layout.EVENT)))
 
     def take_done(self, payload: bytes) -> None:
         done = parsed(payload)

@@ -48,7 +48,7 @@ class Tracks:
         self.columns = columns
         self.types, self.at = columns["type"], columns["at_ns"]
         self.end = int(self.at.max(initial=0))
-        self.begin = int(self.at.min(initial=0))
+        self.begin = int(self.at.min(initial=self.end))
         ended = np.flatnonzero((self.types == "end") & (columns["name"] != ""))
         self.ended = dict(
             zip(columns["thread_id"][ended].tolist(), columns["name"][ended].tolist(), strict=True)
