@@ -208,7 +208,7 @@ static ssize_t receive_first(struct connection *c)
     bool large = c->in != c->in_small || c->out != c->out_small;
 
     c->request_at = c->in_parsed = c->in_used = 0;
-    c->deadline_ns = now_ns + settings.idle_ns;
+    c->deadline_ns = now_ns + server_of(c)->idle_ns;
     if (large) {
         ssize_t n = rouse_recv_until(c->fd, c->in,
                                      HEAD_LIMIT < c->in_bytes ? HEAD_LIMIT : c->in_bytes, 0,
@@ -280,15 +280,14 @@ static void use_what_is_shared(void)
 
 static void answer(struct connection *c)
 {
-    c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left && !server_draining();
-    if (settings.shared_ns)
+    c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left &&
+              !server_draining(server_of(c));
+    if (settings.shared_ns && !c->is_metrics)
         use_what_is_shared();
     if (c->parser.method != HTTP_GET && c->parser.method != HTTP_HEAD)
         response_status(c, 405);
-    else if (settings.respond)
-        response_constant(c);
     else
-        response_target(c);
+        server_of(c)->answer(c);
 }
 
 /* Unknown methods are refused as such; anything else that is no request is malformed. */
@@ -325,7 +324,7 @@ static bool answer_input(struct connection *c)
         if (error == HPE_OK) {
             c->in_parsed = c->in_used;
             if (!c->begun)
-                c->deadline_ns = about_now_ns() + settings.idle_ns;
+                c->deadline_ns = about_now_ns() + server_of(c)->idle_ns;
             c->begun = true;
         } else if (error == HPE_PAUSED) {
             c->in_parsed = (size_t)(llhttp_get_error_pos(&c->parser) - c->in);
@@ -365,7 +364,7 @@ static void converse(struct connection *c)
         n = receive(c);
     while (n > 0 && answer_input(c));
 
-    if (n <= 0 && c->begun && !server_draining()) {
+    if (n <= 0 && c->begun && !server_draining(server_of(c))) {
         if (n == -ETIMEDOUT)
             refuse(c, 408);
         else if (n == -EMSGSIZE)
@@ -385,7 +384,8 @@ void *connection_run(void *arg)
     struct connection c;
 
     memset(&c, 0, offsetof(struct connection, out_small));
-    c.fd = (int)(intptr_t)arg;
+    c.is_metrics = (intptr_t)arg & 1;
+    c.fd = (int)((intptr_t)arg / 2);
     c.in = c.in_small;
     c.in_bytes = IN_SMALL;
     c.out = c.out_small;

@@ -33,6 +33,15 @@ struct settings settings = {
     .drain_ns = 10 * SECOND_NS,
 };
 
+struct server pages = {
+    .ended = ROUSE_COND_INIT_NAMED("connection ended"),
+};
+struct server metrics = {
+    .answer = metrics_answer,
+    .max_connections = METRICS_CONNECTIONS,
+    .ended = ROUSE_COND_INIT_NAMED("metrics ended"),
+};
+
 static const char help[] =
     "Usage: rouse-serve [options] DIR\n"
     "       rouse-serve [options] --respond TEXT\n"
@@ -49,6 +58,8 @@ static const char help[] =
     "      --drain-timeout S    seconds that answers under way get after SIGINT or SIGTERM (10)\n"
     "      --shared-lock US     before each answer hold a lock that all connections share, for so many\n"
     "                           microseconds: something to look for with `rouse report` (0)\n"
+    "      --metrics [ADDRESS:]PORT\n"
+    "                           tell figures for Prometheus there, at /metrics (127.0.0.1)\n"
     "  -h, --help               this text\n"
     "  -V, --version            the version\n"
     "\n"
@@ -88,6 +99,32 @@ static enum rouse_kind kind(const char *text)
     fail(2, "--threads wants user or kernel, not '%s'", text);
 }
 
+/* A port, or an address, a colon and a port; an IPv6 address stands in brackets. */
+static void metrics_at(const char *text)
+{
+    char *address = strdup(text), *colon = address ? strrchr(address, ':') : NULL;
+    size_t bytes;
+
+    if (address == NULL)
+        fail(1, "out of memory");
+    settings.metrics_port = colon ? text + (colon - address) + 1 : text;
+    number("metrics", settings.metrics_port, 0, 65535);
+    if (colon == NULL) {
+        free(address);
+        settings.metrics_address = NULL;
+        return;
+    }
+    *colon = 0;
+    bytes = (size_t)(colon - address);
+    if (bytes > 2 && address[0] == '[' && address[bytes - 1] == ']') {
+        memmove(address, address + 1, bytes - 2);
+        address[bytes - 2] = 0;
+    } else if (bytes == 0 || strpbrk(address, ":[]")) {
+        fail(2, "--metrics wants [ADDRESS:]PORT, an IPv6 address in brackets, not '%s'", text);
+    }
+    settings.metrics_address = address;
+}
+
 static void parse_option(int option, const char *text)
 {
     switch (option) {
@@ -110,6 +147,7 @@ static void parse_option(int option, const char *text)
     case 's':
         settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
         break;
+    case 'M': metrics_at(text); break;
     case 'h': fputs(help, stdout); exit(0);
     case 'V': puts("rouse-serve " ROUSE_VERSION); exit(0);
     default: exit(2); /* getopt_long has said why */
@@ -128,6 +166,7 @@ static void parse_options(int argc, char **argv)
         { "idle-timeout", required_argument, NULL, 'i' },
         { "drain-timeout", required_argument, NULL, 'd' },
         { "shared-lock", required_argument, NULL, 's' },
+        { "metrics", required_argument, NULL, 'M' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'V' },
         { NULL, 0, NULL, 0 },
@@ -165,18 +204,18 @@ static int listen_at(const struct addrinfo *found)
     return fd;
 }
 
-static int open_socket(void)
+static int open_socket(const char *address, const char *port)
 {
     struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
     struct addrinfo *found;
-    int fd, error = getaddrinfo(settings.address, settings.port, &hints, &found);
+    int fd, error = getaddrinfo(address, port, &hints, &found);
 
     if (error)
-        fail(1, "cannot listen at '%s': %s", settings.address, gai_strerror(error));
+        fail(1, "cannot listen at '%s': %s", address, gai_strerror(error));
     fd = listen_at(found);
     freeaddrinfo(found);
     if (fd < 0)
-        fail(1, "cannot listen at %s, port %s: %s", settings.address, settings.port, strerror(-fd));
+        fail(1, "cannot listen at %s, port %s: %s", address, port, strerror(-fd));
     return fd;
 }
 
@@ -186,7 +225,9 @@ static int open_socket(void)
  */
 static bool limit_connections(void)
 {
-    rlim_t each = settings.respond ? 1 : 2, spare = 16 + 4 * (rlim_t)rouse_worker_count();
+    rlim_t each = settings.respond ? 1 : 2;
+    rlim_t told = settings.metrics_port ? METRICS_CONNECTIONS + 1 : 0;
+    rlim_t spare = 16 + 4 * (rlim_t)rouse_worker_count() + told;
     rlim_t wanted = settings.max_connections * each + spare, all = wanted + BACKLOG;
     struct rlimit limit;
 
@@ -202,22 +243,29 @@ static bool limit_connections(void)
     return limit.rlim_cur >= all;
 }
 
-static void announce(int listen_fd)
+/* "HOST:PORT" of a listening socket, as a URL has it. */
+#define PLACE_BYTES (NI_MAXHOST + NI_MAXSERV + 4)
+static void place_of(int listen_fd, char place[static PLACE_BYTES])
 {
     struct sockaddr_storage address = { 0 };
     socklen_t length = sizeof(address);
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    const char *reason, *backend;
-    bool bracket;
 
     if (getsockname(listen_fd, (struct sockaddr *)&address, &length) < 0 ||
         getnameinfo((struct sockaddr *)&address, length, host, sizeof(host), port, sizeof(port),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         fail(1, "cannot tell the address of the listening socket");
-    bracket = address.ss_family == AF_INET6;
-    printf("rouse-serve: serving %s at http://%s%s%s:%s/ (",
-           settings.respond ? "a constant text" : settings.directory, bracket ? "[" : "", host,
-           bracket ? "]" : "", port);
+    snprintf(place, PLACE_BYTES, address.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static void announce(int listen_fd, int metrics_fd)
+{
+    char place[PLACE_BYTES];
+    const char *reason, *backend;
+
+    place_of(listen_fd, place);
+    printf("rouse-serve: serving %s at http://%s/ (",
+           settings.respond ? "a constant text" : settings.directory, place);
     if (settings.kind == ROUSE_KIND_USER) {
         backend = rouse_io_backend(&reason);
         printf("user threads, workers: %u, %s: %s", rouse_worker_count(), backend, reason);
@@ -225,12 +273,16 @@ static void announce(int listen_fd)
         printf("kernel threads");
     }
     printf(", connections: up to %u)\n", settings.max_connections);
+    if (metrics_fd >= 0) {
+        place_of(metrics_fd, place);
+        printf("rouse-serve: figures for Prometheus at http://%s/metrics\n", place);
+    }
     fflush(stdout);
 }
 
 struct watch {
     sigset_t signals;
-    struct rouse_thread *server;
+    struct rouse_thread *server, *metrics; /* metrics: NULL without */
 };
 
 /*
@@ -245,14 +297,22 @@ static void *watch_signals(void *arg)
         return NULL;
     fputs("rouse-serve: finishing the answers under way; a second signal ends at once\n", stderr);
     rouse_thread_cancel(watch->server);
+    if (watch->metrics)
+        rouse_thread_cancel(watch->metrics);
     if (sigwait(&watch->signals, &number) == 0)
         _exit(128 + number);
     return NULL;
 }
 
+static void *tell(void *arg)
+{
+    server_run(&metrics, *(int *)arg);
+    return NULL;
+}
+
 static void *serve(void *arg)
 {
-    unsigned cut = server_run(*(int *)arg);
+    unsigned cut = server_run(&pages, *(int *)arg);
 
     if (cut)
         fprintf(stderr, "rouse-serve: %u connection%s cut\n", cut, cut == 1 ? "" : "s");
@@ -260,18 +320,19 @@ static void *serve(void *arg)
 }
 
 /* Serve until a signal has drained it. What main itself needs is had before the address is told. */
-static void run(int listen_fd, const sigset_t *signals)
+static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
 {
     struct rouse_thread_attr attr = { .kind = settings.kind, .name = "server" };
     static struct watch watch; /* outlives main's frame, like the thread that reads it */
-    struct rouse_thread *server;
     int result;
 
     rouse_thread_set_name(rouse_thread_self(), "main");
     watch.signals = *signals;
-    result = rouse_thread_create(&server, &attr, serve, &listen_fd);
+    result = rouse_thread_create(&watch.server, &attr, serve, &listen_fd);
+    attr.name = "metrics";
+    if (result == 0 && metrics_fd >= 0)
+        result = rouse_thread_create(&watch.metrics, &attr, tell, &metrics_fd);
     if (result == 0) {
-        watch.server = server;
         attr.detached = true;
         attr.kind = ROUSE_KIND_KERNEL;
         attr.name = "signals";
@@ -279,8 +340,10 @@ static void run(int listen_fd, const sigset_t *signals)
     }
     if (result < 0)
         fail(1, "cannot start a thread: %s", strerror(-result));
-    announce(listen_fd);
-    result = rouse_thread_join(server, NULL);
+    announce(listen_fd, metrics_fd);
+    result = rouse_thread_join(watch.server, NULL);
+    if (result == 0 && watch.metrics)
+        result = rouse_thread_join(watch.metrics, NULL);
     if (result < 0)
         fail(1, "cannot wait for the server: %s", strerror(-result));
 }
@@ -289,7 +352,7 @@ int main(int argc, char **argv)
 {
     struct rouse_config config = { 0 };
     sigset_t signals;
-    int listen_fd, result;
+    int listen_fd, metrics_fd = -1, result;
     bool has_spare;
 
     parse_options(argc, argv);
@@ -309,10 +372,21 @@ int main(int argc, char **argv)
     if (settings.respond && response_prepare() < 0)
         fail(1, "out of memory");
     has_spare = limit_connections();
-    listen_fd = open_socket();
+    pages.answer = settings.respond ? response_constant : response_target;
+    pages.max_connections = settings.max_connections;
+    pages.idle_ns = settings.idle_ns;
+    metrics.idle_ns = settings.idle_ns < METRICS_IDLE_NS ? settings.idle_ns : METRICS_IDLE_NS;
+    listen_fd = open_socket(settings.address, settings.port);
+    if (settings.metrics_port) {
+        metrics_fd = open_socket(settings.metrics_address ? settings.metrics_address : "127.0.0.1",
+                                 settings.metrics_port);
+        /* Accepted one for a call, so that what waits here takes no descriptor from the pages. */
+        if ((result = rouse_listener_order(metrics_fd, ROUSE_ACCEPT_FIFO)) < 0)
+            fail(1, "cannot order the connections: %s", strerror(-result));
+    }
     /* With an order each connection is accepted for a call; without, a ring accepts some ahead of it. */
     if (!has_spare && (result = rouse_listener_order(listen_fd, ROUSE_ACCEPT_FIFO)) < 0)
         fail(1, "cannot order the connections: %s", strerror(-result));
-    run(listen_fd, &signals);
+    run(listen_fd, metrics_fd, &signals);
     return 0;
 }

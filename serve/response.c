@@ -49,7 +49,7 @@ static bool send_all(struct connection *c, const char *bytes, size_t count, int 
         count -= (size_t)n;
         window += (size_t)n;
         if (count && (deadline_ns == 0 || window >= (size_t)SEND_WINDOW)) {
-            deadline_ns = rouse_now_ns() + settings.idle_ns;
+            deadline_ns = rouse_now_ns() + server_of(c)->idle_ns;
             window = 0;
         }
     }
@@ -180,10 +180,19 @@ static const char *reason(unsigned status)
     }
 }
 
+/* Only the connection's thread writes it, others read it: no locked instruction. */
+static void count_one(uint64_t *word)
+{
+    __atomic_store_n(word, *word + 1, __ATOMIC_RELAXED);
+}
+
 static void put_status(struct connection *c, unsigned status)
 {
     const char *text = reason(status);
 
+    count_one(&c->answers);
+    if (status >= 400)
+        count_one(&c->errors);
     put(c, TEXT("HTTP/1.1 "));
     put(c, text, strlen(text));
     put(c, TEXT("\r\nDate: "));
@@ -234,8 +243,21 @@ int response_prepare(void)
     return 0;
 }
 
+void response_text(struct connection *c, const char *type, const char *text, size_t bytes)
+{
+    put_status(c, 200);
+    put(c, TEXT("\r\nContent-Type: "));
+    put(c, type, strlen(type));
+    put(c, TEXT("\r\nContent-Length: "));
+    put_number(c, bytes);
+    put_end(c);
+    if (!c->head_only)
+        put(c, text, bytes);
+}
+
 void response_constant(struct connection *c)
 {
+    count_one(&c->answers);
     /* The usual case by one copy. */
     if (c->keep && c->parser.http_minor == 1 && !c->head_only && reserve(c, constant_bytes)) {
         char *to = c->out + c->out_used;
@@ -319,7 +341,7 @@ static void send_file(struct connection *c, const struct file *file)
 
         if (at >= window_end) {
             window_end = at + SEND_WINDOW;
-            deadline_ns = rouse_now_ns() + settings.idle_ns;
+            deadline_ns = rouse_now_ns() + server_of(c)->idle_ns;
         }
         if (rouse_sendfile_until(c->fd, file->fd, &at, (size_t)count, deadline_ns) <= 0)
             c->failed = true;

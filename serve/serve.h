@@ -7,6 +7,7 @@
  * connection.c  one thread a connection: reads and parses requests
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
+ * metrics.c     the text of the figures, for Prometheus
  *
  * Only the public interface of the library is used, so that this program proves it.
  */
@@ -33,11 +34,15 @@
  */
 #define IN_SMALL ((size_t)512)
 #define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body behind a head of the greatest size */
-#define OUT_SMALL ((size_t)384)
+#define OUT_SMALL ((size_t)368)
 #define OUT_LARGE ((size_t)16 * 1024)
 
 /* Bytes of a date as HTTP writes it. */
 #define DATE_BYTES ((size_t)29)
+
+/* The port of the figures serves so many connections at once, and waits so long at most where others do longer. */
+#define METRICS_CONNECTIONS 8u
+#define METRICS_IDLE_NS ((uint64_t)10 * 1000 * 1000 * 1000)
 
 /* Written by main before the first thread starts, then only read. */
 struct settings {
@@ -52,6 +57,8 @@ struct settings {
     unsigned max_connections;
     uint64_t idle_ns;
     uint64_t drain_ns;
+    char *metrics_address; /* NULL: no figures are told */
+    const char *metrics_port;
     uint64_t shared_ns; /* how long each answer holds the lock that all share; 0: there is none */
 };
 extern struct settings settings;
@@ -61,12 +68,29 @@ struct span {
     uint32_t at, bytes;
 };
 
+struct connection;
+
+/* What is served at one listening socket. Set before server_run, but for what server.c's lock guards. */
+struct server {
+    void (*answer)(struct connection *c); /* GET or HEAD: appends an answer */
+    unsigned max_connections;
+    uint64_t idle_ns;
+    struct rouse_cond ended;
+    struct connection *connections; /* under the lock, as the rest */
+    unsigned count; /* runs ahead of the list by threads that have not entered yet */
+    uint64_t accepted;
+    uint64_t answers, errors; /* of connections that have ended */
+    bool draining;            /* written under the lock, read anywhere, as a hint */
+};
+extern struct server pages, metrics;
+
 /*
  * One connection. It lies on its thread's stack: together with the frames of a waiting call it should
  * fit into one page, which is all that an idle connection costs.
  */
 struct connection {
     struct connection *next, *previous; /* server.c's list, under its lock */
+    uint64_t answers, errors; /* of them with a status from 400; by its thread, read by any */
     int fd;
 
     /* The request being read, in[request_at .. in_used); all up to in_parsed has been parsed. */
@@ -76,6 +100,7 @@ struct connection {
     uint64_t
         deadline_ns; /* for the whole request, from its first byte on; else for the idle time */
     struct span target, field, modified_since;
+    bool is_metrics;        /* it belongs to metrics, not to pages */
     bool in_modified_since; /* the header being read is If-Modified-Since */
     bool begun;             /* some of a request has come, but not all */
     bool head_done;         /* its head has come */
@@ -102,15 +127,35 @@ struct connection {
 
 /*
  * server.c. run serves connections that come to listen_fd until its thread is cancelled, then drains;
- * it returns how many connections were cut at the end.
+ * it returns how many connections were cut at the end. figures tells the sums so far.
  */
-unsigned server_run(int listen_fd);
-bool server_draining(void);
+struct figures {
+    unsigned connections;
+    uint64_t accepted, answers, errors;
+};
+unsigned server_run(struct server *server, int listen_fd);
+bool server_draining(const struct server *server);
+struct figures server_figures(struct server *server);
 void server_enter(struct connection *c);
 void server_leave(struct connection *c);
 
-/* connection.c: serve the connection whose descriptor is arg, an integer. */
+static inline struct server *server_of(const struct connection *c)
+{
+    return c->is_metrics ? &metrics : &pages;
+}
+
+/*
+ * connection.c: serve a connection. arg is an integer, connection_arg's: two functions, or a structure for the
+ * argument, would be a frame more on each stack.
+ */
 void *connection_run(void *arg);
+static inline void *connection_arg(int fd, bool is_metrics)
+{
+    return (void *)((intptr_t)fd * 2 + is_metrics);
+}
+
+/* metrics.c: answer a request for the figures. */
+void metrics_answer(struct connection *c);
 
 /*
  * response.c. Each call appends one whole answer to the answers not sent yet; flush sends them, and
@@ -119,6 +164,7 @@ void *connection_run(void *arg);
 void response_status(struct connection *c, unsigned status);
 void response_constant(struct connection *c);
 void response_target(struct connection *c);
+void response_text(struct connection *c, const char *type, const char *text, size_t bytes);
 bool response_flush(struct connection *c, int flags);
 
 /* Once, before any thread: prepare the constant answer. Returns 0 or -ENOMEM. */

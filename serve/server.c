@@ -13,7 +13,6 @@
  *           Rejected: rouse_thread_cancel, which may hit the sending of an answer.
  */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,28 +22,22 @@
 #define LOG_GAP_NS ((uint64_t)60 * 1000 * 1000 * 1000)
 
 static struct rouse_mutex lock = ROUSE_MUTEX_INIT_NAMED("connections");
-static struct rouse_cond ended = ROUSE_COND_INIT_NAMED("connection ended");
 
-/* Under lock. count runs ahead of the list by threads that have not entered yet. */
-static struct connection *connections;
-static unsigned count;
-
-/* Written under lock, so that no connection enters unseen by the drain; read anywhere, as a hint. */
-static atomic_bool draining;
-
-bool server_draining(void)
+/* draining is written under lock, so that no connection enters unseen by the drain. */
+bool server_draining(const struct server *server)
 {
-    return atomic_load_explicit(&draining, memory_order_relaxed);
+    return __atomic_load_n(&server->draining, __ATOMIC_RELAXED);
 }
 
 void server_enter(struct connection *c)
 {
     rouse_mutex_lock(&lock);
-    c->next = connections;
-    if (connections)
-        connections->previous = c;
-    connections = c;
-    if (server_draining())
+    server_of(c)->accepted++;
+    c->next = server_of(c)->connections;
+    if (c->next)
+        c->next->previous = c;
+    server_of(c)->connections = c;
+    if (server_draining(server_of(c)))
         rouse_shutdown(c->fd, SHUT_RD);
     rouse_mutex_unlock(&lock);
 }
@@ -58,20 +51,38 @@ void server_leave(struct connection *c)
     if (c->previous)
         c->previous->next = c->next;
     else
-        connections = c->next;
+        server_of(c)->connections = c->next;
+    server_of(c)->answers += c->answers;
+    server_of(c)->errors += c->errors;
     rouse_mutex_unlock(&lock);
 
     rouse_close(c->fd);
 
     rouse_mutex_lock(&lock);
-    count--;
-    rouse_cond_signal(&ended);
+    server_of(c)->count--;
+    rouse_cond_signal(&server_of(c)->ended);
     rouse_mutex_unlock(&lock);
 }
 
-static void shut_all(int how)
+/* A connection's words are of its thread: they may be a little old. */
+struct figures server_figures(struct server *server)
 {
-    for (struct connection *c = connections; c; c = c->next)
+    struct figures figures;
+
+    rouse_mutex_lock(&lock);
+    figures = (struct figures){ 0, server->accepted, server->answers, server->errors };
+    for (struct connection *c = server->connections; c; c = c->next) {
+        figures.connections++;
+        figures.answers += __atomic_load_n(&c->answers, __ATOMIC_RELAXED);
+        figures.errors += __atomic_load_n(&c->errors, __ATOMIC_RELAXED);
+    }
+    rouse_mutex_unlock(&lock);
+    return figures;
+}
+
+static void shut_all(struct server *server, int how)
+{
+    for (struct connection *c = server->connections; c; c = c->next)
         rouse_shutdown(c->fd, how);
 }
 
@@ -87,27 +98,27 @@ static void log_seldom(const char *what, int error)
     fprintf(stderr, "rouse-serve: %s: %s; trying again\n", what, strerror(error));
 }
 
-static bool full(void *unused)
+static bool full(void *server)
 {
-    (void)unused;
-    return count >= settings.max_connections;
+    const struct server *s = server;
+
+    return s->count >= s->max_connections;
 }
 
-static bool occupied(void *unused)
+static bool occupied(void *server)
 {
-    (void)unused;
-    return count > 0;
+    return ((const struct server *)server)->count > 0;
 }
 
 /* Wait until there is room for one more and count it. Returns 0, -ECANCELED or -ETIMEDOUT. */
-static int reserve_connection(uint64_t deadline_ns)
+static int reserve_connection(struct server *server, uint64_t deadline_ns)
 {
     int result;
 
     rouse_mutex_lock(&lock);
-    result = rouse_cond_wait_while_until(&ended, &lock, full, NULL, deadline_ns);
+    result = rouse_cond_wait_while_until(&server->ended, &lock, full, server, deadline_ns);
     if (result == 0)
-        count++;
+        server->count++;
     rouse_mutex_unlock(&lock);
     return result;
 }
@@ -116,7 +127,7 @@ static int reserve_connection(uint64_t deadline_ns)
  * Give the reserved place back; after a failure, wait until something may have changed. Returns 0 to go on,
  * or error, negative, where it means the end.
  */
-static int back_off(const char *what, int error, uint64_t deadline_ns)
+static int back_off(struct server *server, const char *what, int error, uint64_t deadline_ns)
 {
     bool ends = error == -ECANCELED || deadline_ns != ROUSE_FOREVER;
     int result = error;
@@ -124,9 +135,9 @@ static int back_off(const char *what, int error, uint64_t deadline_ns)
     if (!ends)
         log_seldom(what, -error);
     rouse_mutex_lock(&lock);
-    count--;
+    server->count--;
     if (!ends)
-        result = rouse_cond_wait_until(&ended, &lock, rouse_now_ns() + RETRY_NS);
+        result = rouse_cond_wait_until(&server->ended, &lock, rouse_now_ns() + RETRY_NS);
     rouse_mutex_unlock(&lock);
     return ends || result == -ECANCELED ? result : 0;
 }
@@ -135,45 +146,46 @@ static int back_off(const char *what, int error, uint64_t deadline_ns)
  * Accept a connection and start its thread. Returns 0, or a negative number when it is time to stop: it
  * was cancelled or, with a deadline, there is nothing that can be accepted any more.
  */
-static int accept_one(int listen_fd, uint64_t deadline_ns)
+static int accept_one(struct server *server, int listen_fd, uint64_t deadline_ns)
 {
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
-    int fd, result = reserve_connection(deadline_ns);
+    int fd, result = reserve_connection(server, deadline_ns);
 
     if (result < 0)
         return result;
     fd = rouse_accept_until(listen_fd, NULL, NULL, deadline_ns);
     if (fd < 0)
-        return back_off("accept", fd, deadline_ns);
+        return back_off(server, "accept", fd, deadline_ns);
     attr.kind = settings.kind;
     attr.detached = true;
     /* No name: it would be the same for all, and 64 bytes each; the foot of the backtrace says as much. */
-    result = rouse_thread_create(NULL, &attr, connection_run, (void *)(intptr_t)fd);
+    result =
+        rouse_thread_create(NULL, &attr, connection_run, connection_arg(fd, server == &metrics));
     if (result < 0) {
         rouse_close(fd);
-        return back_off("no thread for a connection", result, deadline_ns);
+        return back_off(server, "no thread for a connection", result, deadline_ns);
     }
     return 0;
 }
 
-unsigned server_run(int listen_fd)
+unsigned server_run(struct server *server, int listen_fd)
 {
     uint64_t deadline_ns;
     unsigned left;
 
-    while (accept_one(listen_fd, ROUSE_FOREVER) == 0)
+    while (accept_one(server, listen_fd, ROUSE_FOREVER) == 0)
         ;
     /* Those that had come before the signal are served too. */
-    while (accept_one(listen_fd, 0) == 0)
+    while (accept_one(server, listen_fd, 0) == 0)
         ;
     rouse_close(listen_fd);
 
     deadline_ns = rouse_now_ns() + settings.drain_ns;
     rouse_mutex_lock(&lock);
-    atomic_store_explicit(&draining, true, memory_order_relaxed);
-    shut_all(SHUT_RD);
-    rouse_cond_wait_while_until(&ended, &lock, occupied, NULL, deadline_ns);
-    left = count;
+    __atomic_store_n(&server->draining, true, __ATOMIC_RELAXED);
+    shut_all(server, SHUT_RD);
+    rouse_cond_wait_while_until(&server->ended, &lock, occupied, server, deadline_ns);
+    left = server->count;
     rouse_mutex_unlock(&lock);
     return left;
 }

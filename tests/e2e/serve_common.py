@@ -19,7 +19,7 @@ import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 PROGRAM = Path(os.environ.get("ROUSE_BUILD", "build/release")) / "serve" / "rouse-serve"
 KINDS = ("user", "kernel")
@@ -53,7 +53,7 @@ class Server:
         self.preexec = preexec
         self.status = status
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self.log = stack.enter_context(tempfile.TemporaryFile())
             self.start()
