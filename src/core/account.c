@@ -16,6 +16,7 @@
 #include "core/account.h"
 
 #include "core/core.h"
+#include "obs/site.h"
 #include "obs/trace.h"
 
 #include <errno.h>
@@ -178,7 +179,9 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     struct rsi_store_thread *slot = self->waiter.record.slot;
     if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now)))
         return;
-    uint64_t ran = now - slot->run_tsc;
+    uint64_t ran = now - slot->run_tsc, site = 0;
+    if (rsi_likely(why == RSI_LEAVES_WAITING))
+        site = rsi_site_of(writer, self->waiter.record.wait_site);
     if (rsi_unlikely(is_useless(rsi_load_relaxed(&slot->verdict))))
         waste(writer, slot, ran);
     change_begin(slot);
@@ -187,7 +190,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     if (rsi_likely(why == RSI_LEAVES_WAITING)) {
         rsi_store_relaxed(&slot->kind, (uint16_t)self->waiter.record.kind);
         rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)self->waiter.record.object);
-        rsi_store_relaxed(&slot->wait_site, (uint64_t)(uintptr_t)self->waiter.record.wait_site);
+        rsi_store_relaxed(&slot->wait_site, site);
         rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
     } else {
         rsi_store_relaxed(&slot->yields, slot->yields + 1);
@@ -312,16 +315,17 @@ void rsi_account_wake(struct rouse_thread *t, int result, const void *site)
     struct rsi_store_thread *slot = t->waiter.record.slot;
     if (rsi_unlikely(!slot))
         return;
-    const struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
+    const struct rsi_exec *exec = rsi_exec_self();
+    const struct rouse_thread *waker = site ? exec->current : NULL;
     rsi_store_relaxed(&slot->waker_id, waker ? waker->id : 0);
-    rsi_store_relaxed(&slot->wake_site, (uint64_t)(uintptr_t)site);
+    uint64_t wake_site = rsi_site_of(exec->writer, site);
+    rsi_store_relaxed(&slot->wake_site, wake_site);
     uint32_t verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
                        : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
                                               : ROUSE_VERDICT_USEFUL;
     rsi_store_relaxed(&slot->verdict, verdict);
-    struct rsi_writer *writer = rsi_exec_self()->writer;
-    if (rsi_trace_is_on() && writer) /* else the thread's RUN tells */
-        rsi_trace_wake(writer, t, verdict, site, waker ? waker->id : 0);
+    if (rsi_trace_is_on() && exec->writer) /* else the thread's RUN tells */
+        rsi_trace_wake(exec->writer, t, verdict, wake_site, waker ? waker->id : 0);
     rsi_store_release(&slot->wake_tsc, rsi_tsc()); /* a reader that sees it sees the three above */
 }
 
@@ -404,8 +408,8 @@ void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kin
                           const void *lock, const char *const *name, const void *site, bool is_got)
 {
     struct rsi_writer *writer = writer_of(rsi_exec_self());
-    struct rsi_lock_key key = { (uintptr_t)lock, (uintptr_t)site, (uintptr_t)contest->holder_site,
-                                kind };
+    struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(writer, site),
+                                (uintptr_t)contest->holder_site, kind };
     struct rsi_store_lock *entry = writer ? rsi_writer_lock(writer, &key, name) : NULL;
     if (!entry)
         return;
@@ -485,4 +489,5 @@ void rsi_account_child(void)
     rsi_writers_child();
     rsi_holds_child();
     rsi_trace_child();
+    rsi_sites_child();
 }

@@ -16,7 +16,7 @@
  */
 #include "core/account.h"
 #include "core/core.h"
-#include "obs/ledger.h"
+#include "obs/site.h"
 
 #include <errno.h>
 
@@ -26,7 +26,8 @@
 
 struct entry {
     uint64_t who; /* epoch and id of the thread; 0: free */
-    const void *lock, *site, *holder_site;
+    const void *lock, *holder_site;
+    uint64_t site;
     uint64_t since_tsc;
     uint32_t kind, depth;
     uint64_t spare[2];
@@ -72,7 +73,7 @@ static uint64_t self_word(void)
     return rsi_load_relaxed(&holds.epoch) << EPOCH_SHIFT | rsi_exec_self()->current->id;
 }
 
-static struct entry *place(const void *lock, uint64_t who, unsigned n)
+static struct entry *entry_at(const void *lock, uint64_t who, unsigned n)
 {
     return &holds.entries[(rsi_hash((uintptr_t)lock, who, 0) + n) % ENTRIES];
 }
@@ -80,7 +81,7 @@ static struct entry *place(const void *lock, uint64_t who, unsigned n)
 static struct entry *find(const void *lock, uint64_t who)
 {
     for (unsigned n = 0; who && n < WINDOW; n++) {
-        struct entry *entry = place(lock, who, n);
+        struct entry *entry = entry_at(lock, who, n);
         if (rsi_load_relaxed(&entry->who) == who && entry->lock == lock)
             return entry;
     }
@@ -90,7 +91,7 @@ static struct entry *find(const void *lock, uint64_t who)
 static struct entry *claim(const void *lock, uint64_t who)
 {
     for (unsigned n = 0; who && n < WINDOW; n++) {
-        struct entry *entry = place(lock, who, n);
+        struct entry *entry = entry_at(lock, who, n);
         uint64_t before = rsi_load_relaxed(&entry->who);
         /* acquire pairs with the release of rsi_hold_end: the entry is written after it was read for the last time */
         if ((before == 0 || before >> EPOCH_SHIFT != who >> EPOCH_SHIFT) &&
@@ -100,11 +101,11 @@ static struct entry *claim(const void *lock, uint64_t who)
     return NULL;
 }
 
-static struct rsi_store_lock *row(const void *lock, const void *site, const void *holder_site,
+static struct rsi_store_lock *row(const void *lock, uint64_t site, const void *holder_site,
                                   uint32_t kind, const char *const *name)
 {
     struct rsi_writer *writer = rsi_account_writer();
-    struct rsi_lock_key key = { (uintptr_t)lock, (uintptr_t)site, (uintptr_t)holder_site, kind };
+    struct rsi_lock_key key = { (uintptr_t)lock, site, (uintptr_t)holder_site, kind };
     return writer ? rsi_writer_lock(writer, &key, name) : NULL;
 }
 
@@ -118,8 +119,9 @@ bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *con
         entry->depth++;
         return true;
     }
+    uint64_t place = rsi_site_of(rsi_account_writer(), site);
     const void *holder_site = is_counted ? contest->holder_site : NULL;
-    struct rsi_store_lock *counts = is_counted ? NULL : row(lock, site, holder_site, kind, name);
+    struct rsi_store_lock *counts = is_counted ? NULL : row(lock, place, holder_site, kind, name);
     if (counts)
         rsi_count(counts->acquired, 1);
     entry = claim(lock, who);
@@ -130,7 +132,7 @@ bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *con
         return false;
     }
     entry->lock = lock;
-    entry->site = site;
+    entry->site = place;
     entry->holder_site = holder_site;
     entry->kind = (uint32_t)kind;
     entry->depth = 1;
@@ -145,7 +147,7 @@ void rsi_hold_end(const void *lock, struct rsi_hold *past)
     *past = (struct rsi_hold){ .kind = ROUSE_WAIT_NONE };
     if (!entry || --entry->depth != 0)
         return;
-    *past = (struct rsi_hold){ now - entry->since_tsc, lock, entry->site, entry->holder_site,
+    *past = (struct rsi_hold){ now - entry->since_tsc, entry->site, lock, entry->holder_site,
                                entry->kind };
     rsi_store_release(&entry->who, UINT64_C(0)); /* pairs with claim */
 }

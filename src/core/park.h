@@ -291,8 +291,8 @@ RSI_INLINE void rsi_contest_end(const struct rsi_contest *contest, enum rouse_wa
 extern uint32_t rsi_lock_limit;
 
 struct rsi_hold {
-    uint64_t ticks;
-    const void *lock, *site, *holder_site;
+    uint64_t ticks, site;
+    const void *lock, *holder_site;
     uint32_t
         kind; /* ROUSE_WAIT_NONE: there was none, or it goes on, since it was begun more than once */
 };

@@ -95,8 +95,7 @@ static bool find_mapping_in(const char *path, uintptr_t address, struct rsi_span
     return is_found;
 }
 
-/* The readable mapping around address. A stack that rouse did not make is known in no other way. */
-static void find_mapping(uintptr_t address, struct rsi_span *span)
+void rsi_ask_mapping(uintptr_t address, struct rsi_span *span)
 {
     /* /proc/self is the main thread, which may have ended. */
     if (!find_mapping_in("/proc/self/maps", address, span) &&
@@ -142,7 +141,7 @@ const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
     if (is_user)
         spans[0] = (struct rsi_span){ (uintptr_t)t->stack.low, (uintptr_t)t->stack.high };
     else if (!contains(&spans[1], sp))
-        find_mapping(sp, &spans[0]);
+        rsi_ask_mapping(sp, &spans[0]);
     if (!contains(&spans[0], sp) && !contains(&spans[1], sp) && is_user)
         return NULL; /* t is not on its stack yet */
     backtrace->unwound =

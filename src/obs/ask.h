@@ -18,6 +18,12 @@ void rsi_ask_child(void);
 bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
              struct rsi_backtrace *backtrace);
 
+/*
+ * The readable mapping around address; of length 0: there is none. A stack that rouse did not make is known in no
+ * other way. Signal handlers may call it; it reads /proc.
+ */
+void rsi_ask_mapping(uintptr_t address, struct rsi_span *span);
+
 /* Between these two, kernel threads stay where they are once they have answered; for some microseconds. */
 void rsi_ask_hold(void);
 void rsi_ask_release(void);

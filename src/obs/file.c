@@ -8,7 +8,7 @@
  * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
  * link there. The folder is the user's own, and it is looked at through its descriptor.
  */
-#include "obs/file.h"
+#include "obs/site.h"
 
 #include "os/os.h"
 
@@ -160,7 +160,7 @@ static void head_fill(struct rsi_store_head *head)
     head->tsc = head->tick_tsc = rsi_tsc();
     head->realtime_ns = realtime_ns();
     head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
-    head->site_depth = 1;
+    head->site_depth = rsi_load_relaxed(&rsi_site_depth);
     read_boot_id(head->boot_id);
     ssize_t length = readlink("/proc/self/exe", head->program, sizeof head->program - 1);
     head->program[length > 0 ? length : 0] = 0;

@@ -71,6 +71,7 @@ struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
     pthread_mutex_unlock(&ledger.mutex);
     if (!writer)
         return NULL;
+    writer->stack_low = writer->stack_high = 0;
     writer->chunk_pages = is_worker ? WORKER_PAGES : KERNEL_PAGES;
     rsi_store_relaxed(&writer->shared->is_worker, (uint32_t)is_worker);
     rsi_store_relaxed(&writer->shared->tid, tid);

@@ -28,6 +28,8 @@ struct rsi_writer {
     struct rsi_store_chunk *ring;    /* of events; NULL: none yet, or no room for one */
     uint32_t ring_next;              /* its entry for the next */
     bool is_ringless;                /* there was no room */
+    struct rsi_walker *walker;       /* NULL until it walks: walk.c */
+    uintptr_t stack_low, stack_high; /* of its kernel thread, once that has walked on it */
     struct rsi_writer *next;         /* of those that nobody has */
 };
 

@@ -3,6 +3,7 @@
 #include "core/account.h"
 #include "obs/file.h"
 #include "obs/look.h"
+#include "obs/site.h"
 #include "obs/trace.h"
 
 #include <errno.h>
@@ -94,7 +95,7 @@ void rouse_obs_last_wait(struct rouse_wait_record *record)
                             : rsi_load_relaxed(&slot->wake_tsc);
     record->verdict = rsi_load_relaxed(&slot->verdict);
     record->wake_tsc = rsi_load_relaxed(&slot->wake_tsc);
-    record->wake_site = (const void *)(uintptr_t)rsi_load_relaxed(&slot->wake_site);
+    record->wake_site = rsi_site_address(rsi_load_relaxed(&slot->wake_site));
     record->waker_id = rsi_load_relaxed(&slot->waker_id);
     record->wait_count = slot->waits;
     record->useless_count = slot->useless;
@@ -130,6 +131,7 @@ static uint32_t mode_from_environment(void)
 void rsi_obs_setup(void)
 {
     rsi_fatal_describe = describe;
+    rsi_sites_setup();
     if (set_mode(mode_from_environment()) != 0)
         rsi_fatal("no memory for ROUSE_OBS=locks");
     rsi_dump_setup();

@@ -10,6 +10,7 @@
 #include "obs/trace.h"
 
 #include "core/core.h"
+#include "obs/site.h"
 
 #include <string.h>
 
@@ -77,7 +78,8 @@ RSI_NOINLINE void rsi_trace_switch(struct rsi_writer *writer, const struct rouse
         make_ring(writer);
     if (self && why == RSI_LEAVES_WAITING)
         put(writer, now, what(RSI_EVENT_WAIT, self->waiter.record.kind, 0, self->id),
-            (uintptr_t)self->waiter.record.wait_site, (uintptr_t)self->waiter.record.object);
+            rsi_site_of(writer, self->waiter.record.wait_site),
+            (uintptr_t)self->waiter.record.object);
     else if (self && why == RSI_LEAVES_QUEUED)
         put(writer, now, what(RSI_EVENT_YIELD, 0, 0, self->id), 0, 0);
     if (to)
@@ -94,15 +96,14 @@ static bool is_polled(uint32_t kind)
 }
 
 RSI_NOINLINE void rsi_trace_wake(struct rsi_writer *writer, const struct rouse_thread *t,
-                                 uint32_t verdict, const void *site, uint64_t waker_id)
+                                 uint32_t verdict, uint64_t site, uint64_t waker_id)
 {
     uint32_t kind = rsi_load_relaxed(&t->waiter.record.kind);
     if (!site && verdict == ROUSE_VERDICT_USEFUL && is_polled(kind))
         put(writer, rsi_tsc(), what(RSI_EVENT_IO, kind, verdict, t->id), 0,
             (uintptr_t)t->waiter.record.object);
     else
-        put(writer, rsi_tsc(), what(RSI_EVENT_WAKE, kind, verdict, t->id), (uintptr_t)site,
-            waker_id);
+        put(writer, rsi_tsc(), what(RSI_EVENT_WAKE, kind, verdict, t->id), site, waker_id);
 }
 
 RSI_NOINLINE void rsi_trace_verdict(struct rsi_writer *writer, const struct rouse_thread *t,

@@ -23,7 +23,7 @@ RSI_INLINE bool rsi_trace_is_on(void)
 void rsi_trace_switch(struct rsi_writer *writer, const struct rouse_thread *self,
                       const struct rouse_thread *to, enum rsi_leave why, uint64_t now);
 void rsi_trace_wake(struct rsi_writer *writer, const struct rouse_thread *t, uint32_t verdict,
-                    const void *site, uint64_t waker_id);
+                    uint64_t site, uint64_t waker_id);
 void rsi_trace_verdict(struct rsi_writer *writer, const struct rouse_thread *t, uint32_t kind,
                        uint32_t verdict);
 void rsi_trace_steal(struct rsi_writer *writer, unsigned count);

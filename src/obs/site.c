@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * site.c - call stacks as sites, each kept once.
+ *
+ * A stack that is known is found without a lock: a table of the process's own, by hash, of numbers; the stacks
+ * themselves lie in the file and do not change. One that is not known is walked again by fresh rows before it is
+ * kept, so that no row of a file of code that is gone ever names a caller; it is then added under a mutex.
+ *
+ * The holder's side of a contest is an address only: whoever gets a lock that is free does not walk.
+ */
+#include "obs/site.h"
+
+#include "core/core.h"
+#include "obs/ask.h"
+#include "obs/module.h"
+#include "obs/walk.h"
+#include "os/os.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS 65536u
+#define STACKS_MOST (3 * (SLOTS / 4))
+#define CHUNK_PAGES 4u
+
+_Static_assert(sizeof(((struct rsi_store_stack *)0)->frames) == RSI_SITE_FRAMES * sizeof(uint64_t),
+               "a stack has room for every depth");
+
+struct table {
+    uint32_t slots[SLOTS]; /* number + 1; release by add_locked, acquire by find */
+    struct rsi_store_stack *stacks[STACKS_MOST];
+};
+
+uint32_t rsi_site_depth = 1;
+
+static struct {
+    pthread_mutex_t mutex;
+    struct table *table; /* release by table_new, acquire by its readers */
+    struct rsi_store_chunk *chunk;
+    uint32_t count; /* under mutex; read racily */
+} sites = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+void rsi_sites_setup(void)
+{
+    const char *text = getenv("ROUSE_OBS_DEPTH");
+    if (!text || !*text)
+        return;
+    if (text[0] < '1' || text[0] > '0' + RSI_SITE_FRAMES || text[1])
+        rsi_fatal("ROUSE_OBS_DEPTH is \"%s\"; give a number from 1 to %d", text, RSI_SITE_FRAMES);
+    rsi_store_relaxed(&rsi_site_depth, (uint32_t)(text[0] - '0'));
+}
+
+static uint64_t hash_of(const uint64_t *frames, unsigned depth)
+{
+    uint64_t hash = depth;
+    for (unsigned i = 0; i < depth; i++) {
+        hash = (hash ^ frames[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* The number of a stack; RSI_SITE_STACK: it is not there. */
+static uint64_t find(const struct table *table, uint64_t hash, const uint64_t *frames,
+                     unsigned depth)
+{
+    for (uint32_t at = (uint32_t)hash;; at++) {
+        uint32_t number = rsi_load_acquire(&table->slots[at % SLOTS]); /* pairs with add_locked */
+        if (number == 0)
+            return RSI_SITE_STACK;
+        const struct rsi_store_stack *stack = table->stacks[number - 1];
+        if (stack->hash == hash && stack->depth == depth &&
+            memcmp(stack->frames, frames, depth * sizeof *frames) == 0)
+            return number - 1;
+    }
+}
+
+static struct rsi_store_stack *room_locked(void)
+{
+    struct rsi_store_stack *stack = rsi_chunk_next(sites.chunk);
+    if (!stack && sites.count < STACKS_MOST) {
+        struct rsi_store_chunk *fresh =
+            rsi_file_chunk(RSI_STORE_STACKS, sizeof *stack, CHUNK_PAGES, UINT32_MAX);
+        sites.chunk = fresh ? fresh : sites.chunk;
+        stack = fresh ? rsi_chunk_next(fresh) : NULL;
+    }
+    return sites.count < STACKS_MOST ? stack : NULL;
+}
+
+static uint64_t add_locked(struct table *table, uint64_t hash, const uint64_t *frames,
+                           unsigned depth)
+{
+    struct rsi_store_stack *stack = room_locked();
+    if (!stack)
+        return RSI_SITE_STACK;
+    stack->hash = hash;
+    stack->depth = depth;
+    memcpy(stack->frames, frames, depth * sizeof *frames);
+    rsi_chunk_add(sites.chunk);
+    table->stacks[sites.count] = stack;
+    uint32_t at = (uint32_t)hash;
+    while (table->slots[at % SLOTS])
+        at++;
+    rsi_store_release(&table->slots[at % SLOTS], sites.count + 1); /* pairs with find */
+    return sites.count++;
+}
+
+static RSI_COLD struct table *table_new(void)
+{
+    pthread_mutex_lock(&sites.mutex);
+    if (!sites.table)
+        rsi_store_release(&sites.table, (struct table *)rsi_map(sizeof *sites.table));
+    pthread_mutex_unlock(&sites.mutex);
+    return sites.table;
+}
+
+/* As seen by a fresh walk. */
+static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table, const uint64_t *frames,
+                             unsigned depth)
+{
+    uint64_t hash = hash_of(frames, depth);
+    for (unsigned i = 0; i < depth; i++)
+        rsi_module_note(writer, frames[i]);
+    pthread_mutex_lock(&sites.mutex);
+    uint64_t number = find(table, hash, frames, depth);
+    if (number == RSI_SITE_STACK)
+        number = add_locked(table, hash, frames, depth);
+    pthread_mutex_unlock(&sites.mutex);
+    if (number == RSI_SITE_STACK)
+        rsi_count(writer->shared->lost_stacks, 1);
+    return number;
+}
+
+/* The end of the stack that sp is on; 0: not known, a program's own, or a signal's. */
+static uintptr_t stack_end(struct rsi_writer *writer, uint64_t sp)
+{
+    const struct rouse_thread *t = rsi_exec_self()->current;
+    if (!t)
+        return 0;
+    if (t->waiter.origin == RSI_ORIGIN_USER) {
+        bool is_on = sp >= (uintptr_t)t->stack.low && sp < (uintptr_t)t->stack.high;
+        return is_on ? (uintptr_t)t->stack.high : 0;
+    }
+    if (rsi_unlikely(sp < writer->stack_low || sp >= writer->stack_high)) {
+        struct rsi_span span;
+        rsi_ask_mapping(sp, &span);
+        writer->stack_low = span.low;
+        writer->stack_high = span.high;
+    }
+    return writer->stack_high;
+}
+
+RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site)
+{
+    struct rsi_here here = rsi_here();
+    uint64_t address = (uintptr_t)site, frames[RSI_SITE_FRAMES];
+    unsigned most = rsi_load_relaxed(&rsi_site_depth);
+    struct table *table = rsi_load_acquire(&sites.table); /* pairs with table_new */
+    uintptr_t high = stack_end(writer, here.sp);
+    if ((rsi_unlikely(!table) && !(table = table_new())) ||
+        (rsi_unlikely(!writer->walker) && !(writer->walker = rsi_walker_new())))
+        return address;
+    unsigned depth = rsi_walk(writer->walker, &here, high, address, frames, most, false);
+    if (rsi_unlikely(depth ==
+                     0)) /* not on a stack that is known; or inlined, by link-time optimisation */
+        return address;
+    uint64_t number = find(table, hash_of(frames, depth), frames, depth);
+    if (rsi_unlikely(number == RSI_SITE_STACK)) {
+        depth = rsi_walk(writer->walker, &here, high, address, frames, most, true);
+        number = depth ? add(writer, table, frames, depth) : RSI_SITE_STACK;
+    }
+    return number == RSI_SITE_STACK ? address : RSI_SITE_STACK | number;
+}
+
+const void *rsi_site_address(uint64_t site)
+{
+    const struct table *table = rsi_load_acquire(&sites.table); /* pairs with table_new */
+    uint64_t number = site & ~RSI_SITE_STACK;
+    if (site & RSI_SITE_STACK)
+        site = table && number < STACKS_MOST && table->stacks[number]
+                   ? table->stacks[number]->frames[0]
+                   : 0;
+    return (const void *)(uintptr_t)site;
+}
+
+void rsi_sites_child(void)
+{
+    pthread_mutex_init(&sites.mutex, NULL);
+    if (sites.table)
+        rsi_unmap(sites.table, sizeof *sites.table);
+    sites.table = NULL;
+    sites.chunk = NULL;
+    sites.count = 0;
+}

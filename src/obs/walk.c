@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * walk.c - walks one's own stack by rows that are kept.
+ *
+ * A row is found by its instruction's address. A file of code that is unloaded leaves rows behind, which another may be
+ * found by: a walk by such rows reads nothing outside of its stack, and whoever keeps its outcome makes sure of it
+ * by a fresh one. A signal handler may walk in the middle of a walk: a row is written between a zero and its address.
+ * Rejected: frame pointers, since the compilers leave them out, libc has none, and nothing tells which code has.
+ */
+#include "obs/walk.h"
+
+#include "obs/cfi.h"
+#include "os/os.h"
+
+#define ROWS_BITS 10   /* 24 KiB */
+#define INNER_MOST 16u /* frames of the runtime's own, from the site inwards */
+
+enum {
+    ROW_CFA_FP = 1,   /* the CFA is relative to the frame pointer, else to the stack pointer */
+    ROW_FP_SAVED = 2, /* at the CFA + fp; else it is as it was */
+    ROW_FP_LOST = 4,
+    ROW_SIGNED = 8, /* AArch64: the return address carries an authentication code */
+    ROW_END = 16,   /* there is no caller, or it is not known */
+};
+
+struct row {
+    uint64_t ip; /* 0: none */
+    int32_t cfa, ra, fp;
+    uint32_t flags;
+};
+
+struct rsi_walker {
+    struct row rows[1u << ROWS_BITS];
+};
+
+struct rsi_walker *rsi_walker_new(void)
+{
+    return rsi_map(sizeof(struct rsi_walker));
+}
+
+static uint32_t flags_of(const struct rsi_cfi_row *r)
+{
+    uint64_t ra = r->return_register;
+    if (r->cfa_expression || r->is_signal_frame || ra >= RSI_REGS ||
+        r->kind[ra] != RSI_RULE_AT_CFA || r->kind[RSI_REG_SP] != RSI_RULE_SAME ||
+        (r->cfa_register != RSI_REG_SP && r->cfa_register != RSI_REG_FP) ||
+        r->cfa_offset != (int32_t)r->cfa_offset || r->value[ra] != (int32_t)r->value[ra])
+        return ROW_END;
+    uint32_t flags = r->cfa_register == RSI_REG_FP ? ROW_CFA_FP : 0;
+    if (r->kind[RSI_REG_FP] == RSI_RULE_AT_CFA)
+        flags |= ROW_FP_SAVED;
+    else if (r->kind[RSI_REG_FP] != RSI_RULE_SAME)
+        flags |= ROW_FP_LOST;
+    return flags | (r->is_signed_return ? ROW_SIGNED : 0);
+}
+
+static RSI_COLD void fill(struct row *row, uint64_t ip)
+{
+    struct rsi_cfi_row r;
+    struct row fresh = { .flags = ROW_END };
+    if (rsi_cfi_find(ip, &r))
+        fresh.flags = flags_of(&r);
+    if (!(fresh.flags & ROW_END)) {
+        fresh.cfa = (int32_t)r.cfa_offset;
+        fresh.ra = (int32_t)r.value[r.return_register];
+        fresh.fp = (int32_t)r.value[RSI_REG_FP];
+    }
+    rsi_store_relaxed(&row->ip, UINT64_C(0));
+    rsi_compiler_barrier();
+    *row = fresh;
+    rsi_compiler_barrier();
+    rsi_store_relaxed(&row->ip, ip);
+}
+
+RSI_INLINE const struct row *row_of(struct rsi_walker *walker, uint64_t ip, bool is_fresh)
+{
+    struct row *row = &walker->rows[(ip * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - ROWS_BITS)];
+    if (rsi_unlikely(row->ip != ip) || rsi_unlikely(is_fresh))
+        fill(row, ip);
+    return row;
+}
+
+/* Of [low, high). Not instrumented: what stands there may be in a red zone. */
+__attribute__((noinline, no_sanitize("address", "thread"))) static bool stack_word(uintptr_t low,
+                                                                                   uintptr_t high,
+                                                                                   uint64_t at,
+                                                                                   uint64_t *word)
+{
+    if (at % sizeof *word != 0 || at < low || at >= high || high - at < sizeof *word)
+        return false;
+    *word = *(const volatile uint64_t *)(uintptr_t)at;
+    return true;
+}
+
+RSI_INLINE uint64_t plain_return(uint32_t flags, uint64_t address)
+{
+#if defined(__aarch64__)
+    if (flags & ROW_SIGNED) {
+        register uint64_t x30 __asm__("x30") = address;
+        __asm__("hint #7" : "+r"(x30)); /* xpaclri; a nop where it is not known */
+        return x30;
+    }
+#endif
+    (void)flags;
+    return address;
+}
+
+/* From a frame to its caller's. lookup: an address in the call. */
+RSI_INLINE bool step(const struct row *row, struct rsi_here *at, uintptr_t high, bool *is_fp_known)
+{
+    uint32_t flags = row->flags;
+    uint64_t low = at->sp, base = flags & ROW_CFA_FP ? at->fp : at->sp;
+    uint64_t cfa = base + (uint64_t)(int64_t)row->cfa;
+    if (flags & ROW_END || (flags & ROW_CFA_FP && !*is_fp_known) || cfa <= low || cfa > high ||
+        !stack_word(low, high, cfa + (uint64_t)(int64_t)row->ra, &at->ip))
+        return false;
+    if (flags & ROW_FP_SAVED)
+        *is_fp_known = stack_word(low, high, cfa + (uint64_t)(int64_t)row->fp, &at->fp);
+    else if (flags & ROW_FP_LOST)
+        *is_fp_known = false;
+    at->ip = plain_return(flags, at->ip);
+    at->sp = cfa;
+    return at->ip != 0;
+}
+
+unsigned rsi_walk(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t high,
+                  uint64_t site, uint64_t *frames, unsigned most, bool is_fresh)
+{
+    struct rsi_here at = *here;
+    uint64_t lookup = at.ip;
+    bool is_fp_known = true;
+    unsigned count = 0, inner = 0;
+    while (count < most && inner < INNER_MOST) {
+        if (!step(row_of(walker, lookup, is_fresh), &at, high, &is_fp_known))
+            break;
+        if (count == 0 && at.ip != site)
+            inner++;
+        else
+            frames[count++] = at.ip;
+        lookup = at.ip - 1;
+    }
+    return count;
+}
