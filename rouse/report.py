@@ -34,6 +34,11 @@ class Options:
     show_idle: bool
     as_json: bool
     files: dict[str, str]  # by format
+    kernel_style: bool = False
+
+    @property
+    def with_events(self) -> bool:
+        return self.kernel_style or bool({"perfetto", "parquet"} & set(self.files))
 
 
 class Reporter:
@@ -163,6 +168,21 @@ class Reporter:
         }
         return perfetto.parts(events, titles, names, labels)
 
+    def kernel_style(self) -> str:
+        from rouse.render import kernel_style
+
+        threads = self.rows(queries.thread_events)
+        has_events = bool(threads)
+        counts = {(r["process"], r["worker"]): r for r in self.rows(queries.worker_events)}
+        return kernel_style.text(
+            f"{self.input.source}: switches, wake-ups and spinning",
+            self.rows(lambda t: t["workers"].order_by(["process", "index"])),
+            counts,
+            threads or self.rows(queries.thread_counters),
+            has_events,
+            self.rows(queries.spins),
+        )
+
     def parquet(self, folder: Path) -> None:
         from rouse.render import parquet
 
@@ -195,7 +215,7 @@ def put(name: str, parts: Iterable[bytes]) -> None:
 
 
 def run(target: str | None, options: Options) -> None:
-    with open_input(target, bool({"perfetto", "parquet"} & set(options.files))) as opened:
+    with open_input(target, options.with_events) as opened:
         reporter = Reporter(opened, options)
         for name, file in options.files.items():
             if name == "parquet":
@@ -204,7 +224,9 @@ def run(target: str | None, options: Options) -> None:
                 put(file, reporter.perfetto())
             else:
                 put(file, [getattr(reporter, name)()])
-        if options.as_json:
+        if options.kernel_style:
+            put(STDOUT, [reporter.kernel_style().encode()])
+        elif options.as_json:
             put(STDOUT, [reporter.json().encode()])
         elif not options.files:
             reporter.terminal()
@@ -236,6 +258,9 @@ def run(target: str | None, options: Options) -> None:
     help=f"Rows a section, 0 for all [{TERMINAL_ROWS}; a page {PAGE_ROWS}; JSON all].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON; times in ns.")
+@click.option(
+    "--kernel-style", "kernel_style", is_flag=True, help="Switches, wake-ups and spin in one text."
+)
 @click.option("--html", metavar="FILE", help="Write one self-contained page.")
 @click.option("--pprof", metavar="FILE", help="Write a profile for go tool pprof.")
 @click.option("--folded", metavar="FILE", help="Write folded stacks, weighted by ns waited.")
@@ -248,6 +273,7 @@ def command(
     show_idle: bool,
     limit: int | None,
     as_json: bool,
+    kernel_style: bool,
     **files: str | None,
 ) -> None:
     """Report on a running process (PID), a recording or store (FILE), or a FOLDER of them.
@@ -255,4 +281,4 @@ def command(
     Without an argument: on the only process of yours that records. A FILE of - is standard output.
     """
     wanted = {name: file for name, file in files.items() if file}
-    run(target, Options(chosen, limit, show_idle, as_json, wanted))
+    run(target, Options(chosen, limit, show_idle, as_json, wanted, kernel_style))

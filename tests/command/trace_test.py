@@ -99,6 +99,17 @@ class Programs(unittest.TestCase):
         self.assertLessEqual(WAITERS, len(wanted))
         self.assertEqual(len(wanted), sum(event["ph"] == "e" for event in trace))
 
+    def test_switches_and_spin_in_one_text(self) -> None:
+        running = self.run_program(LEDGER, "trace")
+        done = running.rouse("report", "--kernel-style")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        workers, threads, spin = done.stdout.split("\n\n")[1:]
+        self.assertRegex(workers, r"worker \d+ \(tid \d+\)")
+        # A waiter of the lock ran twice, waited once, was woken once, and contended once.
+        own = [line.split()[:6] for line in threads.splitlines() if line.split()[:1] == ["2"]]
+        self.assertIn(["2", "1", "0", "1", "1"], [row[:4] + row[5:] for row in own])
+        self.assertRegex(spin, r"\b100\b.*mutex +hot, ledger\.c:\d+")
+
     def test_a_program_that_keeps_none_says_so(self) -> None:
         running = self.run_program(LEDGER, "counted")
         done = running.rouse("report", "--perfetto", running.folder / "trace.json")
