@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import ibis
 import pyarrow as pa
+
+from rouse.errors import RouseError
 
 MEMORY_LIMIT = "700MB"  # of DuckDB's own; it spills to disk beyond
 
@@ -38,7 +41,10 @@ class Database:
         return [dict(row) for row in self.asked[sql]]
 
     def run(self, sql: str) -> list[dict[str, Any]]:
-        found = self.backend.con.sql(sql).to_arrow_table()
+        try:
+            found = self.backend.con.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise RouseError(f"the tables cannot be read: {first_line(error)}") from error
         columns = {name: found.column(name).to_pylist() for name in found.column_names}
         for kind in found.schema:
             # A sum of 64-bit numbers is one of 128 bits, which Arrow has as a decimal.
@@ -72,13 +78,31 @@ def open_tables(tables: Mapping[str, pa.Table]) -> Database:
     return Database(backend, unbound({name: table.schema for name, table in tables.items()}))
 
 
+def parquet_files(backend: Any, name: str, files: list[str], schema: pa.Schema) -> Any:
+    """All rows; columns that files of an older rouse lack are null."""
+    try:
+        found = backend.con.read_parquet(files, union_by_name=True)
+        if set(schema.names) <= set(found.columns):
+            return found
+        columns = ", ".join(f'"{column}"' for column in schema.names)
+        backend.con.register(f"{name} lacks", schema.empty_table())
+        return found.query(
+            "found", f'SELECT {columns} FROM (FROM found UNION ALL BY NAME FROM "{name} lacks")'
+        )
+    except duckdb.Error as error:
+        raise RouseError(f"{Path(files[0]).parent}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
 def open_parquet(folder: Path, schemas: Mapping[str, pa.Schema]) -> Database:
     """Over folder/NAME/*.parquet; a table of which there is no file is empty."""
     backend = connect()
     for name, schema in schemas.items():
         files = sorted(str(path) for path in (folder / name).glob("*.parquet"))
+        backend.con.register(name, schema.empty_table())
         if files:
-            backend.con.register(name, backend.con.read_parquet(files, union_by_name=True))
-        else:
-            backend.con.register(name, schema.empty_table())
+            backend.con.register(name, parquet_files(backend, name, files, schema))
     return Database(backend, unbound(schemas))

@@ -117,7 +117,7 @@ def empty_notes(database: Database, processes: Sequence[Row], totals: Sequence[R
 
 
 def lost_notes(processes: Sequence[Row]) -> list[str]:
-    lost = {name: sum(row[name] for row in processes) for name in LOST}
+    lost = {name: sum(row[name] or 0 for row in processes) for name in LOST}
     return [
         f"{count:,} {LOST[name]} did not fit into the recording and are in no figure"
         for name, count in lost.items()

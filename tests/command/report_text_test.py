@@ -19,6 +19,7 @@ from unittest import mock
 from common import rouse
 
 from orders import MS, THREADS, WAKES, Row, orders, site, tables
+from pyarrow import parquet as files
 from rich.cells import cell_len
 from synthetic import KINDS, Builder, micro, ticks, tsc
 
@@ -200,6 +201,21 @@ class Inputs(Case):
             (["3999003"], "process 3999003"),
         ):
             self.assertIn(told, self.refused(*words, **own))
+
+    def test_tables_of_an_older_rouse(self) -> None:
+        place = self.tables()
+        (file,) = (place / "processes").glob("*.parquet")
+        old = files.read_table(file).drop_columns(["lost_stacks", "site_depth"])
+        files.write_table(old, file)
+        self.assertIn("orders.c:17", self.printed(place, "-s", "locks"))
+
+    def test_tables_that_are_damaged(self) -> None:
+        place = self.tables()
+        (file,) = (place / "wakes").glob("*.parquet")
+        whole = file.read_bytes()
+        for broken in (b"", b"PAR1", whole[:200], whole[:100] + bytes(300) + whole[400:]):
+            file.write_bytes(broken)
+            self.assertRegex(self.refused(place), "wakes: |the tables cannot be read: ")
 
     def test_wrong_arguments(self) -> None:
         for words in (["--limit", "-1"], ["-s", "nothing"], ["a", "b"]):
