@@ -111,7 +111,7 @@ RSI_INLINE bool step(const struct row *row, struct rsi_here *at, uintptr_t high,
     uint32_t flags = row->flags;
     uint64_t low = at->sp, base = flags & ROW_CFA_FP ? at->fp : at->sp;
     uint64_t cfa = base + (uint64_t)(int64_t)row->cfa;
-    if (flags & ROW_END || (flags & ROW_CFA_FP && !*is_fp_known) || cfa <= low || cfa > high ||
+    if (flags & ROW_END || (flags & ROW_CFA_FP && !*is_fp_known) || cfa <= low ||
         !stack_word(low, high, cfa + (uint64_t)(int64_t)row->ra, &at->ip))
         return false;
     if (flags & ROW_FP_SAVED)
