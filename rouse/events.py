@@ -27,7 +27,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 def of(types: npt.NDArray[Any], *names: str) -> npt.NDArray[np.bool_]:
-    return np.isin(types, [TYPES[name] for name in names])
+    chosen = np.zeros(256, np.bool_)
+    chosen[[TYPES[name] for name in names]] = True
+    return np.asarray(chosen[types])
 
 
 def coded(values: npt.NDArray[Any], words: list[str]) -> pa.DictionaryArray:
@@ -57,7 +59,7 @@ def site_words(entries: Entries, types: npt.NDArray[Any]) -> npt.NDArray[np.uint
 
 
 def types_of(entries: Entries) -> npt.NDArray[Any]:
-    return np.asarray(entries["what"] & np.uint64(0xFF))
+    return np.asarray((entries["what"] & np.uint64(0xFF)).astype(np.uint8))
 
 
 def sites_used(store: Store) -> npt.NDArray[np.uint64]:
@@ -98,7 +100,7 @@ def table(store: Store) -> pa.Table:
     types, what = types_of(entries), entries["what"]
     ids = (what >> np.uint64(24)).astype(np.int64)
     ended = names_of_ended(entries, types, ids)
-    sites, place = np.unique(site_words(entries, types), return_inverse=True)
+    sites = pa.array(site_words(entries, types)).dictionary_encode()
     value = entries["value"]
     zero = np.uint64(0)
     spun = np.where(of(types, "got"), store.clock.ns(np.where(of(types, "got"), value, zero)), 0)
@@ -117,7 +119,10 @@ def table(store: Store) -> pa.Table:
             layout.VERDICTS,
             of(types, "run", "wake", "io", "verdict", "got"),
         ),
-        "site": coded(place, [hex(site) for site in sites.tolist()] or ["0x0"]),
+        "site": coded(
+            sites.indices.to_numpy(zero_copy_only=False),
+            [hex(site) for site in sites.dictionary.to_pylist()],
+        ),
         "name": ended,
         "at_ns": unix_ns(store, entries["tsc"]),
         "worker": owners.astype(np.int64),

@@ -36,7 +36,12 @@ class Running:
             [program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "ROUSE_OBS": mode, "ROUSE_OBS_DIR": str(self.folder)},
+            env={
+                **os.environ,
+                "ROUSE_WORKERS": "1",  # with more, one may yield until its ring has come round
+                "ROUSE_OBS": mode,
+                "ROUSE_OBS_DIR": str(self.folder),
+            },
         )
         assert self.process.stdout
         while self.process.stdout.readline() not in (b"ready\n", b""):
