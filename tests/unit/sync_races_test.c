@@ -223,10 +223,10 @@ static void play_mutex_handover_given_up(struct scene *scene)
     rouse_mutex_unlock(&scene->m);
     rouse_mutex_lock(&scene->m);
     UNTIL(WAITING(&scene->m) == 1);
-    CHECK(scene->m.state == 11); /* locked, waited for, to be handed over: mutex.c */
+    CHECK(scene->m.state == (RSI_LOCK_HELD | 10)); /* waited for, to be handed over: mutex.c */
     CHECK(rouse_thread_cancel(first) == 0);
     UNTIL(WAITING(&scene->m) == 0);
-    CHECK(scene->m.state == 1);
+    CHECK(scene->m.state == RSI_LOCK_HELD);
     rouse_mutex_unlock(&scene->m);
     rouse_mutex_destroy(&scene->m);
     end_scene(scene, -ECANCELED, 0);
