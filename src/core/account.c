@@ -437,9 +437,10 @@ void rsi_account_steal(struct rsi_worker *w, unsigned count)
         rsi_trace_steal(writer, count);
 }
 
-void rsi_account_lateness(struct rsi_worker *w, uint64_t late_ns)
+void rsi_account_lateness(uint64_t late_ns)
 {
-    struct rsi_writer *writer = w->exec.writer; /* in w's section: none is made here */
+    /* Not that of the worker whose timer it is: a watcher may be at it. In a section: none is made here. */
+    struct rsi_writer *writer = rsi_exec_self()->writer;
     if (!writer)
         return;
     rsi_count(writer->shared->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);

@@ -36,7 +36,7 @@ void rsi_account_wake(struct rouse_thread *t, int result, const void *site);
 void rsi_account_steal(struct rsi_worker *w, unsigned count);
 
 /* A timer of a wait was late by so much. */
-void rsi_account_lateness(struct rsi_worker *w, uint64_t late_ns);
+void rsi_account_lateness(uint64_t late_ns);
 
 /* self ends, or gets another name; whether recording is on or not. */
 void rsi_account_thread_end(struct rouse_thread *self);

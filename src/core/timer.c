@@ -349,7 +349,7 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
     if (!waits || deadline > now_ns || !rsi_park_claim(t, claim, -ETIMEDOUT, NULL))
         return false;
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_account_lateness(w, now_ns - deadline);
+        rsi_account_lateness(now_ns - deadline);
     return true;
 }
 
