@@ -105,7 +105,7 @@ def read(source: store.FileSource, kinds: Iterable[int] = store.COUNTED) -> stor
     raw, _ = store.read_moments(source)
     store.check_head(source.name, raw)
     alive = is_alive(store.decode_head(raw))
-    return store.decode(source, kinds, time.monotonic_ns() if alive else None)
+    return store.decode(source, kinds, time.monotonic_ns if alive else None)
 
 
 def processes() -> list[Found]:

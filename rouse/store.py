@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -436,9 +436,14 @@ def last_tsc(head: Head, when: clock.Clock, arrays: dict[int, Entries]) -> int:
 def decode(
     source: Source,
     kinds: Iterable[int] = COUNTED,
-    now_monotonic_ns: int | None = None,
+    clock_ns: Callable[[], int] | None = None,
 ) -> Store:
-    """Read a recording. `now_monotonic_ns`: when it was taken, by its machine; None: at its end."""
+    """Read a recording.
+
+    `clock_ns` tells the moment that it is of, on its machine's monotonic clock; None: its end.
+    It is asked when all is read: what a thread did by then it does until that moment, and
+    nothing is later.
+    """
     raw, moments_agree = read_moments(source)
     check_head(source.name, raw)
     head = decode_head(raw)
@@ -453,11 +458,11 @@ def decode(
         kind: np.concatenate(parts) if parts else np.zeros(0, np.uint32)
         for kind, parts in reader.owners.items()
     }
-    if now_monotonic_ns is None:
+    if clock_ns is None:
         now_tsc = last_tsc(head, when, arrays)
     else:
-        now_tsc = min(max(when.tsc_at(now_monotonic_ns), 0), (1 << 64) - 1)
-    is_live = now_monotonic_ns is not None and not head.ended
+        now_tsc = min(max(when.tsc_at(clock_ns()), 0), (1 << 64) - 1)
+    is_live = clock_ns is not None and not head.ended
     problems += reader.problems
     numbers = np.concatenate(reader.numbers) if reader.numbers else NO_NUMBERS
     return Store(
@@ -473,7 +478,8 @@ def decode_bytes(
     kinds: Iterable[int] = COUNTED,
 ) -> Store:
     """Of bytes that copy() gave."""
-    return decode(BytesSource(data, name), kinds, now_monotonic_ns)
+    clock_ns = None if now_monotonic_ns is None else lambda: now_monotonic_ns
+    return decode(BytesSource(data, name), kinds, clock_ns)
 
 
 def copy(source: Source) -> bytes:
