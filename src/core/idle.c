@@ -59,7 +59,12 @@ static struct rsi_worker *idle_choose_locked(const struct rouse_cluster *cluster
                                              struct rsi_worker *preferred)
 {
     struct rsi_worker *chosen = NULL;
-    if (preferred && preferred->is_idle && rsi_load_relaxed(&preferred->cluster) == cluster)
+    /*
+     * Which cluster first: what it was in another one does not count, and only in this one does the guard keep it
+     * idle. Acquire pairs with reset: it was idle no more in the other.
+     */
+    if (preferred && rsi_load_acquire(&preferred->cluster) == cluster &&
+        rsi_load_relaxed(&preferred->is_idle))
         return preferred;
     for (struct rsi_worker *w = cluster->idle_first; w && (!chosen || chosen->is_polling);
          w = w->idle_link)
