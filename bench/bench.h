@@ -28,7 +28,7 @@ struct bench_kind {
     const char *name;
     const char *summary;
     bool user;            /* scheduled by a library, and not pre-empted */
-    bool recorded;        /* --obs counted is of use */
+    bool recorded;        /* --obs is of use */
     unsigned workers_max; /* 0: any number */
     const struct bench_case *const *cases;
     int (*set_up)(struct bench_run *run);     /* main thread: take --workers, --pin. 0 or -errno. */
@@ -105,6 +105,8 @@ enum bench_share {
     BENCH_SHARE_REUSEPORT
 };
 #define BENCH_SHARES "herd", "exclusive", "turns", "reuseport"
+/* What is recorded of waits: the modes of enum rouse_obs_mode, in its order. */
+extern const char *const bench_obs_modes[]; /* NULL ends it */
 #define BENCH_BURST_MOST 1024u
 #define BENCH_SERVERS_MOST 64u
 
@@ -116,7 +118,7 @@ struct bench_options {
     double seconds;
     unsigned samples; /* 0: the case's own */
     bool pin;
-    bool obs;
+    unsigned obs; /* of bench_obs_modes */
     bool json;
     bool tcp;
     bool spin_lock;

@@ -13,7 +13,7 @@ static const char help_options[] =
     "  --seconds S        begin no sample after S seconds (default 2)\n"
     "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory takes one only)\n"
     "  --pin              workers, or kernel threads, each to a processor, in turn\n"
-    "  --obs off|counted  recording of waits (default off)\n"
+    "  --obs MODE         recording of waits: off (default), counted, locks or trace\n"
     "  --json             one object a line\n"
     "  --sleep-us N       sleepherd: how long (default 10000)\n"
     "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"

@@ -6,9 +6,9 @@
 
 const char bench_program[] = "rouse-bench";
 
-static void set_up_recording(const struct bench_run *run)
+static int set_up_recording(const struct bench_run *run)
 {
-    rouse_obs_set_mode(run->options.obs ? ROUSE_OBS_COUNTED : ROUSE_OBS_OFF);
+    return rouse_obs_set_mode((enum rouse_obs_mode)run->options.obs);
 }
 
 static int set_up_user(struct bench_run *run)
@@ -20,14 +20,13 @@ static int set_up_user(struct bench_run *run)
     run->workers = rouse_worker_count();
     if (run->options.pin)
         run->pinned = bench_pin_workers(run);
-    set_up_recording(run);
-    return 0;
+    return set_up_recording(run);
 }
 
 static int set_up_kernel(struct bench_run *run)
 {
-    set_up_recording(run);
-    return bench_keep_to_cpus(run);
+    int error = set_up_recording(run);
+    return error ? error : bench_keep_to_cpus(run);
 }
 
 const struct bench_kind bench_kinds[] = {

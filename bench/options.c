@@ -232,6 +232,8 @@ static int parse_numbers(struct bench_options *o, int option)
     }
 }
 
+const char *const bench_obs_modes[] = { "off", "counted", "locks", "trace", NULL };
+
 /* Which of some words, of which NULL is the last. */
 static int parse_word(const char *option, const char *text, const char *const *words, unsigned *out)
 {
@@ -275,7 +277,7 @@ static int parse_one(struct bench_options *o, int option)
     switch (option) {
     case OPT_THREADS: return parse_kind(o, optarg);
     case OPT_SECONDS: return parse_seconds(optarg, &o->seconds);
-    case OPT_OBS: return parse_either("--obs", optarg, "off", "counted", &o->obs);
+    case OPT_OBS: return parse_word("--obs", optarg, bench_obs_modes, &o->obs);
     case OPT_SOCKET: return parse_either("--socket", optarg, "unix", "tcp", &o->tcp);
     case OPT_LOCK: return parse_either("--lock", optarg, "mutex", "spin", &o->spin_lock);
     case OPT_VIA:
@@ -400,7 +402,7 @@ static int check_together(const struct reading *r, const struct bench_case *test
             return wrong("%s is for %s, not for %s", only_for[i].name, only_for[i].case_name,
                          test->name);
     if (o->obs && !kind->recorded)
-        return wrong("--obs counted: %s threads keep no records", kind->name);
+        return wrong("--obs %s: %s threads keep no records", bench_obs_modes[o->obs], kind->name);
     if (o->spin_lock && strcmp(kind->name, "clone") != 0)
         return wrong("--lock spin: only with --threads clone");
     if (kind->workers_max && o->workers > kind->workers_max)

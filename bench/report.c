@@ -85,7 +85,7 @@ void bench_report_json(const struct bench_run *run)
            run->total_ops, run->total.voluntary, run->total.involuntary);
     print_tally(run, ", ");
     printf("], \"harness_ns_per_op\": %.3f, \"pinned\": %u, \"obs\": \"%s\", \"errors\": %d",
-           run->harness_ns_per_op, run->pinned, run->options.obs ? "counted" : "off",
+           run->harness_ns_per_op, run->pinned, bench_obs_modes[run->options.obs],
            run->error ? 1 : 0);
     for (unsigned i = 0; i < run->figure_count; i++) {
         const struct bench_figure *f = &run->figures[i];
@@ -132,7 +132,7 @@ static void print_header(const struct bench_run *run)
     printf("#   compiler   gcc %s\n", __VERSION__);
 #endif
     printf("#   threads    %s, workers %u, pinned %u, recording %s\n", run->options.kind->name,
-           run->workers, run->pinned, run->options.obs ? "counted" : "off");
+           run->workers, run->pinned, bench_obs_modes[run->options.obs]);
 }
 
 static void print_statistics(const struct bench_run *run, const struct statistics *s)

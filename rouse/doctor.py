@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from rouse import find, layout
-from rouse.errors import EXIT_FINDINGS, RouseError
+from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.probe import System
 
 GOOD, LIMITED, BAD = "good", "limited", "bad"
@@ -183,15 +183,17 @@ def pressure(system: System) -> Check:
 def recordings(system: System) -> Check:
     """Where processes record. BAD: they do not."""
     place = find.folder()
-    parent = place if place.is_dir() else place.parent
+    parent = place.parent
+    try:
+        if find.checked_folder() is not None:
+            parent = place
+            if stat.S_IMODE(place.stat().st_mode) & 0o077:
+                raise RouseError(f"{place}: others may read it", f"chmod 700 {place}")
+    except RouseError as error:
+        return Check("recordings", BAD, error.what, "nothing records", error.remedy)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         remedy = "mount -t tmpfs tmpfs /dev/shm, or set ROUSE_OBS_DIR to a folder of your own"
         return Check("recordings", BAD, f"{parent} cannot be written to", "nothing records", remedy)
-    try:
-        if find.checked_folder() is not None and stat.S_IMODE(place.stat().st_mode) & 0o077:
-            raise RouseError(f"{place}: others may read it", f"chmod 700 {place}")
-    except RouseError as error:
-        return Check("recordings", BAD, error.what, "nothing records", error.remedy)
     free = system.free_bytes(str(parent)) or 0
     if free < layout.BYTES_MAX:
         effect = "a recording may want 256 MiB; what does not fit is counted, and missing"
@@ -331,9 +333,12 @@ def command(is_json: bool) -> int:
     """
     checks = examine(System())
     if is_json:
-        print(json.dumps([asdict(check) for check in checks], indent=1))
+        text = json.dumps([asdict(check) for check in checks], indent=1)
     else:
         width = min(shutil.get_terminal_size().columns, 100) if sys.stdout.isatty() else 100
-        has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print("\n".join(render(checks, max(width, 30), has_colours)))
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
+        has_colours = sys.stdout.isatty() and not is_plain
+        text = "\n".join(render(checks, max(width, 30), has_colours))
+    with output():
+        print(text)
     return EXIT_FINDINGS if any(check.state == BAD for check in checks) else 0

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rouse import find, layout, rowtext, sites, states, store
 from rouse.errors import RouseError
-from rouse.watch import Watch
+from rouse.intervals import Watch
 
 SITES_MOST = 12  # of which each has some lines
 
@@ -24,8 +25,8 @@ def duration(ns: float) -> str:
 
 
 class Drill:
-    def __init__(self, pid: int, number: int, tid: int, name: str) -> None:
-        self.pid = pid
+    def __init__(self, path: Path, number: int, tid: int, name: str) -> None:
+        self.path = path
         self.number = number
         self.tid = tid
         self.name = name

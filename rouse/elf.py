@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
+
+from rouse.demangle import demangled
 
 DEBUG_FILES = Path("/usr/lib/debug/.build-id")
 SYMBOL = np.dtype(
@@ -30,6 +33,8 @@ SYMBOL = np.dtype(
     ]
 )
 FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+VARIABLE_TYPES = (1,)  # STT_OBJECT
+Symbols = npt.NDArray[np.void]
 GLOBAL = 1
 LOOK_BACK = 16  # symbols that begin before an address, looked at for the one that contains it
 
@@ -68,7 +73,10 @@ class Elf:
             raise ElfError(f"{path}: is another build than the one that ran")
         self.path = path
         self.build_id = own
-        self.symbols = self.guarded(self.read_symbols, np.zeros(0, SYMBOL))
+        self.strings = b""
+        self.symbols: Symbols = self.guarded(self.read_symbols, np.zeros(0, SYMBOL))
+        self.functions = self.of_types(FUNCTION_TYPES)
+        self.variables = self.of_types(VARIABLE_TYPES)
         self.debug: Any = self.guarded(self.open_debug, None)
         self.ranges: list[tuple[int, int, Any]] | None = None
         self.programs: dict[int, Rows] = {}
@@ -98,30 +106,37 @@ class Elf:
 
     # Symbols
 
-    def read_symbols(self) -> npt.NDArray[np.void]:
+    def read_symbols(self) -> Symbols:
         table = self.file.get_section_by_name(".symtab") or self.file.get_section_by_name(".dynsym")
-        self.strings = b""
         if table is None:
             return np.zeros(0, SYMBOL)
         data = table.data()
         symbols = np.frombuffer(data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL)
-        is_function = np.isin(symbols["info"] & 15, FUNCTION_TYPES)
-        symbols = symbols[is_function & (symbols["section"] != 0) & (symbols["size"] > 0)]
+        symbols = symbols[(symbols["section"] != 0) & (symbols["size"] > 0)]
         self.strings = self.file.get_section(table["sh_link"]).data()
         # Of names for one place the last is looked at first: a global one.
         order = np.lexsort([symbols["info"] >> 4 == GLOBAL, symbols["value"]])
         return np.asarray(symbols[order])
 
+    def of_types(self, types: Sequence[int]) -> Symbols:
+        return np.asarray(self.symbols[np.isin(self.symbols["info"] & 15, types)])
+
     def function(self, address: int) -> tuple[str, int] | None:
         """The function that contains an address, and how far into it that is."""
-        values = self.symbols["value"]
+        return self.symbol(self.functions, address)
+
+    def variable(self, address: int) -> tuple[str, int] | None:
+        return self.symbol(self.variables, address)
+
+    def symbol(self, symbols: Symbols, address: int) -> tuple[str, int] | None:
+        values = symbols["value"]
         at = int(np.searchsorted(values, np.uint64(address), "right")) - 1
         for i in range(at, max(at - LOOK_BACK, -1), -1):
             offset = address - int(values[i])
-            if offset < int(self.symbols["size"][i]):
-                start = int(self.symbols["name"][i])
+            if offset < int(symbols["size"][i]):
+                start = int(symbols["name"][i])
                 name = self.strings[start : self.strings.find(b"\0", start)]
-                return name.decode("utf-8", "replace"), offset
+                return demangled(name).decode("utf-8", "replace"), offset
         return None
 
     # Lines

@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
 # What the command ends with. Click itself ends with 2 for wrong arguments.
 EXIT_FINDINGS = 1  # what was looked at is not as it should be
 EXIT_NOTHING = 3  # there is nothing to read, or it cannot be read
@@ -17,3 +23,36 @@ class RouseError(Exception):
         self.what = what
         self.remedy = remedy
         self.status = status
+
+
+def discard(stream: TextIO) -> None:
+    """What it still has goes nowhere: at our end it would fail again, and change our status."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Around what writes to standard output, which may be closed, or a file on a full disk."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        discard(sys.stdout)
+        raise RouseError(f"standard output: {error.strerror}") from error
+
+
+def fill_closed() -> None:
+    """Standard streams that are closed get a number of their own, at which writing fails.
+
+    What is opened next would get that number, and be written to as if it were the stream.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115

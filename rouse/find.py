@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import posixpath
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from rouse import layout, store
 from rouse.errors import RouseError
 
-NAME = re.compile(r"([1-9][0-9]{0,9})\.rouse")
+NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
 DELETED = " (deleted)"
 
 
@@ -26,6 +27,13 @@ class Found:
     pid: int
     path: Path
     is_alive: bool
+    is_here: bool  # pid is a number of this PID namespace
+    recorded: str  # the path of its program
+
+    @property
+    def program(self) -> str | None:
+        """The name of the program that it runs, as far as that can be seen."""
+        return program_of(self.pid) if self.is_here else posixpath.basename(self.recorded)
 
 
 def folder() -> Path:
@@ -74,13 +82,68 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19])
 
 
-def is_alive(head: store.Head) -> bool:
-    """Whether the process of a recording still runs, on this machine since it was started."""
-    return (
-        not head.ended
-        and head.boot_id == store.boot_id()
-        and start_ticks(head.pid) == head.start_ticks
+LIVES, DEAD, NOT_SEEN = "lives", "dead", "not seen"
+
+
+def namespace() -> int:
+    """This process' PID namespace; 0: not known."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except FileNotFoundError:
+        return layout.INITIAL_PIDS  # of a kernel that has only one
+    except OSError:
+        return 0
+
+
+def file_name(pid: int) -> str:
+    """Of the file of a process of this PID namespace."""
+    own = namespace()
+    return f"{pid}.rouse" if own == layout.INITIAL_PIDS else f"{pid}-{own}.rouse"
+
+
+def is_here(head: store.Head) -> bool:
+    """Whether numbers of processes mean the same to a recording and to this /proc."""
+    try:
+        is_own_proc = Path("/proc/self").readlink().name == str(os.getpid())
+    except OSError:
+        is_own_proc = False
+    return is_own_proc and head.pid_namespace in (0, namespace())
+
+
+def has_lock(source: store.FileSource) -> bool:
+    """Whether a process has the file mapped, which is locked for as long."""
+    try:
+        fcntl.flock(source.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    fcntl.flock(source.fd, fcntl.LOCK_UN)
+    return False
+
+
+def life(head: store.Head, source: store.FileSource) -> str:
+    """Whether the process of a file still runs, on this machine since it was started.
+
+    Of another PID namespace only the lock can tell.
+    """
+    if head.ended or head.boot_id != store.boot_id():
+        return DEAD
+    if is_here(head):
+        return LIVES if start_ticks(head.pid) == head.start_ticks else DEAD
+    if not head.is_locked:
+        return NOT_SEEN
+    return LIVES if has_lock(source) else DEAD
+
+
+def far_notes(head: store.Head, state: str) -> list[str]:
+    """What cannot be seen of a process that may run in another PID namespace."""
+    if state == DEAD or is_here(head):
+        return []
+    what = (
+        "whether it lives, and its kernel threads," if state == NOT_SEEN else "its kernel threads"
     )
+    return [f"it runs in another PID namespace: {what} cannot be seen from here"]
 
 
 def open_source(path: Path) -> store.FileSource:
@@ -104,8 +167,16 @@ def read(source: store.FileSource, kinds: Iterable[int] = store.COUNTED) -> stor
     """What it has at this moment, if its process is alive, else what it had in the end."""
     raw, _ = store.read_moments(source)
     store.check_head(source.name, raw)
-    alive = is_alive(store.decode_head(raw))
-    return store.decode(source, kinds, time.monotonic_ns if alive else None)
+    head = store.decode_head(raw)
+    state = life(head, source)
+    is_replaced = what_became(source, Path(source.name)) == REPLACED
+    is_over = state == DEAD or is_replaced
+    found = store.decode(source, kinds, None if is_over else time.monotonic_ns)
+    found.is_here, found.is_sure = is_here(head), state != NOT_SEEN
+    found.problems += far_notes(head, state)
+    if is_replaced:
+        found.problems.append(f"its process {REPLACED}: what is here is from before")
+    return found
 
 
 def processes() -> list[Found]:
@@ -126,21 +197,30 @@ def processes() -> list[Found]:
             raw, _ = store.read_moments(source)
             store.check_head(source.name, raw)
             head = store.decode_head(raw)
+            is_alive = life(head, source) != DEAD
         except RouseError:
             continue
         finally:
             source.close()
         if head.pid == int(match[1]):
-            found.append(Found(head.pid, path, is_alive(head)))
+            found.append(Found(head.pid, path, is_alive, is_here(head), head.program))
     return found
 
 
 def of_pid(pid: int) -> Path:
     """The file of a process; an error that says why there is none."""
     place = checked_folder()
-    path = folder() / f"{pid}.rouse"
+    path = folder() / file_name(pid)
     if place is not None and path.exists():
         return path
+    elsewhere = [found.path for found in processes() if found.pid == pid and not found.is_here]
+    if len(elsewhere) == 1:
+        return elsewhere[0]
+    if elsewhere:
+        raise RouseError(
+            f"process {pid}: there are {len(elsewhere)} in other PID namespaces",
+            "run rouse in the one that is meant: nsenter --pid --mount --target",
+        )
     raise RouseError(f"process {pid}: {why_not(pid, path)}")
 
 
@@ -181,6 +261,35 @@ def program_of(pid: int) -> str | None:
     """The name of the program that a process runs."""
     path = program_path(pid)
     return None if path is None else posixpath.basename(path)
+
+
+ENDED, KILLED = "has ended", "was killed, or left by _exit()"
+GONE = "was killed, left by _exit(), or runs another program; it was in another PID namespace"
+REPLACED = "runs another program now (exec)"
+
+
+def what_became(source: store.FileSource, path: Path) -> str | None:
+    """What became of the process of an open file, as a sentence without its subject.
+
+    None: it goes on. The file stays at its path until its process ends, or another program of that
+    process begins to record.
+    """
+    head = store.decode_head(store.read_moments(source)[0])
+    for _ in range(2):  # what is no more may have ended since its head was read
+        is_dead = life(head, source) == DEAD
+        head = store.decode_head(store.read_moments(source)[0])
+        if head.ended:
+            return ENDED
+        if is_dead:
+            return KILLED if is_here(head) else GONE
+        try:
+            is_same = os.path.samestat(path.stat(), os.fstat(source.fd))
+        except OSError:
+            is_same = False
+        program = (program_path(head.pid) if is_here(head) else None) or head.program
+        if is_same and program == head.program.removesuffix(DELETED):
+            return None
+    return REPLACED
 
 
 def parent_of(pid: int) -> int | None:

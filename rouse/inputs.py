@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rouse import engine, find, layout, recording, sites, store, tables
+from rouse import engine, find, layout, recording, sites, store, switches, tables, together
+from rouse.engine import ENGINES
 from rouse.errors import RouseError
 from rouse.render import parquet
-from rouse.schemas import SCHEMAS
+from rouse.schemas import FAREWELL, LAST_EVENT, LAST_SEEN, RUNS, SCHEMAS
+from rouse.switches import Switches
 
 PROBLEMS_MOST = 12  # told of one file
 
@@ -40,6 +42,8 @@ class Input:
     database: engine.Database
     problems: list[str]
     machine: str
+    notes: list[str] = field(default_factory=list)
+    switches: Switches | None = None  # what the kernel's scheduler did meanwhile
 
 
 def shortened(problems: list[str]) -> list[str]:
@@ -67,7 +71,10 @@ def load_store(path: Path, with_events: bool = False) -> Loaded:
     made = tables.tables(found, resolver)
     is_here = found.head.boot_id == store.boot_id()
     return Loaded(
-        str(path), made, found.problems + resolver.problems, machine_text() if is_here else ""
+        str(path),
+        made,
+        found.problems + resolver.problems,
+        machine_text() if is_here else "",
     )
 
 
@@ -84,10 +91,17 @@ class RecordedResolver(sites.Resolver):
 def load_recording(path: Path, with_events: bool = False) -> Loaded:
     found = recording.read(path)
     kinds = store.ALL_KINDS if with_events else store.COUNTED
-    decoded = store.decode_bytes(found.store, str(path), found.monotonic_ns, kinds)
-    if with_events and found.events:
-        put_events(decoded, found.events)
-    had_ended = decoded.head.ended or found.why_done == recording.PROGRAM_ENDED
+    had_ended = (found.why_done or "").startswith(recording.PROGRAM)
+    # What is no more was seen to be so later than it did its last.
+    moment_ns = None if had_ended else found.monotonic_ns
+    decoded = store.decode_bytes(found.store, str(path), moment_ns, kinds)
+    put_events(decoded, found.events, with_events)
+    had_ended = had_ended or decoded.head.ended
+    decoded.end = FAREWELL if decoded.head.ended else LAST_EVENT if had_ended else RUNS
+    if decoded.end == LAST_EVENT and found.alive_ns is not None:
+        decoded.end = LAST_SEEN
+        seen_tsc = max(decoded.clock.tsc_at(found.alive_ns), 0)
+        decoded.now_tsc = max(decoded.now_tsc, seen_tsc)
     # Nothing of this machine's processes is to be taken for what was recorded.
     decoded.is_live = False
     resolver = RecordedResolver(found.frames)
@@ -95,21 +109,24 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     made["processes"] = replaced(made["processes"], "ended", [had_ended])
     made["workers"] = with_kernel(made["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
-    return Loaded(str(path), made, found.problems + decoded.problems + resolver.problems, machine)
+    problems = found.problems + decoded.problems + resolver.problems
+    return Loaded(str(path), made, problems, machine)
 
 
-def put_events(decoded: store.Store, parts: list[tuple[int, int, Any]]) -> None:
+def put_events(decoded: store.Store, parts: list[tuple[int, int, Any]], with_events: bool) -> None:
     """Events that a recorder copied, not those of the rings; gaps are lost ones."""
+    due: dict[int, int] = {}
+    for writer, first, entries in parts:
+        if len(entries):
+            decoded.overwritten += max(first - due.get(writer, 0), 0)
+        due[writer] = first + len(entries)
+    if not with_events or not parts:
+        return
     decoded.arrays[layout.EVENTS] = np.concatenate([entries for _, _, entries in parts])
     owners = [np.full(len(entries), writer, np.uint32) for writer, _, entries in parts]
     numbers = [np.arange(first, first + len(entries)) for _, first, entries in parts]
     decoded.writer_of[layout.EVENTS] = np.concatenate(owners)
     decoded.numbers = np.concatenate(numbers).astype(np.int64)
-    due: dict[int, int] = {}
-    decoded.overwritten = 0
-    for writer, first, entries in parts:
-        decoded.overwritten += max(first - due.get(writer, first), 0)
-        due[writer] = first + len(entries)
 
 
 def replaced(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
@@ -159,7 +176,10 @@ def running() -> Path:
             "start a program that uses librouse, or name a recording",
         )
     listed = ", ".join(str(process.pid) for process in chosen)
-    raise RouseError(f"{len(chosen)} processes record: {listed}", "name one of them")
+    what = f"{len(chosen)} processes record"
+    if not alive:
+        what = f"no process records now; {len(chosen)} that are no more have left recordings"
+    raise RouseError(f"{what}: {listed}", "name one of them")
 
 
 def is_tables(folder: Path) -> bool:
@@ -168,50 +188,79 @@ def is_tables(folder: Path) -> bool:
 
 
 @contextmanager
-def open_folder(folder: Path, with_events: bool = False) -> Iterator[Input]:
+def open_folder(
+    folder: Path,
+    with_events: bool = False,
+    engine_name: str = ENGINES[0],
+    in_sum: bool = False,
+) -> Iterator[Input]:
     """All recordings in a folder, through Parquet: they need not fit in memory together."""
     if is_tables(folder):
-        database = engine.open_parquet(folder, SCHEMAS)
-        yield Input(str(folder), database, [], "")
-        database.close()
+        if in_sum:
+            raise RouseError(f"{folder}: has tables", "--sum wants a folder of recordings")
+        database = engine.open_parquet(folder, SCHEMAS, engine_name)
+        with closing(database):
+            yield Input(str(folder), database, [], "")
         return
     files = sorted(path for path in folder.iterdir() if path.is_file())
+    seen = [path for path in files if path.name == switches.FILE]
+    files = [path for path in files if path.name != switches.FILE]
     problems: list[str] = []
     count = 0
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
+        sums = together.Sums(Path(place)) if in_sum else None
         for path in files:
             try:
                 loaded = load_file(path, with_events)
             except RouseError as error:
                 problems.append(str(error))
                 continue
-            parquet.write(loaded.tables, Path(place))
+            if sums:
+                sums.write(loaded.tables)
+            else:
+                parquet.write(loaded.tables, Path(place))
             problems += [f"{path.name}: {problem}" for problem in loaded.problems]
             count += 1
         if not count:
             why = "; ".join(shortened(problems)) or "there is no file in it"
             raise RouseError(f"{folder}: has no recording: {why}")
-        database = engine.open_parquet(Path(place), SCHEMAS)
-        yield Input(f"{folder} ({count} recordings)", database, shortened(problems), "")
-        database.close()
+        if sums:
+            sums.finish()
+        database = engine.open_parquet(Path(place), SCHEMAS, engine_name)
+        source = f"{folder} ({count} recordings)"
+        with closing(database):
+            opened = Input(source, database, shortened(problems), "")
+            opened.switches = switches.read(seen[0]) if seen else None
+            yield opened
 
 
 @contextmanager
-def open_input(target: str | None, with_events: bool = False) -> Iterator[Input]:
+def open_input(
+    target: str | None,
+    with_events: bool = False,
+    engine_name: str = ENGINES[0],
+    in_sum: bool = False,
+) -> Iterator[Input]:
     """target: a process number, a file or a folder; None: the only process that records.
 
-    Events are many: without with_events their table is empty.
+    Events are many: without with_events their table is empty. in_sum: a folder's processes of one
+    program are one.
     """
     path = Path(target) if target else running()
     if target and not path.exists() and target.isdecimal():
         path = find.of_pid(int(target))
     if path.is_dir():
-        with open_folder(path, with_events) as opened:
+        with open_folder(path, with_events, engine_name, in_sum) as opened:
             yield opened
         return
     if not path.exists():
         raise RouseError(f"{path}: is not there", "name a process number, a file or a folder")
+    if not path.is_file():  # a pipe has no beginning to go back to, and may never end
+        raise RouseError(f"{path}: is no file")
+    if engine_name != ENGINES[0]:
+        raise RouseError(f"{path}: is no folder, which --engine {engine_name} wants")
     loaded = load_file(path, with_events)
     database = engine.open_tables(loaded.tables)
-    yield Input(loaded.source, database, shortened(loaded.problems), loaded.machine)
-    database.close()
+    problems = shortened(loaded.problems)
+    with closing(database):
+        yield Input(loaded.source, database, problems, loaded.machine)

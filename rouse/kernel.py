@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ class KernelThread:
     """Sums since the thread began."""
 
     name: str
+    age_ns: int
+    is_runnable: bool  # at this moment: it runs, or waits for a processor
     user_ns: int  # in steps of a clock tick; so is system_ns
     system_ns: int
     cpu_ns: int | None  # both together, exact; None: no schedstat
@@ -26,6 +29,7 @@ class KernelThread:
     minor_faults: int
     voluntary: int  # switches
     involuntary: int
+    read_ns: int  # CLOCK_MONOTONIC: when this was read
 
 
 def counts_delays() -> bool:
@@ -52,6 +56,8 @@ def read_thread(pid: int, tid: int) -> KernelThread | None:
     voluntary, involuntary = switches(status)
     return KernelThread(
         name=name,
+        age_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME) - int(fields[19]) * CLOCK_TICK_NS,
+        is_runnable=fields[0] == "R",
         user_ns=int(fields[11]) * CLOCK_TICK_NS,
         system_ns=int(fields[12]) * CLOCK_TICK_NS,
         cpu_ns=cpu_ns,
@@ -61,6 +67,7 @@ def read_thread(pid: int, tid: int) -> KernelThread | None:
         minor_faults=int(fields[7]),
         voluntary=voluntary,
         involuntary=involuntary,
+        read_ns=time.monotonic_ns(),
     )
 
 

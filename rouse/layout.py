@@ -19,10 +19,12 @@ CHUNKS_MAX = 16384
 CHUNKS = DIRECTORY + 4 * CHUNKS_MAX
 BYTES_MAX = 256 << 20
 CHUNK_HEAD = 256
+STAMPS = 256
+INITIAL_PIDS = 4026531836
 SITE_STACK = 1 << 63
 MACHINES = {62: "x86-64", 183: "AArch64"}
 
-NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS = range(9)
+NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS, LISTENERS = range(10)
 
 # enum rsi_micro: where a thread's time goes.
 MICRO = (
@@ -41,7 +43,7 @@ MICRO = (
 USR, LAT = 0, 1
 # enum rsi_doing
 DOES_NOTHING, DOES_RUN, DOES_WAIT, DOES_QUEUE = range(4)
-# enum rouse_wait_kind, and the microstate that a wait of it is in.
+# enum rouse_wait_kind, then those of the interposer, and the microstate that a wait of it is in.
 KINDS = (
     ("none", "io"),
     ("mutex", "mutex"),
@@ -60,6 +62,7 @@ KINDS = (
     ("blocking call", "io"),
     ("set", "poll"),
     ("poll", "poll"),
+    ("futex", "sem"),
 )
 KIND_NAMES = tuple(name for name, _ in KINDS)
 # A kind that is newer than this file counts as I/O, like "none".
@@ -68,6 +71,8 @@ MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in KINDS], np.intp)
 VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
 ORIGINS = ("user", "kernel", "foreign")
 MODES = ("off", "counted", "locks", "trace")
+# enum rsi_store_recorder: who writes the file.
+RUNTIME, PRELOAD = range(2)
 # enum rsi_event
 EVENT_NAMES = (
     *("none", "run", "wait", "yield", "idle", "wake", "io", "verdict", "steal"),
@@ -99,12 +104,14 @@ HEAD = struct(
     *words("start_ticks tsc monotonic_ns realtime_ns tick_seq tick_tsc tick_monotonic_ns"),
     *words("tick_guard mode ended chunk_count", "<u4"),
     *words("page_count lost_chunks"),
-    *words("site_depth workers", "<u4"),
+    *words("site_depth spare", "<u4"),
     ("boot_id", "u1", 16),
     ("program", "S256"),
     ("command", "S512"),
     ("host", "S64"),
-    *words("trace_until_ns lost_events"),
+    *words("trace_until_ns lost_events stamps_ticks pid_namespace"),
+    *words("is_locked recorder", "<u4"),
+    *words("slack_ns spin_ns accept_order scatter_ns"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(
@@ -117,7 +124,7 @@ THREAD = struct(
     ("origin", "<u4"),
     ("ticks", "<u8", len(MICRO)),
     ("name", "S24"),
-    ("spare", "<u8", 2),
+    *words("contest_tsc contest_holder"),
 )
 WAKE = struct(
     *words("kind name", "<u4"),
@@ -149,7 +156,8 @@ WRITER = struct(
     ("spare", "<u8", 15),
 )
 NAME = struct(("key", "<u8"), ("text", "S56"))
-STACK = struct(("hash", "<u8"), *words("depth spare", "<u4"), ("frames", "<u8", 8))
+SITE_FRAMES = 8
+STACK = struct(("hash", "<u8"), *words("depth spare", "<u4"), ("frames", "<u8", SITE_FRAMES))
 MODULE = struct(
     *words("start end bias"),
     *words("build_id_bytes spare", "<u4"),
@@ -157,6 +165,13 @@ MODULE = struct(
     ("path", "S256"),
 )
 EVENT = struct(*words("tsc what site value"))
+LISTENER = struct(
+    *words("cookie accepted woken in_vain lost samples backlog backlog_most"),
+    *words("ordered turns promoted overdue put_off delays delay_ticks"),
+    *words("is_tcp spare32", "<u4"),
+    ("name", "S48"),
+    ("spare", "<u8", 2),
+)
 
 ENTRIES = {
     WRITERS: WRITER,
@@ -167,4 +182,5 @@ ENTRIES = {
     STACKS: STACK,
     MODULES: MODULE,
     EVENTS: EVENT,
+    LISTENERS: LISTENER,
 }

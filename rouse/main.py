@@ -14,14 +14,17 @@ from importlib import metadata
 
 import click
 
-from rouse.errors import RouseError
+from rouse.errors import RouseError, fill_closed, output
 
 # Each with the line that `rouse --help` shows.
 COMMANDS = {
+    "compare": "Two recordings of the same work, side by side.",
     "doctor": "What this machine allows, and what to do about what it does not.",
     "record": "Keep what a process records in a file.",
     "report": "Locks, wake-ups and waits of a process or a recording.",
+    "run": "Run a program, and tell what its threads waited for.",
     "top": "Where each thread's time goes, live or as text.",
+    "watch": "What the kernel does with the threads of a process.",
 }
 
 EPILOG = """\b
@@ -57,21 +60,29 @@ def version() -> str:
         return "of a source tree"
 
 
-@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    epilog=EPILOG,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(version(), prog_name="rouse", message="%(prog)s %(version)s")
 def cli() -> None:
-    """What the threads of programs that use librouse wait for, and why."""
+    """What the threads of programs wait for, and why."""
 
 
 def main() -> None:
     # Whoever reads our output may have had enough: then we end, as other programs do.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    fill_closed()
     try:
         status = cli(prog_name="rouse", standalone_mode=False)
-        sys.stdout.flush()
+        with output():
+            pass
         sys.exit(status)
     except click.ClickException as error:
-        print(f"rouse: {error.format_message()}; see rouse --help", file=sys.stderr)
+        message = error.format_message().rstrip(".")
+        print(f"rouse: {message}; see rouse --help", file=sys.stderr)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rouse import queries
+from rouse import listeners, locks, queries
 from rouse.schemas import MICROSTATES
 
 Row = dict[str, Any]
@@ -22,6 +22,7 @@ class Column:
     kind: str = "text"
     about: str = ""
     is_extra: bool = False  # left out where the line is too narrow for all
+    is_seldom: bool = False  # left out where no row has any
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,17 @@ class Plan:
     empty: str = "nothing was recorded"
     split_idle: bool = False
     is_plain: bool = False  # rows are records, not sums of many
+    is_by_place: bool = False  # a row is of all calls that led to its site
     is_summary: bool = False  # a row is a list of figures, not a line of a table
+    is_joint: bool = False  # rows are of all processes together
 
 
 def extra(key: str, title: str, kind: str = "text", about: str = "") -> Column:
     return Column(key, title, kind, about, is_extra=True)
+
+
+def seldom(key: str, title: str, kind: str, about: str) -> Column:
+    return Column(key, title, kind, about, is_extra=True, is_seldom=True)
 
 
 def address(word: int) -> str:
@@ -71,9 +78,9 @@ def object_of(row: Row) -> Row:
 def thread_of(row: Row) -> Row:
     row["label"] = row["name"] or f"thread {row['thread_id']}"
     row["now"] = row["state"]
-    wall = row["wall_ns"]
-    for name in (*MICROSTATES, "lck", "slp"):
-        row[f"{name}_share"] = row[name] / wall if wall else None
+    wall = None if row["is_cut"] else row["wall_ns"]
+    for name in (*MICROSTATES, "lck", "slp", "in_call"):
+        row[f"{name}_share"] = row[name] / wall if wall and row[name] is not None else None
     row["missing_share"] = row["missing_ns"] / wall if wall else None
     return row
 
@@ -82,9 +89,10 @@ def worker_of(row: Row) -> Row:
     sort = "worker" if row["is_worker"] else "kernel thread"
     row["label"] = f"{sort} {row['worker'] if row['is_worker'] else row['tid']}"
     wall = row["wall_ns"]
-    busy = wall - row["idle_ns"]
-    row["busy_share"] = busy / wall if wall else None
-    row["idle_share"] = row["idle_ns"] / wall if wall else None
+    # Outside of rouse a kernel thread is not seen to be idle: the kernel tells whether it ran.
+    busy = wall - row["idle_ns"] if row["is_worker"] else row["cpu_ns"]
+    row["busy_share"] = min(busy / wall, 1.0) if wall and busy is not None else None
+    row["idle_share"] = row["idle_ns"] / wall if wall and row["is_worker"] else None
     return row
 
 
@@ -94,30 +102,34 @@ LOCKS = Plan(
     "Locks",
     "By lock and the site that got it, the longest total wait first; microseconds. Waits are summed"
     " over all waiters.",
-    queries.lock_table,
+    locks.table,
     (
         Column("max_ns", "max", "us", "longest hold"),
         Column("wait_max_ns", "wait_max", "us", "longest wait"),
         Column("total_ns", "total", "us", "all holds"),
-        Column("wait_total_ns", "wait_total", "us", "all waits"),
+        Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
         Column("count", "count", "count", "times it was got"),
         Column("avg_ns", "avg", "us", "hold each"),
         Column("wait_avg_ns", "wait_avg", "us", "wait for each time it was got"),
         Column("cnt_hold", "cnt_hold", "count", "others that came while it was held from here"),
         Column("cnt_lock", "cnt_lock", "count", "times it was held on arrival here"),
+        seldom("waiting", "waiting", "count", "wait here now; they are not in cnt_lock yet"),
+        seldom("kept_waiting", "kept", "count", "wait now, and came while it was held from here"),
         Column("name", "name"),
     ),
     lock_name,
     "no thread met a lock that was held",
+    is_by_place=True,
 )
 SIDES = Plan(
     "sides",
     "Who waits for whom",
     "By lock: the site that waited, and the site at which the holder had got it.",
-    queries.lock_sides,
+    locks.sides,
     (
-        Column("wait_ns", "waited", "ns"),
-        Column("contested", "times", "count"),
+        Column("wait_ns", "waited", "ns", "waits under way up to now"),
+        Column("contested", "times", "count", "waits that have ended"),
+        seldom("waiting", "now", "count", "waits under way"),
         Column("wait_each_ns", "each", "ns"),
         extra("wait_most_ns", "most", "ns"),
         extra("given_up", "given up", "count"),
@@ -137,8 +149,9 @@ WAITS = Plan(
     "Where threads waited, for what, and the other side: who held it, or who woke them.",
     queries.wait_sites,
     (
-        Column("wait_ns", "waited", "ns"),
-        Column("count", "times", "count"),
+        Column("wait_ns", "waited", "ns", "waits under way up to now"),
+        Column("count", "times", "count", "waits that have ended"),
+        seldom("waiting", "now", "count", "waits under way"),
         extra("wait_each_ns", "each", "ns"),
         extra("wait_most_ns", "most", "ns"),
         extra("useless", "useless", "count", "wake-ups: lost-race, false, early"),
@@ -190,13 +203,14 @@ THREADS = Plan(
         *(
             Column(f"{key}_share", title, "share", about)
             for key, title, about in (
-                ("usr", "USR", "runs"),
-                ("lat", "LAT", "could run, and did not"),
+                ("usr", "USR", "on a processor; of user threads their part of what the worker was"),
+                ("lat", "LAT", "could run, and did not, or its worker did not"),
                 ("lck", "LCK", "waits for other threads"),
                 ("slp", "SLP", "waits for something else"),
             )
         ),
         *(extra(f"{name}_share", name, "share") for name in (*queries.LCK, *queries.SLP)),
+        extra("in_call_share", "call", "share", "asleep in a system call that rouse does not see"),
         extra("missing_share", "missing", "share", "what the states' sum lacks of the wall"),
         extra("waits", "waits", "count"),
         extra("useless", "useless", "count"),
@@ -213,11 +227,13 @@ ENDED = Plan(
     queries.ended_threads,
     (
         Column("ended_threads", "threads", "count"),
-        Column("ended_usr", "USR", "ns", "ran"),
+        Column("ended_usr", "USR", "ns", "ran: of user threads their part of what workers did"),
         Column("ended_lat", "LAT", "ns", "could run, and did not"),
         Column("ended_lck", "LCK", "ns", "waited for other threads"),
         Column("ended_slp", "SLP", "ns", "waited for something else"),
         *(Column(f"ended_{name}", name, "ns") for name in (*queries.LCK, *queries.SLP)),
+        Column("ended_in_call", "call", "ns", "asleep in a system call that rouse does not see"),
+        Column("ended_unknown", "not known", "ns", "kernel threads: ran, or slept in system calls"),
         Column("ended_waits", "waits", "count"),
         Column("ended_useless", "useless", "count"),
         Column("ended_accepted", "accepted", "count"),
@@ -233,7 +249,7 @@ WORKERS = Plan(
     (
         Column("label", "worker"),
         extra("tid", "tid", "index"),
-        Column("busy_share", "busy", "share"),
+        Column("busy_share", "busy", "share", "had a thread to run; kernel threads: ran"),
         extra("idle_share", "idle", "share"),
         Column("switches", "switches", "count", "threads put on the CPU"),
         extra("steals", "steals", "count"),
@@ -255,7 +271,7 @@ SPINS = Plan(
     "spins",
     "Spinning",
     "By lock and site: the time spun before the lock was got or given up.",
-    queries.spins,
+    locks.spins,
     (
         Column("spin_ns", "spun", "ns"),
         Column("spun", "enough", "count", "times that spinning was enough"),
@@ -267,6 +283,7 @@ SPINS = Plan(
     ),
     lock_of,
     "no thread spun for a lock",
+    is_by_place=True,
 )
 CALLS = Plan(
     "calls",
@@ -326,6 +343,44 @@ BALANCE = Plan(
     is_summary=True,
     empty="no thread accepts connections",
 )
+LISTENERS = Plan(
+    "listeners",
+    "Listeners",
+    "Over all processes that share one. Jain's index: 1 where each has the same share of the"
+    " connections, 1/n where one of n has all.",
+    listeners.listeners,
+    (
+        Column("name", "listener"),
+        Column("accepted", "accepted", "count"),
+        Column("processes", "processes", "count", "that waited for it, or accepted"),
+        Column("threads", "threads", "count"),
+        Column("least", "least", "count", "of a process"),
+        Column("most", "most", "count", "of a process"),
+        Column("jain_processes", "Jain's index, processes", "index"),
+        Column("jain_threads", "Jain's index, threads", "index"),
+        Column("woken", "wake-ups", "count", "waits that ended since a connection was there"),
+        Column("in_vain", "in vain", "count", "wake-ups inside waits: another had taken it"),
+        Column("woken_each", "wake-ups a connection", "index", "both; more than 1: a herd"),
+        Column("lost", "lost races", "count", "poll told of a connection, accept found none"),
+        Column("backlog_mean", "left in the queue", "index", "mean, when one was accepted"),
+        Column("backlog_most", "most left", "count"),
+        *(
+            seldom(key, title, kind, about)
+            for key, title, kind, about in (
+                ("ordered", "accepted in turn", "count", "by who had the turn"),
+                ("turns", "turns given", "count", "to who was next"),
+                ("promoted", "promoted", "count", "turns of who had been passed over for 100 ms"),
+                ("overdue", "turns taken over", "count", "from who did not use them"),
+                ("put_off", "put off", "count", "out of turn: accept said EAGAIN"),
+                ("delays", "delayed", "count", "accepts that were made to wait"),
+                ("delay_ns", "delayed by", "ns", "all of them"),
+            )
+        ),
+    ),
+    is_summary=True,
+    is_joint=True,
+    empty="no listener was seen: rouse run sees them",
+)
 TOTALS = Plan(
     "totals",
     "In all",
@@ -344,8 +399,11 @@ TOTALS = Plan(
         Column("unrecorded", "not recorded whole", "count"),
         Column("signals_unheard", "signals nobody waited for", "count"),
         Column("broadcasts_unheard", "broadcasts nobody waited for", "count"),
+        Column("waiting", "waits under way", "count"),
+        Column("waiting_ns", "waited in these so far", "ns"),
         Column("waste_ns", "CPU wasted by wake-ups", "ns"),
         Column("lock_waits", "waits for locks", "count"),
+        Column("lock_waiting", "wait for locks now", "count"),
         Column("lock_wait_ns", "waited for locks", "ns"),
         Column("lock_spin_ns", "spun for locks", "ns"),
     ),
@@ -354,7 +412,7 @@ TOTALS = Plan(
 )
 PLANS = (
     *(TOTALS, LOCKS, SIDES, WAITS, WAKES, SPINS, THREADS, ENDED, WORKERS),
-    *(BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
+    *(LISTENERS, BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
 )
 KEYS = tuple(plan.key for plan in PLANS)
 PROCESS = Column("process", "process")

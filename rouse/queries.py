@@ -14,6 +14,7 @@ from typing import Any
 
 import ibis
 
+from rouse import oncpu
 from rouse.schemas import MICROSTATES
 
 Tables = Mapping[str, Any]
@@ -70,6 +71,29 @@ def labelled(t: Tables, table: Any, nobody: str = UNKNOWN, **columns: str) -> An
     return table
 
 
+def places(t: Tables) -> Any:
+    """Sites that stand for others with the same innermost frame, and which one stands for them.
+
+    A holder's site is one address; a waiter's is a stack where these are recorded. One place in the
+    program is then several sites, of which the least, the address itself, stands for all.
+    """
+    inner = t["sites"].filter(lambda s: (s.frame == 0) & (s.address != 0))
+    same = ibis.window(group_by=[inner.process, inner.address])
+    inner = inner.mutate(place=inner.site.min().over(same))
+    return inner.filter(inner.place != inner.site).select("process", "site", "place").distinct()
+
+
+def by_place(t: Tables, table: Any, *columns: str) -> Any:
+    """table with the sites in these columns replaced by those that stand for them."""
+    for column in columns:
+        known = places(t)
+        known = known.select(process=known.process, place=known.place, **{column: known.site})
+        joined = table.left_join(known, ["process", column])
+        kept = {name: joined[name] for name in table.columns}
+        table = joined.select(**{**kept, column: ibis.coalesce(joined.place, joined[column])})
+    return table
+
+
 def idle_sites(t: Tables) -> Any:
     """Where threads wait that nothing is asked of: idle pools and listeners."""
     threads = t["threads"].filter(lambda x: x.is_idle)
@@ -92,103 +116,40 @@ def complete(t: Tables) -> Any:
     return locks.group_by("process").agg(free=free.sum())
 
 
-def with_complete(t: Tables, table: Any) -> Any:
-    """table and whether its process recorded every acquisition, not the contested ones only."""
-    joined = table.left_join(complete(t), ["process"])
-    kept = {column: joined[column] for column in table.columns}
-    return joined.select(**kept, is_complete=joined.free.fill_null(0) > 0)
-
-
-LOCK_SUMS = ("hold_ns", "wait_ns", "holds", "acquired", "contested", "given_up", "spin_ns", "spun")
-LOCK_MOSTS = ("hold_most_ns", "wait_most_ns")
-
-
-def lock_table(t: Tables, cut: Cut = whole) -> Any:
-    """FreeBSD's columns by lock and acquisition site.
-
-    A site at which the lock was got and never waited for has a row too: others waited for it there.
-    """
+def locks_now(t: Tables) -> Any:
+    """The locks' table. Recordings of an older rouse do not tell of waits under way."""
     locks = t["locks"]
-    nothing = ibis.literal(0, "int64")
-    keys = ("process", "lock", "lock_name", "kind", "site")
-    got = locks.select(*keys, *LOCK_SUMS, *LOCK_MOSTS, cnt_hold=nothing, own_rows=nothing + 1)
-    held = locks.filter((locks.holder_site != NOT_KNOWN) & (locks.contested > 0))
-    held = held.mutate(
-        site=held.holder_site,
-        # The kind is the waiter's; of a reader-writer lock it does not tell how the holder had it.
-        kind=ibis.ifelse(held.kind == "mutex", "mutex", "rwlock"),
-        cnt_hold=held.contested,
-        own_rows=nothing,
+    return locks.mutate(
+        waiting=locks.waiting.fill_null(0), waiting_ns=locks.waiting_ns.fill_null(0)
     )
-    held = held.mutate(**dict.fromkeys((*LOCK_SUMS, *LOCK_MOSTS), nothing))
-    rows = got.union(held.select(*got.columns))
-    own_kind = ibis.ifelse(rows.own_rows > 0, rows.kind, ibis.null("string"))
-    rows = rows.group_by("process", "lock", "site").agg(
-        kind=ibis.coalesce(own_kind.max(), rows.kind.max()),
-        lock_name=null_if_empty(rows.lock_name).max(),
-        cnt_hold=rows.cnt_hold.sum(),
-        **sums(rows, LOCK_SUMS),
-        **{name: rows[name].max() for name in LOCK_MOSTS},
-    )
-    rows = with_complete(t, rows)
-    known, held_known = rows.is_complete, rows.holds > 0
-    no_time, no_average = ibis.null("int64"), ibis.null("float64")
-    rows = rows.select(
-        *("process", "lock", "lock_name", "kind", "site"),
-        max_ns=ibis.ifelse(held_known, rows.hold_most_ns, no_time),
-        wait_max_ns=rows.wait_most_ns,
-        total_ns=ibis.ifelse(held_known, rows.hold_ns, no_time),
-        wait_total_ns=rows.wait_ns,
-        count=ibis.ifelse(known, rows.acquired, no_time),
-        avg_ns=ratio(rows.hold_ns, rows.holds),
-        wait_avg_ns=ibis.ifelse(known, ratio(rows.wait_ns, rows.acquired), no_average),
-        cnt_hold=rows.cnt_hold,
-        cnt_lock=rows.contested,
-        given_up=rows.given_up,
-        spin_ns=rows.spin_ns,
-        spun=rows.spun,
-    )
-    order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_hold"), "process", "lock", "site"]
-    return labelled(t, cut(rows, order), site_label="site").order_by(order)
 
 
-def lock_sides(t: Tables, cut: Cut = whole) -> Any:
-    """By lock: who waited, and who held it when they came. Rows are what the decoder summed up."""
-    locks = t["locks"].filter(lambda x: x.contested > 0)
-    rows = locks.select(
-        *("process", "lock", "kind", "site", "holder_site", "contested", "given_up"),
-        *("wait_ns", "wait_most_ns", "spin_ns", "spun"),
-        lock_name=null_if_empty(locks.lock_name),
-        wait_each_ns=ratio(locks.wait_ns, locks.contested),
-    )
-    order = [ibis.desc("wait_ns"), "process", "lock", "site", "holder_site"]
-    rows = cut(rows, order)
-    rows = labelled(t, rows, site_label="site", holder_label="holder_site")
-    return rows.order_by(order)
+def waited_for(locks: Any) -> Any:
+    """Of these, the rows of which some thread found the lock held."""
+    return locks.filter((locks.contested > 0) | (locks.waiting > 0))
 
 
-def spins(t: Tables, cut: Cut = whole) -> Any:
-    """By lock and acquisition site: the time spun before it was got or given up."""
-    locks = t["locks"].filter(lambda x: x.spin_ns > 0)
-    rows = locks.group_by("process", "lock", "kind", "site").agg(
-        lock_name=null_if_empty(locks.lock_name).max(),
-        spin_ns=locks.spin_ns.sum(),
-        spun=locks.spun.sum(),
-        contested=locks.contested.sum(),
-        wait_ns=locks.wait_ns.sum(),
-    )
-    order = [ibis.desc("spin_ns"), "process", "lock", "site"]
-    return labelled(t, cut(rows, order), site_label="site").order_by(order)
+def with_names(t: Tables, rows: Any, keys: tuple[str, ...]) -> Any:
+    """rows of wake-ups by these keys and how many names their objects have.
+
+    Asked for apart: together with sums, what differs is counted over a copy of all records.
+    """
+    named = t["wakes"].filter(lambda w: w.object_name.notnull() & (w.object_name != ""))
+    named = named.select(*keys, "object_name").distinct()
+    named = named.group_by(*keys).agg(names=named.count())
+    joined = rows.left_join(named, list(keys))
+    kept = {column: joined[column] for column in rows.columns}
+    return joined.select(**kept, names=joined.names.fill_null(0))
 
 
 def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     """Wake-ups by kind, wait site and wake site, with their verdicts."""
     wakes = t["wakes"]
-    rows = wakes.group_by("process", "kind", "wait_site", "wake_site").agg(
+    keys = ("process", "kind", "wait_site", "wake_site")
+    rows = wakes.group_by(*keys).agg(
         objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
         object=wakes.object.max(),
         object_name=null_if_empty(wakes.object_name).max(),
-        names=null_if_empty(wakes.object_name).nunique(),
         **sums(wakes, (*VERDICTS, "wait_ns", "late_ns", "waste_ns")),
         wait_most_ns=wakes.wait_most_ns.max(),
         late_most_ns=wakes.late_most_ns.max(),
@@ -199,7 +160,7 @@ def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
         late_each_ns=ratio(rows.late_ns, rows["count"]),
     )
     order = [ibis.desc("count"), "process", "kind", "wait_site", "wake_site"]
-    rows = cut(with_idle(t, rows), order)
+    rows = cut(with_idle(t, with_names(t, rows, keys)), order)
     rows = labelled(t, rows, wait_label="wait_site")
     return labelled(t, rows, RUNTIME, wake_label="wake_site").order_by(order)
 
@@ -223,14 +184,31 @@ def woken(t: Tables) -> Any:
         wait_most_ns=wakes.wait_most_ns.max(),
         late_ns=wakes.late_ns.sum(),
         waste_ns=wakes.waste_ns.sum(),
+        waiting=ibis.literal(0, "int64"),
+    )
+    return with_idle(t, rows)
+
+
+def not_woken(t: Tables) -> Any:
+    """Waits under way, which nobody has ended yet; columns as those of woken, without zeros."""
+    waits = t["open_waits"].filter(lambda x: ~x.kind.isin(LOCK_KINDS))
+    rows = waits.group_by(
+        "process", "kind", "wait_site", object_name=waits.object_name.fill_null("")
+    ).agg(
+        other_site=ibis.literal(NOT_KNOWN),
+        role=ibis.literal("not yet"),
+        objects=waits.count(),
+        object=waits.object.max(),
+        wait_ns=waits.wait_ns.sum(),
+        wait_most_ns=waits.wait_most_ns.max(),
+        waiting=waits.waiting.sum(),
     )
     return with_idle(t, rows)
 
 
 def held(t: Tables) -> Any:
-    """Waits for locks, by acquisition site and the holder's; columns as those of woken."""
-    locks = t["locks"].filter(lambda x: x.contested > 0)
-    nothing = ibis.literal(0, "int64")
+    """Waits for locks, by acquisition site and the holder's; columns as those of not_woken."""
+    locks = waited_for(locks_now(t))
     return locks.group_by(
         "process",
         "kind",
@@ -242,11 +220,9 @@ def held(t: Tables) -> Any:
         objects=locks.count(),
         object=locks.lock.max(),
         count=locks.contested.sum(),
-        useless=nothing,
         wait_ns=locks.wait_ns.sum(),
         wait_most_ns=locks.wait_most_ns.max(),
-        late_ns=nothing,
-        waste_ns=nothing,
+        waiting=locks.waiting.sum(),
         is_idle=ibis.literal(False),
     )
 
@@ -255,16 +231,17 @@ def wait_sites(t: Tables, cut: Cut = whole) -> Any:
     """Where threads waited, for what, and the other side: who held it, or who woke them."""
     names = ("process", "kind", "wait_site", "other_site", "object_name", "role", "is_idle")
     numbers = (
-        *("objects", "object", "count", "useless"),
+        *("objects", "object", "count", "useless", "waiting"),
         *("wait_ns", "wait_most_ns", "late_ns", "waste_ns"),
     )
+    nothing = ibis.literal(0, "int64")
     sides = [
-        part.select(*names, **{name: part[name].cast("int64") for name in numbers})
-        for part in (woken(t), held(t))
+        part.select(*names, **{n: part[n].cast("int64") if n in part else nothing for n in numbers})
+        for part in (woken(t), not_woken(t), held(t))
     ]
-    rows = sides[0].union(sides[1])
-    rows = rows.filter(rows["count"] > 0)
-    rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows["count"]))
+    rows = sides[0].union(sides[1], sides[2])
+    rows = rows.filter((rows["count"] > 0) | (rows.waiting > 0))
+    rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows["count"] + rows.waiting))
     order = [ibis.desc("wait_ns"), "process", "kind", "wait_site", "other_site", "object_name"]
     rows = cut(rows, order)
     rows = labelled(t, rows, wait_label="wait_site", other_label="other_site")
@@ -276,7 +253,8 @@ def wait_sites(t: Tables, cut: Cut = whole) -> Any:
 def totals(t: Tables, cut: Cut = whole) -> Any:
     """A row a process: what its waits and wake-ups came to."""
     rows = t["processes"].select("process", "duration_ns")
-    calls, workers, wakes, locks = t["calls"], t["workers"], t["wakes"], t["locks"]
+    calls, workers, wakes, locks = t["calls"], t["workers"], t["wakes"], locks_now(t)
+    waits = t["open_waits"]
     own = ("switches", "steals", "signals_unheard", "broadcasts_unheard")
     parts = (
         calls.group_by("process").agg(calls=calls.completed.sum()),
@@ -286,7 +264,9 @@ def totals(t: Tables, cut: Cut = whole) -> Any:
             lock_waits=locks.contested.sum(),
             lock_wait_ns=locks.wait_ns.sum(),
             lock_spin_ns=locks.spin_ns.sum(),
+            lock_waiting=locks.waiting.sum(),
         ),
+        waits.group_by("process").agg(waiting=waits.waiting.sum(), waiting_ns=waits.wait_ns.sum()),
     )
     for part in parts:
         joined = rows.left_join(part, ["process"])
@@ -294,6 +274,18 @@ def totals(t: Tables, cut: Cut = whole) -> Any:
         new = {name: joined[name].fill_null(0) for name in part.columns if name != "process"}
         rows = joined.select(**kept, **new)
     return cut(rows.mutate(wakes=total(rows, VERDICTS)), ["process"])
+
+
+def waiting(t: Tables) -> Any:
+    """Waits under way, by kind and site."""
+    waits = t["open_waits"]
+    rows = waits.group_by("process", "kind", "wait_site").agg(
+        waiting=waits.waiting.sum(),
+        wait_ns=waits.wait_ns.sum(),
+        wait_most_ns=waits.wait_most_ns.max(),
+    )
+    order = [ibis.desc("wait_ns"), "process", "kind", "wait_site"]
+    return labelled(t, with_idle(t, rows), wait_label="wait_site").order_by(order)
 
 
 def calls(t: Tables, cut: Cut = whole) -> Any:
@@ -352,30 +344,32 @@ def accept_balance(t: Tables, cut: Cut = whole) -> Any:
 
 def microstates(t: Tables, cut: Cut = whole) -> Any:
     """Where each thread's time went, and what its states' sum lacks of the wall."""
-    threads = t["threads"]
-    states = total(threads, MICROSTATES)
+    threads = oncpu.threads(t)
+    known = tuple(name for name in MICROSTATES if name != "usr")
+    states = total(threads, (*known, "in_call")) + threads.usr.fill_null(0)
     rows = threads.select(
         *("process", "thread_id", "name", "origin", "tid", "state", "kind", "object"),
         *("wait_site", "since_ns", "waits", "useless", "yields", "wall_ns", *MICROSTATES),
-        "is_idle",
+        *("is_idle", "is_cut", "in_call", "had_usr", "is_told"),
         lck=total(threads, LCK),
-        slp=total(threads, SLP),
+        slp=total(threads, (*SLP, "in_call")),
         missing_ns=threads.wall_ns - states,
     )
     rows = rows.mutate(blocked=rows.lat + rows.lck)
-    order = [ibis.desc("blocked"), ibis.desc("usr"), "process", "thread_id"]
+    order = [ibis.desc("blocked"), ibis.desc("had_usr"), "process", "thread_id"]
     return labelled(t, cut(rows, order), wait_label="wait_site").order_by(order)
 
 
 def ended_threads(t: Tables, cut: Cut = whole) -> Any:
     """What threads that have ended came to, a row a process."""
-    workers = t["workers"]
+    workers = oncpu.ended(t)
     names = ("ended_threads", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
     states = tuple(f"ended_{name}" for name in MICROSTATES)
-    rows = workers.group_by("process").agg(**sums(workers, names + states))
+    more = ("ended_in_call", "ended_unknown", "ended_untold")
+    rows = workers.group_by("process").agg(**sums(workers, (*names, *states, *more)))
     rows = rows.mutate(
         ended_lck=total(rows, tuple(f"ended_{name}" for name in LCK)),
-        ended_slp=total(rows, tuple(f"ended_{name}" for name in SLP)),
+        ended_slp=total(rows, (*(f"ended_{name}" for name in SLP), "ended_in_call")),
     )
     return cut(rows.filter(rows.ended_threads > 0), ["process"])
 
@@ -394,49 +388,7 @@ def site_frames(t: Tables) -> Any:
     return t["sites"].order_by(["process", "site", "frame"])
 
 
-def thread_events(t: Tables) -> Any:
-    """What each thread did while events were kept, the busiest first."""
-    e = t["events"]
-    e = e.filter(e.thread_id != 0)
-    own = e.group_by(["process", "thread_id"]).aggregate(
-        runs=(e.type == "run").sum(),
-        waits=(e.type == "wait").sum(),
-        yields=(e.type == "yield").sum(),
-        woken=e.type.isin(["wake", "io"]).sum(),
-        contests=(e.type == "got").sum(),
-        spun_ns=(e.type == "got").ifelse(e.value, 0).sum(),
-        ended_name=e.name.max(),
-    )
-    wakers = e.filter((e.type == "wake") & (e.other_id != 0))
-    wakers = wakers.group_by(["process", "other_id"]).aggregate(wakes=wakers.count())
-    wakers = wakers.select(process_w="process", waker="other_id", wakes="wakes")
-    names = t["threads"].select(process_n="process", known="thread_id", name="name")
-    both = own.left_join(
-        wakers, [own.process == wakers.process_w, own.thread_id == wakers.waker]
-    ).left_join(names, [own.process == names.process_n, own.thread_id == names.known])
-    return both.select(
-        *("process", "thread_id", "runs", "waits", "yields", "woken", "contests", "spun_ns"),
-        wakes=both.wakes.fill_null(0),
-        name=both.name.nullif("").fill_null(both.ended_name),
-    ).order_by([ibis.desc("runs"), "process", "thread_id"])
-
-
-def thread_counters(t: Tables) -> Any:
-    """The same of threads that are there, as far as it is counted."""
-    threads = t["threads"]
-    unknown = ibis.null("int64")
-    return threads.select(
-        *("process", "thread_id", "name", "waits", "yields"),
-        runs=threads.waits + threads.yields + 1,
-        woken=threads.waits,
-        wakes=unknown,
-        contests=unknown,
-        spun_ns=unknown,
-    ).order_by([ibis.desc("runs"), "process", "thread_id"])
-
-
-def worker_events(t: Tables) -> Any:
-    e = t["events"]
-    return e.group_by(["process", "worker"]).aggregate(
-        wakes=(e.type == "wake").sum(), polled=(e.type == "io").sum()
-    )
+def stack_frames(t: Tables) -> Any:
+    """The same of sites that have more than one."""
+    outer = t["sites"].filter(lambda s: s.frame == 1).select("process", "site")
+    return t["sites"].semi_join(outer, ["process", "site"]).order_by(["process", "site", "frame"])

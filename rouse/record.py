@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import signal
@@ -12,11 +11,11 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
-from rouse import find, inputs, kernel, recording, sites, store, tracer
+from rouse import find, inputs, recording, sites, store, tables, tracer
 from rouse.errors import RouseError
 
 WHOLE_EVERY = 60  # snapshots, so that one damaged part costs little
@@ -26,7 +25,8 @@ SECONDS_MOST = 10_000_000
 class Recorder:
     """Adds to a file what a process has recorded, each interval and at the end."""
 
-    def __init__(self, source: store.FileSource, writer: recording.Writer) -> None:
+    def __init__(self, path: Path, source: store.FileSource, writer: recording.Writer) -> None:
+        self.path = path
         self.source = source
         self.writer = writer
         self.resolver = sites.Resolver()
@@ -50,6 +50,8 @@ class Recorder:
                 "recorded_unix_ns": time.time_ns(),
             }
         )
+        if self.tracer:
+            self.tracer.begin(head.mode_name == "trace")
 
     def snapshot(self, last: bool = False) -> None:
         """What there is now, and the names of sites that are new in it."""
@@ -59,30 +61,28 @@ class Recorder:
             image = self.tracer.blanked(image)
         monotonic_ns, realtime_ns = time.monotonic_ns(), time.time_ns()
         whole = last or self.count % WHOLE_EVERY == 0
+        found = store.decode_bytes(image, self.source.name, monotonic_ns)
+        found.is_here = find.is_here(found.head)
+        found.is_live = find.life(found.head, self.source) != find.DEAD
+        samples = tables.kernel_samples(found)
         self.writer.snapshot(image, monotonic_ns, realtime_ns, whole)
         self.count += 1
-        found = store.decode_bytes(image, self.source.name, monotonic_ns)
-        if find.is_alive(found.head):
-            self.writer.kernel(kernel_samples(found.head.pid, found))
-        else:
-            found.is_live = False
+        if samples:
+            self.writer.kernel(samples)
         self.writer.sites(self.names(found))
 
     def names(self, found: store.Store) -> recording.Frames:
         sites.table(found, self.resolver)
+        sites.Sites(found, self.resolver).variables(sites.objects_of(found))
         return {
             key: {"label": f.label, "function": f.function, "file": f.file, "line": f.line}
             for key, f in self.resolver.frames.items()
         }
 
-    def is_over(self) -> bool:
-        return not find.is_alive(self.head())
-
-
-def kernel_samples(pid: int, found: store.Store) -> dict[str, Any]:
-    tids = found.writers["tid"][found.writers["is_live"] != 0].tolist()
-    known = {tid: kernel.read_thread(pid, tid) for tid in tids if tid > 0}
-    return {str(tid): dataclasses.asdict(k) for tid, k in known.items() if k is not None}
+    def why_over(self) -> str | None:
+        """Why there is nothing more to come."""
+        became = find.what_became(self.source, self.path)
+        return recording.PROGRAM + became if became else None
 
 
 class Stop:
@@ -152,8 +152,9 @@ def follow(recorder: Recorder, seconds: float, interval: float, progress: Progre
     while True:
         passed = time.monotonic() - began
         progress.show(passed)
-        if recorder.is_over():
-            return recording.PROGRAM_ENDED
+        over = recorder.why_over()
+        if over:
+            return over
         if passed >= seconds:
             return f"{seconds:g} s have passed"
         due = max(due + interval, time.monotonic())
@@ -172,11 +173,10 @@ def run(
         store.check_head(source.name, recorder_head)
         with create(output, force) as file:
             writer = recording.Writer(file)
-            recorder, progress = Recorder(source, writer), Progress(output)
+            recorder, progress = Recorder(path, source, writer), Progress(output)
             try:
                 if trace:
                     recorder.tracer = tracer.Tracer(path, source, writer)
-                    recorder.tracer.ask()
                 why = follow(recorder, seconds, interval, progress)
                 recorder.snapshot(last=True)
                 writer.done(why)

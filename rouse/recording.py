@@ -9,9 +9,12 @@
     HEAD  JSON: which process, which machine, who recorded. First.
     BASE  the store's file as it was: monotonic_ns, realtime_ns, bytes (u64 each), then zlib of it
     DIFF  the same, with zlib of: count (u32), page numbers (u32 each), pages of 4,096 bytes
-    KERN  zlib of JSON: what the kernel says of the process' threads, by tid
+    KERN  zlib of JSON: what the kernel says of the process' threads, by tid; after a BASE or DIFF
+          of a process that was alive then, and of no other
     SITE  zlib of JSON: names of sites: module, build-id, offset, function, file, line, label
-    EVNT  a writer's number (u32), 0 (u32), the number of its first event (u64), zlib of its events
+    EVNT  a writer's number (u32), 0 (u32), the number of its first event (u64), zlib of its events;
+          numbers left out between two of a writer's are lost ones. Without an event: what is wanted
+          begins here, else at 0
     DONE  JSON: why it ended. Last; without it the recorder still writes, or was killed.
 
 Numbers are little-endian. A chunk is written whole or, if its recorder is killed, cut short: all
@@ -24,7 +27,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,7 +49,7 @@ PAGE = layout.PAGE
 PAYLOAD_MOST = layout.BYTES_MAX + (16 << 20)
 JSON_MOST = 64 << 20
 LEVEL = 1  # of zlib: a store is mostly zeros and small numbers
-PROGRAM_ENDED = "the program ended"  # why a recording is done
+PROGRAM = "the program "  # so begins why a recording is done, if its program is no more
 Frames = dict[tuple[str, str, int], dict[str, Any]]  # by module, build-id, offset
 
 
@@ -96,7 +99,7 @@ class Writer:
         body = struct.pack("<I", len(changed)) + changed.tobytes() + pages
         self.chunk(b"DIFF", moment + zlib.compress(body, LEVEL))
 
-    def kernel(self, samples: dict[str, Any]) -> None:
+    def kernel(self, samples: Mapping[int, Any]) -> None:
         self.chunk(b"KERN", zlib.compress(json.dumps(samples).encode(), LEVEL))
 
     def sites(self, frames: Frames) -> None:
@@ -138,6 +141,7 @@ class Recording:
     realtime_ns: int = 0
     snapshots: int = 0
     kernel: dict[str, Any] = field(default_factory=dict)
+    alive_ns: int | None = None  # its monotonic_ns when the process was last seen alive
     frames: Frames = field(default_factory=dict)
     why_done: str | None = None
     events: list[tuple[int, int, Any]] = field(default_factory=list)  # writer, first, entries
@@ -353,6 +357,7 @@ class Reader:
         if not isinstance(samples, dict):
             raise DamageError("is not what it should be")
         self.found.kernel = samples
+        self.found.alive_ns = self.found.monotonic_ns
 
     def take_sites(self, payload: bytes) -> None:
         frames = parsed(inflated(payload, JSON_MOST))

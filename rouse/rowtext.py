@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from rouse.watch import COLUMN, COUNTS, LCK_PARTS, SLP_PARTS, Floats, Interval
+from rouse.intervals import COLUMN, COUNTS, LCK_PARTS, SLP_PARTS, Floats, Interval
 
 NAME_LEAST = 16  # columns for a thread's name before others are given up for it
 # What to sort by, besides the columns.

@@ -14,6 +14,13 @@ MICROSTATES = (
 )
 
 
+# processes.end: what the moment is up to which a process' times go. Empty: an older rouse wrote it.
+RUNS, FAREWELL = "runs", "farewell"
+LAST_SEEN, LAST_EVENT = "last seen", "last event"  # it ended later, without a farewell
+
+# processes.recorder: librouse is empty, also where an older rouse wrote it.
+PRELOAD = "preload"
+
 WORD = pa.dictionary(pa.int32(), pa.string())  # a text of which there are few different ones
 
 
@@ -25,17 +32,18 @@ def schema(texts: str, numbers: str = "", truths: str = "", measures: str = "") 
 
 SCHEMAS = {
     "processes": schema(
-        "process host program command mode",
+        "process host program command mode end recorder",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
-        " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events",
+        " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
+        " slack_ns spin_ns accept_order scatter_ns",
         "ended",
-        "tsc_hz",
+        "tsc_hz stamp_ns",
     ),
     "threads": schema(
         "process name origin state kind wait_site",
-        "thread_id tid object since_ns waits useless yields accepted wall_ns "
+        "thread_id writer tid object since_ns waits useless yields accepted wall_ns "
         + " ".join(MICROSTATES),
-        "is_idle",
+        "is_idle is_cut",
     ),
     "wakes": schema(
         "process kind wait_site wake_site object_name",
@@ -45,7 +53,10 @@ SCHEMAS = {
     "locks": schema(
         "process kind lock_name site holder_site",
         "lock acquired contested given_up wait_ns wait_most_ns spin_ns spun"
-        " holds hold_ns hold_most_ns",
+        " holds hold_ns hold_most_ns waiting waiting_ns",
+    ),
+    "open_waits": schema(
+        "process kind wait_site object_name", "object waiting wait_ns wait_most_ns"
     ),
     "workers": schema(
         "process",
@@ -53,13 +64,18 @@ SCHEMAS = {
         " signals_unheard broadcasts_unheard lateness_ns lateness_most_ns"
         " ended_threads ended_waits ended_useless ended_yields ended_accepted "
         + " ".join(f"ended_{name}" for name in MICROSTATES)
-        + " user_ns system_ns run_queue_ns voluntary involuntary major_faults minor_faults"
-        " syscalls signals",
+        + " user_ns system_ns cpu_ns run_queue_ns voluntary involuntary major_faults minor_faults"
+        " syscalls signals asleep kernel_wall_ns kernel_idle_ns",
         "is_worker is_live",
     ),
     "calls": schema("process kind", "writer completed"),
     "herds": schema("process", "writer size_from count"),
     "lateness": schema("process", "writer late_from_ns count"),
+    "listeners": schema(
+        "process listener name",
+        "writer accepted woken in_vain lost samples backlog backlog_most"
+        " ordered turns promoted overdue put_off delays delay_ns",
+    ),
     "sites": schema(
         "process site module build_id function file label", "frame address offset line"
     ),

@@ -13,6 +13,15 @@ from typing import Any
 from rouse.engine import Database
 from rouse.plans import PLANS, PROCESS, Column, Plan, Row
 
+# What a row's sites are called, by the column that has the site's id.
+SITES = {
+    "site": "waits at",
+    "holder_site": "held from",
+    "wait_site": "waits at",
+    "wake_site": "woken from",
+    "other_site": "other side",
+}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -25,6 +34,7 @@ class Section:
     idle: int = 0  # rows of idle waits that are left out
     empty: str = ""  # why there are none
     is_summary: bool = False
+    is_by_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,12 @@ class Report:
     facts: list[tuple[str, str]]
     notes: list[str]
     sections: list[Section]
-    frames: Mapping[str, list[str]] = field(default_factory=dict)  # by "process site"
+    frames: Mapping[str, list[str]] = field(default_factory=dict)  # by a site of sites_of
+
+
+def sites_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What each site of a row is called, and by what its frames are found."""
+    return [(role, f"{row['process']} {row[key]}") for key, role in SITES.items() if row.get(key)]
 
 
 @dataclass(frozen=True)
@@ -48,10 +63,17 @@ def counted(database: Database, query: Any) -> int:
     return int(database.rows(query.aggregate(rows=query.count()))[0]["rows"])
 
 
-def section(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]) -> Section:
+def begin(
+    database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]
+) -> Callable[[], Section]:
+    """Ask for a section; what is returned waits for it."""
     hides = plan.split_idle and not wanted.show_idle
+    uncut: list[Any] = []  # without order and names, which would cost more than the count
 
     def cut(rows: Any, order: list[Any]) -> Any:
+        uncut.append(rows)
+        if plan.is_summary:  # a row a process, and the head of the report asks for all
+            return rows.order_by(order)
         # Counted on the way: summing up all records once more would take as long again.
         if wanted.limit and not plan.is_plain:
             rows = rows.mutate(in_all=rows.count().over())
@@ -61,18 +83,31 @@ def section(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Colum
         rows = rows.order_by(order)
         return rows.limit(wanted.limit) if wanted.limit else rows
 
-    def count(is_wanted: Callable[[Any], Any]) -> int:
-        return counted(database, plan.query(tables, lambda rows, _: is_wanted(rows)))
+    answer = database.ask(plan.query(database.tables, cut))
+    return lambda: finish(database, plan, wanted, columns, uncut[0], answer())
 
-    tables = database.tables
-    rows = database.rows(plan.query(tables, cut))
+
+def finish(
+    database: Database,
+    plan: Plan,
+    wanted: Wanted,
+    columns: tuple[Column, ...],
+    every: Any,
+    rows: list[Row],
+) -> Section:
+    """every: the query of all rows, of which those are shown that were asked for."""
+    hides = plan.split_idle and not wanted.show_idle
     more = idle = 0
     if hides:
-        idle = rows[0]["idle"] if rows else count(lambda rows: rows.filter(rows.is_idle))
-    if wanted.limit and len(rows) == wanted.limit:
-        in_all = count(lambda rows: rows) if plan.is_plain else rows[0]["in_all"]
+        idle = rows[0]["idle"] if rows else counted(database, every.filter(every.is_idle))
+    if plan.is_summary and wanted.limit:
+        more = max(len(rows) - wanted.limit, 0)
+        rows = rows[: wanted.limit]
+    elif wanted.limit and len(rows) == wanted.limit:
+        in_all = counted(database, every) if plan.is_plain else rows[0]["in_all"]
         more = in_all - idle - len(rows)
     rows = [plan.finish(row) for row in rows]
+    columns = tuple(c for c in columns if not c.is_seldom or any(row[c.key] for row in rows))
     return Section(
         plan.key,
         plan.title,
@@ -83,15 +118,21 @@ def section(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Colum
         idle=idle,
         empty="" if rows else plan.empty,
         is_summary=plan.is_summary,
+        is_by_place=plan.is_by_place,
     )
 
 
 def sections(database: Database, wanted: Wanted) -> list[Section]:
+    return ask(database, wanted)()
+
+
+def ask(database: Database, wanted: Wanted) -> Callable[[], list[Section]]:
+    """Ask for all that are wanted; what is returned waits for them."""
     several = counted(database, database.tables["processes"]) > 1
-    made = []
+    begun = []
     for plan in PLANS:
         if wanted.sections and plan.key not in wanted.sections:
             continue
-        columns = (PROCESS, *plan.columns) if several else plan.columns
-        made.append(section(database, plan, wanted, columns))
-    return made
+        columns = (PROCESS, *plan.columns) if several and not plan.is_joint else plan.columns
+        begun.append(begin(database, plan, wanted, columns))
+    return lambda: [end() for end in begun]

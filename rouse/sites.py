@@ -20,6 +20,7 @@ from rouse import events, layout
 from rouse.elf import Elf, ElfError
 from rouse.store import Store, text_of
 
+END_OF_THREAD = "end of thread"  # where the runtime wakes who joins it
 RUNTIME = "runtime"  # the label of site 0
 
 
@@ -100,6 +101,17 @@ class Resolver:
             known if known.address == address else Frame(**{**known.__dict__, "address": address})
         )
 
+    def variable(self, module: Module, address: int, live_program: Path | None) -> str | None:
+        """What a lock is called that is part of a static variable. Kept as frames are."""
+        key = (module.path, module.build_id, address - module.bias)
+        if key not in self.frames:
+            elf, offset, label = self.elf(module, live_program), address - module.bias, ""
+            found = elf.variable(offset) if elf is not None and offset > 0 else None
+            if found:
+                label = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+            self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
+        return self.frames[key].label or None
+
     def look_up(self, module: Module, address: int, live_program: Path | None) -> Frame:
         offset = address - module.bias
         name = posixpath.basename(module.path) or "?"
@@ -114,6 +126,9 @@ class Resolver:
             if at:
                 file, line = at.file, at.line
                 label = f"{posixpath.basename(file)}:{line}"
+            is_ours = name.startswith("librouse") or (file or "").endswith("core/thread.c")
+            if function == "thread_main" and is_ours:
+                label = END_OF_THREAD
         return Frame(address, label, module.path, module.build_id, offset, function, file, line)
 
 
@@ -125,7 +140,8 @@ class Sites:
         self.modules = modules_of(store)
         self.stacks = store.arrays[layout.STACKS]
         self.program = store.head.program
-        self.live_program = Path(f"/proc/{store.head.pid}/exe") if store.is_live else None
+        is_seen = store.is_live and store.is_here
+        self.live_program = Path(f"/proc/{store.head.pid}/exe") if is_seen else None
 
     def addresses(self, site: int) -> list[int]:
         """A site's return addresses, the innermost first."""
@@ -144,11 +160,31 @@ class Sites:
     def frame(self, address: int) -> Frame:
         if address == 0:
             return Frame(0, RUNTIME)
+        module, live = self.module_of(address)
+        if module is None:
+            return Frame(address, f"{address:#x}")
+        return self.resolver.frame(module, address, live)
+
+    def variable(self, address: int) -> str | None:
+        """The static variable that an object is part of; None: it is not known to be of one."""
+        module, live = self.module_of(address)
+        return self.resolver.variable(module, address, live) if module else None
+
+    def variables(self, objects: npt.NDArray[np.uint64]) -> dict[int, str]:
+        """The static variables among them; most objects lie elsewhere."""
+        words = np.unique(objects)
+        is_static = np.zeros(len(words), np.bool_)
+        for module in self.modules:
+            is_static |= (words >= module.start) & (words < module.end)
+        names = {word: self.variable(word) for word in words[is_static].tolist()}
+        return {word: name for word, name in names.items() if name}
+
+    def module_of(self, address: int) -> tuple[Module | None, Path | None]:
+        """And its file that still runs, whatever lies at its path by now."""
         for module in self.modules:
             if module.start <= address < module.end:
-                live = self.live_program if module.path == self.program else None
-                return self.resolver.frame(module, address, live)
-        return Frame(address, f"{address:#x}")
+                return module, self.live_program if module.path == self.program else None
+        return None, None
 
     def label(self, site: int) -> str:
         """The innermost frame's."""
@@ -184,6 +220,13 @@ def used(store: Store) -> list[int]:
     # Events name the sites as their writer does.
     every = [canonical(store, np.concatenate(columns)), events.sites_used(store)]
     return [int(site) for site in np.unique(np.concatenate(every))]
+
+
+def objects_of(store: Store) -> npt.NDArray[np.uint64]:
+    """What threads wait for, or have waited for."""
+    wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
+    every = [wakes["object"], locks["lock"], store.threads["object"]]
+    return np.concatenate(every).astype(np.uint64)
 
 
 def table(store: Store, resolver: Resolver) -> pa.Table:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Read the shared file in which a process records (src/obs/store.h), or a copy of it.
 
-Nothing in the file is believed: each magic, version, offset, size and number is checked. What is
-damaged is left out and told in `Store.problems`; only a file without a usable head is an error. The
-file is read, not mapped: one that is cut short meanwhile would be a SIGBUS.
+Nothing in it is believed: each number is checked. Damage is left out and told in `Store.problems`;
+only a file without a usable head is an error. It is read, not mapped: a cut one would be a SIGBUS.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rouse import clock, layout
+from rouse import clock, damage, layout, slots
 from rouse.errors import RouseError
 
 Entries = npt.NDArray[np.void]
 ALL_KINDS = frozenset(layout.ENTRIES)
 COUNTED = ALL_KINDS - {layout.EVENTS}  # events are many, and few ask for them
-TRIES = 4  # to read a thread's words while none of them changes
+TRIES = 4  # to read the head while it does not change
 WRITTEN_MOST = 1 << 62  # events: no ring has had more
 LATE_TICKS_S = 3600  # stamps further ahead of the head's are no times
 
@@ -81,7 +80,6 @@ class Head:
     page_count: int
     lost_chunks: int
     site_depth: int
-    workers: int
     boot_id: str  # 32 hexadecimal digits
     program: str
     command: str
@@ -92,6 +90,14 @@ class Head:
     monotonic_ns: int
     realtime_ns: int
     lost_events: int
+    stamps_ticks: int  # that layout.STAMPS took; 0: they were not measured
+    pid_namespace: int  # that pid is of; 0: not known
+    is_locked: bool  # the file, for as long as its process has it mapped
+    recorder: int
+    slack_ns: int
+    spin_ns: int
+    accept_order: int
+    scatter_ns: int
 
     @property
     def process(self) -> str:
@@ -117,10 +123,12 @@ class Store:
     arrays: dict[int, Entries]
     writer_of: dict[int, npt.NDArray[np.uint32]]  # by kind: whose each entry is
     problems: list[str] = field(default_factory=list)
-    numbers: npt.NDArray[np.int64] = field(
-        default_factory=lambda: NO_NUMBERS
-    )  # of the events, each counted by its writer
+    # Of the events, each counted by its writer.
+    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: NO_NUMBERS)
     overwritten: int = 0  # events that are no more
+    is_here: bool = True  # /proc/PID is its process, while that lives
+    is_sure: bool = True  # whether that lives is known
+    end: str = ""  # schemas.LAST_SEEN, ..., where a recorder knows; else it follows from the rest
 
     @property
     def threads(self) -> Entries:
@@ -193,15 +201,16 @@ def check_head(name: str, head: Any) -> None:
 def decode_head(raw: Any) -> Head:
     numbers = (
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
-        "workers tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events"
+        "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
+        "pid_namespace recorder slack_ns spin_ns accept_order scatter_ns"
     )
-    command = bytes(raw["command"]).rstrip(b"\0").replace(b"\0", b" ")
+    fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
+    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked")}
     return Head(
-        **{name: int(raw[name]) for name in numbers.split()},
-        ended=bool(raw["ended"]),
+        **fields,
         boot_id=bytes(raw["boot_id"]).hex(),
         program=text_of(raw["program"]),
-        command=command.decode("utf-8", "replace"),
+        command=bytes(raw["command"]).rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace"),
         host=text_of(raw["host"]) or "?",
     )
 
@@ -285,15 +294,21 @@ def read_ring(source: Source, ring: Ring, since: int = 0) -> tuple[int | None, E
 class ChunkReader:
     """Walks the directory once."""
 
-    def __init__(self, source: Source, head: Head, kinds: Iterable[int]) -> None:
+    def __init__(
+        self, source: Source, head: Head, kinds: Iterable[int], is_still: bool = False
+    ) -> None:
         self.source = source
         self.head = head
         self.kinds = frozenset(kinds)
         self.found: dict[int, list[Entries]] = {kind: [] for kind in layout.ENTRIES}
         self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
+        self.is_still = is_still  # nobody writes: what does not fit together is damaged
+        self.unknown = 0  # chunks of kinds that a newer runtime may have
         self.problems: list[str] = []
         self.taken: list[tuple[int, int]] = []  # what other chunks cover, in order
         self.rings: list[Ring] = []
+        self.slots: list[tuple[int, int, int]] = []  # threads': where, of what size, how many
+        self.torn = 0  # threads whose words would not be still
         self.numbers: list[npt.NDArray[np.int64]] = []
         self.overwritten = 0
         # Names and stacks are counted over all their chunks: after one that is unknown, none is
@@ -311,6 +326,13 @@ class ChunkReader:
         for index, page in enumerate(np.frombuffer(raw[: len(raw) // 4 * 4], "<u4")):
             if page:
                 self.read_chunk(index, int(page) * layout.PAGE)
+        if self.is_still:
+            after = self.source.read(layout.DIRECTORY + 4 * count, 4)
+            self.problems += damage.of_directory(count, raw, after, self.head.lost_chunks)
+        if self.unknown:
+            self.problems.append(f"chunks of a kind that is not known are left out: {self.unknown}")
+        if self.torn:
+            self.problems.append(f"threads whose words may be of two moments: {self.torn}")
 
     def damaged(self, index: int, why: str) -> None:
         self.problems.append(f"chunk {index} is left out: {why}")
@@ -327,7 +349,8 @@ class ChunkReader:
             return
         chunk = {name: int(np.frombuffer(raw, layout.CHUNK)[name][0]) for name in CHUNK_WORDS}
         if chunk["kind"] not in layout.ENTRIES:
-            return  # not yet, or of a newer version
+            self.unknown += 1
+            return
         why = self.wrong_with(chunk, offset)
         if why:
             self.damaged(index, why)
@@ -335,7 +358,10 @@ class ChunkReader:
         bisect.insort(self.taken, (offset, offset + chunk["bytes"]))
         if chunk["kind"] == layout.EVENTS:
             self.read_events(index, offset, chunk)
-        elif chunk["kind"] in self.kinds:
+        if chunk["kind"] == layout.THREADS:
+            here = (offset + layout.CHUNK_HEAD, chunk["entry_bytes"], chunk["used"])
+            self.slots.append(here)
+        if chunk["kind"] != layout.EVENTS and chunk["kind"] in self.kinds:
             self.read_entries(index, offset + layout.CHUNK_HEAD, chunk)
 
     def wrong_with(self, chunk: dict[str, int], offset: int) -> str:
@@ -374,44 +400,24 @@ class ChunkReader:
         if kind in (layout.NAMES, layout.STACKS) and not self.is_count_sure:
             self.problems.append(f"chunk {index} is left out: its numbers are not sure any more")
             return
-        raw = self.source.read(at, size * used)
+        raw = self.source.read(at, size * (used + 2))
+        if self.is_still and used + 1 < chunk["capacity"]:
+            self.problems += damage.of_count(index, used, raw[size * (used + 1) :])
         if len(raw) < size * used:
             self.problems.append(
                 f"chunk {index} is cut short: {len(raw) // size} of {used} entries"
             )
             used = len(raw) // size
             self.is_count_sure = False
+        if kind == layout.THREADS and used:
+            rows, is_torn = slots.settled(self.source, at, size, raw[: size * used])
+            self.torn += int(is_torn.sum())
+            raw = rows.tobytes()
         entries = entries_from(raw, kind, size, used)
-        if kind == layout.THREADS:
-            entries = self.settled(entries, at, size)
-        elif kind in (layout.NAMES, layout.STACKS) and used < chunk["capacity"]:
+        if kind in (layout.NAMES, layout.STACKS) and used < chunk["capacity"]:
             entries = np.concatenate([entries, np.zeros(chunk["capacity"] - used, entries.dtype)])
         self.found[kind].append(entries)
         self.owners[kind].append(np.full(len(entries), chunk["writer"], np.uint32))
-
-    def settled(self, first: Entries, at: int, size: int) -> Entries:
-        """Each thread's words of one moment, as far as its writer lets us; tried a few times.
-
-        What was read between two equal, even sequence numbers is of one moment. The reads are one
-        after the other, so first's numbers are older than what the next read has, and the last's
-        are younger.
-        """
-        chosen = first.copy()
-        todo = np.arange(len(first))
-        before = first["seq"]
-        for _ in range(TRIES):
-            reads = [self.source.read(at, size * len(first)) for _ in range(2)]
-            if min(len(raw) for raw in reads) < size * len(first):
-                break
-            middle, after = (entries_from(raw, layout.THREADS, size, len(first)) for raw in reads)
-            same = (before[todo] == after["seq"][todo]) & (after["seq"][todo] % 2 == 0)
-            chosen[todo[same]] = middle[todo[same]]
-            chosen[todo[~same]] = after[todo[~same]]
-            todo = todo[~same]
-            if not len(todo):
-                break
-            before = after["seq"]
-        return chosen
 
 
 CHUNK_WORDS = layout.CHUNK.names or ()
@@ -451,7 +457,7 @@ def decode(
     when = make_clock(head, moments_agree, problems)
     if head.machine not in layout.MACHINES:
         problems.append(f"it is of a machine that is not known: {head.machine}")
-    reader = ChunkReader(source, head, kinds)
+    reader = ChunkReader(source, head, kinds, is_still=clock_ns is None)
     reader.read_all()
     arrays = {kind: joined(kind, parts) for kind, parts in reader.found.items()}
     owners = {
@@ -472,10 +478,7 @@ def decode(
 
 
 def decode_bytes(
-    data: bytes,
-    name: str,
-    now_monotonic_ns: int | None = None,
-    kinds: Iterable[int] = COUNTED,
+    data: bytes, name: str, now_monotonic_ns: int | None = None, kinds: Iterable[int] = COUNTED
 ) -> Store:
     """Of bytes that copy() gave."""
     clock_ns = None if now_monotonic_ns is None else lambda: now_monotonic_ns
@@ -487,4 +490,11 @@ def copy(source: Source) -> bytes:
     raw, _ = read_moments(source)
     check_head(source.name, raw)
     size = min(int(raw["page_count"]) * layout.PAGE, source.size(), layout.BYTES_MAX)
-    return source.read(0, max(size, layout.CHUNKS))
+    image = bytearray(source.read(0, max(size, layout.CHUNKS)))
+    reader = ChunkReader(BytesSource(bytes(image), source.name), decode_head(raw), ())
+    reader.read_all()
+    for at, size, used in reader.slots:
+        first = bytes(image[at : at + size * used])
+        if len(first) == size * used and used:
+            image[at : at + len(first)] = slots.marked(*slots.settled(source, at, size, first))
+    return bytes(image)

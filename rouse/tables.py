@@ -8,6 +8,7 @@ word; "0x0" is the runtime itself or not known.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rouse import events, kernel, layout, sites, states
-from rouse.clock import INT64_MAX
+from rouse import events, kernel, layout, sites, states, waiting
+from rouse.clock import INT64_MAX, NS
+from rouse.schemas import FAREWELL, LAST_EVENT, PRELOAD, RUNS
 from rouse.store import Entries, Store, text_of
 
 Tables = dict[str, pa.Table]
@@ -30,30 +32,39 @@ WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
 LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")
 LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds")
 LOCK_TICKS = ("wait_ticks", "spin_ticks", "hold_ticks")
+LOCK_OPEN = ("waiting", "waiting_ticks")
+OPEN_KEYS = ("kind", "wait_site", "object", "name")
+LISTENER_COUNTS = (
+    *("accepted", "woken", "in_vain", "lost", "samples", "backlog", "backlog_most"),
+    *("ordered", "turns", "promoted", "overdue", "put_off", "delays"),
+)
 ENDED = ("ended", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
 KERNEL_COLUMNS = (
-    "user_ns",
-    "system_ns",
-    "run_queue_ns",
-    "voluntary",
-    "involuntary",
-    "major_faults",
-    "minor_faults",
+    *("user_ns", "system_ns", "cpu_ns", "run_queue_ns"),
+    *("voluntary", "involuntary", "major_faults", "minor_faults"),
+    *("asleep", "kernel_wall_ns", "kernel_idle_ns"),
 )
+# A kernel thread that is younger than its entry goes on with that of one that has ended.
+YOUNGER_NS = 50_000_000
 
 
 def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
     """All tables of a store, by name."""
+    found = workers(store)  # first: it asks the kernel, of the moment when the store was read
+    resolver = resolver or sites.Resolver()
+    known = sites.Sites(store, resolver)
     return {
         "processes": processes(store),
         "threads": threads(store),
-        "wakes": wakes(store),
-        "locks": locks(store),
-        "workers": workers(store),
+        "wakes": wakes(store, known),
+        "locks": locks(store, known),
+        "open_waits": open_waits(store, known),
+        "workers": found,
         "calls": calls(store),
         "herds": herds(store),
         "lateness": lateness(store),
-        "sites": sites.table(store, resolver or sites.Resolver()),
+        "listeners": listeners(store),
+        "sites": sites.table(store, resolver),
         "events": events.table(store),
     }
 
@@ -74,10 +85,19 @@ def names_of(kinds: npt.NDArray[Any], known: Sequence[str]) -> list[str]:
     return [known[k] if k < len(known) else f"kind {k}" for k in kinds.tolist()]
 
 
-def lock_names(store: Store, numbers: npt.NDArray[np.uint64]) -> list[str | None]:
-    """The names that stand behind numbers of them, which begin at 1."""
+def object_names(
+    store: Store,
+    numbers: npt.NDArray[np.uint64],
+    objects: npt.NDArray[np.uint64],
+    known: sites.Sites | None,
+) -> list[str | None]:
+    """The names behind numbers of them, which begin at 1; else those of static variables."""
     texts = [text_of(text) for text in store.arrays[layout.NAMES]["text"].tolist()]
-    return [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
+    given = [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
+    if known is None:
+        return given
+    statics = known.variables(objects)
+    return [name or statics.get(word) for name, word in zip(given, objects.tolist(), strict=True)]
 
 
 def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
@@ -136,14 +156,30 @@ def processes(store: Store) -> pa.Table:
         "taken_unix_ns": when.unix_ns(store.now_tsc),
         "duration_ns": max(when.ns_of(store.now_tsc - head.tsc), 0),
         "mode": head.mode_name,
-        "ended": not store.is_live,
+        "ended": not store.is_live if store.is_sure else None,
+        "end": end_of(store),
+        "recorder": PRELOAD if head.recorder == layout.PRELOAD else "",
         "tsc_hz": when.hz,
+        "stamp_ns": head.stamps_ticks * NS / when.hz / layout.STAMPS or None,
         "site_depth": head.site_depth,
+        "slack_ns": head.slack_ns,
+        "spin_ns": head.spin_ns,
+        "accept_order": head.accept_order,
+        "scatter_ns": head.scatter_ns,
         "lost_chunks": head.lost_chunks,
         **lost,
         "lost_events": head.lost_events + store.overwritten,
     }
-    return table(store, 1, {name: [bounded(value)] for name, value in row.items()})
+    columns: Columns = {name: [bounded(value)] for name, value in row.items()}
+    columns["stamp_ns"] = pa.array(columns["stamp_ns"], pa.float64())
+    return table(store, 1, columns)
+
+
+def end_of(store: Store) -> str:
+    """What the moment is that the store is read for."""
+    if store.end or store.is_live or not store.is_sure:
+        return store.end or RUNS
+    return FAREWELL if store.head.ended else LAST_EVENT
 
 
 def bounded(value: Any) -> Any:
@@ -164,6 +200,7 @@ def threads(store: Store) -> pa.Table:
         "thread_id": entries["id"].astype(np.int64),
         "name": text([text_of(name) for name in entries["name"].tolist()]),
         "origin": text(names_of(entries["origin"], layout.ORIGINS)),
+        "writer": entries["worker"].astype(np.int64),
         "tid": entries["tid"].astype(np.int64),
         "state": text([shown[i] for i in now.state.tolist()]),
         "kind": text(names_of(entries["kind"], layout.KIND_NAMES)),
@@ -177,6 +214,8 @@ def threads(store: Store) -> pa.Table:
         "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
         **spent,
         "is_idle": is_idle(now, since_ns),
+        # How long it waited on is not known, and so not what share of its life anything was.
+        "is_cut": states.WAITING[now.state] & (end_of(store) == LAST_EVENT),
     }
     return table(store, len(entries), columns)
 
@@ -192,7 +231,7 @@ def verdict_columns(entries: Entries) -> dict[str, npt.NDArray[np.uint64]]:
     return {name: entries["count"][:, i] for i, name in enumerate(layout.VERDICTS)}
 
 
-def wakes(store: Store) -> pa.Table:
+def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
     entries, when = store.arrays[layout.WAKES], store.clock
     # Verdicts are columns of one field: they are grouped under names of their own.
     flat = np.zeros(
@@ -213,7 +252,7 @@ def wakes(store: Store) -> pa.Table:
         "wait_site": text(site_ids(rows["wait_site"])),
         "wake_site": text(site_ids(rows["wake_site"])),
         "object": rows["object"].view(np.int64),
-        "object_name": text(lock_names(store, rows["name"])),
+        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
         **{
             "false_" if name == "false" else name: signed(rows[name])
             for name in (*layout.VERDICTS[1:], layout.VERDICTS[0])
@@ -227,16 +266,31 @@ def wakes(store: Store) -> pa.Table:
     return table(store, len(rows["kind"]), columns)
 
 
-def locks(store: Store) -> pa.Table:
-    entries, when = store.arrays[layout.LOCKS].copy(), store.clock
-    entries["name"] = first_numbers(store, entries["name"])
+def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
+    """Waits under way are counted apart; the time that they have lasted is in the sums."""
+    ended, when = store.arrays[layout.LOCKS], store.clock
+    waits = waiting.under_way(store)
+    waits = waits[waiting.are_for_locks(waits)]
+    mosts = ("wait_most", "hold_most")
+    names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts, *LOCK_OPEN)
+    entries = np.zeros(len(ended) + len(waits), [(name, "<u8") for name in names])
+    own, still = entries[: len(ended)], entries[len(ended) :]
+    for name in (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts):
+        own[name] = ended[name]
     for name in ("site", "holder_site"):
-        entries[name] = sites.canonical(store, entries[name])
-    rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS), ("wait_most", "hold_most"))
+        own[name] = sites.canonical(store, own[name])
+    for name in ("kind", "name", "holder_site"):
+        still[name] = waits[name]
+    still["lock"], still["site"] = waits["object"], waits["wait_site"]
+    still["waiting"] = 1
+    for name in ("waiting_ticks", "wait_ticks", "wait_most"):
+        still[name] = waits["ticks"]
+    entries["name"] = first_numbers(store, entries["name"])
+    rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_OPEN), mosts)
     columns: Columns = {
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
         "lock": rows["lock"].view(np.int64),
-        "lock_name": text(lock_names(store, rows["name"])),
+        "lock_name": text(object_names(store, rows["name"], rows["lock"], known)),
         "site": text(site_ids(rows["site"])),
         "holder_site": text(site_ids(rows["holder_site"])),
         "acquired": signed(rows["acquired"]),
@@ -249,11 +303,35 @@ def locks(store: Store) -> pa.Table:
         "holds": signed(rows["holds"]),
         "hold_ns": when.ns(rows["hold_ticks"]),
         "hold_most_ns": when.ns(rows["hold_most"]),
+        "waiting": signed(rows["waiting"]),
+        "waiting_ns": when.ns(rows["waiting_ticks"]),
     }
     return table(store, len(rows["kind"]), columns)
 
 
-def workers(store: Store) -> pa.Table:
+def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
+    """Waits under way, those for locks too."""
+    waits, when = waiting.under_way(store), store.clock
+    flat = np.zeros(len(waits), [(n, "<u8") for n in (*OPEN_KEYS, "waiting", "ticks", "most")])
+    for name in (*OPEN_KEYS, "ticks"):
+        flat[name] = waits[name]
+    flat["name"] = first_numbers(store, waits["name"])
+    flat["waiting"], flat["most"] = 1, waits["ticks"]
+    rows = grouped(flat, OPEN_KEYS, ("waiting", "ticks"), ("most",))
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "wait_site": text(site_ids(rows["wait_site"])),
+        "object": rows["object"].view(np.int64),
+        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "waiting": signed(rows["waiting"]),
+        "wait_ns": when.ns(rows["ticks"]),
+        "wait_most_ns": when.ns(rows["most"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each writer: how long it has lived, and how long of that without a thread to run; ns."""
     entries, when = store.writers, store.clock
     now = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
     is_live = entries["is_live"] != 0
@@ -262,6 +340,12 @@ def workers(store: Store) -> pa.Table:
     idle = entries["idle_ticks"] + np.where(
         idles, states.span(entries["idle_since_tsc"], now), np.uint64(0)
     )
+    return when.ns(states.span(entries["begin_tsc"], ends)), when.ns(idle)
+
+
+def workers(store: Store) -> pa.Table:
+    entries, when = store.writers, store.clock
+    wall_ns, idle_ns = spells(store)
     plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
     ended = {
         f"ended_{n}": when.ns(entries["ended_ticks"][:, i]) for i, n in enumerate(layout.MICRO)
@@ -269,12 +353,12 @@ def workers(store: Store) -> pa.Table:
     columns: Columns = {
         "index": entries["index"].astype(np.int64),
         "is_worker": entries["is_worker"] != 0,
-        "is_live": is_live,
+        "is_live": entries["is_live"] != 0,
         "tid": entries["tid"].astype(np.int64),
         "worker": entries["worker"].astype(np.int64),
         "cluster": entries["cluster"].astype(np.int64),
-        "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
-        "idle_ns": when.ns(idle),
+        "wall_ns": wall_ns,
+        "idle_ns": idle_ns,
         **{name: signed(entries[name]) for name in plain},
         "lateness_ns": signed(entries["lateness_ticks"]),  # the word is of ns, whatever its name
         "lateness_most_ns": signed(entries["lateness_most"]),
@@ -285,20 +369,36 @@ def workers(store: Store) -> pa.Table:
     return table(store, len(entries), columns)
 
 
+def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
+    """What the kernel tells of a process' threads that have an entry, while it lives; by number.
+
+    With it how long each had lived and been idle: what is recorded may go on after the last sample.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    if not store.is_live or not store.is_here:
+        return found
+    spent = zip(*(part.tolist() for part in spells(store)), strict=True)
+    for writer, (wall_ns, idle_ns) in zip(store.writers, spent, strict=True):
+        tid = int(writer["tid"])
+        known = kernel.read_thread(store.head.pid, tid) if writer["is_live"] and tid > 0 else None
+        if known is None:
+            continue
+        found[tid] = {**dataclasses.asdict(known), "asleep": int(not known.is_runnable)}
+        if known.age_ns > wall_ns - YOUNGER_NS:
+            found[tid] |= {"kernel_wall_ns": wall_ns, "kernel_idle_ns": idle_ns}
+    return found
+
+
 def kernel_columns(store: Store) -> Columns:
     """What the kernel tells while the process lives; null where it does not."""
-    known: list[kernel.KernelThread | None] = [
-        kernel.read_thread(store.head.pid, tid) if store.is_live and is_live and tid > 0 else None
-        for tid, is_live in zip(
-            store.writers["tid"].tolist(), store.writers["is_live"].tolist(), strict=True
-        )
-    ]
+    known = kernel_samples(store)
+    tids = store.writers["tid"].tolist()
     columns: Columns = {
-        name: pa.array([None if k is None else getattr(k, name) for k in known], pa.int64())
+        name: pa.array([known.get(tid, {}).get(name) for tid in tids], pa.int64())
         for name in KERNEL_COLUMNS
     }
     # It tells neither for a single thread.
-    columns["syscalls"] = columns["signals"] = pa.nulls(len(known), pa.int64())
+    columns["syscalls"] = columns["signals"] = pa.nulls(len(tids), pa.int64())
     return columns
 
 
@@ -332,3 +432,16 @@ def herds(store: Store) -> pa.Table:
 
 def lateness(store: Store) -> pa.Table:
     return histogram(store, "lateness", "late_from_ns", lambda i: 1 << i if i else 0)
+
+
+def listeners(store: Store) -> pa.Table:
+    """A row for each listener and kernel thread that waited for it, or accepted from it."""
+    entries = store.arrays[layout.LISTENERS]
+    columns: Columns = {
+        "listener": text(site_ids(entries["cookie"])),
+        "name": text([text_of(name) for name in entries["name"].tolist()]),
+        "writer": store.writer_of[layout.LISTENERS].astype(np.int64),
+        **{name: signed(entries[name]) for name in LISTENER_COUNTS},
+        "delay_ns": store.clock.ns(entries["delay_ticks"]),
+    }
+    return table(store, len(entries), columns)

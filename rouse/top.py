@@ -16,19 +16,20 @@ import click
 import numpy as np
 
 from rouse import find, rowtext
-from rouse.errors import EXIT_ENDED, RouseError
-from rouse.watch import COLUMNS, EndedError, Interval, Watch
+from rouse.errors import EXIT_ENDED, RouseError, output
+from rouse.intervals import COLUMNS, EndedError, Interval, Watch
 
 EPILOG = """\b
 Columns, in percent of the interval (- where it is not known):
-  USR  on a processor; of user threads, which share workers: all of it
+  USR  on a processor; user threads: their part of what their worker was
   SYS  of it in the kernel; kernel threads, from /proc, in clock ticks
   TRP  not told by the kernel
   TFL  0 without a major page fault, else not known
   DFL  the same, or waiting for disks if kernel.task_delayacct is 1
   LCK  waiting for a lock, condition, semaphore or another's end
-  SLP  waiting for I/O, polls, connections or time; a worker: no work
-  LAT  runnable, and not running
+  SLP  waiting for I/O, polls, connections or time; a worker: no work;
+       or asleep in a system call of its own
+  LAT  runnable, and not running, or its worker was
   VCX  waits and yields; kernel threads: voluntary switches
   ICX  involuntary switches of kernel threads
   SCL, SIG  not told by the kernel
@@ -42,7 +43,7 @@ class Watched:
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.wanted = wanted
-        self.watches: dict[int, Watch] = {}
+        self.watches: dict[Path, Watch] = {}  # a number is of its PID namespace, and no key
         self.known: set[Path] = set()
         self.messages: list[str] = []
         self.begin()
@@ -61,8 +62,7 @@ class Watched:
         else:
             chosen = [path for word in self.wanted for path in self.paths_of(word, alive)]
         for path in dict.fromkeys(chosen):
-            watch = Watch(path)
-            self.watches[watch.pid] = watch
+            self.watches[path] = Watch(path)
         self.known = {found.path for found in alive} | set(chosen)
 
     @staticmethod
@@ -70,7 +70,7 @@ class Watched:
         """A process number, or the name of a program."""
         if word.isdecimal():
             return [find.of_pid(int(word))]
-        named = [f.path for f in alive if find.program_of(f.pid) == word]
+        named = [f.path for f in alive if f.program == word]
         if not named:
             raise RouseError(
                 f"no process records that runs {word}", "rouse top without a name shows all that do"
@@ -84,31 +84,37 @@ class Watched:
         for path in [place / name for name in names if find.NAME.fullmatch(name)]:
             if path in self.known:
                 continue
-            pid = int(path.stem)
-            parent = find.parent_of(pid)
-            is_child = parent in self.watches
-            if is_child or not self.wanted:
+            parent = self.parent_of(path)
+            if parent or not self.wanted:
                 try:
-                    self.watches[pid] = Watch(path)
+                    watch = self.watches[path] = Watch(path)
                 except RouseError:
                     continue  # it has just begun; the next look sees it
-                what = (
-                    f"process {parent} has forked {pid}" if is_child else f"process {pid} has begun"
+                began = (
+                    f"{parent.pid} has forked {watch.pid}" if parent else f"{watch.pid} has begun"
                 )
-                self.messages.append(f"{what} ({self.watches[pid].process}), which is shown too")
+                self.messages.append(f"process {began} ({watch.process}), which is shown too")
             self.known.add(path)
+
+    def parent_of(self, path: Path) -> Watch | None:
+        """The watched process that has forked the one of a file."""
+        name = find.NAME.fullmatch(path.name)
+        if not name or path.name != find.file_name(int(name[1])):
+            return None
+        number = find.parent_of(int(name[1]))
+        return next((w for w in self.watches.values() if w.is_here and w.pid == number), None)
 
     def step(self) -> list[Interval]:
         """An interval of each process that lives; what became of the others is in messages."""
         self.look_for_new()
         found = []
-        for pid, watch in list(self.watches.items()):
+        for path, watch in list(self.watches.items()):
             try:
                 found.append(watch.step())
             except (EndedError, RouseError) as end:
-                self.messages.append(f"process {pid} ({watch.process}) {end}")
+                self.messages.append(f"process {watch.pid} ({watch.process}) {end}")
                 watch.close()
-                del self.watches[pid]
+                del self.watches[path]
                 # Of the same number, after an exec, it is new.
                 self.known.discard(watch.path)
                 self.ended += 1
@@ -172,13 +178,18 @@ def print_batch(
     picture = rowtext.Picture(found)
     shown = picture.rows(wanted)[: limit or None]
     if is_json:
-        print(as_json(found, picture, shown), flush=True)
+        put(as_json(found, picture, shown))
         return
     columns = rowtext.columns_for(wanted.split, width())
     lines = [rowtext.header(columns), *(picture.line(row, columns, width()) for row in shown)]
     if not shown and len(picture):
         lines.append(f"All {len(picture)} threads waited for work; --all shows them.")
-    print("\n".join([*lines, picture.total()]), flush=True)
+    put("\n".join([*lines, picture.total()]))
+
+
+def put(text: str) -> None:
+    with output():
+        print(text)
 
 
 def batch(watched: Watched, wanted: rowtext.Wanted, options: dict[str, Any]) -> int:

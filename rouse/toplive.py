@@ -160,7 +160,7 @@ class Top(App[int]):
         if found:
             self.picture = rowtext.Picture(found)
             if self.drill:
-                self.drill.look(self.watched.watches.get(self.drill.pid))
+                self.drill.look(self.watched.watches.get(self.drill.path))
         self.show_all()
 
     # What is seen
@@ -246,9 +246,10 @@ class Top(App[int]):
     def action_drill(self) -> None:
         if self.drill is None and self.lines.cursor < len(self.shown):
             row = self.shown[self.lines.cursor]
-            pid, number, tid = self.picture.key(row)
-            self.drill = Drill(pid, number, tid, self.picture.name(row))
-            self.drill.look(self.watched.watches.get(pid))
+            _, number, tid = self.picture.key(row)
+            path = self.picture.place(row)[0].path
+            self.drill = Drill(path, number, tid, self.picture.name(row))
+            self.drill.look(self.watched.watches.get(path))
             self.details.top = 0
             self.show_all()
 

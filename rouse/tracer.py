@@ -30,6 +30,18 @@ class Tracer:
             os.close(self.fd)
             raise RouseError(f"{path}: is another process's now", "try again")
 
+    def begin(self, is_on: bool) -> None:
+        """Ask for events, and note from which on: those of an earlier trace are not wanted.
+
+        is_on: the process keeps events already, and what its rings have of them is taken too.
+        """
+        for ring in self.rings():
+            count = store.written(self.source, ring)
+            first = max(count - ring.capacity + 1, 0) if is_on else count
+            self.next[ring.offset] = first
+            self.writer.events(ring.writer, first, b"")
+        self.ask()
+
     def ask(self, for_ns: int = ASKED_NS) -> None:
         """Have events recorded for so long from now; 0: no longer."""
         os.pwrite(self.fd, struct.pack("<Q", time.monotonic_ns() + for_ns), UNTIL)

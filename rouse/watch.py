@@ -1,355 +1,177 @@
 # SPDX-License-Identifier: MIT
-"""Watch a process that records: what its threads did between two looks at it.
-
-All threads are worked on at once, as arrays. What is not known is NaN. Nothing is rendered here.
-"""
+"""`rouse watch`: what the kernel's scheduler does with the threads of running processes."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import posixpath
-import pwd
-from dataclasses import dataclass, field
-from pathlib import Path
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
+import click
 
-from rouse import find, kernel, layout, states, store
-from rouse.clock import NS
-from rouse.errors import RouseError
-from rouse.store import Entries
+from rouse import asleep, inputs, kernel, switches
+from rouse.errors import EXIT_ENDED, RouseError, output
+from rouse.kernel import KernelThread
+from rouse.report import TERMINAL_ROWS, print_report
+from rouse.sections import Report
+from rouse.switches import Sleep, Switches, Thread
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-LOOKED_AT = (layout.WRITERS, layout.THREADS)
-# The columns of prstat -m, LCK and SLP followed by what they are made of.
-LCK_PARTS = ("mutex", "rwlock", "cond", "sem", "join")
-SLP_PARTS = ("io", "poll", "accept", "sleep")
-PERCENTS = ("usr", "sys", "trp", "tfl", "dfl", "lck", "slp", "lat", *LCK_PARTS, *SLP_PARTS)
-COUNTS = ("vcx", "icx", "scl", "sig")
-COLUMNS = (*PERCENTS, *COUNTS)
-COLUMN = {name: number for number, name in enumerate(COLUMNS)}
-
-# /proc is read for this many kernel threads of a process at most: it costs 30 us each.
-KERNEL_MOST = 256
-IDLE_PERCENT = 99.95  # a worker without work for this much of the time is idle
+SECONDS = 10.0
+SECONDS_MOST = 86_400.0
+EPILOG = """\b
+Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
+"""
 
 
-@dataclass
-class Rows:
-    """Threads of one process over an interval. Kernel threads without an id of rouse have id 0."""
-
-    values: Floats  # one row a thread, one column of COLUMNS each
-    ids: npt.NDArray[np.uint64]
-    tids: npt.NDArray[np.int64]
-    idle: Bools
-    # Text as it was recorded, not yet fit for a terminal.
-    names: list[bytes]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass
-class Interval:
-    process: str  # the program's name
-    pid: int
-    user: str
-    seconds: float
-    rows: Rows
-    threads: int
-    workers: int
-    ended_threads: int  # that ended meanwhile
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One look."""
-
-    store: store.Store
-    threads: Entries
-    states: states.States
-    kernel: dict[int, kernel.KernelThread]
-    counts_delays: bool
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-class EndedError(Exception):
-    """What became of the process, as a sentence without its subject."""
-
-
-class Watch:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.source = find.open_source(path)
-        self.inode = os.fstat(self.source.fd).st_ino
-        raw, _ = store.read_moments(self.source)
-        store.check_head(str(path), raw)
-        self.head = store.decode_head(raw)
-        self.pid = self.head.pid
-        self.process = posixpath.basename(self.head.program) or "?"
-        self.user = user_name(self.head.uid)
-        self.counts_delays = kernel.counts_delays()
-        if not find.is_alive(self.head):
-            raise RouseError(
-                f"process {self.pid} ({self.process}) {self.why_ended()}",
-                f"rouse report {path} shows what it left",
-            )
-        self.last = self.look()
-
-    def close(self) -> None:
-        self.source.close()
-
-    # Whether it is still the same
-
-    def why_ended(self) -> str:
-        """Of a process that is no more, or is another program by now."""
-        raw, _ = store.read_moments(self.source)
-        if store.decode_head(raw).ended:
-            return "has ended"
-        if find.start_ticks(self.pid) == self.head.start_ticks:
-            return "runs another program now (exec)"
-        return "was killed"
-
-    def check(self) -> None:
-        """Raise EndedError when there is nothing more to come."""
-        if not find.is_alive(store.decode_head(store.read_moments(self.source)[0])):
-            raise EndedError(self.why_ended())
+def open_processes(pids: Sequence[int]) -> dict[int, int]:
+    """Descriptors that become readable when the processes end, by their numbers."""
+    opened = {}
+    for pid in dict.fromkeys(pids):
         try:
-            is_same = self.path.stat().st_ino == self.inode
-        except OSError:
-            is_same = False
-        program = find.program_path(self.pid) or self.head.program
-        if not is_same or program != self.head.program.removesuffix(find.DELETED):
-            raise EndedError("runs another program now (exec)")
+            opened[pid] = os.pidfd_open(pid)
+        except OSError as error:
+            raise RouseError(f"process {pid}: {error.strerror}") from error
+    return opened
 
-    # Looking
 
-    def look(self) -> Sample:
-        now = find.read(self.source, LOOKED_AT)
-        threads = now.threads
-        folded = states.fold(threads, now.now_tsc)
-        return Sample(now, threads, folded, self.look_at_kernel(now), self.counts_delays)
+def wait(processes: dict[int, int], seconds: float) -> bool:
+    """Until the time is over, all have ended, or we are interrupted. Whether all have ended."""
+    deadline = time.monotonic() + seconds
+    alive = set(processes.values())
+    poll = select.poll()
+    for fd in alive:
+        poll.register(fd, select.POLLIN)
+    while alive and (left := deadline - time.monotonic()) > 0:
+        for fd, _ in poll.poll(left * 1000):
+            poll.unregister(fd)
+            alive.discard(fd)
+    return not alive
 
-    def look_at_kernel(self, now: store.Store) -> dict[int, kernel.KernelThread]:
-        writers = now.writers
-        first = writers["tid"][(writers["is_live"] != 0) & (writers["is_worker"] != 0)].tolist()
-        wanted = list(dict.fromkeys([*first, *kernel.tids(self.pid)]))[:KERNEL_MOST]
-        found = ((tid, kernel.read_thread(self.pid, tid)) for tid in wanted if tid > 0)
-        return {tid: seen for tid, seen in found if seen is not None}
 
-    def step(self) -> Interval:
-        """What happened since the last step. Raises EndedError."""
-        self.check()
-        before, self.last = self.last, self.look()
-        now = self.last.store
-        seconds = (now.now_tsc - before.store.now_tsc) / now.clock.hz
-        rows = [thread_rows(before, self.last), *self.kernel_rows(before, self.last, seconds)]
-        live = (now.writers["is_worker"] != 0) & (now.writers["is_live"] != 0)
-        ended = int(now.writers["ended"].sum()) - int(before.store.writers["ended"].sum())
-        return Interval(
-            process=self.process,
-            pid=self.pid,
-            user=self.user,
-            seconds=seconds,
-            rows=joined(rows),
-            threads=len(self.last.threads),
-            workers=int(live.sum()),
-            ended_threads=max(ended, 0),
-            problems=[*now.problems, *shortcomings(now)],
+@contextlib.contextmanager
+def ended_by_signal() -> Iterator[None]:
+    """SIGINT and SIGTERM end the watching, and what was seen is told."""
+
+    def enough(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, enough) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Without BPF
+
+
+def look(processes: Sequence[int]) -> dict[tuple[int, int], KernelThread]:
+    return {
+        (pid, tid): found
+        for pid in processes
+        for tid in kernel.tids(pid)
+        if (found := kernel.read_thread(pid, tid))
+    }
+
+
+def between(
+    before: dict[tuple[int, int], KernelThread], after: dict[tuple[int, int], KernelThread]
+) -> Switches:
+    """What /proc tells: all time in the run queue is one, and who woke whom is not known."""
+    found = Switches(now_ns=time.monotonic_ns())
+    for number, ((pid, tid), now) in enumerate(after.items(), 1):
+        was = before.get((pid, tid))
+        first = was.read_ns if was else now.read_ns - now.age_ns
+        cpu = (now.cpu_ns or 0) - ((was.cpu_ns or 0) if was else 0)
+        queued = (now.run_queue_ns or 0) - ((was.run_queue_ns or 0) if was else 0)
+        voluntary = now.voluntary - (was.voluntary if was else 0)
+        involuntary = now.involuntary - (was.involuntary if was else 0)
+        state = switches.RUNS if now.is_runnable else switches.ASLEEP
+        found.threads[number] = Thread(
+            *(tid, pid, now.name, state, found.now_ns, first, switches.NO_CALL),
+            *(voluntary, involuntary, cpu, 0, 0),
         )
-
-    def kernel_rows(self, before: Sample, after: Sample, seconds: float) -> list[Rows]:
-        """Workers, and kernel threads that rouse does not know."""
-        known = set(after.threads["tid"][after.threads["tid"] > 0].tolist())
-        workers = worker_idle(before, after)
-        values, names, tids, idle = [], [], [], []
-        for tid, now in after.kernel.items():
-            if tid in known:
-                continue
-            row = kernel_values(before.kernel.get(tid), now, seconds, self.counts_delays)
-            name = now.name.encode()
-            is_idle = False
-            if tid in workers:
-                number, share = workers[tid]
-                name = b"worker-%d" % number
-                busy = np.nansum(row[[COLUMN[c] for c in ("usr", "sys", "lat")]])
-                row[COLUMN["slp"]] = min(share, max(100.0 - busy, 0.0))
-                is_idle = share >= IDLE_PERCENT
-            elif tid == after.store.head.pid:
-                name = b"main"
-            values.append(row)
-            names.append(name)
-            tids.append(tid)
-            idle.append(is_idle or not row[[COLUMN["usr"], COLUMN["sys"]]].any())
-        return [
-            Rows(
-                np.array(values).reshape(len(tids), len(COLUMNS)),
-                np.zeros(len(tids), np.uint64),
-                np.array(tids, np.int64),
-                np.array(idle, np.bool_),
-                names,
-            )
-        ]
-
-
-def shortcomings(now: store.Store) -> list[str]:
-    """What a reader of the rows would not expect."""
-    found = []
-    if now.head.mode_name == "off":
-        found.append("it does not record now: what is shown is as of when that was switched off")
-    lost = int(now.writers["lost_threads"].sum())
-    if lost:
-        found.append(f"threads that are not shown, since the recording is full: {lost} so far")
+        slept = max(now.read_ns - first - cpu - queued, 0)
+        found.sleeps.append(Sleep(number, switches.NO_CALL, voluntary, slept, 0, queued, 0, 0, ""))
     return found
 
 
-def joined(parts: list[Rows]) -> Rows:
-    return Rows(
-        np.concatenate([p.values for p in parts]),
-        np.concatenate([p.ids for p in parts]),
-        np.concatenate([p.tids for p in parts]),
-        np.concatenate([p.idle for p in parts]),
-        [name for p in parts for name in p.names],
-    )
+# What it shows
 
 
-def match(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Where each of new stands in old; -1: nowhere. Numbers of threads are never used again."""
-    if not len(old):
-        return np.full(len(new), -1, np.intp)
-    order = np.argsort(old, kind="stable")
-    at = np.minimum(np.searchsorted(old[order], new), len(old) - 1)
-    place = order[at]
-    return np.where(old[place] == new, place, -1)
+def report(found: Switches, facts: list[tuple[str, str]], is_whole: bool, limit: int) -> Report:
+    sections = asleep.sections(found, limit)
+    return Report(facts, asleep.notes(found), sections if is_whole else sections[:1])
 
 
-def thread_rows(before: Sample, after: Sample) -> Rows:
-    """Threads of rouse of every kind."""
-    old, new = before.threads, after.threads
-    place = match(old["id"], new["id"])
-    was = np.maximum(place, 0)
-    is_old = place >= 0
-    if not len(old):
-        ticks, waits, yields = after.states.ticks, new["waits"], new["yields"]
+def show(made: Report, as_json: bool) -> None:
+    with output():
+        if not as_json:
+            print_report(made, sys.stdout)
+            return
+        whole = {
+            **dict(made.facts),
+            "notes": made.notes,
+            "sections": {section.key: section.rows for section in made.sections},
+        }
+        print(json.dumps(whole, ensure_ascii=True, indent=1))
+
+
+@click.command(short_help="What the kernel does with the threads of a process.", epilog=EPILOG)
+@click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, max=SECONDS_MOST, min_open=True),
+    default=SECONDS,
+    metavar="N",
+    help=f"For how long; less if all end, or SIGINT comes [{SECONDS:.0f}].",
+)
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Rows a section, 0 for all [{TERMINAL_ROWS}; JSON all].",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON; times in ns.")
+def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: bool) -> int:
+    """For how long the threads of running processes sleep, who wakes them, and how long they then
+    wait for a processor.
+
+    Any program may be watched, also a static one or one in Go, with the processes that it forks
+    meanwhile. By BPF, as root; without, from /proc, with less to tell.
+    """
+    opened = open_processes(pids)
+    missing = switches.why_not()
+    before: dict[tuple[int, int], KernelThread] = {}
+    recorder = None
+    if missing:
+        before = look(list(opened))
     else:
-        none = np.uint64(0)
-        ticks = after.states.ticks - np.where(is_old[:, None], before.states.ticks[was], none)
-        waits = new["waits"] - np.where(is_old, old["waits"][was], none)
-        yields = new["yields"] - np.where(is_old, old["yields"][was], none)
-    begin = np.maximum(new["begin_tsc"], np.uint64(max(before.store.now_tsc, 0)))
-    lasted = states.span(begin, np.full(len(new), max(after.store.now_tsc, 0), np.uint64))
-    # A spell that ended while the store was read counts for a moment past the interval.
-    share = np.maximum(ticks.view(np.int64), 0) / np.maximum(lasted, 1)[:, None] * 100
-    share = np.minimum(share, 100.0)
-
-    values = np.full((len(new), len(COLUMNS)), np.nan)
-    for number, name in enumerate(layout.MICRO):
-        values[:, COLUMN[name]] = share[:, number]
-    for whole, parts in (("lck", LCK_PARTS), ("slp", SLP_PARTS)):
-        values[:, COLUMN[whole]] = sum(values[:, COLUMN[part]] for part in parts)
-    values[:, COLUMN["vcx"]] = np.maximum((waits + yields).view(np.int64), 0)
-    did_not_run = add_kernel(values, before, after)
-
-    state = after.states.state
-    can_idle = states.WAITING[state] & ~states.HELD[state]
-    slept = after.states.since_tsc <= np.uint64(max(before.store.now_tsc, 0))
-    idle = (can_idle & slept) | (did_not_run & ~states.HELD[state])
-    return Rows(values, new["id"], new["tid"].astype(np.int64), idle, new["name"].tolist())
-
-
-def add_kernel(values: Floats, before: Sample, after: Sample) -> Bools:
-    """What the kernel tells of kernel threads. Returns which of them it did not run at all."""
-    did_not_run = np.zeros(len(values), np.bool_)
-    seconds = (after.store.now_tsc - before.store.now_tsc) / after.store.clock.hz
-    for i in np.flatnonzero(after.threads["origin"] != 0).tolist():
-        now = after.kernel.get(int(after.threads["tid"][i]))
-        if now is None:
-            continue
-        own = values[i].copy()
-        waits = [COLUMN[c] for c in ("lck", "slp", *LCK_PARTS, *SLP_PARTS)]
-        was = before.kernel.get(int(after.threads["tid"][i]))
-        seen = kernel_values(was, now, seconds, after.counts_delays)
-        known = ~np.isnan(seen)
-        values[i, known] = seen[known]
-        # Outside of the waits of rouse, and neither running nor runnable: asleep in a system call.
-        parts = seen[[COLUMN[c] for c in ("usr", "sys", "lat")]]
-        if np.isnan(parts).any():
-            continue  # new: there is nothing to compare with yet
-        awake = parts.sum()
-        did_not_run[i] = awake == 0
-        asleep = own[COLUMN["usr"]] + own[COLUMN["lat"]] - awake
-        waited = own[COLUMN["lck"]] + own[COLUMN["slp"]]
-        if asleep >= 0:
-            values[i, COLUMN["slp"]] += asleep
-        elif waited > 0:
-            # The kernel was at work in the waits, or had the thread in its queue.
-            values[i, waits] = own[waits] * max(waited + asleep, 0.0) / waited
-    return did_not_run
-
-
-def kernel_values(
-    before: kernel.KernelThread | None,
-    now: kernel.KernelThread,
-    seconds: float,
-    counts_delays: bool,
-) -> Floats:
-    """Of one kernel thread; NaN for all but switches when it is new."""
-    row = np.full(len(COLUMNS), np.nan)
-    if before is None or seconds <= 0:
-        return row
-    whole = seconds * NS / 100
-
-    def passed(name: str) -> float:
-        new, old = getattr(now, name), getattr(before, name)
-        return float("nan") if new is None or old is None else float(max(new - old, 0))
-
-    user, system = passed("user_ns"), passed("system_ns")
-    cpu = passed("cpu_ns")
-    if not np.isnan(cpu):
-        # The sum is exact; how it divides is known in clock ticks only.
-        if user + system == 0:
-            user, system = float(now.user_ns), float(now.system_ns)
-        part = user / (user + system) if user + system else 1.0
-        user, system = cpu * part, cpu * (1 - part)
-    row[COLUMN["usr"]], row[COLUMN["sys"]] = user / whole, system / whole
-    row[COLUMN["lat"]] = passed("run_queue_ns") / whole
-    row[COLUMN["vcx"]], row[COLUMN["icx"]] = passed("voluntary"), passed("involuntary")
-    if not passed("major_faults"):
-        row[COLUMN["tfl"]] = row[COLUMN["dfl"]] = 0.0
-    elif counts_delays:
-        row[COLUMN["dfl"]] = passed("block_ns") / whole
-    row[: len(PERCENTS)] = np.minimum(row[: len(PERCENTS)], 100.0)
-    return row
-
-
-def worker_idle(before: Sample, after: Sample) -> dict[int, tuple[int, float]]:
-    """By kernel thread: the worker's number, and its share of the time without a thread to run."""
-    found = {}
-    old = {int(w["index"]): w for w in before.store.writers}
-    for writer in after.store.writers:
-        if not writer["is_worker"] or not writer["is_live"]:
-            continue
-        was = old.get(int(writer["index"]))
-        idle = idle_ticks(writer, after.store.now_tsc)
-        begin = int(writer["begin_tsc"])
-        if was is not None and int(was["begin_tsc"]) == begin:
-            idle -= idle_ticks(was, before.store.now_tsc)
-            begin = before.store.now_tsc
-        share = max(idle, 0) / max(after.store.now_tsc - begin, 1) * 100
-        found[int(writer["tid"])] = int(writer["worker"]), min(share, 100.0)
-    return found
-
-
-def idle_ticks(writer: np.void, now_tsc: int) -> int:
-    since = int(writer["idle_since_tsc"])
-    return int(writer["idle_ticks"]) + (max(now_tsc - since, 0) if since else 0)
+        recorder = switches.watch(list(opened))
+    begin = time.monotonic()
+    have_ended = False
+    with ended_by_signal():
+        have_ended = wait(opened, seconds)
+    passed = time.monotonic() - begin
+    found = recorder.stop() if recorder else between(before, look(list(opened)))
+    source = "sched_switch, sched_waking and contention_begin, by BPF"
+    if missing:
+        source = (
+            f"/proc alone, without wakers, and with all time in the run queue as queued: {missing}"
+        )
+    facts = [
+        ("processes", f"{', '.join(map(str, opened))}, for {passed:.1f} s"),
+        ("machine", inputs.machine_text()),
+        ("seen by", source),
+    ]
+    rows = TERMINAL_ROWS if limit is None and not as_json else limit or 0
+    show(report(found, facts, not missing, rows), as_json)
+    return EXIT_ENDED if have_ended else 0

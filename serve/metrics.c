@@ -4,6 +4,9 @@
  *
  * Names are those of `rouse report --prometheus`. There a counter that goes down has begun anew; a wake-up whose
  * verdict turns out otherwise is taken back from its sum, so each is shown as high as it ever was.
+ *
+ * To make an answer is to go over all that was recorded, which can take milliseconds. So one is kept and given to
+ * all who ask within KEEP_NS of its making: whoever asks more often costs a copy of the text.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,20 +17,24 @@
 
 #define TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define SECOND_NS UINT64_C(1000000000)
+#define KEEP_NS (SECOND_NS / 10)
 
 static struct rouse_mutex lock = ROUSE_MUTEX_INIT_NAMED("metrics");
 static struct rouse_totals shown; /* under lock */
+static struct {
+    char *text; /* NULL: there is none */
+    size_t bytes;
+    uint64_t made_ns;
+} kept; /* under lock */
 
 /* All is uint64_t. What is no counter is as it is now. */
-static void keep_most(struct rouse_totals *totals)
+static void keep_most_locked(struct rouse_totals *totals)
 {
     uint64_t *now = (uint64_t *)totals, *most = (uint64_t *)&shown, threads = totals->threads;
 
     _Static_assert(sizeof(*totals) % sizeof(*now) == 0, "it is made of words");
-    rouse_mutex_lock(&lock);
     for (size_t i = 0; i < sizeof(*totals) / sizeof(*now); i++)
         now[i] = most[i] = now[i] > most[i] ? now[i] : most[i];
-    rouse_mutex_unlock(&lock);
     totals->threads = threads;
 }
 
@@ -123,7 +130,7 @@ static void served(FILE *out)
            figures.errors);
 }
 
-static bool write_all(FILE *out)
+static bool write_all_locked(FILE *out)
 {
     struct rouse_totals totals;
     bool is_recorded = rouse_obs_totals(&totals) == 0;
@@ -131,30 +138,44 @@ static bool write_all(FILE *out)
     single(out, "rouse_recorded", "gauge", "1: what threads wait for has been recorded.",
            is_recorded);
     if (is_recorded) {
-        keep_most(&totals);
+        keep_most_locked(&totals);
         recorded(out, &totals);
     }
     served(out);
     return !ferror(out);
 }
 
+/* False: there is no memory for an answer. */
+static bool make_locked(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    bool is_whole = out && write_all_locked(out);
+
+    if (out && fclose(out) == 0 && is_whole) {
+        free(kept.text);
+        kept.text = text;
+        kept.bytes = bytes;
+        kept.made_ns = rouse_now_ns();
+        return true;
+    }
+    free(text);
+    return false;
+}
+
 void metrics_answer(struct connection *c)
 {
     const char *path = files_path(c->in + c->request_at + c->target.at, c->target.bytes);
-    char *text = NULL;
-    size_t bytes = 0;
-    bool is_whole;
-    FILE *out;
 
     if (path == NULL || strcmp(path, "metrics") != 0) {
         response_status(c, path ? 404 : 400);
         return;
     }
-    out = open_memstream(&text, &bytes);
-    is_whole = out && write_all(out);
-    if (out && fclose(out) == 0 && is_whole)
-        response_text(c, TYPE, text, bytes);
+    rouse_mutex_lock(&lock);
+    if ((kept.text && rouse_now_ns() - kept.made_ns < KEEP_NS) || make_locked())
+        response_text(c, TYPE, kept.text, kept.bytes);
     else
         response_status(c, 500);
-    free(text);
+    rouse_mutex_unlock(&lock);
 }

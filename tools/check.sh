@@ -140,6 +140,7 @@ step "shell" check_shell
 step "headers" check_headers
 
 native=(--suite unit --suite fault --suite stress)
+[[ $scope == all ]] && export ROUSE_FUZZ=${ROUSE_FUZZ:-2000} # rounds of tests/command/fuzz_test.py
 build_and_test check native "${native[@]}" --suite tools --suite command
 build_and_test asan native "${native[@]}" --timeout-multiplier 4
 build_and_test tsan stress --suite stress --timeout-multiplier 8
@@ -160,6 +161,10 @@ fi
 if [[ -f $root/check/build.ninja ]]; then
     run_tests check model --suite model
     run_tests check e2e --suite e2e --suite package
+    if [[ $scope == all ]]; then
+        run_tests check spark --suite spark
+        run_tests check others --suite others
+    fi
 fi
 if [[ $scope == all && -f $root/asan/build.ninja ]]; then
     run_tests asan e2e --suite e2e --timeout-multiplier 4

@@ -32,8 +32,23 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "bench": (),
     "bench/inside": ("base", "os", "core", "io"),  # measures what the public headers do not show
     "preload": ("base", "os", "obs"),
+    "kernel": (),
 }
-MEASURED = ("include", "src", "serve", "bench", "preload", "examples", "tests", "tools", "rouse")
+MEASURED = (
+    *(
+        "include",
+        "src",
+        "serve",
+        "bench",
+        "preload",
+        "kernel",
+        "examples",
+        "tests",
+        "tools",
+        "rouse",
+        "demos",
+    ),
+)
 C_SUFFIXES = (".c", ".h", ".cpp", ".S")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -19,11 +19,18 @@ LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def named(group: str | None) -> list[str]:
-    """What the command needs, or a group of what its developers need."""
+SETS = ("command", "check", "check-all")  # each has what the one before it has
+
+
+def named(wanted: str) -> list[str]:
+    """What the command needs, what its developers need besides, and what few of its users do."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
-    found = project["dependency-groups"][group] if group else project["project"]["dependencies"]
+    found = list(project["project"]["dependencies"])
+    if wanted != "command":
+        found += project["dependency-groups"]["check"]
+    if wanted == "check-all":
+        found += project["project"]["optional-dependencies"]["spark"]
     return [str(requirement) for requirement in found]
 
 
@@ -59,7 +66,7 @@ def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
 
 
 def copy(folder: Path) -> None:
-    for distribution in closure(named(None)).values():
+    for distribution in closure(named("command")).values():
         for file in distribution.files or []:
             # Scripts lie outside; what was compiled is made again.
             if file.suffix == ".pyc" or not LEFT_OUT.isdisjoint(file.parts):
@@ -71,11 +78,11 @@ def copy(folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--names", choices=("command", "check"), help="print those of the set")
+    parser.add_argument("--names", choices=SETS, help="print those of the set")
     parser.add_argument("--copy", type=Path, metavar="FOLDER", help="put the command's there")
     options = parser.parse_args()
     if options.names:
-        print(*named(None), *(named("check") if options.names == "check" else ()))
+        print(*named(options.names))
     if options.copy:
         shutil.rmtree(options.copy, ignore_errors=True)
         copy(options.copy)

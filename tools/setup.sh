@@ -14,10 +14,12 @@ declare -A packages=(
     [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
-             curl strace gdb python3-venv ca-certificates chromium"
+             curl strace gdb python3-venv ca-certificates chromium libbpf-dev"
     [command]="python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
-                 qemu-user-static"
+                 qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
+                 mariadb-server-core mariadb-client-core sysbench
+                 libpython3.11-testsuite|libpython3.13-testsuite"
     [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
 )
 # What stands in for the packages where dpkg cannot be asked.
@@ -106,8 +108,8 @@ install_packages() {
     fi
 }
 
-# What pyproject.toml names: the packages of the command, and, for the set check, what its developers need. What was
-# installed before stays when the network is not there.
+# What pyproject.toml names: the packages of the command, for the set check what its developers need, for check-all the
+# extras, too. What was installed before stays when the network is not there.
 install_python_packages() {
     local set=$1 venv=build/venv python=/usr/bin/python3 names is_new=false
     exec 9>build/venv.lock
@@ -124,6 +126,7 @@ install_python_packages() {
         if [[ $names ]] && "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
             --timeout 30 $names >>build/venv.log 2>&1; then
             cp pyproject.toml "$venv/command.toml"
+            [[ $set == command ]] || cp pyproject.toml "$venv/check.toml"
             cp pyproject.toml "$venv/$set.toml"
             return
         fi
@@ -174,7 +177,7 @@ main() {
             fi
         fi
     fi
-    for set in check command; do
+    for set in check-all check command; do
         if [[ " $* " == *" $set "* ]]; then
             install_python_packages "$set"
         fi

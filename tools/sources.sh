@@ -10,10 +10,10 @@ folders() {
 }
 
 c_files() {
-    find $(folders include src serve bench preload examples tests tools) \
+    find $(folders include src serve bench preload kernel examples tests tools) \
         \( -name '*.[ch]' -o -name '*.cpp' \) | sort
 }
 
 python_files() {
-    find $(folders tools tests bench docs rouse) -name '*.py' | sort
+    find $(folders tools tests bench docs rouse kernel demos) -name '*.py' | sort
 }

@@ -8,9 +8,9 @@
  * time-stamp counter (AArch64: CNTVCT_EL0). Stamps and the second half are written only while recording
  * is on: unless ROUSE_OBS=off stands in the environment, or rouse_obs_set_mode says otherwise. What all
  * threads have waited for is then counted in a file of the process's own, in shared memory, which `rouse top` and
- * `rouse report` read: PID.rouse in $ROUSE_OBS_DIR or /dev/shm/rouse-UID. It is taken away when the process
- * ends in good order, and stays when it is killed. Where it cannot be made, nothing is recorded; ROUSE_OBS=counted
- * then says why on standard error.
+ * `rouse report` read: PID.rouse in $ROUSE_OBS_DIR or /dev/shm/rouse-UID, in a PID namespace of its own
+ * PID-INODE.rouse. It is taken away when the process ends in good order, and stays when it is killed. Where it
+ * cannot be made, nothing is recorded; ROUSE_OBS=counted then says why on standard error.
  */
 #ifndef ROUSE_OBS_H
 #define ROUSE_OBS_H
@@ -143,7 +143,7 @@ struct rouse_totals {
     uint64_t switches;      /* threads put on a CPU */
     uint64_t threads;       /* known and not ended */
     uint64_t threads_ended; /* of those that were known */
-    /* What found no room: threads without a record, wake-ups and contests that are missing above, names and code. */
+    /* What found no room: threads without a record, wake-ups and contests that are missing above; names and code. */
     uint64_t lost_threads, lost_wakes, lost_locks, lost_names;
 };
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Switches, wake-ups and spinning in one text, as tools of kernels tell them (kiparse).
 
-What each worker did, what each thread did, and which locks were spun for. Threads' figures are
-of the events where there are some, and of the time that these cover; else of the counters.
+What each worker did, what each thread did, where threads wait, and which locks were spun for.
+Threads' figures are of the events where there are some, and of the time that these cover; else of
+the counters.
 """
 
 from __future__ import annotations
@@ -103,6 +104,31 @@ def spin_lines(locks: Sequence[Row]) -> Iterator[str]:
         yield f"  and {len(locks) - ROWS:,} more"
 
 
+def waiting_lines(waits: Sequence[Row]) -> Iterator[str]:
+    yield "WAITING NOW"
+    if not waits:
+        yield "  no thread waits, but for idle ones"
+        return
+    yield from lined(
+        ("threads", "times before", "time", "longest", "kind", "waits at, held from"),
+        (
+            (
+                shown(row["waiting"]),
+                shown(row["count"]),
+                duration(row["wait_ns"]),
+                duration(row["wait_most_ns"]),
+                row["kind"],
+                f"{printable(row['wait_label'] or row['wait_site'])},"
+                f" {printable(row['other_label']) if row['role'] == 'held' else '-'}"
+                f" {printable(row['object_name'] or '')}".rstrip(),
+            )
+            for row in waits[:ROWS]
+        ),
+    )
+    if len(waits) > ROWS:
+        yield f"  and {len(waits) - ROWS:,} more"
+
+
 def text(
     title: str,
     workers: Sequence[Row],
@@ -110,6 +136,12 @@ def text(
     threads: Sequence[Row],
     has_events: bool,
     locks: Sequence[Row],
+    waits: Sequence[Row],
 ) -> str:
-    parts = (worker_lines(workers, counts), thread_lines(threads, has_events), spin_lines(locks))
+    parts = (
+        worker_lines(workers, counts),
+        thread_lines(threads, has_events),
+        waiting_lines(waits),
+        spin_lines(locks),
+    )
     return "\n\n".join([printable(title), *("\n".join(part) for part in parts)]) + "\n"

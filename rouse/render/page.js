@@ -9,7 +9,7 @@
   const COLOURS = {
     usr: "#2e8540", lat: "#d9822b", mutex: "#b3261e", rwlock: "#d65745", cond: "#7a4fb5",
     sem: "#a678d8", join: "#5b5ea6", io: "#2f7fb8", poll: "#67a9cf", accept: "#9ccbe3",
-    sleep: "#9aa5b0",
+    sleep: "#9aa5b0", in_call: "#c3b091",
     useful: "#2e8540", lost_race: "#b3261e", false_: "#d9822b", early: "#e0b050",
     timeout: "#5b5ea6", cancelled: "#9aa5b0", unrecorded: "#d0d5da",
   };
@@ -194,7 +194,7 @@
   }
 
   const states = ["usr", "lat", "mutex", "rwlock", "cond", "sem", "join", "io", "poll", "accept",
-    "sleep"].map((key) => ({ key: `${key}_share`, name: key.toUpperCase(), scale: 100 }));
+    "sleep", "in_call"].map((key) => ({ key: `${key}_share`, name: key.toUpperCase(), scale: 100 }));
   const verdicts = ["useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded"]
     .map((key) => ({ key, name: key.replace("_", "-").replace(/-$/, ""), scale: 1 }));
   const PLOTS = {

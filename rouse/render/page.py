@@ -13,16 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from rouse.plans import Column, address
 from rouse.render.text import cell, printable
-from rouse.sections import Report, Section
-
-# What a row's sites are called, by the column that has the site's id.
-SITES = {
-    "site": "waits at",
-    "holder_site": "held from",
-    "wait_site": "waits at",
-    "wake_site": "woken from",
-    "other_site": "other side",
-}
+from rouse.sections import Report, Section, sites_of
 
 
 def embedded(value: Any) -> str:
@@ -39,7 +30,7 @@ def sortable(column: Column, value: Any) -> Any:
 
 def page_row(columns: tuple[Column, ...], row: Mapping[str, Any]) -> dict[str, Any]:
     process = row["process"]
-    sites = [(role, f"{process} {row[key]}") for key, role in SITES.items() if row.get(key)]
+    sites = sites_of(row)
     keys = [f"site {site}" for _, site in sites]
     if "lock" in row:
         keys.append(f"lock {process} {address(row['lock'])}")

@@ -98,13 +98,24 @@ class Tracks:
         chosen = np.flatnonzero(np.isin(self.types, (*TAKES, *LEAVES)))
         worker, number = self.columns["worker"], self.columns["number"]
         chosen = chosen[np.lexsort((number[chosen], worker[chosen]))]
-        ends = following(self.at[chosen], worker[chosen], self.end)
+        ends = following(self.left_at()[chosen], worker[chosen], self.end)
         is_begin = np.isin(self.types[chosen], TAKES)
         self.take_at(chosen[is_begin], ends[is_begin])
         picked = self.rows(chosen[is_begin], "worker", "at_ns", "type", "thread_id")
         for (tid, begin, kind, thread), end in zip(picked, ends[is_begin].tolist(), strict=True):
             name = "idle" if kind == "idle" else self.thread(thread)
             yield self.span(self.pid_workers, tid, begin, end, name)
+
+    def left_at(self) -> npt.NDArray[Any]:
+        """When each event was; of a thread's end, when it had woken who joins it, if it did."""
+        worker, number, types = self.columns["worker"], self.columns["number"], self.types
+        order = np.lexsort((number, worker))
+        first, second = order[:-1], order[1:]
+        wakes = (types[first] == "end") & (types[second] == "wake")
+        wakes &= (worker[first] == worker[second]) & (number[first] + 1 == number[second])
+        out = self.at.copy()
+        out[first[wakes]] = self.at[second[wakes]]
+        return np.asarray(out)
 
     def take_at(self, begins: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
         """Where there is a span on a worker's track that an arrow can leave from."""
@@ -256,11 +267,15 @@ def columns_of(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
 
 
 def parts(
-    table: pa.Table, titles: Mapping[str, str], names: Names, labels: Labels
+    table: pa.Table, titles: Mapping[str, str], names: Names, labels: Labels, lost: int
 ) -> Iterator[bytes]:
-    """The file, piece by piece. titles: the processes'; names: of threads; labels: of sites."""
+    """The file, piece by piece. titles: the processes'; names: of threads; labels: of sites.
+
+    lost: events that are not in it.
+    """
     columns = columns_of(table)
-    yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
+    other = json.dumps({"lost_events": lost})
+    yield f'{{"displayTimeUnit":"ns","otherData":{other},"traceEvents":[\n'.encode()
     separator, held = "", []
     for number, (process, title) in enumerate(titles.items()):
         own = columns["process"] == process

@@ -106,7 +106,8 @@ class Writer:
         self.locations: dict[tuple[Any, ...], int] = {}
         self.text("")
 
-    def text(self, text: str) -> int:
+    def text(self, raw: str) -> int:
+        text = printable(raw)  # go's tool prints it as it is
         if text not in self.texts:
             self.texts[text] = len(self.texts)
             self.profile.string_table.append(text)
@@ -140,7 +141,7 @@ class Writer:
     def location(self, frame: Mapping[str, Any]) -> int:
         """Of a row of the table of sites."""
         module, build_id = frame["module"] or "", frame["build_id"] or ""
-        name = printable(frame["function"] or frame["label"] or "?")
+        name = frame["function"] or frame["label"] or "?"
         key = (module, build_id, frame["offset"], name, frame["line"])
         if key not in self.locations:
             self.locations[key] = len(self.locations) + 1
@@ -175,11 +176,12 @@ def encode(
     for process in processes:
         profile.time_nanos = max(profile.time_nanos, process["started_unix_ns"])
         profile.duration_nanos = max(profile.duration_nanos, process["duration_ns"])
-        profile.comment.append(writer.text(printable(process["command"] or process["program"])))
+        profile.comment.append(writer.text(process["command"] or process["program"]))
     for wait in waits:
         stack = frames.get((wait["process"], wait["wait_site"]), [])
         known = [writer.location(frame) for frame in stack] or [writer.location(NOWHERE)]
-        sample = profile.sample.add(location_id=known, value=[wait["count"], wait["wait_ns"]])
+        begun = wait["count"] + wait["waiting"]
+        sample = profile.sample.add(location_id=known, value=[begun, wait["wait_ns"]])
         for key, text in (
             ("kind", wait["kind"]),
             ("object", wait["object_name"]),
@@ -187,7 +189,7 @@ def encode(
             ("process", wait["process"]),
         ):
             if text:
-                sample.label.add(key=writer.text(key), str=writer.text(printable(text)))
+                sample.label.add(key=writer.text(key), str=writer.text(text))
     return gzip.compress(profile.SerializeToString(), mtime=0)
 
 

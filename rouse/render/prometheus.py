@@ -18,6 +18,18 @@ VERDICTS = {
     "cancelled": "cancelled",
     "unrecorded": "unrecorded",
 }
+LOCK_SUMS = (
+    *("cnt_lock", "cnt_hold", "wait_total_ns", "spin_ns"),
+    *("waiting", "waiting_ns", "kept_waiting"),
+)
+WAKE_SUMS = (*VERDICTS, "wait_ns", "late_ns", "waste_ns")
+# What rows beyond the limit are summed up as: their number must not grow with the program's.
+OTHER = "other"
+OTHER_LOCK = {"lock_name": OTHER, "lock": 0, "kind": "", "site_label": OTHER, "site": ""}
+OTHER_WAKE = {
+    **{"kind": "", "wait_label": OTHER, "wake_label": OTHER},
+    **{"wait_site": "", "wake_site": ""},
+}
 Row = Mapping[str, Any]
 Sample = tuple[dict[str, str], float]
 
@@ -32,6 +44,11 @@ def metric(name: str, sort: str, about: str, samples: Iterable[Sample]) -> Itera
     for labels, value in samples:
         shown = ",".join(f'{key}="{quoted(text)}"' for key, text in labels.items())
         yield f"{name}{{{shown}}} {value!r}"
+
+
+def others(sums: Iterable[Row], names: Row) -> list[Row]:
+    """As rows of the table that sums, one a process, are of; rows: how many each stands for."""
+    return [{**names, **row} for row in sums]
 
 
 def seconds(ns: int) -> float:
@@ -60,6 +77,15 @@ def wake_labels(row: Row) -> dict[str, str]:
     }
 
 
+def site_labels(row: Row) -> dict[str, str]:
+    return {
+        "process": row["process"],
+        "kind": row["kind"],
+        "wait_site": row["wait_label"],
+        "wait_site_id": row["wait_site"],
+    }
+
+
 def histogram(name: str, about: str, rows: Sequence[Row], sums: Mapping[str, int]) -> Iterator[str]:
     """Counts in powers of two, as Prometheus has them: all up to a bound."""
     yield f"# HELP {name} {about}"
@@ -78,6 +104,27 @@ def histogram(name: str, about: str, rows: Sequence[Row], sums: Mapping[str, int
         yield f"{name}_count{{{label}}} {count}"
 
 
+def waiting_lines(locks: Sequence[Row], waiting: Sequence[Row]) -> Iterator[str]:
+    """Gauges of the waits under way.
+
+    The counters have ended ones only: they must not count a wait at one site and then, when it is
+    known who ended it, at another.
+    """
+    for key, name, about in (
+        ("waiting", "rouse_lock_waiting_threads", "Threads that wait for a lock, by their site."),
+        ("kept_waiting", "rouse_lock_kept_waiting_threads", "The same, by the holder's site."),
+    ):
+        yield from metric(name, "gauge", about, ((lock_labels(row), row[key]) for row in locks))
+    yield from metric(
+        *("rouse_waiting_threads", "gauge", "Threads that wait, by site."),
+        ((site_labels(row), row["waiting"]) for row in waiting),
+    )
+    yield from metric(
+        *("rouse_waiting_seconds", "gauge", "For how long these have waited, all together."),
+        ((site_labels(row), seconds(row["wait_ns"])) for row in waiting),
+    )
+
+
 def lines(
     totals: Sequence[Row],
     locks: Sequence[Row],
@@ -85,9 +132,14 @@ def lines(
     calls: Sequence[Row],
     lateness: Sequence[Row],
     lateness_sums: Mapping[str, int],
+    waiting: Sequence[Row],
 ) -> Iterator[str]:
     """Rows are those of the queries of the same names."""
     own = [({"process": row["process"]}, row) for row in totals]
+    for what, rows in (("locks by site", locks), ("wake-ups by sites", wakes)):
+        beyond = sum(row.get("rows", 0) for row in rows)
+        if beyond:
+            yield f'# The lightest {beyond:,} rows of {what} are summed up as "{OTHER}".'
     yield from metric(
         *("rouse_wakeups_total", "counter", "Wake-ups by verdict and sites."),
         (
@@ -109,12 +161,13 @@ def lines(
         ("cnt_hold", "rouse_lock_held_against_total", "Others that came while it was held."),
     ):
         yield from metric(name, "counter", about, ((lock_labels(row), row[key]) for row in locks))
-    for key, name, about in (
-        ("wait_total_ns", "rouse_lock_wait_seconds_total", "Time waited for a lock, all waiters."),
-        ("spin_ns", "rouse_lock_spin_seconds_total", "Of it, time spun."),
-    ):
-        samples = ((lock_labels(row), seconds(row[key])) for row in locks)
-        yield from metric(name, "counter", about, samples)
+    ended = ((lock_labels(row), seconds(row["wait_total_ns"] - row["waiting_ns"])) for row in locks)
+    yield from metric(
+        *("rouse_lock_wait_seconds_total", "counter", "Time waited for a lock, all waiters."), ended
+    )
+    spun = ((lock_labels(row), seconds(row["spin_ns"])) for row in locks)
+    yield from metric("rouse_lock_spin_seconds_total", "counter", "Of it, time spun.", spun)
+    yield from waiting_lines(locks, waiting)
     yield from metric(
         *("rouse_calls_total", "counter", "Blocking calls that completed."),
         (({"process": r["process"], "kind": r["kind"]}, r["completed"]) for r in calls),

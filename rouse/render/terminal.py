@@ -7,15 +7,15 @@ A line is never wider than the terminal, but for a word that is; what goes into 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from rouse.plans import Column
+from rouse.plans import Column, Row
 from rouse.render.text import UNKNOWN, cell, printable
-from rouse.sections import Report, Section
+from rouse.sections import Report, Section, sites_of
 
 GAP = 2
 # Columns that a name keeps while others tell nothing, while others can go, and at the end.
@@ -80,6 +80,7 @@ class Terminal:
         """width: columns of a line; None: as many as it takes."""
         self.console = console
         self.width = width
+        self.frames: Mapping[str, list[str]] = {}
 
     def line(self, *parts: tuple[str, str]) -> None:
         text = Text()
@@ -99,6 +100,7 @@ class Terminal:
             self.line((line, style))
 
     def report(self, report: Report) -> None:
+        self.frames = report.frames
         for name, text in report.facts:
             self.paragraph(f"{name}: {text}", indent="  ")
         for note in report.notes:
@@ -116,7 +118,9 @@ class Terminal:
 
     def section(self, section: Section) -> None:
         self.line((section.title, TITLE))
-        if not section.rows:
+        if not section.rows and section.idle:
+            self.paragraph("All there is to tell is of idle waits.")
+        elif not section.rows:
             self.paragraph(f"None: {section.empty}.")
         elif section.is_summary:
             for row in self.cells(section):
@@ -144,22 +148,42 @@ class Terminal:
             if self.width is None or shrink(widths, columns, self.width, least):
                 break
             if spare is None:
-                for row in rows:
+                for row, of in zip(rows, section.rows, strict=True):
                     self.block(section.columns, row)
+                    self.calls(section, of)
                 return
             shown.remove(spare)
-        self.table(columns, [[row[i] for i in shown] for row in rows], widths)
+        self.table(columns, [[row[i] for i in shown] for row in rows], widths, section)
         hidden = [c.title for i, c in enumerate(section.columns) if i not in shown]
         if hidden:
             self.paragraph(f"For want of room without: {', '.join(hidden)}.", FAINT)
 
     def table(
-        self, columns: Sequence[Column], rows: list[list[str]], widths: Sequence[int]
+        self,
+        columns: Sequence[Column],
+        rows: list[list[str]],
+        widths: Sequence[int],
+        section: Section,
     ) -> None:
         titles = [cut(column.title, width) for column, width in zip(columns, widths, strict=True)]
         self.cells_line(columns, titles, widths, HEAD)
-        for row in rows:
+        for row, values in zip(rows, section.rows, strict=True):
             self.cells_line(columns, row, widths, "")
+            self.calls(section, values)
+
+    def calls(self, section: Section, row: Row) -> None:
+        """Below a row: what led to those of its sites of which more than the place is known."""
+        for role, site in sites_of(row):
+            if site in self.frames and not section.is_by_place:
+                text = printable(f"{role} {' from '.join(self.frames[site])}")
+                for line in textwrap.wrap(
+                    text,
+                    max(self.width or 10_000, 20),
+                    initial_indent="    ",
+                    subsequent_indent="      ",
+                    break_on_hyphens=False,
+                ):
+                    self.line((line, FAINT))
 
     def cells_line(
         self, columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], style: str

@@ -164,6 +164,16 @@ void rsi_test_delay(void)
         rsi_cpu_relax();
 }
 
+uint32_t rsi_test_overlooked;
+
+bool rsi_test_overlooks(void)
+{
+    uint32_t left = rsi_load_relaxed(&rsi_test_overlooked);
+    while (left != 0 && !rsi_cas_relaxed(&rsi_test_overlooked, &left, left - 1)) {
+    }
+    return left != 0;
+}
+
 #define TEST_LINES 64u
 
 int rsi_test_writer;

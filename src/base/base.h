@@ -177,6 +177,9 @@ size_t rsi_format(char *buffer, size_t bytes, const char *format, ...) RSI_PRINT
 size_t rsi_format_list(char *buffer, size_t bytes, const char *format, va_list list)
     RSI_PRINTF(3, 0);
 
+/* The leak checker's; NULL in a program without one. */
+extern void __lsan_ignore_object(const void *object) __attribute__((weak));
+
 /*
  * ROUSE_TEST builds delay here for a random while, to widen races; elsewhere this is nothing.
  * ROUSE_TEST_SEED seeds it, ROUSE_TEST_DELAY is the chance in 1/1024 (0 by default).
@@ -201,8 +204,13 @@ struct rsi_test_writes {
 };
 void rsi_test_writes_begin(const struct rsi_test_range *ranges, unsigned count);
 void rsi_test_writes_end(struct rsi_test_writes *writes);
+
+/* So many requests to a ring that it stop something are overlooked from now on, as the kernel may (io/ring.h). */
+extern uint32_t rsi_test_overlooked;
+bool rsi_test_overlooks(void); /* this one is */
 #else
 #define rsi_test_delay() ((void)0)
+#define rsi_test_overlooks() false
 #endif
 
 #endif

@@ -29,31 +29,14 @@ static struct {
     bool is_refused;
 } opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* What a kind of wait is counted as; whether its object tells entries apart; where the object's name stands. */
-static const struct {
-    uint8_t micro;
-    bool has_object;
-    uint8_t name_at;
-} kinds[ROUSE_WAIT_KINDS] = {
-    [ROUSE_WAIT_NONE] = { RSI_IN_LAT, false, 0 },
-    [ROUSE_WAIT_MUTEX] = { RSI_IN_MUTEX, true, offsetof(struct rouse_mutex, name) },
-    [ROUSE_WAIT_READ_LOCK] = { RSI_IN_RWLOCK, true, offsetof(struct rouse_rwlock, name) },
-    [ROUSE_WAIT_WRITE_LOCK] = { RSI_IN_RWLOCK, true, offsetof(struct rouse_rwlock, name) },
-    [ROUSE_WAIT_COND] = { RSI_IN_COND, true, offsetof(struct rouse_cond, name) },
-    [ROUSE_WAIT_SEM] = { RSI_IN_SEM, true, offsetof(struct rouse_sem, name) },
-    [ROUSE_WAIT_BARRIER] = { RSI_IN_JOIN, true, 0 },
-    [ROUSE_WAIT_ONCE] = { RSI_IN_JOIN, false, 0 },
-    [ROUSE_WAIT_JOIN] = { RSI_IN_JOIN, false, 0 },
-    [ROUSE_WAIT_SLEEP] = { RSI_IN_SLEEP, false, 0 },
-    [ROUSE_WAIT_READ] = { RSI_IN_IO, false, 0 },
-    [ROUSE_WAIT_WRITE] = { RSI_IN_IO, false, 0 },
-    [ROUSE_WAIT_ACCEPT] = { RSI_IN_ACCEPT, false, 0 },
-    [ROUSE_WAIT_CONNECT] = { RSI_IN_IO, false, 0 },
-    [ROUSE_WAIT_BLOCKING] = { RSI_IN_IO, false, 0 },
-    [ROUSE_WAIT_SET] = { RSI_IN_POLL, false, 0 },
-    [ROUSE_WAIT_POLL] = { RSI_IN_POLL, false, 0 },
+/* Where the name stands in an object of the kind; 0: it has none. */
+static const uint16_t name_offsets[ROUSE_WAIT_KINDS] = {
+    [ROUSE_WAIT_MUTEX] = offsetof(struct rouse_mutex, name),
+    [ROUSE_WAIT_READ_LOCK] = offsetof(struct rouse_rwlock, name),
+    [ROUSE_WAIT_WRITE_LOCK] = offsetof(struct rouse_rwlock, name),
+    [ROUSE_WAIT_COND] = offsetof(struct rouse_cond, name),
+    [ROUSE_WAIT_SEM] = offsetof(struct rouse_sem, name),
 };
-_Static_assert(ROUSE_WAIT_KINDS <= RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
 
 /* The file is made when the first thread has something to say. False: it cannot be, and recording is off. */
 static RSI_COLD bool file_open(void)
@@ -62,6 +45,7 @@ static RSI_COLD bool file_open(void)
     if (!rsi_load_relaxed(&rsi_file_head) && !opening.is_refused) {
         char reason[192];
         const char *asked = secure_getenv("ROUSE_OBS");
+        rsi_file_alone();
         opening.is_refused = rsi_file_open(reason, sizeof reason) != 0;
         if (opening.is_refused && asked && *asked) /* else nobody has asked for it */
             rsi_tell("nothing is recorded: %s", reason);
@@ -78,7 +62,7 @@ static RSI_COLD bool file_open(void)
 
 static RSI_COLD struct rsi_writer *writer_new(struct rsi_exec *exec)
 {
-    if (!file_open())
+    if (exec->is_writerless || !file_open())
         return NULL;
     struct rsi_writer *writer = rsi_writer_take(exec->worker != NULL, (int32_t)rsi_gettid());
     if (writer && exec->worker) {
@@ -86,6 +70,7 @@ static RSI_COLD struct rsi_writer *writer_new(struct rsi_exec *exec)
         rsi_store_relaxed(&writer->shared->cluster, (uint32_t)exec->home);
     }
     exec->writer = writer;
+    exec->is_writerless = !writer;
     return writer;
 }
 
@@ -97,18 +82,6 @@ RSI_INLINE struct rsi_writer *writer_of(struct rsi_exec *exec)
 struct rsi_writer *rsi_account_writer(void)
 {
     return writer_of(rsi_exec_self());
-}
-
-/* What a reader sees of the words between is of one moment, or it sees that they change. */
-RSI_INLINE void change_begin(struct rsi_store_thread *slot)
-{
-    rsi_store_relaxed(&slot->seq, slot->seq + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second look at seq */
-}
-
-RSI_INLINE void change_end(struct rsi_store_thread *slot)
-{
-    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first */
 }
 
 static void name_copy(struct rsi_store_thread *slot, const struct rouse_thread *t)
@@ -123,30 +96,35 @@ static void name_copy(struct rsi_store_thread *slot, const struct rouse_thread *
 static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
                                                       struct rouse_thread *t, uint64_t now)
 {
-    struct rsi_store_thread *slot = rsi_writer_slot(writer);
-    if (!slot)
+    struct rsi_store_thread *slot = t->waiter.is_slotless ? NULL : rsi_writer_slot(writer);
+    if (!slot) {
+        rsi_count(writer->shared->lost_threads, !t->waiter.is_slotless);
+        t->waiter.is_slotless = true;
         return NULL;
+    }
     uint64_t born = t->waiter.record.kind == ROUSE_WAIT_NONE && t->waiter.record.object
                         ? (uintptr_t)t->waiter.record.object
                         : now;
-    change_begin(slot);
+    rsi_slot_change(slot);
     rsi_store_relaxed(&slot->id, t->id);
     rsi_store_relaxed(&slot->begin_tsc, born);
     rsi_store_relaxed(&slot->since_tsc, born);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->origin, (uint32_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
-    if (t->waiter.has_cold)
-        name_copy(slot, t);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
-    change_end(slot);
+    rsi_slot_changed(slot);
     rsi_store_release(&t->waiter.record.slot, slot); /* whoever looks at t sees it whole */
+    rsi_test_delay();
+    rsi_fence_light(); /* pairs with the heavy one in rsi_account_name */
+    if (rsi_load_relaxed(&t->waiter.has_cold))
+        name_copy(slot, t);
     return slot;
 }
 
 RSI_INLINE struct rsi_wake_key key_of(const struct rsi_store_thread *slot)
 {
-    bool has_object = kinds[slot->kind].has_object;
+    bool has_object = rsi_wait_classes[slot->kind].has_object;
     return (struct rsi_wake_key){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
                                   has_object ? slot->object : 0, slot->kind };
 }
@@ -154,7 +132,7 @@ RSI_INLINE struct rsi_wake_key key_of(const struct rsi_store_thread *slot)
 /* Where the name of the object of a key stands. */
 RSI_INLINE const char *const *name_at(const struct rsi_wake_key *key)
 {
-    uint8_t at = kinds[key->kind].name_at;
+    uint16_t at = name_offsets[key->kind];
     return at ? (const char *const *)(uintptr_t)(key->object + at) : NULL;
 }
 
@@ -164,10 +142,17 @@ RSI_INLINE bool is_useless(uint32_t verdict)
            verdict == ROUSE_VERDICT_EARLY;
 }
 
-static RSI_COLD void waste(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t ticks)
+/* The entry of slot's last wait, or NULL. A call of its own: the key's address is taken here only. */
+static RSI_NOINLINE struct rsi_store_wake *wake_find(struct rsi_writer *writer,
+                                                     const struct rsi_store_thread *slot)
 {
     struct rsi_wake_key key = key_of(slot);
-    struct rsi_store_wake *wake = rsi_writer_wake(writer, &key, name_at(&key));
+    return rsi_writer_wake(writer, &key, name_at(&key));
+}
+
+static RSI_COLD void waste(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t ticks)
+{
+    struct rsi_store_wake *wake = wake_find(writer, slot);
     if (wake)
         rsi_count(wake->waste_ticks, ticks);
 }
@@ -177,14 +162,16 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
                       uint64_t now)
 {
     struct rsi_store_thread *slot = self->waiter.record.slot;
-    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now)))
+    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now))) {
+        rsi_count(writer->shared->lost_wakes, why == RSI_LEAVES_WAITING);
         return;
+    }
     uint64_t ran = now - slot->run_tsc, site = 0;
     if (rsi_likely(why == RSI_LEAVES_WAITING))
         site = rsi_site_of(writer, self->waiter.record.wait_site);
     if (rsi_unlikely(is_useless(rsi_load_relaxed(&slot->verdict))))
         waste(writer, slot, ran);
-    change_begin(slot);
+    rsi_slot_change(slot);
     rsi_count(slot->ticks[RSI_IN_USR], ran);
     rsi_store_relaxed(&slot->since_tsc, now);
     if (rsi_likely(why == RSI_LEAVES_WAITING)) {
@@ -196,7 +183,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
         rsi_store_relaxed(&slot->yields, slot->yields + 1);
         rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     }
-    change_end(slot);
+    rsi_slot_changed(slot);
 }
 
 /* The wait of slot is over, and its thread is about to run. */
@@ -210,26 +197,25 @@ RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rsi_store_thread *s
     struct rsi_wake_key key = key_of(slot);
     struct rsi_store_wake *wake = rsi_writer_wake_there(writer, &key);
     if (rsi_unlikely(!wake))
-        wake = rsi_writer_wake(writer, &key, name_at(&key));
-    rsi_count(slot->ticks[kinds[slot->kind].micro], waited);
+        wake = wake_find(writer, slot);
+    rsi_count(slot->ticks[rsi_wait_classes[key.kind].micro], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
     rsi_count(slot->waits, 1);
-    if (rsi_unlikely(!wake))
+    if (rsi_unlikely(!wake)) {
+        rsi_count(writer->shared->lost_wakes, 1);
         return;
-    rsi_count(wake->count[verdict], 1);
-    rsi_count(wake->wait_ticks, waited);
-    rsi_count_most(wake->wait_most, waited);
-    rsi_count(wake->late_ticks, late);
-    rsi_count_most(wake->late_most, late);
+    }
+    rsi_wake_count(wake, verdict, waited, late);
 }
 
 /* t is about to run. */
 RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_t now)
 {
     struct rsi_store_thread *slot = t->waiter.record.slot;
+    rsi_count(writer->shared->switches, 1);
     if (rsi_unlikely(!slot) && !(slot = slot_new(writer, t, now)))
         return;
-    change_begin(slot);
+    rsi_slot_change(slot);
     if (rsi_likely(slot->doing == RSI_DOES_WAIT))
         wait_ended(writer, slot, now);
     else if (slot->doing == RSI_DOES_QUEUE)
@@ -237,8 +223,7 @@ RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->worker, writer->index);
-    change_end(slot);
-    rsi_count(writer->shared->switches, 1);
+    rsi_slot_changed(slot);
 }
 
 RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
@@ -310,23 +295,47 @@ void rsi_account_entered(struct rouse_thread *self)
     enter(writer, self, now);
 }
 
-void rsi_account_wake(struct rouse_thread *t, int result, const void *site)
+RSI_INLINE uint32_t verdict_of(int result)
 {
-    struct rsi_store_thread *slot = t->waiter.record.slot;
-    if (rsi_unlikely(!slot))
-        return;
-    const struct rsi_exec *exec = rsi_exec_self();
-    const struct rouse_thread *waker = site ? exec->current : NULL;
-    rsi_store_relaxed(&slot->waker_id, waker ? waker->id : 0);
-    uint64_t wake_site = rsi_site_of(exec->writer, site);
+    return result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
+           : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
+                                  : ROUSE_VERDICT_USEFUL;
+}
+
+RSI_INLINE void woken(struct rsi_store_thread *slot, uint64_t waker_id, uint64_t wake_site,
+                      uint32_t verdict)
+{
+    rsi_store_relaxed(&slot->waker_id, waker_id);
     rsi_store_relaxed(&slot->wake_site, wake_site);
-    uint32_t verdict = result == -ETIMEDOUT   ? ROUSE_VERDICT_TIMEOUT
-                       : result == -ECANCELED ? ROUSE_VERDICT_CANCELLED
-                                              : ROUSE_VERDICT_USEFUL;
     rsi_store_relaxed(&slot->verdict, verdict);
-    if (rsi_trace_is_on() && exec->writer) /* else the thread's RUN tells */
-        rsi_trace_wake(exec->writer, t, verdict, wake_site, waker ? waker->id : 0);
     rsi_store_release(&slot->wake_tsc, rsi_tsc()); /* a reader that sees it sees the three above */
+}
+
+/* With a call stack for a site, or an event. */
+static RSI_COLD struct rouse_thread *wake_slow(struct rouse_thread *t,
+                                               struct rsi_store_thread *slot, uint64_t waker_id,
+                                               int result, const void *site)
+{
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    uint64_t wake_site = rsi_site_of(writer, site);
+    if (rsi_trace_is_on() && writer) /* else the thread's RUN tells */
+        rsi_trace_wake(writer, t, verdict_of(result), wake_site, waker_id);
+    woken(slot, waker_id, wake_site, verdict_of(result));
+    return t;
+}
+
+struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const void *site)
+{
+    /* t may be on its way to sleep, and get its slot now. Acquire: pairs with slot_new. */
+    struct rsi_store_thread *slot = rsi_load_acquire(&t->waiter.record.slot);
+    if (rsi_unlikely(!slot))
+        return t;
+    const struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
+    uint64_t waker_id = waker ? waker->id : 0;
+    if (rsi_unlikely(rsi_load_relaxed(&rsi_site_depth) != 1) || rsi_trace_is_on())
+        return wake_slow(t, slot, waker_id, result, site);
+    woken(slot, waker_id, (uintptr_t)site, verdict_of(result));
+    return t;
 }
 
 /* One wake-up of the key was counted as before, and is a verdict. */
@@ -367,7 +376,8 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
         past->verdict == verdict)
         return;
     struct rsi_wake_key key = { past->wait_site, past->wake_site,
-                                kinds[past->kind].has_object ? past->object : 0, past->kind };
+                                rsi_wait_classes[past->kind].has_object ? past->object : 0,
+                                past->kind };
     recount(writer, &key, past->verdict, verdict);
     if (rsi_trace_is_on())
         rsi_trace_verdict(writer, self, past->kind, verdict);
@@ -377,81 +387,23 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
         rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
 }
 
-void rsi_account_herd(size_t count)
-{
-    struct rsi_writer *writer = rsi_exec_self()->writer;
-    if (writer)
-        rsi_count(writer->shared->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
-}
-
-void rsi_account_call_slow(enum rouse_wait_kind kind, long result)
-{
-    struct rsi_exec *exec = rsi_exec_self();
-    struct rsi_writer *writer = writer_of(exec);
-    struct rsi_store_thread *slot = exec->current ? exec->current->waiter.record.slot : NULL;
-    if (writer)
-        rsi_count(writer->shared->calls[kind], 1);
-    if (slot && kind == ROUSE_WAIT_ACCEPT && result >= 0)
-        rsi_count(slot->accepted, 1);
-}
-
-void rsi_account_unheard_slow(bool is_broadcast)
-{
-    struct rsi_writer *writer = writer_of(rsi_exec_self());
-    if (writer && is_broadcast)
-        rsi_count(writer->shared->broadcasts_unheard, 1);
-    else if (writer)
-        rsi_count(writer->shared->signals_unheard, 1);
-}
-
-void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kind kind,
-                          const void *lock, const char *const *name, const void *site, bool is_got)
-{
-    struct rsi_writer *writer = writer_of(rsi_exec_self());
-    struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(writer, site),
-                                (uintptr_t)contest->holder_site, kind };
-    struct rsi_store_lock *entry = writer ? rsi_writer_lock(writer, &key, name) : NULL;
-    if (!entry)
-        return;
-    uint64_t now = rsi_tsc(), ticks = now - contest->since_tsc;
-    rsi_count(entry->contested, 1);
-    rsi_count(entry->acquired, is_got);
-    rsi_count(entry->given_up, !is_got);
-    rsi_count(entry->wait_ticks, ticks);
-    rsi_count_most(entry->wait_most, ticks);
-    rsi_count(entry->spin_ticks, contest->spin_ticks);
-    rsi_count(entry->spun, is_got && !contest->has_slept);
-    if (rsi_trace_is_on())
-        rsi_trace_lock(writer, rsi_exec_self()->current, contest, &key,
-                       is_got ? ROUSE_VERDICT_USEFUL : ROUSE_VERDICT_TIMEOUT, now);
-}
-
-void rsi_account_steal(struct rsi_worker *w, unsigned count)
-{
-    struct rsi_writer *writer = w->exec.writer;
-    if (!writer)
-        return;
-    rsi_count(writer->shared->steals, 1);
-    rsi_count(writer->shared->stolen, count);
-    if (rsi_trace_is_on())
-        rsi_trace_steal(writer, count);
-}
-
-void rsi_account_lateness(uint64_t late_ns)
-{
-    /* Not that of the worker whose timer it is: a watcher may be at it. In a section: none is made here. */
-    struct rsi_writer *writer = rsi_exec_self()->writer;
-    if (!writer)
-        return;
-    rsi_count(writer->shared->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);
-    rsi_count(writer->shared->lateness_ticks, late_ns);
-    rsi_count_most(writer->shared->lateness_most, late_ns);
-}
-
+/*
+ * By any thread. The name was written, then the slot is looked for; slot_new writes the slot, then looks for a name:
+ * the fences make one of the two see the other, so that no name is missed.
+ * t may end meanwhile, and its slot be another's: that one has no name yet, or loses its own to this one, if it comes
+ * between the look at the id and the copy. A lock would make it impossible, at the cost of one for each thread that
+ * ends.
+ */
 void rsi_account_name(struct rouse_thread *t)
 {
-    if (t->waiter.record.slot)
-        name_copy(t->waiter.record.slot, t);
+    struct rsi_store_thread *slot =
+        rsi_load_acquire(&t->waiter.record.slot); /* pairs with slot_new */
+    if (!slot && rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF) {
+        rsi_fence_heavy();
+        slot = rsi_load_acquire(&t->waiter.record.slot); /* pairs with slot_new */
+    }
+    if (slot && rsi_load_relaxed(&slot->id) == t->id)
+        name_copy(slot, t);
 }
 
 void rsi_account_thread_end(struct rouse_thread *self)
@@ -469,11 +421,17 @@ void rsi_account_thread_end(struct rouse_thread *self)
         rsi_writer_slot_end(writer, slot);
 }
 
+static void exec_forget(struct rsi_exec *exec)
+{
+    exec->writer = NULL;
+    exec->is_writerless = false;
+}
+
 void rsi_account_exec_end(struct rsi_exec *exec)
 {
     if (exec->writer)
         rsi_writer_give(exec->writer);
-    exec->writer = NULL;
+    exec_forget(exec);
 }
 
 void rsi_account_child(void)
@@ -481,11 +439,13 @@ void rsi_account_child(void)
     struct rsi_exec *exec = rsi_exec_self();
     pthread_mutex_init(&opening.mutex, NULL);
     for (uint32_t i = 0; i < RSI_WORKERS_MAX && rsi_rt.workers[i]; i++)
-        rsi_rt.workers[i]->exec.writer = NULL;
+        exec_forget(&rsi_rt.workers[i]->exec);
     if (exec != &rsi_exec_none)
-        exec->writer = NULL;
-    if (exec->current)
+        exec_forget(exec);
+    if (exec->current) {
         exec->current->waiter.record.slot = NULL;
+        exec->current->waiter.is_slotless = false;
+    }
     rsi_file_child();
     rsi_writers_child();
     rsi_holds_child();

@@ -7,6 +7,7 @@
 #define RSI_CORE_ACCOUNT_H
 
 #include "core/park.h"
+#include "obs/store.h"
 
 #include <rouse/obs.h>
 
@@ -30,7 +31,7 @@ void rsi_account_sleep(struct rouse_thread *self);
 void rsi_account_entered(struct rouse_thread *self);
 
 /* The calling kernel thread has claimed t's wait. It holds guards. */
-void rsi_account_wake(struct rouse_thread *t, int result, const void *site);
+struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const void *site);
 
 /* w took so many threads from another worker. */
 void rsi_account_steal(struct rsi_worker *w, unsigned count);

@@ -120,8 +120,12 @@ static int start_locked(struct rouse_cluster *cluster, struct rouse_thread **que
 {
     int error = 0;
     rsi_store_relaxed(&cluster->state, RSI_CLUSTER_LIVE);
-    while (cluster->staying_count < cluster->wanted && error == 0)
-        error = rsi_workers_add_locked(cluster, NULL);
+    while (cluster->staying_count < cluster->wanted && error == 0) {
+        struct rsi_worker *w;
+        error = rsi_workers_add_locked(cluster, &w);
+        if (error == 0)
+            rsi_poller_own(w->index);
+    }
     if (error) {
         rsi_store_relaxed(&cluster->state,
                           cluster->worker_count ? RSI_CLUSTER_ENDING : RSI_CLUSTER_FREE);
@@ -274,6 +278,8 @@ int rouse_cluster_worker_add(struct rouse_cluster *cluster)
     int error = cluster ? rsi_runtime_try_start() : -EINVAL;
     if (!error)
         error = rsi_workers_add(cluster, &w);
+    if (!error)
+        rsi_poller_own(w->index);
     return error ? error : (int)w->index;
 }
 

@@ -370,8 +370,15 @@ RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w, bool is_lonely)
 }
 void rsi_monitor_start(uint32_t bound);
 void rsi_monitor_wake(void);
-unsigned rsi_monitor_threads(void); /* 0 or 1 */
+unsigned rsi_monitor_threads(void); /* 0 to 2 */
 void rsi_monitor_child(void);
+
+/* hire.c; the monitor's. Have a table of descriptors of one's own from now on. False: nobody could hire from then on. */
+bool rsi_hire_prepare(void);
+/* After rsi_hire_prepare: add a worker with this signal mask; blocks until it is there. Returns as rsi_workers_add. */
+int rsi_hire(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out);
+unsigned rsi_hire_threads(void); /* 0 or 1 */
+void rsi_hire_child(void);
 
 /* watch.c */
 void rsi_watch_begin(struct rsi_worker *w);

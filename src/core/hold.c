@@ -101,10 +101,9 @@ static struct entry *claim(const void *lock, uint64_t who)
     return NULL;
 }
 
-static struct rsi_store_lock *row(const void *lock, uint64_t site, const void *holder_site,
-                                  uint32_t kind, const char *const *name)
+static struct rsi_store_lock *row(struct rsi_writer *writer, const void *lock, uint64_t site,
+                                  const void *holder_site, uint32_t kind, const char *const *name)
 {
-    struct rsi_writer *writer = rsi_account_writer();
     struct rsi_lock_key key = { (uintptr_t)lock, site, (uintptr_t)holder_site, kind };
     return writer ? rsi_writer_lock(writer, &key, name) : NULL;
 }
@@ -119,14 +118,17 @@ bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *con
         entry->depth++;
         return true;
     }
-    uint64_t place = rsi_site_of(rsi_account_writer(), site);
+    struct rsi_writer *writer = rsi_account_writer();
+    uint64_t place = rsi_site_of(writer, site);
     const void *holder_site = is_counted ? contest->holder_site : NULL;
-    struct rsi_store_lock *counts = is_counted ? NULL : row(lock, place, holder_site, kind, name);
+    struct rsi_store_lock *counts = is_counted ? NULL
+                                               : row(writer, lock, place, holder_site, kind, name);
     if (counts)
         rsi_count(counts->acquired, 1);
+    else if (writer && !is_counted)
+        rsi_count(writer->shared->lost_locks, 1);
     entry = claim(lock, who);
     if (!entry) {
-        struct rsi_writer *writer = rsi_account_writer();
         if (writer)
             rsi_count(writer->shared->lost_holds, 1);
         return false;
@@ -154,10 +156,14 @@ void rsi_hold_end(const void *lock, struct rsi_hold *past)
 
 void rsi_hold_count(const struct rsi_hold *past, const char *const *name)
 {
+    struct rsi_writer *writer = rsi_account_writer();
     struct rsi_store_lock *counts =
-        row(past->lock, past->site, past->holder_site, past->kind, name);
-    if (!counts)
+        row(writer, past->lock, past->site, past->holder_site, past->kind, name);
+    if (!counts) {
+        if (writer)
+            rsi_count(writer->shared->lost_holds, 1);
         return;
+    }
     rsi_count(counts->holds, 1);
     rsi_count(counts->hold_ticks, past->ticks);
     rsi_count_most(counts->hold_most, past->ticks);

@@ -98,6 +98,7 @@ static void begin(struct rouse_thread *self)
     self->exec.current = self;
     self->exec.worker = NULL;
     self->exec.writer = NULL;
+    self->exec.is_writerless = false;
     self->exec.turn_units = 0;
     self->exec.home = RSI_HOME_NONE;
     rsi_tls_exec = &self->exec;
@@ -126,6 +127,7 @@ int rsi_foreign_try_adopt(void)
     rsi_cold_clear(self);
     self->locals = NULL;
     self->waiter.is_finishing = false;
+    self->waiter.is_slotless = false;
     rsi_store_relaxed(&self->id, rsi_id_next(NULL));
     self->join_word = RSI_JOIN_DETACHED;
     begin(self);

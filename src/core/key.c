@@ -19,9 +19,6 @@ static struct {
 } keys[ROUSE_KEYS_MAX];
 static uint32_t keys_guard;
 
-/* A leak checker does not look for pointers in control blocks; absent in a program without one. */
-extern void __lsan_ignore_object(const void *) __attribute__((weak));
-
 int rouse_key_create(unsigned *key, void (*destructor)(void *))
 {
     int result = -EAGAIN;
@@ -67,7 +64,7 @@ int rouse_key_set(unsigned key, const void *value)
         values = calloc(ROUSE_KEYS_MAX, sizeof *values);
         if (!values)
             return -ENOMEM;
-        if (__lsan_ignore_object)
+        if (__lsan_ignore_object) /* it does not look for pointers in control blocks */
             __lsan_ignore_object(values);
         self->locals = values;
     }

@@ -55,7 +55,8 @@ struct rsi_waiter {
     bool is_listed;        /* whether it stands in an object's list */
     uint8_t mode;          /* reader or writer, ...: the object's own */
     uint8_t stack_class;   /* of user threads */
-    bool is_finishing;     /* its keys' destructors run, or have run */
+    bool is_finishing : 1; /* its keys' destructors run, or have run */
+    bool is_slotless : 1;  /* it found no room in the record, which was counted */
     bool has_cold;         /* something was written to rsi_cold(this thread) */
     uint8_t trim_mark;     /* low bits of a wait's number; trim.c's */
     struct rsi_wait record;
@@ -91,8 +92,9 @@ struct rsi_exec {
     struct rsi_worker *worker; /* NULL on kernel and foreign threads */
     struct rsi_writer *writer; /* what it counts, while recording: account.c; or NULL */
     uint32_t turn_units;       /* left of the present turn: rsi_turn_spend */
-    uint16_t home;    /* of the threads that run here; RSI_HOME_NONE on others than workers */
-    uint8_t in_ppoll; /* of a kernel thread: a publisher must interrupt the call */
+    uint16_t home;      /* of the threads that run here; RSI_HOME_NONE on others than workers */
+    uint8_t in_ppoll;   /* of a kernel thread: a publisher must interrupt the call */
+    bool is_writerless; /* it asked for a writer, and there was no room */
 };
 
 #define RSI_HOME_NONE UINT16_MAX /* that of no thread */
@@ -144,11 +146,35 @@ RSI_INLINE struct rsi_waiter *rsi_waiter(struct rouse_thread *t)
     return (struct rsi_waiter *)t;
 }
 
-/* Whether recording is on. */
 extern uint32_t rsi_obs_mode;
+
+/* Assembly, since the compilers do not compare with an atomic variable where it lies: this is in each wake-up. */
+RSI_INLINE bool rsi_obs_is_on(void)
+{
+#if defined(__x86_64__)
+    bool is_on;
+    __asm__ volatile("cmpl $0, %1" : "=@ccne"(is_on) : "m"(rsi_obs_mode));
+    return is_on;
+#else
+    return rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF;
+#endif
+}
+
+/* The same, or word is not 0: one test for the two, in each switch. */
+RSI_INLINE bool rsi_obs_is_on_or(uint32_t word)
+{
+#if defined(__x86_64__)
+    bool is_any;
+    __asm__ volatile("orl %2, %1" : "=@ccne"(is_any), "+r"(word) : "m"(rsi_obs_mode));
+    return is_any;
+#else
+    return (rsi_load_relaxed(&rsi_obs_mode) | word) != 0;
+#endif
+}
+
 /* The call that returns to site, as "function+0x1c (module+0x11fc)", for a program's last line. Returns bytes. */
 size_t rsi_obs_site_format(const void *site, char *buffer, size_t bytes);
-void rsi_account_wake(struct rouse_thread *t, int result, const void *site);
+struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const void *site);
 
 RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_kind kind,
                                      const void *object, const void *site, uint64_t deadline_ns,
@@ -175,12 +201,10 @@ int rsi_park_commit(struct rouse_thread *self, uint64_t ticket);
 bool rsi_park_abandon(struct rouse_thread *self, uint64_t ticket);
 
 /*
- * Try to end t's wait. result: 0 or positive for the waiter's own use, or -errno. site: the wake site.
- * True: the caller has won and must call rsi_park_publish(t), soon, once; it may hold guards while
- * claiming and publish after releasing them.
+ * The part of a claim that decides it. The winner calls rsi_park_claimed next, and goes on with the t that it
+ * returns: so t is not kept over a call that is seldom made.
  */
-RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result,
-                               const void *site)
+RSI_INLINE bool rsi_park_claim_bare(struct rouse_thread *t, uint64_t ticket, int result)
 {
     struct rsi_waiter *waiter = rsi_waiter(t);
     uint64_t expected = ticket;
@@ -191,8 +215,26 @@ RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int resu
     if (rsi_unlikely(!rsi_cas_acq_rel(&waiter->claim, &expected, ticket & ~UINT64_C(3))))
         return false;
     waiter->result = result;
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_account_wake(t, result, site);
+    return true;
+}
+
+RSI_INLINE struct rouse_thread *rsi_park_claimed(struct rouse_thread *t, int result,
+                                                 const void *site)
+{
+    return rsi_unlikely(rsi_obs_is_on()) ? rsi_account_wake(t, result, site) : t;
+}
+
+/*
+ * Try to end t's wait. result: 0 or positive for the waiter's own use, or -errno. site: the wake site.
+ * True: the caller has won and must call rsi_park_publish(t), soon, once; it may hold guards while
+ * claiming and publish after releasing them.
+ */
+RSI_INLINE bool rsi_park_claim(struct rouse_thread *t, uint64_t ticket, int result,
+                               const void *site)
+{
+    if (!rsi_park_claim_bare(t, ticket, result))
+        return false;
+    (void)rsi_park_claimed(t, result, site);
     return true;
 }
 void rsi_park_publish(struct rouse_thread *t);
@@ -253,13 +295,15 @@ void rsi_account_herd(size_t count);
 
 /*
  * A thread found a lock held: from its arrival until it has it or gives up. holder_site: where the holder had
- * got it. Between begin and end it may spin and wait; spin_ticks says for how long it did the one.
+ * got it. Between begin and end it may spin and wait; spin_ticks says for how long it did the one. Before it
+ * sleeps it calls sleep, so that a wait that never ends is seen with both its sides, too.
  */
 struct rsi_contest {
     uint64_t since_tsc; /* 0: not recorded */
     uint64_t spin_ticks;
     const void *holder_site;
     bool has_slept;
+    bool is_shown; /* in the thread's slot */
 };
 
 RSI_INLINE void rsi_contest_begin(struct rsi_contest *contest, const void *holder_site)
@@ -269,7 +313,17 @@ RSI_INLINE void rsi_contest_begin(struct rsi_contest *contest, const void *holde
         (struct rsi_contest){ .since_tsc = is_on ? rsi_tsc() : 0, .holder_site = holder_site };
 }
 
-/* name: where the address of the lock's name stands. */
+/* name: where the address of the lock's name stands. Callable often; not under a guard. */
+void rsi_contest_sleep_slow(struct rsi_contest *contest, enum rouse_wait_kind kind,
+                            const void *lock, const char *const *name, const void *site);
+
+RSI_INLINE void rsi_contest_sleep(struct rsi_contest *contest, enum rouse_wait_kind kind,
+                                  const void *lock, const char *const *name, const void *site)
+{
+    if (rsi_unlikely(contest->since_tsc != 0))
+        rsi_contest_sleep_slow(contest, kind, lock, name, site);
+}
+
 void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kind kind,
                           const void *lock, const char *const *name, const void *site, bool is_got);
 
@@ -369,16 +423,19 @@ struct rsi_poller {
     bool (*has_waiters)(void);
     void (*child)(void);
     /*
-     * NULL both, or of a poller that has something of each worker's own, a ring. turn: hand over what the
-     * calling worker has collected and take what has finished, without blocking; is_due: also when nothing
-     * was collected. sleep: block until something of the worker's own finishes, until *wake_word is 1
+     * NULL all, or of a poller that has something of each worker's own, a ring. own: make it, for the worker with
+     * this index, that the program has asked for; spares have none (io/ring.h). turn: hand over what the calling
+     * worker has collected and take what has finished, without blocking; is_due: also when nothing was collected. sleep: block until something of the worker's own finishes, until *wake_word is 1
      * and woken by futex, or until deadline_ns; watches: also until poll would find something, and poll
      * then. False: the worker has nothing of its own, and sleeps as if there were no such call.
      */
+    void (*own)(unsigned worker_index);
     void (*turn)(bool is_due);
     bool (*sleep)(uint32_t *wake_word, uint64_t deadline_ns, bool watches);
 };
 void rsi_poller_register(const struct rsi_poller *poller);
+void rsi_poller_own(
+    unsigned worker_index); /* if there is one that has something of the workers' own */
 
 /* Which way of I/O the program has asked for. */
 enum rouse_io rsi_config_io(void);

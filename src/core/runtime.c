@@ -194,6 +194,13 @@ void rsi_poller_register(const struct rsi_poller *poller)
     rsi_idle_wake_any();
 }
 
+void rsi_poller_own(unsigned worker_index)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller); /* pairs with register */
+    if (poller && poller->own)
+        poller->own(worker_index);
+}
+
 /*
  * In a child after fork: survivor is the worker that forked, NULL if a kernel thread did. The other
  * workers are started again by the next call that starts the runtime.

@@ -105,18 +105,20 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
     struct rsi_ctx *ctx = &w->idle.ctx;
     uintptr_t bits = why == RSI_LEAVES_ENDED ? RSI_SWITCH_END : 0;
     uint32_t on_cpu = RSI_CPU_ELSEWHERE;
+    bool is_entered = true;
     if (rsi_likely(to != NULL) && rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home))
         on_cpu = rsi_load_acquire(&to->waiter.on_cpu); /* rsi_switch_finish and trim.c release it */
-    if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
-        rsi_account_switch(w, self, rsi_enters(self, to, on_cpu) ? to : NULL, why);
-    if (rsi_likely(on_cpu == 0)) {
+    if (rsi_unlikely(rsi_obs_is_on_or(on_cpu))) {
+        if (rsi_obs_is_on())
+            rsi_account_switch(w, self, rsi_enters(self, to, on_cpu) ? to : NULL, why);
+        if (on_cpu == RSI_CPU_RUNS && to == self)
+            return;
+        if (on_cpu == RSI_CPU_NEW)
+            rsi_thread_bind(w, to);
+        is_entered = on_cpu == 0 || on_cpu == RSI_CPU_NEW;
+    }
+    if (rsi_likely(is_entered)) {
         rsi_test_delay();
-        rsi_worker_enter(w, to);
-        ctx = &to->waiter.ctx;
-    } else if (on_cpu == RSI_CPU_RUNS && to == self) {
-        return;
-    } else if (on_cpu == RSI_CPU_NEW) {
-        rsi_thread_bind(w, to);
         rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
     } else { /* to wait for its stack, or to be sent to its cluster: from another stack than this */

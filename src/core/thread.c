@@ -42,6 +42,7 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
     t->waiter.record = (struct rsi_wait){ 0 };
     rsi_cold_clear(t);
     t->waiter.is_finishing = false;
+    t->waiter.is_slotless = false;
     rsi_store_relaxed(&t->id, rsi_id_next(w));
 }
 

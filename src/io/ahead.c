@@ -37,8 +37,9 @@ struct rsi_ahead {
     uint8_t full; /* buffers in a row that were filled */
     bool is_detached;
     bool is_listener;
-    bool is_void;  /* was not submitted: closed before */
-    uint8_t holds; /* of the ring's worker: the kernel's, and that of a cancel to come */
+    bool is_void; /* was not submitted: closed before */
+    uint8_t
+        holds; /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
 };
 
 static struct rsi_ahead *
@@ -94,9 +95,17 @@ static void submit_cancel(struct rsi_mail *mail)
 {
     struct rsi_ahead *ahead = rsi_container_of(mail, struct rsi_ahead, mail);
     bool is_under_way = ahead->holds == 2;
+    if (!is_under_way)
+        release(ahead);
     /* Refused only when the kernel has no memory for a submission: try until it has. */
-    if (is_under_way && !rsi_ring_cancel(ahead->ring, ahead, RSI_RING_AHEAD))
+    else if (!rsi_ring_cancel(ahead->ring, ahead, RSI_RING_AHEAD, RSI_RING_AHEAD_CANCEL))
         rsi_mail_send(ahead->ring->index, mail);
+}
+
+void rsi_ahead_cancelled(struct rsi_ahead *ahead, int answer)
+{
+    if (rsi_ring_overlooked(answer))
+        submit_cancel(&ahead->mail);
     else
         release(ahead);
 }
@@ -242,8 +251,10 @@ static bool note_locked(struct rsi_ahead *ahead, const struct io_uring_cqe *comp
         }
         return false;
     }
-    if (ahead->state != AHEAD_ON ||
-        (ahead->full < FULL_MAX && ahead->held < HELD_MAX && ahead->backlog.count < BACKLOG_MAX))
+    if (ahead->full < FULL_MAX && ahead->held < HELD_MAX && ahead->backlog.count < BACKLOG_MAX)
+        return false;
+    /* The kernel may have overlooked the first request: ring.h, rsi_ring_overlooked. */
+    if (ahead->state != AHEAD_ON && (ahead->held + ahead->backlog.count) % HELD_MAX != 0)
         return false;
     ahead->state = AHEAD_ENDING;
     if (!ahead->is_listener)
@@ -326,7 +337,7 @@ void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
     if (rsi_unlikely(is_detached))
         discard(ring, ahead, completion);
     if (rsi_unlikely(is_useless))
-        (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD);
+        (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD, RSI_RING_CANCEL);
     if (rsi_unlikely(completion->res == -ENOBUFS))
         ring->is_short = true;
 }
@@ -367,23 +378,6 @@ static long call_plain(const struct rsi_io_op *op)
                         op->arg[5]);
 }
 
-/*
- * The address that accept would have told; none of a peer that is gone already. Returns fd, or -errno of a bad
- * address or length, which costs the caller its connection, as accept's do.
- */
-static long tell_peer(const struct rsi_io_op *op, int fd)
-{
-    socklen_t *length = (socklen_t *)op->arg[2];
-    if (op->arg[1] == 0)
-        return fd;
-    long result = rsi_syscall3(SYS_getpeername, fd, op->arg[1], length);
-    if (result == -ENOTCONN)
-        *length = 0; /* it can be read, or this would be another error */
-    else if (result < 0)
-        rsi_syscall1(SYS_close, fd);
-    return result == -ENOTCONN || result == 0 ? fd : result;
-}
-
 /* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
 static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uint16_t *freed,
                         struct rsi_ahead **ended, struct rsi_fd_batch *batch)
@@ -392,7 +386,8 @@ static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uin
     struct rsi_scatter to;
     long result = -EAGAIN;
     if (ahead->backlog.count != 0) {
-        result = tell_peer(op, rsi_backlog_pop(&ahead->backlog));
+        result = rsi_backlog_take(&ahead->backlog, (struct sockaddr *)op->arg[1],
+                                  (socklen_t *)op->arg[2]);
         if (holds_something(ahead) || ahead->error != 0)
             return result;
     }
@@ -485,10 +480,15 @@ void rsi_ahead_drop(struct rsi_ahead *ahead)
         rsi_ring_buffers_return(ahead->ring, ahead->first);
     ahead->first = 0;
     rsi_backlog_drop(&ahead->backlog);
-    if (ahead->state == AHEAD_ENDED)
+    if (ahead->state == AHEAD_ENDED) {
         free(ahead);
-    else
-        cancel(ahead);
+        return;
+    }
+    /* Only the kernel knows it until it has let go; a program may end before that. */
+    if (__lsan_ignore_object)
+        __lsan_ignore_object(ahead);
+    rsi_ring_await_taken(ahead->ring); /* cancel gives the struct up */
+    cancel(ahead);
 }
 
 void rsi_ahead_child(void)

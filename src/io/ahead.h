@@ -66,6 +66,9 @@ bool rsi_ahead_is_current(struct rsi_ahead *ahead);
 void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
                     const struct io_uring_cqe *completion, struct rsi_fd_batch *batch);
 
+/* The answer to a request to stop one that was detached: rsi_ring_cancel. */
+void rsi_ahead_cancelled(struct rsi_ahead *ahead, int answer);
+
 /* In a child after fork: what the parent's kernel brought is the parent's. */
 void rsi_ahead_child(void);
 

@@ -31,7 +31,7 @@ static enum rouse_io from_environment(void)
 /* The rings, or why not. */
 static const char *try_rings(void)
 {
-    const char *refusal = rsi_ring_probe();
+    const char *refusal = rsi_ring_make_all();
     if (refusal == NULL && rsi_epoll_start() < 0)
         refusal = "no descriptor or memory for an epoll set";
     return refusal;
@@ -67,7 +67,7 @@ RSI_COLD const struct rsi_io_backend *rsi_backend_choose(void)
         backend = choose_locked();
         rsi_store_release(&rsi_backend_chosen, backend); /* pairs with rouse_io_backend */
         if (backend == &rsi_uring_backend)
-            rsi_ring_make_all();
+            rsi_ring_enable_all();
     }
     rsi_guard_unlock(&guard);
     return backend;

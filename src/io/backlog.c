@@ -4,6 +4,7 @@
 
 #include "os/os.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define CAPACITY_FIRST 16u
@@ -33,7 +34,7 @@ int *rsi_backlog_push(struct rsi_backlog *backlog, int fd, int *memory)
     return old;
 }
 
-int rsi_backlog_pop(struct rsi_backlog *backlog)
+static int pop(struct rsi_backlog *backlog)
 {
     int fd = backlog->fds[backlog->first];
     backlog->first = (backlog->first + 1) % backlog->capacity;
@@ -41,10 +42,23 @@ int rsi_backlog_pop(struct rsi_backlog *backlog)
     return fd;
 }
 
+int rsi_backlog_take(struct rsi_backlog *backlog, struct sockaddr *address, socklen_t *length)
+{
+    int fd = pop(backlog);
+    if (address == NULL)
+        return fd;
+    long result = rsi_syscall3(SYS_getpeername, fd, address, length);
+    if (result == -ENOTCONN)
+        *length = 0; /* it can be read, or this would be another error */
+    else if (result < 0)
+        rsi_syscall1(SYS_close, fd);
+    return result == -ENOTCONN || result == 0 ? fd : (int)result;
+}
+
 void rsi_backlog_drop(struct rsi_backlog *backlog)
 {
     while (backlog->count != 0)
-        rsi_syscall1(SYS_close, rsi_backlog_pop(backlog));
+        rsi_syscall1(SYS_close, pop(backlog));
     free(backlog->fds);
     *backlog = (struct rsi_backlog){ NULL, 0, 0, 0 };
 }

@@ -5,6 +5,8 @@
 
 #include "base/base.h"
 
+#include <sys/socket.h>
+
 struct rsi_backlog {
     int *fds; /* capacity of them, used as a circle; NULL until the first */
     uint32_t capacity, first, count;
@@ -18,8 +20,11 @@ bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory);
 /* Put fd at the end. memory: from grow, or NULL. Returns memory to free, or NULL. */
 int *rsi_backlog_push(struct rsi_backlog *backlog, int fd, int *memory);
 
-/* The oldest, taken off; there is one. */
-int rsi_backlog_pop(struct rsi_backlog *backlog);
+/*
+ * The oldest, taken off; there is one. address, length: as accept's; a peer that is gone already has none. Returns
+ * fd, or -errno of a bad address or length, which costs the caller its connection, as accept's do.
+ */
+int rsi_backlog_take(struct rsi_backlog *backlog, struct sockaddr *address, socklen_t *length);
 
 /* Close all, and give the memory back. */
 void rsi_backlog_drop(struct rsi_backlog *backlog);

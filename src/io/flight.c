@@ -18,9 +18,11 @@ struct rsi_flight {
     int32_t result;
     uint32_t state;
     struct rsi_fd_ref ref;
-    bool is_void;   /* was not submitted: closed before */
-    bool is_mailed; /* of the ring's worker: the mail has been taken, or there is none */
-    bool is_done;   /* of the ring's worker: the operation has ended, the mail is yet to come */
+    bool is_void; /* was not submitted: closed before */
+    /* Of a flight that is alone, the ring's worker's: the thread waits until the one is true, the other false. */
+    bool is_over; /* the operation has ended */
+    bool
+        is_asked; /* the kernel is asked, or is to be asked, to stop it; no answer yet. Before, the thread's */
 };
 
 bool rsi_flight_is_current(struct rsi_flight *flight)
@@ -41,27 +43,35 @@ void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch 
     /* Releases the result, and acquires last_ticket; pairs with the exchange in stop. */
     if (rsi_exchange_acq_rel(&flight->state, FLIGHT_DONE) == FLIGHT_ALONE) {
         ticket = flight->last_ticket; /* it waits: its stack is as it was */
-        if (!flight->is_mailed) {
-            flight->is_done = true;
+        flight->is_over = true;
+        if (flight->is_asked)
             return;
-        }
     }
     (void)rsi_fdtable_claim(thread, ticket, 0, NULL, batch);
 }
 
-/* On the ring's worker. The thread waits, for this and for the completion, which come in either order. */
+/* On the ring's worker. The thread waits, for the completion and for the answer, which come in either order. */
 static void submit_stop(struct rsi_mail *mail)
 {
     struct rsi_flight *flight = rsi_container_of(mail, struct rsi_flight, mail);
-    if (flight->is_done) {
+    if (flight->is_over) {
         if (rsi_park_claim(flight->thread, flight->last_ticket, 0, NULL))
             rsi_park_publish(flight->thread);
         return;
     }
     /* Refused only when the kernel has no memory for a submission: try until it has. */
-    flight->is_mailed = rsi_ring_cancel(flight->ring, flight, RSI_RING_FLIGHT);
-    if (!flight->is_mailed)
+    if (!rsi_ring_cancel(flight->ring, flight, RSI_RING_FLIGHT, RSI_RING_FLIGHT_CANCEL))
         rsi_mail_send(flight->ring->index, mail);
+}
+
+void rsi_flight_cancelled(struct rsi_flight *flight, int answer, struct rsi_fd_batch *batch)
+{
+    if (flight->is_over)
+        (void)rsi_fdtable_claim(flight->thread, flight->last_ticket, 0, NULL, batch);
+    else if (rsi_ring_overlooked(answer))
+        submit_stop(&flight->mail);
+    else
+        flight->is_asked = false;
 }
 
 /* The wait ended, but maybe not the operation: have it stopped, and return when the kernel has let go. */
@@ -71,8 +81,9 @@ static void stop(struct rsi_flight *flight, const struct rsi_io_op *op)
     flight->last_ticket = rsi_park_prepare(self, (enum rouse_wait_kind)op->kind,
                                            (const void *)(intptr_t)op->fd, op->site, ROUSE_FOREVER,
                                            0);
+    flight->is_asked = true;
     rsi_test_delay();
-    /* Acquires the result, and releases last_ticket; pairs with the exchange in rsi_flight_done. */
+    /* Acquires the result, and releases the two; pairs with the exchange in rsi_flight_done. */
     if (rsi_exchange_acq_rel(&flight->state, FLIGHT_ALONE) == FLIGHT_DONE) {
         if (!rsi_park_abandon(self, flight->last_ticket))
             (void)rsi_park_commit(self, flight->last_ticket);

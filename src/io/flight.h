@@ -34,4 +34,7 @@ bool rsi_flight_is_current(struct rsi_flight *flight);
 
 void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch *batch);
 
+/* The answer to a request to stop it: rsi_ring_cancel. */
+void rsi_flight_cancelled(struct rsi_flight *flight, int answer, struct rsi_fd_batch *batch);
+
 #endif

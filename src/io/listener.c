@@ -99,8 +99,8 @@ static struct rsi_caller *choose_locked(struct rsi_listener *l)
     struct rsi_caller *c = l->first;
     if (l->order == ROUSE_ACCEPT_FIFO || c->next == NULL)
         return c;
-    uint64_t now_ns = rsi_now_coarse_ns();
-    /* The mark may be of another worker's clock, which may be ahead of this one's. */
+    /* Not the coarse one: to a poller that has just slept that is of before. */
+    uint64_t now_ns = rsi_now_ns();
     if (c->passed_ns != 0 && now_ns >= c->passed_ns + PROMOTE_NS)
         return c;
     c = l->order == ROUSE_ACCEPT_LIFO ? l->last : scatter_locked(l);

@@ -432,18 +432,31 @@ static bool is_ppoll_exact(const struct poll_call *call)
     return true;
 }
 
+static long look_and_wait(struct poll_call *call)
+{
+    struct slot small[SMALL_SET];
+    uint32_t wanted = slots_wanted(call->fds, call->count);
+    call->slots = wanted > SMALL_SET ? malloc(wanted * sizeof *call->slots) : small;
+    if (call->slots == NULL)
+        return -ENOMEM;
+    long result = slots_make(call);
+    if (result == 0)
+        result = wait_for_events(call);
+    if (call->slots != small)
+        free(call->slots);
+    return result;
+}
+
 int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsigned flags,
                   const void *site)
 {
-    struct slot small[SMALL_SET];
     struct poll_call call = { .self = rsi_self(),
                               .fds = fds,
                               .count = count,
                               .deadline_ns = deadline_ns,
                               .site = site,
                               .is_exclusive = (flags & RSI_POLL_EXCLUSIVE) != 0,
-                              .is_select = (flags & RSI_POLL_SELECT) != 0,
-                              .slots = small };
+                              .is_select = (flags & RSI_POLL_SELECT) != 0 };
     if (fds == NULL && count != 0)
         return -EFAULT;
     if (count > RSI_FD_CHUNKS * RSI_FD_CHUNK)
@@ -452,19 +465,9 @@ int rsi_poll_wait(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, unsign
     if (rsi_unlikely(rsi_park_owes(call.self)))
         settle(rsi_park_debt(call.self, true));
     rsi_turn_spend(call.self, LOOK_COST);
-    rsi_account_call(ROUSE_WAIT_POLL, 0);
-    if (is_past(deadline_ns) && !rouse_thread_cancel_pending())
-        return (int)look(&call);
-    uint32_t wanted = slots_wanted(fds, count);
-    if (wanted > SMALL_SET)
-        call.slots = malloc(wanted * sizeof *call.slots);
-    if (call.slots == NULL)
-        return -ENOMEM;
-    long result = slots_make(&call);
-    if (result == 0)
-        result = wait_for_events(&call);
-    if (call.slots != small)
-        free(call.slots);
+    long result = is_past(deadline_ns) && !rouse_thread_cancel_pending() ? look(&call)
+                                                                         : look_and_wait(&call);
+    rsi_account_call(ROUSE_WAIT_POLL, result);
     return (int)result;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.c - the rings: made, filled, entered, emptied.
+ * ring.c - the workers' rings: had, filled, entered, emptied. ring_make.c makes one.
  *
  * System calls are made by hand: liburing speaks by errno in places, and Debian 12's lacks half of what is
  * used here. The memory that is shared with the kernel is written by stores with release and read by loads
@@ -16,177 +16,62 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <valgrind/valgrind.h>
 
 /* Younger than the headers of some systems. */
-#define SETUP_NO_SQARRAY (1u << 16)
-#define OP_FUTEX_WAIT 51
 #define FUTEX_WORD_PRIVATE (2 | 128) /* FUTEX2_SIZE_U32 | FUTEX2_PRIVATE */
 
 #define PR_FUTEX_HASH_NUMBER 78
 #define PR_FUTEX_HASH_SET_SLOTS_NUMBER 1
 #define FUTEX_SLOTS 64
 
-#define ENTRIES 256
-#define COMPLETIONS 4096
-#define PROBED_OPS 256
+enum phase { PHASE_NONE, PHASE_LOOKS, PHASE_GIVES }; /* of submit */
 
-/* Each is written by its worker; release, and acquire. A ring that was refused is not asked for again. */
+/* Each is written by its worker; release, and acquire. */
 static struct rsi_ring *rings[RSI_WORKERS_MAX];
-static bool is_refused[RSI_WORKERS_MAX];
+/* Made by others, for the worker to enable; release, and acquire. */
+static struct rsi_ring *fresh_rings[RSI_WORKERS_MAX];
 static uint32_t ring_end; /* one past the highest worker that has had a ring */
 
-static long ring_register(int fd, unsigned what, void *value, unsigned count)
+/* Returns NULL, or why there is none. */
+static const char *make_fresh(unsigned index)
 {
-    return rsi_syscall4(SYS_io_uring_register, fd, what, value, count);
+    const char *why = NULL;
+    if (rsi_load_acquire(&rings[index]) != NULL || rsi_load_acquire(&fresh_rings[index]) != NULL)
+        return NULL; /* an earlier worker's: the kernel thread is the same */
+    struct rsi_ring *ring = rsi_ring_new(index, &why);
+    rsi_store_release(&fresh_rings[index], ring); /* pairs with enable_own */
+    return ring != NULL ? NULL : why;
 }
 
-/* Whether the kernel has the youngest operation that is used here (Linux 6.7). */
-static bool has_operations(int fd)
+void rsi_ring_make(unsigned index)
 {
-    union {
-        char room[sizeof(struct io_uring_probe) + PROBED_OPS * sizeof(struct io_uring_probe_op)];
-        struct io_uring_probe head;
-    } probe = { { 0 } };
-    /* A filter may refuse this call alone. */
-    if (rsi_syscall6(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, 0, 0) < 0)
-        return false;
-    return ring_register(fd, IORING_REGISTER_PROBE, &probe, PROBED_OPS) == 0 &&
-           probe.head.last_op >= OP_FUTEX_WAIT &&
-           (probe.head.ops[OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
+    (void)make_fresh(index); /* without a ring it goes by readiness */
 }
 
-/* By the kernel's own call: libc's tells the thread sanitizer of a descriptor whose end it would not see. */
-static void *map_part(const struct rsi_ring *ring, size_t bytes, long offset)
+const char *rsi_ring_make_all(void)
 {
-    long result = rsi_syscall6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_POPULATE, ring->fd, offset);
-    return result < 0 && result >= -4095 ? NULL : (void *)result;
-}
-
-static bool map(struct rsi_ring *ring, const struct io_uring_params *params)
-{
-    size_t bytes = params->cq_off.cqes + params->cq_entries * sizeof(struct io_uring_cqe);
-    size_t entries_bytes = params->sq_entries * sizeof(struct io_uring_sqe);
-    void *memory = map_part(ring, bytes, IORING_OFF_SQ_RING);
-    if (memory == NULL)
-        return false;
-    ring->memory = memory;
-    ring->memory_bytes = bytes;
-    void *entries = map_part(ring, entries_bytes, IORING_OFF_SQES);
-    if (entries == NULL)
-        return false;
-    ring->entries = ring->entries_memory = entries;
-    ring->entries_bytes = entries_bytes;
-    char *base = memory;
-    ring->sq_head = (uint32_t *)(base + params->sq_off.head);
-    ring->sq_tail = (uint32_t *)(base + params->sq_off.tail);
-    ring->sq_flags = (uint32_t *)(base + params->sq_off.flags);
-    ring->sq_mask = params->sq_entries - 1;
-    ring->cq_head = (uint32_t *)(base + params->cq_off.head);
-    ring->cq_tail = (uint32_t *)(base + params->cq_off.tail);
-    ring->cq_mask = params->cq_entries - 1;
-    ring->completions = (struct io_uring_cqe *)(base + params->cq_off.cqes);
-    return true;
-}
-
-static bool make_buffers(struct rsi_ring *ring)
-{
-    ring->buffer_ring = rsi_map(RSI_RING_BUFFERS * sizeof(struct io_uring_buf));
-    ring->buffer_memory = rsi_map((size_t)RSI_RING_BUFFERS * RSI_RING_BUFFER_BYTES);
-    if (ring->buffer_ring == NULL || ring->buffer_memory == NULL)
-        return false;
-    struct io_uring_buf_reg reg = { .ring_addr = (uintptr_t)ring->buffer_ring,
-                                    .ring_entries = RSI_RING_BUFFERS };
-    if (ring_register(ring->fd, IORING_REGISTER_PBUF_RING, &reg, 1) != 0)
-        return false;
-    rsi_ring_buffers_more(ring);
-    return true;
-}
-
-/*
- * A registered ring needs no descriptor, and saves the kernel a look-up at each call: no number of the
- * program's is taken, and none that was just closed becomes a ring under those who still use it. Where that
- * is refused the descriptor stays.
- */
-static void register_fd(struct rsi_ring *ring)
-{
-    struct io_uring_rsrc_update update = { .offset = -1U, .data = (uint64_t)ring->fd };
-    ring->enter_fd = ring->fd;
-    if (ring_register(ring->fd, IORING_REGISTER_RING_FDS, &update, 1) != 1)
-        return;
-    ring->enter_fd = (int)update.offset;
-    ring->enter_flags = IORING_ENTER_REGISTERED_RING;
-    rsi_syscall1(SYS_close, ring->fd);
-    ring->fd = -1;
-}
-
-static void destroy(struct rsi_ring *ring)
-{
-    if (ring->buffer_ring != NULL)
-        rsi_unmap(ring->buffer_ring, RSI_RING_BUFFERS * sizeof(struct io_uring_buf));
-    if (ring->buffer_memory != NULL)
-        rsi_unmap(ring->buffer_memory, (size_t)RSI_RING_BUFFERS * RSI_RING_BUFFER_BYTES);
-    if (ring->entries_memory != NULL)
-        rsi_unmap(ring->entries_memory, ring->entries_bytes);
-    if (ring->memory != NULL)
-        rsi_unmap(ring->memory, ring->memory_bytes);
-    if (ring->fd >= 0)
-        rsi_syscall1(SYS_close, ring->fd);
-    rsi_unmap(ring, sizeof *ring);
-}
-
-/* Make a ring for worker index. NULL: *why says what was refused. */
-static struct rsi_ring *make(unsigned index, const char **why)
-{
-    struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL |
-                 IORING_SETUP_CQSIZE | SETUP_NO_SQARRAY,
-        .cq_entries = COMPLETIONS,
-    };
-    struct rsi_ring *ring = rsi_map(sizeof *ring);
-    *why = "no memory for the ring";
-    if (ring == NULL)
-        return NULL;
-    ring->index = index;
-    ring->fd = (int)rsi_syscall2(SYS_io_uring_setup, ENTRIES, &params);
-    if (ring->fd < 0)
-        *why = ring->fd == -EPERM    ? "io_uring_setup is refused: EPERM"
-               : ring->fd == -ENOSYS ? "the kernel has no io_uring"
-               : ring->fd == -EINVAL ? "the kernel is older than 6.7"
-                                     : "io_uring_setup failed: no memory or descriptors";
-    else if (!has_operations(ring->fd))
-        *why = "the kernel is older than 6.7, or refuses io_uring_enter";
-    else if (map(ring, &params) && make_buffers(ring))
-        return ring;
-    destroy(ring);
-    return NULL;
-}
-
-const char *rsi_ring_probe(void)
-{
-    const char *why;
     if (RUNNING_ON_VALGRIND)
         return "Valgrind lets no other thread run while one waits in io_uring_enter";
-    struct rsi_ring *ring = make(0, &why);
-    if (ring == NULL)
-        return why;
-    destroy(ring);
-    return NULL;
+    const char *why = make_fresh(0);
+    for (unsigned i = 1; why == NULL && i < rouse_worker_count(); i++)
+        rsi_ring_make(i);
+    return why;
 }
 
-static RSI_COLD struct rsi_ring *make_own(unsigned index)
+static RSI_COLD struct rsi_ring *enable_own(unsigned index)
 {
-    const char *why;
-    struct rsi_ring *ring = is_refused[index] ? NULL : make(index, &why);
-    is_refused[index] = ring == NULL;
+    struct rsi_ring *ring = rsi_load_acquire(&fresh_rings[index]); /* pairs with make_fresh */
     if (ring == NULL)
         return NULL;
-    register_fd(ring);
+    rsi_store_relaxed(&fresh_rings[index], NULL);
+    if (!rsi_ring_enable(ring)) {
+        rsi_ring_destroy(ring);
+        return NULL;
+    }
     uint32_t end = rsi_load_relaxed(&ring_end);
     while (end <= index && !rsi_cas_relaxed(&ring_end, &end, index + 1)) {
     }
@@ -200,22 +85,22 @@ struct rsi_ring *rsi_ring_self(void)
     if (index < 0 || !rsi_backend_has_rings())
         return NULL;
     struct rsi_ring *ring = rsi_load_relaxed(&rings[index]);
-    return rsi_likely(ring != NULL) ? ring : make_own((unsigned)index);
+    return rsi_likely(ring != NULL) ? ring : enable_own((unsigned)index);
 }
 
-static void make_mine(struct rsi_mail *mail)
+static void enable_mine(struct rsi_mail *mail)
 {
     (void)rsi_ring_self();
     free(mail);
 }
 
-void rsi_ring_make_all(void)
+void rsi_ring_enable_all(void)
 {
     for (unsigned i = 0; i < rouse_worker_count(); i++) {
         struct rsi_mail *mail = malloc(sizeof *mail);
         if (mail == NULL)
-            return; /* it will be made when it is needed */
-        mail->take = make_mine;
+            return; /* it will be enabled when it is needed */
+        mail->take = enable_mine;
         rsi_mail_send(i, mail);
     }
 }
@@ -223,7 +108,7 @@ void rsi_ring_make_all(void)
 bool rsi_ring_any_flies(void)
 {
     for (uint32_t i = 0; i < rsi_load_relaxed(&ring_end); i++) {
-        const struct rsi_ring *ring = rsi_load_acquire(&rings[i]); /* pairs with make_own */
+        const struct rsi_ring *ring = rsi_load_acquire(&rings[i]); /* pairs with enable_own */
         if (ring != NULL && rsi_load_relaxed(&ring->flying) != 0)
             return true;
     }
@@ -237,11 +122,6 @@ static struct rsi_ring *mine(void)
     return index < 0 ? NULL : rsi_load_relaxed(&rings[index]);
 }
 
-/*
- * An entry names its descriptor by number, which the kernel looks up when the entry is submitted. By then it
- * may have been closed, and be another's: what was closed is not submitted. (A close after this look goes
- * unseen, as it would between a call's last look and the kernel's.)
- */
 static void check_entries(struct rsi_ring *ring)
 {
     for (; ring->checked != ring->tail; ring->checked++) {
@@ -259,6 +139,51 @@ static void check_entries(struct rsi_ring *ring)
 }
 
 /*
+ * Submit what there is. An entry names its descriptor by number, which the kernel looks up now. By then it may have
+ * been closed, and be another's: what was closed is not submitted. Who closes what is received ahead, with no call
+ * under way, keeps the number until the kernel has had its look:
+ *   worker: S1 phase = LOOKS;             full fence;  S2 look at what is closed;  phase = GIVES;  the kernel takes it
+ *   closer: C1 mark it closed (ahead.c);  full fence;  C2 wait while phase is LOOKS, or GIVES and not all is taken
+ * One of the two sees the other. Model: tests/model/taken.pml. (A close amid another thread's send goes unseen
+ * after S2, as it would between that call's last look and the kernel's.)
+ */
+static void submit(struct rsi_ring *ring, unsigned count, uint32_t flags, const void *argument,
+                   size_t bytes)
+{
+    bool has_entries = rsi_ring_has_entries(ring);
+    if (has_entries) {
+        rsi_store_relaxed(&ring->phase, PHASE_LOOKS); /* S1 */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        check_entries(ring); /* S2 */
+        rsi_test_delay();
+        rsi_store_release(&ring->phase, PHASE_GIVES); /* with the tail; pairs with is_untaken */
+    }
+    rsi_syscall6(SYS_io_uring_enter, ring->enter_fd, ring->tail - rsi_load_acquire(ring->sq_head),
+                 count, ring->enter_flags | flags, (long)argument, (long)bytes);
+    if (has_entries)
+        rsi_store_release(&ring->phase, PHASE_NONE); /* pairs with is_untaken */
+}
+
+/* C2: whether the kernel has yet to look up what the worker has looked at. */
+static bool is_untaken(const struct rsi_ring *ring)
+{
+    uint32_t phase = rsi_load_acquire(&ring->phase);
+    return phase == PHASE_LOOKS || (phase == PHASE_GIVES && rsi_load_acquire(ring->sq_head) !=
+                                                                rsi_load_relaxed(ring->sq_tail));
+}
+
+void rsi_ring_await_taken(const struct rsi_ring *ring)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* C1 is before C2 */
+    for (unsigned spins = 0; rsi_unlikely(is_untaken(ring)); spins++) {
+        if (spins < 64)
+            rsi_cpu_relax();
+        else
+            sched_yield();
+    }
+}
+
+/*
  * Submit what there is, wait for count completions until deadline_ns (0: do not wait), and have the kernel
  * make completions of what has happened. What it did not take stays for the next time.
  */
@@ -266,30 +191,22 @@ static void enter(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns)
 {
     struct __kernel_timespec left;
     struct io_uring_getevents_arg wait = { 0 };
-    uint32_t flags = ring->enter_flags | IORING_ENTER_GETEVENTS;
-    const void *argument = NULL;
-    size_t bytes = 0;
-    if (count != 0 && deadline_ns != UINT64_MAX) {
-        uint64_t now_ns = rsi_now_ns(), ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-        left = (struct __kernel_timespec){ .tv_sec = (long long)(ns / 1000000000u),
-                                           .tv_nsec = (long long)(ns % 1000000000u) };
-        wait.ts = (uintptr_t)&left;
-        argument = &wait;
-        bytes = sizeof wait;
-        flags |= IORING_ENTER_EXT_ARG;
+    if (count == 0 || deadline_ns == UINT64_MAX) {
+        submit(ring, count, IORING_ENTER_GETEVENTS, NULL, 0);
+        return;
     }
-    check_entries(ring);
-    rsi_syscall6(SYS_io_uring_enter, ring->enter_fd, ring->tail - rsi_load_acquire(ring->sq_head),
-                 count, flags, (long)argument, (long)bytes);
+    uint64_t now_ns = rsi_now_ns(), ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    left = (struct __kernel_timespec){ .tv_sec = (long long)(ns / 1000000000u),
+                                       .tv_nsec = (long long)(ns % 1000000000u) };
+    wait.ts = (uintptr_t)&left;
+    submit(ring, count, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &wait, sizeof wait);
 }
 
 struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
                                     enum rsi_ring_tag tag)
 {
     if (rsi_unlikely(ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)) {
-        check_entries(ring);
-        rsi_syscall6(SYS_io_uring_enter, ring->enter_fd, ring->sq_mask + 1, 0, ring->enter_flags, 0,
-                     0);
+        submit(ring, 0, 0, NULL, 0);
         if (ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)
             return NULL;
     }
@@ -298,15 +215,17 @@ struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
     return entry;
 }
 
-bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_tag tag)
+bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_tag tag,
+                     enum rsi_ring_tag answer_tag)
 {
-    struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
+    bool is_told = answer_tag != RSI_RING_CANCEL;
+    struct io_uring_sqe *entry = rsi_ring_entry(ring, is_told ? object : NULL, answer_tag);
     if (entry == NULL)
         return false;
     entry->opcode = IORING_OP_ASYNC_CANCEL;
     entry->fd = -1;
-    entry->addr = (uintptr_t)object | (uint64_t)tag;
-    entry->flags = IOSQE_CQE_SKIP_SUCCESS;
+    entry->addr = (uintptr_t)object | (uint64_t)(rsi_test_overlooks() ? RSI_RING_TAGS : tag);
+    entry->flags = is_told ? 0 : IOSQE_CQE_SKIP_SUCCESS;
     return true;
 }
 
@@ -321,6 +240,8 @@ static void dispatch(struct rsi_ring *ring, const struct io_uring_cqe *completio
     case RSI_RING_WAKE: ring->has_wake_wait = false; break;
     case RSI_RING_SET: ring->has_set_wait = false; break;
     case RSI_RING_CANCEL: break;
+    case RSI_RING_FLIGHT_CANCEL: rsi_flight_cancelled(object, completion->res, batch); break;
+    case RSI_RING_AHEAD_CANCEL: rsi_ahead_cancelled(object, completion->res); break;
     }
 }
 
@@ -398,7 +319,7 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
         struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_WAKE);
         if (entry == NULL)
             return false;
-        entry->opcode = OP_FUTEX_WAIT;
+        entry->opcode = RSI_RING_OP_FUTEX_WAIT;
         entry->fd = FUTEX_WORD_PRIVATE;
         entry->addr = (uintptr_t)wake_word;
         entry->addr3 = FUTEX_BITSET_MATCH_ANY;
@@ -471,10 +392,11 @@ static void settle_futexes(void)
 void rsi_ring_child(void)
 {
     settle_futexes();
-    for (unsigned i = 0; i < ring_end; i++) {
+    for (unsigned i = 0; i < RSI_WORKERS_MAX; i++) {
         if (rings[i] != NULL)
-            destroy(rings[i]);
-        rings[i] = NULL;
+            rsi_ring_destroy(rings[i]);
+        if (fresh_rings[i] != NULL)
+            rsi_ring_destroy(fresh_rings[i]);
+        rings[i] = fresh_rings[i] = NULL;
     }
-    memset(is_refused, 0, sizeof is_refused);
 }

@@ -20,18 +20,23 @@
 #include "io/fdtable.h"
 #include "os/os.h"
 
+#include <errno.h>
 #include <linux/io_uring.h>
 
 #define RSI_RING_TAGS 7u /* mask */
 enum rsi_ring_tag {
-    RSI_RING_FLIGHT, /* struct rsi_flight: one operation, flight.c */
-    RSI_RING_AHEAD,  /* struct rsi_ahead: a receive that goes on, ahead.c */
-    RSI_RING_WAKE,   /* the worker was woken by its wake word */
-    RSI_RING_SET,    /* the epoll set has events */
-    RSI_RING_CANCEL, /* a cancel is done; its target tells how */
+    RSI_RING_FLIGHT,        /* struct rsi_flight: one operation, flight.c */
+    RSI_RING_AHEAD,         /* struct rsi_ahead: a receive that goes on, ahead.c */
+    RSI_RING_WAKE,          /* the worker was woken by its wake word */
+    RSI_RING_SET,           /* the epoll set has events */
+    RSI_RING_CANCEL,        /* nothing to be done */
+    RSI_RING_FLIGHT_CANCEL, /* of a struct rsi_flight: a request to stop it has been answered */
+    RSI_RING_AHEAD_CANCEL,  /* as above, of a struct rsi_ahead */
 };
 
 /* Buffers that receives take from; see ahead.c. */
+#define RSI_RING_OP_FUTEX_WAIT 51 /* younger than the headers of some systems */
+
 #define RSI_RING_BUFFER_BYTES 2048u
 #define RSI_RING_BUFFERS 4096u /* at most; a power of two */
 #define RSI_RING_BUFFERS_FIRST 64u
@@ -55,6 +60,7 @@ struct rsi_ring {
     int enter_fd;         /* fd, or, if that is -1, its registered number */
     uint32_t enter_flags; /* of the latter */
     uint32_t flying;      /* operations under way; read by any thread */
+    uint32_t phase;       /* of a submission; read by closers */
     bool is_short;        /* a receive of this round found no buffer */
     bool has_wake_wait;   /* the kernel waits for the worker's wake word */
     bool has_set_wait;    /* and for the epoll set */
@@ -70,17 +76,21 @@ struct rsi_ring {
     _Alignas(RSI_CACHE_LINE) uint32_t returned; /* number + 1 of the first of a list */
 };
 
-/*
- * The calling worker's ring, made if it has none yet; NULL on other kernel threads, where io_uring is not
- * the backend, or when it cannot be had.
- */
+/* The calling worker's ring; NULL on other kernel threads and spares, where io_uring is not the backend or was refused. */
 struct rsi_ring *rsi_ring_self(void);
 
 /*
- * Have each worker make its ring. A ring that is made takes a descriptor number for a moment: better soon than
- * when the program has just closed that number somewhere and still uses it elsewhere.
+ * Make a ring for each worker that there is. Returns NULL, or why there is none. A ring takes a descriptor number
+ * until its worker enables it: the numbers are taken here, before the first wait of the program, and not when it
+ * has just closed one somewhere and still uses it elsewhere.
  */
-void rsi_ring_make_all(void);
+const char *rsi_ring_make_all(void);
+
+/* The same for one more, in the call by which the program gets it. Spares come unasked, and have none. */
+void rsi_ring_make(unsigned index);
+
+/* Have each worker enable its ring. */
+void rsi_ring_enable_all(void);
 
 /* Whether the calling worker's ring tells when the epoll set has events. */
 bool rsi_ring_watches_set(void);
@@ -95,8 +105,30 @@ bool rsi_ring_any_flies(void);
 struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
                                     enum rsi_ring_tag tag);
 
-/* Stop what was submitted with this user_data: its own completion tells. Returns false as above. */
-bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_tag tag);
+/*
+ * Ask that what was submitted with this object and tag be stopped: its own completion tells how it ended. The
+ * kernel answers to answer_tag, or to nobody if that is RSI_RING_CANCEL. Returns false as above.
+ */
+bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_tag tag,
+                     enum rsi_ring_tag answer_tag);
+
+/*
+ * Whether the request may have been overlooked, so that it must be made again unless the operation has ended. The
+ * kernel says ENOENT not only of what is over: an operation that found nothing, and whose descriptor is ready by
+ * the time it would wait, is taken up once more, and is neither waiting nor running until then. (A send to a full
+ * socket that poll calls writable was seen to go round so 128 times.) It says EALREADY of what one of its own
+ * workers runs, which is interrupted, but may wait again.
+ */
+RSI_INLINE bool rsi_ring_overlooked(int answer)
+{
+    return answer == -ENOENT || answer == -EALREADY;
+}
+
+/*
+ * After what closes a descriptor has been marked, and before it is closed: return when no entry that the ring's
+ * worker looked at before the mark waits for the kernel to look its descriptor up. Blocks for a moment.
+ */
+void rsi_ring_await_taken(const struct rsi_ring *ring);
 
 /* Whether entries wait to be submitted. */
 RSI_INLINE bool rsi_ring_has_entries(const struct rsi_ring *ring)
@@ -119,8 +151,13 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
 /* In a child after fork: the rings are the parent's. */
 void rsi_ring_child(void);
 
-/* Try for a ring. Returns NULL, or why there is none. */
-const char *rsi_ring_probe(void);
+/*
+ * ring_make.c: one ring, for the worker with this index, which has to enable it before it uses it; NULL: *why says what
+ * was refused. enable: on the worker; false: the kernel refuses. destroy: by anybody when nobody uses it.
+ */
+struct rsi_ring *rsi_ring_new(unsigned index, const char **why);
+bool rsi_ring_enable(struct rsi_ring *ring);
+void rsi_ring_destroy(struct rsi_ring *ring);
 
 /* The buffer with this number. */
 RSI_INLINE char *rsi_ring_buffer(const struct rsi_ring *ring, unsigned number)

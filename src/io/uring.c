@@ -72,6 +72,7 @@ static const struct rsi_poller poller = {
     .interrupt = interrupt,
     .has_waiters = has_waiters,
     .child = child,
+    .own = rsi_ring_make,
     .turn = rsi_ring_turn,
     .sleep = rsi_ring_sleep,
 };

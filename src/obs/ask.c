@@ -15,8 +15,9 @@
  */
 #include "obs/ask.h"
 
+#include "obs/mapping.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
@@ -37,71 +38,6 @@ static struct {
     const struct rouse_thread *whose;
     struct rsi_backtrace backtrace;
 } question;
-
-static uint64_t hex(const char **at)
-{
-    uint64_t value = 0;
-    for (;; (*at)++) {
-        char c = **at;
-        if (c >= '0' && c <= '9')
-            value = value * 16 + (uint64_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            value = value * 16 + (uint64_t)(c - 'a' + 10);
-        else
-            return value;
-    }
-}
-
-/* Whether a line of /proc/self/maps is of the mapping around address; then *span is it. */
-static bool parse_mapping(const char *line, uintptr_t address, struct rsi_span *span)
-{
-    span->low = hex(&line);
-    if (*line != '-')
-        return false;
-    line++;
-    span->high = hex(&line);
-    return address >= span->low && address < span->high && line[0] == ' ' && line[1] == 'r';
-}
-
-static bool find_mapping_in(const char *path, uintptr_t address, struct rsi_span *span)
-{
-    char text[512];
-    size_t used = 0;
-    bool is_found = false;
-    int fd = (int)rsi_syscall4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    for (;;) {
-        long got = rsi_syscall3(SYS_read, fd, text + used, sizeof text - 1 - used);
-        if (got <= 0 && got != -EINTR)
-            break;
-        used += got > 0 ? (size_t)got : 0;
-        text[used] = 0;
-        /* Only the head of a line matters: where a line is longer than text, its tail is a line too, and
-         * names no mapping. */
-        char *line = text, *end;
-        while (!is_found && (end = strchr(line, '\n')) != NULL) {
-            is_found = parse_mapping(line, address, span);
-            line = end + 1;
-        }
-        if (is_found)
-            break;
-        used = (size_t)(text + used - line);
-        if (used == sizeof text - 1)
-            used = 0;
-        memmove(text, line, used);
-    }
-    rsi_syscall1(SYS_close, fd);
-    return is_found;
-}
-
-void rsi_ask_mapping(uintptr_t address, struct rsi_span *span)
-{
-    /* /proc/self is the main thread, which may have ended. */
-    if (!find_mapping_in("/proc/self/maps", address, span) &&
-        !find_mapping_in("/proc/thread-self/maps", address, span))
-        *span = (struct rsi_span){ 0, 0 };
-}
 
 static bool contains(const struct rsi_span *span, uintptr_t address)
 {
@@ -141,12 +77,30 @@ const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
     if (is_user)
         spans[0] = (struct rsi_span){ (uintptr_t)t->stack.low, (uintptr_t)t->stack.high };
     else if (!contains(&spans[1], sp))
-        rsi_ask_mapping(sp, &spans[0]);
+        rsi_mapping_find(sp, &spans[0]);
     if (!contains(&spans[0], sp) && !contains(&spans[1], sp) && is_user)
         return NULL; /* t is not on its stack yet */
     backtrace->unwound =
         rsi_unwind(regs, spans, backtrace->frames, RSI_FRAMES_MAX, &backtrace->count);
     return t;
+}
+
+uintptr_t rsi_ask_stack_end(struct rsi_writer *writer, uint64_t sp)
+{
+    const struct rouse_thread *t = rsi_exec_self()->current;
+    if (!t)
+        return 0;
+    if (t->waiter.origin == RSI_ORIGIN_USER) {
+        bool is_on = sp >= (uintptr_t)t->stack.low && sp < (uintptr_t)t->stack.high;
+        return is_on ? (uintptr_t)t->stack.high : 0;
+    }
+    if (rsi_unlikely(sp < writer->stack_low || sp >= writer->stack_high)) {
+        struct rsi_span span;
+        rsi_mapping_find(sp, &span);
+        writer->stack_low = span.low;
+        writer->stack_high = span.high;
+    }
+    return writer->stack_high;
 }
 
 static void on_ask(int number, siginfo_t *info, void *context)

@@ -3,6 +3,7 @@
 #ifndef RSI_OBS_ASK_H
 #define RSI_OBS_ASK_H
 
+#include "obs/ledger.h"
 #include "obs/look.h"
 
 /* Install the handler of the signal that asks. */
@@ -18,12 +19,6 @@ void rsi_ask_child(void);
 bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
              struct rsi_backtrace *backtrace);
 
-/*
- * The readable mapping around address; of length 0: there is none. A stack that rouse did not make is known in no
- * other way. Signal handlers may call it; it reads /proc.
- */
-void rsi_ask_mapping(uintptr_t address, struct rsi_span *span);
-
 /* Between these two, kernel threads stay where they are once they have answered; for some microseconds. */
 void rsi_ask_hold(void);
 void rsi_ask_release(void);
@@ -31,5 +26,8 @@ void rsi_ask_release(void);
 /* The same for the calling kernel thread, from registers of its own. */
 const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
                                         struct rsi_backtrace *backtrace);
+
+/* The end of the stack that sp is on; 0: not known, a program's own, or a signal's. For rsi_sites_setup. */
+uintptr_t rsi_ask_stack_end(struct rsi_writer *writer, uint64_t sp);
 
 #endif

@@ -44,4 +44,18 @@ void rsi_bytes_skip(struct rsi_bytes *b, uint64_t bytes);
 /* Fill row for the instruction at ip. False: nothing is known of it. Signal handlers may call it. */
 bool rsi_cfi_find(uint64_t ip, struct rsi_cfi_row *row);
 
+/* Take the authentication code out of a signed return address. */
+RSI_INLINE uint64_t rsi_cfi_plain_return(bool is_signed, uint64_t address)
+{
+#if defined(__aarch64__)
+    if (is_signed) {
+        register uint64_t x30 __asm__("x30") = address;
+        __asm__("hint #7" : "+r"(x30)); /* xpaclri; a nop where it is not known */
+        return x30;
+    }
+#endif
+    (void)is_signed;
+    return address;
+}
+
 #endif

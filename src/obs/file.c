@@ -7,18 +7,24 @@
  * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
  * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
  * link there. The folder is the user's own, and it is looked at through its descriptor.
+ * Whether the process of a file lives is asked of the kernel by its number; in another PID namespace that is another
+ * process, or none. So the file has a lock (flock), which is the mapping's too: it goes when the process ends or
+ * calls exec, and not with the descriptor.
  */
 #include "obs/site.h"
 
 #include "os/os.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,13 +33,23 @@
 
 #define DEAD_KEPT 8 /* files that killed processes of the user have left */
 #define TICK_NS 1000000000u
+#define NAME_BYTES 48 /* with both numbers at their longest, and what is before and after them */
 
 struct rsi_store_head *rsi_file_head;
+uint32_t rsi_site_depth = 1;
 
-static char file_path[320]; /* absolute: the program may change its folder */
+/*
+ * Kinds of chunks that found no room, a bit each: no other of them is asked for, so that what has no room costs
+ * a look, and the head's counts do not run away. Of the process, not of the file; any thread adds.
+ */
+static uint32_t refused;
+
+static char file_path[320];    /* absolute: the program may change its folder */
+static uint64_t pid_namespace; /* 0: not known */
+static bool is_kept;           /* it stays, and so do others of its folder: ROUSE_OBS_KEEP */
 
 struct dead {
-    char name[32];
+    char name[NAME_BYTES];
     int64_t modified_ns;
 };
 
@@ -67,10 +83,41 @@ static int folder_open(char *reason, size_t bytes)
     return fd;
 }
 
-static bool is_alive(const char *name)
+static uint64_t own_namespace(void)
 {
-    int pid = atoi(name);
-    return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
+    struct stat status;
+    if (stat("/proc/self/ns/pid", &status) == 0)
+        return status.st_ino;
+    return errno == ENOENT ? RSI_STORE_INITIAL_PIDS : 0; /* of a kernel that has only one */
+}
+
+static bool has_lock(int fd)
+{
+    return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/* Whether the process of a file in another PID namespace may live. */
+static bool may_be_alive(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return true;
+    uint32_t is_locked = 0;
+    ssize_t got =
+        pread(fd, &is_locked, sizeof is_locked, offsetof(struct rsi_store_head, is_locked));
+    bool may = got != sizeof is_locked || !is_locked || has_lock(fd);
+    close(fd);
+    return may;
+}
+
+static bool is_alive(int folder, const char *name)
+{
+    char *end;
+    long pid = strtol(name, &end, 10);
+    uint64_t its = *end == '-' ? strtoull(end + 1, NULL, 10) : RSI_STORE_INITIAL_PIDS;
+    if (its != pid_namespace)
+        return may_be_alive(folder, name);
+    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
 }
 
 /* Files of processes that were killed stay, for those who ask why; the newest of them. */
@@ -85,7 +132,7 @@ static void remove_old(int folder)
         struct dead dead;
         size_t length = strlen(entry->d_name);
         if (length < 7 || length >= sizeof dead.name ||
-            strcmp(entry->d_name + length - 6, ".rouse") != 0 || is_alive(entry->d_name) ||
+            strcmp(entry->d_name + length - 6, ".rouse") != 0 || is_alive(folder, entry->d_name) ||
             fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         memcpy(dead.name, entry->d_name, length + 1);
@@ -145,6 +192,23 @@ static uint64_t realtime_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+/*
+ * What time stamps cost on this machine, whose hypervisor may have a say in it: the least of a few tries, since others
+ * may come between. Most of what recording costs is time stamps.
+ */
+static uint64_t stamps_ticks(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (unsigned tries = 0; tries < 4; tries++) {
+        uint64_t begin = rsi_tsc(), end = begin;
+        for (unsigned i = 0; i < RSI_STORE_STAMPS; i++)
+            end = rsi_tsc();
+        if (end - begin < least)
+            least = end - begin;
+    }
+    return least;
+}
+
 static void head_fill(struct rsi_store_head *head)
 {
     head->version = RSI_STORE_VERSION;
@@ -154,11 +218,13 @@ static void head_fill(struct rsi_store_head *head)
     head->machine = EM_AARCH64;
 #endif
     head->pid = getpid();
+    head->pid_namespace = pid_namespace;
     head->uid = geteuid();
     head->start_ticks = start_ticks();
     head->monotonic_ns = head->tick_monotonic_ns = rsi_now_ns();
     head->tsc = head->tick_tsc = rsi_tsc();
     head->realtime_ns = realtime_ns();
+    head->stamps_ticks = stamps_ticks();
     head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
     head->site_depth = rsi_load_relaxed(&rsi_site_depth);
     read_boot_id(head->boot_id);
@@ -204,11 +270,25 @@ static int map(int fd, char *reason, size_t bytes)
     return 0;
 }
 
+/* Not every file system leaves it with the mapping: one of the network takes it away with the descriptor. */
+static void note_lock(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (has_lock(fd))
+        rsi_store_relaxed(&rsi_file_head->is_locked, 1u);
+    close(fd);
+}
+
 static int file_new(int folder, char *reason, size_t bytes)
 {
-    char link[32], name[32];
+    char link[32], name[NAME_BYTES];
     rsi_format(link, sizeof link, "/proc/self/fd/%d", folder);
-    rsi_format(name, sizeof name, "/%d.rouse", getpid());
+    if (pid_namespace == RSI_STORE_INITIAL_PIDS)
+        rsi_format(name, sizeof name, "/%d.rouse", getpid());
+    else
+        rsi_format(name, sizeof name, "/%d-%" PRIu64 ".rouse", getpid(), pid_namespace);
     ssize_t length = readlink(link, file_path, sizeof file_path - sizeof name);
     if (length <= 0)
         return fail(reason, bytes, "cannot read", link);
@@ -217,10 +297,13 @@ static int file_new(int folder, char *reason, size_t bytes)
     int fd = openat(folder, name + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return fail(reason, bytes, "cannot make", file_path);
+    (void)flock(fd, LOCK_EX | LOCK_NB);
     int error = map(fd, reason, bytes);
     close(fd);
     if (error)
         unlinkat(folder, name + 1, 0);
+    else
+        note_lock(folder, name + 1);
     return error;
 }
 
@@ -229,7 +312,11 @@ int rsi_file_open(char *reason, size_t reason_bytes)
     int folder = folder_open(reason, reason_bytes);
     if (folder < 0)
         return folder;
-    remove_old(folder);
+    pid_namespace = own_namespace(); /* a child may have another than its parent */
+    const char *keep = secure_getenv("ROUSE_OBS_KEEP");
+    is_kept = keep && strcmp(keep, "1") == 0;
+    if (!is_kept)
+        remove_old(folder);
     int error = file_new(folder, reason, reason_bytes);
     close(folder);
     return error;
@@ -240,20 +327,19 @@ static uint32_t *directory(struct rsi_store_head *head)
     return (uint32_t *)(void *)((char *)head + RSI_STORE_DIRECTORY);
 }
 
-struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
-                                       uint32_t writer)
+static struct rsi_store_chunk *chunk_new(struct rsi_store_head *head, enum rsi_store_kind kind,
+                                         size_t entry_bytes, unsigned pages, uint32_t writer)
 {
-    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with map_new */
+    if (rsi_load_relaxed(&head->page_count) + pages > RSI_STORE_BYTES_MAX / RSI_PAGE)
+        return NULL; /* what is left is for others that ask for less */
     uint32_t index = rsi_fetch_add_relaxed(&head->chunk_count, 1u);
     uint64_t page = rsi_fetch_add_relaxed(&head->page_count, (uint64_t)pages);
     uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
     uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
     if (index >= RSI_STORE_CHUNKS_MAX || offset + bytes > RSI_STORE_BYTES_MAX ||
         !allot((char *)head + (word & ~(uint64_t)(RSI_PAGE - 1)), RSI_PAGE) ||
-        !allot((char *)head + offset, bytes)) {
-        rsi_fetch_add_relaxed(&head->lost_chunks, UINT64_C(1));
+        !allot((char *)head + offset, bytes))
         return NULL;
-    }
     struct rsi_store_chunk *chunk = (void *)((char *)head + offset);
     chunk->kind = kind;
     chunk->bytes = (uint32_t)bytes;
@@ -262,6 +348,19 @@ struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_by
     chunk->writer = writer;
     rsi_store_release(&directory(head)[index],
                       (uint32_t)page); /* a reader that sees it sees the head */
+    return chunk;
+}
+
+struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
+                                       uint32_t writer)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with map */
+    uint32_t bit = 1u << kind;
+    if (rsi_load_relaxed(&refused) & bit)
+        return NULL;
+    struct rsi_store_chunk *chunk = chunk_new(head, kind, entry_bytes, pages, writer);
+    if (!chunk && !(rsi_fetch_or_relaxed(&refused, bit) & bit))
+        rsi_fetch_add_relaxed(&head->lost_chunks, UINT64_C(1));
     return chunk;
 }
 
@@ -310,7 +409,18 @@ void rsi_file_end(void)
         return;
     rsi_file_tick(UINT64_MAX);
     rsi_store_release(&head->ended, 1u); /* all that was counted is there */
-    unlink(file_path);
+    if (!is_kept)
+        unlink(file_path);
+}
+
+void rsi_file_alone(void)
+{
+    void (*step_aside)(void) = NULL;
+    void *found = dlsym(RTLD_DEFAULT, "rouse_preload_step_aside");
+    if (found) {
+        memcpy(&step_aside, &found, sizeof found); /* ISO C has no cast for it */
+        step_aside();
+    }
 }
 
 void rsi_file_child(void)
@@ -319,5 +429,6 @@ void rsi_file_child(void)
     if (!head)
         return;
     rsi_store_relaxed(&rsi_file_head, NULL);
+    rsi_store_relaxed(&refused, 0u);
     rsi_unmap(head, RSI_STORE_BYTES_MAX);
 }

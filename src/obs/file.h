@@ -11,14 +11,21 @@
 extern struct rsi_store_head *rsi_file_head;
 
 /*
- * Make the calling process's file, anew if there is one of its number, and map it. Returns 0, or -errno and in
+ * The runtime's alone: before it makes its file it asks the interposer of `rouse run`, if that is in this process too,
+ * to record no more. A process has one file.
+ */
+void rsi_file_alone(void);
+
+/*
+ * Make the calling process's file, anew if there is one of its number, and map it. Takes memory by malloc unless
+ * files are kept (ROUSE_OBS_KEEP=1). Returns 0, or -errno and in
  * reason what could not be done; nothing is left then. Not from two threads at once.
  */
 int rsi_file_open(char *reason, size_t reason_bytes);
 
 /*
- * Room for entries: a chunk of so many pages, its head filled in, or NULL, which is counted. Any thread; does
- * not block for long.
+ * Room for entries: a chunk of so many pages, its head filled in, or NULL: there is none, and none will be asked
+ * for again for entries of this kind. Any thread; does not block for long.
  */
 struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
                                        uint32_t writer);
@@ -47,7 +54,7 @@ void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, v
 /* Note a moment in the head, at most once a second. */
 void rsi_file_tick(uint64_t now_ns);
 
-/* The process ends: say so and take the file's name away. */
+/* The process ends: say so and take the file's name away, unless files are kept. */
 void rsi_file_end(void);
 
 /* In a child after fork: the parent's is not touched any more, and there is none. */

@@ -12,7 +12,9 @@
 #include "os/os.h"
 
 #include <pthread.h>
+#include <rouse/obs.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/uio.h>
 
 #define INDEX_FIRST (RSI_PAGE / sizeof(void *)) /* of a table */
@@ -27,6 +29,30 @@ static struct {
     struct rsi_store_chunk *writers, *names; /* where the next entry comes from */
     uint32_t writer_count, name_count;
 } ledger = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS] = {
+    [ROUSE_WAIT_NONE] = { RSI_IN_LAT, false },
+    [ROUSE_WAIT_MUTEX] = { RSI_IN_MUTEX, true },
+    [ROUSE_WAIT_READ_LOCK] = { RSI_IN_RWLOCK, true },
+    [ROUSE_WAIT_WRITE_LOCK] = { RSI_IN_RWLOCK, true },
+    [ROUSE_WAIT_COND] = { RSI_IN_COND, true },
+    [ROUSE_WAIT_SEM] = { RSI_IN_SEM, true },
+    [ROUSE_WAIT_BARRIER] = { RSI_IN_JOIN, true },
+    [ROUSE_WAIT_ONCE] = { RSI_IN_JOIN, false },
+    [ROUSE_WAIT_JOIN] = { RSI_IN_JOIN, false },
+    [ROUSE_WAIT_SLEEP] = { RSI_IN_SLEEP, false },
+    [ROUSE_WAIT_READ] = { RSI_IN_IO, false },
+    [ROUSE_WAIT_WRITE] = { RSI_IN_IO, false },
+    [ROUSE_WAIT_ACCEPT] = { RSI_IN_ACCEPT, false },
+    [ROUSE_WAIT_CONNECT] = { RSI_IN_IO, false },
+    [ROUSE_WAIT_BLOCKING] = { RSI_IN_IO, false },
+    [ROUSE_WAIT_SET] = { RSI_IN_POLL, false },
+    [ROUSE_WAIT_POLL] = { RSI_IN_POLL, false },
+    [RSI_STORE_WAIT_FUTEX] = { RSI_IN_SEM, true },
+};
+_Static_assert(ROUSE_WAIT_KINDS == RSI_STORE_WAIT_FUTEX,
+               "kinds of the file go on after the public ones");
+_Static_assert(RSI_STORE_WAIT_FUTEX < RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
 
 /* Under the mutex: an entry of a chunk that all share. */
 static void *shared_next_locked(struct rsi_store_chunk **chunk, enum rsi_store_kind kind,
@@ -77,6 +103,8 @@ struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
     rsi_store_relaxed(&writer->shared->tid, tid);
     rsi_store_relaxed(&writer->shared->end_tsc, UINT64_C(0));
     rsi_store_release(&writer->shared->is_live, 1u);
+    /* Others are noted with the first entry that names them; most waits under way are the program's own. */
+    rsi_module_note(writer, getauxval(AT_ENTRY));
     return writer;
 }
 
@@ -111,15 +139,21 @@ struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer)
         unsigned pages = writer->chunk_pages == KERNEL_PAGES ? KERNEL_PAGES : THREADS_PAGES;
         struct rsi_store_chunk *fresh = rsi_file_chunk(
             RSI_STORE_THREADS, sizeof(struct rsi_store_thread), pages, writer->index);
-        if (!fresh) {
-            rsi_count(writer->shared->lost_threads, 1);
+        if (!fresh)
             return NULL;
-        }
         writer->threads = fresh;
         slot = rsi_chunk_next(fresh);
     }
     rsi_chunk_add(writer->threads);
     return slot;
+}
+
+/* The words of slot from an offset on, each whole: somebody may read them. */
+static void clear(struct rsi_store_thread *slot, size_t from)
+{
+    typedef uint64_t __attribute__((may_alias)) word;
+    for (size_t at = from; at < sizeof *slot; at += sizeof(word))
+        rsi_store_relaxed((word *)(void *)((char *)slot + at), UINT64_C(0));
 }
 
 void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot)
@@ -137,8 +171,7 @@ void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slo
     __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_NOTHING);
     rsi_store_relaxed(&slot->id, UINT64_C(0));
-    memset(&slot->since_tsc, 0,
-           offsetof(struct rsi_store_thread, spare) - offsetof(struct rsi_store_thread, since_tsc));
+    clear(slot, offsetof(struct rsi_store_thread, since_tsc));
     rsi_store_relaxed(&slot->begin_tsc, (uint64_t)(uintptr_t)writer->free);
     rsi_store_release(&slot->seq, seq + 2);
     writer->free = slot;
@@ -197,9 +230,12 @@ static bool index_grow(struct rsi_index *index, bool is_wakes)
     return true;
 }
 
-/* Room for an entry, zero and not yet valid; NULL: none. */
+/* Room for an entry, zero and not yet valid; NULL: none. Where there was none once, it is not looked for again. */
 static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool is_wakes)
 {
+    if (index->is_full)
+        return NULL;
+    index->is_full = true;
     if ((!index->table || 4 * (index->count + 1) > 3 * (index->mask + 1)) &&
         !index_grow(index, is_wakes))
         return NULL;
@@ -214,6 +250,7 @@ static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool
         index->chunk = fresh;
         entry = rsi_chunk_next(fresh);
     }
+    index->is_full = false;
     return entry;
 }
 
@@ -229,16 +266,19 @@ static bool read_far(const void *from, void *to, size_t bytes)
 static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
 {
     const char *text;
-    char copy[sizeof(struct rsi_store_name) - sizeof(uint64_t)];
+    char copy[sizeof(struct rsi_store_name) - sizeof(uint64_t)] = { 0 };
     if (!where || !read_far(where, &text, sizeof text) || !text)
         return 0;
-    size_t length = 0; /* byte by byte towards the end of what is readable, if it is near */
-    if (!read_far(text, copy, sizeof copy))
+    if (!read_far(text, copy,
+                  sizeof copy)) { /* byte by byte: the end of what is readable may be near */
+        size_t length = 0;
+        memset(copy, 0, sizeof copy);
         while (length < sizeof copy && read_far(text + length, copy + length, 1) && copy[length])
             length++;
+        if (length == 0)
+            return 0;
+    }
     copy[sizeof copy - 1] = 0;
-    if (length)
-        copy[length < sizeof copy ? length : sizeof copy - 1] = 0;
     pthread_mutex_lock(&ledger.mutex);
     struct rsi_store_name *name =
         shared_next_locked(&ledger.names, RSI_STORE_NAMES, sizeof *name, 1);
@@ -271,10 +311,8 @@ static RSI_COLD struct rsi_store_wake *wake_new(struct rsi_writer *writer,
                                                 const char *const *name)
 {
     struct rsi_store_wake *wake = index_room(writer, &writer->wakes, true);
-    if (!wake) {
-        rsi_count(writer->shared->lost_wakes, 1);
+    if (!wake)
         return NULL;
-    }
     wake->kind = key->kind;
     wake->name = name_of(writer, name);
     wake->wait_site = key->wait_site;
@@ -301,10 +339,8 @@ static RSI_COLD struct rsi_store_lock *lock_new(struct rsi_writer *writer,
                                                 const char *const *name)
 {
     struct rsi_store_lock *lock = index_room(writer, &writer->locks, false);
-    if (!lock) {
-        rsi_count(writer->shared->lost_locks, 1);
+    if (!lock)
         return NULL;
-    }
     lock->kind = key->kind;
     lock->name = name_of(writer, name);
     lock->site = key->site;

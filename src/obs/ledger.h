@@ -14,23 +14,24 @@
 struct rsi_index {
     void **table; /* NULL: no entry yet */
     uint32_t mask, count;
+    bool is_full;                  /* there was no room for an entry */
     struct rsi_store_chunk *chunk; /* where the next entry comes from */
 };
 
 struct rsi_writer {
     struct rsi_store_writer *shared;
-    uint64_t now; /* time stamp of the switch under way */
     uint32_t index;
     uint32_t chunk_pages; /* of a chunk of entries: few for those that have little to say */
     struct rsi_index wakes, locks;
-    struct rsi_store_chunk *threads; /* whence the next slot comes */
-    struct rsi_store_thread *free;   /* slots, linked through begin_tsc */
-    struct rsi_store_chunk *ring;    /* of events; NULL: none yet, or no room for one */
-    uint32_t ring_next;              /* its entry for the next */
-    bool is_ringless;                /* there was no room */
-    struct rsi_walker *walker;       /* NULL until it walks: walk.c */
-    uintptr_t stack_low, stack_high; /* of its kernel thread, once that has walked on it */
-    struct rsi_writer *next;         /* of those that nobody has */
+    struct rsi_store_chunk *threads;   /* whence the next slot comes */
+    struct rsi_store_thread *free;     /* slots, linked through begin_tsc */
+    struct rsi_store_chunk *listeners; /* the interposer's; NULL: none yet */
+    struct rsi_store_chunk *ring;      /* of events; NULL: none yet, or no room for one */
+    uint32_t ring_next;                /* its entry for the next */
+    bool is_ringless;                  /* there was no room */
+    struct rsi_walker *walker;         /* NULL until it walks: walk.c */
+    uintptr_t stack_low, stack_high;   /* of its kernel thread, once that has walked on it */
+    struct rsi_writer *next;           /* of those that nobody has */
 };
 
 struct rsi_wake_key {
@@ -43,6 +44,13 @@ struct rsi_lock_key {
     uint32_t kind;
 };
 
+/* What each enum rouse_wait_kind is counted as, and whether its object tells entries apart. */
+struct rsi_wait_class {
+    uint8_t micro; /* enum rsi_micro */
+    bool has_object;
+};
+extern const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS];
+
 /* One that nobody has; NULL: no memory. Any thread. */
 struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid);
 /* Its kernel thread ends. */
@@ -50,13 +58,13 @@ void rsi_writer_give(struct rsi_writer *writer);
 /* In a child after fork: there are none. */
 void rsi_writers_child(void);
 
-/* A slot for a thread, all zero; NULL: none is left, which is counted. */
+/* A slot for a thread, all zero; NULL: none is left. */
 struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer);
 /* Its thread has ended: its time goes to the writer's totals. */
 void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot);
 
 /*
- * The entry of a key, made if there is none; NULL: no room, which is counted. name: where the address of the
+ * The entry of a key, made if there is none; NULL: no room, which the caller counts. name: where the address of the
  * object's name stands, read once, when the entry is made, even if the object is there no more; NULL: it has none.
  */
 struct rsi_store_wake *rsi_writer_wake(struct rsi_writer *writer, const struct rsi_wake_key *key,
@@ -72,9 +80,33 @@ struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct r
 #define rsi_count_most(word, value) \
     ((value) > rsi_load_relaxed(&(word)) ? rsi_store_relaxed(&(word), (value)) : (void)0)
 
+/* What a reader sees of a slot's words that are written between is of one moment, or it sees that they change. */
+RSI_INLINE void rsi_slot_change(struct rsi_store_thread *slot)
+{
+    rsi_store_relaxed(&slot->seq, slot->seq + 1);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second look at seq */
+}
+
+RSI_INLINE void rsi_slot_changed(struct rsi_store_thread *slot)
+{
+    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first */
+}
+
+/* A wait is over: in the entry of its wake-up. */
+RSI_INLINE void rsi_wake_count(struct rsi_store_wake *wake, uint32_t verdict, uint64_t waited,
+                               uint64_t late)
+{
+    rsi_count(wake->count[verdict], 1);
+    rsi_count(wake->wait_ticks, waited);
+    rsi_count_most(wake->wait_most, waited);
+    rsi_count(wake->late_ticks, late);
+    rsi_count_most(wake->late_most, late);
+}
+
+/* Of the low bits. A bit of h reaches those of the product above it only: those that differ must stand below 32. */
 RSI_INLINE uint32_t rsi_hash(uint64_t a, uint64_t b, uint64_t c)
 {
-    uint64_t h = a ^ (b << 21 | b >> 43) ^ (c << 42 | c >> 22);
+    uint64_t h = a ^ (b << 21 | b >> 43) ^ (c << 11 | c >> 53);
     return (uint32_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
 }
 

@@ -15,7 +15,6 @@
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MODULES_MAX 256u
 
@@ -69,12 +68,9 @@ static void fill(struct rsi_store_module *module, const struct dl_find_object *f
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;
     module->bias = map->l_addr;
-    if (map->l_name && map->l_name[0]) {
-        rsi_format(module->path, sizeof module->path, "%s", map->l_name);
-    } else { /* the program */
-        ssize_t length = readlink("/proc/self/exe", module->path, sizeof module->path - 1);
-        module->path[length > 0 ? length : 0] = 0;
-    }
+    /* The program has no name there; by now it may have another root, or no /proc. */
+    const char *path = map->l_name && map->l_name[0] ? map->l_name : rsi_file_head->program;
+    rsi_format(module->path, sizeof module->path, "%s", path);
     if (!memcmp(header->e_ident, ELFMAG, SELFMAG))
         read_build_id(module, map, header);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* obs.c - recording: its switch, its names, and the last wait of a thread. */
 #include "core/account.h"
+#include "obs/ask.h"
 #include "obs/file.h"
 #include "obs/look.h"
 #include "obs/site.h"
 #include "obs/trace.h"
+#include "obs/walk.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -131,7 +133,9 @@ static uint32_t mode_from_environment(void)
 void rsi_obs_setup(void)
 {
     rsi_fatal_describe = describe;
-    rsi_sites_setup();
+    if (!rsi_sites_setup(rsi_ask_stack_end))
+        rsi_fatal("ROUSE_OBS_DEPTH is \"%s\"; give a number from 1 to %d",
+                  getenv("ROUSE_OBS_DEPTH"), RSI_SITE_FRAMES);
     if (set_mode(mode_from_environment()) != 0)
         rsi_fatal("no memory for ROUSE_OBS=locks");
     rsi_dump_setup();

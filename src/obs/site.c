@@ -10,12 +10,11 @@
  */
 #include "obs/site.h"
 
-#include "core/core.h"
-#include "obs/ask.h"
 #include "obs/module.h"
 #include "obs/walk.h"
 #include "os/os.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,23 +30,25 @@ struct table {
     struct rsi_store_stack *stacks[STACKS_MOST];
 };
 
-uint32_t rsi_site_depth = 1;
-
 static struct {
     pthread_mutex_t mutex;
     struct table *table; /* release by table_new, acquire by its readers */
     struct rsi_store_chunk *chunk;
+    rsi_stack_end_of *stack_end;
     uint32_t count; /* under mutex; read racily */
+    bool is_full;   /* no other stack is kept; under mutex; read racily */
 } sites = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-void rsi_sites_setup(void)
+bool rsi_sites_setup(rsi_stack_end_of *stack_end)
 {
     const char *text = getenv("ROUSE_OBS_DEPTH");
+    sites.stack_end = stack_end;
     if (!text || !*text)
-        return;
+        return true;
     if (text[0] < '1' || text[0] > '0' + RSI_SITE_FRAMES || text[1])
-        rsi_fatal("ROUSE_OBS_DEPTH is \"%s\"; give a number from 1 to %d", text, RSI_SITE_FRAMES);
+        return false;
     rsi_store_relaxed(&rsi_site_depth, (uint32_t)(text[0] - '0'));
+    return true;
 }
 
 static uint64_t hash_of(const uint64_t *frames, unsigned depth)
@@ -91,8 +92,10 @@ static uint64_t add_locked(struct table *table, uint64_t hash, const uint64_t *f
                            unsigned depth)
 {
     struct rsi_store_stack *stack = room_locked();
-    if (!stack)
+    if (!stack) {
+        rsi_store_relaxed(&sites.is_full, true);
         return RSI_SITE_STACK;
+    }
     stack->hash = hash;
     stack->depth = depth;
     memcpy(stack->frames, frames, depth * sizeof *frames);
@@ -115,9 +118,15 @@ static RSI_COLD struct table *table_new(void)
 }
 
 /* As seen by a fresh walk. */
-static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table, const uint64_t *frames,
-                             unsigned depth)
+static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table,
+                             const struct rsi_here *here, uintptr_t high, uint64_t site)
 {
+    uint64_t frames[RSI_SITE_FRAMES];
+    struct rsi_trail trail;
+    unsigned depth = rsi_walk(writer->walker, here, high, site, frames,
+                              rsi_load_relaxed(&rsi_site_depth), true, &trail);
+    if (depth == 0)
+        return RSI_SITE_STACK;
     uint64_t hash = hash_of(frames, depth);
     for (unsigned i = 0; i < depth; i++)
         rsi_module_note(writer, frames[i]);
@@ -126,28 +135,7 @@ static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table, con
     if (number == RSI_SITE_STACK)
         number = add_locked(table, hash, frames, depth);
     pthread_mutex_unlock(&sites.mutex);
-    if (number == RSI_SITE_STACK)
-        rsi_count(writer->shared->lost_stacks, 1);
     return number;
-}
-
-/* The end of the stack that sp is on; 0: not known, a program's own, or a signal's. */
-static uintptr_t stack_end(struct rsi_writer *writer, uint64_t sp)
-{
-    const struct rouse_thread *t = rsi_exec_self()->current;
-    if (!t)
-        return 0;
-    if (t->waiter.origin == RSI_ORIGIN_USER) {
-        bool is_on = sp >= (uintptr_t)t->stack.low && sp < (uintptr_t)t->stack.high;
-        return is_on ? (uintptr_t)t->stack.high : 0;
-    }
-    if (rsi_unlikely(sp < writer->stack_low || sp >= writer->stack_high)) {
-        struct rsi_span span;
-        rsi_ask_mapping(sp, &span);
-        writer->stack_low = span.low;
-        writer->stack_high = span.high;
-    }
-    return writer->stack_high;
 }
 
 RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site)
@@ -156,18 +144,26 @@ RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site
     uint64_t address = (uintptr_t)site, frames[RSI_SITE_FRAMES];
     unsigned most = rsi_load_relaxed(&rsi_site_depth);
     struct table *table = rsi_load_acquire(&sites.table); /* pairs with table_new */
-    uintptr_t high = stack_end(writer, here.sp);
+    uintptr_t high = sites.stack_end(writer, here.sp);
     if ((rsi_unlikely(!table) && !(table = table_new())) ||
         (rsi_unlikely(!writer->walker) && !(writer->walker = rsi_walker_new())))
         return address;
-    unsigned depth = rsi_walk(writer->walker, &here, high, address, frames, most, false);
+    uint64_t number = rsi_walk_number(writer->walker, &here, high, address);
+    if (rsi_likely(number != RSI_WALK_UNKNOWN))
+        return RSI_SITE_STACK | number;
+    struct rsi_trail trail;
+    unsigned depth = rsi_walk(writer->walker, &here, high, address, frames, most, false, &trail);
     if (rsi_unlikely(depth ==
                      0)) /* not on a stack that is known; or inlined, by link-time optimisation */
         return address;
-    uint64_t number = find(table, hash_of(frames, depth), frames, depth);
-    if (rsi_unlikely(number == RSI_SITE_STACK)) {
-        depth = rsi_walk(writer->walker, &here, high, address, frames, most, true);
-        number = depth ? add(writer, table, frames, depth) : RSI_SITE_STACK;
+    number = find(table, hash_of(frames, depth), frames, depth);
+    if (rsi_likely(number != RSI_SITE_STACK)) {
+        rsi_walk_keep(writer->walker, &here, address, &trail, number);
+    } else {
+        if (!rsi_load_relaxed(&sites.is_full))
+            number = add(writer, table, &here, high, address);
+        if (number == RSI_SITE_STACK)
+            rsi_count(writer->shared->lost_stacks, 1);
     }
     return number == RSI_SITE_STACK ? address : RSI_SITE_STACK | number;
 }
@@ -191,4 +187,5 @@ void rsi_sites_child(void)
     sites.table = NULL;
     sites.chunk = NULL;
     sites.count = 0;
+    sites.is_full = false;
 }

@@ -7,11 +7,14 @@
 
 #include "obs/ledger.h"
 
-/* Frames of a site, 1 to RSI_SITE_FRAMES; settled before the file is made. */
+/* Frames of a site, 1 to RSI_SITE_FRAMES; settled before the file is made. In file.c, which notes it. */
 extern uint32_t rsi_site_depth;
 
-/* From ROUSE_OBS_DEPTH. */
-void rsi_sites_setup(void);
+/* The end of the stack of the calling thread that sp is on; 0: it is not known, and nothing is read of it. */
+typedef uintptr_t rsi_stack_end_of(struct rsi_writer *writer, uint64_t sp);
+
+/* The depth, from ROUSE_OBS_DEPTH; false: that is no depth, and it stays 1. */
+bool rsi_sites_setup(rsi_stack_end_of *stack_end);
 
 /* The stack from site, a return address on the stack of the calling thread, outwards. May take memory. */
 uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site);

@@ -2,7 +2,8 @@
 /*
  * store.h - the shared file in which a process keeps what it records, as it lies in memory. The runtime writes
  * it; so does the interposer; `rouse` reads it while they run, from a copy, or after a SIGKILL. It has one place:
- * $ROUSE_OBS_DIR, or /dev/shm/rouse-UID, mode 0700 and the user's own; PID.rouse in it, mode 0600.
+ * $ROUSE_OBS_DIR, or /dev/shm/rouse-UID, mode 0700 and the user's own; PID.rouse in it, mode 0600. Numbers of
+ * processes are of a PID namespace: in others than the initial one the name is PID-INODE.rouse.
  *
  *   0        struct rsi_store_head
  *   4,096    the directory: RSI_STORE_CHUNKS_MAX words; word n: where chunk n begins, in pages; 0: not yet
@@ -32,6 +33,8 @@
 #define RSI_STORE_CHUNKS (RSI_STORE_DIRECTORY + 4 * RSI_STORE_CHUNKS_MAX)
 #define RSI_STORE_BYTES_MAX ((size_t)256 << 20)
 #define RSI_STORE_CHUNK_HEAD 256u
+#define RSI_STORE_STAMPS 256u
+#define RSI_STORE_INITIAL_PIDS UINT64_C(4026531836) /* the kernel's constant */
 
 /* Written once by rsi_store_open, but for what is said otherwise. */
 struct rsi_store_head {
@@ -51,9 +54,10 @@ struct rsi_store_head {
     uint32_t ended;       /* 1: the process ended in good order; by whoever ends it */
     uint32_t chunk_count; /* words of the directory in use; any thread adds */
     uint64_t page_count;  /* of the file, in use; any thread adds */
-    uint64_t lost_chunks; /* that found no room; any thread adds */
-    uint32_t site_depth;  /* frames that a site has at most */
-    uint32_t workers;     /* that the default cluster began with */
+    uint64_t
+        lost_chunks; /* kinds of chunks of which one found no room, and no other after it; any thread adds */
+    uint32_t site_depth; /* frames that a site has at most */
+    uint32_t spare;
     uint8_t boot_id[16];
     char program[256]; /* /proc/self/exe, ended by 0 */
     char command[512]; /* words of /proc/self/cmdline, each ended by 0, cut to size */
@@ -61,19 +65,37 @@ struct rsi_store_head {
     uint64_t
         trace_until_ns; /* CLOCK_MONOTONIC: events are asked for until then; 0: not. By `rouse record` */
     uint64_t lost_events; /* that had no ring to go to; any thread adds */
+    uint64_t
+        stamps_ticks; /* RSI_STORE_STAMPS time stamps, one after the other, took so many ticks */
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid, which pid is of; 0: not known */
+    uint32_t
+        is_locked; /* 1: a lock of flock(2) lies on the file for as long as its process has it mapped */
+    uint32_t recorder; /* enum rsi_store_recorder */
+    /* What the interposer has changed in the program; 0: nothing. */
+    uint64_t slack_ns;     /* of the timers of its threads */
+    uint64_t spin_ns;      /* that its plain mutexes are spun for, at most */
+    uint64_t accept_order; /* of who waits for a listener: 1 fifo, 2 lifo, 3 scatter */
+    uint64_t scatter_ns;   /* at most, before an accept */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
+/* Who writes it. */
+enum rsi_store_recorder {
+    RSI_STORE_RUNTIME, /* librouse */
+    RSI_STORE_PRELOAD, /* librouse-preload.so: wakers of waits for a mutex are inferred */
+};
+
 enum rsi_store_kind {
     RSI_STORE_NONE,
-    RSI_STORE_WRITERS, /* struct rsi_store_writer */
-    RSI_STORE_THREADS, /* struct rsi_store_thread */
-    RSI_STORE_WAKES,   /* struct rsi_store_wake */
-    RSI_STORE_LOCKS,   /* struct rsi_store_lock */
-    RSI_STORE_NAMES,   /* struct rsi_store_name */
-    RSI_STORE_STACKS,  /* struct rsi_store_stack */
-    RSI_STORE_MODULES, /* struct rsi_store_module */
-    RSI_STORE_EVENTS,  /* struct rsi_store_event: a ring, of which written tells and not used */
+    RSI_STORE_WRITERS,   /* struct rsi_store_writer */
+    RSI_STORE_THREADS,   /* struct rsi_store_thread */
+    RSI_STORE_WAKES,     /* struct rsi_store_wake */
+    RSI_STORE_LOCKS,     /* struct rsi_store_lock */
+    RSI_STORE_NAMES,     /* struct rsi_store_name */
+    RSI_STORE_STACKS,    /* struct rsi_store_stack */
+    RSI_STORE_MODULES,   /* struct rsi_store_module */
+    RSI_STORE_EVENTS,    /* struct rsi_store_event: a ring, of which written tells and not used */
+    RSI_STORE_LISTENERS, /* struct rsi_store_listener */
 };
 
 /* The first RSI_STORE_CHUNK_HEAD bytes of a chunk. */
@@ -146,7 +168,11 @@ struct rsi_store_thread {
     uint64_t ticks
         [RSI_IN_COUNT]; /* time spent so far, by enum rsi_micro, the present state not counted in */
     char name[24];
-    uint64_t spare[2];
+    /*
+     * While it waits for a lock: since it came, which is before since_tsc if it was woken in vain meanwhile, and
+     * where the holder had got it. 0: none, or from before recording began. Stale while it has not slept since.
+     */
+    uint64_t contest_tsc, contest_holder;
 };
 _Static_assert(sizeof(struct rsi_store_thread) == 256, "four lines");
 
@@ -202,6 +228,7 @@ _Static_assert(sizeof(struct rsi_store_lock) == 128, "two lines");
 #define RSI_STORE_HERDS 16u
 #define RSI_STORE_LATENESS 32u
 #define RSI_STORE_WAIT_KINDS 24u
+#define RSI_STORE_WAIT_FUTEX 17u /* after those of enum rouse_wait_kind: of the interposer alone */
 
 /*
  * What one kernel thread that runs rouse threads, or is one, has counted. Writer: that kernel thread; a later
@@ -233,9 +260,15 @@ struct rsi_store_writer {
     /* Of threads that have ended here: */
     uint64_t ended, ended_waits, ended_useless, ended_yields, ended_accepted;
     uint64_t ended_ticks[RSI_IN_COUNT];
-    /* What did not fit: */
-    uint64_t lost_threads, lost_wakes, lost_locks, lost_names, lost_stacks, lost_modules,
-        lost_holds; /* got and not timed */
+    /* What did not fit, and how often: */
+    uint64_t
+        lost_threads; /* that have no slot, each once; what they do is not counted, but for switches */
+    uint64_t lost_wakes;   /* wake-ups that no entry counts, those of lost threads too */
+    uint64_t lost_locks;   /* times that a lock was got, or given up, that no entry counts */
+    uint64_t lost_names;   /* entries whose object has a name, and that have none */
+    uint64_t lost_stacks;  /* sites that are an address, for want of room for their stack */
+    uint64_t lost_modules; /* addresses met whose file of code is not noted */
+    uint64_t lost_holds;   /* holds of locks that no entry counts */
     uint64_t spare[15];
 };
 
@@ -292,6 +325,30 @@ _Static_assert(sizeof(struct rsi_store_event) == 32, "two a line");
 
 /* Of the file, for rings; what finds no room is counted (head: lost_events). */
 #define RSI_STORE_RINGS_MAX ((uint64_t)128 << 20)
+
+/*
+ * A listener, each writer its own: 192 bytes. By the interposer alone.
+ */
+struct rsi_store_listener {
+    uint64_t cookie;   /* the kernel's: the same in all processes that share it */
+    uint64_t accepted; /* connections */
+    uint64_t woken;    /* waits that ended since a connection was there */
+    uint64_t
+        in_vain;   /* wake-ups inside waits, whose connection another took before the thread ran */
+    uint64_t lost; /* times that a poll told of a connection, and accept found none */
+    uint64_t samples, backlog, backlog_most; /* connections that were left when one was accepted */
+    /* What order they were accepted in was changed: */
+    uint64_t ordered;  /* in turn */
+    uint64_t turns;    /* given to others */
+    uint64_t promoted; /* of these, to who had been passed over for too long */
+    uint64_t overdue;  /* taken from who did not use them */
+    uint64_t put_off;  /* times that accept was told that nothing is there, out of turn */
+    uint64_t delays, delay_ticks; /* before an accept */
+    uint32_t is_tcp, spare32;
+    char name[48]; /* its address, ended by 0, cut to size */
+    uint64_t spare[2];
+};
+_Static_assert(sizeof(struct rsi_store_listener) == 192, "three lines");
 
 /* A name, of a lock. Written once. */
 struct rsi_store_name {

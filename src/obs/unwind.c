@@ -193,20 +193,6 @@ static bool caller_value(const struct walk *w, unsigned reg, uint64_t cfa, uint6
     }
 }
 
-/* Take the authentication code out of a signed return address. */
-static uint64_t plain_return(const struct walk *w, uint64_t address)
-{
-#if defined(__aarch64__)
-    if (w->row.is_signed_return) {
-        register uint64_t x30 __asm__("x30") = address;
-        __asm__("hint #7" : "+r"(x30)); /* xpaclri; a nop where it is not known */
-        return x30;
-    }
-#endif
-    (void)w;
-    return address;
-}
-
 enum step { STEP_DONE, STEP_LAST, STEP_LOST };
 
 /* Interrupted in one of the linker's stubs, which have no description on AArch64, and no frame. */
@@ -245,7 +231,7 @@ static enum step step(struct walk *w)
     }
     if (!reg_value(&caller, return_register, &caller.ip))
         return STEP_LOST;
-    caller.ip = plain_return(w, caller.ip);
+    caller.ip = rsi_cfi_plain_return(w->row.is_signed_return, caller.ip);
     if (caller.ip == 0)
         return STEP_LAST;
     w->regs = caller;

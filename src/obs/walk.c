@@ -5,6 +5,8 @@
  * A row is found by its instruction's address. A file of code that is unloaded leaves rows behind, which another may be
  * found by: a walk by such rows reads nothing outside of its stack, and whoever keeps its outcome makes sure of it
  * by a fresh one. A signal handler may walk in the middle of a walk: a row is written between a zero and its address.
+ * Most walks go as one before them, on this stack or another: if the words that it went by hold the same, as far from
+ * where it began, then the rows are the same, and the outcome. So those words are compared first.
  * Rejected: frame pointers, since the compilers leave them out, libc has none, and nothing tells which code has.
  */
 #include "obs/walk.h"
@@ -29,8 +31,20 @@ struct row {
     uint32_t flags;
 };
 
+#define PATHS_BITS 5
+#define PATHS_WAYS 4u
+
+/* A walk whose outcome is known. */
+struct path {
+    uint64_t site; /* 0: none */
+    uint64_t ip, number;
+    struct rsi_trail trail;
+};
+
 struct rsi_walker {
     struct row rows[1u << ROWS_BITS];
+    struct path paths[1u << PATHS_BITS][PATHS_WAYS];
+    uint32_t changes; /* of paths: a signal handler may make one in the middle of a look */
 };
 
 struct rsi_walker *rsi_walker_new(void)
@@ -80,29 +94,17 @@ RSI_INLINE const struct row *row_of(struct rsi_walker *walker, uint64_t ip, bool
     return row;
 }
 
-/* Of [low, high). Not instrumented: what stands there may be in a red zone. */
-__attribute__((noinline, no_sanitize("address", "thread"))) static bool stack_word(uintptr_t low,
-                                                                                   uintptr_t high,
-                                                                                   uint64_t at,
-                                                                                   uint64_t *word)
+/* What stands on the stack may be in a red zone. */
+#define NOT_INSTRUMENTED __attribute__((no_sanitize("address", "thread")))
+
+/* Of [low, high). */
+__attribute__((noinline)) NOT_INSTRUMENTED static bool stack_word(uintptr_t low, uintptr_t high,
+                                                                  uint64_t at, uint64_t *word)
 {
     if (at % sizeof *word != 0 || at < low || at >= high || high - at < sizeof *word)
         return false;
     *word = *(const volatile uint64_t *)(uintptr_t)at;
     return true;
-}
-
-RSI_INLINE uint64_t plain_return(uint32_t flags, uint64_t address)
-{
-#if defined(__aarch64__)
-    if (flags & ROW_SIGNED) {
-        register uint64_t x30 __asm__("x30") = address;
-        __asm__("hint #7" : "+r"(x30)); /* xpaclri; a nop where it is not known */
-        return x30;
-    }
-#endif
-    (void)flags;
-    return address;
 }
 
 /* From a frame to its caller's. lookup: an address in the call. */
@@ -118,26 +120,94 @@ RSI_INLINE bool step(const struct row *row, struct rsi_here *at, uintptr_t high,
         *is_fp_known = stack_word(low, high, cfa + (uint64_t)(int64_t)row->fp, &at->fp);
     else if (flags & ROW_FP_LOST)
         *is_fp_known = false;
-    at->ip = plain_return(flags, at->ip);
+    at->ip = rsi_cfi_plain_return((flags & ROW_SIGNED) != 0, at->ip);
     at->sp = cfa;
     return at->ip != 0;
 }
 
 unsigned rsi_walk(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t high,
-                  uint64_t site, uint64_t *frames, unsigned most, bool is_fresh)
+                  uint64_t site, uint64_t *frames, unsigned most, bool is_fresh,
+                  struct rsi_trail *trail)
 {
     struct rsi_here at = *here;
     uint64_t lookup = at.ip;
-    bool is_fp_known = true;
+    bool is_fp_known = true, is_plain = true;
     unsigned count = 0, inner = 0;
     while (count < most && inner < INNER_MOST) {
-        if (!step(row_of(walker, lookup, is_fresh), &at, high, &is_fp_known))
+        const struct row *row = row_of(walker, lookup, is_fresh);
+        uint32_t n = count + inner;
+        if (!step(row, &at, high, &is_fp_known))
             break;
+        is_plain = is_plain && !(row->flags & (ROW_CFA_FP | ROW_SIGNED)) && n < RSI_TRAIL_MOST;
+        if (is_plain) {
+            trail->offsets[n] = (uint32_t)(at.sp - here->sp) + (uint32_t)row->ra;
+            trail->values[n] = at.ip;
+        }
         if (count == 0 && at.ip != site)
             inner++;
         else
             frames[count++] = at.ip;
         lookup = at.ip - 1;
     }
+    trail->room = count == most ? 0 : high - here->sp;
+    trail->count = is_plain && count ? count + inner : 0;
     return count;
+}
+
+static struct path *paths_of(const struct rsi_walker *walker, uint64_t site)
+{
+    uint64_t at = (site * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - PATHS_BITS);
+    return (struct path *)(uintptr_t)walker->paths[at];
+}
+
+RSI_INLINE NOT_INSTRUMENTED bool is_same(const struct rsi_trail *trail, const struct rsi_here *here,
+                                         uintptr_t high)
+{
+    uint64_t room = high - here->sp;
+    if (trail->room && trail->room != room)
+        return false;
+    for (uint32_t n = trail->count;
+         n-- > 0;) { /* the outermost first: the runtime's own are the same */
+        uint64_t offset = trail->offsets[n];
+        if (offset + sizeof(uint64_t) > room ||
+            *(const volatile uint64_t *)(uintptr_t)(here->sp + offset) != trail->values[n])
+            return false;
+    }
+    return true;
+}
+
+NOT_INSTRUMENTED uint64_t rsi_walk_number(const struct rsi_walker *walker,
+                                          const struct rsi_here *here, uintptr_t high,
+                                          uint64_t site)
+{
+    const struct path *paths = paths_of(walker, site);
+    uint32_t changes = rsi_load_relaxed(&walker->changes);
+    for (unsigned i = 0; i < PATHS_WAYS && high > here->sp; i++) {
+        rsi_compiler_barrier();
+        uint64_t number = paths[i].number;
+        if (paths[i].site == site && paths[i].ip == here->ip &&
+            is_same(&paths[i].trail, here, high)) {
+            rsi_compiler_barrier();
+            return rsi_load_relaxed(&walker->changes) == changes ? number : RSI_WALK_UNKNOWN;
+        }
+    }
+    return RSI_WALK_UNKNOWN;
+}
+
+/* The least recently made goes; a handler that comes in between finds none of this site, or a whole one. */
+void rsi_walk_keep(struct rsi_walker *walker, const struct rsi_here *here, uint64_t site,
+                   const struct rsi_trail *trail, uint64_t number)
+{
+    if (trail->count == 0)
+        return;
+    uint32_t changes = walker->changes + 1;
+    rsi_store_relaxed(&walker->changes, changes);
+    struct path *path = &paths_of(walker, site)[changes % PATHS_WAYS];
+    rsi_store_relaxed(&path->site, UINT64_C(0));
+    rsi_compiler_barrier();
+    path->ip = here->ip;
+    path->number = number;
+    path->trail = *trail;
+    rsi_compiler_barrier();
+    rsi_store_relaxed(&path->site, site);
 }

@@ -38,11 +38,28 @@ RSI_INLINE struct rsi_here rsi_here(void)
     return here;
 }
 
+/* The words of the stack that a walk went by, the innermost first. */
+#define RSI_TRAIL_MOST 16u
+struct rsi_trail {
+    uint64_t room;  /* 0, or how much stack there was, which the walk's end may hang on */
+    uint32_t count; /* 0: it does not do, since the walk went by more than these words */
+    uint32_t offsets[RSI_TRAIL_MOST]; /* from where it began */
+    uint64_t values[RSI_TRAIL_MOST];
+};
+
 /*
  * The return addresses from site on, the innermost first, at most most; 0: site is none of the nearest. Nothing is
  * read but [here.sp, high) of the stack, and .eh_frame where no row is known; is_fresh: whether it is or not.
  */
 unsigned rsi_walk(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t high,
-                  uint64_t site, uint64_t *frames, unsigned most, bool is_fresh);
+                  uint64_t site, uint64_t *frames, unsigned most, bool is_fresh,
+                  struct rsi_trail *trail);
+
+/* The number that was kept for a walk that would go as this one; RSI_WALK_UNKNOWN: there is none. */
+#define RSI_WALK_UNKNOWN UINT64_MAX
+uint64_t rsi_walk_number(const struct rsi_walker *walker, const struct rsi_here *here,
+                         uintptr_t high, uint64_t site);
+void rsi_walk_keep(struct rsi_walker *walker, const struct rsi_here *here, uint64_t site,
+                   const struct rsi_trail *trail, uint64_t number);
 
 #endif

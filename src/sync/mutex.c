@@ -244,8 +244,10 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
     r.spin_total = is_past ? 0 : SPIN_TOTAL;
     int result = RETRY;
     rsi_contest_begin(&r.contest, rsi_load_relaxed(&m->acquire_site));
-    while (result == RETRY && !spin_recorded(&r))
+    while (result == RETRY && !spin_recorded(&r)) {
+        rsi_contest_sleep(&r.contest, ROUSE_WAIT_MUTEX, m, &m->name, site);
         result = sleep_queued(&r);
+    }
     r.contest.has_slept = r.since_ns != 0;
     rsi_contest_end(&r.contest, ROUSE_WAIT_MUTEX, m, &m->name, site, result >= 0);
     if (result < 0)

@@ -238,6 +238,7 @@ static int wait_for(struct wait *w, uint8_t mode, struct rsi_contest *contest)
     else
         rsi_waitlist_push_back(&l->waiters, w->self);
     rsi_guard_unlock(&l->guard);
+    rsi_contest_sleep(contest, kind, l, &l->name, w->site);
     rsi_test_delay();
     int result = rsi_park_commit(w->self, ticket);
     contest->has_slept = true;

@@ -99,10 +99,15 @@ RSI_INLINE struct rouse_thread *rsi_waitlist_claim_first(struct rouse_waiters *l
                                                          const void *site)
 {
     struct rouse_thread *t;
-    do
+    bool is_won;
+    do {
         t = rsi_waitlist_pop_front(list);
-    while (t && !rsi_waitlist_end(t, result, site));
-    return t;
+        if (!t)
+            return NULL;
+        uint64_t ticket = rsi_load_relaxed(&rsi_waiter(t)->claim);
+        is_won = (ticket & 3) != 0 && rsi_park_claim_bare(t, ticket, result);
+    } while (!is_won);
+    return rsi_park_claimed(t, result, site);
 }
 
 /*

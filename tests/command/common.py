@@ -7,11 +7,17 @@ import this module first, and the test goes on in there, or says that it is not 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
+import signal
 import subprocess
 import sys
+import unittest
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
@@ -39,14 +45,87 @@ def enter_venv() -> None:
 enter_venv()
 sys.path.insert(0, str(SOURCE))
 
+COMMAND = (sys.executable, "-m", "rouse")
+TAKEN = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)  # by the command, for itself
+
 
 def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
     """A run of the command. more: environment variables."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), **more}
     return subprocess.run(
-        [sys.executable, "-m", "rouse", *(str(word) for word in words)],
+        [*COMMAND, *(str(word) for word in words)],
         capture_output=True,
         text=True,
         timeout=timeout,
         env=environment,
     )
+
+
+def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has imported what a new one would first have to."""
+    from rouse.main import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    status: Any = 0
+    before = {number: signal.getsignal(number) for number in TAKEN}
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "", **more}),
+        mock.patch.object(sys, "argv", ["rouse", *map(str, words)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return subprocess.CompletedProcess(sys.argv, status, *texts)
+
+
+def main_unless(reason: str) -> None:
+    """Run the tests of the program, or say why they are not run."""
+    if reason:
+        print(f"not run: {reason}")
+        sys.exit(77)
+    unittest.main()
+
+
+def start(test: unittest.TestCase, *command: str | Path, **more: str) -> subprocess.Popen[str]:
+    """A program that is killed when the test ends. more: environment variables."""
+    started = subprocess.Popen(
+        [str(word) for word in command],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **more},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    test.addCleanup(started.communicate)
+    test.addCleanup(started.kill)
+    return started
+
+
+def start_ready(
+    test: unittest.TestCase, *command: str | Path, **more: str
+) -> subprocess.Popen[str]:
+    """The same, as soon as it has said that it is ready."""
+    started = start(test, *command, **more)
+    said = next_line(started)
+    if said != "ready\n":
+        started.kill()
+        test.fail(f"{command[0]} said {said!r} and {started.communicate()}")
+    return started
+
+
+def next_line(program: subprocess.Popen[str]) -> str:
+    assert program.stdout
+    return program.stdout.readline()
+
+
+def send(program: subprocess.Popen[str], text: str) -> None:
+    assert program.stdin
+    program.stdin.write(text)
+    program.stdin.flush()

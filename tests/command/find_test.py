@@ -13,9 +13,9 @@ from unittest import mock
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
-from synthetic import Builder
+from synthetic import Builder, of_process
 
-from rouse import find, layout
+from rouse import find, inputs, layout
 from rouse.errors import RouseError
 
 
@@ -52,7 +52,10 @@ class Found(unittest.TestCase):
 
     def test_a_live_process_is_read_up_to_now_and_another_up_to_its_end(self) -> None:
         run = [{"id": 1, "doing": layout.DOES_RUN}]
-        for builder, is_live in ((Builder().live(), True), (Builder(ended=1).live(), False)):
+        own = of_process(os.getpid())
+        exec_of = Builder().live()  # this process runs another program
+        cases = ((own, True), (Builder(ended=1).live(), False), (exec_of, False))
+        for builder, is_live in cases:
             path = builder.chunk(layout.THREADS, run).write(self.folder)
             source = find.open_source(path)
             read = find.read(source)
@@ -71,6 +74,20 @@ class Found(unittest.TestCase):
         (self.folder / "4.rouse").symlink_to(good)
         os.mkfifo(self.folder / "5.rouse", 0o600)
         self.assertEqual([found.pid for found in find.processes()], [os.getpid()])
+
+    def test_what_is_no_more_is_not_said_to_record(self) -> None:
+        for pid in (1 << 29, 1 << 30):
+            Builder(pid=pid).write(self.folder)
+        with self.assertRaisesRegex(RouseError, f"no process records now; 2 .*: {1 << 30}, "):
+            inputs.running()
+        own = Builder().write(self.folder)
+        self.assertEqual(inputs.running(), own)
+
+    def test_a_pipe_is_no_recording(self) -> None:
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe, 0o600)
+        with self.assertRaisesRegex(RouseError, "is no file"), inputs.open_input(str(pipe)):
+            pass
 
     def test_why_a_process_has_no_file(self) -> None:
         with self.assertRaisesRegex(RouseError, "it does not record"):

@@ -6,120 +6,127 @@
 
 #include <stdio.h>
 
+/* A structure: each of its fields, which FIELD takes from `here`, the structure of the function it stands in. */
 #define BEGIN(type) \
-    printf("%s\"" #type "\": {\"size\": %zu", separator, sizeof(struct type)), separator = ",\n "
-#define FIELD(type, name) \
-    printf(", \"" #name "\": [%zu, %zu]", offsetof(struct type, name), \
-           sizeof(((struct type *)0)->name))
+    typedef struct type here; \
+    print_size(#type, sizeof(here))
+#define FIELD(name) print_field(#name, offsetof(here, name), sizeof(((here *)0)->name))
 #define END printf("}")
 #define VALUE(name) printf(",\n \"" #name "\": %llu", (unsigned long long)(name))
 
 static const char *separator = "{";
 
+static void print_size(const char *type, size_t bytes)
+{
+    printf("%s\"%s\": {\"size\": %zu", separator, type, bytes);
+    separator = ",\n ";
+}
+
+static void print_field(const char *name, size_t offset, size_t bytes)
+{
+    printf(", \"%s\": [%zu, %zu]", name, offset, bytes);
+}
+
 static void print_head(void)
 {
     BEGIN(rsi_store_head);
-    FIELD(rsi_store_head, magic), FIELD(rsi_store_head, version), FIELD(rsi_store_head, machine);
-    FIELD(rsi_store_head, pid), FIELD(rsi_store_head, uid), FIELD(rsi_store_head, start_ticks);
-    FIELD(rsi_store_head, tsc), FIELD(rsi_store_head, monotonic_ns),
-        FIELD(rsi_store_head, realtime_ns);
-    FIELD(rsi_store_head, tick_seq), FIELD(rsi_store_head, tick_tsc);
-    FIELD(rsi_store_head, tick_monotonic_ns), FIELD(rsi_store_head, tick_guard);
-    FIELD(rsi_store_head, mode), FIELD(rsi_store_head, ended), FIELD(rsi_store_head, chunk_count);
-    FIELD(rsi_store_head, page_count), FIELD(rsi_store_head, lost_chunks);
-    FIELD(rsi_store_head, site_depth), FIELD(rsi_store_head, workers),
-        FIELD(rsi_store_head, boot_id);
-    FIELD(rsi_store_head, program), FIELD(rsi_store_head, command), FIELD(rsi_store_head, host);
-    FIELD(rsi_store_head, trace_until_ns), FIELD(rsi_store_head, lost_events);
+    FIELD(magic), FIELD(version), FIELD(machine), FIELD(pid), FIELD(uid), FIELD(start_ticks),
+        FIELD(tsc), FIELD(monotonic_ns), FIELD(realtime_ns), FIELD(tick_seq), FIELD(tick_tsc),
+        FIELD(tick_monotonic_ns), FIELD(tick_guard), FIELD(mode), FIELD(ended), FIELD(chunk_count),
+        FIELD(page_count), FIELD(lost_chunks), FIELD(site_depth), FIELD(spare), FIELD(boot_id),
+        FIELD(program), FIELD(command), FIELD(host), FIELD(trace_until_ns), FIELD(lost_events),
+        FIELD(stamps_ticks), FIELD(pid_namespace), FIELD(is_locked), FIELD(recorder),
+        FIELD(slack_ns), FIELD(spin_ns), FIELD(accept_order), FIELD(scatter_ns);
     END;
+}
+
+static void print_chunk(void)
+{
     BEGIN(rsi_store_chunk);
-    FIELD(rsi_store_chunk, kind), FIELD(rsi_store_chunk, bytes),
-        FIELD(rsi_store_chunk, entry_bytes);
-    FIELD(rsi_store_chunk, capacity), FIELD(rsi_store_chunk, used), FIELD(rsi_store_chunk, writer);
-    FIELD(rsi_store_chunk, written);
+    FIELD(kind), FIELD(bytes), FIELD(entry_bytes), FIELD(capacity), FIELD(used), FIELD(writer),
+        FIELD(written);
     END;
 }
 
 static void print_thread(void)
 {
     BEGIN(rsi_store_thread);
-    FIELD(rsi_store_thread, seq), FIELD(rsi_store_thread, doing), FIELD(rsi_store_thread, kind);
-    FIELD(rsi_store_thread, since_tsc), FIELD(rsi_store_thread, run_tsc);
-    FIELD(rsi_store_thread, object), FIELD(rsi_store_thread, wait_site),
-        FIELD(rsi_store_thread, waits);
-    FIELD(rsi_store_thread, worker), FIELD(rsi_store_thread, verdict);
-    FIELD(rsi_store_thread, begin_tsc), FIELD(rsi_store_thread, wake_tsc);
-    FIELD(rsi_store_thread, wake_site), FIELD(rsi_store_thread, waker_id),
-        FIELD(rsi_store_thread, id);
-    FIELD(rsi_store_thread, useless), FIELD(rsi_store_thread, yields),
-        FIELD(rsi_store_thread, accepted);
-    FIELD(rsi_store_thread, tid), FIELD(rsi_store_thread, origin), FIELD(rsi_store_thread, ticks);
-    FIELD(rsi_store_thread, name), FIELD(rsi_store_thread, spare);
+    FIELD(seq), FIELD(doing), FIELD(kind), FIELD(since_tsc), FIELD(run_tsc), FIELD(object),
+        FIELD(wait_site), FIELD(waits), FIELD(worker), FIELD(verdict), FIELD(begin_tsc),
+        FIELD(wake_tsc), FIELD(wake_site), FIELD(waker_id), FIELD(id), FIELD(useless),
+        FIELD(yields), FIELD(accepted), FIELD(tid), FIELD(origin), FIELD(ticks), FIELD(name),
+        FIELD(contest_tsc), FIELD(contest_holder);
     END;
 }
 
-static void print_ledger(void)
+static void print_wake(void)
 {
     BEGIN(rsi_store_wake);
-    FIELD(rsi_store_wake, kind), FIELD(rsi_store_wake, name), FIELD(rsi_store_wake, wait_site);
-    FIELD(rsi_store_wake, wake_site), FIELD(rsi_store_wake, object), FIELD(rsi_store_wake, count);
-    FIELD(rsi_store_wake, wait_ticks), FIELD(rsi_store_wake, wait_most);
-    FIELD(rsi_store_wake, late_ticks), FIELD(rsi_store_wake, late_most);
-    FIELD(rsi_store_wake, waste_ticks);
+    FIELD(kind), FIELD(name), FIELD(wait_site), FIELD(wake_site), FIELD(object), FIELD(count),
+        FIELD(wait_ticks), FIELD(wait_most), FIELD(late_ticks), FIELD(late_most),
+        FIELD(waste_ticks);
     END;
+}
+
+static void print_lock(void)
+{
     BEGIN(rsi_store_lock);
-    FIELD(rsi_store_lock, kind), FIELD(rsi_store_lock, name), FIELD(rsi_store_lock, site);
-    FIELD(rsi_store_lock, holder_site), FIELD(rsi_store_lock, lock),
-        FIELD(rsi_store_lock, acquired);
-    FIELD(rsi_store_lock, contested), FIELD(rsi_store_lock, given_up);
-    FIELD(rsi_store_lock, wait_ticks), FIELD(rsi_store_lock, wait_most);
-    FIELD(rsi_store_lock, spin_ticks), FIELD(rsi_store_lock, spun), FIELD(rsi_store_lock, holds);
-    FIELD(rsi_store_lock, hold_ticks), FIELD(rsi_store_lock, hold_most),
-        FIELD(rsi_store_lock, spare);
+    FIELD(kind), FIELD(name), FIELD(site), FIELD(holder_site), FIELD(lock), FIELD(acquired),
+        FIELD(contested), FIELD(given_up), FIELD(wait_ticks), FIELD(wait_most), FIELD(spin_ticks),
+        FIELD(spun), FIELD(holds), FIELD(hold_ticks), FIELD(hold_most), FIELD(spare);
     END;
 }
 
 static void print_writer(void)
 {
     BEGIN(rsi_store_writer);
-    FIELD(rsi_store_writer, index), FIELD(rsi_store_writer, is_worker);
-    FIELD(rsi_store_writer, is_live), FIELD(rsi_store_writer, tid), FIELD(rsi_store_writer, worker);
-    FIELD(rsi_store_writer, cluster), FIELD(rsi_store_writer, begin_tsc);
-    FIELD(rsi_store_writer, end_tsc), FIELD(rsi_store_writer, idle_since_tsc);
-    FIELD(rsi_store_writer, idle_ticks), FIELD(rsi_store_writer, idle_count);
-    FIELD(rsi_store_writer, switches), FIELD(rsi_store_writer, steals),
-        FIELD(rsi_store_writer, stolen);
-    FIELD(rsi_store_writer, calls), FIELD(rsi_store_writer, signals_unheard);
-    FIELD(rsi_store_writer, broadcasts_unheard), FIELD(rsi_store_writer, herds);
-    FIELD(rsi_store_writer, lateness), FIELD(rsi_store_writer, lateness_ticks);
-    FIELD(rsi_store_writer, lateness_most), FIELD(rsi_store_writer, ended);
-    FIELD(rsi_store_writer, ended_waits), FIELD(rsi_store_writer, ended_useless);
-    FIELD(rsi_store_writer, ended_yields), FIELD(rsi_store_writer, ended_accepted);
-    FIELD(rsi_store_writer, ended_ticks), FIELD(rsi_store_writer, lost_threads);
-    FIELD(rsi_store_writer, lost_wakes), FIELD(rsi_store_writer, lost_locks);
-    FIELD(rsi_store_writer, lost_names), FIELD(rsi_store_writer, lost_stacks);
-    FIELD(rsi_store_writer, lost_modules), FIELD(rsi_store_writer, lost_holds);
-    FIELD(rsi_store_writer, spare);
+    FIELD(index), FIELD(is_worker), FIELD(is_live), FIELD(tid), FIELD(worker), FIELD(cluster),
+        FIELD(begin_tsc), FIELD(end_tsc), FIELD(idle_since_tsc), FIELD(idle_ticks),
+        FIELD(idle_count), FIELD(switches), FIELD(steals), FIELD(stolen), FIELD(calls),
+        FIELD(signals_unheard), FIELD(broadcasts_unheard), FIELD(herds), FIELD(lateness),
+        FIELD(lateness_ticks), FIELD(lateness_most), FIELD(ended), FIELD(ended_waits),
+        FIELD(ended_useless), FIELD(ended_yields), FIELD(ended_accepted), FIELD(ended_ticks),
+        FIELD(lost_threads), FIELD(lost_wakes), FIELD(lost_locks), FIELD(lost_names),
+        FIELD(lost_stacks), FIELD(lost_modules), FIELD(lost_holds), FIELD(spare);
     END;
 }
 
-static void print_rest(void)
+static void print_name(void)
 {
     BEGIN(rsi_store_name);
-    FIELD(rsi_store_name, key), FIELD(rsi_store_name, text);
+    FIELD(key), FIELD(text);
     END;
+}
+
+static void print_stack(void)
+{
     BEGIN(rsi_store_stack);
-    FIELD(rsi_store_stack, hash), FIELD(rsi_store_stack, depth), FIELD(rsi_store_stack, spare);
-    FIELD(rsi_store_stack, frames);
+    FIELD(hash), FIELD(depth), FIELD(spare), FIELD(frames);
     END;
+}
+
+static void print_event(void)
+{
     BEGIN(rsi_store_event);
-    FIELD(rsi_store_event, tsc), FIELD(rsi_store_event, what), FIELD(rsi_store_event, site);
-    FIELD(rsi_store_event, value);
+    FIELD(tsc), FIELD(what), FIELD(site), FIELD(value);
     END;
+}
+
+static void print_listener(void)
+{
+    BEGIN(rsi_store_listener);
+    FIELD(cookie), FIELD(accepted), FIELD(woken), FIELD(in_vain), FIELD(lost), FIELD(samples),
+        FIELD(backlog), FIELD(backlog_most), FIELD(ordered), FIELD(turns), FIELD(promoted),
+        FIELD(overdue), FIELD(put_off), FIELD(delays), FIELD(delay_ticks), FIELD(is_tcp),
+        FIELD(spare32), FIELD(name), FIELD(spare);
+    END;
+}
+
+static void print_module(void)
+{
     BEGIN(rsi_store_module);
-    FIELD(rsi_store_module, start), FIELD(rsi_store_module, end), FIELD(rsi_store_module, bias);
-    FIELD(rsi_store_module, build_id_bytes), FIELD(rsi_store_module, spare);
-    FIELD(rsi_store_module, build_id), FIELD(rsi_store_module, path);
+    FIELD(start), FIELD(end), FIELD(bias), FIELD(build_id_bytes), FIELD(spare), FIELD(build_id),
+        FIELD(path);
     END;
 }
 
@@ -132,12 +139,16 @@ static void print_values(void)
     VALUE(RSI_STORE_CHUNKS);
     VALUE(RSI_STORE_BYTES_MAX);
     VALUE(RSI_STORE_CHUNK_HEAD);
+    VALUE(RSI_STORE_STAMPS);
+    VALUE(RSI_STORE_INITIAL_PIDS);
     VALUE(RSI_STORE_WAIT_KINDS);
+    VALUE(RSI_STORE_WAIT_FUTEX);
     VALUE(RSI_STORE_HERDS);
     VALUE(RSI_STORE_LATENESS);
     VALUE(RSI_STORE_EVENTS), VALUE(RSI_EVENT_COUNT), VALUE(RSI_EVENT_RUN);
     VALUE(RSI_EVENT_STEAL), VALUE(RSI_EVENT_END);
     VALUE(RSI_STORE_MODULES);
+    VALUE(RSI_STORE_LISTENERS);
     VALUE(RSI_SITE_STACK);
     VALUE(RSI_DOES_NOTHING);
     VALUE(RSI_DOES_RUN);
@@ -151,10 +162,16 @@ static void print_values(void)
 int main(void)
 {
     print_head();
+    print_chunk();
     print_thread();
-    print_ledger();
+    print_wake();
+    print_lock();
     print_writer();
-    print_rest();
+    print_name();
+    print_stack();
+    print_event();
+    print_module();
+    print_listener();
     print_values();
     printf(",\n \"kinds\": [");
     for (uint32_t kind = 0; kind < ROUSE_WAIT_KINDS; kind++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ledger.c - a program whose waits are known by construction: it does each of the following so often as the
- * enumeration says, prints what it measured itself, says "ready", and ends with its input.
+ * enumeration says, prints what it measured itself, says "ready", and ends with its input. A letter on that: y has a
+ * thread yield FEW times, Y MANY times; then it says "yielded".
  *
  * Nobody waits before all of a round are there: each counts itself under the lock that its wait lets go, or is
  * given time to arrive by a holder that holds long.
@@ -22,8 +23,10 @@ enum {
     ROUNDS = 5,    /* so often */
     SIGNALS = 7,   /* that nobody waits for */
     BROADCASTS = 3,
-    TIMEOUTS = 4, /* waits for a condition that give up */
-    POSTS = 20,   /* of a semaphore that a thread waits for */
+    TIMEOUTS = 4,  /* waits for a condition that give up */
+    POSTS = 20,    /* of a semaphore that a thread waits for */
+    FEW = 50000,   /* yields, */
+    MANY = 500000, /* and more than a ring has room for */
 };
 
 static struct rouse_mutex hot = ROUSE_MUTEX_INIT_NAMED("hot");
@@ -155,6 +158,25 @@ static void *all(void *unused)
     return unused;
 }
 
+static void *yield(void *times)
+{
+    for (unsigned i = 0; i < *(const unsigned *)times; i++)
+        rouse_thread_yield();
+    return NULL;
+}
+
+static void yield_apart(unsigned times)
+{
+    struct rouse_thread *thread;
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+
+    attr.name = "yielder";
+    check(rouse_thread_create(&thread, &attr, yield, &times));
+    join(&thread, 1);
+    puts("yielded");
+    fflush(stdout);
+}
+
 int main(void)
 {
     struct rouse_thread *thread;
@@ -165,6 +187,6 @@ int main(void)
     printf("waited_ns %llu\nready\n", (unsigned long long)waited_ns);
     fflush(stdout);
     while (read(STDIN_FILENO, &byte, 1) > 0)
-        continue;
+        yield_apart(byte == 'y' ? FEW : MANY);
     return 0;
 }

@@ -130,12 +130,14 @@ WORKERS = [
         **{"idle_ns": 400 * MS, "idle_count": 50, "switches": 111, "steals": 4, "stolen": 3},
         **{"signals_unheard": 5, "broadcasts_unheard": 2, "lateness_ns": 12_000},
         **{"lateness_most_ns": 5000, "user_ns": 500 * MS, "system_ns": 90 * MS},
+        **{"cpu_ns": 600 * MS, "kernel_wall_ns": 1000 * MS, "kernel_idle_ns": 400 * MS},
         **{"voluntary": 51, "involuntary": 7, "syscalls": None, "signals": None},
     },
     {
         **{"index": 1, "is_worker": True, "is_live": True, "tid": 43, "worker": 1},
         **{"wall_ns": 1000 * MS, "idle_ns": 900 * MS, "switches": 9, "ended_threads": 2},
         **{"ended_waits": 4, "ended_usr": 5 * MS, "syscalls": None, "signals": None},
+        **{"cpu_ns": 100 * MS, "kernel_wall_ns": 1000 * MS, "kernel_idle_ns": 900 * MS},
     },
 ]
 PROCESSES = [
@@ -143,7 +145,7 @@ PROCESSES = [
         **{"pid": 42, "host": "host", "program": "/usr/bin/orders", "command": "orders -p 80"},
         **{"uid": 1000, "started_unix_ns": 1_760_000_000_000_000_000, "mode": "counted"},
         **{"taken_unix_ns": 1_760_000_001_000_000_000, "duration_ns": 1000 * MS},
-        **{"tsc_hz": 2e9, "site_depth": 3},
+        **{"tsc_hz": 2e9, "site_depth": 3, "stamp_ns": 10.0},
     }
 ]
 

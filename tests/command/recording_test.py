@@ -10,7 +10,6 @@ import random
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -18,9 +17,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from common import SOURCE, rouse
+from common import COMMAND, rouse, start
 
-from synthetic import KINDS, Builder, micro, ticks, tsc
+from growing import await_snapshots
+from synthetic import KINDS, Builder, micro, of_process, ticks, tsc
 
 from rouse import inputs, layout, recording, store
 from rouse.errors import RouseError
@@ -62,7 +62,7 @@ class Case(unittest.TestCase):
             writer.head({"machine": "a machine"})
             for number, store_bytes in enumerate(images):
                 writer.snapshot(store_bytes, 6_000_000_000 + number, 7, whole=False)
-            writer.kernel({"77": {"user_ns": 12, "system_ns": 5, "voluntary": 3}})
+            writer.kernel({77: {"user_ns": 12, "system_ns": 5, "voluntary": 3}})
             writer.sites(FRAMES)
             if done is not None:
                 writer.done(done)
@@ -106,7 +106,7 @@ class Whole(Case):
         self.assertEqual((process["ended"], process["duration_ns"]), (False, 1_000_000_000))
 
     def test_that_the_program_ended_is_known(self) -> None:
-        self.write(image(), done=recording.PROGRAM_ENDED)
+        self.write(image(), done=f"{recording.PROGRAM}has ended")
         (process,) = inputs.load_recording(self.path).tables["processes"].to_pylist()
         self.assertTrue(process["ended"])
 
@@ -235,37 +235,16 @@ class Recorder(Case):
         return rouse(*words, timeout=60, **self.own)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        done = subprocess.Popen(
-            [sys.executable, "-m", "rouse", "record", "-o", str(self.path), *words],
-            env={**os.environ, **self.own, "PYTHONPATH": str(SOURCE)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.addCleanup(done.stderr.close)  # type: ignore[union-attr]
-        self.addCleanup(done.wait)
-        self.addCleanup(done.kill)
-        return done
-
-    def await_snapshots(self, count: int) -> recording.Recording:
-        """What the file has as soon as that many are in it."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                found = recording.read(self.path)
-            except RouseError:
-                continue
-            if found.snapshots >= count:
-                return found
-        raise AssertionError(f"not {count} snapshots in 60 s")
+        return start(self, *COMMAND, "record", "-o", self.path, *words, **self.own)
 
     def store(self, builder: Builder) -> Path:
         builder.chunk(layout.THREADS, [{"id": 1, "doing": layout.DOES_RUN, "begin_tsc": tsc(0)}])
         return builder.write(self.folder)
 
     def test_it_can_be_read_while_it_grows_and_after_the_recorder_was_killed(self) -> None:
-        self.store(Builder(1000).live())
+        self.store(of_process(os.getpid()))
         recorder = self.start("--interval", "0.05")
-        growing = self.await_snapshots(3)
+        growing = await_snapshots(self.path, 3)
         self.assertIn("it has no end", " ".join(growing.problems))
         recorder.kill()
         recorder.wait()
@@ -274,9 +253,9 @@ class Recorder(Case):
         self.assertEqual(len(store.decode_bytes(found.store, "file").threads), 1)
 
     def test_a_signal_ends_it_in_good_order(self) -> None:
-        self.store(Builder(1000).live())
+        self.store(of_process(os.getpid()))
         recorder = self.start("--interval", "30")
-        self.await_snapshots(1)
+        await_snapshots(self.path, 1)
         recorder.send_signal(signal.SIGTERM)
         self.assertEqual(recorder.wait(60), 0)
         found = recording.read(self.path)
@@ -285,19 +264,19 @@ class Recorder(Case):
 
     def test_it_ends_with_the_program_and_keeps_what_that_left(self) -> None:
         with subprocess.Popen(["sleep", "1000"]) as program:
-            stat = Path(f"/proc/{program.pid}/stat").read_text(encoding="ascii")
-            start = int(stat.rpartition(")")[2].split()[19])
-            self.store(Builder(1000, pid=program.pid, start_ticks=start).live())
+            self.store(of_process(program.pid))
             recorder = self.start(str(program.pid), "--interval", "0.05")
-            self.await_snapshots(2)
+            await_snapshots(self.path, 2)
             program.kill()
             self.assertEqual(recorder.wait(60), 0)
-        self.assertEqual(recording.read(self.path).why_done, recording.PROGRAM_ENDED)
+        self.assertEqual(
+            recording.read(self.path).why_done, "the program was killed, or left by _exit()"
+        )
         report = json.loads(rouse("report", "--json", self.path).stdout)
         self.assertTrue(report["processes"][0]["ended"])
 
     def test_a_time_may_be_given_and_a_file_is_not_written_over(self) -> None:
-        self.store(Builder(1000).live())
+        self.store(of_process(os.getpid()))
         words = ("record", "-o", self.path, "--seconds", "0")
         done = self.rouse(*words)
         self.assertEqual(done.returncode, 0, done.stderr)

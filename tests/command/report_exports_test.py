@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shutil
 import subprocess
@@ -36,8 +37,27 @@ class Exports(unittest.TestCase):
         file = self.folder / form
         done = rouse("report", self.folder / "tables", f"--{form}", file, *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        self.assertFalse(file.with_name(f"{form}.part").exists())
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
+
+    def test_what_is_no_file_is_written_to_and_stays(self) -> None:
+        pipe, link = self.folder / "folded", self.folder / "prometheus"
+        os.mkfifo(pipe)
+        link.symlink_to("elsewhere")
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+            self.written("folded", "--all")
+            text, _ = reader.communicate(timeout=60)
+        self.assertTrue(pipe.is_fifo())
+        self.assertIn(b"main;worker.c:5;[condition] 500000000\n", text)
+        self.written("prometheus")
+        self.assertTrue(link.is_symlink())
+        self.assertIn("rouse_", (self.folder / "elsewhere").read_text(encoding="utf-8"))
+
+    def test_a_folder_in_the_place_of_the_file(self) -> None:
+        parquet.write(orders(), self.folder / "tables")
+        done = rouse("report", self.folder / "tables", "--folded", self.folder)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("Is a directory", done.stderr)
 
     def test_folded_stacks(self) -> None:
         self.assertEqual(
@@ -78,6 +98,32 @@ class Exports(unittest.TestCase):
         self.assertIn('lock="x\\"y\\\\\\\\x0a"', text)
         buckets = [v for (name, _), v in values.items() if name.endswith("_bucket")]
         self.assertEqual(buckets, [3, 4, 4])
+
+    def test_prometheus_has_no_more_series_for_more_locks(self) -> None:
+        locks = [{**LOCKS[0], "lock": n, "wait_ns": n * 1000, "contested": 2} for n in range(1, 51)]
+        wakes = [{**WAKES[0], "wake_site": hex(n), "useful": n, "false_": 0} for n in range(1, 51)]
+        sizes = set()
+        for count in (10, 50):
+            text = self.written(
+                *("prometheus", "--limit", "4"), locks=locks[:count], wakes=wakes[:count]
+            ).read_text(encoding="utf-8")
+            found = [m for m in map(SAMPLE.fullmatch, text.splitlines()) if m]
+            sizes.add(len(found))
+            for name, whole in (
+                ("rouse_lock_wait_seconds_total", count * (count + 1) / 2 * 1e-6),
+                ("rouse_lock_contended_total", 2 * count),
+                ("rouse_wakeups_total", count * (count + 1) / 2),
+            ):
+                values = {m[2]: float(m[3]) for m in found if m[1] == name}
+                self.assertAlmostEqual(sum(values.values()), whole, msg=name)
+                (other,) = [value for labels, value in values.items() if '="other"' in labels]
+                self.assertGreater(other, 0)
+            heaviest = f'lock="orders",address="{count:#x}"'
+            self.assertIn(heaviest, text)
+            self.assertIn(f"# The lightest {count - 4} rows of wake-ups by sites are", text)
+            # By lock there is a row for the waiter, and one for the holder.
+            self.assertIn(f"# The lightest {2 * count - 4} rows of locks by site are", text)
+        self.assertEqual(len(sizes), 1, sizes)
 
     def test_parquet_is_the_tables(self) -> None:
         folder = self.written("parquet")

@@ -5,18 +5,35 @@
 from __future__ import annotations
 
 import copy
+import threading
 import unittest
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
-from orders import LOCKS, MS, THREADS, WAKES, WORKERS, Row, orders, table_of, tables
+from orders import (
+    LOCKS,
+    MS,
+    PROCESSES,
+    THREADS,
+    WAKES,
+    WORKERS,
+    Row,
+    orders,
+    site,
+    table_of,
+    tables,
+)
 from synthetic import Builder
 
-from rouse import engine, facts, queries, schemas
+from rouse import engine, facts, locks, queries, schemas
 from rouse import tables as decoder
+from rouse.engine import Line
 from rouse.sections import Section, Wanted, sections
+
+MANY = 400_000
 
 
 def asked(query: Callable[[queries.Tables], Any], **changed: Sequence[Row]) -> list[dict[str, Any]]:
@@ -36,7 +53,7 @@ def lock(**more: Any) -> dict[str, Any]:
 
 class Locks(unittest.TestCase):
     def test_waits_are_summed_over_holders_and_both_sides_have_a_row(self) -> None:
-        rows = asked(queries.lock_table)
+        rows = asked(locks.table)
         self.assertEqual(
             picked(rows, "site_label", "wait_total_ns", "wait_max_ns", "cnt_lock", "cnt_hold"),
             [
@@ -48,19 +65,19 @@ class Locks(unittest.TestCase):
 
     def test_a_hundred_waiters_of_ten_ms_are_a_second(self) -> None:
         waiters = [lock(site=f"{i:#x}", contested=1, wait_ns=10 * MS) for i in range(1, 101)]
-        rows = asked(queries.lock_table, locks=waiters)
+        rows = asked(locks.table, locks=waiters)
         self.assertEqual(sum(row["wait_total_ns"] for row in rows), 1000 * MS)
         held = [row for row in rows if row["site"] == "0x20"]
         self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])  # 0x20 waited, too
 
     def test_what_contested_only_recording_cannot_know_is_null(self) -> None:
-        for row in asked(queries.lock_table):
+        for row in asked(locks.table):
             for name in ("max_ns", "total_ns", "count", "avg_ns", "wait_avg_ns"):
                 self.assertIsNone(row[name], name)
 
     def test_every_acquisition_and_hold_time_where_they_are_recorded(self) -> None:
         rows = asked(
-            queries.lock_table,
+            locks.table,
             locks=[
                 lock(holder_site="0x0", acquired=8, holds=8, hold_ns=80, hold_most_ns=30),
                 lock(holder_site="0x10", acquired=2, contested=2, wait_ns=40, wait_most_ns=25,
@@ -76,14 +93,14 @@ class Locks(unittest.TestCase):
             lock(process=process, contested=count, holder_site="0x10")
             for process, count in (("a:1:1", 2), ("b:1:1", 5))
         ]
-        rows = asked(queries.lock_table, locks=both)
+        rows = asked(locks.table, locks=both)
         self.assertEqual(
             sorted(picked(rows, "process", "cnt_lock", "cnt_hold")),
             [("a:1:1", 2, 2), ("b:1:1", 5, 5)],
         )
 
     def test_sides(self) -> None:
-        rows = asked(queries.lock_sides)
+        rows = asked(locks.sides)
         self.assertEqual(
             picked(rows, "site_label", "holder_label", "contested", "given_up", "wait_each_ns"),
             [
@@ -97,8 +114,30 @@ class Locks(unittest.TestCase):
         held = [row for row in rows if row["role"] == "held"]
         self.assertEqual(picked(held, "other_label", "count"), [("-", 1)])
 
+    def test_a_place_is_its_innermost_frame_not_the_stack_that_led_there(self) -> None:
+        stacks = [f"{1 << 63 | number:#x}" for number in (1, 2)]
+        frames = [
+            {**row, "site": stack} for stack in stacks for row in site(0x10, "a.c:1", "b.c:2")
+        ]
+        rows = [
+            lock(site=stacks[0], holder_site="0x10", contested=2, wait_ns=7, spin_ns=3, spun=1),
+            lock(site=stacks[1], holder_site="0x10", contested=1, wait_ns=5, spin_ns=4, spun=0),
+            lock(site=stacks[1], holder_site="0x30", contested=1, wait_ns=1),
+        ]
+        sites = [*frames, *site(0x10, "a.c:1"), *site(0x30, "a.c:9")]
+        self.assertEqual(
+            picked(
+                asked(locks.table, locks=rows, sites=sites),
+                *("site", "site_label", "wait_total_ns", "cnt_lock", "cnt_hold"),
+            ),
+            [("0x10", "a.c:1", 13, 4, 3), ("0x30", "a.c:9", 0, 0, 1)],
+        )
+        spun = asked(locks.spins, locks=rows, sites=sites)
+        self.assertEqual(picked(spun, "site", "spin_ns", "spun"), [("0x10", 7, 1)])
+        self.assertEqual(len(asked(locks.sides, locks=rows, sites=sites)), 3)
+
     def test_spinning(self) -> None:
-        rows = asked(queries.spins)
+        rows = asked(locks.spins)
         self.assertEqual(picked(rows, "site_label", "spin_ns", "spun"), [("orders.c:17", 3000, 1)])
 
 
@@ -115,6 +154,15 @@ class Wakes(unittest.TestCase):
             ],
         )
         self.assertEqual(picked(rows, "late_each_ns", "late_most_ns")[0], (1000.0, 9000))
+
+    def test_objects_are_counted_by_name_and_those_without_are_not(self) -> None:
+        wake = {**WAKES[0], "useful": 1}
+        names = ("a", "b", "a", "", None)
+        wakes = [{**wake, "object": i, "object_name": name} for i, name in enumerate(names)]
+        rows = asked(queries.wake_ledger, wakes=wakes)
+        self.assertEqual(picked(rows, "objects", "names", "object_name"), [(5, 2, "b")])
+        rows = asked(queries.wake_ledger, wakes=wakes[3:])
+        self.assertEqual(picked(rows, "objects", "names", "object_name"), [(2, 0, None)])
 
     def test_waits_of_idle_pools_and_listeners_are_idle_but_not_those_for_locks(self) -> None:
         idle = {row["kind"]: row["is_idle"] for row in asked(queries.wake_ledger)}
@@ -203,6 +251,17 @@ def made(wanted: Wanted, **changed: Sequence[Row]) -> dict[str, Section]:
     return found
 
 
+def many_locks() -> Any:
+    """So many that they are looked at in pieces, by several threads."""
+    place = [i * 7919 % MANY for i in range(MANY)]
+    columns: dict[str, Sequence[Any]] = {
+        **{"process": ["a:1:1"] * MANY, "kind": ["mutex"] * MANY, "site": ["0x10"] * MANY},
+        **{"holder_site": ["0x10"] * MANY, "lock": place, "wait_ns": place},
+        **{"contested": [1] * MANY, "acquired": [1] * MANY},
+    }
+    return table_of("locks", columns)
+
+
 def noted(changed: dict[str, Any]) -> str:
     database = engine.open_tables(changed)
     text = "\n".join(facts.notes(database, [], False))
@@ -224,21 +283,8 @@ class Sections(unittest.TestCase):
         self.assertEqual((len(found["sides"].rows), found["sides"].more), (1, 1))
 
     def test_the_first_rows_of_many_are_the_greatest(self) -> None:
-        # So many that they are looked at in pieces, by several threads.
-        count = 400_000
-        place = [i * 7919 % count for i in range(count)]
-        columns: dict[str, Sequence[Any]] = {
-            **{"process": ["a:1:1"] * count, "kind": ["mutex"] * count, "site": ["0x10"] * count},
-            **{
-                "holder_site": ["0x10"] * count,
-                "lock": place,
-                "contested": [1] * count,
-                "wait_ns": place,
-                "acquired": [1] * count,
-            },
-        }
-        made_up = table_of("locks", columns)
-        database = engine.open_tables({**orders(), "locks": made_up})
+        count = MANY
+        database = engine.open_tables({**orders(), "locks": many_locks()})
         names = {"locks": "wait_total_ns", "sides": "wait_ns"}
         found = sections(database, Wanted(sections=tuple(names), limit=3))
         for section in found:
@@ -246,6 +292,39 @@ class Sections(unittest.TestCase):
             self.assertEqual(waits, [count - 1, count - 2, count - 3], section.key)
             self.assertEqual(section.more, count - 3, section.key)
         database.close()
+
+    def test_the_lock_table_of_many_locks_needs_little_memory(self) -> None:
+        database = engine.open_tables({**orders(), "locks": many_locks()})
+        # With every column of every row it takes more than 300 MB, and 120 are enough.
+        for setting in ("memory_limit = '200MB'", "threads = 2", "temp_directory = ''"):
+            database.backend.raw_sql(f"SET {setting}")
+        (table,) = sections(database, Wanted(sections=("locks",), limit=3))
+        self.assertEqual((len(table.rows), table.more), (3, MANY - 3))
+        database.close()
+
+    def test_records_are_read_by_few_queries(self) -> None:
+        database = engine.open_tables(orders())
+        facts.facts(database, "x")
+        facts.notes(database, [], False)
+        sections(database, Wanted(limit=1))
+        for table, most in (("locks", 7), ("wakes", 4)):
+            asked = [sql for sql in database.asked if f'FROM "{table}"' in sql]
+            self.assertLessEqual(len(asked), most, "\n\n".join(asked))
+        database.close()
+
+    def test_what_is_counted_is_not_sorted(self) -> None:
+        database = engine.open_tables(orders())
+        (sides,) = sections(database, Wanted(sections=("sides",), limit=1))
+        self.assertEqual(sides.more, 1)
+        (count,) = (sql for sql in database.asked if 'FROM "locks"' in sql and "LIMIT" not in sql)
+        self.assertNotIn("ORDER BY", count)
+        database.close()
+
+    def test_processes_beyond_the_limit_are_counted(self) -> None:
+        processes = [{**PROCESSES[0], "process": f"{name}:1:1"} for name in "abc"]
+        for limit, shown, more in ((0, 3, 0), (1, 1, 2), (2, 2, 1), (3, 3, 0), (4, 3, 0)):
+            totals = made(Wanted(limit=limit), processes=processes)["totals"]
+            self.assertEqual((len(totals.rows), totals.more), (shown, more), limit)
 
     def test_only_what_was_asked_for(self) -> None:
         self.assertEqual(list(made(Wanted(sections=("herds", "locks")))), ["locks", "herds"])
@@ -269,7 +348,7 @@ class Notes(unittest.TestCase):
         self.assertIn("max, total, count, avg and wait_avg are not known", noted(whole))
         process = whole["processes"].to_pylist()[0]
         text = noted(orders(processes=[{**process, "lost_wakes": 3, "mode": "off"}]))
-        self.assertIn("3 sorts of wake-ups did not fit", text)
+        self.assertIn("3 wake-ups did not fit", text)
         self.assertIn("recording is off", text)
         text = noted(orders(wakes=[{**WAKES[0], "unrecorded": 4}]))
         self.assertIn("4 waits could not be recorded whole", text)
@@ -280,6 +359,15 @@ class Notes(unittest.TestCase):
         self.assertIn("no thread of rouse's", noted(tables(processes=process)))
         text = noted(tables(processes=process, threads=[{**THREADS[0], "waits": 0}]))
         self.assertIn("none of its 1 threads has ended one", text)
+
+    def test_a_loop_around_a_plain_wait_does_not_tell(self) -> None:
+        self.assertNotIn("rouse_cond_wait()", noted(orders()))
+        plain = {**WAKES[2], "false_": 0}
+        self.assertIn("at 1 places that wait for a condition", noted(orders(wakes=[plain])))
+        preloaded = [{**PROCESSES[0], "recorder": "preload"}]
+        text = noted(orders(wakes=[plain], processes=preloaded))
+        self.assertNotIn("rouse_cond_wait", text)
+        self.assertIn("recorded by rouse run", text)
 
     def test_states_that_do_not_add_up(self) -> None:
         self.assertNotIn("do not add up", noted(orders()))
@@ -294,8 +382,18 @@ class Facts(unittest.TestCase):
         database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
         told = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()
-        self.assertIn("26.0 ms of CPU time for 1,000,000 waits", told)
-        self.assertIn("3.7 % of the time that the workers were busy", told)  # 600 and 100 ms
+        # Of 600 and 100 ms.
+        self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", told)
+        self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", told)
+
+    def test_each_process_has_measured_its_own_cost(self) -> None:
+        other = {**PROCESSES[0], "process": "b:1:1", "stamp_ns": 30.0}
+        wakes = [{**WAKES[0], "useful": 100}, {**WAKES[0], "process": "b:1:1", "useful": 1000}]
+        for known, said in ((other, "one took 10.0 to 30.0 ns"), ({**other, "stamp_ns": None}, "")):
+            database = engine.open_tables(orders(processes=[*PROCESSES, known], wakes=wakes))
+            told = dict(facts.facts(database, "x"))["cost of recording"]
+            database.close()
+            self.assertIn(said or "not known", told)
 
     def test_nothing_recorded_cost_nothing(self) -> None:
         database = engine.open_tables(orders(wakes=[]))
@@ -315,6 +413,53 @@ class Schemas(unittest.TestCase):
     def test_workers_of_orders_have_no_unknown_column(self) -> None:
         names = set(schemas.SCHEMAS["workers"].names)
         self.assertLessEqual({key for row in WORKERS for key in row}, names)
+
+
+class InALine(unittest.TestCase):
+    def setUp(self) -> None:
+        self.line = Line()
+        self.order: list[str] = []
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.first = self.line.put(self.hold, is_urgent=False)
+        self.begun.wait(60)
+
+    def hold(self) -> None:
+        self.order.append("first")
+        self.begun.set()
+        self.may_go_on.wait(60)
+
+    def put(self, name: str, is_urgent: bool) -> Future[Any]:
+        return self.line.put(lambda: self.order.append(name), is_urgent)
+
+    def test_urgent_ones_go_before_the_rest(self) -> None:
+        later, urgent = self.put("later", False), self.put("urgent", True)
+        again = self.put("urgent too", True)
+        self.may_go_on.set()
+        for future in (later, urgent, again):
+            future.result(60)
+        self.assertEqual(self.order, ["first", "urgent", "urgent too", "later"])
+        self.line.close()
+
+    def test_what_has_not_run_at_the_end_does_not_run(self) -> None:
+        later = self.put("later", False)
+        closing = threading.Thread(target=self.line.close)
+        closing.start()
+        while self.line.calls.qsize() < 2:
+            pass
+        self.may_go_on.set()
+        closing.join(60)
+        self.assertEqual((self.order, later.done(), self.first.done()), (["first"], False, True))
+
+    def test_an_error_is_raised_where_the_result_is_wanted(self) -> None:
+        def fail() -> None:
+            raise ValueError("of the query")
+
+        failed, after = self.line.put(fail, is_urgent=True), self.put("after", False)
+        self.may_go_on.set()
+        with self.assertRaisesRegex(ValueError, "of the query"):
+            failed.result(60)
+        after.result(60)
+        self.line.close()
 
 
 if __name__ == "__main__":

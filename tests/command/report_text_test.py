@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -13,18 +11,18 @@ import tempfile
 import unittest
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from common import rouse
+from common import here, rouse
 
 from orders import MS, THREADS, WAKES, Row, orders, site, tables
 from pyarrow import parquet as files
 from rich.cells import cell_len
-from synthetic import KINDS, Builder, micro, ticks, tsc
+from synthetic import KINDS, Builder, micro, of_process, ticks, tsc
 
 from rouse import layout
-from rouse.main import main
 from rouse.render import parquet, text
 
 NASTY = "x\x1b[31m\n[bold]\u202e\x00<b>"
@@ -49,25 +47,6 @@ def running(builder: Builder) -> Builder:
     return builder.chunk(layout.WAKES, [{**waits, **wake}])
 
 
-def here(*words: str | Path, **environment: str) -> tuple[int, str, str]:
-    """A run of the command in this process: its status, what it printed, what it complained of."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    environment = {"COLUMNS": "", **environment}
-    status: Any = 0
-    with (
-        mock.patch.dict(os.environ, environment),
-        mock.patch.object(sys, "argv", ["rouse", *map(str, words)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
-    return status, texts[0], texts[1]
-
-
 class Case(unittest.TestCase):
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -79,15 +58,15 @@ class Case(unittest.TestCase):
         return self.folder / "tables"
 
     def printed(self, *words: str | Path, **environment: str) -> str:
-        status, out, err = here("report", *words, **environment)
-        self.assertEqual((status, err), (0, ""))
-        return out
+        done = here("report", *words, **environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
 
     def refused(self, *words: str | Path, **environment: str) -> str:
-        status, out, err = here("report", *words, **environment)
-        self.assertEqual((status, out), (3, ""), err)
-        self.assertEqual(len(err.splitlines()), 1, err)
-        return err
+        done = here("report", *words, **environment)
+        self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        return done.stderr
 
 
 class Terminal(Case):
@@ -164,7 +143,7 @@ class Json(Case):
 
 class Inputs(Case):
     def test_a_running_process_by_number_and_without_one(self) -> None:
-        path = running(Builder(1000).live()).write(self.folder)
+        path = running(of_process(os.getpid(), 1000)).write(self.folder)
         own = {"ROUSE_OBS_DIR": str(self.folder)}
         for words in ((), (str(os.getpid()),), (str(path),)):
             found = json.loads(self.printed("--json", *words, **own))
@@ -181,6 +160,22 @@ class Inputs(Case):
         self.assertEqual(len(found["sections"]["locks"]), 4)
         self.assertTrue(any("notes.txt: is no recording" in note for note in found["notes"]))
         self.assertIn("process", self.printed(self.folder, "-s", "locks"))
+
+    def test_what_of_a_folder_is_not_read_is_told_beside_formats_without_notes(self) -> None:
+        running(of_process(os.getpid(), 1000)).write(self.folder)
+        (self.folder / "notes.txt").write_text("no recording")
+        with tempfile.TemporaryDirectory() as place:
+            for words in (("--parquet", place), ("--folded", "-"), ("--kernel-style",)):
+                done = here("report", self.folder, *words)
+                self.assertEqual(done.returncode, 0)
+                self.assertRegex(done.stderr, r"\Arouse: .*notes.txt: is no recording[^\n]*\n\Z")
+            done = here("report", self.folder, "--html", f"{place}/page")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_tables_are_not_written_beneath_a_file(self) -> None:
+        file = self.folder / "file"
+        file.touch()
+        self.assertIn("Not a directory", self.refused(self.tables(), "--parquet", file))
 
     def test_what_cannot_be_read_is_told_in_a_line(self) -> None:
         empty = self.folder / "empty"
@@ -217,9 +212,26 @@ class Inputs(Case):
             file.write_bytes(broken)
             self.assertRegex(self.refused(place), "wakes: |the tables cannot be read: ")
 
+    def test_what_spark_lacks_is_told_in_a_line(self) -> None:
+        asked = ("report", self.tables(), "--engine", "pyspark")
+        for there, java_home, reason in (
+            (None, "", r"there is no Python package pyspark .*; pip install 'rouse\[spark\]'"),
+            (ModuleType("pyspark"), "", r"there is no java in PATH; .*default-jre-headless"),
+            (ModuleType("pyspark"), "/none", r"JAVA_HOME has no /none/bin/java; .*headless"),
+        ):
+            with mock.patch.dict(sys.modules, {"pyspark": there}):
+                done = here(*asked, PATH="", JAVA_HOME=java_home)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertRegex(done.stderr, rf"\Arouse: --engine pyspark: {reason}.*\n\Z")
+
+    def test_spark_wants_a_folder(self) -> None:
+        path = running(Builder()).write(self.folder)
+        complaint = self.refused(path, "--engine", "pyspark")
+        self.assertIn("is no folder, which --engine pyspark wants", complaint)
+
     def test_wrong_arguments(self) -> None:
         for words in (["--limit", "-1"], ["-s", "nothing"], ["a", "b"]):
-            self.assertEqual(here("report", *words)[0], 2)
+            self.assertEqual(here("report", *words).returncode, 2)
 
     def test_the_command_itself(self) -> None:
         done = rouse("report", self.tables(), "-s", "herds")

@@ -15,10 +15,11 @@ from unittest import mock
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
+import numpy as np
 from elftools.elf.elffile import ELFFile
 from synthetic import Builder
 
-from rouse import elf, layout, sites
+from rouse import demangle, elf, layout, sites
 
 MAIN = """\
 #include "part.h"
@@ -49,6 +50,7 @@ __attribute__((noinline)) int helper(int n)
         puts("many");
     return n;
 }
+struct { long first; int many[8]; } table;
 /* Code without a size: nobody's. */
 __asm__(".text\\n.globl bare\\n.type bare, @function\\nbare:\\n.fill 64, 1, 0x90\\nret\\n");
 __attribute__((noinline)) int after(int n)
@@ -160,11 +162,41 @@ class Symbols(Built):
         self.assertIsNone(file.function(0))
         self.assertIsNone(file.function((1 << 64) - 1))
 
+    def test_a_variable_is_told_by_what_lies_in_it(self) -> None:
+        path = self.build(COMPILERS[0], "-O1")
+        file = elf.Elf(path)
+        table = self.symbol(path, "table")
+        self.assertEqual(file.variable(table), ("table", 0))
+        self.assertEqual(file.variable(table + 12), ("table", 12))
+        self.assertIsNone(file.variable(table + 40))
+        self.assertIsNone(file.variable(self.symbol(path, "helper")))
+        self.assertIsNone(file.function(table))
+
     def test_a_stripped_library_has_its_exported_names(self) -> None:
         path = self.build(COMPILERS[0], "-O1", "-fPIC", "-shared", name="lib.so")
         helper = self.symbol(path, "helper")
         subprocess.run(["strip", path], check=True)
         self.assertEqual(elf.Elf(path).function(helper), ("helper", 0))
+
+    def test_names_of_cpp(self) -> None:
+        for symbol, name in (
+            (b"_ZN3app4loopEPv", b"app::loop(void*)"),
+            (b"_ZZN3app4mainEvENKUlvE_clEv", b"app::main()::{lambda()#1}::operator()() const"),
+            (b"_ZN12_GLOBAL__N_13runEv.cold", b"(anonymous namespace)::run() [clone .cold]"),
+            *(
+                (other, other)
+                for other in (b"main", b"", b"_Z", b"_Zbroken", b"Z1fv", b"\xff_Z1fv")
+            ),
+        ):
+            self.assertEqual(demangle.demangled(symbol), name)
+        deep = b"_Z1f" + b"P" * 1_000_000 + b"i"
+        self.assertEqual(demangle.demangled(deep), deep)
+
+    def test_names_of_cpp_where_nothing_undoes_them(self) -> None:
+        demangle.calls.cache_clear()
+        self.addCleanup(demangle.calls.cache_clear)
+        with mock.patch.object(demangle, "LIBRARY", "libnone.so"):
+            self.assertEqual(demangle.demangled(b"_Z1fv"), b"_Z1fv")
 
 
 class Refusals(Built):
@@ -201,7 +233,7 @@ class Refusals(Built):
 class OfAStore(Built):
     BIAS = 0x55_0000_0000
 
-    def frames(self, path: Path, build_id: str, *addresses: int) -> list[sites.Frame]:
+    def known(self, path: Path, build_id: str) -> sites.Sites:
         raw = bytes.fromhex(build_id)
         module = {
             "start": self.BIAS,
@@ -213,7 +245,10 @@ class OfAStore(Built):
         }
         read = Builder().chunk(layout.MODULES, [module]).store()
         self.resolver = sites.Resolver()
-        known = sites.Sites(read, self.resolver)
+        return sites.Sites(read, self.resolver)
+
+    def frames(self, path: Path, build_id: str, *addresses: int) -> list[sites.Frame]:
+        known = self.known(path, build_id)
         return [known.frames(self.BIAS + address)[0] for address in addresses]
 
     def test_a_return_address_is_looked_up_in_its_call(self) -> None:
@@ -234,6 +269,20 @@ class OfAStore(Built):
         (frame,) = self.frames(path, "ab" * 20, address)
         self.assertEqual(frame.label, f"program+{address:#x}")
         self.assertIn("another build", self.resolver.problems[0])
+
+    def test_locks_that_are_variables_have_their_names(self) -> None:
+        path = self.build(COMPILERS[0], "-O1")
+        known = self.known(path, elf.Elf(path).build_id)
+        table = self.BIAS + self.symbol(path, "table")
+        words = [table, table + 12, table + 12, table + 40, 0, 5, 1 << 63]
+        names = known.variables(np.array(words, np.uint64))
+        self.assertEqual(names, {table: "table", table + 12: "table+0xc"})
+        # What a recording keeps is enough where the file is not.
+        frames = dict(self.resolver.frames)
+        path.unlink()
+        elsewhere = self.known(path, known.modules[0].build_id)
+        self.resolver.frames |= frames
+        self.assertEqual(elsewhere.variables(np.array(words, np.uint64)), names)
 
     def test_an_address_in_no_module(self) -> None:
         path = self.build(COMPILERS[0])

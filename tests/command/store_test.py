@@ -223,7 +223,7 @@ class Sites(unittest.TestCase):
         builder.chunk(
             layout.WAKES, [wake(wait_site=mark | n, count=[0, 1, *[0] * 5]) for n in (2, 0)]
         )
-        builder.chunk(layout.THREADS, [waiting("mutex", 1, wait_site=mark | 2)])
+        builder.chunk(layout.THREADS, [waiting("condition", 1, wait_site=mark | 2)])
         found = tables.tables(builder.store())
         (lock_row,) = rows(found["locks"])
         self.assertEqual((lock_row["site"], lock_row["contested"]), (hex(mark), 4))
@@ -264,7 +264,7 @@ class Versions(unittest.TestCase):
 
     def test_kinds_of_chunks_that_are_not_known_are_passed_over(self) -> None:
         read = Builder().chunk(99, [], raw=b"x" * 64).chunk(layout.NAMES, [{"text": b"a"}]).store()
-        self.assertEqual(read.problems, [])
+        self.assertEqual(read.problems, ["chunks of a kind that is not known are left out: 1"])
         self.assertEqual(len(read.arrays[layout.NAMES]), 60)
 
     def test_another_version_is_said(self) -> None:
@@ -365,8 +365,9 @@ class Damage(unittest.TestCase):
 class Moving(unittest.TestCase):
     """A store that changes while it is read."""
 
-    def read(self, *steps: tuple[int, int]) -> Any:
-        """A thread whose (seq, waits) are the nth step at the nth read of its chunk."""
+    @staticmethod
+    def source(*steps: tuple[int, int]) -> store.BytesSource:
+        """Of a thread whose (seq, waits) are the nth step at the nth read of its chunk."""
         images = [
             Builder().chunk(layout.THREADS, [waiting("mutex", 1, seq=seq, waits=waits)]).bytes()
             for seq, waits in steps
@@ -376,12 +377,17 @@ class Moving(unittest.TestCase):
             reads = 0
 
             def read(self, offset: int, size: int) -> bytes:
-                if offset == layout.CHUNKS + layout.CHUNK_HEAD:
+                slot = layout.CHUNKS + layout.CHUNK_HEAD
+                if offset <= slot < offset + size:
                     self.data = images[min(self.reads, len(images) - 1)]
                     self.reads += 1
                 return super().read(offset, size)
 
-        return store.decode(Source(images[0], "moving"), [layout.THREADS]).threads[0]
+        return Source(images[0], "moving")
+
+    def read(self, *steps: tuple[int, int]) -> Any:
+        (thread,) = store.decode(self.source(*steps), [layout.THREADS]).threads
+        return thread
 
     def test_words_are_of_one_moment(self) -> None:
         self.assertEqual(int(self.read((2, 5), (2, 5), (2, 5))["waits"]), 5)
@@ -389,8 +395,39 @@ class Moving(unittest.TestCase):
         self.assertEqual(int(self.read((2, 5), (3, 6), (4, 7), (4, 7), (4, 7))["waits"]), 7)
         self.assertEqual(int(self.read((2, 5), (2, 99), (4, 7), (4, 7), (4, 7))["waits"]), 7)
 
-    def test_a_thread_that_was_killed_while_it_wrote_is_shown(self) -> None:
+    def test_a_thread_that_was_killed_while_it_wrote_is_shown_and_told(self) -> None:
         self.assertEqual(int(self.read((3, 5))["waits"]), 5)
+        read = store.decode(self.source((3, 5)), [layout.THREADS])
+        self.assertEqual(read.problems, ["threads whose words may be of two moments: 1"])
+        self.assertEqual(store.decode(self.source((2, 5)), [layout.THREADS]).problems, [])
+
+    def copied(self, *steps: tuple[int, int]) -> tuple[int, list[str]]:
+        """The thread's waits in a copy, first read as a whole, and what a reader says of it."""
+        read = store.decode_bytes(store.copy(self.source(*steps)), "copy")
+        return int(read.threads["waits"][0]), read.problems
+
+    def test_words_in_a_copy_are_of_one_moment(self) -> None:
+        self.assertEqual(self.copied((2, 5)), (5, []))
+        # Copied while it changed, and after it had changed half-way.
+        self.assertEqual(self.copied((3, 99), (4, 7)), (7, []))
+        self.assertEqual(self.copied((2, 99), (4, 7)), (7, []))
+        self.assertEqual(self.copied((2, 99), (3, 98), (4, 97), (6, 7)), (7, []))
+
+    def test_what_is_not_still_is_copied_and_told(self) -> None:
+        told = ["threads whose words may be of two moments: 1"]
+        self.assertEqual(self.copied((3, 5)), (5, told))
+        # It is even whenever it is read, and never the same.
+        busy = [(2 * n, n) for n in range(1, 200)]
+        waits, problems = self.copied(*busy)
+        self.assertEqual(problems, told)
+        self.assertGreater(waits, 8)
+
+    def test_others_are_settled_beside_one_that_is_not(self) -> None:
+        many = [waiting("mutex", 1, seq=2 + (n == 50), waits=n) for n in range(100)]
+        data = Builder().chunk(layout.THREADS, many).bytes()
+        read = store.decode_bytes(store.copy(store.BytesSource(data, "many")), "copy")
+        self.assertEqual(read.slots["waits"].tolist(), list(range(100)))
+        self.assertEqual(read.problems, ["threads whose words may be of two moments: 1"])
 
 
 if __name__ == "__main__":

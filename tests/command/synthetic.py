@@ -57,6 +57,7 @@ class Builder:
             "pid": os.getpid(),
             "uid": os.geteuid(),
             "start_ticks": find.start_ticks(os.getpid()) or 0,
+            "pid_namespace": find.namespace(),
             "tsc": START_TSC,
             "monotonic_ns": START_NS,
             "realtime_ns": 1_700_000_000_000_000_000,
@@ -131,7 +132,14 @@ class Builder:
 
     def write(self, folder: Path, pid: int | None = None) -> Path:
         """As a process's file."""
-        path = folder / f"{pid or int(self.head[0]['pid'])}.rouse"
+        path = folder / find.file_name(pid or int(self.head[0]["pid"]))
         path.write_bytes(self.bytes())
         path.chmod(0o600)
         return path
+
+
+def of_process(pid: int, end_ms: float = 1000, **head: Any) -> Builder:
+    """A store of a live process that began to record end_ms ago."""
+    program = os.fsencode(Path(f"/proc/{pid}/exe").readlink())
+    started = find.start_ticks(pid)
+    return Builder(end_ms, pid=pid, start_ticks=started, program=program, **head).live()

@@ -20,9 +20,9 @@ from common import SOURCE, rouse
 
 import numpy as np
 from rich.cells import cell_len
-from synthetic import KINDS, Builder, micro, tsc
+from synthetic import KINDS, Builder, micro, of_process, tsc
 
-from rouse import find, layout, rowtext, states, watch
+from rouse import find, intervals, layout, rowtext, states
 
 NOW = 1000.0  # ms
 
@@ -66,20 +66,13 @@ for line in sys.stdin:
             stream.close()
 
 
-def of_process(pid: int, end_ms: float = NOW, **head: Any) -> Builder:
-    """A store of a live process that began to record end_ms ago."""
-    program = os.fsencode(Path(f"/proc/{pid}/exe").readlink())
-    started = find.start_ticks(pid)
-    return Builder(end_ms, pid=pid, start_ticks=started, program=program, **head).live()
-
-
 class Rows(unittest.TestCase):
     """Of this process, whose file is written anew between two looks."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / f"{os.getpid()}.rouse"
+        self.path = Path(folder.name) / find.file_name(os.getpid())
 
     def write(self, end_ms: float, *threads: dict[str, Any], **head: Any) -> None:
         """In place: the watch keeps the file open."""
@@ -88,16 +81,18 @@ class Rows(unittest.TestCase):
             file.write(data)
         self.path.chmod(0o600)
 
-    def sample(self, end_ms: float, *threads: dict[str, Any]) -> watch.Sample:
+    def sample(self, end_ms: float, *threads: dict[str, Any]) -> intervals.Sample:
         """Exact: as a look at that moment would have it."""
         read = Builder(end_ms).chunk(layout.THREADS, threads).store()
-        return watch.Sample(read, read.threads, states.fold(read.threads, read.now_tsc), {}, False)
+        return intervals.Sample(
+            read, read.threads, states.fold(read.threads, read.now_tsc), {}, False
+        )
 
-    def rows(self, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> watch.Rows:
-        return watch.thread_rows(self.sample(1000, *before), self.sample(2000, *after))
+    def rows(self, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> intervals.Rows:
+        return intervals.thread_rows(self.sample(1000, *before), self.sample(2000, *after))
 
-    def value(self, rows: watch.Rows, row: int, column: str) -> float:
-        return float(rows.values[row, watch.COLUMN[column]])
+    def value(self, rows: intervals.Rows, row: int, column: str) -> float:
+        return float(rows.values[row, intervals.COLUMN[column]])
 
     def test_percents_are_of_the_interval(self) -> None:
         run = {"id": 1, "doing": layout.DOES_RUN, "run_tsc": tsc(900), "begin_tsc": tsc(0)}
@@ -144,7 +139,7 @@ class Rows(unittest.TestCase):
     def test_a_live_file_is_read_at_each_step(self) -> None:
         run = {"id": 1, "doing": layout.DOES_RUN, "name": b"first"}
         self.write(NOW, run)
-        watched = watch.Watch(self.path)
+        watched = intervals.Watch(self.path)
         self.addCleanup(watched.close)
         self.write(NOW, run, {"id": 2, "doing": layout.DOES_RUN, "name": b"second"})
         interval = watched.step()
@@ -155,7 +150,7 @@ class Rows(unittest.TestCase):
     def test_what_one_would_not_expect_is_told(self) -> None:
         run = {"id": 1, "doing": layout.DOES_RUN}
         self.write(NOW, run, mode=0)
-        watched = watch.Watch(self.path)
+        watched = intervals.Watch(self.path)
         self.addCleanup(watched.close)
         self.assertIn("does not record now", watched.step().problems[0])
         builder = of_process(os.getpid()).chunk(layout.THREADS, [run])
@@ -163,9 +158,20 @@ class Rows(unittest.TestCase):
             file.write(builder.chunk(layout.WRITERS, [{"lost_threads": 5}]).bytes())
         self.assertIn("the recording is full: 5", watched.step().problems[0])
 
+    def test_workers_of_which_the_kernel_does_not_tell(self) -> None:
+        writer = {"is_worker": 1, "is_live": 1, "tid": (1 << 31) - 1}
+        run = {"id": 1, "doing": layout.DOES_RUN}
+        builder = of_process(os.getpid()).chunk(layout.THREADS, [run])
+        self.path = builder.chunk(layout.WRITERS, [writer]).write(self.path.parent)
+        watched = intervals.Watch(self.path)
+        self.addCleanup(watched.close)
+        interval = watched.step()
+        self.assertIn("of 1 of 1 workers the kernel does not tell", interval.problems[0])
+        self.assertGreater(self.value(interval.rows, 0, "usr"), 99)
+
     def test_a_file_that_shrinks_is_survived(self) -> None:
         self.write(NOW, *({"id": n, "doing": 1} for n in range(1, 99)))
-        watched = watch.Watch(self.path)
+        watched = intervals.Watch(self.path)
         self.addCleanup(watched.close)
         os.truncate(self.path, layout.CHUNKS + 3000)
         interval = watched.step()
@@ -196,15 +202,15 @@ class Text(unittest.TestCase):
                 self.assertLessEqual(rowtext.width_of(columns) + rowtext.NAME_LEAST, width)
         self.assertLessEqual({"usr", "lck", "slp", "lat"}, set(rowtext.columns_for(False, 40)))
 
-    def interval(self, name: bytes, process: str = "p") -> watch.Interval:
-        rows = watch.Rows(
-            np.full((1, len(watch.COLUMNS)), 50.0),
+    def interval(self, name: bytes, process: str = "p") -> intervals.Interval:
+        rows = intervals.Rows(
+            np.full((1, len(intervals.COLUMNS)), 50.0),
             np.array([7], np.uint64),
             np.array([0]),
             np.array([False]),
             [name],
         )
-        return watch.Interval(process, 1, "user", 1.0, rows, 1, 1, 0)
+        return intervals.Interval(process, 1, Path(process), "user", 1.0, rows, 1, 1, 0)
 
     def test_names_cannot_command_the_terminal(self) -> None:
         picture = rowtext.Picture([self.interval(b"\x1b[31mred\r\x07\x00rest \xff[b]", "a\nb")])
@@ -306,7 +312,9 @@ class Batch(unittest.TestCase):
         top = self.start("--batch", "0.1", "0")
         status, _, err = self.until(top, self.program.kill)
         self.assertEqual(status, 4)
-        self.assertRegex(err, rf"^rouse: process {self.program.pid} \(\S+\) was killed\n$")
+        self.assertRegex(
+            err, rf"^rouse: process {self.program.pid} \(\S+\) was killed, or left by _exit\(\)\n$"
+        )
 
     def test_a_program_that_ends_is_said(self) -> None:
         def end() -> None:
@@ -372,6 +380,8 @@ class Refusals(unittest.TestCase):
         for words in (("--batch", "0", "1"), ("--batch", "1", "-1"), ("--sort", "no"), ("--json",)):
             self.refused("see rouse --help", *words, status=2)
         self.refused("no terminal", status=2)
+        done = rouse()
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
 
     def test_a_folder_that_others_may_write_to(self) -> None:
         self.folder.chmod(0o777)
@@ -388,7 +398,7 @@ class Refusals(unittest.TestCase):
 
     def test_a_link_is_not_followed(self) -> None:
         real = Builder().write(self.folder, pid=99)
-        (self.folder / f"{os.getpid()}.rouse").symlink_to(real)
+        (self.folder / find.file_name(os.getpid())).symlink_to(real)
         self.refused("Too many levels", "--batch", "1", "1", str(os.getpid()))
 
     def test_a_newer_version(self) -> None:
@@ -405,7 +415,7 @@ class Cost(unittest.TestCase):
                 threads = Builder.rows(layout.THREADS, [{"doing": 1}] * count)
                 threads["id"] = range(1, count + 1)
                 path = of_process(os.getpid()).chunk(layout.THREADS, threads).write(Path(folder))
-                watched = watch.Watch(path)
+                watched = intervals.Watch(path)
                 profile = cProfile.Profile()
                 profile.enable()
                 picture = rowtext.Picture([watched.step()])

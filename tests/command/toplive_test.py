@@ -20,9 +20,9 @@ from unittest import mock
 
 from common import SOURCE
 
-from synthetic import KINDS, Builder
+from synthetic import KINDS, Builder, of_process
 from textual.pilot import Pilot
-from top_test import Program, of_process
+from top_test import Program
 
 from rouse import layout, rowtext, top, toplive
 

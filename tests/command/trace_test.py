@@ -7,22 +7,25 @@ from __future__ import annotations
 import collections
 import json
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, rouse
+from common import BUILD, SOURCE, rouse
 
 import numpy as np
-from synthetic import Builder, tsc
+from synthetic import Builder, of_process, tsc
 
-from rouse import events, layout, store
-from rouse.store import BytesSource, Ring, read_ring
+from rouse import events, find, inputs, layout, recording, store, tracer
+from rouse.store import BytesSource, FileSource, Ring, read_ring
 
 LEDGER, KNOWN = (BUILD / "tests" / "command" / name for name in ("ledger", "known"))
 WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # as ledger.c has them
+FEW, MANY = 50_000, 500_000
 
 
 class Running:
@@ -100,6 +103,8 @@ class Programs(unittest.TestCase):
         waits = collections.Counter(event["name"] for event in trace if event["ph"] == "X")
         self.assertEqual(waits["mutex"], names["wake mutex"])
         self.assertEqual(waits["semaphore"], names["wake semaphore"])
+        self.assertEqual(waits["join"], names["wake join"])
+        self.assertGreater(waits["join"], 0)
         wanted = [event for event in trace if event["ph"] == "b"]
         self.assertLessEqual(WAITERS, len(wanted))
         self.assertEqual(len(wanted), sum(event["ph"] == "e" for event in trace))
@@ -108,7 +113,7 @@ class Programs(unittest.TestCase):
         running = self.run_program(LEDGER, "trace")
         done = running.rouse("report", "--kernel-style")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        workers, threads, spin = done.stdout.split("\n\n")[1:]
+        workers, threads, _, spin = done.stdout.split("\n\n")[1:]
         self.assertRegex(workers, r"worker \d+ \(tid \d+\)")
         # A waiter of the lock ran twice, waited once, was woken once, and contended once.
         own = [line.split()[:6] for line in threads.splitlines() if line.split()[:1] == ["2"]]
@@ -132,6 +137,67 @@ class Programs(unittest.TestCase):
         found = read_trace(trace)
         self.check_arrows(found)
         self.assertTrue(any(event["ph"] == "s" for event in found))
+
+
+class Losses(unittest.TestCase):
+    """A thread yields so often, a recorder reads meanwhile or cannot."""
+
+    def setUp(self) -> None:
+        self.running = Running(LEDGER, "trace")
+        self.addCleanup(self.running.end)
+        self.file = self.running.folder.with_suffix(".rouse")
+        self.addCleanup(self.file.unlink, missing_ok=True)
+        words = ("record", "--trace", "-o", self.file, str(self.running.process.pid))
+        self.recorder = subprocess.Popen(
+            [sys.executable, "-m", "rouse", *words],
+            stderr=subprocess.PIPE,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(SOURCE),
+                "ROUSE_OBS_DIR": str(self.running.folder),
+            },
+        )
+        self.addCleanup(self.recorder.communicate)
+        self.addCleanup(self.recorder.kill)
+        # With its first snapshot it has copied what there was.
+        while not self.file.exists() or b"BASE" not in self.file.read_bytes():
+            self.assertIsNone(self.recorder.poll())
+
+    def have_it_yield(self, letter: bytes) -> None:
+        program = self.running.process
+        assert program.stdin and program.stdout
+        program.stdin.write(letter)
+        program.stdin.flush()
+        self.assertEqual(program.stdout.readline(), b"yielded\n")
+
+    def found(self) -> tuple[int, int]:
+        """Yields of that thread that are in the file, and what it says was lost."""
+        self.recorder.terminate()
+        self.assertEqual(self.recorder.wait(60), 0)
+        made = inputs.load_recording(self.file, with_events=True).tables
+        columns = [made["events"].column(n).to_pylist() for n in ("type", "thread_id", "name")]
+        rows = list(zip(*columns, strict=True))
+        (thread,) = [thread for kind, thread, name in rows if (kind, name) == ("end", "yielder")]
+        (lost,) = made["processes"].column("lost_events").to_pylist()
+        # The report without events says the same.
+        (same,) = inputs.load_recording(self.file).tables["processes"].column("lost_events")
+        self.assertEqual(same.as_py(), lost)
+        return sum(row[:2] == ("yield", thread) for row in rows), int(lost)
+
+    def test_what_fits_in_a_ring_is_never_lost(self) -> None:
+        self.have_it_yield(b"y")
+        self.assertEqual(self.found(), (FEW, 0))
+
+    def test_a_recorder_that_is_held_up_says_how_many_it_lost(self) -> None:
+        self.recorder.send_signal(signal.SIGSTOP)
+        self.have_it_yield(b"Y")
+        self.recorder.send_signal(signal.SIGCONT)
+        yields, lost = self.found()
+        self.assertLess(0, yields)
+        self.assertLess(yields, MANY)
+        # Of each yield two are lost, and of the thread's beginning some others.
+        self.assertLessEqual(0, lost - 2 * (MANY - yields))
+        self.assertLessEqual(lost - 2 * (MANY - yields), 16)
 
 
 def ring(count: int, capacity: int, **head: int) -> tuple[bytes, Ring]:
@@ -171,6 +237,63 @@ class Rings(unittest.TestCase):
         raw, of = ring(5, 8, written=(1 << 64) - 1)
         first, found = self.values(raw, of)
         self.assertEqual((first, len(found)), (store.WRITTEN_MOST - 7, 7))
+
+
+class Copied(unittest.TestCase):
+    """What a recorder copies of a ring of 8 while its writer goes on, and what it says it lost."""
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.file = Path(place.name) / "recording"
+        self.path = Path(place.name) / find.file_name(os.getpid())
+
+    def put(self, count: int, mode: str = "counted") -> None:
+        """The process' file, in place, as of a writer that has written so many events."""
+        raw, _ = ring(count, 8)
+        made = of_process(os.getpid(), mode=layout.MODES.index(mode))
+        body = raw[layout.CHUNK_HEAD :]
+        made.chunk(layout.EVENTS, [], writer=3, raw=body, written=count, capacity=8, used=0)
+        with self.path.open("r+b" if self.path.exists() else "xb") as file:
+            file.write(made.bytes())
+        self.path.chmod(0o600)
+
+    def copied(self, *counts: int, mode: str = "counted") -> tuple[list[int], int]:
+        """The events in the file, one drain at each of these counts; and how many it says lacks."""
+        self.put(counts[0], mode)
+        source = FileSource(self.path)
+        self.addCleanup(source.close)
+        with self.file.open("wb") as file:
+            writer = recording.Writer(file)
+            asks = tracer.Tracer(self.path, source, writer)
+            asks.begin(mode == "trace")
+            for count in counts[1:]:
+                self.put(count, mode)
+                asks.drain()
+            writer.snapshot(asks.blanked(store.copy(source)), 6_000_000_000, 7, whole=True)
+            writer.done("it was asked to")
+            asks.close()
+        made = inputs.load_recording(self.file, with_events=True)
+        self.assertEqual(made.problems, [])
+        (lost,) = made.tables["processes"].column("lost_events").to_pylist()
+        return made.tables["events"].column("number").to_pylist(), lost
+
+    def test_a_reader_that_keeps_up_loses_none(self) -> None:
+        self.assertEqual(self.copied(0, 5, 12, 12, 19), (list(range(19)), 0))
+
+    def test_each_that_was_overwritten_is_counted(self) -> None:
+        # At 20 the ring has 12 to 19, of which 12 may be under way.
+        self.assertEqual(self.copied(0, 20), (list(range(13, 20)), 13))
+        expected = [*range(5), *range(13, 20), *range(23, 30)]
+        self.assertEqual(self.copied(0, 5, 20, 30), (expected, 8 + 3))
+
+    def test_an_earlier_trace_is_not_wanted_and_not_lost(self) -> None:
+        self.assertEqual(self.copied(100, 103), ([100, 101, 102], 0))
+        self.assertEqual(self.copied(100, 120), (list(range(113, 120)), 13))
+
+    def test_of_a_trace_under_way_what_is_there_is_taken(self) -> None:
+        self.assertEqual(self.copied(100, 100, mode="trace"), (list(range(93, 100)), 0))
+        self.assertEqual(self.copied(100, 103, mode="trace"), (list(range(96, 103)), 3))
 
 
 class Tables(unittest.TestCase):

@@ -268,8 +268,9 @@ class Reports(unittest.TestCase):
 
     def test_recording_of_waits_can_be_on(self) -> None:
         for kind in ("user", "kernel"):
-            report = self.report("ring", "--threads", kind, "--obs", "counted", "-n", "100")
-            self.assertEqual(report["obs"], "counted")
+            for mode in ("counted", "locks", "trace"):
+                report = self.report("ring", "--threads", kind, "--obs", mode, "-n", "100")
+                self.assertEqual(report["obs"], mode)
 
     def test_echo_over_tcp_with_long_messages(self) -> None:
         for kind in KINDS:

@@ -58,6 +58,16 @@ class Page(html.parser.HTMLParser):
                 self.anchors.add(value or "")
 
 
+class Example(unittest.TestCase):
+    def test_lines_of_source_that_the_example_quotes_are_those_of_its_calls(self) -> None:
+        text = (SOURCE / "docs/reading-waits.md").read_text(encoding="utf-8")
+        quoted = {int(number) for number in re.findall(r"connection\.c:(\d+)", text)}
+        source = (SOURCE / "serve/connection.c").read_text(encoding="utf-8")
+        call = re.compile(r"rouse_mutex_(un)?lock\(&shared\)|return rouse_recv_until\(.*IN_SMALL")
+        calls = {n for n, line in enumerate(source.splitlines(), 1) if call.search(line)}
+        self.assertEqual(quoted, calls)
+
+
 class Manual(unittest.TestCase):
     def test_every_public_call_has_a_page_with_its_prototype(self) -> None:
         declared: dict[str, str] = {}

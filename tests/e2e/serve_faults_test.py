@@ -220,7 +220,12 @@ class UserThreads(unittest.TestCase):
             first.send(get("/one.txt"))
             self.assertEqual(first.reply().body, b"1")
             limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-            used = {int(p.name) for p in Path(f"/proc/{pid}/fd").iterdir()}
+            folder = Path(f"/proc/{pid}/fd")
+            # The file is closed when its answer has been sent, which may be read before that.
+            self.assertTrue(
+                eventually(lambda: all(p.resolve().name != "one.txt" for p in folder.iterdir()))
+            )
+            used = {int(p.name) for p in folder.iterdir()}
             # The lowest free number goes to the next connection: none is left for files.
             bound = min(set(range(1000)) - used) + 1
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (bound, limits[1]))

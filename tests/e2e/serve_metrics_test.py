@@ -8,12 +8,14 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import unittest
 import unittest.mock
 
 from serve_common import KINDS, PROGRAM, Client, Reply, Server, eventually, get, main
 
 CONNECTIONS_MOST = 8
+KEPT_S = 0.1  # an answer
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+(?:\.\d+)?)")
@@ -80,6 +82,9 @@ class Metrics(unittest.TestCase):
                 client.reply()
             client.send(get("/", method="PUT"))
             client.reply()
+            # An answer may be as old as it is kept.
+            answers = ("rouse_serve_answers_total", "")
+            self.assertTrue(eventually(lambda: server.samples()[answers] == 21))
             after = server.samples()
             self.assertEqual(after["rouse_serve_connections", ""], 1)
         for name, count in (("answers", 21), ("errors", 1), ("connections", 1)):
@@ -99,6 +104,19 @@ class Metrics(unittest.TestCase):
         for kind in KINDS:
             with self.subTest(kind=kind):
                 self.follows(self.server(kind=kind))
+
+    def test_who_asks_often_gets_an_answer_that_was_made_already(self) -> None:
+        """By the numbers of different ones: each new one counts the reads of those before it."""
+        server = self.server()
+        bodies = set()
+        with Client(server.metrics_port) as client:
+            begin_s = time.monotonic()
+            for _ in range(500):
+                client.send(get("/metrics"))
+                bodies.add(client.reply().body)
+            made_most = 1 + (time.monotonic() - begin_s) / KEPT_S
+        self.assertLessEqual(len(bodies), made_most)
+        self.assertTrue(eventually(lambda: server.figures().body not in bodies))
 
     def test_other_paths_and_methods(self) -> None:
         server = self.server()

@@ -3,18 +3,20 @@
  * flight.pml - src/io/flight.c: an operation on a ring, its thread, a timer, and the ring's worker.
  *
  * The operation lies on its thread's stack: when the thread has returned nobody may touch it. A thread whose
- * wait was ended by the timer has the operation stopped, by mail to the worker, and waits again for the
- * completion, which may have come before. Afterwards it waits once more for something else. Checked: nobody
- * touches the operation late, no claim ends another wait than it is meant for, the thread comes through.
+ * wait was ended by the timer has the operation stopped, by mail to the worker, and waits again: for the
+ * completion, which may have come before, and for the answer to the request, which the kernel may overlook
+ * twice. Afterwards it waits once more for something else. Checked: nobody touches the operation late, no claim
+ * ends another wait than it is meant for, the thread comes through, though the operation would never end.
  *
  * All that is shared is written by exchanges and compare-and-swaps with acquire and release; what they order
  * (the result, the second ticket) is not modelled.
  *
  * mutant NO_SECOND_WAIT: a thread that had it stopped does not wait for the completion
- * mutant NO_MAIL_COUNT: the completion ends the second wait though the mail is yet to be taken
+ * mutant NO_ANSWER_COUNT: the completion ends the second wait though the answer is yet to come
  * mutant STORES_ALONE: the thread writes ALONE without looking whether it is done
  * mutant TOUCHES_LATE: the completion looks at the operation after it has written DONE
- * mutant MAIL_CANCELS_ONLY: mail that comes after the completion wakes nobody
+ * mutant MAIL_ASKS_ONLY: mail that comes after the completion wakes nobody
+ * mutant ASKS_ONCE: a request that was overlooked is not made again
  */
 #define PENDING 0
 #define DONE 1
@@ -28,7 +30,9 @@ bool by_timer = false;
 byte state = PENDING;
 bool is_live = false; /* the thread has not returned */
 bool is_submitted = false, is_completed = false;
-bool is_mailed = false, is_done = false; /* the worker's */
+bool is_over = false, is_asked = false; /* the worker's; is_asked is the thread's before */
+bool is_endless = false, is_stopped = false, request = false; /* the kernel's */
+byte overlooked = 0;
 bool mail = false, mail_taken = false;
 bool thread_over = false;
 
@@ -52,6 +56,7 @@ proctype thread()
     :: !by_timer -> skip
     :: by_timer ->
         claim = 2;
+        is_asked = true;
 #ifdef STORES_ALONE
         old = PENDING;
         state = ALONE;
@@ -81,7 +86,13 @@ proctype thread()
 proctype timer()
 {
     if
-    :: atomic { claim == 1 -> claim = 0; by_timer = true; woken_of = 1 }
+    :: atomic {
+        claim == 1 -> claim = 0; by_timer = true; woken_of = 1;
+        if
+        :: is_endless = true
+        :: skip
+        fi
+    }
     :: skip
     fi
 }
@@ -104,7 +115,7 @@ proctype worker()
     byte old, ticket;
     do
     /* The kernel completes it, by itself or because it was stopped, when it likes. */
-    :: is_submitted && !is_completed ->
+    :: is_submitted && !is_completed && (!is_endless || is_stopped) ->
         is_completed = true;
         touch();
         ticket = 1;
@@ -116,9 +127,10 @@ proctype worker()
         :: old == ALONE ->
             touch();
             ticket = 2;
-#ifndef NO_MAIL_COUNT
+            is_over = true;
+#ifndef NO_ANSWER_COUNT
             if
-            :: !is_mailed -> is_done = true; ticket = 0
+            :: is_asked -> ticket = 0
             :: else
             fi
 #endif
@@ -132,15 +144,30 @@ proctype worker()
         mail_taken = true;
         touch();
         if
-        :: is_done ->
-#ifdef MAIL_CANCELS_ONLY
+        :: is_over ->
+#ifdef MAIL_ASKS_ONLY
             skip
 #else
             end_wait(2)
 #endif
-        :: else -> is_mailed = true
+        :: else -> request = true
         fi
-    :: thread_over && is_completed && (!mail || mail_taken) -> break
+    /* The answer; it was overlooked, or not. */
+    :: request ->
+        request = false;
+        touch();
+        if
+        :: is_over -> end_wait(2)
+        :: !is_over && overlooked < 2 ->
+            overlooked++;
+#ifdef ASKS_ONCE
+            is_asked = false
+#else
+            request = true
+#endif
+        :: !is_over -> is_stopped = true; is_asked = false
+        fi
+    :: thread_over && is_completed && (!mail || mail_taken) && !request -> break
     od
 }
 

@@ -100,7 +100,7 @@ static void a_million_threads_are_guarded_and_all_are_woken(void **state)
     for (unsigned i = 0; i < CROWD; i++)
         CHECK_EQUAL(rouse_sem_post(&gate), 0);
     UNTIL(rsi_load_relaxed(&woken) == CROWD);
-    UNTIL(rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_count());
+    UNTIL(rsi_idle_all_sleep());
     CHECK_EQUAL(rouse_sem_value(&gate), 0);
     /* Of their stacks, a page in 257 stays, and what workers keep; of their blocks all. */
     rouse_stacks_trim(0);

@@ -125,8 +125,7 @@ static void check_that_nobody_searches(void)
 
 static void check_that_all_come_to_rest(void)
 {
-    UNTIL(rsi_load_seq_cst(&rsi_rt.idle_count) == rsi_worker_count() &&
-          rsi_load_seq_cst(&rsi_cluster_default.searching) == 0);
+    UNTIL(rsi_idle_all_sleep() && rsi_load_seq_cst(&rsi_cluster_default.searching) == 0);
     for (uint32_t i = 0; i < rsi_worker_count(); i++) {
         CHECK_EQUAL(rsi_load_relaxed(&rsi_rt.workers[i]->queue_length), 0);
         CHECK(rsi_load_relaxed(&rsi_rt.workers[i]->inbox) == NULL);

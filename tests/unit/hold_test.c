@@ -6,6 +6,8 @@
 #include "ledger_read.h"
 #include "obs_test.h"
 
+#include <sys/mman.h>
+
 #define THREADS 10u
 #define TIMES 10u
 #define HELD_NS MS
@@ -249,6 +251,62 @@ static void only_contests_are_counted_by_default(void **state)
     check_holds(before, contests_of(&scene.mutex), 0);
 }
 
+/* The text that was kept of a lock's name. */
+struct kept {
+    const void *lock;
+    uint32_t number, seen;
+    char text[sizeof(struct rsi_store_name) - sizeof(uint64_t)];
+};
+
+static void kept_find(const void *entry, void *sum)
+{
+    const struct rsi_store_lock *lock = entry;
+    struct kept *kept = sum;
+    if (lock->lock == (uintptr_t)kept->lock)
+        kept->number = lock->name;
+}
+
+static void kept_read(const void *entry, void *sum)
+{
+    const struct rsi_store_name *name = entry;
+    struct kept *kept = sum;
+    if (++kept->seen == kept->number)
+        memcpy(kept->text, name->text, sizeof kept->text);
+}
+
+/* "": it has none. */
+static struct kept name_kept(struct rouse_mutex *mutex, const char *name)
+{
+    struct kept kept = { .lock = mutex };
+    memset(mutex, 0, sizeof *mutex);
+    mutex->name = name;
+    rouse_mutex_lock(mutex);
+    rouse_mutex_unlock(mutex);
+    entries_visit(RSI_STORE_LOCKS, kept_find, &kept);
+    entries_visit(RSI_STORE_NAMES, kept_read, &kept);
+    return kept;
+}
+
+/* A name may end where memory does, and may be gone when it is looked at. */
+static void names_are_read_as_far_as_they_can_be(void **state)
+{
+    (void)state;
+    static struct rouse_mutex whole, at_end, cut, gone;
+    static char text[80];
+    char *page =
+        mmap(NULL, 2 * RSI_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    reset();
+    CHECK(page != MAP_FAILED);
+    memset(text, 'x', sizeof text - 1);
+    memcpy(page + RSI_PAGE - 4, "end", 4);
+    CHECK(mprotect(page + RSI_PAGE, RSI_PAGE, PROT_NONE) == 0);
+    CHECK(strcmp(name_kept(&whole, "whole").text, "whole") == 0);
+    CHECK_EQUAL(strlen(name_kept(&cut, text).text), sizeof(((struct kept *)0)->text) - 1);
+    CHECK(strcmp(name_kept(&at_end, page + RSI_PAGE - 4).text, "end") == 0);
+    CHECK_EQUAL(name_kept(&gone, page + RSI_PAGE).number, 0);
+    CHECK(munmap(page, 2 * RSI_PAGE) == 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -260,6 +318,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_hold_does_not_last_through_a_wait),
         cmocka_unit_test(holds_over_a_switch_are_left_out),
         cmocka_unit_test(only_contests_are_counted_by_default),
+        cmocka_unit_test(names_are_read_as_far_as_they_can_be),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)

@@ -140,6 +140,19 @@ static void promotion_ends_starvation(void **state)
     port_close();
 }
 
+/* The time in which nothing came counts: the next connection goes to who was passed over before it. */
+static void a_pause_counts_for_promotion(void **state)
+{
+    (void)state;
+    port_open(ROUSE_ACCEPT_LIFO);
+    servers_start(3);
+    EQUALS(connect_once(), 2);
+    EQUALS(rouse_sleep(110 * MS), 0);
+    EQUALS(connect_once(), 0);
+    EQUALS(connect_once(), 1);
+    port_close();
+}
+
 /* An event that has come, but whose thread does not run yet. */
 static void event_begin(struct rsi_fd_batch *batch)
 {
@@ -402,6 +415,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lifo_serves_the_one_that_came_last),
         cmocka_unit_test(scatter_serves_everyone),
         cmocka_unit_test(promotion_ends_starvation),
+        cmocka_unit_test(a_pause_counts_for_promotion),
         cmocka_unit_test(newcomer_does_not_jump_the_queue),
         cmocka_unit_test(each_connection_of_one_event_is_served),
         cmocka_unit_test(woken_in_vain_keeps_its_place),

@@ -101,15 +101,21 @@ static MAYBE_UNUSED int tcp_socket(void)
     return fd;
 }
 
-static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
+/* At the address that is filled in, whose port may be 0. */
+static MAYBE_UNUSED int tcp_listen_at(int backlog, struct sockaddr_in *address)
 {
     socklen_t length = sizeof *address;
-    *address = (struct sockaddr_in)LOOPBACK;
     int fd = tcp_socket();
     CHECK(bind(fd, (struct sockaddr *)address, sizeof *address) == 0);
     CHECK(listen(fd, backlog) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)address, &length) == 0);
     return fd;
+}
+
+static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
+{
+    *address = (struct sockaddr_in)LOOPBACK;
+    return tcp_listen_at(backlog, address);
 }
 
 /*
@@ -127,14 +133,22 @@ static MAYBE_UNUSED int out_of_reach(int fd)
 static MAYBE_UNUSED int tcp_connect(const struct sockaddr_in *address)
 {
     int fd = tcp_socket();
-    CHECK(connect(fd, (const struct sockaddr *)address, sizeof *address) == 0);
+    int error = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
+    EQUALS(error, 0);
     return fd;
 }
 
+/*
+ * Each pair at an address of its own of 127.0.0.0/8: a port stays in use for a minute after a connection,
+ * and the search for a free one among 20,000 of those takes milliseconds under the kernel's lock.
+ */
 static MAYBE_UNUSED void tcp_pair(int ends[2])
 {
-    struct sockaddr_in address;
-    int listener = tcp_listen(1, &address);
+    static uint32_t count;
+    uint32_t host = (uint32_t)getpid() * 4099 + rsi_fetch_add_relaxed(&count, 1u);
+    struct sockaddr_in address = LOOPBACK;
+    address.sin_addr.s_addr = htonl(0x7f010000u + host % 0xfe0000);
+    int listener = tcp_listen_at(1, &address);
     ends[1] = tcp_connect(&address);
     ends[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(ends[0] >= 0);

@@ -16,7 +16,11 @@ static char folder[] = "/tmp/rouse-obs-XXXXXX";
 
 static void path_of(char *path, size_t bytes, pid_t pid)
 {
-    snprintf(path, bytes, "%s/%d.rouse", getenv("ROUSE_OBS_DIR"), (int)pid);
+    struct stat status;
+    char space[32] = "";
+    if (stat("/proc/self/ns/pid", &status) == 0 && status.st_ino != RSI_STORE_INITIAL_PIDS)
+        snprintf(space, sizeof space, "-%llu", (unsigned long long)status.st_ino);
+    snprintf(path, bytes, "%s/%d%s.rouse", getenv("ROUSE_OBS_DIR"), (int)pid, space);
 }
 
 static bool has_file(pid_t pid)

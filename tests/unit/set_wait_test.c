@@ -19,6 +19,8 @@ static void wait_and_take(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&scene.useless, (uint32_t)record.useless_count);
     EQUALS(events[0].events, POLLIN);
     EQUALS(rouse_read(events[0].fd, &byte, 1), 1);
+    /* It parks, and so what it was told of is settled before more may come: else another could be told of both. */
+    EQUALS(rouse_sleep(1), 0);
     rsi_fetch_add_relaxed(&scene.told, 1u);
     rouse_sem_wait(&gate);
 }

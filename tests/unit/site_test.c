@@ -191,20 +191,45 @@ static void a_record_has_addresses(void **state)
     CHECK(is_site_in(record.wake_site, "wake_inner"));
 }
 
+/* A walk is known again by the words that it went by, all of them, and within the stack. */
+static void known_walks(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t end,
+                        uint64_t site, const struct rsi_trail *trail)
+{
+    struct rsi_trail other = *trail;
+    CHECK_EQUAL(rsi_walk_number(walker, here, end, site), RSI_WALK_UNKNOWN);
+    for (uint32_t n = 0; n < trail->count; n++) {
+        other.values[n] ^= 8;
+        rsi_walk_keep(walker, here, site, &other, 5);
+        CHECK_EQUAL(rsi_walk_number(walker, here, end, site), RSI_WALK_UNKNOWN);
+        other.values[n] ^= 8;
+    }
+    rsi_walk_keep(walker, here, site, trail, 7);
+    /* With frame pointers, which the sanitizers' builds have, none is kept. */
+    uint64_t number = trail->count ? 7 : RSI_WALK_UNKNOWN;
+    CHECK_EQUAL(rsi_walk_number(walker, here, end, site), number);
+    CHECK_EQUAL(rsi_walk_number(walker, here, end, site + 1), RSI_WALK_UNKNOWN);
+    CHECK_EQUAL(rsi_walk_number(walker, here, here->sp, site), RSI_WALK_UNKNOWN);
+    for (uintptr_t high = here->sp;
+         trail->count && high < here->sp + trail->offsets[trail->count - 1] + 8; high += 8)
+        CHECK_EQUAL(rsi_walk_number(walker, here, high, site), RSI_WALK_UNKNOWN);
+}
+
 /* A walk that must end at high, wherever that is, does: nothing is read beyond it, and what it gives is right. */
 static FRAME void walk_up_to(uintptr_t end)
 {
     struct rsi_walker *walker = rsi_walker_new();
     struct rsi_here here = rsi_here();
     uint64_t site = (uintptr_t)__builtin_return_address(0), all[8], some[8];
-    unsigned most = rsi_walk(walker, &here, end, site, all, 8, false);
+    struct rsi_trail trail;
+    unsigned most = rsi_walk(walker, &here, end, site, all, 8, false, &trail);
     CHECK(most >= 2);
+    known_walks(walker, &here, end, site, &trail);
     for (uintptr_t high = here.sp; high < here.sp + 1024 && high < end; high += 8) {
-        unsigned count = rsi_walk(walker, &here, high, site, some, 8, false);
+        unsigned count = rsi_walk(walker, &here, high, site, some, 8, false, &trail);
         CHECK(count <= most && memcmp(some, all, count * sizeof *some) == 0);
     }
-    CHECK_EQUAL(rsi_walk(walker, &here, here.sp, site, some, 8, false), 0);
-    CHECK_EQUAL(rsi_walk(walker, &here, end, site + 1, some, 8, false), 0);
+    CHECK_EQUAL(rsi_walk(walker, &here, here.sp, site, some, 8, false, &trail), 0);
+    CHECK_EQUAL(rsi_walk(walker, &here, end, site + 1, some, 8, false, &trail), 0);
     rsi_unmap(walker, RSI_PAGE);
     KEEP_FRAME();
 }

@@ -2,6 +2,8 @@
 /* uring_test.c - what only rings can get wrong: buffers, what is held, and a worker that does not reap. */
 #include "io_test.h"
 
+#include "io/ring.h"
+
 #define STREAMS 96
 #define PIECES 4
 #define PIECE_BYTES 1500
@@ -364,6 +366,59 @@ static void an_attempt_ends_though_the_worker_is_stuck(void **state)
     abroad_end(&abroad);
 }
 
+#define FLOOD 6000u /* entries; the queue of completions has room for 4,096 */
+#define AMID 32u
+
+static int amid[AMID][2];
+
+static void read_amid(void *arg, unsigned index)
+{
+    char byte;
+    (void)arg;
+    EQUALS(rouse_read(amid[index][0], &byte, 1), 1);
+    EQUALS(byte, byte_at(index, 1));
+}
+
+/* All in one turn: the queue of completions is not emptied meanwhile. */
+static void flood(void *arg, unsigned index)
+{
+    struct rsi_ring *ring;
+    (void)arg, (void)index;
+    while ((ring = rsi_ring_self()) ==
+           NULL) /* on an earlier test's spare, which goes when it has nothing to do */
+        CHECK(rouse_sleep(1000000) == 0);
+    for (uint32_t i = 0; i < FLOOD; i++) {
+        struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
+        CHECK(entry != NULL);
+        entry->opcode = IORING_OP_NOP;
+    }
+    CHECK((rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW) != 0);
+    for (unsigned i = 0; i < AMID; i++) {
+        char byte = byte_at(i, 1);
+        EQUALS(send(amid[i][1], &byte, 1, 0), 1);
+    }
+    rsi_ring_turn(true);
+    EQUALS(rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW, 0);
+    EQUALS(rsi_load_acquire(ring->cq_tail) - rsi_load_relaxed(ring->cq_head), 0);
+    CHECK(!rsi_ring_has_entries(ring));
+}
+
+/* More completes than the queue of completions holds: nothing is lost, and nothing is left for later. */
+static void completions_overflow(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < AMID; i++) {
+        wire_open(WIRE_TCP, amid[i]);
+        (void)crew_add(&crew, CREW_USER, read_amid, NULL);
+        UNTIL(is_awaited(amid[i][0], RSI_FD_READ));
+    }
+    (void)crew_add(&crew, CREW_USER, flood, NULL);
+    crew_join(&crew);
+    for (unsigned i = 0; i < AMID; i++)
+        wire_close(amid[i]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_sleeping_worker_is_asked),
         cmocka_unit_test(what_is_read_is_not_ready),
         cmocka_unit_test(an_attempt_ends_though_the_worker_is_stuck),
+        cmocka_unit_test(completions_overflow),
     };
     CHECK(setenv("ROUSE_IO", "uring", 1) == 0);
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);

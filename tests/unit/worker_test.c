@@ -248,8 +248,7 @@ static void *sleep_for_ever(void *unused)
 
 static bool all_workers_sleep(void)
 {
-    return rsi_load_relaxed(&rsi_rt.idle_count) == rsi_worker_count() &&
-           rsi_load_relaxed(&rsi_cluster_default.searching) == 0 &&
+    return rsi_idle_all_sleep() && rsi_load_relaxed(&rsi_cluster_default.searching) == 0 &&
            rsi_load_relaxed(&rsi_rt.watching) == 0;
 }
 

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What `rouse run` costs: a free lock, sysbench's mutex test, and MariaDB's point selects.
+
+Each runs in turns as it is and recorded in some ways. Told are medians, and the median of the
+ratios to the run beside it that was not recorded, with the least and the most of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(SOURCE), str(SOURCE / "demos")]
+
+from servers import POINT, DemoError, MariaDB, Running, found, run  # noqa: E402
+
+from rouse.errors import RouseError  # noqa: E402
+from rouse.run import environment, recordings  # noqa: E402
+
+PLAIN = "as it is"
+# Beside the run as it is: variables, as options of rouse run set them.
+WAYS = {
+    "contested": {},
+    "depth": {"ROUSE_OBS_DEPTH": "4"},
+    "holds": {"ROUSE_OBS": "locks"},
+    "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
+}
+LOCKS = ("mutex", "read lock", "write lock", "spin lock")
+Figures = Mapping[str, float]
+
+
+def turns(
+    ways: Sequence[str], rounds: int, measure: Callable[[str], Figures]
+) -> Iterator[tuple[str, str, list[tuple[float, float]]]]:
+    """By way and figure, the pairs of it: as it is, and so. The order turns from round to round."""
+    got: list[dict[str, Figures]] = []
+    for number in range(rounds):
+        order = [PLAIN, *ways]
+        order = order[number % len(order) :] + order[: number % len(order)]
+        got.append({way: measure(way) for way in order})
+    for figure in got[0][PLAIN]:
+        for way in ways:
+            yield way, figure, [(row[PLAIN][figure], row[way][figure]) for row in got]
+
+
+def tell(found_: Iterator[tuple[str, str, list[tuple[float, float]]]]) -> None:
+    print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
+    for way, figure, pairs in found_:
+        ratios = sorted(so / plain for plain, so in pairs)
+        middle = statistics.median(ratios)
+        print(
+            f"{way:16}{figure:14}{statistics.median(p for p, _ in pairs):10.2f}"
+            f"{statistics.median(s for _, s in pairs):10.2f}{middle:8.3f}"
+            f" [{ratios[0]:.3f}, {ratios[-1]:.3f}] of {len(pairs)}",
+            flush=True,
+        )
+
+
+@contextlib.contextmanager
+def recorded(way: str) -> Iterator[list[str]]:
+    """What goes before a command: as rouse run has it, without what the report would cost."""
+    if way == PLAIN:
+        yield []
+        return
+    with recordings(None) as folder:
+        variables = environment(folder, WAYS[way])
+        changed = [name for name in variables if variables[name] != os.environ.get(name)]
+        yield ["env", *(f"{name}={variables[name]}" for name in changed)]
+
+
+def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
+    """ns of a lock and unlock of a free lock of each kind."""
+    with tempfile.TemporaryDirectory() as place:
+        program = Path(place) / "locks"
+        run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench/locks.c")
+
+        def measure(way: str) -> Figures:
+            with recorded(way) as before:
+                told = run(*before, program)
+            return dict(zip(LOCKS, map(float, told.split()), strict=True))
+
+        tell(turns(ways, rounds, measure))
+
+
+def mutex(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
+    """sysbench's own seconds, and its CPU time."""
+    words = ("mutex", "--mutex-num=4096", f"--threads={wanted.clients}")
+    each = f"--mutex-locks={wanted.locks}"
+
+    def measure(way: str) -> Figures:
+        with recorded(way) as prefix:
+            before = os.times()
+            told = run(*prefix, found("sysbench"), *words, each, "--mutex-loops=10000", "run")
+            after = os.times()
+        cpu = after.children_user + after.children_system
+        cpu -= before.children_user + before.children_system
+        took = next(line for line in told.splitlines() if "total time:" in line)
+        return {"seconds": float(took.split()[-1].rstrip("s")), "CPU seconds": cpu}
+
+    tell(turns(ways, rounds, measure))
+
+
+@contextlib.contextmanager
+def servers(ways: Sequence[str]) -> Iterator[dict[str, Running]]:
+    """One for each way, of the same data, at the same time."""
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
+        first = MariaDB(Path(place) / "first")
+        first.folder.mkdir()
+        first.make()
+        with first.started():
+            first.asked("create database bench")
+            run(*first.bench(POINT, 1, "prepare"))
+        running = {}
+        for number, way in enumerate((PLAIN, *ways)):
+            server = MariaDB(Path(place) / str(number))
+            shutil.copytree(first.folder / "data", server.folder / "data")
+            prefix = stack.enter_context(recorded(way))
+            running[way] = stack.enter_context(server.started(*prefix))
+        yield running
+
+
+def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
+    """CPU µs of the server for each transaction, and transactions a second."""
+    with servers(ways) as running:
+
+        def measure(way: str) -> Figures:
+            server = running[way].server
+            before, begin = running[way].sample(POINT), time.monotonic()
+            run(*server.bench(POINT, wanted.clients, f"--time={wanted.seconds}", "run"))
+            did, took = running[way].sample(POINT).since(before), time.monotonic() - begin
+            cpu = (did.user_s + did.system_s) * 1e6 / did.transactions
+            return {"CPU µs": cpu, "1/s": did.transactions / took}
+
+        for way in running:
+            measure(way)  # its caches
+        tell(turns(ways, rounds, measure))
+
+
+BENCHES = {"locks": locks, "mutex": mutex, "mariadb": mariadb}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bench", choices=BENCHES)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--ways", default="contested,holds", help=", ".join(WAYS))
+    parser.add_argument("--clients", type=int, default=8, help="threads of sysbench")
+    parser.add_argument("--seconds", type=int, default=10, help="of a run of MariaDB")
+    parser.add_argument("--locks", type=int, default=50_000, help="of a thread of sysbench mutex")
+    wanted = parser.parse_args()
+    ways = wanted.ways.split(",")
+    if not set(ways) <= set(WAYS):
+        parser.error(f"--ways: of {', '.join(WAYS)}")
+    try:
+        BENCHES[wanted.bench](ways, wanted.rounds, wanted)
+    except (DemoError, RouseError, subprocess.TimeoutExpired) as error:
+        print(f"not run: {error}", file=sys.stderr)
+        return 77
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: MIT
+"""Data bases that a demonstration starts, on sockets and in folders of its own, and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1]
+TABLES, ROWS = 4, 10_000
+START_S, STOP_S = 60, 60
+POINT = "oltp_point_select"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE)}
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class DemoError(Exception):
+    """Why the demonstration cannot go on."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a server has used and done up to a moment."""
+
+    transactions: int
+    user_s: float
+    system_s: float
+    voluntary: int
+    involuntary: int
+
+    def since(self, before: Sample) -> Sample:
+        return Sample(*(getattr(self, f) - getattr(before, f) for f in self.__dataclass_fields__))
+
+
+def found(name: str, *more: Path) -> str:
+    path = shutil.which(name) or next((str(p / name) for p in more if (p / name).exists()), None)
+    if path is None:
+        raise DemoError(f"{name} is not installed")
+    return path
+
+
+def run(*words: str | Path, timeout: float = 120) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=ENVIRONMENT,
+    )
+    if done.returncode:
+        told = (done.stderr or done.stdout).strip().splitlines()
+        raise DemoError(f"{words[0]} failed: {told[-1] if told else done.returncode}")
+    return done.stdout
+
+
+class Server:
+    """One kind of data base; `folder` is empty and its own."""
+
+    name = ""
+    driver = ""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "socket"
+
+    def make(self) -> None:
+        """The files of a data base without tables."""
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def as_user(self) -> list[str]:
+        """What goes before commands so that they are not root's."""
+        return []
+
+    def asked(self, query: str) -> str:
+        raise NotImplementedError
+
+    def transactions(self, work: str) -> int:
+        """Ended so far; of what sysbench does without any: statements."""
+        raise NotImplementedError
+
+    def sysbench(self) -> list[str]:
+        raise NotImplementedError
+
+    def bench(self, work: str, clients: int, *words: str) -> list[str]:
+        return [
+            *(found("sysbench"), work, f"--db-driver={self.driver}", *self.sysbench()),
+            *(f"--tables={TABLES}", f"--table-size={ROWS}", f"--threads={clients}", *words),
+        ]
+
+    @contextlib.contextmanager
+    def started(self, *before: str) -> Iterator[Running]:
+        """before: a command that runs the server."""
+        log = (self.folder / "log").open("ab")
+        program = subprocess.Popen(
+            [*self.as_user(), *before, *self.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder,
+            env=ENVIRONMENT,
+        )
+        try:
+            self.wait(program)
+            yield Running(self, program)
+        finally:
+            stop(program)
+            log.close()
+
+    def wait(self, program: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + START_S
+        while True:
+            with contextlib.suppress(DemoError, subprocess.TimeoutExpired):
+                self.asked("select 1")
+                return
+            if program.poll() is not None or time.monotonic() > until:
+                told = (self.folder / "log").read_text("utf-8", "replace").strip().splitlines()
+                raise DemoError(f"{self.name} does not start: {told[-1] if told else 'no reason'}")
+            time.sleep(0.1)
+
+
+def stop(program: subprocess.Popen[bytes]) -> None:
+    if program.poll() is None:
+        program.send_signal(signal.SIGTERM)
+    try:
+        program.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+
+
+class Running:
+    """A server that runs: its processes, and what they use."""
+
+    def __init__(self, server: Server, program: subprocess.Popen[bytes]) -> None:
+        self.server = server
+        self.program = program
+
+    def processes(self) -> list[int]:
+        """The server's own: not what it was started by."""
+        children: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    children.setdefault(int(fields(entry)[3]), []).append(int(entry.name))
+        every, left = [], [self.program.pid]
+        while left:
+            every += left
+            left = [child for pid in left for child in children.get(pid, [])]
+        program = Path(self.server.command()[0]).name[:15]
+        return [pid for pid in every if comm(pid) == program]
+
+    def sample(self, work: str) -> Sample:
+        ticks = [0, 0]
+        switches = [0, 0]
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                words = fields(Path(f"/proc/{pid}"))
+                for i in range(2):  # its own, and of its children that have ended
+                    ticks[i] += int(words[13 + i]) + int(words[15 + i])
+                for status in Path(f"/proc/{pid}/task").glob("*/status"):
+                    for line in status.read_text(encoding="utf-8").splitlines():
+                        name, _, value = line.partition(":")
+                        if name == "voluntary_ctxt_switches":
+                            switches[0] += int(value)
+                        elif name == "nonvoluntary_ctxt_switches":
+                            switches[1] += int(value)
+        done = self.server.transactions(work)
+        return Sample(done, ticks[0] * TICK_S, ticks[1] * TICK_S, *switches)
+
+
+def comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def fields(process: Path) -> list[str]:
+    """Of /proc/PID/stat, from field 1 on; the second may have blanks in it."""
+    text = (process / "stat").read_text(encoding="utf-8", errors="replace")
+    head, _, tail = text.rpartition(")")
+    return [*head.split("(", 1), *tail.split()]
+
+
+class MariaDB(Server):
+    name = "MariaDB"
+    driver = "mysql"
+
+    def make(self) -> None:
+        run(
+            *(found("mariadb-install-db"), "--no-defaults", f"--datadir={self.folder / 'data'}"),
+            *("--auth-root-authentication-method=normal", "--skip-test-db"),
+            f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+        )
+
+    def command(self) -> list[str]:
+        return [
+            *(found("mariadbd", Path("/usr/sbin")), "--no-defaults", "--skip-networking"),
+            *(f"--datadir={self.folder / 'data'}", f"--socket={self.socket}"),
+            *(f"--pid-file={self.folder / 'pid'}", f"--user={pwd.getpwuid(os.getuid()).pw_name}"),
+            *("--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=2"),
+            *("--max-connections=200", f"--log-error={self.folder / 'log'}"),
+        ]
+
+    def asked(self, query: str) -> str:
+        return run(
+            *(found("mariadb"), "--no-defaults", "-S", self.socket, "-u", "root", "-BN"),
+            *("-e", query),
+        )
+
+    def transactions(self, work: str) -> int:
+        counter = "Questions" if work == POINT else "Com_commit"
+        return int(self.asked(f"show global status where Variable_name = '{counter}'").split()[1])
+
+    def sysbench(self) -> list[str]:
+        return [f"--mysql-socket={self.socket}", "--mysql-user=root", "--mysql-db=bench"]
+
+
+class PostgreSQL(Server):
+    name = "PostgreSQL"
+    driver = "pgsql"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+        self.homes = homes
+
+    def as_user(self) -> list[str]:
+        if os.getuid():
+            return []
+        return [found("setpriv"), "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+
+    def make(self) -> None:
+        if not os.getuid():
+            shutil.chown(self.folder, "postgres", "postgres")
+        data = self.folder / "data"
+        run(*self.as_user(), found("initdb", *self.homes), "-D", data, "-A", "trust", "-U", "bench")
+
+    def command(self) -> list[str]:
+        return [
+            *(found("postgres", *self.homes), "-D", str(self.folder / "data")),
+            *("-k", str(self.folder), "-c", "listen_addresses=", "-c", "max_connections=200"),
+            *("-c", "shared_buffers=256MB", "-c", "synchronous_commit=off"),
+        ]
+
+    def asked(self, query: str) -> str:
+        return run(
+            *(found("psql", *self.homes), "-h", self.folder, "-U", "bench", "-d", "postgres"),
+            *("-Atc", query),
+        )
+
+    def transactions(self, work: str) -> int:
+        return int(self.asked("select sum(xact_commit)::bigint from pg_stat_database"))
+
+    def sysbench(self) -> list[str]:
+        return [f"--pgsql-host={self.folder}", "--pgsql-user=bench", "--pgsql-db=bench"]
+
+
+SERVERS = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+
+
+def rouse(*words: str) -> Sequence[str]:
+    """A run of the command of this tree."""
+    return [sys.executable, "-m", "rouse", *words]

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rouse-kernel - what the kernel's scheduler does with the threads of some processes, for the command `rouse`, which
+ * starts it and reads what it prints.
+ *
+ * rouse-kernel watch PID...         The threads of these processes.
+ * rouse-kernel run THREAD LIBRARY   The next process that this thread makes, where librouse-preload.so is this LIBRARY.
+ *
+ * It prints `ready` when everything is watched, and the sums when its standard input ends. An error is one line on
+ * standard error, and the status 1.
+ *
+ * A line is words with tabs between them; the first says what it is. Times are ns. A name is last, since it may have
+ * anything in it but a tab or a newline.
+ *   now        ns
+ *   thread     id, number, process, state, since when, from when on it was watched, voluntary switches, involuntary
+ *              ones, CPU time, time in the run queue without a sleep before it, the longest of those, call, name
+ *   sleep      thread's id, call, what is known of the recorded wait, its kind and site (hexadecimal), count, asleep,
+ *              longest, in the run queue after it, longest, waker's number, its name
+ *   lock       address (hexadecimal), the kernel's flags, count, time waited, longest, addresses of code from the
+ *              innermost on (hexadecimal)
+ *   lost       threads, sleeps, processes that are recorded, locks
+ */
+#include <linux/types.h>
+
+#include "shared.h"
+#include <switches.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The calls that threads sleep in; others are told by their numbers. */
+#define CALL(name) \
+    { \
+        SYS_##name, #name \
+    }
+/* clang-format off */
+static const struct {
+    long number;
+    const char *name;
+} calls[] = {
+    CALL(read), CALL(write), CALL(readv), CALL(writev), CALL(pread64), CALL(pwrite64),
+    CALL(recvfrom), CALL(sendto), CALL(recvmsg), CALL(sendmsg), CALL(recvmmsg), CALL(sendmmsg),
+    CALL(sendfile), CALL(splice), CALL(accept), CALL(accept4), CALL(connect), CALL(fsync),
+    CALL(fdatasync), CALL(openat), CALL(close), CALL(ppoll), CALL(pselect6), CALL(epoll_pwait),
+    CALL(epoll_pwait2), CALL(futex), CALL(futex_waitv), CALL(nanosleep), CALL(clock_nanosleep),
+    CALL(sched_yield), CALL(wait4), CALL(waitid), CALL(rt_sigtimedwait), CALL(rt_sigsuspend),
+    CALL(flock), CALL(fcntl), CALL(ioctl), CALL(mmap), CALL(munmap), CALL(mprotect), CALL(madvise),
+    CALL(mremap), CALL(brk), CALL(clone), CALL(clone3), CALL(execve), CALL(exit), CALL(exit_group),
+    CALL(io_uring_enter), CALL(io_getevents), CALL(semtimedop), CALL(msgrcv), CALL(msgsnd),
+    CALL(restart_syscall), CALL(unlinkat), CALL(renameat2), CALL(fallocate), CALL(ftruncate),
+    CALL(getdents64), CALL(newfstatat), CALL(membarrier),
+#ifdef SYS_poll /* not on AArch64 */
+    CALL(poll), CALL(select), CALL(epoll_wait), CALL(pause), CALL(open), CALL(fork), CALL(vfork),
+    CALL(unlink), CALL(rename),
+#endif
+};
+/* clang-format on */
+
+static char complaint[512]; /* libbpf's first: what follows is about that it could not go on */
+
+static int complain(enum libbpf_print_level level, const char *format, va_list words)
+{
+    if (level == LIBBPF_WARN && !complaint[0])
+        (void)vsnprintf(complaint, sizeof(complaint), format, words);
+    return 0;
+}
+
+static _Noreturn void die(const char *what, int error)
+{
+    complaint[strcspn(complaint, "\n")] = 0;
+    (void)fprintf(stderr, "%s: %s%s%s\n", what, strerror(error < 0 ? -error : error),
+                  complaint[0] ? ": " : "", complaint);
+    exit(1);
+}
+
+static const char *call_name(int number)
+{
+    static char text[16];
+    if (number < 0)
+        return "-";
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        if (calls[i].number == number)
+            return calls[i].name;
+    (void)snprintf(text, sizeof(text), "%d", number);
+    return text;
+}
+
+/* A name that the program has given, as far as it is text of one line. */
+static const char *clean(const char *name)
+{
+    static char text[RSI_KERNEL_NAME + 1];
+    size_t i = 0;
+    for (; i < RSI_KERNEL_NAME && name[i]; i++)
+        text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
+    text[i] = 0;
+    return text;
+}
+
+static void print_threads(int map)
+{
+    struct rsi_kernel_thread t;
+    for (__u32 key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0; at = &key) {
+        if (bpf_map_lookup_elem(map, &key, &t) < 0)
+            continue;
+        printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%s\t%s\n", t.id,
+               t.tid, t.tgid, t.state, t.since_ns, t.first_ns, t.voluntary, t.involuntary, t.cpu_ns,
+               t.queued_ns, t.queued_most_ns, call_name(t.key.call), clean(t.name));
+    }
+}
+
+static void print_sleeps(int map)
+{
+    struct rsi_kernel_sleep s;
+    for (struct rsi_kernel_sleep_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
+         at = &key)
+        if (bpf_map_lookup_elem(map, &key, &s) == 0)
+            printf("sleep\t%u\t%s\t%u\t%u\t%llx\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%s\n",
+                   key.thread, call_name(key.call), key.join, key.kind, key.site, s.count,
+                   s.asleep_ns, s.asleep_most_ns, s.queued_ns, s.queued_most_ns, key.waker,
+                   clean(s.waker_name));
+}
+
+static void print_locks(int map, int stacks)
+{
+    struct rsi_kernel_lock sum;
+    for (struct rsi_kernel_lock_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
+         at = &key) {
+        __u64 frames[RSI_KERNEL_FRAMES] = { 0 };
+        if (bpf_map_lookup_elem(map, &key, &sum) < 0)
+            continue;
+        if (key.stack >= 0)
+            (void)bpf_map_lookup_elem(stacks, &key.stack, frames);
+        printf("lock\t%llx\t%u\t%llu\t%llu\t%llu", key.lock, key.flags, sum.count, sum.wait_ns,
+               sum.wait_most_ns);
+        for (size_t i = 0; i < RSI_KERNEL_FRAMES && frames[i]; i++)
+            printf("\t%llx", frames[i]);
+        putchar('\n');
+    }
+}
+
+static int map_of(struct bpf_object *object, const char *name)
+{
+    int fd = bpf_object__find_map_fd_by_name(object, name);
+    if (fd < 0)
+        die(name, fd);
+    return fd;
+}
+
+/* Have the threads that there are looked at. */
+static void look(const struct bpf_link *link)
+{
+    char none[64];
+    int fd = bpf_iter_create(bpf_link__fd(link));
+    if (fd < 0)
+        die("cannot list the threads", errno);
+    while (read(fd, none, sizeof(none)) > 0)
+        ;
+    close(fd);
+}
+
+static struct bpf_link *attach(struct bpf_program *program, const char *library)
+{
+    LIBBPF_OPTS(bpf_uprobe_opts, options, .func_name = "rouse_preload_join");
+    if (strcmp(bpf_program__name(program), "told") != 0)
+        return bpf_program__attach(program);
+    return bpf_program__attach_uprobe_opts(program, -1, library, 0, &options);
+}
+
+/* library: what records in the programs; NULL: nothing does. */
+static void watch(struct bpf_object *object, const char *library)
+{
+    struct bpf_program *program;
+    struct bpf_link *links[16];
+    size_t count = 0;
+    const struct bpf_link *begin = NULL;
+    bpf_object__for_each_program(program, object)
+    {
+        const char *name = bpf_program__name(program);
+        if (strcmp(name, "told") == 0 && !library)
+            continue;
+        struct bpf_link *link = attach(program, library);
+        if (!link)
+            die("the kernel does not let it be watched", errno);
+        links[count++] = link;
+        if (strcmp(name, "begin") == 0)
+            begin = link;
+    }
+    look(begin);
+    puts("ready");
+    (void)fflush(stdout);
+    for (char any[64]; read(STDIN_FILENO, any, sizeof(any)) > 0;)
+        ;
+    while (count)
+        bpf_link__destroy(links[--count]);
+}
+
+static void print_all(struct bpf_object *object)
+{
+    struct timespec now;
+    __u64 lost[RSI_KERNEL_LOST_KINDS] = { 0 };
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("now\t%llu\n",
+           (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
+    print_threads(map_of(object, "threads"));
+    print_threads(map_of(object, "ended"));
+    print_sleeps(map_of(object, "sleeps"));
+    print_locks(map_of(object, "locks"), map_of(object, "stacks"));
+    for (__u32 kind = 0; kind < RSI_KERNEL_LOST_KINDS; kind++)
+        (void)bpf_map_lookup_elem(map_of(object, "lost"), &kind, &lost[kind]);
+    fputs("lost", stdout);
+    for (size_t kind = 0; kind < RSI_KERNEL_LOST_KINDS; kind++)
+        printf("\t%llu", lost[kind]);
+    putchar('\n');
+}
+
+static void want(struct bpf_object *object, const char *number, __u32 what)
+{
+    __u32 key = (__u32)strtoul(number, NULL, 10);
+    if (bpf_map_update_elem(map_of(object, "processes"), &key, &what, BPF_ANY) < 0)
+        die(number, errno);
+}
+
+int main(int argc, char **argv)
+{
+    bool is_run = argc == 4 && strcmp(argv[1], "run") == 0;
+    if (!is_run && (argc < 3 || strcmp(argv[1], "watch") != 0)) {
+        (void)fputs("usage: rouse-kernel watch PID... | run THREAD LIBRARY\n", stderr);
+        return 2;
+    }
+    libbpf_set_print(complain);
+    LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "rouse");
+    struct bpf_object *object = bpf_object__open_mem(switches, sizeof(switches), &options);
+    if (!object)
+        die("switches", errno);
+    int error = bpf_object__load(object);
+    if (error < 0)
+        die("the kernel takes no BPF program from us", error);
+    if (is_run)
+        want(object, argv[2], RSI_KERNEL_CHILD);
+    for (int i = 2; !is_run && i < argc; i++)
+        want(object, argv[i], RSI_KERNEL_PROCESS);
+    watch(object, is_run ? argv[3] : NULL);
+    print_all(object);
+    bpf_object__close(object);
+    return ferror(stdout) || fflush(stdout) != 0;
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * switches.bpf.c - what the kernel's scheduler does with the threads of a process and of those that it forks: how long
+ * each sleeps, in which system call, who wakes it, and how long it then waits for a processor. It runs in the kernel
+ * at each switch and wake-up of the machine, and where a lock of the kernel's own is held on arrival; of threads that
+ * nobody asked for it looks up that, and no more.
+ *
+ * All is added up here, in maps of a fixed size: nothing is sent for each event, and what a reader does or does not do
+ * changes nothing.
+ */
+#include "vmlinux.h"
+#include "shared.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define EEXIST 17
+
+/* Of a thread's flags (include/linux/sched.h). */
+#define PF_IO_WORKER 0x00000010u
+#define PF_USER_WORKER 0x00004000u
+#define PF_KTHREAD 0x00200000u
+
+/* Of a state: what is no flag; that the thread has ended (include/linux/sched.h). */
+#define STATE_MASK 0xffu
+#define STATE_DEAD 0x80u
+
+/* What is asked for: enum rsi_kernel_wanted by numbers. Written before begin runs. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_PROCESSES);
+    __type(key, __u32);
+    __type(value, __u32);
+} processes SEC(".maps");
+
+/* Processes that are recorded by librouse-preload.so. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_PROCESSES);
+    __type(key, __u32);
+    __type(value, struct rsi_kernel_recorder);
+} recorders SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_THREADS);
+    __type(key, __u32); /* the thread's number */
+    __type(value, struct rsi_kernel_thread);
+} threads SEC(".maps");
+
+/* Those that have ended, by id. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_THREADS);
+    __type(key, __u32);
+    __type(value, struct rsi_kernel_thread);
+} ended SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_SLEEPS);
+    __type(key, struct rsi_kernel_sleep_key);
+    __type(value, struct rsi_kernel_sleep);
+} sleeps SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_KERNEL_LOCKS);
+    __type(key, struct rsi_kernel_lock_key);
+    __type(value, struct rsi_kernel_lock);
+} locks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_STACK_TRACE);
+    __uint(max_entries, RSI_KERNEL_STACKS);
+    __uint(key_size, sizeof(__u32));
+    __uint(value_size, RSI_KERNEL_FRAMES * sizeof(__u64));
+} stacks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, RSI_KERNEL_LOST_KINDS);
+    __type(key, __u32);
+    __type(value, __u64);
+} lost SEC(".maps");
+
+__u32 last_id;
+
+static void lose(__u32 kind)
+{
+    __u64 *count = bpf_map_lookup_elem(&lost, &kind);
+    if (count)
+        __sync_fetch_and_add(count, 1);
+}
+
+#if defined(__TARGET_ARCH_x86)
+#define CALL_FUTEX 202
+#else
+#define CALL_FUTEX 98
+#endif
+#define CONDITION_BYTES 48 /* of glibc's pthread_cond_t */
+
+static __s32 last_call_of(struct task_struct *task)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+    return (__s32)regs->orig_ax;
+#else
+    return regs->syscallno;
+#endif
+}
+
+/* Threads of the kernel, also those that it makes in a process, have no registers of a program. */
+static __s32 call_of(struct task_struct *task)
+{
+    return task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) ? -1 : last_call_of(task);
+}
+
+/*
+ * Whether it is an interrupt that runs here, in whatever thread's time, or a page fault. Interrupts have a stack of
+ * their own, and what a program of BPF is given lies on the stack that is in use; only the low halves of addresses may be
+ * compared, and a thread's stack is a few pages. Out of the program itself, though, they are on the thread's, which is in
+ * no system call then. The kernel's own count of them has no name in many kernels.
+ */
+static bool is_interrupt(const void *given)
+{
+    struct task_struct *self = bpf_get_current_task_btf();
+    __u32 bottom = (__u32)(unsigned long)self->stack;
+    __u32 top = (__u32)bpf_task_pt_regs(self); /* the registers of the program are there */
+    return (__u32)(unsigned long)given - bottom >= top - bottom || last_call_of(self) < 0;
+}
+
+static void most(__u64 *of, __u64 ns)
+{
+    if (ns > *of)
+        *of = ns;
+}
+
+static void add(struct task_struct *task, __u32 state, __u64 now)
+{
+    __u32 tid = (__u32)task->pid;
+    struct rsi_kernel_thread new = {
+        .id = __sync_fetch_and_add(&last_id, 1) + 1,
+        .tid = tid,
+        .tgid = (__u32)task->tgid,
+        .state = state,
+        .first_ns = now,
+        .since_ns = now,
+    };
+    __builtin_memcpy(new.name, task->comm, sizeof(new.name));
+    if (state == RSI_KERNEL_SLEEPS_NOW)
+        new.key.call = call_of(task);
+    long error = bpf_map_update_elem(&threads, &tid, &new, BPF_NOEXIST);
+    if (error < 0 && error != -EEXIST) /* begin and forked may meet the same one */
+        lose(RSI_KERNEL_LOST_THREADS);
+}
+
+/* The threads that are there already when the other programs here begin. */
+SEC("iter/task")
+int begin(struct bpf_iter__task *context)
+{
+    struct task_struct *task = context->task;
+    if (!task)
+        return 0;
+    __u32 tgid = (__u32)task->tgid;
+    __u32 *wanted = bpf_map_lookup_elem(&processes, &tgid);
+    if (!wanted || *wanted != RSI_KERNEL_PROCESS)
+        return 0;
+    __u32 tid = (__u32)task->pid;
+    if (bpf_map_lookup_elem(&threads, &tid))
+        return 0;
+    add(task, task->__state & STATE_MASK ? RSI_KERNEL_SLEEPS_NOW : RSI_KERNEL_RUNS,
+        bpf_ktime_get_ns());
+    return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
+{
+    __u32 tid = (__u32)parent->pid, of = (__u32)parent->tgid, tgid = (__u32)child->tgid;
+    if (bpf_map_lookup_elem(&threads, &tid)) {
+        struct rsi_kernel_recorder *recorder = bpf_map_lookup_elem(&recorders, &of);
+        if (recorder && of != tgid && bpf_map_update_elem(&recorders, &tgid, recorder, BPF_ANY) < 0)
+            lose(RSI_KERNEL_LOST_RECORDERS);
+        add(child, RSI_KERNEL_QUEUED, bpf_ktime_get_ns());
+        return 0;
+    }
+    __u32 *wanted = bpf_map_lookup_elem(&processes, &tid);
+    if (wanted && *wanted == RSI_KERNEL_CHILD && bpf_map_delete_elem(&processes, &tid) == 0)
+        add(child, RSI_KERNEL_QUEUED, bpf_ktime_get_ns());
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(executed, struct task_struct *task, int before)
+{
+    __u32 tid = (__u32)task->pid, was = (__u32)before;
+    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &was);
+    if (!thread)
+        return 0;
+    __u32 tgid = (__u32)task->tgid;
+    bpf_map_delete_elem(&recorders, &tgid); /* the new program tells by itself */
+    if (was != tid) { /* it takes the number of the first thread, which has ended */
+        thread->tid = tid;
+        bpf_map_update_elem(&threads, &tid, thread, BPF_ANY);
+        bpf_map_delete_elem(&threads, &was);
+    }
+    return 0;
+}
+
+static void end(struct rsi_kernel_thread *thread, __u32 tid)
+{
+    __u32 id = thread->id;
+    if (bpf_map_update_elem(&ended, &id, thread, BPF_ANY) < 0)
+        lose(RSI_KERNEL_LOST_THREADS);
+    bpf_map_delete_elem(&threads, &tid);
+}
+
+static __u64 pointer_of(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return task->thread.fsbase;
+#else
+    return task->thread.uw.tp_value;
+#endif
+}
+
+/* The first argument of the system call that it is in. */
+static __u64 argument_of(struct task_struct *task)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+    return regs->di;
+#else
+    return regs->orig_x0;
+#endif
+}
+
+/* A process that librouse-preload.so begins to record tells how. */
+SEC("uprobe")
+int told(struct pt_regs *regs)
+{
+    __u32 tid = (__u32)bpf_get_current_pid_tgid(), tgid = (__u32)(bpf_get_current_pid_tgid() >> 32);
+    struct task_struct *self = bpf_get_current_task_btf();
+    struct rsi_kernel_recorder recorder = { 0 };
+#if defined(__TARGET_ARCH_x86)
+    __u64 party = regs->di, words = regs->si;
+#else
+    __u64 party = regs->regs[0], words = regs->regs[1];
+#endif
+    if (!bpf_map_lookup_elem(&threads, &tid))
+        return 0;
+    recorder.party = party - pointer_of(self);
+    if (bpf_probe_read_user(&recorder.words, sizeof(recorder.words), (void *)words) < 0 ||
+        bpf_map_update_elem(&recorders, &tgid, &recorder, BPF_ANY) < 0)
+        lose(RSI_KERNEL_LOST_RECORDERS);
+    return 0;
+}
+
+#define READ(to, from) (bpf_probe_read_user(&(to), sizeof(to), (const void *)(from)) == 0)
+
+/* Which recorded wait the thread that is switched away sleeps in. */
+static void join(struct rsi_kernel_sleep_key *key, struct task_struct *task)
+{
+    __u32 tgid = (__u32)task->tgid;
+    struct rsi_kernel_recorder *recorder = bpf_map_lookup_elem(&recorders, &tgid);
+    __u64 party, slot, object;
+    __u16 doing, kind;
+    key->join = RSI_KERNEL_ALONE;
+    key->kind = 0;
+    key->site = 0;
+    if (!recorder)
+        return;
+    const struct rsi_kernel_recorder_words *words = &recorder->words;
+    key->join = RSI_KERNEL_UNREAD;
+    if (!READ(party, pointer_of(task) + recorder->party))
+        return;
+    slot = 0;
+    if (party && !READ(slot, party + words->slot))
+        return;
+    key->join = RSI_KERNEL_OUTSIDE;
+    if (!slot)
+        return;
+    if (!READ(doing, slot + words->doing) || doing != words->does_wait ||
+        !READ(kind, slot + words->kind) || !READ(object, slot + words->object) ||
+        !READ(key->site, slot + words->wait_site))
+        return;
+    key->kind = kind;
+    key->join = RSI_KERNEL_JOINED;
+    if (kind == words->condition && key->call == CALL_FUTEX &&
+        argument_of(task) - object >= CONDITION_BYTES)
+        key->join = RSI_KERNEL_RELOCK;
+}
+
+static void leave(struct rsi_kernel_thread *thread, struct task_struct *task, bool is_sleep,
+                  __u64 now)
+{
+    if (thread->state == RSI_KERNEL_RUNS)
+        thread->cpu_ns += now - thread->since_ns;
+    thread->since_ns = now;
+    __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new one */
+    if (!is_sleep) {
+        thread->involuntary++;
+        thread->state = RSI_KERNEL_QUEUED;
+        return;
+    }
+    thread->voluntary++;
+    thread->state = RSI_KERNEL_SLEEPS_NOW;
+    thread->key.call = call_of(task);
+    join(&thread->key, task);
+}
+
+static void count_sleep(struct rsi_kernel_thread *thread, __u64 now)
+{
+    __u64 since = thread->since_ns, woken = thread->woken_ns;
+    bool is_known = woken != 0;
+    if (woken < since)
+        woken = since;
+    if (woken > now)
+        woken = now;
+    struct rsi_kernel_sleep_key key = thread->key;
+    key.thread = thread->id;
+    key.waker = is_known ? thread->waker : 0;
+    struct rsi_kernel_sleep *sum = bpf_map_lookup_elem(&sleeps, &key);
+    if (!sum) {
+        struct rsi_kernel_sleep none = { 0 };
+        __builtin_memcpy(none.waker_name, thread->waker_name, sizeof(none.waker_name));
+        bpf_map_update_elem(&sleeps, &key, &none, BPF_NOEXIST);
+        sum = bpf_map_lookup_elem(&sleeps, &key);
+    }
+    if (!sum) {
+        lose(RSI_KERNEL_LOST_SLEEPS);
+        return;
+    }
+    sum->count++;
+    sum->asleep_ns += woken - since;
+    most(&sum->asleep_most_ns, woken - since);
+    sum->queued_ns += now - woken;
+    most(&sum->queued_most_ns, now - woken);
+}
+
+static void enter(struct rsi_kernel_thread *thread, __u64 now)
+{
+    if (thread->state == RSI_KERNEL_SLEEPS_NOW) {
+        count_sleep(thread, now);
+    } else if (thread->state == RSI_KERNEL_QUEUED) {
+        thread->queued_ns += now - thread->since_ns;
+        most(&thread->queued_most_ns, now - thread->since_ns);
+    }
+    thread->state = RSI_KERNEL_RUNS;
+    thread->since_ns = now;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switched, bool is_preempted, struct task_struct *before, struct task_struct *after,
+             unsigned int state)
+{
+    __u32 from = (__u32)before->pid, to = (__u32)after->pid;
+    struct rsi_kernel_thread *thread;
+    __u64 now = 0;
+    thread = from ? bpf_map_lookup_elem(&threads, &from) : 0;
+    if (thread) {
+        now = bpf_ktime_get_ns();
+        leave(thread, before, !is_preempted && (state & STATE_MASK) != 0, now);
+        if (!is_preempted && (state & STATE_DEAD)) {
+            thread->state = RSI_KERNEL_ENDED;
+            end(thread, from);
+        }
+    }
+    thread = to ? bpf_map_lookup_elem(&threads, &to) : 0;
+    if (thread)
+        enter(thread, now ? now : bpf_ktime_get_ns());
+    return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(waking, struct task_struct *task)
+{
+    __u32 tid = (__u32)task->pid;
+    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+    if (!thread)
+        return 0;
+    bool is_irq = is_interrupt(ctx);
+    thread->woken_ns = bpf_ktime_get_ns();
+    thread->waker = is_irq ? 0 : (__u32)bpf_get_current_pid_tgid();
+    if (is_irq)
+        thread->waker_name[0] = 0;
+    else
+        bpf_get_current_comm(thread->waker_name, sizeof(thread->waker_name));
+    return 0;
+}
+
+/* Of contention_begin (include/trace/events/lock.h). */
+#define FLAG_SPIN 1u
+#define FLAG_MUTEX 32u
+
+/* The calling thread's, if it is watched. What interrupts wait for in its time
+ * is not its own. */
+static struct rsi_kernel_thread *own(const void *given)
+{
+    __u32 tid = (__u32)bpf_get_current_pid_tgid();
+    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+    return thread && !is_interrupt(given) ? thread : 0;
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contended, void *lock, unsigned int flags)
+{
+    struct rsi_kernel_thread *thread = own(ctx);
+    if (!thread)
+        return 0;
+    if (flags & FLAG_MUTEX) /* it may spin first, and is one wait all the same */
+        flags &= ~FLAG_SPIN;
+    struct rsi_kernel_contest *contest = &thread->contests[flags & FLAG_SPIN];
+    if (contest->key.lock == (__u64)lock)
+        return 0;
+    contest->key.lock = (__u64)lock;
+    contest->key.flags = flags;
+    contest->key.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
+    contest->since_ns = bpf_ktime_get_ns();
+    return 0;
+}
+
+static void count_lock(struct rsi_kernel_contest *contest)
+{
+    __u64 ns = bpf_ktime_get_ns() - contest->since_ns;
+    struct rsi_kernel_lock *sum = bpf_map_lookup_elem(&locks, &contest->key);
+    if (!sum) {
+        const struct rsi_kernel_lock none = { 0 };
+        bpf_map_update_elem(&locks, &contest->key, &none, BPF_NOEXIST);
+        sum = bpf_map_lookup_elem(&locks, &contest->key);
+    }
+    contest->key.lock = 0;
+    if (!sum) {
+        lose(RSI_KERNEL_LOST_LOCKS);
+        return;
+    }
+    __sync_fetch_and_add(&sum->count, 1);
+    __sync_fetch_and_add(&sum->wait_ns, ns);
+    most(&sum->wait_most_ns, ns); /* two at once may leave the shorter one */
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(settled, void *lock, int error)
+{
+    struct rsi_kernel_thread *thread = own(ctx);
+    if (!thread)
+        return 0;
+    if (thread->contests[0].key.lock == (__u64)lock)
+        count_lock(&thread->contests[0]);
+    else if (thread->contests[1].key.lock == (__u64)lock)
+        count_lock(&thread->contests[1]);
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * vmlinux.h - of the kernel's structures the members that are read here. Where they lie in the running kernel is found
+ * when the programs are loaded, from its BTF; a generated header would be 3 MB, of one kernel.
+ */
+#ifndef RSI_KERNEL_VMLINUX_H
+#define RSI_KERNEL_VMLINUX_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef _Bool bool;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_STACK_TRACE = 7 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Of the thread's own pointer, to its thread-local memory. */
+struct thread_struct {
+#if defined(__TARGET_ARCH_x86)
+    unsigned long fsbase;
+#else
+    struct {
+        unsigned long tp_value;
+    } uw;
+#endif
+};
+
+struct task_struct {
+    int pid; /* of the thread; tgid: of the process */
+    int tgid;
+    char comm[16];
+    unsigned int __state;
+    unsigned int flags;
+    void *stack;
+    struct thread_struct thread;
+};
+
+/* On its thread's kernel stack: the registers of the program. */
+struct pt_regs {
+#if defined(__TARGET_ARCH_x86)
+    unsigned long di, si; /* the first two arguments, of calls of the kernel and of functions */
+    unsigned long orig_ax;
+#else
+    unsigned long regs[31];
+    unsigned long orig_x0;
+    int syscallno;
+#endif
+};
+
+struct linux_binprm;
+
+struct bpf_iter_meta {
+    void *seq;
+};
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fds.c - what the program's descriptors are, as far as it matters whether a call on them may wait.
+ *
+ * Asked of the kernel once for each, and forgotten by those calls that give a number away or make it anew. One that
+ * libc closes inside (fclose) keeps the class of what it was until socket, accept or pipe make it again: that it is no
+ * socket any more is seen by the first call that takes it for one, which is then made as it was asked for; at worst
+ * waits for it are not seen.
+ */
+#include "preload.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FDS 65536u /* those above are asked for each time */
+
+static uint8_t classes[FDS]; /* enum rsi_fd_class; relaxed: any thread */
+
+static void put(int fd, enum rsi_fd_class class)
+{
+    if (fd >= 0 && (unsigned)fd < FDS)
+        rsi_store_relaxed(&classes[fd], (uint8_t) class);
+}
+
+/* Its number is given away, or made anew. */
+static void put_new(int fd, enum rsi_fd_class class)
+{
+    if (fd < 0)
+        return;
+    put(fd, class);
+    if (class == RSI_FD_UNKNOWN)
+        rsi_listener_ask_anew(fd);
+    else
+        rsi_listener_is_none(fd);
+    rsi_member_forget(fd);
+}
+
+static RSI_COLD enum rsi_fd_class ask(int fd)
+{
+    struct stat status;
+    int error = errno;
+    enum rsi_fd_class class = RSI_FD_FILE;
+    if (fstat(fd, &status) != 0) {
+        errno = error;
+        return class;
+    }
+    if (S_ISSOCK(status.st_mode))
+        class = RSI_FD_SOCKET;
+    else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode))
+        class = RSI_FD_OTHER;
+    put(fd, class);
+    return class;
+}
+
+enum rsi_fd_class rsi_fd_class_of(int fd)
+{
+    unsigned class = fd >= 0 && (unsigned)fd < FDS ? rsi_load_relaxed(&classes[fd])
+                                                   : RSI_FD_UNKNOWN;
+    return rsi_likely(class != RSI_FD_UNKNOWN) ? (enum rsi_fd_class) class : ask(fd);
+}
+
+void rsi_fd_made(int fd, enum rsi_fd_class class)
+{
+    put_new(fd, class);
+}
+
+bool rsi_fd_is_nonblock(int fd)
+{
+    int error = errno, flags = fcntl(fd, F_GETFL);
+    errno = error;
+    return flags >= 0 && flags & O_NONBLOCK;
+}
+
+bool rsi_fd_is_ready(int fd, short events)
+{
+    struct pollfd entry = { fd, events, 0 };
+    int error = errno, count = rsi_real.poll(&entry, 1, 0);
+    errno = error;
+    return count != 0;
+}
+
+/* Our descriptors are the parent's. */
+void rsi_fds_child(void)
+{
+    for (int fd = 0; fd < (int)FDS; fd++)
+        if (rsi_load_relaxed(&classes[fd]) == RSI_FD_OURS) {
+            put(fd, RSI_FD_UNKNOWN);
+            rsi_real.close(fd);
+        }
+}
+
+static bool is_ours(unsigned fd)
+{
+    return fd < FDS && rsi_load_relaxed(&classes[fd]) == RSI_FD_OURS;
+}
+
+RSI_EXPORT RSI_NOINLINE int close(int fd)
+{
+    rsi_real_find();
+    if (fd >= 0 && is_ours((unsigned)fd)) {
+        errno = EBADF; /* as it would be without us */
+        return -1;
+    }
+    put_new(fd, RSI_FD_UNKNOWN);
+    return rsi_real.close(fd);
+}
+
+RSI_EXPORT RSI_NOINLINE int dup2(int from, int to)
+{
+    rsi_real_find();
+    put_new(to, RSI_FD_UNKNOWN);
+    return rsi_real.dup2(from, to);
+}
+
+RSI_EXPORT RSI_NOINLINE int dup3(int from, int to, int flags)
+{
+    rsi_real_find();
+    put_new(to, RSI_FD_UNKNOWN);
+    return rsi_real.dup3(from, to, flags);
+}
+
+RSI_EXPORT RSI_NOINLINE int socket(int domain, int type, int protocol)
+{
+    rsi_real_find();
+    int fd = rsi_real.socket(domain, type, protocol);
+    put_new(fd, RSI_FD_SOCKET);
+    return fd;
+}
+
+static int made_two(int result, const int fds[2], enum rsi_fd_class class)
+{
+    if (result == 0) {
+        put_new(fds[0], class);
+        put_new(fds[1], class);
+    }
+    return result;
+}
+
+RSI_EXPORT RSI_NOINLINE int socketpair(int domain, int type, int protocol, int fds[2])
+{
+    rsi_real_find();
+    return made_two(rsi_real.socketpair(domain, type, protocol, fds), fds, RSI_FD_SOCKET);
+}
+
+RSI_EXPORT RSI_NOINLINE int pipe(int fds[2])
+{
+    rsi_real_find();
+    return made_two(rsi_real.pipe(fds), fds, RSI_FD_OTHER);
+}
+
+RSI_EXPORT RSI_NOINLINE int pipe2(int fds[2], int flags)
+{
+    rsi_real_find();
+    return made_two(rsi_real.pipe2(fds, flags), fds, RSI_FD_OTHER);
+}
+
+static void forget(unsigned first, unsigned last)
+{
+    for (unsigned fd = first; fd <= last && fd < FDS; fd++)
+        put_new((int)fd, RSI_FD_UNKNOWN);
+}
+
+RSI_EXPORT RSI_NOINLINE int close_range(unsigned first, unsigned last, int flags)
+{
+    rsi_real_find();
+    forget(first, last);
+    return rsi_real.close_range(first, last, flags);
+}
+
+RSI_EXPORT RSI_NOINLINE void closefrom(int first)
+{
+    rsi_real_find();
+    forget(first > 0 ? (unsigned)first : 0, UINT32_MAX);
+    rsi_real.closefrom(first);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
+ *
+ * Any other system call of syscall() goes on to libc's with all that it came with: a jump of two instructions, since
+ * what is called may look at the stack it was called on, or return twice. Rejected: a C function of seven arguments
+ * that calls on; whether that is a jump is the compiler's choice.
+ *
+ * What a word means only the program knows. Told is that a thread waited for it, where, until when, and who called to
+ * wake it: whom of several is inferred (queue.c), how many is the kernel's answer. A wait whose word had changed before
+ * it could sleep has lost a race. Whether a woken thread found what it wanted is not known.
+ */
+#include "preload.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#define TEXT(x) #x
+#define NUMBER(x) TEXT(x)
+
+_Static_assert(offsetof(struct rsi_real, syscall) == 0, "the jump takes it from there");
+
+/* clang-format off */
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl syscall\n"
+        ".type syscall, %function\n"
+        ".hidden rsi_futex\n"
+        ".hidden rsi_real\n"
+        "syscall:\n"
+        ".cfi_startproc\n"
+#if defined(__x86_64__)
+        "endbr64\n"
+        "cmpq $" NUMBER(__NR_futex) ", %rdi\n"
+        "je rsi_futex\n"
+        "jmp *rsi_real(%rip)\n"
+#else
+        "hint #34\n" /* bti c */
+        "cmp x0, #" NUMBER(__NR_futex) "\n"
+        "b.eq rsi_futex\n"
+        "adrp x16, rsi_real\n"
+        "ldr x16, [x16, #:lo12:rsi_real]\n"
+        "br x16\n"
+#endif
+        ".cfi_endproc\n"
+        ".size syscall, . - syscall\n");
+/* clang-format on */
+
+/* As the kernel's manual calls them: what is a time-out for a wait is the second number of a requeue. */
+struct asked {
+    uint32_t *word;
+    int op;
+    uint32_t value;
+    uintptr_t fourth;
+    uint32_t *other;
+    uint32_t last;
+};
+
+static long call_real(const struct asked *a)
+{
+    return rsi_real.syscall(SYS_futex, a->word, a->op, a->value, a->fourth, a->other, a->last);
+}
+
+static long wait_for(const struct asked *a, const void *site)
+{
+    struct rsi_wait wait;
+    if (!rsi_wait_begin(&wait, RSI_STORE_WAIT_FUTEX, a->word, site))
+        return call_real(a);
+    long result = call_real(a);
+    int error = result < 0 ? errno : 0;
+    rsi_wait_end(&wait, error == EAGAIN ? ROUSE_VERDICT_LOST_RACE : rsi_verdict_of(error), NULL);
+    return result;
+}
+
+/* A call that wakes: when it began, and how many are taken for woken by it. */
+struct waking {
+    uint64_t since;
+    size_t marked;
+};
+
+/* At most so many threads that wait for the word are about to be woken: they may be back before we are. */
+static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
+{
+    struct rsi_party *self = rsi_party_self;
+    struct waking waking = { rsi_tsc(), 0 };
+    if (!rsi_queue_has(word) || (!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+        return waking;
+    if (most >= INT_MAX)
+        waking.marked = rsi_queue_wake(self, word, RSI_WAKES_ALL, site);
+    else
+        while (waking.marked < most && rsi_queue_wake(self, word, RSI_WAKES_ONE, site) > 0)
+            waking.marked++;
+    self->is_busy = false;
+    return waking;
+}
+
+/* The kernel has woken so many: others that were marked did not sleep yet, or no more. */
+static void unmark(const uint32_t *word, const struct waking *waking, size_t woken)
+{
+    if (waking->marked > woken)
+        rsi_queue_unmark(rsi_party_self, word, waking->since, waking->marked - woken);
+}
+
+/* The kernel has woken so many, of most that might have been. */
+static void count(size_t woken, uint32_t most)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (woken == 1 || (!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+        return;
+    struct rsi_store_writer *total = self->writer->shared;
+    if (woken > 1)
+        rsi_count(total->herds[rsi_log2(woken, RSI_STORE_HERDS - 1)], 1);
+    else
+        rsi_count(*(most > 1 ? &total->broadcasts_unheard : &total->signals_unheard), 1);
+    self->is_busy = false;
+}
+
+static long wake(const struct asked *a, const void *site)
+{
+    uint32_t most = a->value ? a->value : 1; /* as the kernel has it */
+    struct waking waking = mark(a->word, most, site);
+    long result = call_real(a);
+    unmark(a->word, &waking, result > 0 ? (size_t)result : 0);
+    if (result >= 0)
+        count((size_t)result, most);
+    return result;
+}
+
+/* The kernel does not say whether anybody waited. */
+static long unlock_pi(const struct asked *a, const void *site)
+{
+    struct waking waking = mark(a->word, 1, site);
+    long result = call_real(a);
+    unmark(a->word, &waking, result == 0);
+    return result;
+}
+
+/* value threads are woken; of the others so many as the fourth says wait for the other word from now on. */
+static long requeue(const struct asked *a, const void *site)
+{
+    struct waking waking = mark(a->word, a->value, site);
+    long result = call_real(a);
+    size_t all = result > 0 ? (size_t)result : 0, woken = all < a->value ? all : a->value;
+    unmark(a->word, &waking, woken);
+    rsi_queue_move(a->word, a->other, all - woken);
+    if (result >= 0 && a->value > 0)
+        count(woken, a->value);
+    return result;
+}
+
+/* Jumped to by syscall: what returns is that. */
+long rsi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
+               uint32_t *other, uint32_t last);
+RSI_NOINLINE long rsi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
+                            uint32_t *other, uint32_t last)
+{
+    const struct asked a = { word, op, value, fourth, other, last };
+    const void *site = RSI_CALLER();
+    (void)number;
+    switch (op & FUTEX_CMD_MASK) {
+    case FUTEX_WAIT:
+    case FUTEX_WAIT_BITSET:
+    case FUTEX_WAIT_REQUEUE_PI:
+    case FUTEX_LOCK_PI:
+    case FUTEX_LOCK_PI2: return wait_for(&a, site);
+    case FUTEX_WAKE:
+    case FUTEX_WAKE_BITSET: return wake(&a, site);
+    case FUTEX_UNLOCK_PI: return unlock_pi(&a, site);
+    case FUTEX_REQUEUE:
+    case FUTEX_CMP_REQUEUE:
+    case FUTEX_CMP_REQUEUE_PI: return requeue(&a, site);
+    default:
+        return call_real(&a); /* no wait; or FUTEX_WAKE_OP, whose second wake-up is a condition's */
+    }
+}

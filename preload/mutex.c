@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mutex.c - pthread_mutex_lock and its kin.
+ *
+ * A free mutex costs a trylock in the place of a lock, and two words that say where this thread got it. For each type
+ * of mutex the two agree on all that they return but EBUSY, and then libc's own lock is called: it sleeps, or says
+ * that this thread has it already.
+ *
+ * The wake-up lies inside libc's unlock. Seen is that somebody waits, by the lock word being 2, as it has been since
+ * mutexes are futexes; whom it wakes is inferred (queue.c). Those of kinds with a thread's number in that word
+ * (priority-inheriting, robust) say nothing: their waker is not known.
+ */
+#include "preload.h"
+
+enum call { LOCK, TIMED, CLOCK };
+
+/* Its owner may lock it again. */
+static bool is_nesting(const pthread_mutex_t *m)
+{
+    return (m->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE_NP;
+}
+
+static int call_real(enum call call, pthread_mutex_t *m, clockid_t clock,
+                     const struct timespec *until)
+{
+    if (call == LOCK)
+        return rsi_real.pthread_mutex_lock(m);
+    rsi_real_find();
+    return call == TIMED ? rsi_real.pthread_mutex_timedlock(m, until)
+                         : rsi_real.pthread_mutex_clocklock(m, clock, until);
+}
+
+/* It was held on arrival. */
+static RSI_NOINLINE int contend(struct rsi_party *self, enum call call, pthread_mutex_t *m,
+                                clockid_t clock, const struct timespec *until, const void *site)
+{
+    int32_t owner = rsi_load_relaxed(&m->__data.__owner);
+    struct rsi_contest contest = { { (uintptr_t)m, 0, (uintptr_t)rsi_party_holder_site(owner, m),
+                                     ROUSE_WAIT_MUTEX },
+                                   rsi_tsc(),
+                                   0 };
+    struct rsi_wait wait;
+    if (owner != self->tid && rsi_repair_spin(self, m, &contest, site)) {
+        rsi_held_put(self, m, site);
+        return 0;
+    }
+    if (owner == self->tid || !rsi_wait_begin(&wait, ROUSE_WAIT_MUTEX, m, site))
+        return call_real(call, m, clock, until);
+    int result = call_real(call, m, clock, until);
+    enum rouse_verdict verdict = rsi_verdict_of(result);
+    rsi_wait_end(&wait, verdict, &contest);
+    if (verdict == ROUSE_VERDICT_USEFUL)
+        rsi_held_put(self, m, site);
+    return result;
+}
+
+void rsi_mutex_hold(pthread_mutex_t *m, const void *site)
+{
+    rsi_hold_begin(m, ROUSE_WAIT_MUTEX, is_nesting(m), site);
+}
+
+RSI_INLINE int lock(enum call call, pthread_mutex_t *m, clockid_t clock,
+                    const struct timespec *until, const void *site)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (rsi_unlikely(!self) && !(self = rsi_party_enter()))
+        return call_real(call, m, clock, until);
+    int result = rsi_real.pthread_mutex_trylock(m);
+    if (rsi_likely(result == 0)) {
+        rsi_held_put(self, m, site);
+        if (rsi_unlikely(rsi_holds_are_on))
+            rsi_mutex_hold(m, site);
+        return 0;
+    }
+    return rsi_likely(result != EBUSY) ? result : contend(self, call, m, clock, until, site);
+}
+
+RSI_EXPORT RSI_NOINLINE int pthread_mutex_lock(pthread_mutex_t *m)
+{
+    return lock(LOCK, m, 0, NULL, RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int pthread_mutex_timedlock(pthread_mutex_t *m,
+                                                    const struct timespec *until)
+{
+    return lock(TIMED, m, 0, until, RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock,
+                                                    const struct timespec *until)
+{
+    return lock(CLOCK, m, clock, until, RSI_CALLER());
+}
+
+int rsi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void *site)
+{
+    return lock(until ? TIMED : LOCK, m, 0, until, site);
+}
+
+/* It never waits. */
+int rsi_mutex_trylock(pthread_mutex_t *m, const void *site)
+{
+    int result = rsi_real.pthread_mutex_trylock(m);
+    if (result == 0 && rsi_party_self)
+        rsi_held_put(rsi_party_self, m, site);
+    if (result == 0 && rsi_unlikely(rsi_holds_are_on))
+        rsi_mutex_hold(m, site);
+    return result;
+}
+
+RSI_EXPORT RSI_NOINLINE int pthread_mutex_trylock(pthread_mutex_t *m)
+{
+    return rsi_mutex_trylock(m, RSI_CALLER());
+}
+
+static RSI_NOINLINE int wake(pthread_mutex_t *m, const void *site)
+{
+    rsi_wake_note(m, RSI_WAKES_HOLDER, site);
+    return rsi_real.pthread_mutex_unlock(m);
+}
+
+RSI_INLINE int release(pthread_mutex_t *m, const void *site)
+{
+    return rsi_unlikely(rsi_load_relaxed(&m->__data.__lock) == 2)
+               ? wake(m, site)
+               : rsi_real.pthread_mutex_unlock(m);
+}
+
+/* It is counted when others can have the mutex already, which may be gone by then. */
+static RSI_NOINLINE int end_hold(pthread_mutex_t *m, const void *site)
+{
+    struct rsi_past past = rsi_hold_end(rsi_party_self, m);
+    int result = release(m, site);
+    rsi_hold_count(&past);
+    return result;
+}
+
+RSI_INLINE int unlock(pthread_mutex_t *m, const void *site)
+{
+    return rsi_unlikely(rsi_holds_are_on) ? end_hold(m, site) : release(m, site);
+}
+
+int rsi_mutex_unlock(pthread_mutex_t *m, const void *site)
+{
+    return unlock(m, site);
+}
+
+RSI_EXPORT RSI_NOINLINE int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    return unlock(m, RSI_CALLER());
+}

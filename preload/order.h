@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * order.h - whose turn it is to wait for a listener, over the threads and processes of a run: `--accept`.
+ *
+ * A thread that is about to wait enters the listener's queue. Who has the turn waits for the listener, all others for the
+ * turn. Who takes a connection, or stops waiting for another reason, passes the turn on.
+ */
+#ifndef RSI_PRELOAD_ORDER_H
+#define RSI_PRELOAD_ORDER_H
+
+#include "preload.h"
+
+/* Begin with what `rouse run` asks for, if it does; a child of a fork goes on with it. */
+void rsi_order_begin(void);
+void rsi_order_child(void);
+void rsi_order_note(void); /* in the file's head */
+
+/* Whether turns are given at all. */
+bool rsi_order_is_on(void);
+
+/* How long accept is to be delayed now, in ns; 0: not. */
+uint64_t rsi_order_delay_ns(void);
+
+/*
+ * self is about to wait for l, or for it and other things, and then it can only be told by a message to its socket
+ * (by_socket). False: it has no place, and waits as the program has it. If it has the turn from before it keeps it.
+ */
+bool rsi_order_enter(struct rsi_party *self, const struct rsi_listener *l, bool by_socket);
+
+/* Whether self has entered a queue and not left it; and has the turn there; and another has, who waits. */
+bool rsi_order_is_in(const struct rsi_party *self);
+bool rsi_order_is_mine(const struct rsi_party *self);
+bool rsi_order_is_anothers(const struct rsi_party *self);
+
+/* self waits no more, or has its connection: the turn, if it was its own, is the next one's. */
+void rsi_order_leave(struct rsi_party *self);
+
+/* The thread ends. */
+void rsi_order_end(struct rsi_party *self);
+
+/*
+ * Sleep until the turn may be ours. others: what else the caller waits for, of which one with events is enough, or none;
+ * with others or a mask, by_socket must have been said. Returns 1: look at turn and others; 0: deadline_ns has come;
+ * -EINTR. A cancellation point.
+ */
+struct pollfd;
+int rsi_order_sleep(struct rsi_party *self, int listener, struct pollfd *others, nfds_t count,
+                    uint64_t deadline_ns, const sigset_t *mask);
+
+#endif

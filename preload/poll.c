@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poll.c - poll, select, epoll_wait and their kin.
+ *
+ * Each is called without waiting first, and again only if that finds nothing: one system call more for each wait, and
+ * what is recorded is a wait. Not so for one descriptor on which the thread has just found nothing, as servers do before
+ * they wait: what comes in between is then a wait of no length.
+ *
+ * Whether a wake-up was of use is known when its thread next tries a descriptor (input.c): if that would block, another
+ * has been faster.
+ *
+ * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
+ */
+#include "order.h"
+
+#include "os/os.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t bytes);
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask,
+                size_t bytes);
+
+#define SET_BYTES (FD_SETSIZE / 8)
+#define OTHERS_MOST 128 /* that a wait in turn can be for */
+#define VAIN_MOST \
+    100u /* looks at others that found nothing: something of theirs is not seen by poll */
+
+enum call { POLL, PPOLL, SELECT, PSELECT, EPOLL, EPOLL_MASK, EPOLL_TIMESPEC };
+
+/* One call, whichever it is. */
+struct asked {
+    enum call call;
+    int fd; /* epoll's, or how many descriptors select looks at */
+    void *entries;
+    nfds_t count; /* of entries */
+    fd_set *sets[3];
+    struct timeval *timeval;
+    const struct timespec *timespec;
+    int ms;
+    const sigset_t *mask;
+};
+
+static int call_real(const struct asked *a)
+{
+    switch (a->call) {
+    case POLL: return rsi_real.poll(a->entries, a->count, a->ms);
+    case PPOLL: return rsi_real.ppoll(a->entries, a->count, a->timespec, a->mask);
+    case SELECT: return rsi_real.select(a->fd, a->sets[0], a->sets[1], a->sets[2], a->timeval);
+    case PSELECT:
+        return rsi_real.pselect(a->fd, a->sets[0], a->sets[1], a->sets[2], a->timespec, a->mask);
+    case EPOLL: return rsi_real.epoll_wait(a->fd, a->entries, (int)a->count, a->ms);
+    case EPOLL_MASK: return rsi_real.epoll_pwait(a->fd, a->entries, (int)a->count, a->ms, a->mask);
+    default: return rsi_real.epoll_pwait2(a->fd, a->entries, (int)a->count, a->timespec, a->mask);
+    }
+}
+
+static bool is_now(const struct asked *a)
+{
+    return a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK ? a->ms == 0
+           : a->call == SELECT
+               ? a->timeval && a->timeval->tv_sec == 0 && a->timeval->tv_usec == 0
+               : a->timespec && a->timespec->tv_sec == 0 && a->timespec->tv_nsec == 0;
+}
+
+/* The same at once; what select has written to its sets is undone if it has found nothing. */
+static int look(const struct asked *a)
+{
+    static const struct timespec never;
+    struct timeval none = { 0, 0 };
+    struct asked now = *a;
+    char saved[3][SET_BYTES];
+    size_t bytes = a->call == SELECT || a->call == PSELECT ? ((size_t)a->fd + 63) / 64 * 8 : 0;
+    now.ms = 0;
+    now.timeval = &none;
+    now.timespec = &never;
+    for (int i = 0; i < 3; i++)
+        if (bytes && a->sets[i])
+            memcpy(saved[i], a->sets[i], bytes);
+    int result = call_real(&now);
+    for (int i = 0; i < 3; i++)
+        if (bytes && a->sets[i] && result == 0)
+            memcpy(a->sets[i], saved[i], bytes);
+    return result;
+}
+
+/* Nothing to look at: a sleep. */
+static bool is_sleep(const struct asked *a)
+{
+    return a->call <= PPOLL     ? a->count == 0
+           : a->call <= PSELECT ? !a->sets[0] && !a->sets[1] && !a->sets[2]
+                                : false;
+}
+
+/* To read from one descriptor, on which this thread has just found nothing: a look would find nothing as well. */
+static bool is_dry(const struct asked *a)
+{
+    const struct pollfd *entry = a->entries;
+    return a->call <= PPOLL && a->count == 1 && (entry->events & (POLLIN | POLLOUT)) == POLLIN &&
+           rsi_party_self && rsi_party_self->dry_fd == entry->fd;
+}
+
+/* A listener among what the call looks at for reading, or, if it has ended, has found; -1: none that is known. */
+static int listener_in(const struct asked *a, int result)
+{
+    const struct pollfd *entry = a->entries;
+    const struct epoll_event *event = a->entries;
+    bool has_ended = result > 0;
+    struct rsi_member member;
+    if (a->call <= PPOLL) {
+        for (nfds_t i = 0; i < a->count; i++)
+            if ((has_ended ? entry[i].revents : entry[i].events) & POLLIN &&
+                rsi_listener_of(entry[i].fd))
+                return entry[i].fd;
+    } else if (a->call <= PSELECT) {
+        for (int fd = 0; a->sets[0] && fd < a->fd; fd++)
+            if (FD_ISSET(fd, a->sets[0]) && rsi_listener_of(fd))
+                return fd;
+    } else if (rsi_member_of(a->fd, &member)) {
+        bool is_it = !has_ended;
+        for (int i = 0; i < result && !is_it; i++)
+            is_it = event[i].data.u64 == member.event.data.u64;
+        return is_it ? member.fd : -1;
+    }
+    return -1;
+}
+
+/* Something was found without a sleep. */
+static int found_now(const struct asked *a, int result)
+{
+    const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
+    if (l)
+        rsi_listener_told(l);
+    return result;
+}
+
+/* A wait for a listener, and maybe for others, in turn. */
+struct turn {
+    const struct asked *asked;
+    struct rsi_party *self;
+    const struct rsi_listener *listener;
+    int fd;
+    bool is_out;              /* of its epoll set, for now */
+    struct rsi_member member; /* of that */
+    uint64_t deadline_ns;
+    unsigned sleeps;
+    nfds_t count; /* of others; 0: there are none */
+    struct pollfd others[OTHERS_MOST + 1];
+};
+
+static uint64_t deadline_of(const struct asked *a)
+{
+    bool is_ms = a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK;
+    const struct timeval *t = a->timeval;
+    const struct timespec *s = a->timespec;
+    if (is_ms ? a->ms < 0 : a->call == SELECT ? !t : !s)
+        return UINT64_MAX;
+    if (is_ms)
+        return rsi_now_ns() + (uint64_t)a->ms * 1000000;
+    int64_t seconds = t ? t->tv_sec : s->tv_sec, ns = t ? t->tv_usec * 1000 : s->tv_nsec;
+    bool is_wrong = seconds < 0 || ns < 0 || seconds > INT32_MAX; /* the kernel sees to it */
+    return is_wrong ? UINT64_MAX - 1 : rsi_now_ns() + (uint64_t)(seconds * 1000000000 + ns);
+}
+
+/* What else is waited for. False: it is more than there is room for, or cannot be told apart. */
+static bool others_put(struct turn *t)
+{
+    const struct asked *a = t->asked;
+    const struct pollfd *entry = a->entries;
+    t->count = 0;
+    if (a->call >= EPOLL) {
+        t->others[t->count++] = (struct pollfd){ a->fd, POLLIN, 0 };
+        return rsi_member_of(a->fd, &t->member) == 1 && t->member.pid == getpid() &&
+               !(t->member.event.events & (uint32_t)EPOLLONESHOT);
+    }
+    bool is_any = false;
+    nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd;
+    for (nfds_t i = 0; i < count; i++) {
+        struct pollfd other = { -1, 0, 0 };
+        if (a->call <= PPOLL) {
+            other = entry[i];
+        } else {
+            for (int set = 0; set < 3; set++)
+                if (a->sets[set] && FD_ISSET((int)i, a->sets[set]))
+                    other.events |= set == 0 ? POLLIN : set == 1 ? POLLOUT : POLLPRI;
+            if (!other.events)
+                continue;
+            other.fd = (int)i;
+        }
+        if (t->count == OTHERS_MOST)
+            return false;
+        if (other.events & POLLIN && rsi_listener_of(other.fd))
+            other.fd = -1;
+        is_any |= other.fd >= 0;
+        t->others[t->count++] = other;
+    }
+    if (!is_any)
+        t->count = 0;
+    return true;
+}
+
+/* The listener is in its epoll set only while the turn is ours. */
+static void member_move(struct turn *t, bool is_out)
+{
+    struct epoll_event event = t->member.event;
+    int error = errno;
+    if (t->asked->call >= EPOLL && t->is_out != is_out &&
+        rsi_real.epoll_ctl(t->asked->fd, is_out ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, t->fd, &event) ==
+            0)
+        t->is_out = is_out;
+    errno = error;
+}
+
+/* As look, without the listeners. */
+static int look_at_others(struct turn *t)
+{
+    const struct asked *a = t->asked;
+    struct pollfd *entry = a->entries;
+    if (a->call >= EPOLL)
+        return look(a);
+    if (t->count == 0)
+        return 0;
+    if (a->call <= PPOLL) {
+        int result = rsi_real.poll(t->others, t->count, 0);
+        for (nfds_t i = 0; i < t->count && result > 0; i++)
+            entry[i].revents = t->others[i].revents;
+        return result;
+    }
+    fd_set sets[3];
+    struct asked now = *a;
+    for (int i = 0; i < 3; i++)
+        if (a->sets[i]) {
+            sets[i] = *a->sets[i];
+            now.sets[i] = &sets[i];
+        }
+    for (int fd = 0; a->sets[0] && fd < a->fd; fd++)
+        if (FD_ISSET(fd, &sets[0]) && rsi_listener_of(fd))
+            FD_CLR(fd, &sets[0]);
+    int result = look(&now);
+    for (int i = 0; i < 3 && result > 0; i++)
+        if (a->sets[i])
+            memcpy(a->sets[i], &sets[i], ((size_t)a->fd + 63) / 64 * 8);
+    return result;
+}
+
+/* As the program has it, for the time that is left. */
+static int call_for_rest(const struct turn *t)
+{
+    struct asked rest = *t->asked;
+    if (t->deadline_ns >= UINT64_MAX - 1)
+        return call_real(&rest);
+    uint64_t now_ns = rsi_now_ns();
+    uint64_t ns = t->deadline_ns > now_ns ? t->deadline_ns - now_ns : 0;
+    struct timespec s = rsi_timespec(ns);
+    struct timeval v = { s.tv_sec, s.tv_nsec / 1000 };
+    rest.ms = (int)((ns + 999999) / 1000000);
+    rest.timespec = &s;
+    rest.timeval = &v;
+    return call_real(&rest);
+}
+
+static int sleep_in_turn(struct turn *t)
+{
+    for (unsigned vain = 0;;) {
+        bool is_mine = rsi_order_is_mine(t->self);
+        if (is_mine || vain == VAIN_MOST) {
+            if (!is_mine)
+                rsi_order_leave(t->self);
+            member_move(t, false);
+            return call_for_rest(t);
+        }
+        int result =
+            rsi_order_sleep(t->self, t->fd, t->others, t->count, t->deadline_ns, t->asked->mask);
+        if (result <= 0) {
+            errno = EINTR;
+            return result < 0 ? -1 : 0;
+        }
+        t->sleeps++;
+        if (t->count == 0 || rsi_order_is_mine(t->self))
+            continue;
+        result = look_at_others(t);
+        if (result != 0)
+            return result;
+        vain++;
+    }
+}
+
+static void turn_cancelled(void *turn)
+{
+    struct turn *t = turn;
+    member_move(t, false);
+    rsi_order_leave(t->self);
+}
+
+/* Who was told of a connection keeps the turn until it has accepted. */
+static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switches)
+{
+    const struct asked *a = t->asked;
+    int error = errno;
+    member_move(t, false);
+    const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
+    if (!l)
+        rsi_order_leave(t->self);
+    for (int i = 0; i < 3 && result == 0; i++)
+        if (a->sets[i])
+            memset(a->sets[i], 0, ((size_t)a->fd + 63) / 64 * 8);
+    if (has_slept)
+        rsi_listener_waited(t->listener, switches + t->sleeps, l);
+    else if (l)
+        rsi_listener_told(l);
+    if (a->call == SELECT && a->timeval && t->deadline_ns < UINT64_MAX - 1) { /* as the kernel */
+        uint64_t now_ns = rsi_now_ns();
+        struct timespec left = rsi_timespec(t->deadline_ns > now_ns ? t->deadline_ns - now_ns : 0);
+        *a->timeval = (struct timeval){ left.tv_sec, left.tv_nsec / 1000 };
+    }
+    errno = error;
+    return result;
+}
+
+/* False: it is not waited for in turn. */
+static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kind,
+                         const void *object, const void *site, int *result)
+{
+    struct rsi_wait wait;
+    struct rsi_party *self = rsi_party_self;
+    struct turn t = { .asked = a, .fd = fd, .listener = rsi_listener_of(fd) };
+    if ((!self && !(self = rsi_party_enter())) || !others_put(&t) ||
+        !rsi_order_enter(self, t.listener, t.count != 0 || a->mask))
+        return false;
+    t.self = self;
+    t.deadline_ns = deadline_of(a);
+    if (!rsi_order_is_mine(self))
+        member_move(&t, true);
+    *result = rsi_order_is_mine(self) ? look(a) : look_at_others(&t);
+    if (*result != 0) {
+        turn_end(&t, *result, false, 0);
+        return true;
+    }
+    if (!rsi_wait_begin(&wait, kind, object, site)) {
+        turn_cancelled(&t);
+        return false;
+    }
+    uint64_t switches = rsi_listener_switches();
+    pthread_cleanup_push(turn_cancelled, &t);
+    pthread_cleanup_push(rsi_wait_cancelled, &wait);
+    *result = sleep_in_turn(&t);
+    pthread_cleanup_pop(0);
+    pthread_cleanup_pop(0);
+    int found = *result;
+    rsi_wait_end(&wait, rsi_verdict_of(found > 0 ? 0 : found == 0 ? ETIMEDOUT : errno), NULL);
+    turn_end(&t, found, true, switches);
+    return true;
+}
+
+static int wait_for(const struct asked *a, const void *site)
+{
+    struct rsi_wait wait;
+    int result, fd;
+    bool is_set = a->call >= EPOLL, sleeps = is_sleep(a);
+    bool is_huge = !is_set && a->call >= SELECT && (a->fd < 0 || a->fd > FD_SETSIZE);
+    if (is_now(a))
+        return found_now(a, call_real(a));
+    uintptr_t object = sleeps ? 0 : a->call <= PPOLL ? (uintptr_t)a->count : (uintptr_t)a->fd;
+    enum rouse_wait_kind kind = sleeps   ? ROUSE_WAIT_SLEEP
+                                : is_set ? ROUSE_WAIT_SET
+                                         : ROUSE_WAIT_POLL;
+    if (rsi_order_is_on() && !sleeps && !is_huge && (fd = listener_in(a, 0)) >= 0 &&
+        wait_in_turn(a, fd, kind, (const void *)object, site, &result))
+        return result;
+    if (!sleeps && !is_huge && !is_dry(a) && (result = look(a)) != 0)
+        return found_now(a, result);
+    if (!rsi_wait_begin(&wait, kind, (const void *)object, site))
+        return call_real(a);
+    const struct rsi_listener *l = sleeps || is_huge ? NULL : rsi_listener_of(listener_in(a, 0));
+    uint64_t switches = l ? rsi_listener_switches() : 0;
+    pthread_cleanup_push(rsi_wait_cancelled, &wait);
+    result = call_real(a);
+    pthread_cleanup_pop(0);
+    rsi_wait_end(&wait, rsi_verdict_of(result > 0 ? 0 : result == 0 ? ETIMEDOUT : errno), NULL);
+    if (l)
+        rsi_listener_waited(l, switches,
+                            result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL);
+    return result;
+}
+
+RSI_EXPORT RSI_NOINLINE int poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    rsi_real_find();
+    return wait_for(&(struct asked){ .call = POLL, .entries = fds, .count = count, .ms = ms },
+                    RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time,
+                                  const sigset_t *mask)
+{
+    rsi_real_find();
+    return wait_for(
+        &(struct asked){
+            .call = PPOLL, .entries = fds, .count = count, .timespec = time, .mask = mask },
+        RSI_CALLER());
+}
+
+/* What a program calls that was compiled with _FORTIFY_SOURCE: bytes is how much room there is. */
+RSI_EXPORT RSI_NOINLINE int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t bytes)
+{
+    rsi_real_find();
+    if (bytes / sizeof *fds < count)
+        __chk_fail();
+    return wait_for(&(struct asked){ .call = POLL, .entries = fds, .count = count, .ms = ms },
+                    RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int __ppoll_chk(struct pollfd *fds, nfds_t count,
+                                        const struct timespec *time, const sigset_t *mask,
+                                        size_t bytes)
+{
+    rsi_real_find();
+    if (bytes / sizeof *fds < count)
+        __chk_fail();
+    return wait_for(
+        &(struct asked){
+            .call = PPOLL, .entries = fds, .count = count, .timespec = time, .mask = mask },
+        RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts,
+                                   struct timeval *time)
+{
+    rsi_real_find();
+    return wait_for(
+        &(struct asked){
+            .call = SELECT, .fd = count, .sets = { reads, writes, excepts }, .timeval = time },
+        RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int pselect(int count, fd_set *reads, fd_set *writes, fd_set *excepts,
+                                    const struct timespec *time, const sigset_t *mask)
+{
+    rsi_real_find();
+    return wait_for(&(struct asked){ .call = PSELECT,
+                                     .fd = count,
+                                     .sets = { reads, writes, excepts },
+                                     .timespec = time,
+                                     .mask = mask },
+                    RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
+{
+    rsi_real_find();
+    return wait_for(
+        &(struct asked){
+            .call = EPOLL, .fd = fd, .entries = events, .count = (nfds_t)most, .ms = ms },
+        RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int epoll_pwait(int fd, struct epoll_event *events, int most, int ms,
+                                        const sigset_t *mask)
+{
+    rsi_real_find();
+    return wait_for(&(struct asked){ .call = EPOLL_MASK,
+                                     .fd = fd,
+                                     .entries = events,
+                                     .count = (nfds_t)most,
+                                     .ms = ms,
+                                     .mask = mask },
+                    RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int epoll_pwait2(int fd, struct epoll_event *events, int most,
+                                         const struct timespec *time, const sigset_t *mask)
+{
+    rsi_real_find();
+    return wait_for(&(struct asked){ .call = EPOLL_TIMESPEC,
+                                     .fd = fd,
+                                     .entries = events,
+                                     .count = (nfds_t)most,
+                                     .timespec = time,
+                                     .mask = mask },
+                    RSI_CALLER());
+}

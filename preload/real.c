@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * real.c - the calls that ours stand before.
+ *
+ * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock and unlock
+ * have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until then;
+ * dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two versions, of which the old one is of another
+ * structure: the version is named.
+ */
+#include "preload.h"
+
+#include "os/os.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#define FIRST "GLIBC_2.2.5"
+#define COND "GLIBC_2.3.2"
+#else
+#define FIRST "GLIBC_2.17"
+#define COND "GLIBC_2.17"
+#endif
+
+__asm__(".symver libc_mutex_lock, __pthread_mutex_lock@" FIRST);
+__asm__(".symver libc_mutex_trylock, __pthread_mutex_trylock@" FIRST);
+__asm__(".symver libc_mutex_unlock, __pthread_mutex_unlock@" FIRST);
+int libc_mutex_lock(pthread_mutex_t *m);
+int libc_mutex_trylock(pthread_mutex_t *m);
+int libc_mutex_unlock(pthread_mutex_t *m);
+
+/* As libc's; how many arguments there are only the kernel knows. */
+static long own_syscall(long number, ...)
+{
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (unsigned i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    long result = rsi_syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (result >= 0 || result < -4095)
+        return result;
+    errno = (int)-result;
+    return -1;
+}
+
+struct rsi_real rsi_real = {
+    .syscall = own_syscall,
+    .pthread_mutex_lock = libc_mutex_lock,
+    .pthread_mutex_trylock = libc_mutex_trylock,
+    .pthread_mutex_unlock = libc_mutex_unlock,
+};
+
+#define ENTRY(name) { #name, offsetof(struct rsi_real, name) },
+static const struct {
+    const char *name;
+    size_t at;
+} entries[] = { RSI_REALS(ENTRY) };
+
+static void find(void *where, const char *name)
+{
+    bool is_cond = strncmp(name, "pthread_cond_", strlen("pthread_cond_")) == 0;
+    void **to = where, *found = is_cond ? dlvsym(RTLD_NEXT, name, COND) : NULL;
+    if (!found)
+        found = dlsym(RTLD_NEXT, name);
+    if (found)
+        rsi_store_relaxed(to, found);
+    else if (!rsi_load_relaxed(to))
+        rsi_fatal("libc has no %s: it is older than 2.35", name);
+}
+
+/* Several threads may come here at once, and find the same. */
+RSI_COLD void rsi_real_find_all(void)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+        find((char *)&rsi_real + entries[i].at, entries[i].name);
+    rsi_store_release(&rsi_real.is_found, true); /* pairs with rsi_real_find */
+}

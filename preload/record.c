@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * record.c - the microstates of a kernel thread and the ledger of its wake-ups: core/account.c for threads that
+ * the kernel runs. Here the waiter writes all words of its slot itself, those of its wake-up when it is back.
+ */
+#include "preload.h"
+
+#include "obs/module.h"
+#include "os/os.h"
+
+static void leave(struct rsi_party *self, enum rouse_wait_kind kind, const void *object,
+                  uint64_t site, uint64_t now)
+{
+    struct rsi_store_thread *slot = self->slot;
+    rsi_module_note(self->writer, site); /* a wait may never end */
+    rsi_slot_change(slot);
+    rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
+    rsi_store_relaxed(&slot->since_tsc, now);
+    rsi_store_relaxed(&slot->kind, (uint16_t)kind);
+    rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)object);
+    rsi_store_relaxed(&slot->wait_site, site);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
+    rsi_slot_changed(slot);
+}
+
+static void count(struct rsi_party *self, uint32_t verdict, uint64_t waited, uint64_t late)
+{
+    struct rsi_store_thread *slot = self->slot;
+    const struct rsi_wait_class *class = &rsi_wait_classes[slot->kind];
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site,
+                                class->has_object ? slot->object : 0, slot->kind };
+    struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
+    rsi_count(slot->ticks[class->micro], waited);
+    rsi_count(slot->ticks[RSI_IN_LAT], late);
+    rsi_count(slot->waits, 1);
+    if (wake)
+        rsi_wake_count(wake, verdict, waited, late);
+    else
+        rsi_count(self->writer->shared->lost_wakes, 1);
+}
+
+static void enter(struct rsi_party *self, const struct rsi_mark *mark, enum rouse_verdict verdict,
+                  uint64_t now)
+{
+    struct rsi_store_thread *slot = self->slot;
+    uint64_t since = slot->since_tsc, woken = mark->tsc ? mark->tsc : now;
+    woken = woken < since ? since : woken > now ? now : woken;
+    rsi_slot_change(slot);
+    rsi_store_relaxed(&slot->wake_site, mark->site);
+    rsi_store_relaxed(&slot->waker_id, mark->waker_id);
+    rsi_store_relaxed(&slot->wake_tsc, woken);
+    rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
+    count(self, verdict, woken - since, now - woken);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&slot->run_tsc, now);
+    rsi_slot_changed(slot);
+    rsi_file_tick(rsi_now_ns());
+}
+
+static void undo(struct rsi_party *self, uint64_t now)
+{
+    rsi_slot_change(self->slot);
+    rsi_count(self->slot->ticks[RSI_IN_USR], now - self->slot->since_tsc);
+    rsi_store_relaxed(&self->slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&self->slot->run_tsc, now);
+    rsi_slot_changed(self->slot);
+}
+
+void rsi_record_vain(struct rsi_party *self, const struct rsi_wake_key *key,
+                     enum rouse_verdict verdict, uint64_t now)
+{
+    struct rsi_store_wake *wake = rsi_writer_wake(self->writer, key, NULL);
+    rsi_count(self->slot->useless, 1);
+    if (!wake)
+        return;
+    rsi_count(wake->count[ROUSE_VERDICT_USEFUL], -UINT64_C(1));
+    rsi_count(wake->count[verdict], 1);
+    rsi_count(wake->waste_ticks, now - self->slot->run_tsc);
+}
+
+void rsi_record_call(enum rouse_wait_kind kind)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (!self || !self->writer || self->is_busy || !*rsi_party_here)
+        return;
+    self->is_ready = false;
+    self->dry_fd = -1;
+    rsi_count(self->writer->shared->calls[kind], 1);
+    if (kind == ROUSE_WAIT_ACCEPT)
+        rsi_count(self->slot->accepted, 1);
+}
+
+void rsi_record_lost(int fd)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (!self)
+        return;
+    self->dry_fd = fd;
+    if (!self->is_ready || !rsi_party_begin(self))
+        return;
+    const struct rsi_store_thread *slot = self->slot;
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind };
+    int error = errno;
+    self->is_ready = false;
+    rsi_record_vain(self, &key, ROUSE_VERDICT_LOST_RACE, rsi_tsc());
+    errno = error;
+    self->is_busy = false;
+}
+
+void rsi_record_contest(struct rsi_party *self, const struct rsi_contest *contest, bool is_got,
+                        uint64_t now, bool is_spun)
+{
+    struct rsi_store_lock *lock = rsi_writer_lock(self->writer, &contest->key, NULL);
+    uint64_t ticks = now - contest->since;
+    if (is_got && rsi_unlikely(rsi_holds_are_on))
+        rsi_hold_contested(self, &contest->key, lock);
+    if (!lock) {
+        rsi_count(self->writer->shared->lost_locks, 1);
+        return;
+    }
+    rsi_count(lock->contested, 1);
+    rsi_count(lock->acquired, is_got);
+    rsi_count(lock->given_up, !is_got);
+    rsi_count(lock->wait_ticks, ticks);
+    rsi_count_most(lock->wait_most, ticks);
+    rsi_count(lock->spun, is_spun);
+    rsi_count(lock->spin_ticks, is_spun ? ticks : contest->spin_ticks);
+}
+
+bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void *object,
+                    const void *site)
+{
+    struct rsi_party *self = rsi_party_self;
+    if ((!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+        return false;
+    int error = errno;
+    *wait = (struct rsi_wait){ self, rsi_tsc(),
+                               kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
+    self->is_ready = false;
+    leave(self, kind, object, rsi_site_of(self->writer, site), wait->since);
+    if (wait->is_queued)
+        rsi_queue_join(self, object);
+    errno = error;
+    return true;
+}
+
+void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_contest *contest)
+{
+    int error = errno;
+    struct rsi_party *self = wait->self;
+    struct rsi_mark mark = { 0 };
+    uint64_t now = rsi_tsc();
+    if (wait->is_queued)
+        rsi_queue_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);
+    if (verdict != ROUSE_VERDICT_USEFUL)
+        mark = (struct rsi_mark){ 0 };
+    if (verdict != ROUSE_VERDICT_NONE)
+        enter(self, &mark, verdict, now);
+    else
+        undo(self, now);
+    self->is_ready = verdict == ROUSE_VERDICT_USEFUL &&
+                     (self->slot->kind == ROUSE_WAIT_SET || self->slot->kind == ROUSE_WAIT_POLL);
+    if (contest && verdict != ROUSE_VERDICT_NONE) {
+        contest->key.site = self->slot->wait_site;
+        rsi_record_contest(self, contest, verdict == ROUSE_VERDICT_USEFUL, now, false);
+    }
+    self->is_busy = false;
+    errno = error;
+}
+
+void rsi_wait_cancelled(void *wait)
+{
+    rsi_wait_end(wait, ROUSE_VERDICT_CANCELLED, NULL);
+}
+
+void rsi_wake_note_waited(const void *object, enum rsi_wakes whom, const void *site)
+{
+    struct rsi_party *self = rsi_party_self;
+    if ((!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+        return;
+    (void)rsi_queue_wake(self, object, whom, site);
+    self->is_busy = false;
+}

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: MIT
+"""`rouse compare`: two recordings of the same work, side by side.
+
+Addresses differ from run to run: locks and sites are matched by their names.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from rouse import facts, locks, queries
+from rouse.errors import output
+from rouse.inputs import Input, open_input
+from rouse.plans import BALANCE, TOTALS, Column, Row
+from rouse.sections import Report, Section
+
+ROWS = 20
+SIDES = ("before", "after")
+# Sums of `totals` over the processes, after what follows from other tables.
+FIGURES = tuple((column.key, column.title, column.kind) for column in TOTALS.columns)
+QUANTILES = (0.5, 0.99)
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    kind: str  # of a column
+    before: Any
+    after: Any
+
+
+def ratio(row: Row, name: str) -> float | None:
+    """Of after to before; None: before was nothing."""
+    before, after = row[f"before_{name}"], row[f"after_{name}"]
+    return None if not before or after is None else float(after / before)
+
+
+def quantile(rows: Sequence[Row], part: float) -> int | None:
+    """Where the bucket begins that holds the part of all timers; None: there was none."""
+    left = sum(row["count"] for row in rows) * part
+    for row in rows:
+        left -= row["count"]
+        if left <= 0:
+            return int(row["late_from_ns"])
+    return None
+
+
+def figures_of(opened: Input) -> dict[str, tuple[str, Any]]:
+    """What one recording comes to: by title its kind and value."""
+    database, t = opened.database, opened.database.tables
+    totals = database.rows(queries.totals(t))
+    longest = max((row["duration_ns"] for row in totals), default=0)
+    found: dict[str, tuple[str, Any]] = {
+        "processes": ("count", len(totals)),
+        "recorded for": ("ns", longest),
+    }
+    found |= {title: (kind, sum(row[key] for row in totals)) for key, title, kind in FIGURES}
+    late = sorted(database.rows(queries.lateness(t)), key=lambda row: int(row["late_from_ns"]))
+    for part in QUANTILES:
+        found[f"timers late from, p{part * 100:g}"] = ("ns", quantile(late, part))
+    balances = database.rows(queries.accept_balance(t))
+    by_key = {column.key: column for column in BALANCE.columns}
+    if len(balances) == 1:
+        for key in ("threads", "accepted", "jain"):
+            found[f"accept: {by_key[key].title}"] = (by_key[key].kind, balances[0][key])
+    return found
+
+
+def figures(before: Input, after: Input) -> list[Figure]:
+    old, new = figures_of(before), figures_of(after)
+    nothing = ("count", None)
+    every = [
+        Figure(
+            title,
+            (old.get(title) or new[title])[0],
+            *(f.get(title, nothing)[1] for f in (old, new)),
+        )
+        for title in {**old, **new}
+    ]
+    return [figure for figure in every if figure.before or figure.after]
+
+
+def matched(sides: Iterable[Iterable[Row]], keys: Sequence[str], sums: Sequence[str]) -> list[Row]:
+    """A row for each key, with both sides' sums; those with most of the first sum come first."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for side, rows in zip(SIDES, sides, strict=True):
+        for row in rows:
+            key = tuple(row[name] or "" for name in keys)
+            empty = {f"{which}_{name}": 0 for which in SIDES for name in sums}
+            into = found.setdefault(key, dict(zip(keys, key, strict=True)) | empty)
+            for name in sums:
+                into[f"{side}_{name}"] += row[name] or 0
+    worst = sums[0]
+    return sorted(
+        found.values(),
+        key=lambda row: (-max(row[f"{side}_{worst}"] for side in SIDES), *map(str, row.values())),
+    )
+
+
+def of_locks(opened: Input) -> list[Row]:
+    rows = opened.database.rows(locks.table(opened.database.tables))
+    return [row for row in rows if row["cnt_lock"] or row["waiting"]]
+
+
+def of_sites(opened: Input) -> list[Row]:
+    rows = opened.database.rows(queries.wait_sites(opened.database.tables))
+    return [row for row in rows if not row["is_idle"]]
+
+
+def columns(waited: str, times: str, more: Sequence[Column]) -> tuple[Column, ...]:
+    return (
+        Column(f"before_{waited}", "waited before", "ns"),
+        Column(f"after_{waited}", "after", "ns"),
+        Column("ratio", "ratio", "index"),
+        Column(f"before_{times}", "times before", "count"),
+        Column(f"after_{times}", "after", "count"),
+        *more,
+    )
+
+
+def table(
+    title: str,
+    about: str,
+    inputs: Sequence[Input],
+    rows_of: Callable[[Input], list[Row]],
+    keys: Sequence[Column],
+    sums: tuple[str, str],
+    limit: int,
+) -> Section:
+    rows = matched(map(rows_of, inputs), [column.key for column in keys], sums)
+    for row in rows:
+        row["ratio"] = ratio(row, sums[0])
+    shown = rows[:limit] if limit else rows
+    key = title.lower().replace(" ", "_")
+    return Section(
+        key,
+        title,
+        about,
+        columns(*sums, keys),
+        shown,
+        more=len(rows) - len(shown),
+        empty="" if rows else "neither has any",
+    )
+
+
+def figure_rows(found: Sequence[Figure]) -> list[Row]:
+    from rouse.render.text import cell
+
+    rows = []
+    for figure in found:
+        row: Row = {"figure": figure.title, "kind": figure.kind}
+        row |= {"before_value": figure.before, "after_value": figure.after}
+        row["ratio"] = ratio(row, "value")
+        row |= {side: cell(figure.kind, row[f"{side}_value"]) for side in SIDES}
+        rows.append(row)
+    return rows
+
+
+def compare(before: Input, after: Input, limit: int) -> Report:
+    inputs = (before, after)
+    figures_section = Section(
+        "figures",
+        "In all",
+        "Both recordings, over all processes of each; ratio: after to before.",
+        (
+            Column("figure", "figure"),
+            Column("before", "before", "text"),
+            Column("after", "after", "text"),
+            Column("ratio", "ratio", "index"),
+        ),
+        figure_rows(figures(before, after)),
+    )
+    site = Column("site_label", "waits at")
+    sections = [
+        figures_section,
+        table(
+            "Locks",
+            "By the site that waited and the lock, if that has a name; the longest first.",
+            inputs,
+            of_locks,
+            (site, Column("lock_name", "lock"), Column("kind", "kind")),
+            ("wait_total_ns", "cnt_lock"),
+            limit,
+        ),
+        table(
+            "Wait sites",
+            "By the site and what was waited for; idle waits are left out.",
+            inputs,
+            of_sites,
+            (Column("wait_label", "waits at"), Column("kind", "kind")),
+            ("wait_ns", "count"),
+            limit,
+        ),
+    ]
+    sources = [(side, opened.source) for side, opened in zip(SIDES, inputs, strict=True)]
+    notes = [
+        f"{side}: {problem}"
+        for side, opened in zip(SIDES, inputs, strict=True)
+        for problem in (
+            *facts.repair_notes(opened.database.rows(queries.processes(opened.database.tables))),
+            *opened.notes,
+            *opened.problems,
+        )
+    ]
+    return Report(sources, notes, sections)
+
+
+def as_json(report: Report) -> str:
+    whole = {
+        **dict(report.facts),
+        "notes": report.notes,
+        "sections": {section.key: section.rows for section in report.sections},
+    }
+    return json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+
+
+@click.command(short_help="Two recordings of the same work, side by side.")
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Rows a section, 0 for all [{ROWS}; JSON all].",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print everything as JSON; times in ns.")
+def command(before: str, after: str, limit: int | None, is_json: bool) -> None:
+    """Show two recordings side by side: files, or folders as rouse run --keep makes them.
+
+    Locks and sites are matched by name, since addresses differ from run to run.
+    """
+    from rouse.report import print_report
+
+    rows = (0 if is_json else ROWS) if limit is None else limit
+    with open_input(before) as old, open_input(after) as new, output():
+        report = compare(old, new, rows)
+        if is_json:
+            sys.stdout.write(as_json(report))
+        else:
+            print_report(report, sys.stdout)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Queries, as those of rouse/queries.py, of locks: who got, held and waited for them, and spun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ibis
+
+from rouse.queries import (
+    NOT_KNOWN,
+    Cut,
+    Tables,
+    by_place,
+    complete,
+    labelled,
+    locks_now,
+    null_if_empty,
+    ratio,
+    sums,
+    waited_for,
+    whole,
+)
+
+LOCK_SUMS = (
+    *("hold_ns", "wait_ns", "holds", "acquired", "contested", "given_up", "spin_ns", "spun"),
+    *("waiting", "waiting_ns"),
+)
+LOCK_MOSTS = ("hold_most_ns", "wait_most_ns")
+
+
+def with_complete(t: Tables, rows: Any) -> Any:
+    """rows and whether their process recorded every acquisition, not the contested ones only."""
+    joined = rows.left_join(complete(t), ["process"])
+    kept = {column: joined[column] for column in rows.columns}
+    return joined.select(**kept, is_complete=joined.free.fill_null(0) > 0)
+
+
+def first_sums(t: Tables) -> Any:
+    """By lock and acquisition site, the sums that tell which rows of the lock table come first."""
+    keys = ("process", "lock", "site")
+    nothing = ibis.literal(0, "int64")
+    own, others = t["locks"], waited_for(t["locks"])
+    own = own.group_by(*keys).agg(wait_total_ns=own.wait_ns.sum(), cnt_hold=nothing)
+    others = others.filter(others.holder_site != NOT_KNOWN)
+    others = others.group_by("process", "lock", site=others.holder_site).agg(
+        wait_total_ns=nothing, cnt_hold=others.contested.sum()
+    )
+    rows = by_place(t, own.union(others), "site")
+    return rows.group_by(*keys).agg(**sums(rows, ("wait_total_ns", "cnt_hold")))
+
+
+def all_sums(t: Tables, locks: Any) -> Any:
+    """What is recorded of these locks by lock and acquisition site: LOCK_SUMS and the like."""
+    locks = by_place(t, locks, "site", "holder_site")
+    nothing = ibis.literal(0, "int64")
+    keys = ("process", "lock", "lock_name", "kind", "site")
+    got = locks.select(
+        *(*keys, *LOCK_SUMS, *LOCK_MOSTS), kept_waiting=nothing, own_rows=nothing + 1
+    )
+    held = waited_for(locks.filter(locks.holder_site != NOT_KNOWN))
+    held = held.mutate(
+        site=held.holder_site,
+        # The kind is the waiter's; of a reader-writer lock it does not tell how the holder had it.
+        kind=ibis.ifelse(held.kind == "mutex", "mutex", "rwlock"),
+        kept_waiting=held.waiting,
+        own_rows=nothing,
+    )
+    held = held.mutate(**dict.fromkeys((*LOCK_SUMS, *LOCK_MOSTS), nothing))
+    rows = got.union(held.select(*got.columns))
+    own_kind = ibis.ifelse(rows.own_rows > 0, rows.kind, ibis.null("string"))
+    rows = rows.group_by("process", "lock", "site").agg(
+        kind=ibis.coalesce(own_kind.max(), rows.kind.max()),
+        lock_name=null_if_empty(rows.lock_name).max(),
+        kept_waiting=rows.kept_waiting.sum(),
+        **sums(rows, LOCK_SUMS),
+        **{name: rows[name].max() for name in LOCK_MOSTS},
+    )
+    return with_complete(t, rows)
+
+
+def table(t: Tables, cut: Cut = whole) -> Any:
+    """FreeBSD's columns by lock and acquisition site, whichever calls led there: see sides.
+
+    A site at which the lock was got and never waited for has a row too: others waited for it there.
+    What is wanted is found by two sums, and all others are made of the locks found only: of many
+    records the rows with all columns would not fit into memory.
+    """
+    order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_hold"), "process", "lock", "site"]
+    every = first_sums(t)
+    first = cut(every, order)
+    counted = [name for name in first.columns if name not in every.columns]
+    rows = all_sums(t, locks_now(t).semi_join(first, ["process", "lock"]))
+    rows = first.inner_join(rows, ["process", "lock", "site"])
+    known, held_known = rows.is_complete, rows.holds > 0
+    no_time, no_average = ibis.null("int64"), ibis.null("float64")
+    rows = rows.select(
+        *("process", "lock", "lock_name", "kind", "site"),
+        max_ns=ibis.ifelse(held_known, rows.hold_most_ns, no_time),
+        wait_max_ns=rows.wait_most_ns,
+        total_ns=ibis.ifelse(held_known, rows.hold_ns, no_time),
+        wait_total_ns=rows.wait_total_ns,
+        count=ibis.ifelse(known, rows.acquired, no_time),
+        avg_ns=ratio(rows.hold_ns, rows.holds),
+        wait_avg_ns=ibis.ifelse(
+            known, ratio(rows.wait_ns - rows.waiting_ns, rows.acquired), no_average
+        ),
+        cnt_hold=rows.cnt_hold,
+        cnt_lock=rows.contested,
+        given_up=rows.given_up,
+        spin_ns=rows.spin_ns,
+        spun=rows.spun,
+        waiting=rows.waiting,
+        waiting_ns=rows.waiting_ns,
+        kept_waiting=rows.kept_waiting,
+        **{name: rows[name] for name in counted},
+    )
+    return labelled(t, rows, site_label="site").order_by(order)
+
+
+def sides(t: Tables, cut: Cut = whole) -> Any:
+    """By lock: who waited, and who held it when they came, each by its stack of calls.
+
+    The decoder has summed up each process; a program's processes may be told in sum.
+    """
+    locks = waited_for(locks_now(t))
+    keys = ("process", "lock", "kind", "site", "holder_site")
+    names = ("contested", "given_up", "wait_ns", "spin_ns", "spun", "waiting")
+    rows = locks.group_by(*keys).agg(
+        **sums(locks, names),
+        wait_most_ns=locks.wait_most_ns.max(),
+        lock_name=null_if_empty(locks.lock_name).max(),
+    )
+    rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows.contested + rows.waiting))
+    order = [ibis.desc("wait_ns"), "process", "lock", "site", "holder_site"]
+    rows = cut(rows, order)
+    rows = labelled(t, rows, site_label="site", holder_label="holder_site")
+    return rows.order_by(order)
+
+
+def spins(t: Tables, cut: Cut = whole) -> Any:
+    """By lock and acquisition site: the time spun before it was got or given up."""
+    locks = by_place(t, t["locks"].filter(lambda x: x.spin_ns > 0), "site")
+    rows = locks.group_by("process", "lock", "kind", "site").agg(
+        lock_name=null_if_empty(locks.lock_name).max(),
+        spin_ns=locks.spin_ns.sum(),
+        spun=locks.spun.sum(),
+        contested=locks.contested.sum(),
+        wait_ns=locks.wait_ns.sum(),
+    )
+    order = [ibis.desc("spin_ns"), "process", "lock", "site"]
+    return labelled(t, cut(rows, order), site_label="site").order_by(order)

@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: MIT
+"""`rouse run`: a program that knows nothing of rouse, run with the interposer, and reported on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rouse import asleep, distortion, find, inputs, layout, switches, unseen
+from rouse.errors import RouseError, discard, output
+from rouse.render.text import printable
+from rouse.report import STDOUT, Options, Reporter, print_report, put
+from rouse.sections import Report
+from rouse.switches import Switches
+
+LIBRARY = "librouse-preload.so"
+NOT_FOUND, NOT_RUN = 127, 126  # as shells have it
+SENT_BY_KERNEL = 128  # si_code: by the terminal, to the program as well
+FORWARDED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+SPIN_NS = 5_000
+COALESCE_MOST_US = 1_000_000
+PAIRS_MOST = 1000
+SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
+ACCEPT = "ROUSE_RUN_ACCEPT"
+REPAIRS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT)
+QUEUES_BYTES = 20480  # of preload/order.c
+
+
+@dataclass(frozen=True)
+class Wanted:
+    output: str | None  # None: standard error
+    as_json: bool
+    keep: Path | None
+    in_sum: bool
+    variables: Mapping[str, str]  # of the program's environment
+    with_kernel: bool = False
+
+
+def library() -> Path:
+    """The interposer: beside this module where it is installed."""
+    here = Path(__file__).resolve().parent
+    asked = os.environ.get("ROUSE_PRELOAD")
+    built = here.parent / "build" / "release" / "preload" / LIBRARY
+    places = [Path(asked).absolute()] if asked else [here / LIBRARY, built]
+    for place in places:
+        if place.is_file():
+            if set(str(place)) & set(": \t"):
+                raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
+            return place
+    raise RouseError(f"{places[-1]}: is not there", "make builds it, make install installs it")
+
+
+def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The program's: as ours, with the interposer after what is preloaded anyway."""
+    if ACCEPT in variables:
+        # What the run's processes share, with all its memory: a full disk is told now.
+        (folder / "accept").write_bytes(bytes(QUEUES_BYTES))
+    before = os.environ.get("LD_PRELOAD", "")
+    preload = f"{before}:{library()}" if before else str(library())
+    # Without it a program with gcc's address sanitizer ends at once: it wants to be first.
+    asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
+    return {
+        **{name: value for name, value in os.environ.items() if name not in REPAIRS},
+        **variables,
+        "ASAN_OPTIONS": asan,
+        "LD_PRELOAD": preload,
+        "ROUSE_OBS_DIR": str(folder),
+        "ROUSE_OBS_KEEP": "1",
+    }
+
+
+@contextlib.contextmanager
+def recordings(keep: Path | None) -> Iterator[Path]:
+    """The folder for the files, this user's alone."""
+    try:
+        if keep:
+            keep.mkdir(mode=0o700)
+            yield keep.resolve()
+            return
+        memory = Path("/dev/shm")
+        place = str(memory) if os.access(memory, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="rouse-run-", dir=place) as name:
+            yield Path(name)
+    except FileExistsError as error:
+        raise RouseError(f"{keep}: is there already", "name a folder that is not") from error
+    except OSError as error:
+        raise RouseError(f"{error.filename}: {error.strerror}") from error
+
+
+def start(words: tuple[str, ...], folder: Path, wanted: Wanted) -> subprocess.Popen[bytes]:
+    """The program, with the signal mask that we had. Ours is waited for in follow()."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
+    return subprocess.Popen(
+        words,
+        env=environment(folder, wanted.variables),
+        close_fds=False,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+    )
+
+
+def why_not_run(path: str, error: OSError) -> str:
+    """Of a program that is there: what is not may be what would run it."""
+    runner = unseen.named_runner(Path(path)) if error.errno == errno.ENOENT else None
+    return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
+
+
+def follow(program: subprocess.Popen[bytes]) -> int:
+    """Until its end, which is its return code; signals for us are for it."""
+    while (code := program.poll()) is None:
+        got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
+        if got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
+            program.send_signal(got.si_signo)
+    return code
+
+
+def told(line: str) -> None:
+    print(f"rouse: run: {line}", file=sys.stderr)
+
+
+def write(reporter: Reporter, wanted: Wanted) -> None:
+    if wanted.as_json:
+        text = reporter.json().encode()
+        if wanted.output:
+            put(wanted.output, [text])
+        else:
+            sys.stderr.buffer.write(text)
+    elif wanted.output == STDOUT:
+        with output():
+            reporter.terminal(sys.stdout)
+    elif wanted.output:
+        file = io.StringIO()
+        reporter.terminal(file)
+        put(wanted.output, [file.getvalue().encode()])
+    else:
+        reporter.terminal(sys.stderr)
+
+
+def put_line(why: str, source: str, wanted: Wanted) -> None:
+    """In the place of a report; what goes to a file is told where people look as well."""
+    text = f"{printable(why)}\n"
+    if wanted.as_json:
+        whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
+        text = json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+    if wanted.output or not wanted.as_json:
+        told(why)
+    if wanted.output:
+        put(wanted.output, [text.encode()])
+    elif wanted.as_json:
+        sys.stderr.write(text)
+
+
+def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
+    """Where nothing was recorded: what the kernel tells."""
+    told(why)
+    made = Report([("source", source)], [why, *asleep.notes(seen)], asleep.sections(seen))
+    file = io.StringIO()
+    if wanted.as_json:
+        rows = {section.key: section.rows for section in made.sections}
+        whole = {"source": source, "machine": "", "processes": [], "notes": made.notes}
+        file.write(json.dumps({**whole, "sections": rows}, ensure_ascii=True, indent=1) + "\n")
+    else:
+        print_report(made, file)
+    if wanted.output:
+        put(wanted.output, [file.getvalue().encode()])
+    else:
+        sys.stderr.write(file.getvalue())
+
+
+def report(program: str, folder: Path, source: str, seen: Switches | None, wanted: Wanted) -> None:
+    """What was recorded, or one line that says why there is nothing."""
+
+    def put_nothing(why: str, source: str, wanted: Wanted) -> None:
+        if seen:
+            put_seen(why, source, seen, wanted)
+        else:
+            put_line(why, source, wanted)
+
+    files = sorted(folder.glob("*.rouse"))
+    if not files:
+        put_nothing(f"nothing of {program} was recorded: {unseen.why(program)}", source, wanted)
+        return
+    looked = {file: look(file) for file in files}
+    heard = [file for file, (is_silent, _) in looked.items() if not is_silent]
+    later = run_on(sum(is_live for _, is_live in looked.values()), wanted.keep)
+    if not heard:
+        which = "its process" if len(files) == 1 else f"{len(files)} processes"
+        line = (
+            f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
+            " the time or a descriptor"
+        )
+        put_nothing("; ".join([line, *later]), source, wanted)
+        return
+    silent = set(files) - set(heard)
+    for file in silent:
+        if not looked[file][1]:
+            file.unlink()
+    target = heard[0] if len(heard) == 1 else folder
+    with inputs.open_input(str(target), in_sum=wanted.in_sum) as opened:
+        opened.source = source
+        opened.switches = seen
+        if silent:
+            opened.notes.append(f"{len(silent)} other processes waited for nothing that is seen")
+        opened.notes += later
+        options = Options((), None, False, wanted.as_json, {})
+        write(Reporter(opened, options), wanted)
+
+
+def run_on(count: int, keep: Path | None) -> list[str]:
+    """What is told of processes that are still there, as a daemon's."""
+    if not count:
+        return []
+    who = "1 process runs on" if count == 1 else f"{count} processes run on"
+    later = f"in {keep}, for rouse report" if keep else "lost without --keep"
+    return [f"{who}: the waits from now on are {later}"]
+
+
+def look(file: Path) -> tuple[bool, bool]:
+    """Whether none of its threads has waited, waits, or woke others in vain; whether it runs."""
+    source = find.open_source(file)
+    try:
+        found = find.read(source)
+    finally:
+        source.close()
+    waits = found.threads["doing"] == layout.DOES_WAIT
+    unheard = found.writers["signals_unheard"] + found.writers["broadcasts_unheard"]
+    entries = len(found.arrays[layout.WAKES]) + len(found.arrays[layout.LOCKS])
+    return not (entries or waits.any() or unheard.any()), found.is_live
+
+
+def end_as(code: int) -> int:
+    """Our exit status; not at all if the program was ended by a signal, which then ends us."""
+    if code >= 0:
+        return code
+    number = -code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left one, if any
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def find_program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        is_there = Path(name).exists()
+        what = "cannot be executed" if is_there else "is not there"
+        raise RouseError(f"{name}: {what}", status=NOT_RUN if is_there else NOT_FOUND)
+    return path
+
+
+def distort(words: tuple[str, ...], wanted: Wanted, count: int) -> int:
+    find_program(words[0])
+    library()
+
+    def recorded() -> distortion.Cost:
+        with recordings(None) as folder:
+            return distortion.once(words, environment(folder, wanted.variables))
+
+    pairs = distortion.pairs(count, lambda: distortion.once(words, os.environ), recorded)
+    made = distortion.summary(pairs)
+    text = "".join(f"rouse: run: {line}\n" for line in distortion.lines(count, made))
+    if wanted.as_json:
+        text = json.dumps({"pairs": count, **made}, indent=1) + "\n"
+    if wanted.output:
+        put(wanted.output, [text.encode()])
+    else:
+        sys.stderr.write(text)
+    return 0
+
+
+def run(words: tuple[str, ...], wanted: Wanted) -> int:
+    name = words[0]
+    path = find_program(name)
+    library()
+    with recordings(wanted.keep) as folder, kernel_recorder(wanted) as kernel:
+        try:
+            program = start(words, folder, wanted)
+        except OSError as error:
+            raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
+        code = follow(program)
+        (folder / "accept").unlink(missing_ok=True)  # those that run on have it mapped
+        seen = kernel_seen(kernel, folder)
+        # Whoever read what it wrote may have gone, and its end is told all the same.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        try:
+            try:
+                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted)
+            except RouseError as error:
+                told(str(error))
+            sys.stderr.flush()
+        except OSError:
+            discard(sys.stderr)
+    return end_as(code)
+
+
+@contextlib.contextmanager
+def kernel_recorder(wanted: Wanted) -> Iterator[switches.Recorder | None]:
+    """Asked for, it is there or the program is not run: nobody wants half of what was asked."""
+    if not wanted.with_kernel:
+        yield None
+        return
+    if missing := switches.why_not():
+        raise RouseError(f"--kernel: {missing}")
+    recorder = switches.watch_next(library())
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def kernel_seen(recorder: switches.Recorder | None, folder: Path) -> Switches | None:
+    """Told now, and kept beside the recordings."""
+    if recorder is None:
+        return None
+    try:
+        seen = recorder.stop()
+        (folder / switches.FILE).write_text(seen.text, encoding="utf-8")
+    except (RouseError, OSError) as error:
+        told(str(error))
+        return None
+    return seen
+
+
+class Timers(click.ParamType[int]):
+    """A slack in ns."""
+
+    name = "precise|coalesce:US"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> int:
+        kind, _colon, number = str(value).partition(":")
+        if value == "precise":
+            return 1
+        if kind == "coalesce" and number.isascii() and number.isdigit():
+            if 1 <= int(number) <= COALESCE_MOST_US:
+                return int(number) * 1000
+            raise click.BadParameter(f"{number} is not in the range 1 to {COALESCE_MOST_US}")
+        raise click.BadParameter(f"{value!r} is neither precise nor coalesce:US (microseconds)")
+
+
+class Accept(click.ParamType[str]):
+    """An order, as the interposer has it."""
+
+    name = "fifo|lifo|scatter[:MS]"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
+        kind, _colon, number = str(value).partition(":")
+        if value in ("fifo", "lifo"):
+            return str(value)
+        if value == "scatter":
+            number = str(SCATTER_MS)
+        if kind == "scatter" and number.isascii() and number.isdigit():
+            if 1 <= int(number) <= SCATTER_MOST_MS:
+                return f"scatter:{int(number) * 1_000_000}"
+            raise click.BadParameter(f"{number} is not in the range 1 to {SCATTER_MOST_MS}")
+        raise click.BadParameter(f"{value!r} is not fifo, lifo, scatter or scatter:MS")
+
+
+@click.command(
+    short_help="Run a program, and tell what its threads waited for.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument(
+    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]..."
+)
+@click.option("-o", "--output", metavar="FILE", help="Where the report goes [standard error].")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
+@click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Make this folder, and leave what was recorded in it, for rouse report DIR.",
+)
+@click.option(
+    "--distortion",
+    "pairs",
+    type=click.IntRange(1, PAIRS_MOST),
+    metavar="N",
+    help="Run PROGRAM N times without recording and N times with it, and tell what that costs.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1, layout.SITE_FRAMES),
+    metavar="N",
+    help="How many calls are recorded of where a thread waits or wakes: 1 to 8 [1].",
+)
+@click.option(
+    "--holds",
+    is_flag=True,
+    help="Record every time that a lock is got too, and how long it is held.",
+)
+@click.option(
+    "--kernel",
+    "with_kernel",
+    is_flag=True,
+    help="As root, also what the kernel's scheduler does: how much of each wait is sleep, and how"
+    " much the way to a processor.",
+)
+@click.option(
+    "--timers",
+    type=Timers(),
+    help="precise: the kernel ends the program's sleeps at once; coalesce:US: it may end those"
+    " together that lie US microseconds apart [as the program has it, mostly 50].",
+)
+@click.option(
+    "--locks",
+    type=click.Choice(["adaptive"]),
+    help="adaptive: who finds a plain mutex held tries for a little while before it sleeps.",
+)
+@click.option(
+    "--accept",
+    type=Accept(),
+    help="Who gets the next connection of a listener, over all threads and processes: fifo, who"
+    " has waited longest; lifo, who came last; scatter:MS, anybody, after a random delay of up to"
+    f" MS milliseconds [as the kernel has it; scatter alone: {SCATTER_MS}].",
+)
+def command(
+    words: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    in_sum: bool,
+    keep: Path | None,
+    pairs: int | None,
+    depth: int | None,
+    holds: bool,
+    with_kernel: bool,
+    timers: int | None,
+    locks: str | None,
+    accept: str | None,
+) -> int:
+    """Run PROGRAM, and report on the waits of its threads when it has ended.
+
+    The program is not rebuilt. Its exit status is that of rouse.
+    """
+    asked = {
+        "ROUSE_OBS": "locks" if holds else None,
+        "ROUSE_OBS_DEPTH": depth,
+        "ROUSE_RUN_SLACK_NS": timers,
+        "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
+        ACCEPT: accept,
+    }
+    variables = {name: str(value) for name, value in asked.items() if value is not None}
+    wanted = Wanted(output, as_json, keep, in_sum, variables, with_kernel)
+    if pairs is None:
+        return run(words, wanted)
+    if keep:
+        raise click.UsageError("--distortion keeps nothing: leave --keep out")
+    if with_kernel:
+        raise click.UsageError("--distortion is of the library: leave --kernel out")
+    return distort(words, wanted, pairs)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""Threads' words of one moment, read while their writers change them.
+
+A slot begins with its seq, which is odd while its other words change (struct rsi_store_thread).
+What was read between two reads with the same even seq is of one moment. The reads are one after
+the other: the seq of an earlier one is older than all that a later one has.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+TRIES = 4  # of all slots at once,
+ALONE_TRIES = 16  # and of each that was not still, by itself, which is faster,
+ALONE_MOST = 64  # of so many: not more than these can be on a processor all the time
+Rows = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+
+
+class Source(Protocol):
+    def read(self, offset: int, size: int) -> bytes: ...
+
+
+def rows_of(raw: bytes, size: int) -> Rows:
+    return np.frombuffer(raw, np.uint8).reshape(-1, size)
+
+
+def seqs(rows: Rows) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(rows[:, :4]).view("<u4")[:, 0]
+
+
+def settled(source: Source, at: int, size: int, first: bytes) -> tuple[Rows, Bools]:
+    """The slots from `at` on, `size` bytes each, `first` as they were read a moment ago.
+
+    And which of them would not be still: their words may be of two moments.
+    """
+    chosen = rows_of(first, size).copy()
+    todo = together(source, at, chosen)
+    for row in todo[:ALONE_MOST].tolist():
+        one = chosen[row : row + 1]  # a view
+        if not len(together(source, at + size * row, one, ALONE_TRIES)):
+            todo = todo[todo != row]
+    is_torn = np.zeros(len(chosen), np.bool_)
+    is_torn[todo] = True
+    return chosen, is_torn
+
+
+def together(source: Source, at: int, chosen: Rows, tries: int = TRIES) -> npt.NDArray[np.intp]:
+    """Settle what can be of the slots, in place; the numbers of the others."""
+    size = chosen.shape[1]
+    todo = np.arange(len(chosen))
+    before = seqs(chosen)
+    for _ in range(tries):
+        reads = [source.read(at, chosen.size) for _ in range(2)]
+        if not len(todo) or min(len(raw) for raw in reads) < chosen.size:
+            break
+        middle, after = (rows_of(raw, size) for raw in reads)
+        now = seqs(after)
+        same = (before[todo] == now[todo]) & (now[todo] % 2 == 0)
+        chosen[todo[same]] = middle[todo[same]]
+        chosen[todo[~same]] = after[todo[~same]]
+        todo, before = todo[~same], now
+    return todo
+
+
+def marked(rows: Rows, is_torn: Bools) -> bytes:
+    """As bytes in which a reader finds out the same: the seq of the torn ones is odd."""
+    out = rows.copy()
+    out[is_torn, 0] |= 1
+    return out.tobytes()

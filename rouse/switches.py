@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: MIT
+"""What the kernel's scheduler did with the threads of some processes: what rouse-kernel prints.
+
+Nothing is rendered here. See kernel/rouse_kernel.c for the lines.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rouse import doctor
+from rouse.errors import RouseError
+from rouse.probe import System
+
+PROGRAM = "rouse-kernel"
+FILE = "kernel.switches"  # what it has printed, in a folder of recordings
+STATES = ("running", "asleep", "in the run queue", "ended")  # enum rsi_kernel_state
+RUNS, ASLEEP, QUEUED, ENDED = range(len(STATES))
+NO_CALL = "-"
+# enum rsi_kernel_join
+ALONE, OUTSIDE, JOINED, RELOCK, UNREAD = range(5)
+END_SECONDS = 30  # for the helper to print; it has 80,000 rows at most
+
+
+@dataclass
+class Thread:
+    tid: int
+    process: int
+    name: str
+    state: int
+    since_ns: int  # CLOCK_MONOTONIC, as first_ns
+    first_ns: int  # when it was first seen
+    call: str  # that it sleeps in, or slept in last
+    voluntary: int
+    involuntary: int
+    cpu_ns: int
+    preempted_ns: int  # in the run queue without having slept
+    preempted_most_ns: int
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Sleeps of one thread in one system call, ended by one waker."""
+
+    thread: int  # key of Switches.threads
+    call: str
+    count: int
+    asleep_ns: int  # until it was woken
+    queued_ns: int  # from then on until it ran
+    asleep_most_ns: int = 0
+    queued_most_ns: int = 0
+    waker_tid: int = 0  # 0: an interrupt, or nobody that was seen
+    waker: str = ""
+    join: int = ALONE  # what is known of the wait that was recorded
+    kind: int = 0  # of that wait; see layout.KIND_NAMES
+    site: int = 0
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Waits for one of the kernel's own locks that was held on arrival, by one way to it."""
+
+    address: int
+    flags: int  # of the kernel's contention_begin
+    count: int
+    wait_ns: int
+    wait_most_ns: int
+    frames: tuple[int, ...]  # addresses of code, the innermost first
+
+
+@dataclass
+class Switches:
+    now_ns: int = 0
+    threads: dict[int, Thread] = field(default_factory=dict)
+    sleeps: list[Sleep] = field(default_factory=list)
+    locks: list[Lock] = field(default_factory=list)
+    symbols: dict[int, str] = field(default_factory=dict)  # of the locks' frames
+    lost_threads: int = 0
+    lost_sleeps: int = 0
+    lost_recorders: int = 0
+    lost_locks: int = 0
+    text: str = ""  # that this was decoded from
+
+
+def decode_sleep(words: list[str]) -> Sleep:
+    thread, call, join, kind, site, *numbers, waker = words
+    count, asleep, longest, queued, most, waker_tid = map(int, numbers)
+    return Sleep(
+        thread=int(thread),
+        call=call,
+        join=int(join),
+        kind=int(kind),
+        site=int(site, 16),
+        count=count,
+        asleep_ns=asleep,
+        asleep_most_ns=longest,
+        queued_ns=queued,
+        queued_most_ns=most,
+        waker_tid=waker_tid,
+        waker=waker,
+    )
+
+
+def decode(text: str) -> Switches:
+    found = Switches(text=text)
+    for line in text.removesuffix("\n").split("\n"):  # a name may have other ends of lines
+        kind, *words = line.split("\t")
+        if kind == "now":
+            found.now_ns = int(words[0])
+        elif kind == "thread":
+            key, tid, process, state, since, first, *rest = map(int, words[:-2])
+            found.threads[key] = Thread(
+                tid, process, words[-1], state, since, first, words[-2], *rest
+            )
+        elif kind == "sleep":
+            found.sleeps.append(decode_sleep(words))
+        elif kind == "lost":
+            (
+                found.lost_threads,
+                found.lost_sleeps,
+                found.lost_recorders,
+                found.lost_locks,
+            ) = map(int, words)
+        elif kind == "lock":
+            frames = tuple(int(word, 16) for word in words[5:])
+            flags, count, wait, most = map(int, words[1:5])
+            found.locks.append(Lock(int(words[0], 16), flags, count, wait, most, frames))
+        elif kind == "symbol":
+            found.symbols[int(words[0], 16)] = words[1]
+        else:
+            raise RouseError(f"{PROGRAM}: printed {line!r}", "is it of another version?")
+    return found
+
+
+def named(found: Switches) -> Switches:
+    """The same with the kernel's names, of which its text has lines too: they are of this boot."""
+    wanted = sorted({address for lock in found.locks for address in lock.frames})
+    names: list[str] = []
+    starts: list[int] = []
+    if wanted:
+        with contextlib.suppress(OSError), Path("/proc/kallsyms").open(encoding="ascii") as file:
+            words = (line.split(maxsplit=3) for line in file)
+            code = sorted((int(w[0], 16), w[2]) for w in words if w[1] in "tTwW")
+            starts, names = [start for start, _ in code], [name for _, name in code]
+    for address in wanted:
+        at = bisect.bisect_right(starts, address) - 1
+        if at >= 0 and starts[at]:  # all are 0 where the kernel hides them
+            found.symbols[address] = names[at]
+            found.text += f"symbol\t{address:x}\t{names[at]}\n"
+    return found
+
+
+def read(path: Path) -> Switches:
+    try:
+        return decode(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError) as error:
+        raise RouseError(f"{path}: cannot be read: {error}") from error
+
+
+def helper() -> Path | None:
+    """The program: beside this module where it is installed. None: it was not built."""
+    here = Path(__file__).resolve().parent
+    asked = os.environ.get("ROUSE_KERNEL")
+    built = here.parent / "build" / "release" / "kernel" / PROGRAM
+    places = [Path(asked)] if asked else [here / PROGRAM, built]
+    return next((place for place in places if place.is_file()), None)
+
+
+def why_not() -> str:
+    """Why the kernel's scheduler cannot be watched here, and what to do; empty: it can be."""
+    check = doctor.bpf(System())
+    if check.state != doctor.GOOD:
+        return f"BPF is {check.found}; {check.remedy}"
+    if helper() is None:
+        return f"{PROGRAM} was not built; install clang and libbpf-dev, and build rouse anew"
+    return ""
+
+
+class Recorder:
+    """rouse-kernel at work."""
+
+    def __init__(self, *words: str) -> None:
+        """Return when everything is watched. Raise RouseError where it cannot be."""
+        program = helper()
+        assert program
+        self.process = subprocess.Popen(
+            [str(program), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # what is typed at the terminal is for us, who ask it to end
+        )
+        assert self.process.stdout
+        if self.process.stdout.readline() != "ready\n":
+            said = self.process.communicate()[1].strip()
+            raise RouseError(f"{PROGRAM}: {said or 'ended at once'}", "see rouse doctor")
+
+    def stop(self) -> Switches:
+        try:
+            text, said = self.process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            self.close()
+            raise RouseError(f"{PROGRAM}: did not end") from error
+        if self.process.returncode:
+            raise RouseError(f"{PROGRAM}: {said.strip() or 'was ended'}")
+        return named(decode(text))
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+
+
+def watch(processes: Sequence[int]) -> Recorder:
+    return Recorder("watch", *map(str, processes))
+
+
+def watch_next(library: Path) -> Recorder:
+    """The next process that the calling thread makes, in which this library records."""
+    return Recorder("run", str(threading.get_native_id()), str(library))

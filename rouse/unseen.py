@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Why the interposer was not loaded into a program, as far as its file tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
+
+SCRIPTS_MOST = 4  # one that is run by another, and so on
+UNKNOWN = (
+    "its file could not be made (is there room in /dev/shm?), or the program was started"
+    " without the LD_PRELOAD of its environment"
+)
+
+
+def first_words(path: Path) -> list[str]:
+    """Of a script: what runs it, and with what; none: it is no script."""
+    with path.open("rb") as file:
+        line = file.readline(512)
+    return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
+
+
+def named_runner(path: Path) -> str | None:
+    """What a file says should run it: a script, or a program its dynamic loader."""
+    with contextlib.suppress(OSError, ELFError):
+        words = first_words(path)
+        return words[0] if words else interpreter(path)
+    return None
+
+
+def run_by(path: Path) -> Path | None:
+    """What runs a script; None: it is none."""
+    words = first_words(path)
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    found = shutil.which(words[0]) if words else None
+    return Path(found) if found else None
+
+
+def is_privileged(path: Path) -> bool:
+    """Whether it gets rights that its caller has not: the dynamic loader is careful then."""
+    status = path.stat()
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
+        return True
+    if status.st_mode & stat.S_ISGID and status.st_gid != os.getgid():
+        return True
+    return os.getuid() != 0 and "security.capability" in os.listxattr(path)
+
+
+def interpreter(path: Path) -> str | None:
+    """The dynamic loader that it names; None: it has none."""
+    with path.open("rb") as file:
+        for segment in ELFFile(file).iter_segments():
+            if isinstance(segment, InterpSegment):
+                return str(segment.get_interp_name())
+    return None
+
+
+def why(program: str) -> str:
+    path = Path(program)
+    try:
+        for _ in range(SCRIPTS_MOST):
+            runner = run_by(path)
+            if runner is None:
+                break
+            path = runner
+        which = "it" if path == Path(program) else f"{path}, which runs it,"
+        if is_privileged(path):
+            return f"{which} is setuid, setgid or has capabilities: such programs preload nothing"
+        loader = interpreter(path)
+    except (OSError, ELFError):
+        return UNKNOWN
+    if loader is None:
+        return f"{which} is linked statically: there is no libc.so whose calls could be seen"
+    if "musl" in loader:
+        return f"{which} uses musl ({loader}), the interposer is for glibc"
+    return UNKNOWN

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Who gets a listener's connections, over processes: demos/herd.c, which counts for itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from plain import PROGRAMS, Source, environment, play
+
+from rouse import inputs, listeners
+
+CONNECTIONS = 300
+Row = dict[str, Any]
+
+
+def herd(*words: object, **repairs: str) -> tuple[Row, Row]:
+    """What the program says of itself; what the report says of its listener."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        done = subprocess.run(
+            [PROGRAMS / "herd", *map(str, words)],
+            env=environment(folder, **repairs),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode or done.stderr:
+            raise AssertionError(f"herd {words}: {done.returncode} {done.stderr}")
+        with inputs.open_input(str(folder)) as opened:
+            database = opened.database
+            (listener,) = database.rows(listeners.listeners(database.tables))
+    return json.loads(done.stdout), listener
+
+
+def jain(counts: list[int]) -> float:
+    return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
+
+
+class AsItIs(unittest.TestCase):
+    def test_every_connection_and_lost_race_is_counted(self) -> None:
+        for way in ("poll", "select", "epoll", "accept"):
+            with self.subTest(way):
+                own, listener = herd(way, 2, 2, CONNECTIONS, 1)
+                # Each thread has one more, which ended it.
+                per_thread = [count + 1 for count in own["served"]]
+                per_process = [sum(per_thread[:2]), sum(per_thread[2:])]
+                self.assertEqual(listener["accepted"], sum(per_thread))
+                self.assertEqual((listener["processes"], listener["threads"]), (2, 4))
+                self.assertEqual(
+                    (listener["least"], listener["most"]), (min(per_process), max(per_process))
+                )
+                self.assertAlmostEqual(listener["jain_threads"], jain(per_thread))
+                self.assertAlmostEqual(listener["jain_processes"], jain(per_process))
+                self.assertEqual(listener["lost"], own["in_vain"])
+                self.assertTrue(listener["name"].startswith("127.0.0.1:"))
+                self.assertEqual((listener["ordered"], listener["turns"]), (0, 0))
+
+    def test_a_herd_is_seen_also_where_poll_does_not_return(self) -> None:
+        own, listener = herd("poll", 4, 1, CONNECTIONS, 1)
+        # Each wake-up is a voluntary switch; those that serve have others.
+        self.assertLessEqual(listener["woken"] + listener["in_vain"], own["voluntary"])
+        self.assertGreater(listener["woken_each"], 1.2)
+
+    def test_what_is_left_in_the_queue_is_sampled(self) -> None:
+        _, listener = herd("accept", 1, 1, CONNECTIONS, 50)
+        self.assertLess(listener["backlog_mean"], 50)
+        self.assertGreaterEqual(listener["backlog_most"], 1)
+        self.assertLess(listener["backlog_most"], 50)
+
+
+class InTurn(unittest.TestCase):
+    """What each thread is given is its turn, whatever it waits by; on a busy machine one may miss
+    some, since it comes late."""
+
+    def in_turn(self, way: str, order: str) -> Row:
+        own, listener = herd(way, 4, 1, CONNECTIONS, 1, ROUSE_RUN_ACCEPT=order)
+        self.assertEqual(own["connections"], sum(own["served"]))
+        self.assertEqual((own["in_vain"], listener["lost"]), (0, 0))
+        self.assertEqual(listener["accepted"], CONNECTIONS + 4)
+        self.assertEqual(listener["ordered"], CONNECTIONS + 4)
+        self.assertGreater(listener["turns"], CONNECTIONS / 2)
+        return listener
+
+    def test_fifo_gives_each_the_same(self) -> None:
+        for way in ("poll", "pipe", "select", "epoll", "accept"):
+            with self.subTest(way):
+                found = 0.0
+                for _ in range(5):
+                    found = max(found, self.in_turn(way, "fifo")["jain_processes"])
+                    if found >= 0.99:
+                        break
+                self.assertGreaterEqual(found, 0.99)
+
+    def test_lifo_gives_turns_to_some(self) -> None:
+        self.in_turn("poll", "lifo")
+
+    def test_scatter_delays_every_accept(self) -> None:
+        own, listener = herd("poll", 2, 1, 50, 1, ROUSE_RUN_ACCEPT="scatter:1000000")
+        tried = listener["accepted"] + own["in_vain"]
+        self.assertEqual((listener["delays"], listener["lost"]), (tried, own["in_vain"]))
+        self.assertGreater(listener["delay_ns"], 0)
+        self.assertEqual(listener["ordered"], 0)
+
+
+class Faults(unittest.TestCase):
+    """plain_accept.c checks for itself; every scene with each order, and as it is."""
+
+    def play(self, scene: str, **repairs: str) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            play(Path(place), Source("plain_accept"), scene, **repairs)
+
+    def test_what_calls_return_is_the_same(self) -> None:
+        for scene in ("behind", "interrupt", "interrupt_accept", "cancel", "end"):
+            for order in ("", "fifo", "lifo"):
+                with self.subTest(scene, order=order):
+                    self.play(scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
+
+    def test_who_stops_or_dies_does_not_keep_the_others(self) -> None:
+        for scene in ("stop_poll", "stop_accept", "die"):
+            for order in ("fifo", "lifo"):
+                with self.subTest(scene, order=order):
+                    self.play(scene, ROUSE_RUN_ACCEPT=order)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse compare` on recordings of plain_waits.c, with and without a repair."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import here
+
+from plain import Source, record
+
+WAITS = Source("plain_waits")
+MS = 1_000_000
+
+
+class Compare(unittest.TestCase):
+    before: Path
+    after: Path
+    other: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        place = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(place.cleanup)
+        cls.before, cls.after = (Path(place.name) / name for name in ("before", "after"))
+        record(cls.before, WAITS, "held")
+        record(cls.after, WAITS, "held", ROUSE_RUN_SPIN_NS="1000000000")
+        record(Path(place.name) / "sleep", WAITS, "sleep")
+        cls.other = Path(place.name) / "sleep"
+
+    def compared(self, *words: str | Path) -> dict[str, Any]:
+        done = here("compare", "--json", *words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def test_locks_are_matched_by_name(self) -> None:
+        found = self.compared(self.before, self.after)
+        rows = {row["lock_name"]: row for row in found["sections"]["locks"]}
+        self.assertEqual(set(rows), {"held_by_runner", "inherits", "held_by_sleeper"})
+        for name, row in rows.items():
+            self.assertEqual(row["site_label"], WAITS.label(f"_lock(&{name})"))
+            self.assertEqual((row["before_cnt_lock"], row["after_cnt_lock"]), (1, 1))
+            ratio = row["after_wait_total_ns"] / row["before_wait_total_ns"]
+            self.assertAlmostEqual(row["ratio"], ratio)
+
+    def test_sums_and_the_repair_are_told(self) -> None:
+        found = self.compared(self.before, self.after)
+        figures = {row["figure"]: row for row in found["sections"]["figures"]}
+        useful = figures["useful"]
+        self.assertEqual((useful["before_value"], useful["after_value"]), (3, 2))
+        self.assertAlmostEqual(useful["ratio"], 2 / 3)
+        spun = figures["spun for locks"]
+        self.assertEqual((spun["before_value"], spun["ratio"]), (0, None))
+        self.assertGreater(spun["after_value"], MS)
+        (note,) = (note for note in found["notes"] if "repair:" in note)
+        self.assertTrue(note.startswith("after: "))
+
+    def test_what_only_one_has_is_shown(self) -> None:
+        found = self.compared(self.before, self.other)["sections"]
+        self.assertEqual({row["after_wait_total_ns"] for row in found["locks"]}, {0})
+        figures = {row["figure"]: row for row in found["figures"]}
+        p50 = figures["timers late from, p50"]
+        self.assertGreaterEqual(p50["after_value"], 0)
+        again = self.compared(self.other, self.other)["sections"]
+        self.assertEqual(again["locks"], [])
+        self.assertEqual({row["ratio"] for row in again["wait_sites"]}, {1.0})
+
+    def test_the_terminal_has_the_same_and_no_more_than_is_wanted(self) -> None:
+        done = here("compare", "-n", "1", self.before, self.after)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("held_by_sleeper", done.stdout)
+        self.assertNotIn("inherits", done.stdout)
+        self.assertIn("2 more rows", done.stdout)
+        self.assertIn("after: repair: plain mutexes", done.stdout)
+
+    def test_one_that_is_not_there_is_told(self) -> None:
+        done = here("compare", self.before, self.before / "no")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("is not there", done.stderr)
+        self.assertEqual(here("compare", self.before).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

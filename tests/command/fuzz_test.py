@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Flipped bits in a recording and in the file of a process: a result or an error, in bounds.
+
+The order of the rounds is random; ROUSE_SEED repeats it, ROUSE_FUZZ says how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import BUILD, here
+
+import numpy as np
+
+from rouse import engine, find, inputs, layout, report, sites, store
+from rouse.errors import RouseError
+
+SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
+ROUNDS = int(os.environ.get("ROUSE_FUZZ", "1000"))
+REPORTED_EVERY = 1000  # of which a whole report is made, too
+HANGS_S = 20
+PEAK_MOST = 1 << 30
+COUNTED = ("processes", "threads", "wakes", "locks", "workers")
+OPTIONS = report.Options((), None, True, True, {}, False, engine.ENGINES[0])
+
+
+def hung(_number: int, _frame: Any) -> None:
+    raise TimeoutError(f"more than {HANGS_S} s for one file")
+
+
+class Flipped(unittest.TestCase):
+    """Of a run of tests/command/known.c."""
+
+    path: Path
+    image: bytes
+    recorded: bytes
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        place = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(place.cleanup)
+        cls.path = Path(place.name) / "file"
+        folder = Path(place.name) / "recordings"
+        own = {"ROUSE_OBS_DIR": str(folder)}
+        words: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "env": {**os.environ, **own},
+        }
+        with subprocess.Popen([BUILD / "tests/command/known"], text=True, **words) as program:
+            assert program.stdout
+            program.stdout.readline()
+            record = ("record", "-o", cls.path, "--interval", "0.2", "--seconds", "0.3")
+            done = here(*record, str(program.pid), **own)
+            assert done.returncode == 0, done.stderr
+            cls.recorded = cls.path.read_bytes()
+            source = find.open_source(folder / find.file_name(program.pid))
+            cls.image = store.copy(source)
+            source.close()
+            program.kill()
+
+    def setUp(self) -> None:
+        print(f"ROUSE_SEED={SEED}", flush=True)
+        self.chance = random.Random(SEED)
+        previous = signal.signal(signal.SIGALRM, hung)
+        self.addCleanup(signal.signal, signal.SIGALRM, previous)
+        self.addCleanup(signal.alarm, 0)
+        # Files of code are not damaged here, and slow to read.
+        patched = mock.patch.object(sites.Resolver, "elf", lambda *_: None)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def flipped(self, data: bytes, places: list[int]) -> bytes:
+        """With one to four bits of it changed; half of the time where its structure stands."""
+        out = bytearray(data)
+        for _ in range(self.chance.choice((1, 1, 2, 4))):
+            at = self.chance.choice((self.chance.choice(places), self.chance.randrange(len(out))))
+            out[at] ^= 1 << self.chance.randrange(8)
+        return bytes(out)
+
+    def read(self, data: bytes, number: int) -> inputs.Loaded | None:
+        """What the file tells; None: it is refused, in a line."""
+        self.path.write_bytes(data)
+        self.path.chmod(0o600)
+        signal.alarm(HANGS_S)
+        try:
+            loaded = inputs.load_file(self.path)
+            if number % REPORTED_EVERY == 0:
+                database = engine.open_tables(loaded.tables)
+                whole = inputs.Input(loaded.source, database, loaded.problems, loaded.machine)
+                self.assertTrue(report.Reporter(whole, OPTIONS).json())
+                database.close()
+        except RouseError as error:
+            self.assertTrue(str(error))
+            return None
+        finally:
+            signal.alarm(0)
+        return loaded
+
+    def check_memory(self) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.assertLess(peak, PEAK_MOST)
+
+    def test_a_recording(self) -> None:
+        """Each part has a sum: no change goes by unseen."""
+        sound = self.read(self.recorded, 1)
+        assert sound
+        marks = [i for i in range(len(self.recorded)) if self.recorded[i : i + 4] == b"\xf0RC\n"]
+        places = [*range(16), *(mark + i for mark in marks for i in range(24))]
+        for number in range(ROUNDS):
+            data = self.flipped(self.recorded, places)
+            with self.subTest(number=number, seed=SEED):
+                loaded = self.read(data, number)
+                if loaded is not None and loaded.problems == sound.problems:
+                    self.assertEqual(loaded.tables, sound.tables)
+        self.check_memory()
+
+    def test_the_file_of_a_process(self) -> None:
+        """It has no sums; what its structure proves to be lost is told."""
+        sound = self.read(self.image, 1)
+        assert sound
+        head = store.decode_head(np.frombuffer(self.image[: layout.HEAD.itemsize], layout.HEAD)[0])
+        words = range(layout.DIRECTORY, layout.DIRECTORY + 4 * head.chunk_count)
+        pages = np.frombuffer(self.image[words.start : words.stop], "<u4")
+        chunks = [int(page) * layout.PAGE + i for page in pages for i in range(32)]
+        # One entry after the last may have been begun: a chunk's count proves no less than two.
+        structure = {*range(24), *words, *(c for c in chunks if c % layout.PAGE < 16)}
+        kinds = {c for c in chunks if c % layout.PAGE == 0}
+        places = [*range(layout.HEAD.itemsize), *words, *chunks]
+        for number in range(ROUNDS):
+            data = self.flipped(self.image, places)
+            changed = np.flatnonzero(
+                np.frombuffer(data, np.uint8) != np.frombuffer(self.image, np.uint8)
+            )
+            with self.subTest(number=number, seed=SEED, changed=changed.tolist()):
+                loaded = self.read(data, number)
+                if loaded is None or loaded.problems != sound.problems:
+                    continue
+                # A chunk may be of another kind now, whose entries an older runtime made shorter.
+                is_kind = any(c in kinds and data[c] in layout.ENTRIES for c in changed.tolist())
+                if structure.issuperset(changed.tolist()) and not is_kind:
+                    rows = {name: loaded.tables[name].num_rows for name in COUNTED}
+                    self.assertEqual(rows, {n: sound.tables[n].num_rows for n in COUNTED})
+        self.check_memory()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What is seen of the kernel's scheduler, by construction: switching.c, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import BUILD, COMMAND, SOURCE, here, main_unless, next_line, send, start_ready
+
+from rouse import asleep, switches
+from rouse.errors import RouseError
+
+HELPER = BUILD / "kernel" / switches.PROGRAM
+LIBRARY = BUILD / "preload" / "librouse-preload.so"
+PROGRAMS = BUILD / "tests" / "command"
+TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
+KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
+PLACE = {"ROUSE_KERNEL": str(HELPER)}
+Row = dict[str, Any]
+
+
+def not_run() -> str:
+    with mock.patch.dict(os.environ, PLACE):
+        return switches.why_not()
+
+
+class Text(unittest.TestCase):
+    """What needs neither root nor BPF."""
+
+    def test_another_versions_line_is_an_error(self) -> None:
+        with self.assertRaisesRegex(RouseError, "another version"):
+            switches.decode("now\t5\nweather\tfine\n")
+
+    def test_what_found_no_room_is_told(self) -> None:
+        found = switches.decode("now\t5\nlost\t3\t4\t5\t6\n")
+        self.assertEqual(len(asleep.notes(found)), 4)
+        self.assertIn("3 threads", asleep.notes(found)[0])
+
+    def test_a_sleep_under_way_counts_as_asleep(self) -> None:
+        found = switches.decode(
+            "now\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t0\t0\tfutex\tname\n"
+        )
+        (row,) = asleep.thread_rows(found)
+        self.assertEqual((row["asleep_ns"], row["now"]), (600, "asleep in futex"))
+
+    def test_who_is_not_there_is_told(self) -> None:
+        said = here("watch", str(2**22 + 1))
+        self.assertEqual((said.returncode, said.stdout), (3, ""))
+        self.assertIn("No such process", said.stderr)
+
+    def test_without_bpf_proc_is_read_and_what_to_do_is_told(self) -> None:
+        program = start_ready(self, PROGRAMS / "switching", "endless")
+        send(program, "go\n")
+        with mock.patch.object(switches, "why_not", lambda: "BPF is not allowed; be root"):
+            said = here("watch", str(program.pid), "--seconds", "1", "--json")
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        whole = json.loads(said.stdout)
+        self.assertIn("BPF is not allowed; be root", whole["seen by"])
+        self.assertEqual(list(whole["sections"]), ["kernel_threads"])
+        rows = {row["name"]: row for row in whole["sections"]["kernel_threads"]}
+        self.assertLessEqual({"switching", "sleeper", "waker"}, set(rows))
+        self.assertGreater(rows["sleeper"]["voluntary"], 0)
+
+
+@unittest.skipIf(not_run(), f"not run: {not_run()}")
+class Seen(unittest.TestCase):
+    def watched(self, scene: str) -> switches.Switches:
+        running = start_ready(self, PROGRAMS / "switching", scene)
+        with mock.patch.dict(os.environ, PLACE):
+            recorder = switches.watch([running.pid])
+        self.addCleanup(recorder.close)
+        send(running, "go\n")
+        self.assertEqual(next_line(running), "done\n")
+        found = recorder.stop()
+        self.assertEqual(asleep.notes(found), [])
+        return found
+
+    def seen(self, scene: str) -> tuple[list[Row], list[Row]]:
+        """Threads and sleeps of a scene."""
+        found = self.watched(scene)
+        return asleep.thread_rows(found), asleep.sleep_rows(found)
+
+    def named(self, rows: list[Row], name: str) -> list[Row]:
+        return [row for row in rows if row["name"] == name]
+
+    def wakes(self, sleeps: list[Row]) -> None:
+        reads = [row for row in self.named(sleeps, "sleeper") if row["call"] == "read"]
+        self.assertEqual(
+            [(row["count"], row["waker"]) for row in reads], [(KNOWN["SLEEPS"], "waker")]
+        )
+        (row,) = reads
+        self.assertGreater(row["asleep_ns"], row["asleep_most_ns"])
+        self.assertGreater(row["queued_ns"], row["queued_most_ns"])
+        self.assertGreater(row["queued_most_ns"], 0)
+
+    def test_each_sleep_is_seen_with_its_call_and_its_waker(self) -> None:
+        threads, sleeps = self.seen("wakes")
+        self.wakes(sleeps)
+        (sleeper,) = self.named(threads, "sleeper")
+        # In the end it goes away by itself, which is a switch and no sleep; perhaps not yet.
+        every = sum(row["count"] for row in self.named(sleeps, "sleeper"))
+        self.assertIn(sleeper["voluntary"] - every, (0, 1))
+        self.assertEqual(sleeper["now"] == "ended", sleeper["voluntary"] > every)
+        (joined,) = self.named(sleeps, "switching")[:1]
+        self.assertEqual(len(self.named(threads, "switching")), 1)
+        self.assertNotEqual(joined["waker"], "")
+
+    def test_a_timer_is_nobody(self) -> None:
+        _, sleeps = self.seen("wakes")
+        naps = [row for row in self.named(sleeps, "waker") if "nanosleep" in row["call"]]
+        self.assertEqual({row["waker"] for row in naps}, {asleep.NOBODY})
+
+    def test_threads_on_one_processor_wait_for_it_without_sleeping(self) -> None:
+        threads, _ = self.seen("crowd")
+        spinners = self.named(threads, "spinner")
+        self.assertEqual(len(spinners), 2)
+        for row in spinners:
+            self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
+            self.assertGreater(row["preempted_ns"], 0)
+            # The longest may have been before it first ran: its share of what it waited after its wake-up.
+            self.assertGreater(row["preempted_ns"] + row["queued_ns"], row["queued_most_ns"])
+            self.assertGreater(row["cpu_ns"], 0)
+
+    def test_a_lock_of_the_kernels_own_is_told_with_its_place(self) -> None:
+        rows = asleep.lock_rows(self.watched("writes"))
+        found = [row for row in rows if row["type"] == "rwsem write" and "write" in row["place"]]
+        self.assertTrue(found, rows)
+        self.assertGreater(found[0]["wait_most_ns"], 0)
+        self.assertEqual(found[0]["locks"], 1)
+
+    def test_the_child_of_a_fork_is_watched(self) -> None:
+        threads, sleeps = self.seen("forks")
+        self.wakes(sleeps)
+        self.assertEqual(len({row["process"] for row in threads}), 2)
+        self.assertEqual([row["now"] for row in self.named(threads, "child")], ["ended"])
+
+    def test_the_command_watches_a_static_program(self) -> None:
+        name = "switching_static"
+        if not (PROGRAMS / name).exists():
+            name = "switching"
+        program = start_ready(self, PROGRAMS / name, "endless")
+        send(program, "go\n")
+        said = here("watch", str(program.pid), "--seconds", "1", "--json", **PLACE)
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        whole = json.loads(said.stdout)
+        self.assertEqual(
+            whole["seen by"], "sched_switch, sched_waking and contention_begin, by BPF"
+        )
+        rows = self.named(whole["sections"]["kernel_sleeps"], "sleeper")
+        self.assertIn(("read", "waker"), [(row["call"], row["waker"]) for row in rows])
+        text = here("watch", str(program.pid), "--seconds", "1", **PLACE)
+        self.assertIn("Sleeps and wakers", text.stdout)
+        self.assertIn("woken by", text.stdout)
+        self.assertIn("sleeper", text.stdout)  # which was there before it was watched
+
+    def test_the_end_of_what_is_watched_ends_it(self) -> None:
+        program = subprocess.Popen(["sleep", "0.5"])
+        self.addCleanup(program.wait)
+        said = here("watch", str(program.pid), "--seconds", "60", **PLACE)
+        self.assertEqual(said.returncode, 4, said.stderr)
+        self.assertIn("clock_nanosleep", said.stdout)
+
+
+@unittest.skipIf(not_run(), f"not run: {not_run()}")
+@unittest.skipUnless(LIBRARY.exists(), "not run: there is no librouse-preload.so")
+class Joined(unittest.TestCase):
+    """rouse run --kernel: what the kernel saw, by what was recorded."""
+
+    def run_scenes(self, program: str, *words: str | Path) -> Any:
+        done = subprocess.run(
+            [*COMMAND, "run", "--kernel", "--json", "--", PROGRAMS / program, *words],
+            input="go\n",
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(SOURCE),
+                "ROUSE_PRELOAD": str(LIBRARY),
+                **PLACE,
+            },
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, "ready\ndone\n"), done.stderr)
+        return json.loads(done.stderr[done.stderr.index("{") :])
+
+    def rows(self, whole: Any, kind: str) -> list[Row]:
+        rows: list[Row] = whole["sections"]["kernel_waits"]
+        return [row for row in rows if row["kind"] == kind]
+
+    def test_each_recorded_wait_is_split_into_sleep_and_run_queue(self) -> None:
+        """Of a process and its child; the wait for the mutex at a condition's end by itself."""
+        whole = self.run_scenes("switching", "wakes", "relock", "forks")
+        reads = [row for row in self.rows(whole, "read") if row["count"] > 1]
+        self.assertEqual(len({row["process"] for row in reads}), 2)
+        for row in reads:
+            self.assertEqual((row["waits"], row["count"]), (KNOWN["SLEEPS"], KNOWN["SLEEPS"]))
+            self.assertRegex(row["label"], r"^switching\.c:\d+$")
+            self.assertGreater(row["asleep_ns"], 0)
+            self.assertGreater(row["queued_ns"], 0)
+        (waited,) = self.rows(whole, "condition")
+        (again,) = self.rows(whole, asleep.RELOCK)
+        self.assertEqual((waited["count"], again["count"]), (1, 1))
+        self.assertEqual(waited["label"], again["label"])
+        self.assertGreater(joined_percent(whole), 0.0)
+
+    def test_what_the_kernel_told_is_kept(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "kept"
+            words = ("--kernel", "--json", "--keep", folder)
+            at_once = here(
+                "run", *words, "--", "sleep", "0.01", ROUSE_PRELOAD=str(LIBRARY), **PLACE
+            )
+            again = here("report", "--json", folder)
+        self.assertEqual((at_once.returncode, again.returncode), (0, 0), again.stderr)
+        said = [json.loads(text) for text in (at_once.stderr, again.stdout)]
+        kept = [whole["sections"]["kernel_waits"] for whole in said]
+        self.assertEqual(kept[0], kept[1])
+        (row,) = self.rows(said[0], "sleep")
+        self.assertEqual((row["waits"], row["count"]), (1, 1))
+
+    def test_of_a_static_program_the_kernel_tells(self) -> None:
+        if not (PROGRAMS / "switching_static").exists():
+            self.skipTest("not run: nothing static is built here")
+        whole = self.run_scenes("switching_static", "wakes")
+        self.assertIn("static", whole["notes"][0])
+        rows = [row for row in whole["sections"]["kernel_sleeps"] if row["name"] == "sleeper"]
+        reads = [(row["count"], row["waker"]) for row in rows if row["call"] == "read"]
+        self.assertEqual(reads, [(KNOWN["SLEEPS"], "waker")])
+
+
+def joined_percent(whole: Any) -> float:
+    (seen,) = [text for name, text in whole["facts"] if name == "seen by"]
+    return float(re.findall(r"\((\S+) %\)", seen)[0])
+
+
+if __name__ == "__main__":
+    main_unless("" if (PROGRAMS / "switching").exists() else "its program was not built")

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every time that a lock is got and how long it is held, by construction: plain_holds.c."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from collections import Counter
+
+from common import rouse
+
+from plain import LIBRARY, Recorded, Source
+
+HOLDS = Source("plain_holds")
+KNOWN, label = HOLDS.known, HOLDS.label
+MS = 1_000_000
+FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_up")
+
+
+class Scene(Recorded):
+    """Of a scene, what was counted at each place; with all else that was."""
+
+    def __init__(self, name: str, mode: str = "locks") -> None:
+        super().__init__(HOLDS, name, ROUSE_OBS=mode)
+        self.places: dict[str, Counter[str]] = {}
+        for row, stacks in self.rows("locks"):
+            figures = {figure: row[figure] for figure in FIGURES if row[figure]}
+            (place,) = stacks[row["site"]]
+            self.places.setdefault(place, Counter()).update(figures)
+
+    def got(self) -> dict[str, tuple[int, int]]:
+        """By place: how often a lock was got, and how many holds have ended."""
+        return {place: (row["acquired"], row["holds"]) for place, row in self.places.items()}
+
+    def lost(self, what: str) -> int:
+        return sum(row[f"lost_{what}"] for row, _ in self.rows("processes"))
+
+
+class Counts(unittest.TestCase):
+    def test_every_kind_of_lock_is_counted_each_time(self) -> None:
+        free, tried = KNOWN["FREE"], KNOWN["TRIED"]
+        expected = {label("/* free */", n): (free, free) for n in range(4)}
+        expected |= {label("/* tried */", n): (tried, tried) for n in range(4)}
+        found = Scene("free")
+        self.assertEqual(found.got(), expected)
+        self.assertEqual(sum(row["contested"] for row in found.places.values()), 0)
+
+    def test_a_lock_that_its_owner_gets_again_is_held_once(self) -> None:
+        nested = KNOWN["NESTED"]
+        expected = {label("/* the first */", n): (nested, nested) for n in range(2)}
+        self.assertEqual(Scene("nested").got(), expected)
+
+    def test_the_time_is_that_from_lock_to_unlock(self) -> None:
+        row = Scene("timed").places[label("/* for a while */")]
+        least = KNOWN["HOLD_MS"] * MS
+        self.assertEqual((row["acquired"], row["holds"]), (KNOWN["HELD"],) * 2)
+        self.assertGreaterEqual(row["hold_ns"], KNOWN["HELD"] * least)
+        self.assertGreaterEqual(row["hold_most_ns"], least)
+
+    def test_who_waits_for_a_condition_does_not_hold_the_mutex(self) -> None:
+        found = Scene("paused")
+        wait = label("timedwait(&bell")
+        self.assertEqual(
+            found.got(), {label("/* once */"): (1, 1), wait: (KNOWN["PAUSES"], KNOWN["PAUSES"])}
+        )
+        times = [row["hold_ns"] for row in found.places.values()]
+        waited = sum(row["wait_ns"] for row, _ in found.rows("wakes"))
+        (lived,) = {row["duration_ns"] for row, _ in found.rows("processes")}
+        self.assertGreaterEqual(waited, KNOWN["PAUSES"] * KNOWN["HOLD_MS"] * MS)
+        self.assertLessEqual(sum(times) + waited, lived)
+
+    def test_a_lock_that_another_thread_unlocks_is_held_anew_the_next_time(self) -> None:
+        expected = {
+            label("/* of which nobody sees the end */"): (KNOWN["HELD"], 0),
+            label("/* and the next */"): (1, 1),
+        }
+        self.assertEqual(Scene("passed").got(), expected)
+
+    def test_what_there_is_no_room_for_is_counted(self) -> None:
+        found = Scene("crowd")
+        ((got, held),) = found.got().values()
+        self.assertEqual(got, KNOWN["MANY"])
+        self.assertEqual(held + found.lost("holds"), KNOWN["MANY"])
+        self.assertLessEqual(held, KNOWN["ROOM"])
+        self.assertGreater(held, KNOWN["ROOM"] // 2)
+
+    def test_a_lock_that_was_held_on_arrival_is_got_once(self) -> None:
+        found = Scene("contested")
+        place = label("/* which is held */")
+        self.assertEqual(found.got()[place], (KNOWN["CONTESTED"],) * 2)
+        self.assertEqual(found.got()[label("/* by the holder */")], (1, 1))
+        self.assertEqual(found.places[place]["contested"], KNOWN["CONTESTED"])
+
+    def test_a_child_of_a_fork_holds_what_it_has_locked(self) -> None:
+        expected = {label("/* over the fork */"): (1, 1), label("/* by the child */"): (1, 1)}
+        self.assertEqual(Scene("child").got(), expected)
+
+    def test_it_is_not_done_unless_asked_for(self) -> None:
+        self.assertEqual(Scene("free", "counted").got(), {})
+
+
+class Command(unittest.TestCase):
+    def test_the_lock_table_has_all_columns(self) -> None:
+        said = rouse(
+            *("run", "--holds", "--json", "--", HOLDS.program, "timed"),
+            ROUSE_PRELOAD=str(LIBRARY),
+        )
+        found = json.loads(said.stderr)
+        (row,) = found["sections"]["locks"]
+        self.assertEqual((row["count"], row["lock_label"]), (KNOWN["HELD"], "held"))
+        self.assertGreaterEqual(row["total_ns"], row["max_ns"])
+        self.assertAlmostEqual(row["avg_ns"], row["total_ns"] / row["count"])
+        self.assertEqual([process["mode"] for process in found["processes"]], ["locks"])
+        self.assertNotIn("not every time", said.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A report by Spark has the figures of the same report by DuckDB."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import main_unless, rouse
+
+import pyarrow as pa
+from orders import HOST, LOCKS, WAKES, orders
+from pyarrow import parquet as files
+from synthetic import KINDS, Builder, ticks
+
+from rouse import layout
+from rouse.render import parquet
+
+OTHER = "host:43:8"
+TIMEOUT = 400  # one that has the machine for itself takes a tenth
+
+
+def of_process(name: str, made: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    return {
+        key: table.set_column(
+            table.column_names.index("process"),
+            table.schema.field("process"),
+            pa.array([name] * table.num_rows, table.schema.field("process").type),
+        )
+        for key, table in made.items()
+    }
+
+
+class Spark(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def report(self, engine: str, *words: str) -> dict[str, Any]:
+        words = ("report", str(self.folder), "--json", "--all", "--engine", engine, *words)
+        done = rouse(*words, timeout=TIMEOUT)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def test_every_section_of_two_processes_tables(self) -> None:
+        parquet.write(orders(), self.folder)
+        locks = [{**LOCKS[0], "wait_ns": 5, "holds": 3, "hold_ns": 8, "acquired": 7}, *LOCKS]
+        other = orders(locks=locks, wakes=[{**WAKES[0], "object_name": "", "early": 3}])
+        parquet.write(of_process(OTHER, other), self.folder)
+        # An older rouse wrote no such column, and no such table.
+        (threads,) = (self.folder / "threads").glob("host_43_8*")
+        files.write_table(files.read_table(threads).drop_columns(["yields"]), threads)
+        shutil.rmtree(self.folder / "herds")
+        ours, theirs = self.report("duckdb"), self.report("pyspark")
+        self.assertEqual(theirs, ours)
+        self.assertEqual({row["process"] for row in ours["processes"]}, {HOST, OTHER})
+        empty = [key for key, rows in ours["sections"].items() if not rows]
+        self.assertEqual(empty, ["herds"])
+
+    def test_a_folder_of_recordings(self) -> None:
+        for pid, waits in ((70, 5), (71, 9)):
+            row = {
+                **{"kind": KINDS["mutex"], "wait_site": 0x10, "wake_site": 0x20, "object": 8},
+                **{"count": [0, waits, 1, 0, 0, 0, 0], "wait_ticks": ticks(4)},
+            }
+            Builder(pid=pid).chunk(layout.WAKES, [row]).write(self.folder)
+        (self.folder / "damaged").write_bytes(b"x")
+        ours, theirs = (
+            self.report(name, "-s", "totals", "-s", "wakes") for name in ("duckdb", "pyspark")
+        )
+        self.assertEqual(theirs, ours)
+        self.assertEqual(len(ours["processes"]), 2)
+
+    def test_tables_that_cannot_be_read(self) -> None:
+        parquet.write(orders(), self.folder)
+        (file,) = (self.folder / "locks").glob("*.parquet")
+        file.write_bytes(file.read_bytes()[:100])
+        done = rouse("report", self.folder, "--engine", "pyspark", timeout=TIMEOUT)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertRegex(done.stderr, r"\Arouse: Spark cannot read the tables: .*\n\Z")
+
+
+if __name__ == "__main__":
+    there = {"pyspark": importlib.util.find_spec("pyspark"), "Java": shutil.which("java")}
+    absent = " and ".join(name for name, found in there.items() if not found)
+    main_unless(f"{absent} is missing; make check-all installs it" if absent else "")

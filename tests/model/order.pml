@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * order.pml - preload/order.c: the queue of --accept, whose turn it is, and who died or stopped in it.
+ *
+ * THREADS threads come ROUNDS times each. One that has come waits for its turn, or stops waiting at any moment. With
+ * DEATHS one of them dies, and with STOPS one is stopped for good, anywhere. With LOOKS those that wait look, which also
+ * OVERDUE times finds a turn overdue that is only slow. A connection is always there. With PLACES fewer than threads the
+ * dead one's place is taken again. PATIENT: all wait until it is their turn. SCAN: the choice looks at one place after
+ * the other, not at all at once.
+ *
+ * Checked: who waits and lives gets its turn, and where nobody dies or stops it needs no look for that; it stands in
+ * the queue while it waits; who is chosen is the first (LIFO: the last, or one that was passed over) of those that the
+ * choice had to see; in the end, if all live, the turn is nobody's.
+ *
+ * What decides is seq_cst in the code, and marks are looked at again: so there are no store buffers here. Left out:
+ * several queues, and time.
+ *
+ * run: nobody dies, and there are no looks
+ * run THREADS=2 ROUNDS=3 SCAN: the same
+ * run LIFO: the same, and the last one first
+ * run LOOKS THREADS=2 ROUNDS=2 OVERDUE=2: nobody dies, and two turns are taken away
+ * run LOOKS THREADS=2 ROUNDS=2 DEATHS=1: one dies
+ * run LOOKS THREADS=2 ROUNDS=2 STOPS=1: one stops
+ * run LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's place is taken by another thread
+ * mutant E2_FIRST: who comes looks at the turn before it stands in the queue
+ * mutant NO_G3: the number is not looked at again after the swap
+ * mutant NO_L2: who leaves does not look whether the turn is its own
+ * mutant L2_FIRST: who leaves looks at the turn before it has left
+ * mutant NO_SECOND_CHOICE: after the turn is nobody's, none is chosen again
+ * mutant WORD_LATE: the futex's word is read after the look at the turn
+ * mutant ANY_ONE: the choice is by place
+ * mutant NO_DEATHS_LOOK LOOKS THREADS=2 DEATHS=1: no look for a dead holder
+ * mutant NO_STOPS_LOOK LOOKS THREADS=2 STOPS=1: none for one that is overdue
+ * mutant NO_MARK LOOKS THREADS=2 STOPS=1: it is not marked as missed
+ * mutant NO_NOBODYS_LOOK LOOKS THREADS=2 DEATHS=1: who dies in a give leaves a turn that is nobody's, and stays so
+ * mutant MARK_REMOVED LOOKS THREADS=2 OVERDUE=1: the same, where all who wait were marked
+ * mutant NUMBER_STORED LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's number is cleared, whoever's it is by then
+ */
+#ifndef THREADS
+#define THREADS 3
+#endif
+#ifndef PLACES
+#define PLACES THREADS
+#endif
+#ifndef ROUNDS
+#define ROUNDS 1
+#endif
+#ifndef DEATHS
+#define DEATHS 0
+#endif
+#ifndef STOPS
+#define STOPS 0
+#endif
+#ifndef OVERDUE
+#define OVERDUE 0
+#endif
+
+typedef place_type {
+    byte owner;  /* a thread; 0: free */
+    byte number; /* 0: in no queue */
+    byte word;   /* the futex */
+    bool is_missed;
+    bool is_passed; /* another one was chosen first, that came later */
+};
+
+place_type places[PLACES + 1]; /* from 1 */
+byte turn_number;
+byte turn_slot; /* 0: nobody's */
+byte callers;
+bool is_dead[THREADS + 1];
+bool is_stopped[THREADS + 1];
+byte overdues;
+
+/* Who dies or stops, which it may do anywhere; no thread is different from the others. */
+#define MORTAL 2
+#define IS_DEAD(thread) (thread == 0 || is_dead[thread])
+#define IS_CHOSEN_OF(i) \
+    (places[i].number != 0 && !places[i].is_missed && places[i].owner != 0)
+
+/* G1: chosen and number, 0 if there is none. must: whom it had to see, if it is still there at the end. */
+inline choose()
+{
+    atomic {
+        chosen = 0; number = 0; must = 0;
+        i = 1;
+        do
+        :: i <= PLACES ->
+            if
+#ifdef LIFO
+            :: IS_CHOSEN_OF(i) && places[i].number > must -> must = places[i].number
+#else
+            :: IS_CHOSEN_OF(i) && (must == 0 || places[i].number < must) -> must = places[i].number
+#endif
+            :: else
+            fi;
+            i++
+        :: else -> break
+        od;
+        i = 1;
+        oldest = 0; first = 0;
+#ifdef SCAN
+    }
+#endif
+    do
+    :: atomic { i <= PLACES ->
+        if
+        :: IS_CHOSEN_OF(i) ->
+            if
+            :: oldest == 0 || places[i].number < first -> oldest = i; first = places[i].number
+            :: else
+            fi;
+            if
+#ifdef ANY_ONE
+            :: true ->
+#else
+#ifdef LIFO
+            :: places[i].number > number ->
+#else
+            :: number == 0 || places[i].number < number ->
+#endif
+#endif
+                chosen = i; number = places[i].number
+#ifndef ANY_ONE
+            :: else
+#endif
+            fi
+        :: else
+        fi;
+        i++
+    }
+    :: atomic { i > PLACES -> break }
+    od;
+#ifdef SCAN
+    atomic {
+#endif
+        i = 1;
+        do
+        :: i <= PLACES ->
+#ifdef LIFO
+            assert(!(must && IS_CHOSEN_OF(i) && places[i].number == must) || number >= must);
+#else
+            assert(!(must && IS_CHOSEN_OF(i) && places[i].number == must) ||
+                   (number && number <= must));
+#endif
+            i++
+        :: else -> break
+        od;
+        i = 0; must = 0
+#ifdef LIFO
+        ;
+        if
+        :: oldest != chosen && places[oldest].is_passed -> chosen = oldest; number = first
+        :: oldest != chosen -> places[oldest].is_passed = true
+        :: oldest == chosen
+        fi
+#endif
+        ;
+        oldest = 0; first = 0
+    }
+}
+
+/* turn, slot: what it was. */
+inline give()
+{
+    do
+    :: true ->
+        choose();
+        if
+        :: chosen == 0 && slot == 0 -> break
+        :: else
+        fi;
+        atomic { /* G2 */
+            if
+            :: turn_number == turn && turn_slot == slot ->
+                turn_number++;
+                assert(turn_number < 60); /* it is not given to and fro for ever */
+                turn_slot = chosen;
+                turn = turn_number;
+                slot = chosen
+            :: else -> break
+            fi
+        }
+        if
+        :: chosen == 0 ->
+#ifdef NO_SECOND_CHOICE
+            break
+#else
+            skip
+#endif
+        :: else ->
+            owner = places[chosen].owner;
+            if
+            :: IS_DEAD(owner) ->
+                atomic {
+                    if
+#ifdef NUMBER_STORED
+                    :: true -> places[chosen].number = 0
+#else
+                    :: places[chosen].number == number -> places[chosen].number = 0
+                    :: else
+#endif
+                    fi
+                }
+                atomic {
+                    if
+                    :: places[chosen].owner == owner -> places[chosen].owner = 0
+                    :: else
+                    fi
+                }
+#ifdef NO_G3
+            :: else ->
+#else
+            :: !IS_DEAD(owner) && places[chosen].number == number -> /* G3 */
+#endif
+                places[chosen].word++;
+                break
+#ifndef NO_G3
+            :: else
+#endif
+            fi
+        fi
+    od;
+    atomic { chosen = 0; number = 0; owner = 0; turn = 0; slot = 0 }
+}
+
+/* Nobody's: one's own. */
+inline turn_take()
+{
+    atomic { turn = turn_number; slot = turn_slot } /* E2 */
+    if
+    :: slot == 0 ->
+        atomic {
+            if
+            :: turn_number == turn && turn_slot == 0 -> turn_number++; turn_slot = place
+            :: else
+            fi;
+            turn = 0
+        }
+    :: else -> atomic { turn = 0; slot = 0 }
+    fi
+}
+
+inline stand()
+{
+    places[place].is_missed = false;
+    atomic { callers++; number = callers; places[place].is_passed = false }
+    atomic { places[place].number = number; number = 0 } /* E1 */
+}
+
+inline enter()
+{
+#ifdef E2_FIRST
+    turn_take();
+    stand()
+#else
+    stand();
+    turn_take()
+#endif
+}
+
+inline leave()
+{
+    assert(places[place].number != 0); /* else it would keep the turn */
+#ifndef L2_FIRST
+    places[place].number = 0; /* L1 */
+#endif
+    atomic { turn = turn_number; slot = turn_slot } /* L2 */
+#ifdef L2_FIRST
+    places[place].number = 0;
+#endif
+    if
+#ifndef NO_L2
+    :: slot == place -> give()
+    :: else -> atomic { turn = 0; slot = 0 }
+#else
+    :: true -> atomic { turn = 0; slot = 0 }
+#endif
+    fi
+}
+
+#define HOLDER places[turn_slot].owner
+#define IS_OVERDUE(slot) (is_stopped[places[slot].owner] || places[slot].number == 0)
+/* A look that finds nothing to do is no step: it would hide that a thread waits in vain. */
+#define IS_OTHERS (turn_slot != 0 && turn_slot != place)
+#define FINDS_MARK (places[place].is_missed)
+#define FINDS_OWN (turn_slot == place)
+#if defined NO_NOBODYS_LOOK || defined MARK_REMOVED
+#define FINDS_NOBODYS false
+#else
+#define FINDS_NOBODYS (turn_slot == 0)
+#endif
+#ifdef NO_DEATHS_LOOK
+#define FINDS_DEAD false
+#else
+#define FINDS_DEAD (IS_OTHERS && IS_DEAD(HOLDER))
+#endif
+#ifdef NO_STOPS_LOOK
+#define FINDS_OVERDUE false
+#else
+#define FINDS_OVERDUE \
+    (IS_OTHERS && !IS_DEAD(HOLDER) && (IS_OVERDUE(turn_slot) || overdues < OVERDUE))
+#endif
+#define LOOK_FINDS (FINDS_MARK || FINDS_OWN || FINDS_NOBODYS || FINDS_DEAD || FINDS_OVERDUE)
+
+/* The seen turn and the 100 ms are left out: whoever stopped is overdue at once. */
+inline look()
+{
+    places[place].is_missed = false;
+    atomic { turn = turn_number; slot = turn_slot }
+    if
+    :: slot == 0 ->
+#if !defined NO_NOBODYS_LOOK && !defined MARK_REMOVED
+        atomic {
+            if
+            :: turn_number == turn && turn_slot == 0 -> turn_number++; turn_slot = place
+            :: else
+            fi;
+            turn = 0
+        }
+#else
+        turn = 0
+#endif
+    :: slot == place -> atomic { turn = 0; slot = 0 }
+    :: else ->
+        atomic {
+            if
+            :: IS_DEAD(places[slot].owner) ->
+#ifndef NO_DEATHS_LOOK
+                late = true
+#endif
+            :: !IS_DEAD(places[slot].owner) && IS_OVERDUE(slot) ->
+#ifndef NO_STOPS_LOOK
+                late = true
+#endif
+            :: !IS_DEAD(places[slot].owner) && overdues < OVERDUE -> overdues++; late = true
+            :: else
+            fi
+        }
+        if
+        :: late ->
+            late = false;
+#ifndef NO_MARK
+            places[slot].is_missed = true;
+#endif
+            give()
+        :: else -> atomic { turn = 0; slot = 0 }
+        fi
+    fi
+}
+
+/* A free place, or a dead one's. */
+inline place_swap(at)
+{
+    atomic { place == 0 && IS_DEAD(places[at].owner) -> owner = places[at].owner };
+    atomic {
+        if
+        :: places[at].owner == owner -> places[at].owner = me; place = at
+        :: else
+        fi;
+        owner = 0
+    };
+    if
+    :: place == at -> places[at].number = 0
+    :: else
+    fi
+}
+
+inline sleep()
+{
+    do
+    :: true ->
+        assert(places[place].number != 0); /* it stands in the queue */
+#ifndef WORD_LATE
+        word = places[place].word;
+#endif
+        if
+        :: turn_slot == place -> break
+        :: else
+        fi;
+#ifdef WORD_LATE
+        word = places[place].word;
+#endif
+        if
+        :: places[place].word != word -> skip
+#ifdef LOOKS
+        :: LOOK_FINDS -> look()
+#endif
+        fi
+    od;
+    word = 0
+}
+
+proctype thread(byte me)
+{
+    byte round, place, turn, slot, chosen, number, must, oldest, first, i, owner, word;
+    bool late;
+    {
+#if PLACES < THREADS
+end_no_place: /* it waits as the program has it */
+        do
+        :: atomic { place == 0 && me <= PLACES -> place = me; places[me].owner = me }
+        :: me > PLACES && place == 0 && is_dead[MORTAL] -> place_swap(MORTAL)
+        :: place != 0 -> break
+        od;
+#else
+        atomic { place = me; places[me].owner = me };
+#endif
+        do
+        :: round < ROUNDS ->
+            round++;
+            enter();
+            if
+            :: sleep()
+#ifndef PATIENT
+            :: skip /* its time is over, or a signal comes */
+#endif
+            fi;
+            leave()
+        :: else -> break
+        od
+    }
+#if DEATHS || STOPS
+    unless { is_dead[me] || is_stopped[me] }
+#endif
+}
+
+proctype fate()
+{
+#if DEATHS
+    is_dead[MORTAL] = true;
+#endif
+#if STOPS
+    is_stopped[MORTAL] = true;
+#endif
+    skip
+}
+
+init {
+    byte t = 1;
+    atomic {
+        do
+        :: t <= THREADS -> run thread(t); t++
+        :: else -> break
+        od;
+        run fate()
+    };
+end:
+    _nr_pr == 1;
+#if !DEATHS && !STOPS
+    assert(turn_slot == 0)
+#endif
+}
