@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What `rouse run` costs: a free lock, sysbench's mutex test, and MariaDB's point selects.
 
-Each runs in turns as it is and recorded in some ways. Told are medians, and the median of the
-ratios to the run beside it that was not recorded, with the least and the most of them.
+Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time. Told
+are medians, and the median of the ratios to the run beside it that was not recorded, with the least
+and the most of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
@@ -42,29 +44,28 @@ Figures = Mapping[str, float]
 
 def turns(
     ways: Sequence[str], rounds: int, measure: Callable[[str], Figures]
-) -> Iterator[tuple[str, str, list[tuple[float, float]]]]:
-    """By way and figure, the pairs of it: as it is, and so. The order turns from round to round."""
-    got: list[dict[str, Figures]] = []
+) -> Iterator[dict[str, Figures]]:
+    """By way, what each round had of it. The order turns from round to round."""
     for number in range(rounds):
         order = [PLAIN, *ways]
         order = order[number % len(order) :] + order[: number % len(order)]
-        got.append({way: measure(way) for way in order})
-    for figure in got[0][PLAIN]:
-        for way in ways:
-            yield way, figure, [(row[PLAIN][figure], row[way][figure]) for row in got]
+        yield {way: measure(way) for way in order}
 
 
-def tell(found_: Iterator[tuple[str, str, list[tuple[float, float]]]]) -> None:
+def tell(rounds: Iterator[Mapping[str, Figures]]) -> None:
+    """By way and figure, the medians, and the ratio to the run beside it as it is."""
+    got = list(rounds)
     print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
-    for way, figure, pairs in found_:
-        ratios = sorted(so / plain for plain, so in pairs)
-        middle = statistics.median(ratios)
-        print(
-            f"{way:16}{figure:14}{statistics.median(p for p, _ in pairs):10.2f}"
-            f"{statistics.median(s for _, s in pairs):10.2f}{middle:8.3f}"
-            f" [{ratios[0]:.3f}, {ratios[-1]:.3f}] of {len(pairs)}",
-            flush=True,
-        )
+    for figure in got[0][PLAIN]:
+        for way in [way for way in WAYS if way in got[0]]:
+            plain, so = ([row[name][figure] for row in got] for name in (PLAIN, way))
+            ratios = sorted(s / p for p, s in zip(plain, so, strict=True))
+            middle = statistics.median(ratios)
+            print(
+                f"{way:16}{figure:14}{statistics.median(plain):10.2f}{statistics.median(so):10.2f}"
+                f"{middle:8.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}] of {len(ratios)}",
+                flush=True,
+            )
 
 
 @contextlib.contextmanager
@@ -131,8 +132,12 @@ def servers(ways: Sequence[str]) -> Iterator[dict[str, Running]]:
 
 
 def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
-    """CPU µs of the server for each transaction, and transactions a second."""
-    with servers(ways) as running:
+    """CPU µs of the server for each transaction, and transactions a second.
+
+    All servers work at the same time, each for clients of its own: what else the machine does meets
+    them alike. So transactions a second are those of a part of the machine.
+    """
+    with servers(ways) as running, ThreadPoolExecutor(len(running)) as pool:
 
         def measure(way: str) -> Figures:
             server = running[way].server
@@ -142,9 +147,11 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
             cpu = (did.user_s + did.system_s) * 1e6 / did.transactions
             return {"CPU µs": cpu, "1/s": did.transactions / took}
 
-        for way in running:
-            measure(way)  # its caches
-        tell(turns(ways, rounds, measure))
+        def beside() -> dict[str, Figures]:
+            return dict(zip(running, pool.map(measure, running), strict=True))
+
+        beside()  # their caches
+        tell(beside() for _ in range(rounds))
 
 
 BENCHES = {"locks": locks, "mutex": mutex, "mariadb": mariadb}
