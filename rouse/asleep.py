@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rouse import layout, switches
+from rouse.clock import NS
 from rouse.plans import Column, extra
+from rouse.probe import BY_BPF, BY_RECORDS
 from rouse.sections import Section
 from rouse.switches import Lock, Sleep, Switches, Thread
 
@@ -58,6 +61,17 @@ KERNEL_LOCKS = (
     Column("place", "in"),
     Column("callers", "called by"),
 )
+
+
+def by_records(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Those that are known where nobody tells when a sleeper is woken."""
+    return tuple(
+        replace(column, about="until it ran again") if column.key == "asleep_ns" else column
+        for column in columns
+        if column.key not in ("queued_ns", "queued_share")
+    )
+
+
 # LCB_F_... of the kernel's contention_begin, the most telling first.
 FLAG_MUTEX, FLAG_PERCPU, FLAG_RT, FLAG_WRITE, FLAG_READ, FLAG_SPIN = 32, 16, 8, 4, 2, 1
 # How the kernel's own functions for locks, and those that watch them, are called.
@@ -66,14 +80,20 @@ OF_LOCKS = re.compile(
     r"|_*raw_|_*rt_spin|_*rt_read|_*rt_write|(native_)?queued_|_*pv_queued|osq_|_*lock_|do_raw_)"
 )
 CALLERS = 3
+ABOUT_WAITS = (
+    "The longest in all first. A wait may sleep more than once, or not at all. Not recorded:"
+    " sleeps in no wait that librouse-preload.so has seen, by system call, as for libc's own"
+    " locks and in page faults. Mutex again: the wait for the mutex at a condition's end."
+)
 RELOCK = "condition: mutex again"
 OUTSIDE = "not recorded"
 
 
-def thread_row(thread: Thread, now_ns: int, sleeps: Iterable[Sleep]) -> Row:
+def thread_row(thread: Thread, now_ns: int, sleeps: Iterable[Sleep], by: str) -> Row:
     sleeps = list(sleeps)
     asleep = sum(sleep.asleep_ns for sleep in sleeps)
-    queued = sum(sleep.queued_ns for sleep in sleeps)
+    # Nobody tells of a sleeper when it was woken where there are records alone.
+    queued = None if by == BY_RECORDS else sum(sleep.queued_ns for sleep in sleeps)
     most = max([thread.preempted_most_ns, *(sleep.queued_most_ns for sleep in sleeps)])
     cpu, preempted = thread.cpu_ns, thread.preempted_ns
     present = max(now_ns - thread.since_ns, 0)
@@ -107,9 +127,12 @@ def thread_rows(found: Switches) -> list[Row]:
     for sleep in found.sleeps:
         of.setdefault(sleep.thread, []).append(sleep)
     rows = [
-        thread_row(thread, found.now_ns, of.get(key, [])) for key, thread in found.threads.items()
+        thread_row(thread, found.now_ns, of.get(key, []), found.by)
+        for key, thread in found.threads.items()
     ]
-    return sorted(rows, key=lambda row: (-row["queued_ns"] - row["preempted_ns"], row["tid"]))
+    return sorted(
+        rows, key=lambda row: (-(row["queued_ns"] or 0) - row["preempted_ns"], row["tid"])
+    )
 
 
 def sleep_rows(found: Switches) -> list[Row]:
@@ -193,8 +216,20 @@ def joined(found: Switches) -> tuple[int, int]:
 
 
 def fact(found: Switches) -> str:
+    if found.by == switches.BY_SUMS:
+        sums = found.sums
+        return (
+            f"librouse-preload.so; getrusage, all processes together: {sums.voluntary:,} voluntary"
+            f" and {sums.involuntary:,} involuntary switches, {sums.cpu_ns / NS:.3f} s on a"
+            f" processor; no more: {found.why}"
+        )
     some, every = joined(found)
     share = f"{100 * some / every:.1f} %" if every else "none"
+    if found.by == BY_RECORDS:
+        return (
+            "librouse-preload.so; the kernel's records of switches (PERF_RECORD_SWITCH), without"
+            f" who woke a thread and when: {found.why}"
+        )
     return (
         "librouse-preload.so; sched_switch, sched_waking and contention_begin, by BPF:"
         f" {some:,} of {every:,} sleeps ({share}) were in waits that were recorded"
@@ -218,6 +253,20 @@ def section(
 
 
 def sections(found: Switches, limit: int = 0) -> list[Section]:
+    if found.by == switches.BY_SUMS:
+        return []
+    if found.by == BY_RECORDS:
+        return [
+            section(
+                "kernel_threads",
+                "Threads, by the kernel's records of switches",
+                "Those that were preempted longest first. asleep ends when the thread runs again:"
+                " what of it was the way to a processor is not told.",
+                by_records(THREADS),
+                thread_rows(found),
+                limit,
+            )
+        ]
     return [
         section(
             "kernel_threads",
@@ -253,17 +302,19 @@ def split(
     labels: Mapping[tuple[int, int], str],
     waits: Mapping[tuple[int, str, int], int],
     limit: int = 0,
-) -> Section:
-    return section(
-        "kernel_waits",
-        "Waits, split by the kernel's scheduler",
-        "The longest in all first. A wait may sleep more than once, or not at all. Not recorded:"
-        " sleeps in no wait that librouse-preload.so has seen, by system call, as for libc's own"
-        " locks and in page faults. Mutex again: the wait for the mutex at a condition's end.",
-        WAITS,
-        wait_rows(found, labels, waits),
-        limit,
-    )
+) -> list[Section]:
+    if found.by != BY_BPF:
+        return []
+    return [
+        section(
+            "kernel_waits",
+            "Waits, split by the kernel's scheduler",
+            ABOUT_WAITS,
+            WAITS,
+            wait_rows(found, labels, waits),
+            limit,
+        )
+    ]
 
 
 def lock_type(flags: int) -> str:
@@ -318,6 +369,7 @@ def notes(found: Switches) -> list[str]:
         (found.lost_sleeps, "sleeps", "their time"),
         (found.lost_locks, "waits for locks of the kernel", "their time"),
         (found.lost_recorders, "processes that record", "which waits they slept in"),
+        (found.lost_records, "records of switches", "their switches, and what lies between,"),
     )
     return [
         f"{count:,} {what} found no room: {missing} is missing"

@@ -17,7 +17,7 @@ import click
 
 from rouse import find, layout
 from rouse.errors import EXIT_FINDINGS, RouseError, output
-from rouse.probe import System
+from rouse.probe import BY_BPF, BY_RECORDS, System
 
 GOOD, LIMITED, BAD = "good", "limited", "bad"
 COLOURS = {GOOD: "green", LIMITED: "yellow", BAD: "red"}
@@ -25,6 +25,7 @@ MIB = 1 << 20
 FILES_WANTED = 10_000
 RINGS_SINCE = (6, 7)
 GUARDS_SINCE = (6, 13)
+PARANOID_MOST = 2  # for what a user may know of his own programs
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,52 @@ def accounting(system: System) -> Check:
     return Check("accounting", GOOD, "schedstat and delays")
 
 
+# What sees the kernel's scheduler
+
+
+def bpf(system: System) -> Check:
+    has = system.capabilities()
+    allowed = "CAP_SYS_ADMIN" in has or {"CAP_BPF", "CAP_PERFMON"} <= has
+    effect = "rouse watch and rouse run --kernel cannot tell who woke a thread"
+    if not allowed:
+        remedy = "be root, or have CAP_BPF and CAP_PERFMON"
+        return Check("BPF", LIMITED, "not allowed", effect, remedy)
+    if not system.may_read("/sys/kernel/btf/vmlinux"):
+        return Check("BPF", LIMITED, "no BTF", effect, "a kernel with CONFIG_DEBUG_INFO_BTF")
+    return Check("BPF", GOOD, "allowed, with BTF")
+
+
+def by_bpf(system: System) -> Check:
+    if system.helper(BY_BPF):
+        return Check(BY_BPF, GOOD, "built")
+    effect = "rouse watch and rouse run --kernel cannot tell who woke a thread"
+    remedy = "install clang and libbpf-dev, and build rouse anew"
+    return Check(BY_BPF, LIMITED, "not built", effect, remedy)
+
+
+def records(system: System) -> Check:
+    name = "PERF_RECORD_SWITCH"
+    error = system.perf_event_error()
+    if not error:
+        return Check(name, GOOD, "allowed, of this user's own programs")
+    level = system.number("/proc/sys/kernel/perf_event_paranoid")
+    effect = "without BPF rouse run --kernel has sums alone"
+    if level is not None and level > PARANOID_MOST:
+        found = f"not allowed: kernel.perf_event_paranoid is {level}"
+        remedy = f"sysctl kernel.perf_event_paranoid={PARANOID_MOST}"
+        return Check(name, LIMITED, found, effect, remedy)
+    found = f"not allowed: perf_event_open: {os.strerror(error)}"
+    remedy = "a kernel with CONFIG_PERF_EVENTS; in a container, one that allows the call"
+    return Check(name, LIMITED, found, effect, remedy)
+
+
+def by_records(system: System) -> Check:
+    if system.helper(BY_RECORDS):
+        return Check(BY_RECORDS, GOOD, "built")
+    effect = "without BPF rouse run --kernel has sums alone"
+    return Check(BY_RECORDS, LIMITED, "not built", effect, "build rouse anew")
+
+
 # What tools beside rouse want
 
 
@@ -242,18 +289,6 @@ def tracing(system: System) -> Check:
         return Check("tracefs", LIMITED, "for root only", effect, "run the tracer as root")
     remedy = "mount -t tracefs nodev /sys/kernel/tracing"
     return Check("tracefs", LIMITED, "not mounted", effect, remedy)
-
-
-def bpf(system: System) -> Check:
-    has = system.capabilities()
-    allowed = "CAP_SYS_ADMIN" in has or {"CAP_BPF", "CAP_PERFMON"} <= has
-    effect = "wake-ups inside the kernel cannot be followed"
-    if not allowed:
-        remedy = "give the tracer CAP_BPF and CAP_PERFMON, or run it as root"
-        return Check("BPF", LIMITED, "not allowed", effect, remedy)
-    if not system.may_read("/sys/kernel/btf/vmlinux"):
-        return Check("BPF", LIMITED, "no BTF", effect, "a kernel with CONFIG_DEBUG_INFO_BTF")
-    return Check("BPF", GOOD, "allowed, with BTF")
 
 
 def perf(system: System) -> Check:
@@ -295,8 +330,11 @@ CHECKS: tuple[Callable[[System], Check], ...] = (
     recordings,
     file_size,
     accounting,
-    tracing,
     bpf,
+    by_bpf,
+    records,
+    by_records,
+    tracing,
     perf,
     ptrace,
 )

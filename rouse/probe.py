@@ -10,13 +10,20 @@ import os
 import platform
 import resource
 import shutil
+import struct
 from pathlib import Path
 
 SYS_IO_URING_SETUP = 425  # the same on both machines
 SYS_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
+SYS_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY, PERF_ATTR_BYTES = 1, 9, 112
+PERF_FLAGS = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 26  # disabled, no kernel, no hypervisor, switches
 MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3
 MADV_GUARD_INSTALL = 102
 IO_URING_PARAMS_BYTES = 120
+# Programs that see the kernel's scheduler, and the variables that name others in their place.
+BY_BPF, BY_RECORDS = "rouse-kernel", "rouse-switches"
+HELPERS = {BY_BPF: "ROUSE_KERNEL", BY_RECORDS: "ROUSE_SWITCHES"}
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39, "CAP_SYS_PTRACE": 19}
 
 
@@ -70,6 +77,14 @@ class System:
         """Soft and hard; -1: none."""
         return resource.getrlimit(which)
 
+    def helper(self, program: str) -> Path | None:
+        """One of HELPERS: beside these modules where it is installed. None: it was not built."""
+        here = Path(__file__).resolve().parent
+        asked = os.environ.get(HELPERS[program])
+        built = here.parent / "build" / "release" / "kernel" / program
+        places = [Path(asked)] if asked else [here / program, built]
+        return next((place for place in places if place.is_file()), None)
+
     def free_bytes(self, path: str) -> int | None:
         try:
             return shutil.disk_usage(path).free
@@ -85,6 +100,19 @@ class System:
         """0, or why a ring cannot be made."""
         parameters = ctypes.create_string_buffer(IO_URING_PARAMS_BYTES)
         fd = self.libc.syscall(SYS_IO_URING_SETUP, 1, parameters)
+        if fd < 0:
+            return ctypes.get_errno()
+        os.close(fd)
+        return 0
+
+    def perf_event_error(self) -> int:
+        """0, or why the kernel does not tell of the switches of this user's own threads."""
+        number = SYS_PERF_EVENT_OPEN.get(self.machine)
+        if number is None:
+            return errno.ENOSYS
+        words = (PERF_TYPE_SOFTWARE, PERF_ATTR_BYTES, PERF_COUNT_SW_DUMMY, PERF_FLAGS)
+        attributes = struct.pack("=IIQ24xQ", *words).ljust(PERF_ATTR_BYTES, b"\0")
+        fd = self.libc.syscall(number, attributes, 0, -1, -1, ctypes.c_ulong(0))
         if fd < 0:
             return ctypes.get_errno()
         os.close(fd)

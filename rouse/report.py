@@ -117,7 +117,7 @@ class Reporter:
         for row in self.rows(queries.wait_sites):
             key = (pids[row["process"]], row["kind"], int(row["wait_site"], 16))
             waits[key] = waits.get(key, 0) + row["count"]
-        return [asleep.split(seen, labels, waits, limit), *asleep.sections(seen, limit)]
+        return [*asleep.split(seen, labels, waits, limit), *asleep.sections(seen, limit)]
 
     def json(self) -> str:
         report = self.report(0, self.options.show_idle)

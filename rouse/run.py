@@ -178,11 +178,13 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
 def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
     """Where nothing was recorded: what the kernel tells."""
     told(why)
-    made = Report([("source", source)], [why, *asleep.notes(seen)], asleep.sections(seen))
+    found = [("seen by", asleep.fact(seen))]
+    made = Report([("source", source), *found], [why, *asleep.notes(seen)], asleep.sections(seen))
     file = io.StringIO()
     if wanted.as_json:
         rows = {section.key: section.rows for section in made.sections}
-        whole = {"source": source, "machine": "", "processes": [], "notes": made.notes}
+        whole: dict[str, Any] = {"source": source, "machine": "", "facts": found, "processes": []}
+        whole["notes"] = made.notes
         file.write(json.dumps({**whole, "sections": rows}, ensure_ascii=True, indent=1) + "\n")
     else:
         print_report(made, file)
@@ -321,13 +323,10 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
 
 
 @contextlib.contextmanager
-def kernel_recorder(wanted: Wanted) -> Iterator[switches.Recorder | None]:
-    """Asked for, it is there or the program is not run: nobody wants half of what was asked."""
+def kernel_recorder(wanted: Wanted) -> Iterator[switches.Recorder | switches.Summer | None]:
     if not wanted.with_kernel:
         yield None
         return
-    if missing := switches.why_not():
-        raise RouseError(f"--kernel: {missing}")
     recorder = switches.watch_next(library())
     try:
         yield recorder
@@ -335,7 +334,9 @@ def kernel_recorder(wanted: Wanted) -> Iterator[switches.Recorder | None]:
         recorder.close()
 
 
-def kernel_seen(recorder: switches.Recorder | None, folder: Path) -> Switches | None:
+def kernel_seen(
+    recorder: switches.Recorder | switches.Summer | None, folder: Path
+) -> Switches | None:
     """Told now, and kept beside the recordings."""
     if recorder is None:
         return None
@@ -420,8 +421,8 @@ class Accept(click.ParamType[str]):
     "--kernel",
     "with_kernel",
     is_flag=True,
-    help="As root, also what the kernel's scheduler does: how much of each wait is sleep, and how"
-    " much the way to a processor.",
+    help="Also what the kernel's scheduler does: for how long each thread runs, sleeps and waits"
+    " for a processor; as root, who wakes it, and what of each wait is the way to a processor.",
 )
 @click.option(
     "--timers",

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel's scheduler did with the threads of some processes: what rouse-kernel prints.
+"""What the kernel's scheduler did with the threads of some processes, as far as it tells us.
 
-Nothing is rendered here. See kernel/rouse_kernel.c for the lines.
+As root rouse-kernel has it from BPF; others have rouse-switches, which reads the kernel's records
+of switches, and where neither may be, sums alone. Nothing is rendered here. The lines that they
+print are told in kernel/rouse_kernel.c and kernel/rouse_switches.c.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import os
+import resource
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -16,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rouse import doctor
+from rouse.clock import NS
 from rouse.errors import RouseError
-from rouse.probe import System
+from rouse.probe import BY_BPF, BY_RECORDS, System
 
-PROGRAM = "rouse-kernel"
+BY_SUMS = "getrusage"
 FILE = "kernel.switches"  # what it has printed, in a folder of recordings
 STATES = ("running", "asleep", "in the run queue", "ended")  # enum rsi_kernel_state
 RUNS, ASLEEP, QUEUED, ENDED = range(len(STATES))
@@ -75,6 +78,15 @@ class Lock:
     frames: tuple[int, ...]  # addresses of code, the innermost first
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Of all processes together, as far as they were waited for."""
+
+    voluntary: int = 0
+    involuntary: int = 0
+    cpu_ns: int = 0
+
+
 @dataclass
 class Switches:
     now_ns: int = 0
@@ -86,6 +98,10 @@ class Switches:
     lost_sleeps: int = 0
     lost_recorders: int = 0
     lost_locks: int = 0
+    by: str = BY_BPF
+    why: str = ""  # there is not more than by tells
+    lost_records: int = 0  # of switches
+    sums: Sums = Sums()
     text: str = ""  # that this was decoded from
 
 
@@ -134,8 +150,14 @@ def decode(text: str) -> Switches:
             found.locks.append(Lock(int(words[0], 16), flags, count, wait, most, frames))
         elif kind == "symbol":
             found.symbols[int(words[0], 16)] = words[1]
+        elif kind == "perf":
+            found.by, found.lost_records = BY_RECORDS, int(words[0])
+        elif kind == "sums":
+            found.by, found.sums = BY_SUMS, Sums(*map(int, words))
+        elif kind == "why":
+            found.why = words[0]
         else:
-            raise RouseError(f"{PROGRAM}: printed {line!r}", "is it of another version?")
+            raise RouseError(f"the switches have a line {line!r}", "are they of another version?")
     return found
 
 
@@ -164,34 +186,34 @@ def read(path: Path) -> Switches:
         raise RouseError(f"{path}: cannot be read: {error}") from error
 
 
-def helper() -> Path | None:
-    """The program: beside this module where it is installed. None: it was not built."""
-    here = Path(__file__).resolve().parent
-    asked = os.environ.get("ROUSE_KERNEL")
-    built = here.parent / "build" / "release" / "kernel" / PROGRAM
-    places = [Path(asked)] if asked else [here / PROGRAM, built]
-    return next((place for place in places if place.is_file()), None)
-
-
 def why_not() -> str:
-    """Why the kernel's scheduler cannot be watched here, and what to do; empty: it can be."""
-    check = doctor.bpf(System())
-    if check.state != doctor.GOOD:
-        return f"BPF is {check.found}; {check.remedy}"
-    if helper() is None:
-        return f"{PROGRAM} was not built; install clang and libbpf-dev, and build rouse anew"
+    """Why the kernel's scheduler cannot be watched by BPF, and what to do; empty: it can be."""
+    system = System()
+    for check in (doctor.bpf(system), doctor.by_bpf(system)):
+        if check.state != doctor.GOOD:
+            return f"{check.name} is {check.found}; {check.remedy}"
+    return ""
+
+
+def why_no_records() -> str:
+    """The same of the kernel's records of switches."""
+    system = System()
+    for check in (doctor.records(system), doctor.by_records(system)):
+        if check.state != doctor.GOOD:
+            return f"{check.name} is {check.found}; {check.remedy}"
     return ""
 
 
 class Recorder:
-    """rouse-kernel at work."""
+    """One of our helpers at work."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, program: str, *words: str, why: str = "") -> None:
         """Return when everything is watched. Raise RouseError where it cannot be."""
-        program = helper()
-        assert program
+        place = System().helper(program)
+        assert place
+        self.program, self.why = program, why
         self.process = subprocess.Popen(
-            [str(program), *words],
+            [str(place), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -202,17 +224,17 @@ class Recorder:
         assert self.process.stdout
         if self.process.stdout.readline() != "ready\n":
             said = self.process.communicate()[1].strip()
-            raise RouseError(f"{PROGRAM}: {said or 'ended at once'}", "see rouse doctor")
+            raise RouseError(f"{program}: {said or 'ended at once'}", "see rouse doctor")
 
     def stop(self) -> Switches:
         try:
             text, said = self.process.communicate(timeout=END_SECONDS)
         except subprocess.TimeoutExpired as error:
             self.close()
-            raise RouseError(f"{PROGRAM}: did not end") from error
+            raise RouseError(f"{self.program}: did not end") from error
         if self.process.returncode:
-            raise RouseError(f"{PROGRAM}: {said.strip() or 'was ended'}")
-        return named(decode(text))
+            raise RouseError(f"{self.program}: {said.strip() or 'was ended'}")
+        return named(decode(text + why_line(self.why)))
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -220,10 +242,54 @@ class Recorder:
         self.process.communicate()
 
 
+def why_line(why: str) -> str:
+    return f"why\t{' '.join(why.split())}\n" if why else ""
+
+
+def used() -> Sums:
+    """By the processes that were ours and have ended."""
+    so_far = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_ns = round((so_far.ru_utime + so_far.ru_stime) * NS)
+    return Sums(so_far.ru_nvcsw, so_far.ru_nivcsw, cpu_ns)
+
+
+class Summer:
+    """What is left where nothing may be watched."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        self.before = used()
+
+    def stop(self) -> Switches:
+        now = used()
+        words = (
+            now.voluntary - self.before.voluntary,
+            now.involuntary - self.before.involuntary,
+            now.cpu_ns - self.before.cpu_ns,
+        )
+        return decode("\t".join(("sums", *map(str, words))) + "\n" + why_line(self.why))
+
+    def close(self) -> None:
+        pass
+
+
 def watch(processes: Sequence[int]) -> Recorder:
-    return Recorder("watch", *map(str, processes))
+    return Recorder(BY_BPF, "watch", *map(str, processes))
 
 
-def watch_next(library: Path) -> Recorder:
+def watch_next(library: Path) -> Recorder | Summer:
     """The next process that the calling thread makes, in which this library records."""
-    return Recorder("run", str(threading.get_native_id()), str(library))
+    thread = str(threading.get_native_id())
+    more = why_not()
+    if not more:
+        try:
+            return Recorder(BY_BPF, "run", thread, str(library))
+        except RouseError as error:
+            more = str(error)
+    missing = why_no_records()
+    if not missing:
+        try:
+            return Recorder(BY_RECORDS, thread, why=more)
+        except RouseError as error:
+            missing = str(error)
+    return Summer(missing)

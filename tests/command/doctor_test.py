@@ -46,6 +46,8 @@ class Machine(probe.System):
         self.ring_error = changes.get("ring_error", 0)
         self.membarrier = changes.get("membarrier", True)
         self.guards = changes.get("guards", True)
+        self.perf_error = changes.get("perf_error", 0)
+        self.not_built = changes.get("not_built", "")
         self.free = changes.get("free", 1 << 34)
 
     def limit(self, which: int) -> tuple[int, int]:
@@ -59,6 +61,12 @@ class Machine(probe.System):
 
     def io_uring_error(self) -> int:
         return int(self.ring_error)
+
+    def perf_event_error(self) -> int:
+        return int(self.perf_error)
+
+    def helper(self, program: str) -> Path | None:
+        return None if program == self.not_built else self.root / program
 
     def has_membarrier(self) -> bool:
         return bool(self.membarrier)
@@ -91,6 +99,7 @@ class Machines(unittest.TestCase):
         found = self.examine()
         self.assertEqual({check.state for check in found.values()}, {doctor.GOOD})
 
+    # length: one list of what may be missing
     def test_each_lack_is_found_and_has_a_remedy(self) -> None:
         lacks: list[tuple[str, str, dict[str, str | None], dict[str, Any]]] = [
             ("kernel", doctor.LIMITED, {"/proc/sys/kernel/osrelease": "6.1.0-18-amd64"}, {}),
@@ -122,6 +131,15 @@ class Machines(unittest.TestCase):
             ),
             ("BPF", doctor.LIMITED, {"/proc/self/status": "CapEff:\t0\n"}, {}),
             ("BPF", doctor.LIMITED, {"/sys/kernel/btf/vmlinux": None}, {}),
+            ("rouse-kernel", doctor.LIMITED, {}, {"not_built": "rouse-kernel"}),
+            ("PERF_RECORD_SWITCH", doctor.LIMITED, {}, {"perf_error": errno.EPERM}),
+            (
+                "PERF_RECORD_SWITCH",
+                doctor.LIMITED,
+                {"/proc/sys/kernel/perf_event_paranoid": "3"},
+                {"perf_error": errno.EACCES},
+            ),
+            ("rouse-switches", doctor.LIMITED, {}, {"not_built": "rouse-switches"}),
             (
                 "perf",
                 doctor.LIMITED,
@@ -145,6 +163,14 @@ class Machines(unittest.TestCase):
                 self.assertTrue(check.remedy)
                 for path in files:  # taken away again before the next
                     (self.root / path.lstrip("/")).unlink(missing_ok=True)
+
+    def test_who_forbids_the_records_of_switches_is_told(self) -> None:
+        level = {"/proc/sys/kernel/perf_event_paranoid": "3"}
+        found = self.examine(level, perf_error=errno.EACCES)["PERF_RECORD_SWITCH"]
+        self.assertIn("perf_event_paranoid is 3", found.found)
+        self.assertEqual(found.remedy, "sysctl kernel.perf_event_paranoid=2")
+        found = self.examine(perf_error=errno.EPERM)["PERF_RECORD_SWITCH"]
+        self.assertIn("Operation not permitted", found.found)
 
     def test_aarch64_has_a_clock_that_needs_no_flag(self) -> None:
         found = self.examine({"/proc/cpuinfo": "BogoMIPS : 50.00\n"}, machine="aarch64")

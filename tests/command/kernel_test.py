@@ -18,8 +18,9 @@ from common import BUILD, COMMAND, SOURCE, here, main_unless, next_line, send, s
 
 from rouse import asleep, switches
 from rouse.errors import RouseError
+from rouse.probe import BY_BPF
 
-HELPER = BUILD / "kernel" / switches.PROGRAM
+HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
 PROGRAMS = BUILD / "tests" / "command"
 TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
@@ -126,7 +127,7 @@ class Seen(unittest.TestCase):
         for row in spinners:
             self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
             self.assertGreater(row["preempted_ns"], 0)
-            # The longest may have been before it first ran: its share of what it waited after its wake-up.
+            # The longest may have been before it first ran: its share of that after its wake-up.
             self.assertGreater(row["preempted_ns"] + row["queued_ns"], row["queued_most_ns"])
             self.assertGreater(row["cpu_ns"], 0)
 

@@ -8,6 +8,7 @@
  *   relock    `visitor` waits for a condition, is woken, and sleeps for its mutex
  *   writes    two `writer` of one file on one processor, until each has slept: for what the kernel locks a file with
  *   crowd     two `spinner` on one processor until each was taken off it TAKEN_OFF times
+ *   stays     `sleeper` and two `spinner` do as in `wakes` and `crowd`, and then sleep until the end
  *   forks     a child has a thread that does `wakes`
  *   endless   `wakes` until the input ends
  */
@@ -216,6 +217,58 @@ static void crowd(void)
         check(pthread_join(threads[i], NULL) == 0);
 }
 
+/* A sleeper and two spinners: what each was before it went to sleep until the end. */
+static struct {
+    pid_t tid;
+    long voluntary;
+} staying[3];
+
+static void stay(unsigned i)
+{
+    struct rusage used;
+    check(getrusage(RUSAGE_THREAD, &used) == 0);
+    staying[i].voluntary = used.ru_nvcsw;
+    __atomic_store_n(&staying[i].tid, (pid_t)syscall(SYS_gettid),
+                     __ATOMIC_RELEASE); /* pairs with stays */
+    for (;;)
+        pause();
+}
+
+static void *staying_sleeper(void *arg)
+{
+    (void)sleeper(arg);
+    stay(0);
+    return NULL;
+}
+
+static void *staying_spinner(void *arg)
+{
+    (void)spinner(NULL);
+    stay((unsigned)(uintptr_t)arg);
+    return NULL;
+}
+
+static void stays(void)
+{
+    pthread_t threads[4];
+    void *count = (void *)(intptr_t)SLEEPS;
+    going.nth = 0;
+    events = eventfd(0, 0);
+    check(events >= 0);
+    check(pthread_create(&threads[0], NULL, staying_sleeper, count) == 0);
+    for (uintptr_t i = 1; i <= 2; i++)
+        check(pthread_create(&threads[i], NULL, staying_spinner, (void *)i) == 0);
+    check(pthread_create(&threads[3], NULL, waker, count) == 0);
+    check(pthread_join(threads[3], NULL) == 0);
+    for (unsigned i = 0; i < 3; i++) {
+        pid_t tid;
+        while (!(tid = __atomic_load_n(&staying[i].tid, __ATOMIC_ACQUIRE))) /* pairs with stay */
+            nap();
+        while (voluntary_of(tid) <= staying[i].voluntary || state_of(tid) != 'S')
+            nap();
+    }
+}
+
 static void *over(void *arg)
 {
     char c;
@@ -250,8 +303,8 @@ static void forks(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "crowd", crowd },   { "endless", endless },  { "forks", forks },
-        { "relock", relock }, { "wakes", wakes_some }, { "writes", writes },
+        { "crowd", crowd }, { "endless", endless },  { "forks", forks },   { "relock", relock },
+        { "stays", stays }, { "wakes", wakes_some }, { "writes", writes },
     };
     char line[16];
     puts("ready");

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * account.c - a thread runs, sleeps, or waits for a processor, and the records move it from one to the other.
+ *
+ * Whether it sleeps or waits for a processor is told by the switch away from it: it was taken off while it could run, or
+ * not. When a sleeper is woken is not told: it sleeps until it runs again.
+ */
+#include "account.h"
+
+#include <string.h>
+
+#define BUCKETS 16384u
+
+struct rsi_account rsi_account;
+static __u32 alive[BUCKETS]; /* the first thread's id; 0: none */
+
+static __u32 *bucket_of(__u32 tid)
+{
+    return &alive[tid % BUCKETS];
+}
+
+static struct rsi_account_thread *by_id(__u32 id)
+{
+    return id ? &rsi_account.threads[id - 1] : NULL;
+}
+
+static struct rsi_account_thread *find(__u32 tid)
+{
+    struct rsi_account_thread *thread = by_id(*bucket_of(tid));
+    while (thread && thread->tid != tid)
+        thread = by_id(thread->next);
+    return thread;
+}
+
+/* NULL: there is no room. */
+static struct rsi_account_thread *make(const struct rsi_record *record, enum rsi_kernel_state state)
+{
+    __u32 *bucket = bucket_of(record->tid);
+    if (rsi_account.count == 2 * RSI_KERNEL_THREADS)
+        return NULL;
+    struct rsi_account_thread *thread = &rsi_account.threads[rsi_account.count++];
+    *thread = (struct rsi_account_thread){
+        .id = rsi_account.count,
+        .tid = record->tid,
+        .pid = record->pid,
+        .state = state,
+        .first_ns = record->time_ns,
+        .since_ns = record->time_ns,
+        .next = *bucket,
+    };
+    *bucket = thread->id;
+    return thread;
+}
+
+/* The present state ends. Returns for how long it has lasted. */
+static __u64 change(struct rsi_account_thread *thread, __u64 now_ns, enum rsi_kernel_state state)
+{
+    __u64 passed_ns = now_ns > thread->since_ns ? now_ns - thread->since_ns : 0;
+    thread->since_ns = now_ns;
+    thread->state = state;
+    return passed_ns;
+}
+
+static void put_on(struct rsi_account_thread *thread, __u64 now_ns)
+{
+    enum rsi_kernel_state before = thread->state;
+    __u64 passed_ns = change(thread, now_ns, RSI_KERNEL_RUNS);
+    if (before == RSI_KERNEL_QUEUED) {
+        thread->queued_ns += passed_ns;
+        if (passed_ns > thread->queued_most_ns)
+            thread->queued_most_ns = passed_ns;
+    } else if (before == RSI_KERNEL_SLEEPS_NOW) {
+        thread->sleeps.count++;
+        thread->sleeps.ns += passed_ns;
+        if (passed_ns > thread->sleeps.most_ns)
+            thread->sleeps.most_ns = passed_ns;
+    }
+}
+
+static void take_off(struct rsi_account_thread *thread, __u64 now_ns, bool is_preempted)
+{
+    bool has_run = thread->state == RSI_KERNEL_RUNS; /* else a record is missing */
+    __u64 passed_ns =
+        change(thread, now_ns, is_preempted ? RSI_KERNEL_QUEUED : RSI_KERNEL_SLEEPS_NOW);
+    thread->cpu_ns += has_run ? passed_ns : 0;
+    thread->involuntary += is_preempted;
+    thread->voluntary += !is_preempted;
+}
+
+static void end(struct rsi_account_thread *thread, __u64 now_ns)
+{
+    bool has_run = thread->state == RSI_KERNEL_RUNS;
+    __u64 passed_ns = change(thread, now_ns, RSI_KERNEL_ENDED);
+    thread->cpu_ns += has_run ? passed_ns : 0;
+    __u32 *link = bucket_of(thread->tid);
+    while (*link != thread->id)
+        link = &rsi_account.threads[*link - 1].next;
+    *link = thread->next;
+}
+
+/* It is new, and has the name of who made it. */
+static void born(const struct rsi_record *record)
+{
+    struct rsi_account_thread *thread = make(record, RSI_KERNEL_QUEUED);
+    const struct rsi_account_thread *parent = find(record->parent);
+    if (!thread)
+        rsi_account.lost_threads++;
+    else if (parent)
+        memcpy(thread->name, parent->name, sizeof(thread->name));
+}
+
+/* Also of one that has not been told of so far: the first, which has just run the program, and runs. */
+static void named(const struct rsi_record *record)
+{
+    struct rsi_account_thread *thread = find(record->tid);
+    if (!thread)
+        thread = make(record, RSI_KERNEL_RUNS);
+    if (thread)
+        memcpy(thread->name, record->name, sizeof(thread->name));
+}
+
+static void switched(const struct rsi_record *record)
+{
+    struct rsi_account_thread *thread = find(record->tid);
+    if (!thread) /* the record that it is new is among those lost */
+        thread = make(record, RSI_KERNEL_RUNS);
+    if (!thread)
+        return;
+    if (record->misc & PERF_RECORD_MISC_SWITCH_OUT)
+        take_off(thread, record->time_ns, record->misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT);
+    else
+        put_on(thread, record->time_ns);
+}
+
+void rsi_account_add(const struct rsi_record *record)
+{
+    struct rsi_account_thread *thread;
+    if (record->type == PERF_RECORD_LOST)
+        rsi_account.lost_records += record->lost;
+    if (record->tid == 0) /* of a process that this PID namespace does not see */
+        return;
+    switch (record->type) {
+    case PERF_RECORD_FORK: born(record); break;
+    case PERF_RECORD_COMM: named(record); break;
+    case PERF_RECORD_SWITCH: switched(record); break;
+    case PERF_RECORD_EXIT:
+        thread = find(record->tid);
+        if (thread)
+            end(thread, record->time_ns);
+        break;
+    default: break;
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* account.h - what the records of switches come to, by thread: the sums that rouse-kernel has from the kernel. */
+#ifndef RSI_KERNEL_ACCOUNT_H
+#define RSI_KERNEL_ACCOUNT_H
+
+#include "rings.h"
+
+struct rsi_account_thread {
+    __u32 id; /* counted from 1 */
+    __u32 tid, pid;
+    __u32 state; /* enum rsi_kernel_state */
+    __u64 first_ns, since_ns;
+    __u64 voluntary, involuntary;
+    __u64 cpu_ns;
+    __u64 queued_ns, queued_most_ns; /* after an involuntary switch, or when it was new */
+    struct {
+        __u64 count, ns, most_ns;
+    } sleeps;   /* that have ended, each until it ran again */
+    __u32 next; /* of those alive whose numbers have one hash; 0: none */
+    char name[RSI_KERNEL_NAME];
+};
+
+struct rsi_account {
+    struct rsi_account_thread threads[2 * RSI_KERNEL_THREADS]; /* also those that have ended */
+    __u32 count;
+    __u64 lost_threads; /* that found no room */
+    __u64 lost_records; /* that the kernel had no room for */
+};
+extern struct rsi_account rsi_account;
+
+void rsi_account_add(const struct rsi_record *record);
+
+#endif

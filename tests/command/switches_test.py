@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What the kernel tells any user of the switches of his own threads: switching.c, and the command.
+
+All of it runs as a user that is not root: as nobody where root starts it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import BUILD, COMMAND, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
+
+from rouse import asleep, kernel, probe, switches
+from rouse.probe import BY_RECORDS
+
+HELPER = BUILD / "kernel" / BY_RECORDS
+LIBRARY = BUILD / "preload" / "librouse-preload.so"
+SWITCHING = BUILD / "tests" / "command" / "switching"
+TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
+KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
+PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}
+NOBODY = 65534
+Row = dict[str, Any]
+
+
+def become_nobody() -> str:
+    """Go on as one who is not root. Why that is not possible."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    os.chdir("/")
+    for path in (SOURCE, PYTHON, HELPER, SWITCHING, Path(__file__)):
+        if not os.access(path, os.R_OK):
+            return f"{path} is not readable for everybody"
+    # Another program: a process that was root's may not be looked at by whom it is now.
+    return os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
+
+
+def not_run() -> str:
+    with mock.patch.dict(os.environ, PLACE):
+        return switches.why_no_records()
+
+
+class Text(unittest.TestCase):
+    """What needs no permission."""
+
+    def test_records_that_found_no_room_are_told(self) -> None:
+        found = switches.decode("perf\t7\nnow\t5\nlost\t0\t0\t0\t0\n")
+        (note,) = asleep.notes(found)
+        self.assertIn("7 records of switches", note)
+
+    def test_of_records_nobody_knows_when_a_sleeper_was_woken(self) -> None:
+        found = switches.decode(
+            "perf\t0\nnow\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
+            "sleep\t1\t-\t0\t0\t0\t2\t50\t40\t0\t0\t0\t\n"
+        )
+        (row,) = asleep.thread_rows(found)
+        self.assertEqual((row["asleep_ns"], row["queued_ns"]), (650, None))
+        self.assertEqual(row["preempted_ns"], 30)
+        (section,) = asleep.sections(found)
+        self.assertNotIn("queued_ns", [column.key for column in section.columns])
+
+    def test_without_permission_the_sums_are_told_and_what_to_do(self) -> None:
+        with (
+            mock.patch.object(probe.System, "perf_event_error", lambda _: errno.EACCES),
+            mock.patch.object(probe.System, "number", lambda *_: 3),
+        ):
+            said = here("run", "--kernel", "--json", "--", "sleep", "0.01", **PLACE)
+        whole = json.loads(said.stderr)
+        self.assertEqual(said.returncode, 0)
+        (seen,) = [text for name, text in whole["facts"] if name == "seen by"]
+        self.assertRegex(seen, r"getrusage.* [1-9]\d* voluntary .*perf_event_paranoid is 3")
+        self.assertIn("sysctl kernel.perf_event_paranoid=2", seen)
+        self.assertEqual([key for key in whole["sections"] if key.startswith("kernel_")], [])
+
+    def test_a_helper_that_may_not_is_one_line_and_the_sums(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            helper = Path(place) / "refused"
+            helper.write_text("#!/bin/sh\necho perf_event_open: not today >&2\nexit 1\n")
+            helper.chmod(0o755)
+            with mock.patch.object(probe.System, "perf_event_error", lambda _: 0):
+                more = {**PLACE, "ROUSE_SWITCHES": str(helper)}
+                said = here("run", "--kernel", "--json", "--", "sleep", "0.01", **more)
+        (seen,) = [text for name, text in json.loads(said.stderr)["facts"] if name == "seen by"]
+        self.assertRegex(seen, "getrusage.*not today")
+
+
+@unittest.skipIf(not_run(), f"not run: {not_run()}")
+class Seen(unittest.TestCase):
+    def watched(self, scene: str) -> tuple[subprocess.Popen[str], switches.Recorder]:
+        """A scene that is over, of a program that is still there."""
+        with mock.patch.dict(os.environ, PLACE):
+            recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()))
+        self.addCleanup(recorder.close)
+        running = start_ready(self, SWITCHING, scene)
+        send(running, "go\n")
+        self.assertEqual(next_line(running), "done\n")
+        return running, recorder
+
+    def test_switches_are_those_that_the_kernel_counts(self) -> None:
+        running, recorder = self.watched("stays")
+        named = {tid: kernel.read_thread(running.pid, tid) for tid in kernel.tids(running.pid)}
+        found = recorder.stop()
+        self.assertEqual(asleep.notes(found), [])
+        rows = {row["tid"]: row for row in asleep.thread_rows(found)}
+        names = []
+        for tid, counted in named.items():
+            if counted is None or tid == running.pid:  # which has switched before it was watched
+                continue
+            row = rows[tid]
+            names.append(row["name"])
+            self.assertEqual(
+                (row["name"], row["voluntary"], row["involuntary"]),
+                (counted.name, counted.voluntary, counted.involuntary),
+            )
+            self.assertEqual(row["sleeps"], row["voluntary"] - 1, "the last one goes on")
+            self.assertEqual(row["now"], "asleep")
+            self.assertGreater(row["cpu_ns"], 0)
+            self.assertGreater(row["asleep_ns"], 0)
+        self.assertEqual(sorted(names), ["sleeper", "spinner", "spinner"])
+        for row in rows.values():
+            if row["name"] == "sleeper":
+                self.assertGreater(row["voluntary"], KNOWN["SLEEPS"])
+            if row["name"] == "spinner":
+                self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
+                self.assertGreater(row["preempted_ns"], 0)
+
+    def test_the_child_of_a_fork_is_watched(self) -> None:
+        _, recorder = self.watched("forks")
+        rows = asleep.thread_rows(recorder.stop())
+        self.assertEqual(len({row["process"] for row in rows}), 2)
+        (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
+        self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
+        self.assertEqual([row["now"] for row in rows if row["name"] == "child"], ["ended"])
+
+    def test_nothing_of_others_is_seen(self) -> None:
+        running, recorder = self.watched("wakes")
+        processes = {row["process"] for row in asleep.thread_rows(recorder.stop())}
+        self.assertEqual(processes, {running.pid})
+
+    def test_the_command_says_what_it_had_and_keeps_it(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "kept"
+            words = ("--kernel", "--json", "--keep", folder, "--", SWITCHING, "wakes", "crowd")
+            done = subprocess.run(
+                [*COMMAND, "run", *map(str, words)],
+                input="go\n",
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
+                env={**os.environ, "PYTHONPATH": str(SOURCE), **PLACE},
+            )
+            self.assertEqual((done.returncode, done.stdout), (0, "ready\ndone\n"), done.stderr)
+            whole = json.loads(done.stderr[done.stderr.index("{") :])
+            again = json.loads(here("report", "--json", folder).stdout)
+            text = here("report", folder).stdout
+        (seen,) = [text for name, text in whole["facts"] if name == "seen by"]
+        self.assertIn("PERF_RECORD_SWITCH", seen)
+        rows: list[Row] = whole["sections"]["kernel_threads"]
+        (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
+        self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
+        spun = [
+            row["involuntary"] >= KNOWN["TAKEN_OFF"] for row in rows if row["name"] == "spinner"
+        ]
+        self.assertEqual(spun, [True, True])
+        self.assertEqual(again["sections"]["kernel_threads"], rows)
+        self.assertIn(["seen by", seen], again["facts"])
+        self.assertIn("Threads, by the kernel's records of switches", text)
+
+
+if __name__ == "__main__":
+    if os.geteuid() == 0 and (reason := become_nobody()):
+        print(f"not run: {reason}")
+        sys.exit(77)
+    main_unless("" if SWITCHING.exists() and LIBRARY.exists() else "its programs were not built")
