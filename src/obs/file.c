@@ -47,6 +47,11 @@ static uint32_t refused;
 static char file_path[320];    /* absolute: the program may change its folder */
 static uint64_t pid_namespace; /* 0: not known */
 static bool is_kept;           /* it stays, and so do others of its folder: ROUSE_OBS_KEEP */
+/*
+ * As ROUSE_OBS_DIR had it when this process, or the one that it was forked from, first made a file: a server may
+ * empty its environment before it makes its workers.
+ */
+static char folder_asked[256];
 
 struct dead {
     char name[NAME_BYTES];
@@ -66,7 +71,9 @@ static int folder_open(char *reason, size_t bytes)
     char path[256];
     const char *asked = secure_getenv("ROUSE_OBS_DIR");
     if (asked && *asked)
-        rsi_format(path, sizeof path, "%s", asked);
+        rsi_format(folder_asked, sizeof folder_asked, "%s", asked);
+    if (*folder_asked)
+        rsi_format(path, sizeof path, "%s", folder_asked);
     else
         rsi_format(path, sizeof path, "/dev/shm/rouse-%u", geteuid());
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
@@ -314,7 +321,8 @@ int rsi_file_open(char *reason, size_t reason_bytes)
         return folder;
     pid_namespace = own_namespace(); /* a child may have another than its parent */
     const char *keep = secure_getenv("ROUSE_OBS_KEEP");
-    is_kept = keep && strcmp(keep, "1") == 0;
+    if (keep)
+        is_kept = strcmp(keep, "1") == 0;
     if (!is_kept)
         remove_old(folder);
     int error = file_new(folder, reason, reason_bytes);

@@ -153,6 +153,19 @@ static void daemons(void)
     waits();
 }
 
+/* A server that leaves its workers no environment. */
+static void empties(void)
+{
+    waits();
+    check(clearenv() == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        waits();
+        exit(6);
+    }
+    reap(pid, 6);
+}
+
 static void closes(void)
 {
     waits();
@@ -262,9 +275,9 @@ static void kinds(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "waits", waits },    { "exec", execs },   { "vfork", vforks }, { "raw", raw_forks },
-        { "daemon", daemons }, { "close", closes }, { "chroot", roots }, { "preload", preloads },
-        { "dlopen", opens },   { "kinds", kinds },
+        { "waits", waits },    { "exec", execs },   { "vfork", vforks },  { "raw", raw_forks },
+        { "daemon", daemons }, { "close", closes }, { "chroot", roots },  { "preload", preloads },
+        { "dlopen", opens },   { "kinds", kinds },  { "empty", empties },
     };
     if (argc == 3 && strcmp(argv[1], "signal") == 0) {
         waits();

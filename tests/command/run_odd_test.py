@@ -34,6 +34,7 @@ EXPECTED = {
     "vfork": [2 * FEW],
     "raw": [2 * FEW],
     "daemon": [FEW, FEW],
+    "empty": [FEW, FEW],
     "close": [3 * FEW],
     "preload": [FEW],
     "dlopen": [2 * FEW],
