@@ -41,7 +41,7 @@ check:
 	@tools/check.sh quick
 
 check-all:
-	@tools/setup.sh build check check-all
+	@tools/setup.sh build check check-all demos
 	@tools/check.sh all
 
 bench: all

@@ -148,17 +148,8 @@ class Running:
 
     def processes(self) -> list[int]:
         """The server's own: not what it was started by."""
-        children: dict[int, list[int]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    children.setdefault(int(fields(entry)[3]), []).append(int(entry.name))
-        every, left = [], [self.program.pid]
-        while left:
-            every += left
-            left = [child for pid in left for child in children.get(pid, [])]
         program = Path(self.server.command()[0]).name[:15]
-        return [pid for pid in every if comm(pid) == program]
+        return [pid for pid in tree(self.program.pid) if comm(pid) == program]
 
     def sample(self, work: str) -> Sample:
         ticks = [0, 0]
@@ -177,6 +168,20 @@ class Running:
                             switches[1] += int(value)
         done = self.server.transactions(work)
         return Sample(done, ticks[0] * TICK_S, ticks[1] * TICK_S, *switches)
+
+
+def tree(root: int) -> list[int]:
+    """A process, first, and all that come from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                children.setdefault(int(fields(entry)[3]), []).append(int(entry.name))
+    every, left = [], [root]
+    while left:
+        every += left
+        left = [child for pid in left for child in children.get(pid, [])]
+    return every
 
 
 def comm(pid: int) -> str:
@@ -271,5 +276,6 @@ SERVERS = {"mariadb": MariaDB, "postgresql": PostgreSQL}
 
 
 def rouse(*words: str) -> Sequence[str]:
-    """A run of the command of this tree."""
-    return [sys.executable, "-m", "rouse", *words]
+    """A run of the command of this tree, with the packages that it has been given."""
+    venv = SOURCE / "build" / "venv" / "bin" / "python"
+    return [str(venv) if venv.exists() else sys.executable, "-m", "rouse", *words]

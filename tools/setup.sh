@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# setup.sh SET... - install what is missing to build, check, check-all, bench or run the command `rouse`; a no-op if
-# nothing is.
+# setup.sh SET... - install what is missing to build, check, check-all, bench, run the command `rouse` or the
+# demonstrations of demos/; a no-op if nothing is.
 #
 # Made for Debian 12 and later with nothing but git, make, gcc and python3. It says what it installs
 # and asks nothing; only a missing package costs more than one question to dpkg. Where there is no
@@ -21,6 +21,8 @@ declare -A packages=(
                  mariadb-server-core mariadb-client-core sysbench
                  libpython3.11-testsuite|libpython3.13-testsuite"
     [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
+    [demos]="mariadb-server-core mariadb-client-core sysbench strace memcached libmemcached-tools redis-server redis-tools
+             nginx-light wrk openjdk-17-jdk-headless|openjdk-21-jdk-headless golang-go"
 )
 # What stands in for the packages where dpkg cannot be asked.
 declare -A commands=(
@@ -29,6 +31,7 @@ declare -A commands=(
     [command]="python3"
     [check-all]="clang-tidy aarch64-linux-gnu-gcc"
     [bench]="g++"
+    [demos]="memcached redis-server wrk javac go"
 )
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -90,9 +93,9 @@ install_packages() {
         done
     done
     say "installing with apt-get: ${names[*]}"
-    # A web server that comes as a benchmark's peer must not start to serve this machine.
+    # A server that comes as a benchmark's peer, or to be shown, must not start to serve this machine.
     local policy=/usr/sbin/policy-rc.d keep_policy=true
-    if [[ " ${names[*]} " == *" nginx-light "* && ! -e $policy ]]; then
+    if [[ " ${names[*]} " =~ " "(nginx-light|redis-server|memcached)" " && ! -e $policy ]]; then
         keep_policy=false
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod +x "$policy"

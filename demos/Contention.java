@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadInfo;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * Threads that wait for a queue, a monitor and a lock, for demos/programs.py.
+ *
+ * <p>java Contention.java SECONDS: says that it is ready, waits for a line, works for so long, and tells as JSON how
+ * many numbers went through the queue, and how often the virtual machine had its threads wait. It ends with its
+ * standard input, and knows nothing of rouse.
+ */
+public final class Contention {
+    private static final int SIDES = 3; // threads that put, and as many that take
+    private static final int ROOM = 16;
+    private static final int LAST = -1;
+
+    private final BlockingQueue<Integer> queue = new ArrayBlockingQueue<>(ROOM);
+    private final Object monitor = new Object();
+    private final ReentrantLock lock = new ReentrantLock();
+    private final AtomicLong blocked = new AtomicLong();
+    private final AtomicLong waited = new AtomicLong();
+    private long inMonitor; // under the monitor
+    private long inLock; // under the lock
+    private volatile boolean isOver;
+
+    private interface Part {
+        void run() throws InterruptedException;
+    }
+
+    private void put() throws InterruptedException {
+        while (!isOver)
+            queue.put(1);
+        queue.put(LAST); // the last of all is one of these, so nothing stays in the queue
+    }
+
+    private void take() throws InterruptedException {
+        int item;
+        while ((item = queue.take()) != LAST) {
+            synchronized (monitor) {
+                inMonitor += item;
+            }
+            lock.lock();
+            try {
+                inLock += item;
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+
+    /** A thread that ends with its counts added up. */
+    private Thread started(Part part) {
+        Thread thread = new Thread(() -> {
+            try {
+                part.run();
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+            ThreadInfo info = ManagementFactory.getThreadMXBean().getThreadInfo(Thread.currentThread().getId());
+            blocked.addAndGet(info.getBlockedCount());
+            waited.addAndGet(info.getWaitedCount());
+        });
+        thread.start();
+        return thread;
+    }
+
+    private void work(double seconds) throws InterruptedException {
+        long begin = System.nanoTime();
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < SIDES; i++) {
+            threads.add(started(this::put));
+            threads.add(started(this::take));
+        }
+        Thread.sleep((long) (seconds * 1e3));
+        isOver = true;
+        for (Thread thread : threads)
+            thread.join();
+        double passed = (System.nanoTime() - begin) / 1e9;
+        System.out.println("{\"operations\": " + inMonitor + ", \"in_lock\": " + inLock + ", \"seconds\": " + passed
+                + ", \"blocked\": " + blocked + ", \"waited\": " + waited + "}");
+        System.out.flush();
+    }
+
+    public static void main(String[] words) throws IOException, InterruptedException {
+        System.out.println("ready");
+        System.out.flush();
+        System.in.read();
+        new Contention().work(Double.parseDouble(words[0]));
+        while (System.in.read() >= 0) {
+        }
+    }
+}

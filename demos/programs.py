@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A program that knows nothing of rouse: how fast it is with and without recording, and its waits.
+
+    demos/programs.py redis
+    demos/programs.py nginx --seconds 5 --json nginx.json
+
+memcached, redis and nginx are Debian's, each in a folder and at an address of its own, and loaded
+by a client of Debian's; java, go and python run small programs of ours, of which the waits are
+known. Each is run as it is and under `rouse run`, in turns; of the last run that was recorded it
+is told what was waited for. Go makes its system calls itself: of it the kernel tells, to root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from database import LOCKS, locks, machine, number, say, table
+from servers import DemoError, rouse, run
+from subjects import ENDING, SUBJECTS, Done, NotInstalledError, Subject
+
+SECONDS = 4.0
+PAIRS = 3
+NOT_HERE, INTERRUPTED = 77, 130
+KINDS = 8  # rows that are printed
+MEMORY = Path("/dev/shm")
+VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
+Row = dict[str, Any]
+
+
+def measured(subject: Subject, seconds: float, *before: str) -> Done:
+    with subject.started(seconds, *before) as running:
+        return subject.loaded(running, seconds)
+
+
+# What a recording tells
+
+
+def profile(report: Row) -> Row:
+    sections = report["sections"]
+    totals = sections["totals"]
+    names = (*VERDICTS, "wakes", "calls", "lock_waits", "lock_wait_ns")
+    return {
+        "processes": len(report["processes"]),
+        "totals": {name: sum(row[name] for row in totals) for name in names},
+        "kinds": kinds(sections["wakes"]),
+        "locks": locks(sections["locks"]),
+        "listeners": sections["listeners"],
+    }
+
+
+def kinds(rows: Iterable[Row]) -> dict[str, Row]:
+    """Wake-ups by what was waited for, with their verdicts; the longest waited first."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        names = ("count", "wait_ns", *VERDICTS)
+        into = found.setdefault(row["kind"], dict.fromkeys(names, 0))
+        for name in names:
+            into[name] += row[name]
+    return dict(sorted(found.items(), key=lambda item: -item[1]["wait_ns"]))
+
+
+def recorded(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
+    done = measured(subject, seconds, *rouse("run", "-o", "/dev/null", "--keep", str(kept), "--"))
+    report = json.loads(run(*rouse("report", "--json", "--all", str(kept)), timeout=300))
+    return done, profile(report)
+
+
+# What the kernel tells
+
+
+def why_no_kernel() -> str:
+    words = rouse("run", "--kernel", "-o", "/dev/null", "--", "true")
+    tried = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return tried.stderr.strip() if tried.returncode else ""
+
+
+def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
+    kept.mkdir()
+    told = kept / "report.json"
+    done = measured(subject, seconds, *rouse("run", "--kernel", "--json", "-o", str(told), "--"))
+    report = json.loads(told.read_text(encoding="utf-8"))
+    sections = report["sections"]
+    return done, {
+        "why_not_recorded": report["notes"][0],
+        "threads": sections["kernel_threads"],
+        "sleeps": sections["kernel_sleeps"],
+        "kernel_locks": sections["kernel_locks"],
+    }
+
+
+def passed_through(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
+    """Under `rouse run`, which has one line to say of it."""
+    kept.mkdir()
+    told = kept / "report"
+    done = measured(subject, seconds, *rouse("run", "-o", str(told), "--"))
+    return done, {"why_not_recorded": told.read_text(encoding="utf-8").strip()}
+
+
+def way(subject: Subject) -> tuple[Callable[[Subject, float, Path], tuple[Done, Row]], str]:
+    """How this program is looked at, and what stands in the way of a better one."""
+    if not subject.speaks_kernel:
+        return recorded, ""
+    why = why_no_kernel()
+    return (passed_through, why) if why else (seen, "")
+
+
+# The runs
+
+
+def rate(done: Done) -> Row:
+    each = max(done.requests, 1)
+    return {
+        "requests": done.requests,
+        "per_s": done.requests / done.seconds,
+        "cpu_us": done.cpu_s * 1e6 / each,
+    }
+
+
+def demonstrate(name: str, seconds: float, pairs: int) -> Row:
+    memory = str(MEMORY) if MEMORY.is_dir() else None
+    with (
+        tempfile.TemporaryDirectory(prefix="rouse-demo-") as place,
+        tempfile.TemporaryDirectory(prefix="rouse-demo-", dir=memory) as recordings,
+    ):
+        Path(place).chmod(0o755)  # workers of another user come here, too
+        subject = SUBJECTS[name](Path(place))
+        subject.make()
+        look, why_not = way(subject)
+        runs: dict[str, list[Row]] = {"without": [], "with": []}
+        for i in range(1, pairs + 1):
+            say(f"{name}: pair {i} of {pairs}, as it is")
+            runs["without"].append(rate(measured(subject, seconds)))
+            say(f"{name}: pair {i} of {pairs}, under rouse run")
+            done, found = look(subject, seconds, Path(recordings) / str(i))
+            runs["with"].append(rate(done))
+        shown = {
+            "program": name,
+            "version": subject.version(),
+            "load": subject.load,
+            "request": subject.request,
+            "machine": machine(),
+            "date": datetime.date.today().isoformat(),
+            "seconds": seconds,
+            "runs": runs,
+            "requests": done.whole,
+            "told": done.told,
+            "note": why_not,
+            "profile": found,
+        }
+    return {**shown, "sentences": sentences(shown)}
+
+
+# What is said of the figures
+
+
+def share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "none"
+
+
+def pair_ratios(runs: dict[str, list[Row]], name: str) -> list[float]:
+    pairs = zip(runs["without"], runs["with"], strict=True)
+    return [after[name] / before[name] for before, after in pairs if before[name]]
+
+
+def of_recording(shown: Row) -> list[str]:
+    rates, cpus = (pair_ratios(shown["runs"], name) for name in ("per_s", "cpu_us"))
+    said = []
+    for ratios, what in ((rates, f"{shown['request']}s/s"), (cpus, "CPU time of each")):
+        if ratios:
+            said.append(
+                f"{what} {statistics.median(ratios):.2f} times those without"
+                f" ({min(ratios):.2f} to {max(ratios):.2f}, pairs: {len(ratios)})"
+            )
+    return [f"Under rouse run: {'; '.join(said)}."] if said else []
+
+
+def of_wakes(shown: Row) -> list[str]:
+    found, requests = shown["profile"], shown["requests"]
+    totals = found["totals"]
+    longest = next(iter(found["kinds"]), "-")
+    waited = sum(row["wait_ns"] for row in found["kinds"].values())
+    of_longest = found["kinds"].get(longest, {"wait_ns": 0})["wait_ns"]
+    return [
+        f"{requests:,} {shown['request']}s took {totals['wakes']:,} wake-ups,"
+        f" {number(totals['wakes'] / max(requests, 1), 3)} each, of which"
+        f" {share(totals['useful'], totals['wakes'])} were useful;"
+        f" {share(of_longest, waited)} of the time waited was for: {longest}."
+    ]
+
+
+def of_locks(shown: Row) -> list[str]:
+    found = shown["profile"]
+    if not found["locks"]:
+        return ["No lock was waited for."]
+    first, whole = found["locks"][0], found["totals"]["lock_wait_ns"]
+    times = found["totals"]["lock_waits"]
+    return [
+        f"Locks were waited for {times:,} times, {number(whole / 1e6)} ms in all;"
+        f" {share(first['waited_ns'], whole)} of it at {first['site']}."
+    ]
+
+
+def of_listeners(shown: Row) -> list[str]:
+    return [
+        f"{row['name']}: {row['accepted']:,} connections, {row['least']:,} to {row['most']:,} a"
+        f" process of {row['processes']}, Jain's index {number(row['jain_processes'], 3)},"
+        f" {number(row['woken_each'], 2)} wake-ups a connection."
+        for row in shown["profile"]["listeners"]
+        if row["accepted"]
+    ]
+
+
+def of_kernel(shown: Row) -> list[str]:
+    found, requests = shown["profile"], shown["requests"]
+    said = [found["why_not_recorded"]]
+    if "sleeps" in found:
+        asleep = sum(row["count"] for row in found["sleeps"])
+        said.append(
+            f"{requests:,} {shown['request']}s took {asleep:,} sleeps of {len(found['threads'])}"
+            f" threads: {number(requests / max(asleep, 1))} {shown['request']}s a sleep."
+        )
+    return said
+
+
+def of_python(shown: Row) -> list[str]:
+    told, found = shown["told"], shown["profile"]["kinds"]
+    nothing = {"count": 0, "wait_ns": 0}
+    naps, conditions = (found.get(kind, nothing) for kind in ("sleep", "condition"))
+    return [
+        f"It made {told['naps']:,} sleeps, and {naps['count']:,} were recorded; a wait for the"
+        " interpreter's lock is one for a condition:"
+        f" {number(conditions['count'] / max(shown['requests'], 1), 2)} a number, of which"
+        f" {share(conditions.get('timeout', 0), conditions['count'])} ended by the time."
+    ]
+
+
+def of_java(shown: Row) -> list[str]:
+    told, found = shown["told"], shown["profile"]["kinds"]
+    conditions = found.get("condition", {"count": 0})["count"]
+    return [
+        f"Java counts {told['blocked']:,} waits for monitors and {told['waited']:,} others of our"
+        f" threads; {conditions:,} waits for conditions were recorded, those of the virtual machine"
+        " itself included."
+    ]
+
+
+OF_ONE: dict[str, Callable[[Row], list[str]]] = {"python": of_python, "java": of_java}
+
+
+def sentences(shown: Row) -> list[str]:
+    said = of_recording(shown)
+    if "kinds" not in shown["profile"]:
+        return said + of_kernel(shown)
+    own = OF_ONE.get(shown["program"])
+    said += of_wakes(shown) + of_locks(shown) + of_listeners(shown)
+    return said + own(shown) if own else said
+
+
+# What is printed
+
+
+def runs_table(shown: Row) -> str:
+    heads = ("run", f"{shown['request']}s/s", "least", "most", f"CPU µs a {shown['request']}")
+    rows = []
+    for name, runs in shown["runs"].items():
+        rates = [one["per_s"] for one in runs]
+        cpu = statistics.median(one["cpu_us"] for one in runs)
+        figures = (number(f(rates), 0) for f in (statistics.median, min, max))
+        rows.append((f"{name} rouse run", *figures, number(cpu, 2)))
+    return table(heads, rows)
+
+
+def kinds_table(found: Row) -> str:
+    names = ("useful", "lost_race", "false_", "timeout")
+    heads = ("waited for", "s", "times", "useful", "lost race", "false", "timeout", "other")
+    rows = []
+    for kind, row in list(found["kinds"].items())[:KINDS]:
+        other = row["count"] - sum(row[name] for name in names)
+        counts = (row["count"], *(row[name] for name in names), other)
+        rows.append((kind, number(row["wait_ns"] / 1e9, 3), *(f"{count:,}" for count in counts)))
+    return table(heads, rows)
+
+
+def locks_table(rows: Sequence[Row]) -> str:
+    return table(
+        ("waited ms", "times", "locks", "kind", "at", "lock"),
+        [
+            (
+                *(number(row["waited_ns"] / 1e6), f"{row['waits']:,}", f"{row['locks']:,}"),
+                *(row["kind"], f"`{row['site']}`", f"`{row['lock']}`" if row["lock"] else ""),
+            )
+            for row in rows[:LOCKS]
+        ],
+    )
+
+
+def sleeps_table(rows: Sequence[Row]) -> str:
+    return table(
+        ("asleep s", "times", "to run ms", "threads", "in", "woken by"),
+        [
+            (
+                *(number(row["asleep_ns"] / 1e9, 3), f"{row['count']:,}"),
+                *(number(row["queued_ns"] / 1e6), f"{row['threads']:,}"),
+                *(row["call"], row["waker"]),
+            )
+            for row in rows[:KINDS]
+        ],
+    )
+
+
+def text_of(shown: Row) -> str:
+    found = shown["profile"]
+    parts = [
+        f"{shown['program']} ({shown['version']}), loaded by {shown['load']} for"
+        f" {shown['seconds']:g} s; {shown['machine']}; {shown['date']}.\n",
+        runs_table(shown),
+    ]
+    if "kinds" in found:
+        parts.append(f"Waits, in {found['processes']} of its processes:\n")
+        parts.append(kinds_table(found))
+        if found["locks"]:
+            parts.append("The locks that were waited for longest:\n")
+            parts.append(locks_table(found["locks"]))
+    if "sleeps" in found:
+        parts.append("Sleeps, by the kernel:\n")
+        parts.append(sleeps_table(found["sleeps"]))
+    if shown["note"]:
+        parts.append(f"Not seen by the kernel: {shown['note']}\n")
+    parts.append("".join(f"{line}\n" for line in shown["sentences"]))
+    return "\n".join(parts)
+
+
+def interrupted(*_: object) -> None:
+    """Once: what then ends the programs is not to be interrupted itself."""
+    for number_ in ENDING:
+        signal.signal(number_, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 600:
+        raise argparse.ArgumentTypeError("more than 0, and 600 at most")
+    return value
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("program", choices=sorted(SUBJECTS))
+    parser.add_argument("--seconds", type=positive, default=SECONDS, help=f"a run [{SECONDS:g}]")
+    parser.add_argument(
+        "--pairs", type=int, choices=range(1, 100), default=PAIRS, metavar="N", help=f"[{PAIRS}]"
+    )
+    parser.add_argument("--json", metavar="FILE", help="all figures, for other programs")
+    asked = parser.parse_args()
+    for number_ in ENDING:
+        signal.signal(number_, interrupted)
+    try:
+        shown = demonstrate(asked.program, asked.seconds, asked.pairs)
+    except NotInstalledError as error:
+        say(str(error))
+        return NOT_HERE
+    except (DemoError, subprocess.TimeoutExpired) as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; all that was started has ended")
+        return INTERRUPTED
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
+    print(text_of(shown), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

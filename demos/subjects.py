@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: MIT
+"""Programs that a demonstration starts, loads and stops: servers of Debian's, and some of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, run, tree
+
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # what interrupts a demonstration
+SETTLED = 1000  # requests of the clients, before the server is looked at
+WORK_S = 60  # for a program of ours to answer, beyond what it was asked to work
+DEMOS = SOURCE / "demos"
+SBIN = Path("/usr/sbin")
+Row = dict[str, Any]
+
+
+class NotInstalledError(DemoError):
+    """What a demonstration needs and is not here."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program did while it was looked at."""
+
+    requests: int
+    seconds: float
+    cpu_s: float
+    whole: int  # requests in its whole life, which is what a recording is of
+    told: Row  # by itself
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """No interruption between the start of a process and the note that it is to be ended."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It, and all that it has left of its session."""
+    if process.poll() is None:
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+@contextlib.contextmanager
+def session(words: Sequence[str], log: IO[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own: what is typed at the terminal is for us, who end it."""
+    with contextlib.ExitStack() as stack:
+        with held_back():
+            process = subprocess.Popen(
+                words,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING),
+                **{"stdin": subprocess.DEVNULL, "stdout": log, "env": ENVIRONMENT, **more},
+            )
+            stack.callback(end, process)
+        yield process
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "no reason"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A program that runs; if it is recorded, the process that we have started is not its own."""
+
+    process: subprocess.Popen[str]
+    is_recorded: bool
+
+    def cpu_s(self) -> float:
+        ticks = 0
+        for pid in tree(self.process.pid)[self.is_recorded :]:
+            with contextlib.suppress(OSError):
+                ticks += sum(map(int, fields(Path(f"/proc/{pid}"))[13:15]))
+        return ticks * TICK_S
+
+
+class Subject:
+    """One program; `folder` is empty and its own."""
+
+    name = ""
+    request = "request"
+    load = ""  # what loads it
+    needs: tuple[tuple[str, str], ...] = ()  # commands, and Debian's packages that have them
+    version_words: tuple[str, ...] = ()
+    speaks_kernel = False  # its own system calls: only the kernel's half sees it
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        self.found = {name: self.needed(name, package) for name, package in self.needs}
+
+    def needed(self, name: str, package: str) -> str:
+        path = shutil.which(name) or shutil.which(name, path=str(SBIN))
+        if path is None:
+            raise NotInstalledError(
+                f"{name} is not installed: apt-get install {package}, or tools/setup.sh demos,"
+                " which installs what all demonstrations need"
+            )
+        return path
+
+    def version(self) -> str:
+        words = [self.found.get(word, word) for word in self.version_words]
+        told = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        return (told.stdout or told.stderr).splitlines()[0].strip()
+
+    def make(self) -> None:
+        """What it needs in its folder."""
+
+    def command(self, seconds: float) -> list[str]:
+        raise NotImplementedError
+
+    def started(self, seconds: float, *before: str) -> contextlib.AbstractContextManager[Running]:
+        """before: a command that runs it. It has ended, and so has that, when this has."""
+        raise NotImplementedError
+
+    def loaded(self, running: Running, seconds: float) -> Done:
+        raise NotImplementedError
+
+
+class Server(Subject):
+    """It answers at an address, has clients, and counts what it is asked."""
+
+    hello = b""
+    counters: tuple[bytes, ...] = ()
+
+    def address(self) -> tuple[str, int] | str:
+        raise NotImplementedError
+
+    def clients(self) -> list[str]:
+        """A command that loads it for longer than it is looked at."""
+        raise NotImplementedError
+
+    def asked(self) -> int:
+        """The requests that it has counted so far."""
+        address = self.address()
+        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+        with socket.socket(family) as client:
+            client.settimeout(START_S)
+            client.connect(address)
+            client.sendall(self.hello)
+            told, counts = b"", self.counts(b"")
+            while len(counts) < len(self.counters):
+                more = client.recv(1 << 16)
+                if not more:
+                    raise DemoError(f"{self.name} does not tell what it was asked: {told!r}")
+                told += more
+                counts = self.counts(told)
+        return sum(counts)
+
+    def counts(self, told: bytes) -> list[int]:
+        found = (re.search(counter, told) for counter in self.counters)
+        return [int(count[1]) for count in found if count]
+
+    @contextlib.contextmanager
+    def started(self, seconds: float, *before: str) -> Iterator[Running]:
+        with (
+            self.log.open("a", encoding="utf-8") as log,
+            session([*before, *self.command(seconds)], log, cwd=self.folder) as process,
+        ):
+            self.wait(process)
+            yield Running(process, bool(before))
+            process.terminate()
+            process.wait(STOP_S)
+
+    def wait(self, process: subprocess.Popen[str]) -> None:
+        until = time.monotonic() + START_S
+        while True:
+            with contextlib.suppress(OSError):
+                self.asked()
+                return
+            if process.poll() is not None or time.monotonic() > until:
+                raise DemoError(f"{self.name} does not start: {last_line(self.log)}")
+            time.sleep(0.05)
+
+    def loaded(self, running: Running, seconds: float) -> Done:
+        path = self.folder / "clients"
+        with (
+            path.open("w", encoding="utf-8") as log,
+            session(self.clients(), log) as clients,
+        ):
+            self.settle(clients, path)
+            before, cpu, begin = self.asked(), running.cpu_s(), time.monotonic()
+            time.sleep(seconds)
+            after, cpu_then, now = self.asked(), running.cpu_s(), time.monotonic()
+            self.still_there(clients, path)
+        return Done(after - before, now - begin, cpu_then - cpu, self.asked(), {})
+
+    def settle(self, clients: subprocess.Popen[str], log: Path) -> None:
+        first, until = self.asked(), time.monotonic() + START_S
+        while self.asked() < first + SETTLED:
+            self.still_there(clients, log)
+            if time.monotonic() > until:
+                raise DemoError(f"{self.load}: {self.name} has next to nothing to do")
+            time.sleep(0.05)
+
+    def still_there(self, clients: subprocess.Popen[str], log: Path) -> None:
+        if clients.poll() is not None:
+            raise DemoError(f"{self.load}: has ended: {last_line(log)}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Redis(Server):
+    name = "redis"
+    load = "redis-benchmark, 50 clients, GET and SET"
+    needs = (("redis-server", "redis-server"), ("redis-benchmark", "redis-tools"))
+    version_words = ("redis-server", "--version")
+    hello = b"INFO stats\r\n"
+    counters = (rb"total_commands_processed:(\d+)\s",)
+
+    def address(self) -> str:
+        return str(self.folder / "socket")
+
+    def command(self, seconds: float) -> list[str]:
+        return [
+            *(self.found["redis-server"], "--port", "0", "--unixsocket", self.address()),
+            *("--dir", str(self.folder), "--save", "", "--appendonly", "no"),
+            *("--io-threads", "2", "--io-threads-do-reads", "yes"),
+        ]
+
+    def clients(self) -> list[str]:
+        return [
+            *(self.found["redis-benchmark"], "-s", self.address(), "-c", "50", "-q", "-l"),
+            *("-t", "get,set", "-n", "1000000"),
+        ]
+
+
+class Memcached(Server):
+    name = "memcached"
+    load = "memcslap, 8 threads (4,000 keys set, each got by all, and so on)"
+    needs = (("memcached", "memcached"), ("memcslap", "libmemcached-tools"))
+    version_words = ("memcached", "-V")
+    hello = b"stats\r\n"
+    counters = (rb"STAT cmd_get (\d+)\s", rb"STAT cmd_set (\d+)\s")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    def command(self, seconds: float) -> list[str]:
+        return [
+            *(self.found["memcached"], "-u", pwd.getpwuid(os.getuid()).pw_name, "-U", "0"),
+            *("-l", "127.0.0.1", "-p", str(self.port), "-t", "4", "-m", "64"),
+        ]
+
+    def clients(self) -> list[str]:
+        one = (
+            f"{self.found['memcslap']} --servers=127.0.0.1:{self.port} --test=get"
+            " --concurrency=8 --execute-number=4000"
+        )
+        return ["sh", "-c", f"while {one}; do :; done"]
+
+
+class Nginx(Server):
+    name = "nginx"
+    load = "wrk, 64 connections, each for 100 requests"
+    workers = 2
+    needs = (("nginx", "nginx-light"), ("wrk", "wrk"))
+    version_words = ("nginx", "-v")
+    hello = b"GET /status HTTP/1.0\r\n\r\n"
+    counters = (rb"requests\s+\d+ \d+ (\d+)\s",)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    def make(self) -> None:
+        places = "\n".join(
+            f"    {kind}_temp_path {self.folder / 'temp'};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (self.folder / "nginx.conf").write_text(
+            f"""daemon off;
+worker_processes {self.workers};
+pid {self.folder / "pid"};
+error_log stderr;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    keepalive_requests 100;
+{places}
+    server {{
+        listen 127.0.0.1:{self.port} backlog=511;
+        location / {{ return 200 "hello\\n"; }}
+        location /status {{ stub_status; }}
+    }}
+}}
+""",
+            encoding="utf-8",
+        )
+
+    def command(self, seconds: float) -> list[str]:
+        folder = str(self.folder)
+        conf = str(self.folder / "nginx.conf")
+        return [self.found["nginx"], "-p", folder, "-c", conf, "-e", "stderr"]
+
+    def clients(self) -> list[str]:
+        url = f"http://127.0.0.1:{self.port}/"
+        return [self.found["wrk"], "-t", "1", "-c", "64", "-d", "600", url]
+
+
+class Own(Subject):
+    """A small program of ours: it says that it is ready, works when told, and tells what it did."""
+
+    request = "number"
+    load = "itself"
+
+    @contextlib.contextmanager
+    def started(self, seconds: float, *before: str) -> Iterator[Running]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 1}
+        with (
+            self.log.open("a", encoding="utf-8") as log,
+            session([*before, *self.command(seconds)], log, cwd=self.folder, **pipes) as process,
+        ):
+            if self.line(process, START_S) != "ready\n":
+                raise DemoError(f"{self.name} does not start: {last_line(self.log)}")
+            yield Running(process, bool(before))
+            assert process.stdin
+            process.stdin.close()
+            process.wait(STOP_S)
+
+    def line(self, process: subprocess.Popen[str], seconds: float) -> str:
+        """It never says two at once, so nothing is left in the stream's own memory."""
+        assert process.stdout
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            raise DemoError(f"{self.name} says nothing for {seconds:.0f} s")
+        return process.stdout.readline()
+
+    def loaded(self, running: Running, seconds: float) -> Done:
+        assert running.process.stdin
+        cpu = running.cpu_s()
+        running.process.stdin.write("go\n")
+        line = self.line(running.process, seconds + WORK_S)
+        if not line:
+            raise DemoError(f"{self.name} has ended: {last_line(self.log)}")
+        told = json.loads(line)
+        done = told["operations"]
+        return Done(done, told["seconds"], running.cpu_s() - cpu, done, told)
+
+
+class Python(Own):
+    name = "python"
+    version_words = (sys.executable, "--version")
+
+    def command(self, seconds: float) -> list[str]:
+        return [sys.executable, str(DEMOS / "threads.py"), str(seconds)]
+
+
+class Java(Own):
+    name = "java"
+    needs = (
+        ("javac", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
+        ("java", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
+    )
+    version_words = ("java", "-version")
+
+    def make(self) -> None:
+        run(self.found["javac"], "-d", self.folder, DEMOS / "Contention.java")
+
+    def command(self, seconds: float) -> list[str]:
+        # Its file for jps would be in /tmp.
+        words = [self.found["java"], "-XX:-UsePerfData", "-cp", str(self.folder)]
+        return [*words, "Contention", str(seconds)]
+
+
+class Go(Own):
+    name = "go"
+    needs = (("go", "golang-go"),)
+    version_words = ("go", "version")
+    speaks_kernel = True
+
+    def make(self) -> None:
+        with self.log.open("w", encoding="utf-8") as log:
+            told = subprocess.run(
+                [self.found["go"], "build", "-o", self.program(), str(DEMOS / "goroutines.go")],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**os.environ, "CGO_ENABLED": "0", "TMPDIR": str(self.folder)},
+                timeout=600,
+            )
+        if told.returncode:
+            raise DemoError(f"go build failed: {last_line(self.log)}")
+
+    def program(self) -> str:
+        return str(self.folder / "goroutines")
+
+    def command(self, seconds: float) -> list[str]:
+        return [self.program(), str(seconds)]
+
+
+SUBJECTS: dict[str, type[Subject]] = {
+    subject.name: subject for subject in (Memcached, Redis, Nginx, Java, Go, Python)
+}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A program of Python threads that counts its waits, for demos/programs.py.
+
+    demos/threads.py SECONDS
+
+It says that it is ready, waits for a line, and works. First a lock is handed over, again and again,
+to a thread that is asleep for sure. Then workers take numbers from a queue and add them up under a
+lock, with one interpreter lock between them all, while another thread sleeps again and again. What
+was done is told as JSON. It ends with its standard input, and knows nothing of rouse.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+
+HANDOVERS = 50
+WORKERS = 4
+ROOM = 64  # of the queue
+NUMBER = 500
+NAP_S = 0.001
+
+
+class Naps:
+    """Sleeps of one thread, each a wait by construction."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def nap(self) -> None:
+        self.count += 1
+        time.sleep(NAP_S)
+
+
+def look(tid: int) -> tuple[str, ...]:
+    """The thread's state, and how often it has gone to sleep."""
+    text = Path(f"/proc/self/task/{tid}/status").read_text(encoding="utf-8")
+    found = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return found["State"].split()[0], found["voluntary_ctxt_switches"]
+
+
+def sleeps_on(tid: int, naps: Naps) -> bool:
+    """Whether it waits for something else than the interpreter's lock, which we drop meanwhile."""
+    before = look(tid)
+    naps.nap()
+    return before[0] == "S" and look(tid) == before
+
+
+def hand_over(naps: Naps) -> None:
+    """Each of the locks is held until the one thread that wants it is asleep."""
+    gates = [threading.Lock() for _ in range(HANDOVERS)]
+    for gate in gates:
+        gate.acquire()
+
+    def pass_all() -> None:
+        for gate in gates:
+            gate.acquire()
+
+    passing = threading.Thread(target=pass_all)
+    passing.start()
+    assert passing.native_id
+    for gate in gates:
+        while not sleeps_on(passing.native_id, naps):
+            pass
+        gate.release()
+    passing.join()
+
+
+class Work:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.items: queue.Queue[int | None] = queue.Queue(ROOM)
+        self.lock = threading.Lock()
+        self.total = 0
+        self.naps = Naps()
+        self.is_over = threading.Event()
+
+    def take(self) -> None:
+        while (item := self.items.get()) is not None:
+            found = sum(range(item))
+            with self.lock:
+                self.total += found
+
+    def sleep(self) -> None:
+        while not self.is_over.is_set():
+            self.naps.nap()
+
+    def do(self) -> int:
+        """How many numbers were added up."""
+        threads = [threading.Thread(target=self.take) for _ in range(WORKERS)]
+        sleeper = threading.Thread(target=self.sleep)
+        for thread in (*threads, sleeper):
+            thread.start()
+        put, end = 0, time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            self.items.put(NUMBER)
+            put += 1
+        for _ in threads:
+            self.items.put(None)
+        self.is_over.set()
+        for thread in (*threads, sleeper):
+            thread.join()
+        assert self.total == put * sum(range(NUMBER))
+        return put
+
+
+def main() -> None:
+    seconds = float(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    naps = Naps()
+    hand_over(naps)
+    work = Work(seconds)
+    begin = time.monotonic()
+    done = work.do()
+    told = {
+        "operations": done,
+        "seconds": time.monotonic() - begin,
+        "handovers": HANDOVERS,
+        "naps": naps.count + work.naps.count,
+    }
+    print(json.dumps(told), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
