@@ -7,7 +7,7 @@
  * socket any more is seen by the first call that takes it for one, which is then made as it was asked for; at worst
  * waits for it are not seen.
  */
-#include "preload.h"
+#include "order.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -104,6 +104,7 @@ RSI_EXPORT RSI_NOINLINE int close(int fd)
         errno = EBADF; /* as it would be without us */
         return -1;
     }
+    rsi_order_close(fd);
     put_new(fd, RSI_FD_UNKNOWN);
     return rsi_real.close(fd);
 }

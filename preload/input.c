@@ -119,8 +119,10 @@ static bool goes_on_after_signals(void)
 /* Until the turn is ours. Returns 0, or the error that accept ends with. */
 static int sleep_for_turn(struct rsi_party *self, const struct asked *a, uint64_t deadline_ns)
 {
+    struct pollfd listener = { a->fd, POLLIN, 0 };
+    struct rsi_order_wait wait = { &listener, 1, NULL, 0, deadline_ns, NULL };
     while (!rsi_order_is_mine(self)) {
-        int result = rsi_order_sleep(self, a->fd, NULL, 0, deadline_ns, NULL);
+        int result = rsi_order_sleep(self, &wait);
         if (result == 0)
             return EAGAIN; /* as SO_RCVTIMEO has it */
         if (result < 0 && (deadline_ns != UINT64_MAX || !goes_on_after_signals()))

@@ -4,14 +4,44 @@
  *
  * An event has no descriptor but what the program put there as data, so what it put there is kept. Not seen: what a
  * program that is run by exec has been left, and sets that are filled by other means than libc.
+ *
+ * A thread that waits for its turn to accept has its listener out of the set. What the program does with it meanwhile
+ * is done with it inside, so that the kernel answers as if it had never been out. The guard is held over these calls,
+ * with all signals blocked: a handler may close a descriptor.
  */
 #include "preload.h"
 
+#include <signal.h>
+
 #define MEMBERS 64u /* in a process; those beyond are not seen */
+
+struct rsi_member {
+    int set, fd; /* these three are also read without the guard: what is found so is a guess */
+    uint64_t data;
+    struct epoll_event event;
+    int32_t pid;    /* that has put it there */
+    bool is_waited; /* by a thread that is in an order */
+    bool is_out;    /* of the set, for as long as that thread has not the turn */
+    bool is_shared; /* another thread has come while it was waited for: never in an order again */
+};
 
 static struct rsi_member members[MEMBERS]; /* under the guard; free: set is -1 */
 static unsigned used;                      /* places that were ever taken; relaxed: a hint */
 static uint32_t guard;
+
+static void lock(sigset_t *before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+    rsi_guard_lock(&guard);
+}
+
+static void unlock(const sigset_t *before)
+{
+    rsi_guard_unlock(&guard);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
 
 static struct rsi_member *find_locked(int set, int fd)
 {
@@ -21,63 +51,147 @@ static struct rsi_member *find_locked(int set, int fd)
     return NULL;
 }
 
-static void put_locked(const struct rsi_member *member)
+static void free_locked(struct rsi_member *member)
 {
-    struct rsi_member *place = find_locked(member->set, member->fd);
-    if (!place)
-        place = find_locked(-1, -1);
-    if (!place && used < MEMBERS) {
+    *member = (struct rsi_member){ .set = member->set, .fd = member->fd };
+    rsi_store_relaxed(&member->set, -1);
+    rsi_store_relaxed(&member->fd, -1);
+}
+
+static void put_locked(int set, int fd, const struct epoll_event *event)
+{
+    struct rsi_member *place = find_locked(set, fd);
+    if (!place && !(place = find_locked(-1, -1)) && used < MEMBERS) {
         place = &members[used];
         rsi_store_relaxed(&used, used + 1);
     }
-    if (place)
-        *place = *member;
+    if (!place)
+        return;
+    rsi_store_relaxed(&place->set, set);
+    rsi_store_relaxed(&place->fd, fd);
+    rsi_store_relaxed(&place->data, event->data.u64);
+    place->event = *event;
+    place->pid = (int32_t)getpid();
 }
 
 void rsi_member_forget(int fd)
 {
-    if (rsi_likely(rsi_load_relaxed(&used) == 0))
+    sigset_t before;
+    unsigned count = rsi_load_relaxed(&used), i = 0;
+    while (i < count && rsi_load_relaxed(&members[i].set) != fd &&
+           rsi_load_relaxed(&members[i].fd) != fd)
+        i++;
+    if (rsi_likely(i == count))
         return;
-    rsi_guard_lock(&guard);
-    for (unsigned i = 0; i < used; i++)
+    lock(&before);
+    for (i = 0; i < used; i++)
         if (members[i].set == fd || members[i].fd == fd)
-            members[i] = (struct rsi_member){ .set = -1, .fd = -1 };
-    rsi_guard_unlock(&guard);
+            free_locked(&members[i]);
+    unlock(&before);
 }
 
-unsigned rsi_member_of(int set, struct rsi_member *found)
+int rsi_member_of(int set, uint64_t *data)
+{
+    unsigned count = rsi_load_relaxed(&used);
+    for (unsigned i = 0; i < count; i++)
+        if (rsi_load_relaxed(&members[i].set) == set) {
+            *data = rsi_load_relaxed(&members[i].data);
+            return rsi_load_relaxed(&members[i].fd);
+        }
+    return -1;
+}
+
+static bool is_one_locked(const struct rsi_member *member)
 {
     unsigned count = 0;
-    if (rsi_likely(rsi_load_relaxed(&used) == 0))
-        return 0;
-    rsi_guard_lock(&guard);
     for (unsigned i = 0; i < used; i++)
-        if (members[i].set == set && count++ == 0)
-            *found = members[i];
-    rsi_guard_unlock(&guard);
-    return count;
+        count += members[i].set == member->set;
+    return count == 1 && member->pid == getpid() &&
+           !(member->event.events & (uint32_t)EPOLLONESHOT);
+}
+
+/* Two threads that wait for one set cannot have its listener in it and out of it. */
+bool rsi_member_begin(int set, int fd, bool *is_edge)
+{
+    sigset_t before;
+    lock(&before);
+    struct rsi_member *member = find_locked(set, fd);
+    bool is_one = member && is_one_locked(member);
+    bool is_free = is_one && !member->is_waited && !member->is_shared;
+    if (is_free)
+        member->is_waited = true;
+    else if (is_one)
+        member->is_shared = true;
+    *is_edge = is_one && member->event.events & (uint32_t)EPOLLET;
+    unlock(&before);
+    return is_free;
+}
+
+static void move_locked(struct rsi_member *member, bool is_out)
+{
+    int what = is_out ? EPOLL_CTL_DEL : EPOLL_CTL_ADD;
+    struct epoll_event event = member->event;
+    if (member->is_out != is_out &&
+        (rsi_real.epoll_ctl(member->set, what, member->fd, &event) == 0 || errno == EEXIST))
+        member->is_out = is_out;
+}
+
+void rsi_member_move(int set, int fd, bool is_out)
+{
+    sigset_t before;
+    int error = errno;
+    if (set < 0)
+        return;
+    lock(&before);
+    struct rsi_member *member = find_locked(set, fd);
+    if (member && member->is_waited)
+        move_locked(member, is_out);
+    unlock(&before);
+    errno = error;
+}
+
+void rsi_member_end(int set, int fd)
+{
+    sigset_t before;
+    int error = errno;
+    if (set < 0)
+        return;
+    lock(&before);
+    struct rsi_member *member = find_locked(set, fd);
+    if (member && member->is_waited) {
+        move_locked(member, false);
+        member->is_waited = false;
+    }
+    unlock(&before);
+    errno = error;
 }
 
 void rsi_members_child(void)
 {
     guard = 0;
+    for (unsigned i = 0; i < used; i++)
+        members[i].is_waited = false;
 }
 
 RSI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_event *event)
 {
+    sigset_t before;
     rsi_real_find();
-    int result = rsi_real.epoll_ctl(set, what, fd, event);
-    if (result != 0 || !rsi_listener_of(fd))
-        return result;
-    rsi_guard_lock(&guard);
-    if (what == EPOLL_CTL_DEL) {
-        struct rsi_member *member = find_locked(set, fd);
-        if (member)
-            *member = (struct rsi_member){ .set = -1, .fd = -1 };
-    } else {
-        struct rsi_member member = { set, fd, *event, (int32_t)getpid() };
-        put_locked(&member);
-    }
-    rsi_guard_unlock(&guard);
+    if (!rsi_listener_of(fd))
+        return rsi_real.epoll_ctl(set, what, fd, event);
+    lock(&before);
+    struct rsi_member *member = find_locked(set, fd);
+    bool was_out = member && member->is_out;
+    if (was_out)
+        move_locked(member, false);
+    int result = rsi_real.epoll_ctl(set, what, fd, event), error = errno;
+    if (result == 0 && what != EPOLL_CTL_DEL)
+        put_locked(set, fd, event);
+    else if (result == 0 && member)
+        free_locked(member);
+    if (was_out && member->is_waited)
+        move_locked(member, true);
+    unlock(&before);
+    errno = error;
     return result;
 }

@@ -3,7 +3,8 @@
  * order.c - the queues of --accept, in memory that all processes of the run share.
  *
  * Shared: a queue for each listener, with one word, turn (a number that grows, and the place whose turn it is, or
- * nobody's); a place for each thread that has ever waited, with the number of its coming, 0 while it is in no queue.
+ * nobody's); a place for each thread that has ever waited, with the number of its coming, 0 while it is in no queue. The
+ * number tells the queue as well: a place that was chosen in one may be in another by G3.
  *   enter: E1 number = the next           E2 if turn is nobody's, swap it for one's own
  *   leave: L1 number = 0                  L2 if turn is one's own, give it
  *   give:  G1 choose a place by its number    G2 swap turn for it    G3 look at its number again, and give on if it
@@ -21,10 +22,6 @@
  * lifo: the turn goes to who came last; who has it keeps it until a connection comes. Who is passed over for 100 ms goes
  * first.
  *
- * A thread that waits for other things too cannot sleep in a futex. It has a socket without a peer, under a name that the
- * kernel makes up, and the turn is a message to it. The message says nothing: it only makes the thread look, so one from
- * somebody else does no harm, and one that is lost is found out by the looks.
- *
  * Rejected: a gate for each process as in io/turns.c, an epoll set that the listener is put into (it must be in the
  * tables of all processes, before they are forked; here it costs a wake-up more, for the turn); signals (they interrupt
  * what the program does, and end a program that has taken our handler away); a lock in the shared memory.
@@ -35,20 +32,17 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 
 #define OVERDUE_NS UINT64_C(100000000)
 #define PLACES 256u
 #define QUEUES 63u
+#define QUEUE 64u             /* modulo which a number tells its queue */
 #define SLOT UINT64_C(0xffff) /* of turn: the place + 1; 0: nobody's */
-#define NAME_BYTES 5u         /* that the kernel makes up */
-#define FDS_FROM 900          /* so that the program's numbers are as they would be */
 
 struct queue {
     uint64_t cookie;  /* 0: free */
@@ -59,13 +53,13 @@ struct queue {
 
 struct place {
     uint64_t owner;     /* the thread's tid; 0: free */
-    uint64_t number;    /* of its coming; 0: it is in no queue */
+    uint64_t number;    /* of its coming, and by QUEUE the queue; 0: it is in none */
     uint64_t passed_ns; /* when another one was chosen first, that came later; 0: never */
-    uint32_t queue;
-    uint32_t word; /* grows with each turn given: a futex */
+    uint32_t queue;     /* that its thread entered last */
+    uint32_t word;      /* grows with each turn given: a futex */
     uint32_t is_missed;
-    uint32_t by_socket; /* it sleeps in a poll of its socket */
-    char name[8];       /* of that */
+    uint32_t by_socket;        /* it sleeps in a poll of its socket */
+    char name[RSI_BELL_BYTES]; /* of that */
     uint64_t spare[2];
 };
 
@@ -114,6 +108,19 @@ static bool has_same_pids(void)
            none == status.st_ino;
 }
 
+/* A thread of this number is no more, if it has a place: its program was run by exec, or the number is another's now. */
+static void places_forget(uint64_t tid)
+{
+    for (unsigned i = 0; i < PLACES; i++) {
+        struct place *place = &shared->places[i];
+        uint64_t number = rsi_load_seq_cst(&place->number), owner = tid;
+        if (rsi_load_seq_cst(&place->owner) != tid)
+            continue;
+        rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* or a new owner's by now */
+        rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
+    }
+}
+
 void rsi_order_begin(void)
 {
     const char *asked = secure_getenv("ROUSE_RUN_ACCEPT");
@@ -128,6 +135,8 @@ void rsi_order_begin(void)
         delay_most_ns = strtoull(asked + 8, NULL, 10);
     else if (order != AS_IT_IS && (!map() || !has_same_pids()))
         shared = NULL;
+    if (shared)
+        places_forget((uint64_t)rsi_syscall0(SYS_gettid));
 }
 
 void rsi_order_note(void)
@@ -168,6 +177,7 @@ static bool is_dead(uint64_t owner)
 
 static bool place_take(struct rsi_party *self)
 {
+    places_forget((uint64_t)self->tid);
     for (unsigned i = 0; i < 2 * PLACES; i++) {
         struct place *place = &shared->places[i % PLACES];
         uint64_t owner = rsi_load_seq_cst(&place->owner);
@@ -207,8 +217,8 @@ static struct place *choose(const struct queue *queue, uint64_t *number, bool *i
     for (unsigned i = 0; i < PLACES; i++) {
         struct place *place = &shared->places[i];
         uint64_t its = rsi_load_seq_cst(&place->number);
-        if (its == 0 || rsi_load_relaxed(&place->queue) != queue_index(queue) ||
-            rsi_load_relaxed(&place->is_missed) || rsi_load_relaxed(&place->owner) == 0)
+        if (its == 0 || its % QUEUE != queue_index(queue) || rsi_load_relaxed(&place->is_missed) ||
+            rsi_load_relaxed(&place->owner) == 0)
             continue;
         if (!oldest || its < first)
             oldest = place, first = its;
@@ -227,58 +237,13 @@ static struct place *choose(const struct queue *queue, uint64_t *number, bool *i
     return is_oldest ? oldest : newest;
 }
 
-static bool socket_is_ours(const struct rsi_party *self)
-{
-    return self->turn_fd && rsi_fd_class_of(self->turn_fd) == RSI_FD_OURS;
-}
-
-/* A socket of a name that the kernel makes up, out of the way of the program's descriptors. */
-static bool socket_make(struct rsi_party *self)
-{
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-    if (socket_is_ours(self))
-        return true;
-    int low = rsi_real.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, FDS_FROM);
-    if (low >= 0)
-        rsi_real.close(low);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address.sun_family) != 0) {
-        rsi_real.close(fd);
-        fd = -1;
-    }
-    if (fd < 0)
-        return false;
-    self->turn_fd = fd;
-    rsi_fd_made(fd, RSI_FD_OURS);
-    return true;
-}
-
-/* The name stands in the place, for those that give the turn. */
-static bool socket_tell(struct rsi_party *self, struct place *place)
-{
-    struct sockaddr_un address;
-    socklen_t bytes = sizeof address;
-    if (!socket_make(self) ||
-        getsockname(self->turn_fd, (struct sockaddr *)&address, &bytes) != 0 ||
-        bytes != offsetof(struct sockaddr_un, sun_path) + 1 + NAME_BYTES)
-        return false;
-    memcpy(place->name, address.sun_path + 1, NAME_BYTES);
-    return true;
-}
-
 static void wake(struct rsi_party *self, struct place *place)
 {
     rsi_fetch_add_seq_cst(&place->word, 1u); /* pairs with sleep_for_turn */
-    if (!rsi_load_seq_cst(&place->by_socket)) {
+    if (rsi_load_seq_cst(&place->by_socket))
+        rsi_bell_ring(self, place->name);
+    else
         rsi_syscall3(SYS_futex, &place->word, FUTEX_WAKE, 1);
-        return;
-    }
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-    memcpy(address.sun_path + 1, place->name, NAME_BYTES);
-    if (socket_make(self)) /* what is not sent is found by the looks */
-        (void)rsi_syscall6(SYS_sendto, self->turn_fd, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
-                           RSI_SYSCALL_ARG(&address),
-                           offsetof(struct sockaddr_un, sun_path) + 1 + NAME_BYTES);
 }
 
 /* Somebody else's from now on, if it is still that. False: it was not. */
@@ -345,7 +310,7 @@ bool rsi_order_enter(struct rsi_party *self, const struct rsi_listener *l, bool 
     if (!rsi_party_begin(self))
         return false;
     self->order_row = rsi_listener_row(self, l);
-    bool can_be_told = !by_socket || socket_tell(self, place);
+    bool can_be_told = !by_socket || rsi_bell_put(self, place->name);
     self->is_busy = false;
     if (!self->order_row || !can_be_told)
         return false;
@@ -355,9 +320,9 @@ bool rsi_order_enter(struct rsi_party *self, const struct rsi_listener *l, bool 
         return true;
     rsi_store_relaxed(&place->queue, queue_index(queue));
     rsi_store_relaxed(&place->passed_ns, UINT64_C(0));
-    rsi_store_seq_cst(&place->number,
-                      rsi_fetch_add_seq_cst(&queue->callers, UINT64_C(1)) + 1); /* E1 */
-    uint64_t turn = rsi_load_seq_cst(&queue->turn);                             /* E2 */
+    uint64_t number = rsi_fetch_add_seq_cst(&queue->callers, UINT64_C(1)) + 1;
+    rsi_store_seq_cst(&place->number, number * QUEUE + queue_index(queue)); /* E1 */
+    uint64_t turn = rsi_load_seq_cst(&queue->turn);                         /* E2 */
     if ((turn & SLOT) == 0)
         (void)rsi_cas_seq_cst(&queue->turn, &turn, ((turn >> 16) + 1) << 16 | self->place);
     return true;
@@ -382,15 +347,24 @@ void rsi_order_end(struct rsi_party *self)
         return;
     rsi_order_leave(self);
     rsi_store_seq_cst(&place_of(self)->owner, UINT64_C(0));
-    if (socket_is_ours(self)) {
-        rsi_fd_made(self->turn_fd, RSI_FD_UNKNOWN);
-        rsi_real.close(self->turn_fd);
-    }
+    rsi_bell_end(self);
     self->place = 0;
 }
 
+static bool has_connection(const struct rsi_order_wait *wait)
+{
+    bool is_any = false;
+    int error = errno;
+    if (rsi_real.poll(wait->listeners, wait->listener_count, 0) > 0)
+        for (nfds_t i = 0; i < wait->listener_count; i++)
+            is_any |= (wait->listeners[i].revents & ~POLLNVAL) != 0; /* which says it is closed */
+    errno = error;
+    return is_any;
+}
+
 /* Another look after 100 ms: is the turn taken? */
-static void look(struct rsi_party *self, int listener, uint64_t *seen, uint64_t *since_ns)
+static void look(struct rsi_party *self, const struct rsi_order_wait *wait, uint64_t *seen,
+                 uint64_t *since_ns)
 {
     struct queue *queue = queue_now(self);
     uint64_t turn = rsi_load_seq_cst(&queue->turn), slot = turn & SLOT, now_ns = rsi_now_ns();
@@ -403,7 +377,7 @@ static void look(struct rsi_party *self, int listener, uint64_t *seen, uint64_t 
         return;
     struct place *place = &shared->places[slot - 1];
     if (!is_dead(rsi_load_seq_cst(&place->owner))) {
-        if (!is_same || !rsi_fd_is_ready(listener, POLLIN))
+        if (!is_same || !has_connection(wait))
             *since_ns = 0;
         else if (*since_ns == 0)
             *since_ns = now_ns;
@@ -417,8 +391,8 @@ static void look(struct rsi_party *self, int listener, uint64_t *seen, uint64_t 
 }
 
 /* One sleep. Returns 1: awake; 0: after the looks' time; -EINTR. */
-static int sleep_for_turn(struct rsi_party *self, struct pollfd *others, nfds_t count,
-                          uint64_t until_ns, const sigset_t *mask)
+static int sleep_for_turn(struct rsi_party *self, const struct rsi_order_wait *wait,
+                          uint64_t until_ns)
 {
     struct place *place = place_of(self);
     uint32_t word = rsi_load_seq_cst(&place->word); /* before the look at turn; pairs with wake */
@@ -430,31 +404,46 @@ static int sleep_for_turn(struct rsi_party *self, struct pollfd *others, nfds_t 
         long result = rsi_syscall4(SYS_futex, &place->word, FUTEX_WAIT, word, &in);
         return result == -EINTR ? -EINTR : result == -ETIMEDOUT ? 0 : 1;
     }
-    char byte;
-    others[count] = (struct pollfd){ self->turn_fd, POLLIN, 0 };
-    int result = rsi_real.ppoll(others, count + 1, &in, mask);
+    wait->others[wait->count] = (struct pollfd){ rsi_bell_of(self), POLLIN, 0 };
+    int result = rsi_real.ppoll(wait->others, wait->count + 1, &in, wait->mask);
     if (result < 0)
         return errno == EINTR ? -EINTR : 1;
-    while (others[count].revents & POLLIN &&
-           rsi_syscall6(SYS_recvfrom, self->turn_fd, RSI_SYSCALL_ARG(&byte), 1, MSG_DONTWAIT, 0,
-                        0) >= 0) {
-    }
+    if (wait->others[wait->count].revents & POLLIN)
+        rsi_bell_quieten(self);
     return result > 0;
 }
 
-int rsi_order_sleep(struct rsi_party *self, int listener, struct pollfd *others, nfds_t count,
-                    uint64_t deadline_ns, const sigset_t *mask)
+int rsi_order_sleep(struct rsi_party *self, const struct rsi_order_wait *wait)
 {
     uint64_t seen = rsi_load_seq_cst(&queue_now(self)->turn), since_ns = 0;
     for (;;) {
         uint64_t look_ns = rsi_now_ns() + OVERDUE_NS;
-        uint64_t until_ns = look_ns < deadline_ns ? look_ns : deadline_ns;
-        int result = sleep_for_turn(self, others, count, until_ns, mask);
+        uint64_t until_ns = look_ns < wait->deadline_ns ? look_ns : wait->deadline_ns;
+        int result = sleep_for_turn(self, wait, until_ns);
         pthread_testcancel();
         if (result != 0)
             return result;
-        if (rsi_now_ns() >= deadline_ns)
+        if (rsi_now_ns() >= wait->deadline_ns)
             return 0;
-        look(self, listener, &seen, &since_ns);
+        look(self, wait, &seen, &since_ns);
     }
+}
+
+void rsi_order_refuse(void)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (self) {
+        rsi_order_leave(self);
+        self->is_put_off = true;
+    }
+}
+
+void rsi_order_close(int fd)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (!shared || !self || self->is_busy || !rsi_order_is_in(self))
+        return;
+    const struct rsi_listener *l = rsi_listener_of(fd);
+    if (l && l->cookie == rsi_load_relaxed(&queue_now(self)->cookie))
+        rsi_order_leave(self);
 }

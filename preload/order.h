@@ -39,12 +39,37 @@ void rsi_order_leave(struct rsi_party *self);
 void rsi_order_end(struct rsi_party *self);
 
 /*
- * Sleep until the turn may be ours. others: what else the caller waits for, of which one with events is enough, or none;
- * with others or a mask, by_socket must have been said. Returns 1: look at turn and others; 0: deadline_ns has come;
- * -EINTR. A cancellation point.
+ * Sleep until the turn may be ours. With others or a mask, by_socket must have been said. Returns 1: look at turn and
+ * others; 0: deadline_ns has come; -EINTR. A cancellation point.
  */
 struct pollfd;
-int rsi_order_sleep(struct rsi_party *self, int listener, struct pollfd *others, nfds_t count,
-                    uint64_t deadline_ns, const sigset_t *mask);
+struct rsi_order_wait {
+    struct pollfd *
+        listeners; /* that the caller waits for: the turn is one to take a connection of any of them */
+    nfds_t listener_count;
+    struct pollfd
+        *others; /* what else it waits for, of which one with events is enough; room for one more */
+    nfds_t count; /* 0: nothing else */
+    uint64_t deadline_ns;
+    const sigset_t *mask;
+};
+int rsi_order_sleep(struct rsi_party *self, const struct rsi_order_wait *wait);
+
+/*
+ * The socket that self is told of its turn by (bell.c): its descriptor, -1 if there is none; put it there, and its name
+ * into name; a message to the one of that name; take the messages that have come; close it.
+ */
+#define RSI_BELL_BYTES 8u
+int rsi_bell_of(const struct rsi_party *self);
+bool rsi_bell_put(struct rsi_party *self, char name[RSI_BELL_BYTES]);
+void rsi_bell_ring(struct rsi_party *self, const char name[RSI_BELL_BYTES]);
+void rsi_bell_quieten(const struct rsi_party *self);
+void rsi_bell_end(struct rsi_party *self);
+
+/* The calling thread waits for a listener as the program has it, and takes what it finds. */
+void rsi_order_refuse(void);
+
+/* The calling thread is about to close fd: if it has been told of a connection there, it will not take it. */
+void rsi_order_close(int fd);
 
 #endif

@@ -104,27 +104,31 @@ static bool is_dry(const struct asked *a)
            rsi_party_self && rsi_party_self->dry_fd == entry->fd;
 }
 
-/* A listener among what the call looks at for reading, or, if it has ended, has found; -1: none that is known. */
+/*
+ * A listener among what the call looks at for reading, or, if it has ended, has found a connection of; -1: none that is
+ * known. One that was shut down has none.
+ */
 static int listener_in(const struct asked *a, int result)
 {
     const struct pollfd *entry = a->entries;
     const struct epoll_event *event = a->entries;
     bool has_ended = result > 0;
-    struct rsi_member member;
+    uint64_t data;
     if (a->call <= PPOLL) {
         for (nfds_t i = 0; i < a->count; i++)
             if ((has_ended ? entry[i].revents : entry[i].events) & POLLIN &&
-                rsi_listener_of(entry[i].fd))
+                !(has_ended && entry[i].revents & POLLHUP) && rsi_listener_of(entry[i].fd))
                 return entry[i].fd;
     } else if (a->call <= PSELECT) {
         for (int fd = 0; a->sets[0] && fd < a->fd; fd++)
             if (FD_ISSET(fd, a->sets[0]) && rsi_listener_of(fd))
                 return fd;
-    } else if (rsi_member_of(a->fd, &member)) {
+    } else {
+        int fd = rsi_member_of(a->fd, &data);
         bool is_it = !has_ended;
-        for (int i = 0; i < result && !is_it; i++)
-            is_it = event[i].data.u64 == member.event.data.u64;
-        return is_it ? member.fd : -1;
+        for (int i = 0; fd >= 0 && i < result && !is_it; i++)
+            is_it = event[i].data.u64 == data && !(event[i].events & (uint32_t)EPOLLHUP);
+        return is_it ? fd : -1;
     }
     return -1;
 }
@@ -143,13 +147,10 @@ struct turn {
     const struct asked *asked;
     struct rsi_party *self;
     const struct rsi_listener *listener;
-    int fd;
-    bool is_out;              /* of its epoll set, for now */
-    struct rsi_member member; /* of that */
-    uint64_t deadline_ns;
+    int fd, set; /* set: epoll's, where the listener is only while the turn is ours; -1: none */
     unsigned sleeps;
-    nfds_t count; /* of others; 0: there are none */
-    struct pollfd others[OTHERS_MOST + 1];
+    struct rsi_order_wait wait; /* for these: */
+    struct pollfd others[OTHERS_MOST + 1], listeners[OTHERS_MOST];
 };
 
 static uint64_t deadline_of(const struct asked *a)
@@ -166,19 +167,13 @@ static uint64_t deadline_of(const struct asked *a)
     return is_wrong ? UINT64_MAX - 1 : rsi_now_ns() + (uint64_t)(seconds * 1000000000 + ns);
 }
 
-/* What else is waited for. False: it is more than there is room for, or cannot be told apart. */
+/* The listeners, and what else is waited for. False: it is more than there is room for. */
 static bool others_put(struct turn *t)
 {
     const struct asked *a = t->asked;
     const struct pollfd *entry = a->entries;
-    t->count = 0;
-    if (a->call >= EPOLL) {
-        t->others[t->count++] = (struct pollfd){ a->fd, POLLIN, 0 };
-        return rsi_member_of(a->fd, &t->member) == 1 && t->member.pid == getpid() &&
-               !(t->member.event.events & (uint32_t)EPOLLONESHOT);
-    }
+    nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd, others = 0, listeners = 0;
     bool is_any = false;
-    nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd;
     for (nfds_t i = 0; i < count; i++) {
         struct pollfd other = { -1, 0, 0 };
         if (a->call <= PPOLL) {
@@ -191,28 +186,18 @@ static bool others_put(struct turn *t)
                 continue;
             other.fd = (int)i;
         }
-        if (t->count == OTHERS_MOST)
+        if (others == OTHERS_MOST)
             return false;
-        if (other.events & POLLIN && rsi_listener_of(other.fd))
+        if (other.events & POLLIN && rsi_listener_of(other.fd)) {
+            t->listeners[listeners++] = (struct pollfd){ other.fd, POLLIN, 0 };
             other.fd = -1;
+        }
         is_any |= other.fd >= 0;
-        t->others[t->count++] = other;
+        t->others[others++] = other;
     }
-    if (!is_any)
-        t->count = 0;
+    t->wait.listener_count = listeners;
+    t->wait.count = is_any ? others : 0;
     return true;
-}
-
-/* The listener is in its epoll set only while the turn is ours. */
-static void member_move(struct turn *t, bool is_out)
-{
-    struct epoll_event event = t->member.event;
-    int error = errno;
-    if (t->asked->call >= EPOLL && t->is_out != is_out &&
-        rsi_real.epoll_ctl(t->asked->fd, is_out ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, t->fd, &event) ==
-            0)
-        t->is_out = is_out;
-    errno = error;
 }
 
 /* As look, without the listeners. */
@@ -222,11 +207,11 @@ static int look_at_others(struct turn *t)
     struct pollfd *entry = a->entries;
     if (a->call >= EPOLL)
         return look(a);
-    if (t->count == 0)
+    if (t->wait.count == 0)
         return 0;
     if (a->call <= PPOLL) {
-        int result = rsi_real.poll(t->others, t->count, 0);
-        for (nfds_t i = 0; i < t->count && result > 0; i++)
+        int result = rsi_real.poll(t->others, t->wait.count, 0);
+        for (nfds_t i = 0; i < t->wait.count && result > 0; i++)
             entry[i].revents = t->others[i].revents;
         return result;
     }
@@ -251,10 +236,10 @@ static int look_at_others(struct turn *t)
 static int call_for_rest(const struct turn *t)
 {
     struct asked rest = *t->asked;
-    if (t->deadline_ns >= UINT64_MAX - 1)
+    if (t->wait.deadline_ns >= UINT64_MAX - 1)
         return call_real(&rest);
     uint64_t now_ns = rsi_now_ns();
-    uint64_t ns = t->deadline_ns > now_ns ? t->deadline_ns - now_ns : 0;
+    uint64_t ns = t->wait.deadline_ns > now_ns ? t->wait.deadline_ns - now_ns : 0;
     struct timespec s = rsi_timespec(ns);
     struct timeval v = { s.tv_sec, s.tv_nsec / 1000 };
     rest.ms = (int)((ns + 999999) / 1000000);
@@ -270,17 +255,16 @@ static int sleep_in_turn(struct turn *t)
         if (is_mine || vain == VAIN_MOST) {
             if (!is_mine)
                 rsi_order_leave(t->self);
-            member_move(t, false);
+            rsi_member_move(t->set, t->fd, false);
             return call_for_rest(t);
         }
-        int result =
-            rsi_order_sleep(t->self, t->fd, t->others, t->count, t->deadline_ns, t->asked->mask);
+        int result = rsi_order_sleep(t->self, &t->wait);
         if (result <= 0) {
             errno = EINTR;
             return result < 0 ? -1 : 0;
         }
         t->sleeps++;
-        if (t->count == 0 || rsi_order_is_mine(t->self))
+        if (t->wait.count == 0 || rsi_order_is_mine(t->self))
             continue;
         result = look_at_others(t);
         if (result != 0)
@@ -292,7 +276,7 @@ static int sleep_in_turn(struct turn *t)
 static void turn_cancelled(void *turn)
 {
     struct turn *t = turn;
-    member_move(t, false);
+    rsi_member_end(t->set, t->fd);
     rsi_order_leave(t->self);
 }
 
@@ -301,7 +285,7 @@ static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switche
 {
     const struct asked *a = t->asked;
     int error = errno;
-    member_move(t, false);
+    rsi_member_end(t->set, t->fd);
     const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
     if (!l)
         rsi_order_leave(t->self);
@@ -312,13 +296,26 @@ static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switche
         rsi_listener_waited(t->listener, switches + t->sleeps, l);
     else if (l)
         rsi_listener_told(l);
-    if (a->call == SELECT && a->timeval && t->deadline_ns < UINT64_MAX - 1) { /* as the kernel */
+    if (a->call == SELECT && a->timeval &&
+        t->wait.deadline_ns < UINT64_MAX - 1) { /* as the kernel */
         uint64_t now_ns = rsi_now_ns();
-        struct timespec left = rsi_timespec(t->deadline_ns > now_ns ? t->deadline_ns - now_ns : 0);
+        struct timespec left =
+            rsi_timespec(t->wait.deadline_ns > now_ns ? t->wait.deadline_ns - now_ns : 0);
         *a->timeval = (struct timeval){ left.tv_sec, left.tv_nsec / 1000 };
     }
     errno = error;
     return result;
+}
+
+static bool turn_begin(struct turn *t, bool *is_edge)
+{
+    if (t->asked->call < EPOLL)
+        return others_put(t);
+    t->listeners[0] = (struct pollfd){ t->fd, POLLIN, 0 };
+    t->others[0] = (struct pollfd){ t->asked->fd, POLLIN, 0 };
+    t->wait.listener_count = t->wait.count = 1;
+    t->set = t->asked->fd;
+    return rsi_member_begin(t->set, t->fd, is_edge);
 }
 
 /* False: it is not waited for in turn. */
@@ -327,14 +324,22 @@ static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kin
 {
     struct rsi_wait wait;
     struct rsi_party *self = rsi_party_self;
-    struct turn t = { .asked = a, .fd = fd, .listener = rsi_listener_of(fd) };
-    if ((!self && !(self = rsi_party_enter())) || !others_put(&t) ||
-        !rsi_order_enter(self, t.listener, t.count != 0 || a->mask))
+    bool is_edge = false;
+    struct turn t = { .asked = a, .fd = fd, .set = -1, .listener = rsi_listener_of(fd) };
+    t.wait =
+        (struct rsi_order_wait){ .listeners = t.listeners, .others = t.others, .mask = a->mask };
+    if ((!self && !(self = rsi_party_enter())) || !turn_begin(&t, &is_edge))
         return false;
     t.self = self;
-    t.deadline_ns = deadline_of(a);
-    if (!rsi_order_is_mine(self))
-        member_move(&t, true);
+    if (!rsi_order_enter(self, t.listener, t.wait.count != 0 || a->mask)) {
+        rsi_member_end(t.set, fd);
+        return false;
+    }
+    t.wait.deadline_ns = deadline_of(a);
+    if (is_edge || !rsi_order_is_mine(self))
+        rsi_member_move(t.set, fd, true);
+    if (rsi_order_is_mine(self)) /* of what is there it is told anew */
+        rsi_member_move(t.set, fd, false);
     *result = rsi_order_is_mine(self) ? look(a) : look_at_others(&t);
     if (*result != 0) {
         turn_end(&t, *result, false, 0);
@@ -368,9 +373,11 @@ static int wait_for(const struct asked *a, const void *site)
     enum rouse_wait_kind kind = sleeps   ? ROUSE_WAIT_SLEEP
                                 : is_set ? ROUSE_WAIT_SET
                                          : ROUSE_WAIT_POLL;
-    if (rsi_order_is_on() && !sleeps && !is_huge && (fd = listener_in(a, 0)) >= 0 &&
-        wait_in_turn(a, fd, kind, (const void *)object, site, &result))
-        return result;
+    if (rsi_order_is_on() && !sleeps && !is_huge && (fd = listener_in(a, 0)) >= 0) {
+        if (wait_in_turn(a, fd, kind, (const void *)object, site, &result))
+            return result;
+        rsi_order_refuse();
+    }
     if (!sleeps && !is_huge && !is_dry(a) && (result = look(a)) != 0)
         return found_now(a, result);
     if (!rsi_wait_begin(&wait, kind, (const void *)object, site))

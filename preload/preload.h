@@ -328,14 +328,19 @@ void rsi_listener_waited(const struct rsi_listener *l, uint64_t switches,
 uint64_t rsi_listener_switches(void);
 void rsi_listener_delayed(const struct rsi_listener *l, uint64_t since_tsc); /* before an accept */
 
-/* A listener in an epoll set (member.c), as process pid has put it there. Any one of a set. */
-struct rsi_member {
-    int set, fd;
-    struct epoll_event event;
-    int32_t pid;
-};
-unsigned rsi_member_of(int set, struct rsi_member *found); /* returns how many there are */
-void rsi_member_forget(int fd);                            /* it is closed: set or listener */
+/* A listener in an epoll set (member.c): one of the set, with the program's data; -1: none. A guess. */
+int rsi_member_of(int set, uint64_t *data);
+void rsi_member_forget(int fd); /* it is closed: set or listener */
+
+/*
+ * A wait for set in an order, from begin to end; between them move takes the listener out of the set, or puts it back,
+ * and end puts it back. is_edge: of an event it is told once. False: it cannot be waited for in an order, or no more:
+ * it is not the only one of the set, or not by this process, or is waited for by another thread. errno is left alone.
+ * A set below 0 is none: no effect.
+ */
+bool rsi_member_begin(int set, int fd, bool *is_edge);
+void rsi_member_move(int set, int fd, bool is_out);
+void rsi_member_end(int set, int fd);
 void rsi_members_child(void);
 void rsi_listeners_child(void);
 

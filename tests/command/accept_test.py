@@ -128,5 +128,86 @@ class Faults(unittest.TestCase):
                     self.play(scene, ROUSE_RUN_ACCEPT=order)
 
 
+SETS = ("reuse_poll", "reuse_accept", "reuse_set", "change", "exclusive", "edge", "rearmed")
+ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
+
+
+class Corners(unittest.TestCase):
+    """plain_turns.c and plain_sets.c, which check for themselves as plain_accept.c does."""
+
+    def play(self, scene: str, order: str) -> list[Row]:
+        """The rows of its listeners."""
+        program = "plain_sets" if scene in (*SETS, "shared", "edge_anew") else "plain_turns"
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            play(folder, Source(program), scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
+            if not order:
+                return []
+            with inputs.open_input(place) as opened:
+                return opened.database.rows(listeners.listeners(opened.database.tables))
+
+    def in_every_order(self, *scenes: str) -> None:
+        for scene in scenes:
+            for order in ("", "fifo", "lifo"):
+                with self.subTest(scene, order=order):
+                    self.play(scene, order)
+
+    def without_an_overdue_turn(self, scene: str, order: str) -> None:
+        """Its turns are handed on, and not only taken from who does not use them."""
+        found = {sum(row["overdue"] for row in self.play(scene, order))}
+        while 0 not in found and len(found) < ATTEMPTS:
+            found.add(sum(row["overdue"] for row in self.play(scene, order)))
+        self.assertIn(0, found)
+
+    def test_who_is_passed_over_for_long_goes_first(self) -> None:
+        self.in_every_order("promote")
+        (listener,) = self.play("promote", "lifo")
+        self.assertGreater(listener["promoted"], 0)
+
+    def test_a_listener_that_was_passed_by_exec_has_the_same_queue(self) -> None:
+        self.in_every_order("pass")
+        (listener,) = self.play("pass", "fifo")
+        self.assertEqual(listener["processes"], 2)
+        self.assertGreater(listener["ordered"], 2)
+
+    def test_what_a_program_left_that_was_replaced_by_exec_is_its_successor_s(self) -> None:
+        self.in_every_order("exec")
+        (listener,) = self.play("exec", "fifo")
+        self.assertEqual(listener["ordered"], 1)
+
+    def test_who_is_killed_keeps_nobody_from_its_turn(self) -> None:
+        self.in_every_order("die_waiting", "die_unreaped", "die_all", "die_any")
+
+    def test_who_closes_a_listener_hands_its_turn_on(self) -> None:
+        self.in_every_order("close")
+        self.without_an_overdue_turn("close", "fifo")
+
+    def test_who_is_told_of_the_end_of_a_listener_hands_its_turn_on(self) -> None:
+        self.in_every_order("shutdown")
+        self.without_an_overdue_turn("shutdown", "fifo")
+
+    def test_a_number_that_was_closed_is_another_s(self) -> None:
+        self.in_every_order("close_all", "reuse_poll", "reuse_accept", "reuse_set")
+
+    def test_a_listener_that_only_some_wait_for_is_not_forgotten(self) -> None:
+        self.in_every_order("two")
+
+    def test_numbers_in_two_queues_differ(self) -> None:
+        self.in_every_order("numbers")
+
+    def test_a_set_can_be_changed_while_it_is_waited_for(self) -> None:
+        self.in_every_order("change")
+
+    def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
+        self.in_every_order("shared")
+        self.without_an_overdue_turn("shared", "fifo")
+
+    def test_every_connection_is_taken_whatever_the_set_asks_for(self) -> None:
+        self.in_every_order("exclusive", "edge", "rearmed")
+
+    def test_what_is_left_behind_an_edge_is_told_anew(self) -> None:
+        self.in_every_order("edge_anew")
+
+
 if __name__ == "__main__":
     unittest.main()

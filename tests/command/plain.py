@@ -19,6 +19,7 @@ from common import BUILD, SOURCE, here
 
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
 PROGRAMS = BUILD / "tests" / "command"
+LIMIT = 60  # seconds for a scene
 
 if not LIBRARY.exists():
     print("not run: there is no librouse-preload.so in a build with sanitizers")
@@ -62,7 +63,10 @@ def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
     with subprocess.Popen(
         [source.program, scene], env=there, stdout=both, stderr=both, text=True
     ) as program:
-        said = program.communicate(timeout=60)
+        try:
+            said = program.communicate(timeout=LIMIT)
+        finally:
+            program.kill()
     if (program.returncode, *said) != (0, "", ""):
         raise AssertionError(f"{source.program} {scene}: {program.returncode} {said}")
     return program.pid

@@ -13,7 +13,7 @@
  * choice had to see; in the end, if all live, the turn is nobody's.
  *
  * What decides is seq_cst in the code, and marks are looked at again: so there are no store buffers here. Left out:
- * several queues, and time.
+ * several queues, since a number tells its queue, and time.
  *
  * run: nobody dies, and there are no looks
  * run THREADS=2 ROUNDS=3 SCAN: the same
