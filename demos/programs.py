@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from database import LOCKS, locks, machine, number, say, table
-from servers import DemoError, rouse, run
-from subjects import ENDING, SUBJECTS, Done, NotInstalledError, Subject
+from servers import DemoError, rouse
+from subjects import ENDING, SUBJECTS, Done, NotInstalledError, Subject, finished, result
 
 SECONDS = 4.0
 PAIRS = 3
@@ -72,23 +72,23 @@ def kinds(rows: Iterable[Row]) -> dict[str, Row]:
 
 def recorded(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
     done = measured(subject, seconds, *rouse("run", "-o", "/dev/null", "--keep", str(kept), "--"))
-    report = json.loads(run(*rouse("report", "--json", "--all", str(kept)), timeout=300))
-    return done, profile(report)
+    told = result(rouse("report", "--json", "--all", str(kept)), subject.folder)
+    return done, profile(json.loads(told))
 
 
 # What the kernel tells
 
 
-def why_no_kernel() -> str:
-    words = rouse("run", "--kernel", "-o", "/dev/null", "--", "true")
-    tried = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    return tried.stderr.strip() if tried.returncode else ""
+def why_no_kernel(folder: Path) -> str:
+    words = rouse("run", "--kernel", "-o", "/dev/null", "--keep", str(folder / "try"), "--", "true")
+    status, _, complaint = finished(words, folder)
+    return complaint.strip() if status else ""
 
 
 def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
-    kept.mkdir()
-    told = kept / "report.json"
-    done = measured(subject, seconds, *rouse("run", "--kernel", "--json", "-o", str(told), "--"))
+    told = subject.folder / "report"
+    words = ("run", "--kernel", "--json", "-o", str(told), "--keep", str(kept), "--")
+    done = measured(subject, seconds, *rouse(*words))
     report = json.loads(told.read_text(encoding="utf-8"))
     sections = report["sections"]
     return done, {
@@ -101,9 +101,8 @@ def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
 
 def passed_through(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
     """Under `rouse run`, which has one line to say of it."""
-    kept.mkdir()
-    told = kept / "report"
-    done = measured(subject, seconds, *rouse("run", "-o", str(told), "--"))
+    told = subject.folder / "report"
+    done = measured(subject, seconds, *rouse("run", "-o", str(told), "--keep", str(kept), "--"))
     return done, {"why_not_recorded": told.read_text(encoding="utf-8").strip()}
 
 
@@ -111,7 +110,7 @@ def way(subject: Subject) -> tuple[Callable[[Subject, float, Path], tuple[Done, 
     """How this program is looked at, and what stands in the way of a better one."""
     if not subject.speaks_kernel:
         return recorded, ""
-    why = why_no_kernel()
+    why = why_no_kernel(subject.folder)
     return (passed_through, why) if why else (seen, "")
 
 

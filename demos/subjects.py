@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, run, tree
+from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, tree
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # what interrupts a demonstration
 SETTLED = 1000  # requests of the clients, before the server is looked at
+FINISH_S = 600  # for a compiler or a report
 WORK_S = 60  # for a program of ours to answer, beyond what it was asked to work
 DEMOS = SOURCE / "demos"
 SBIN = Path("/usr/sbin")
@@ -71,20 +72,48 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def session(words: Sequence[str], log: IO[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process in a session of its own: what is typed at the terminal is for us, who end it."""
+def session(
+    words: Sequence[str], folder: Path, log: IO[str], **more: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own: what is typed at the terminal is for us, who end it.
+
+    What it leaves behind, ended like that, is in the folder.
+    """
     with contextlib.ExitStack() as stack:
         with held_back():
             process = subprocess.Popen(
                 words,
                 stderr=log,
                 text=True,
+                cwd=folder,
+                env={**ENVIRONMENT, "TMPDIR": str(folder)},
                 start_new_session=True,
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING),
-                **{"stdin": subprocess.DEVNULL, "stdout": log, "env": ENVIRONMENT, **more},
+                **{"stdin": subprocess.DEVNULL, "stdout": log, **more},
             )
             stack.callback(end, process)
         yield process
+
+
+def finished(words: Sequence[str], folder: Path) -> tuple[int, str, str]:
+    """A command's status, and what it said on standard output and standard error."""
+    paths = [folder / name for name in ("said", "complaint")]
+    with (
+        paths[0].open("w", encoding="utf-8") as said,
+        paths[1].open("w", encoding="utf-8") as complaint,
+        session(words, folder, complaint, stdout=said) as process,
+    ):
+        status = process.wait(FINISH_S)
+    texts = [path.read_text("utf-8", "replace") for path in paths]
+    return status, texts[0], texts[1]
+
+
+def result(words: Sequence[str], folder: Path) -> str:
+    status, said, complaint = finished(words, folder)
+    if status:
+        lines = (complaint or said).strip().splitlines()
+        raise DemoError(f"{words[0]} failed: {lines[-1] if lines else status}")
+    return said
 
 
 def last_line(log: Path) -> str:
@@ -133,8 +162,8 @@ class Subject:
 
     def version(self) -> str:
         words = [self.found.get(word, word) for word in self.version_words]
-        told = subprocess.run(words, capture_output=True, text=True, timeout=60)
-        return (told.stdout or told.stderr).splitlines()[0].strip()
+        _, said, complaint = finished(words, self.folder)
+        return (said or complaint).splitlines()[0].strip()
 
     def make(self) -> None:
         """What it needs in its folder."""
@@ -188,7 +217,7 @@ class Server(Subject):
     def started(self, seconds: float, *before: str) -> Iterator[Running]:
         with (
             self.log.open("a", encoding="utf-8") as log,
-            session([*before, *self.command(seconds)], log, cwd=self.folder) as process,
+            session([*before, *self.command(seconds)], self.folder, log) as process,
         ):
             self.wait(process)
             yield Running(process, bool(before))
@@ -209,7 +238,7 @@ class Server(Subject):
         path = self.folder / "clients"
         with (
             path.open("w", encoding="utf-8") as log,
-            session(self.clients(), log) as clients,
+            session(self.clients(), self.folder, log) as clients,
         ):
             self.settle(clients, path)
             before, cpu, begin = self.asked(), running.cpu_s(), time.monotonic()
@@ -352,7 +381,7 @@ class Own(Subject):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 1}
         with (
             self.log.open("a", encoding="utf-8") as log,
-            session([*before, *self.command(seconds)], log, cwd=self.folder, **pipes) as process,
+            session([*before, *self.command(seconds)], self.folder, log, **pipes) as process,
         ):
             if self.line(process, START_S) != "ready\n":
                 raise DemoError(f"{self.name} does not start: {last_line(self.log)}")
@@ -394,14 +423,16 @@ class Java(Own):
         ("javac", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
         ("java", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
     )
-    version_words = ("java", "-version")
+    no_file = "-XX:-UsePerfData"  # for jps, which would be in /tmp
+    version_words = ("java", no_file, "-version")
 
     def make(self) -> None:
-        run(self.found["javac"], "-d", self.folder, DEMOS / "Contention.java")
+        source = str(DEMOS / "Contention.java")
+        words = [self.found["javac"], f"-J{self.no_file}", "-d", str(self.folder), source]
+        result(words, self.folder)
 
     def command(self, seconds: float) -> list[str]:
-        # Its file for jps would be in /tmp.
-        words = [self.found["java"], "-XX:-UsePerfData", "-cp", str(self.folder)]
+        words = [self.found["java"], self.no_file, "-cp", str(self.folder)]
         return [*words, "Contention", str(seconds)]
 
 
@@ -412,17 +443,8 @@ class Go(Own):
     speaks_kernel = True
 
     def make(self) -> None:
-        with self.log.open("w", encoding="utf-8") as log:
-            told = subprocess.run(
-                [self.found["go"], "build", "-o", self.program(), str(DEMOS / "goroutines.go")],
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={**os.environ, "CGO_ENABLED": "0", "TMPDIR": str(self.folder)},
-                timeout=600,
-            )
-        if told.returncode:
-            raise DemoError(f"go build failed: {last_line(self.log)}")
+        words = ["env", "CGO_ENABLED=0", self.found["go"], "build", "-o", self.program()]
+        result([*words, str(DEMOS / "goroutines.go")], self.folder)
 
     def program(self) -> str:
         return str(self.folder / "goroutines")
