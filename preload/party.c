@@ -48,7 +48,7 @@ static struct rsi_party *take(void)
     rsi_guard_unlock(&parties.guard);
     if (party) {
         struct rsi_party *all = party->next_all;
-        struct rsi_hold *holds = party->holds;
+        struct rsi_holds *holds = party->holds;
         rsi_holds_clear(holds);
         memset(party, 0, sizeof *party);
         party->next_all = all;

@@ -91,8 +91,9 @@ struct rsi_party {
     int32_t tid;
     bool is_busy; /* in a call that waits, or in our own: what it calls meanwhile is not recorded */
     uint64_t begin_tsc;
-    struct rsi_writer *writer;     /* NULL until it has something to say */
-    struct rsi_store_thread *slot; /* the same */
+    struct rsi_writer *writer;              /* NULL until it has something to say */
+    struct rsi_store_thread *slot;          /* the same */
+    const struct rsi_store_wake *last_wake; /* that its last wait was counted in; NULL: none */
 
     /* While it waits; under the guard of its object's queue. */
     const void *object;
@@ -112,7 +113,7 @@ struct rsi_party {
     bool is_put_off;                      /* it has been put off since it last waited */
     const struct rsi_listener *told; /* its last poll said that a connection is there; NULL: no */
 
-    struct rsi_hold *holds; /* NULL: none yet */
+    struct rsi_holds *holds; /* NULL: none yet */
 
     struct rsi_party *next_free, *next_all;
 };
@@ -230,7 +231,7 @@ struct rsi_past {
 };
 extern RSI_OWN bool rsi_holds_are_on;
 void rsi_holds_begin(void);
-void rsi_holds_clear(struct rsi_hold *holds); /* NULL: no effect */
+void rsi_holds_clear(struct rsi_holds *holds); /* NULL: no effect */
 void rsi_hold_begin(const void *lock, enum rouse_wait_kind kind, bool is_nesting, const void *site);
 void rsi_hold_contested(struct rsi_party *self, const struct rsi_lock_key *key,
                         struct rsi_store_lock *row);

@@ -33,10 +33,22 @@ static void count(struct rsi_party *self, uint32_t verdict, uint64_t waited, uin
     rsi_count(slot->ticks[class->micro], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
     rsi_count(slot->waits, 1);
+    self->last_wake = wake;
     if (wake)
         rsi_wake_count(wake, verdict, waited, late);
     else
         rsi_count(self->writer->shared->lost_wakes, 1);
+}
+
+/* While it slept others had the cache: what the end of a wait writes is asked for at once, and not line by line. */
+static void warm(const struct rsi_party *self)
+{
+    const char *slot = (const char *)self->slot, *wake = (const char *)self->last_wake;
+    __builtin_prefetch(slot, 1);
+    __builtin_prefetch(slot + RSI_CACHE_LINE, 1);
+    __builtin_prefetch(slot + 2 * RSI_CACHE_LINE, 1);
+    __builtin_prefetch(wake, 1); /* most waits are as the last */
+    __builtin_prefetch(wake + RSI_CACHE_LINE, 1);
 }
 
 static void enter(struct rsi_party *self, const struct rsi_mark *mark, enum rouse_verdict verdict,
@@ -54,7 +66,7 @@ static void enter(struct rsi_party *self, const struct rsi_mark *mark, enum rous
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_slot_changed(slot);
-    rsi_file_tick(rsi_now_ns());
+    rsi_file_tick_tsc(now);
 }
 
 static void undo(struct rsi_party *self, uint64_t now)
@@ -150,6 +162,7 @@ void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_
     struct rsi_party *self = wait->self;
     struct rsi_mark mark = { 0 };
     uint64_t now = rsi_tsc();
+    warm(self);
     if (wait->is_queued)
         rsi_queue_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);
     if (verdict != ROUSE_VERDICT_USEFUL)

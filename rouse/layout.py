@@ -134,10 +134,8 @@ WAKE = struct(
 )
 LOCK = struct(
     *words("kind name", "<u4"),
-    *words(
-        "site holder_site lock acquired contested given_up wait_ticks wait_most spin_ticks spun"
-    ),
-    *words("holds hold_ticks hold_most"),
+    *words("site holder_site lock acquired holds hold_ticks hold_most"),
+    *words("contested given_up wait_ticks wait_most spin_ticks spun"),
     ("spare", "<u8", 2),
 )
 WRITER = struct(

@@ -44,6 +44,9 @@ uint32_t rsi_site_depth = 1;
  */
 static uint32_t refused;
 
+static uint64_t
+    tick_due_tsc; /* when rsi_file_tick_tsc looks at the clock next; relaxed: any thread */
+
 static char file_path[320];    /* absolute: the program may change its folder */
 static uint64_t pid_namespace; /* 0: not known */
 static bool is_kept;           /* it stays, and so do others of its folder: ROUSE_OBS_KEEP */
@@ -410,6 +413,17 @@ void rsi_file_tick(uint64_t now_ns)
     rsi_guard_unlock(&head->tick_guard);
 }
 
+void rsi_file_tick_tsc(uint64_t tsc)
+{
+    const struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    if (rsi_likely(tsc < rsi_load_relaxed(&tick_due_tsc)) || !head || tsc < head->tsc)
+        return;
+    uint64_t now_ns = rsi_now_ns(), ns = now_ns - head->monotonic_ns;
+    uint64_t ticks = tsc - head->tsc; /* no more than have been: their rate is not known better */
+    rsi_file_tick(now_ns);
+    rsi_store_relaxed(&tick_due_tsc, tsc + ticks / (ns / TICK_NS + 1));
+}
+
 void rsi_file_end(void)
 {
     struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
@@ -438,5 +452,6 @@ void rsi_file_child(void)
         return;
     rsi_store_relaxed(&rsi_file_head, NULL);
     rsi_store_relaxed(&refused, 0u);
+    rsi_store_relaxed(&tick_due_tsc, UINT64_C(0));
     rsi_unmap(head, RSI_STORE_BYTES_MAX);
 }

@@ -54,6 +54,9 @@ void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, v
 /* Note a moment in the head, at most once a second. */
 void rsi_file_tick(uint64_t now_ns);
 
+/* The same by a time stamp of now, without a look at the clock most times. */
+void rsi_file_tick_tsc(uint64_t tsc);
+
 /* The process ends: say so and take the file's name away, unless files are kept. */
 void rsi_file_end(void);
 

@@ -212,18 +212,21 @@ struct rsi_store_lock {
     uint64_t site;
     uint64_t holder_site;
     uint64_t lock;
-    uint64_t acquired;  /* times that it was got, contested ones included */
+    uint64_t acquired; /* times that it was got, contested ones included */
+    uint64_t holds;    /* times it was held to the end, where hold times are recorded */
+    uint64_t hold_ticks, hold_most;
+
     uint64_t contested; /* times that it was held on arrival */
     uint64_t given_up;  /* of these: time-outs, cancelled */
     uint64_t wait_ticks,
         wait_most;       /* from the arrival until it was got or given up, spinning included */
     uint64_t spin_ticks; /* of wait_ticks */
     uint64_t spun;       /* times that spinning was enough */
-    uint64_t holds;      /* times it was held to the end, where hold times are recorded */
-    uint64_t hold_ticks, hold_most;
     uint64_t spare[2];
 };
-_Static_assert(sizeof(struct rsi_store_lock) == 128, "two lines");
+_Static_assert(sizeof(struct rsi_store_lock) == 128 &&
+                   offsetof(struct rsi_store_lock, contested) == 64,
+               "two lines, the first is all that a lock which was free needs");
 
 #define RSI_STORE_HERDS 16u
 #define RSI_STORE_LATENESS 32u

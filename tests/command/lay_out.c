@@ -72,8 +72,8 @@ static void print_lock(void)
 {
     BEGIN(rsi_store_lock);
     FIELD(kind), FIELD(name), FIELD(site), FIELD(holder_site), FIELD(lock), FIELD(acquired),
-        FIELD(contested), FIELD(given_up), FIELD(wait_ticks), FIELD(wait_most), FIELD(spin_ticks),
-        FIELD(spun), FIELD(holds), FIELD(hold_ticks), FIELD(hold_most), FIELD(spare);
+        FIELD(holds), FIELD(hold_ticks), FIELD(hold_most), FIELD(contested), FIELD(given_up),
+        FIELD(wait_ticks), FIELD(wait_most), FIELD(spin_ticks), FIELD(spun), FIELD(spare);
     END;
 }
 
