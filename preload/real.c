@@ -4,8 +4,9 @@
  *
  * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock and unlock
  * have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until then;
- * dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two versions, of which the old one is of another
- * structure: the version is named.
+ * dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two versions,
+ * of which the old one is of another structure: the version is named. clockwait is younger than that and has one: a name
+ * that is not there makes dlvsym allocate, maybe in a malloc that calls us while it sets itself up.
  */
 #include "preload.h"
 
@@ -62,10 +63,9 @@ static const struct {
 
 static void find(void *where, const char *name)
 {
-    bool is_cond = strncmp(name, "pthread_cond_", strlen("pthread_cond_")) == 0;
-    void **to = where, *found = is_cond ? dlvsym(RTLD_NEXT, name, COND) : NULL;
-    if (!found)
-        found = dlsym(RTLD_NEXT, name);
+    bool has_two = strncmp(name, "pthread_cond_", strlen("pthread_cond_")) == 0 &&
+                   strcmp(name, "pthread_cond_clockwait") != 0;
+    void **to = where, *found = has_two ? dlvsym(RTLD_NEXT, name, COND) : dlsym(RTLD_NEXT, name);
     if (found)
         rsi_store_relaxed(to, found);
     else if (!rsi_load_relaxed(to))
