@@ -22,14 +22,14 @@ from typing import Any
 
 import click
 
-from rouse import asleep, distortion, find, inputs, layout, switches, unseen
+from rouse import asleep, distortion, inputs, layout, remains, switches, unseen
 from rouse.errors import RouseError, discard, output
 from rouse.render.text import printable
 from rouse.report import STDOUT, Options, Reporter, print_report, put
 from rouse.sections import Report
 from rouse.switches import Switches
 
-LIBRARY = "librouse-preload.so"
+LIBRARY, DOOR = "librouse-preload.so", "librouse-run.so"
 NOT_FOUND, NOT_RUN = 127, 126  # as shells have it
 SENT_BY_KERNEL = 128  # si_code: by the terminal, to the program as well
 FORWARDED = (
@@ -68,7 +68,7 @@ def library() -> Path:
     built = here.parent / "build" / "release" / "preload" / LIBRARY
     places = [Path(asked).absolute()] if asked else [here / LIBRARY, built]
     for place in places:
-        if place.is_file():
+        if place.is_file() and place.with_name(DOOR).is_file():
             if set(str(place)) & set(": \t"):
                 raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
             return place
@@ -81,7 +81,8 @@ def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         # What the run's processes share, with all its memory: a full disk is told now.
         (folder / "accept").write_bytes(bytes(QUEUES_BYTES))
     before = os.environ.get("LD_PRELOAD", "")
-    preload = f"{before}:{library()}" if before else str(library())
+    door = library().with_name(DOOR)  # which has the library loaded, but not into every program
+    preload = f"{before}:{door}" if before else str(door)
     # Without it a program with gcc's address sanitizer ends at once: it wants to be first.
     asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
     return {
@@ -207,20 +208,15 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
     if not files:
         put_nothing(f"nothing of {program} was recorded: {unseen.why(program)}", source, wanted)
         return
-    looked = {file: look(file) for file in files}
-    heard = [file for file, (is_silent, _) in looked.items() if not is_silent]
-    later = run_on(sum(is_live for _, is_live in looked.values()), wanted.keep)
+    looked = {file: remains.look(file) for file in files}
+    heard = [file for file, left in looked.items() if not left.is_silent]
+    later = remains.run_on(looked.values(), wanted.keep)
     if not heard:
-        which = "its process" if len(files) == 1 else f"{len(files)} processes"
-        line = (
-            f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
-            " the time or a descriptor"
-        )
-        put_nothing("; ".join([line, *later]), source, wanted)
+        put_nothing("; ".join([remains.silence(program, looked.values()), *later]), source, wanted)
         return
     silent = set(files) - set(heard)
     for file in silent:
-        if not looked[file][1]:
+        if not looked[file].is_live:
             file.unlink()
     target = heard[0] if len(heard) == 1 else folder
     with inputs.open_input(str(target), in_sum=wanted.in_sum) as opened:
@@ -231,28 +227,6 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         opened.notes += later
         options = Options((), None, False, wanted.as_json, {})
         write(Reporter(opened, options), wanted)
-
-
-def run_on(count: int, keep: Path | None) -> list[str]:
-    """What is told of processes that are still there, as a daemon's."""
-    if not count:
-        return []
-    who = "1 process runs on" if count == 1 else f"{count} processes run on"
-    later = f"in {keep}, for rouse report" if keep else "lost without --keep"
-    return [f"{who}: the waits from now on are {later}"]
-
-
-def look(file: Path) -> tuple[bool, bool]:
-    """Whether none of its threads has waited, waits, or woke others in vain; whether it runs."""
-    source = find.open_source(file)
-    try:
-        found = find.read(source)
-    finally:
-        source.close()
-    waits = found.threads["doing"] == layout.DOES_WAIT
-    unheard = found.writers["signals_unheard"] + found.writers["broadcasts_unheard"]
-    entries = len(found.arrays[layout.WAKES]) + len(found.arrays[layout.LOCKS])
-    return not (entries or waits.any() or unheard.any()), found.is_live
 
 
 def end_as(code: int) -> int:

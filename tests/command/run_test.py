@@ -21,7 +21,7 @@ from common import SOURCE, rouse
 
 from plain import LIBRARY, PROGRAMS, Source
 
-from rouse import unseen
+from rouse import run, unseen
 
 MUTEXES = Source("plain")
 PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
@@ -273,7 +273,7 @@ class PassedThrough(Case):
 
     def test_what_is_preloaded_anyway_stays_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
-        self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY}\n")
+        self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY.with_name(run.DOOR)}\n")
 
     def test_a_program_that_is_not_there_is_told(self) -> None:
         done = self.run_it("no-such-program")
@@ -375,13 +375,13 @@ class Reports(Case):
     def test_standard_error_that_is_closed_or_full_leaves_the_status(self) -> None:
         for to in ("&-", "/dev/full"):
             for words in ("_exit", "nothing 9"):
-                run = f"{sys.executable} -m rouse run -- {PLAIN} {words} 2>{to}"
+                line = f"{sys.executable} -m rouse run -- {PLAIN} {words} 2>{to}"
                 done = subprocess.run(
-                    ["bash", "-c", run],
+                    ["bash", "-c", line],
                     stdout=subprocess.PIPE,
                     env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)},
                 )
-                self.assertEqual((done.returncode, done.stdout), (9, b""), run)
+                self.assertEqual((done.returncode, done.stdout), (9, b""), line)
 
     def test_the_report_may_follow_on_standard_output(self) -> None:
         done = self.run_it("-o", "-", "--", PLAIN, "mutex")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""What the processes of a run have left: their files, looked at before a report is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from rouse import find, layout
+
+
+@dataclass(frozen=True)
+class Left:
+    is_silent: bool  # none of its threads has waited, waits, or woke others in vain
+    is_live: bool
+    is_cut: bool  # it is gone without a farewell
+    is_full: bool  # something found no room
+
+
+def look(file: Path) -> Left:
+    source = find.open_source(file)
+    try:
+        found = find.read(source)
+    finally:
+        source.close()
+    waits = found.threads["doing"] == layout.DOES_WAIT
+    unheard = found.writers["signals_unheard"] + found.writers["broadcasts_unheard"]
+    entries = len(found.arrays[layout.WAKES]) + len(found.arrays[layout.LOCKS])
+    is_silent = not (entries or waits.any() or unheard.any())
+    head = found.head
+    return Left(is_silent, found.is_live, not (found.is_live or head.ended), head.lost_chunks > 0)
+
+
+def silence(program: str, every: Collection[Left]) -> str:
+    """Where nobody waited. What has no farewell may be of a program before the one asked for."""
+    which = "its process" if len(every) == 1 else f"{len(every)} processes"
+    if any(left.is_full for left in every):
+        return f"{program}: {which} found no room to record waits in: is there some in /dev/shm?"
+    line = (
+        f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
+        " the time or a descriptor"
+    )
+    cut = sum(left.is_cut for left in every)
+    if not cut:
+        return line
+    who = "it" if len(every) == 1 else f"{cut} of them"
+    return f"{line}; {who} was killed, left by _exit(), or ran a program that was not recorded"
+
+
+def run_on(every: Collection[Left], keep: Path | None) -> list[str]:
+    """What is told of processes that are still there, as a daemon's."""
+    count = sum(left.is_live for left in every)
+    if not count:
+        return []
+    who = "1 process runs on" if count == 1 else f"{count} processes run on"
+    later = f"in {keep}, for rouse report" if keep else "lost without --keep"
+    return [f"{who}: the waits from now on are {later}"]
