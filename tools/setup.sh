@@ -14,12 +14,14 @@ declare -A packages=(
     [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
-             curl strace gdb python3-venv ca-certificates chromium libbpf-dev"
+             curl strace gdb python3-venv ca-certificates chromium libbpf-dev
+             libjemalloc2 libgoogle-perftools4|libgoogle-perftools4t64"
     [command]="python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
                  mariadb-server-core mariadb-client-core sysbench
-                 libpython3.11-testsuite|libpython3.13-testsuite"
+                 libpython3.11-testsuite|libpython3.13-testsuite
+                 musl-tools libabsl-dev libgmock-dev"
     [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
     [demos]="mariadb-server-core mariadb-client-core sysbench strace memcached libmemcached-tools redis-server redis-tools
              nginx-light wrk openjdk-17-jdk-headless|openjdk-21-jdk-headless golang-go"
@@ -157,6 +159,31 @@ unpack_cross_cmocka() {
     fi
 }
 
+# The tests of abseil, of the version whose library is installed, unpacked in build/: Debian's source package, which apt
+# compares with what is signed. The lists of sources that this needs are no business of this system.
+unpack_abseil() {
+    local to=build/abseil state=$PWD/build/abseil-apt version
+    local keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    version=$(dpkg-query -W -f='${source:Version}' libabsl-dev 2>/dev/null) || return 0
+    [[ -f $to/.version && $(<"$to/.version") == "$version" ]] && return
+    local apt=(apt-get -qq -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=-
+        -o Dir::State::lists="$state/lists" -o Dir::Cache="$state" -o APT::Sandbox::User=)
+    say "unpacking into $to: the source of abseil $version"
+    rm -rf "$to" "$state"
+    mkdir -p "$to" "$state/lists/partial" "$state/archives/partial"
+    apt-get indextargets --format "deb-src [signed-by=$keys] \$(REPO_URI) \$(RELEASE) main" \
+        'Identifier: Packages' 'Origin: Debian' 'Component: main' | sort -u >"$state/sources.list"
+    if "${apt[@]}" update >build/abseil-apt.log 2>&1 &&
+        (cd "$state" && "${apt[@]}" source --download-only "abseil=$version") \
+            >>build/abseil-apt.log 2>&1 &&
+        tar -xf "$state"/abseil_*.orig.tar.* -C "$to" --strip-components=1 >>build/abseil-apt.log 2>&1; then
+        echo "$version" >"$to/.version"
+    else
+        rm -rf "$to"
+        say "could not; abseil's tests will not be run (build/abseil-apt.log has the reason)"
+    fi
+}
+
 main() {
     local set needed=()
     wanted=()
@@ -187,6 +214,7 @@ main() {
     done
     if [[ " $* " == *" check-all "* ]] && command -v dpkg-deb >/dev/null; then
         unpack_cross_cmocka
+        unpack_abseil
     fi
 }
 
