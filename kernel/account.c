@@ -61,6 +61,22 @@ static __u64 change(struct rsi_account_thread *thread, __u64 now_ns, enum rsi_ke
     return passed_ns;
 }
 
+/* Of the wait that it was in last; NULL: there is no room. */
+static struct rsi_account_sleep *sleep_of(const struct rsi_account_thread *thread)
+{
+    const struct rsi_joins_wait *wait = &thread->wait;
+    __u64 hash = (wait->site * 8 + wait->kind * 4 + wait->join) * 0x9e3779b97f4a7c15 + thread->id;
+    for (__u32 i = 0; i < RSI_KERNEL_SLEEPS; i++) {
+        struct rsi_account_sleep *sleep = &rsi_account.sleeps[(hash + i) % RSI_KERNEL_SLEEPS];
+        if (sleep->thread == 0)
+            *sleep = (struct rsi_account_sleep){ .thread = thread->id, .wait = *wait };
+        if (sleep->thread == thread->id && sleep->wait.site == wait->site &&
+            sleep->wait.kind == wait->kind && sleep->wait.join == wait->join)
+            return sleep;
+    }
+    return NULL;
+}
+
 static void put_on(struct rsi_account_thread *thread, __u64 now_ns)
 {
     enum rsi_kernel_state before = thread->state;
@@ -70,10 +86,15 @@ static void put_on(struct rsi_account_thread *thread, __u64 now_ns)
         if (passed_ns > thread->queued_most_ns)
             thread->queued_most_ns = passed_ns;
     } else if (before == RSI_KERNEL_SLEEPS_NOW) {
-        thread->sleeps.count++;
-        thread->sleeps.ns += passed_ns;
-        if (passed_ns > thread->sleeps.most_ns)
-            thread->sleeps.most_ns = passed_ns;
+        struct rsi_account_sleep *sleep = sleep_of(thread);
+        if (!sleep) {
+            rsi_account.lost_sleeps++;
+            return;
+        }
+        sleep->count++;
+        sleep->ns += passed_ns;
+        if (passed_ns > sleep->most_ns)
+            sleep->most_ns = passed_ns;
     }
 }
 
@@ -83,6 +104,8 @@ static void take_off(struct rsi_account_thread *thread, __u64 now_ns, bool is_pr
     __u64 passed_ns =
         change(thread, now_ns, is_preempted ? RSI_KERNEL_QUEUED : RSI_KERNEL_SLEEPS_NOW);
     thread->cpu_ns += has_run ? passed_ns : 0;
+    if (!is_preempted)
+        thread->wait = rsi_joins_find(&thread->place, thread->tid, now_ns);
     thread->involuntary += is_preempted;
     thread->voluntary += !is_preempted;
 }
@@ -96,6 +119,7 @@ static void end(struct rsi_account_thread *thread, __u64 now_ns)
     while (*link != thread->id)
         link = &rsi_account.threads[*link - 1].next;
     *link = thread->next;
+    rsi_joins_end(&thread->place, thread->tid);
 }
 
 /* It is new, and has the name of who made it. */

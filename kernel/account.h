@@ -3,6 +3,7 @@
 #ifndef RSI_KERNEL_ACCOUNT_H
 #define RSI_KERNEL_ACCOUNT_H
 
+#include "joins.h"
 #include "rings.h"
 
 struct rsi_account_thread {
@@ -13,18 +14,25 @@ struct rsi_account_thread {
     __u64 voluntary, involuntary;
     __u64 cpu_ns;
     __u64 queued_ns, queued_most_ns; /* after an involuntary switch, or when it was new */
-    struct {
-        __u64 count, ns, most_ns;
-    } sleeps;   /* that have ended, each until it ran again */
-    __u32 next; /* of those alive whose numbers have one hash; 0: none */
+    struct rsi_joins_place place;
+    struct rsi_joins_wait wait; /* that it was in when it last went to sleep */
+    __u32 next;                 /* of those alive whose numbers have one hash; 0: none */
     char name[RSI_KERNEL_NAME];
+};
+
+/* Sleeps of one thread in one wait, or in none that is known. */
+struct rsi_account_sleep {
+    __u32 thread; /* its id; 0: there is none here */
+    struct rsi_joins_wait wait;
+    __u64 count, ns, most_ns; /* of those that have ended; each until the thread ran again */
 };
 
 struct rsi_account {
     struct rsi_account_thread threads[2 * RSI_KERNEL_THREADS]; /* also those that have ended */
     __u32 count;
-    __u64 lost_threads; /* that found no room */
-    __u64 lost_records; /* that the kernel had no room for */
+    struct rsi_account_sleep sleeps[RSI_KERNEL_SLEEPS]; /* by hash */
+    __u64 lost_threads, lost_sleeps;                    /* that found no room */
+    __u64 lost_records;                                 /* that the kernel had no room for */
 };
 extern struct rsi_account rsi_account;
 

@@ -3,7 +3,8 @@
  * rouse-switches - when a program's threads are put on a processor and taken off it, for the command `rouse`: what any
  * user may know of his own processes where BPF is not allowed.
  *
- * rouse-switches THREAD   The next process that this thread makes, from its exec on, with all that it makes itself.
+ * rouse-switches THREAD [WAITS]   The next process that this thread makes, from its exec on, with all that it makes
+ *                                 itself. WAITS: the file in which librouse-preload.so tells the waits of its threads.
  *
  * It prints `ready` when everything is watched, and when its standard input ends the lines of rouse-kernel: now, thread,
  * sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost, and before them
@@ -76,9 +77,12 @@ static void print_thread(const struct rsi_account_thread *t)
     printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t-\t%s\n", t->id,
            t->tid, t->pid, t->state, t->since_ns, t->first_ns, t->voluntary, t->involuntary,
            t->cpu_ns, t->queued_ns, t->queued_most_ns, clean(t->name));
-    if (t->sleeps.count)
-        printf("sleep\t%u\t-\t%u\t0\t0\t%llu\t%llu\t%llu\t0\t0\t0\t\n", t->id,
-               (unsigned)RSI_KERNEL_ALONE, t->sleeps.count, t->sleeps.ns, t->sleeps.most_ns);
+}
+
+static void print_sleep(const struct rsi_account_sleep *s)
+{
+    printf("sleep\t%u\t-\t%u\t%u\t%llx\t%llu\t%llu\t%llu\t0\t0\t0\t\n", s->thread,
+           (unsigned)s->wait.join, s->wait.kind, s->wait.site, s->count, s->ns, s->most_ns);
 }
 
 static void print_all(void)
@@ -90,16 +94,22 @@ static void print_all(void)
            (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
     for (__u32 i = 0; i < rsi_account.count; i++)
         print_thread(&rsi_account.threads[i]);
-    printf("lost\t%llu\t0\t0\t0\n", rsi_account.lost_threads);
+    for (size_t i = 0; i < RSI_KERNEL_SLEEPS; i++)
+        if (rsi_account.sleeps[i].count)
+            print_sleep(&rsi_account.sleeps[i]);
+    printf("lost\t%llu\t%llu\t0\t0\n", rsi_account.lost_threads, rsi_account.lost_sleeps);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        (void)fputs("usage: rouse-switches THREAD\n", stderr);
+    if (argc != 2 && argc != 3) {
+        (void)fputs("usage: rouse-switches THREAD [WAITS]\n", stderr);
         return 2;
     }
-    int error = rsi_rings_open((pid_t)strtol(argv[1], NULL, 10));
+    int error = argc == 3 ? rsi_joins_open(argv[2]) : 0;
+    if (error < 0)
+        die(argv[2], -error);
+    error = rsi_rings_open((pid_t)strtol(argv[1], NULL, 10));
     if (error < 0)
         die("perf_event_open(2)", -error);
     watch();

@@ -244,6 +244,7 @@ static void child(void)
     rsi_listeners_child();
     rsi_fds_child();
     rsi_order_child();
+    rsi_waits_child();
     rsi_members_child();
     rsi_file_child();
     rsi_sites_child();
@@ -256,6 +257,7 @@ __attribute__((constructor)) static void begin(void)
     rsi_repair_begin();
     rsi_holds_begin();
     rsi_order_begin();
+    rsi_waits_setup();
     (void)rsi_sites_setup(rsi_stack_end);
     parties.by_tid = rsi_map(TIDS * sizeof *parties.by_tid);
     if (!parties.by_tid || !here_put() || pthread_key_create(&parties.key, leave) != 0 ||

@@ -115,6 +115,9 @@ struct rsi_party {
 
     struct rsi_holds *holds; /* NULL: none yet */
 
+    struct rsi_waits_ring *waits; /* NULL: none */
+    bool is_ringless;             /* there was no room for one */
+
     struct rsi_party *next_free, *next_all;
 };
 
@@ -275,6 +278,16 @@ RSI_INLINE void rsi_wake_note(const void *object, enum rsi_wakes whom, const voi
     if (rsi_unlikely(rsi_queue_has(object)))
         rsi_wake_note_waited(object, whom, site);
 }
+
+/*
+ * Which wait the calling thread is in, for who learns of its switches later (waits.c). Asked for if rsi_waits is not NULL;
+ * else none of the others is called, but for child. put: the wait begins; close: the last one that was put has ended.
+ */
+extern RSI_OWN struct rsi_waits *rsi_waits;
+void rsi_waits_setup(void);
+void rsi_waits_child(void);
+void rsi_waits_put(struct rsi_party *self, enum rouse_wait_kind kind, uint64_t site);
+void rsi_waits_close(const struct rsi_party *self);
 
 /* For rsi_sites_setup (stack.c). */
 rsi_stack_end_of rsi_stack_end;

@@ -21,6 +21,8 @@ static void leave(struct rsi_party *self, enum rouse_wait_kind kind, const void 
     rsi_store_relaxed(&slot->wait_site, site);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
     rsi_slot_changed(slot);
+    if (rsi_unlikely(rsi_waits != NULL))
+        rsi_waits_put(self, kind, site);
 }
 
 static void count(struct rsi_party *self, uint32_t verdict, uint64_t waited, uint64_t late)
@@ -66,6 +68,8 @@ static void enter(struct rsi_party *self, const struct rsi_mark *mark, enum rous
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_slot_changed(slot);
+    if (rsi_unlikely(rsi_waits != NULL))
+        rsi_waits_close(self);
     rsi_file_tick_tsc(now);
 }
 
@@ -76,6 +80,8 @@ static void undo(struct rsi_party *self, uint64_t now)
     rsi_store_relaxed(&self->slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&self->slot->run_tsc, now);
     rsi_slot_changed(self->slot);
+    if (rsi_unlikely(rsi_waits != NULL))
+        rsi_waits_close(self);
 }
 
 void rsi_record_vain(struct rsi_party *self, const struct rsi_wake_key *key,

@@ -52,6 +52,7 @@ WAITS = (
     Column("kind", "kind"),
     Column("label", "wait site"),
 )
+QUEUED = ("queued_ns", "queued_most_ns", "queued_share")
 KERNEL_LOCKS = (
     Column("count", "count", "count", "times it was held on arrival"),
     Column("wait_ns", "waited", "ns"),
@@ -63,12 +64,12 @@ KERNEL_LOCKS = (
 )
 
 
-def by_records(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+def by_records(columns: tuple[Column, ...], *unknown: str) -> tuple[Column, ...]:
     """Those that are known where nobody tells when a sleeper is woken."""
     return tuple(
         replace(column, about="until it ran again") if column.key == "asleep_ns" else column
         for column in columns
-        if column.key not in ("queued_ns", "queued_share")
+        if column.key not in unknown
     )
 
 
@@ -84,6 +85,11 @@ ABOUT_WAITS = (
     "The longest in all first. A wait may sleep more than once, or not at all. Not recorded:"
     " sleeps in no wait that librouse-preload.so has seen, by system call, as for libc's own"
     " locks and in page faults. Mutex again: the wait for the mutex at a condition's end."
+)
+ABOUT_SLEEPS = (
+    "The longest in all first. A wait may sleep more than once, or not at all; a sleep ends when"
+    " the thread runs again. Not recorded: sleeps in no wait that librouse-preload.so has seen, as"
+    " for libc's own locks and in page faults."
 )
 RELOCK = "condition: mutex again"
 OUTSIDE = "not recorded"
@@ -204,7 +210,10 @@ def wait_rows(
     for row in rows.values():
         whole = row["asleep_ns"] + row["queued_ns"]
         row["queued_share"] = row["queued_ns"] / whole if whole else None
-    return sorted(rows.values(), key=lambda row: -row["asleep_ns"] - row["queued_ns"])
+    ordered = sorted(rows.values(), key=lambda row: -row["asleep_ns"] - row["queued_ns"])
+    if found.by == BY_RECORDS:
+        return [{**row, **dict.fromkeys(QUEUED)} for row in ordered]
+    return ordered
 
 
 def joined(found: Switches) -> tuple[int, int]:
@@ -215,6 +224,12 @@ def joined(found: Switches) -> tuple[int, int]:
     return counts[switches.JOINED] + counts[switches.RELOCK], sum(counts) - counts[switches.ALONE]
 
 
+def joined_text(found: Switches) -> str:
+    some, every = joined(found)
+    share = f"{100 * some / every:.1f} %" if every else "none"
+    return f"{some:,} of {every:,} sleeps ({share}) were in waits that were recorded"
+
+
 def fact(found: Switches) -> str:
     if found.by == switches.BY_SUMS:
         sums = found.sums
@@ -223,16 +238,14 @@ def fact(found: Switches) -> str:
             f" and {sums.involuntary:,} involuntary switches, {sums.cpu_ns / NS:.3f} s on a"
             f" processor; no more: {found.why}"
         )
-    some, every = joined(found)
-    share = f"{100 * some / every:.1f} %" if every else "none"
     if found.by == BY_RECORDS:
         return (
-            "librouse-preload.so; the kernel's records of switches (PERF_RECORD_SWITCH), without"
-            f" who woke a thread and when: {found.why}"
+            "librouse-preload.so; the kernel's records of switches (PERF_RECORD_SWITCH):"
+            f" {joined_text(found)}; not who woke a thread, and when: {found.why}"
         )
     return (
         "librouse-preload.so; sched_switch, sched_waking and contention_begin, by BPF:"
-        f" {some:,} of {every:,} sleeps ({share}) were in waits that were recorded"
+        f" {joined_text(found)}"
     )
 
 
@@ -262,7 +275,7 @@ def sections(found: Switches, limit: int = 0) -> list[Section]:
                 "Threads, by the kernel's records of switches",
                 "Those that were preempted longest first. asleep ends when the thread runs again:"
                 " what of it was the way to a processor is not told.",
-                by_records(THREADS),
+                by_records(THREADS, "queued_ns"),
                 thread_rows(found),
                 limit,
             )
@@ -303,14 +316,17 @@ def split(
     waits: Mapping[tuple[int, str, int], int],
     limit: int = 0,
 ) -> list[Section]:
-    if found.by != BY_BPF:
+    if found.by == switches.BY_SUMS:
         return []
+    is_split = found.by == BY_BPF
     return [
         section(
             "kernel_waits",
-            "Waits, split by the kernel's scheduler",
-            ABOUT_WAITS,
-            WAITS,
+            "Waits, split by the kernel's scheduler"
+            if is_split
+            else "Waits, and the sleeps in them",
+            ABOUT_WAITS if is_split else ABOUT_SLEEPS,
+            WAITS if is_split else by_records(WAITS, *QUEUED),
             wait_rows(found, labels, waits),
             limit,
         )
@@ -371,8 +387,12 @@ def notes(found: Switches) -> list[str]:
         (found.lost_recorders, "processes that record", "which waits they slept in"),
         (found.lost_records, "records of switches", "their switches, and what lies between,"),
     )
-    return [
+    told = [
         f"{count:,} {what} found no room: {missing} is missing"
         for count, what, missing in lost
         if count
     ]
+    unread = sum(sleep.count for sleep in found.sleeps if sleep.join == switches.UNREAD)
+    if found.by == BY_RECORDS and unread:
+        told.append(f"{unread:,} sleeps were looked at too late to tell which waits they were in")
+    return told

@@ -47,7 +47,8 @@ COALESCE_MOST_US = 1_000_000
 PAIRS_MOST = 1000
 SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 ACCEPT = "ROUSE_RUN_ACCEPT"
-REPAIRS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT)
+WAITS = "ROUSE_RUN_WAITS"
+OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS)
 QUEUES_BYTES = 20480  # of preload/order.c
 
 
@@ -80,13 +81,15 @@ def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     if ACCEPT in variables:
         # What the run's processes share, with all its memory: a full disk is told now.
         (folder / "accept").write_bytes(bytes(QUEUES_BYTES))
+    if (folder / switches.WAITS).exists():
+        variables = {**variables, WAITS: "1"}
     before = os.environ.get("LD_PRELOAD", "")
     door = library().with_name(DOOR)  # which has the library loaded, but not into every program
     preload = f"{before}:{door}" if before else str(door)
     # Without it a program with gcc's address sanitizer ends at once: it wants to be first.
     asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
     return {
-        **{name: value for name, value in os.environ.items() if name not in REPAIRS},
+        **{name: value for name, value in os.environ.items() if name not in OURS},
         **variables,
         "ASAN_OPTIONS": asan,
         "LD_PRELOAD": preload,
@@ -275,13 +278,14 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     name = words[0]
     path = find_program(name)
     library()
-    with recordings(wanted.keep) as folder, kernel_recorder(wanted) as kernel:
+    with recordings(wanted.keep) as folder, kernel_recorder(wanted, folder) as kernel:
         try:
             program = start(words, folder, wanted)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
         code = follow(program)
-        (folder / "accept").unlink(missing_ok=True)  # those that run on have it mapped
+        for file in ("accept", switches.WAITS):
+            (folder / file).unlink(missing_ok=True)  # those that run on have it mapped
         seen = kernel_seen(kernel, folder)
         # Whoever read what it wrote may have gone, and its end is told all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -297,11 +301,13 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
 
 
 @contextlib.contextmanager
-def kernel_recorder(wanted: Wanted) -> Iterator[switches.Recorder | switches.Summer | None]:
+def kernel_recorder(
+    wanted: Wanted, folder: Path
+) -> Iterator[switches.Recorder | switches.Summer | None]:
     if not wanted.with_kernel:
         yield None
         return
-    recorder = switches.watch_next(library())
+    recorder = switches.watch_next(library(), folder)
     try:
         yield recorder
     finally:

@@ -24,6 +24,8 @@ from rouse.probe import BY_BPF, BY_RECORDS, System
 
 BY_SUMS = "getrusage"
 FILE = "kernel.switches"  # what it has printed, in a folder of recordings
+WAITS = "waits"  # which waits threads are in, in the same folder while they run
+WAITS_BYTES = 8458304  # of src/obs/waits.h
 STATES = ("running", "asleep", "in the run queue", "ended")  # enum rsi_kernel_state
 RUNS, ASLEEP, QUEUED, ENDED = range(len(STATES))
 NO_CALL = "-"
@@ -277,8 +279,8 @@ def watch(processes: Sequence[int]) -> Recorder:
     return Recorder(BY_BPF, "watch", *map(str, processes))
 
 
-def watch_next(library: Path) -> Recorder | Summer:
-    """The next process that the calling thread makes, in which this library records."""
+def watch_next(library: Path, folder: Path) -> Recorder | Summer:
+    """The next process that the calling thread makes, in which this library records there."""
     thread = str(threading.get_native_id())
     more = why_not()
     if not more:
@@ -288,8 +290,11 @@ def watch_next(library: Path) -> Recorder | Summer:
             more = str(error)
     missing = why_no_records()
     if not missing:
+        # With all its memory: a full disk is told now.
+        (folder / WAITS).write_bytes(bytes(WAITS_BYTES))
         try:
-            return Recorder(BY_RECORDS, thread, why=more)
+            return Recorder(BY_RECORDS, thread, str(folder / WAITS), why=more)
         except RouseError as error:
             missing = str(error)
+            (folder / WAITS).unlink()
     return Summer(missing)

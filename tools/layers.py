@@ -32,7 +32,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "bench": (),
     "bench/inside": ("base", "os", "core", "io"),  # measures what the public headers do not show
     "preload": ("base", "os", "obs"),
-    "kernel": (),
+    "kernel": ("base", "obs"),
 }
 MEASURED = (
     *(

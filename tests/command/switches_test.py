@@ -11,6 +11,8 @@ import errno
 import json
 import os
 import re
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,7 @@ TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8"
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}
 NOBODY = 65534
+RINGS, KEPT, OWNERS_AT = 1024, 256, 64  # of src/obs/waits.h
 Row = dict[str, Any]
 
 
@@ -150,6 +153,34 @@ class Seen(unittest.TestCase):
         processes = {row["process"] for row in asleep.thread_rows(recorder.stop())}
         self.assertEqual(processes, {running.pid})
 
+    def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_told(self) -> None:
+        """The reader stands still while more waits come than are kept."""
+        with tempfile.TemporaryDirectory() as place:
+            waits = Path(place) / switches.WAITS
+            waits.write_bytes(bytes(switches.WAITS_BYTES))
+            with mock.patch.dict(os.environ, PLACE):
+                recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()), str(waits))
+            self.addCleanup(recorder.close)
+            wanted = {"LD_PRELOAD": str(LIBRARY), "ROUSE_OBS_DIR": place, "ROUSE_RUN_WAITS": "1"}
+            running = start_ready(self, SWITCHING, "many", **wanted)
+            os.kill(recorder.process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, recorder.process.pid, os.WSTOPPED | os.WNOWAIT)
+            send(running, "go\n")
+            self.assertEqual(next_line(running), "done\n")
+            os.kill(recorder.process.pid, signal.SIGCONT)
+            found = recorder.stop()
+            words = waits.read_bytes()[OWNERS_AT : OWNERS_AT + 4 * RINGS]
+        counts: dict[int, int] = {}
+        for sleep in found.sleeps:
+            if found.threads[sleep.thread].name == "sleeper":
+                counts[sleep.join] = counts.get(sleep.join, 0) + sleep.count
+        self.assertEqual(counts[switches.JOINED], KEPT - 1)
+        self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
+        (note,) = asleep.notes(found)
+        self.assertIn(" sleeps were looked at too late", note)
+        owners = {*struct.unpack(f"={RINGS}I", words)} - {0}
+        self.assertEqual(owners, {running.pid}, "the rings of threads that have ended are free")
+
     def test_the_command_says_what_it_had_and_keeps_it(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "kept"
@@ -168,7 +199,12 @@ class Seen(unittest.TestCase):
             again = json.loads(here("report", "--json", folder).stdout)
             text = here("report", folder).stdout
         (seen,) = [text for name, text in whole["facts"] if name == "seen by"]
-        self.assertIn("PERF_RECORD_SWITCH", seen)
+        self.assertRegex(seen, r"PERF_RECORD_SWITCH.* [1-9]\d* of \d+ sleeps")
+        (reads,) = [row for row in whole["sections"]["kernel_waits"] if row["kind"] == "read"]
+        self.assertEqual((reads["waits"], reads["count"]), (KNOWN["SLEEPS"], KNOWN["SLEEPS"]))
+        self.assertRegex(reads["label"], r"^switching\.c:\d+$")
+        self.assertGreater(reads["asleep_ns"], 0)
+        self.assertIsNone(reads["queued_ns"])
         rows: list[Row] = whole["sections"]["kernel_threads"]
         (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
@@ -176,7 +212,8 @@ class Seen(unittest.TestCase):
             row["involuntary"] >= KNOWN["TAKEN_OFF"] for row in rows if row["name"] == "spinner"
         ]
         self.assertEqual(spun, [True, True])
-        self.assertEqual(again["sections"]["kernel_threads"], rows)
+        for section in ("kernel_threads", "kernel_waits"):
+            self.assertEqual(again["sections"][section], whole["sections"][section])
         self.assertIn(["seen by", seen], again["facts"])
         self.assertIn("Threads, by the kernel's records of switches", text)
 

@@ -5,6 +5,7 @@
  * input.
  *
  *   wakes     `sleeper` sleeps SLEEPS times in read(2), woken by `waker` each time
+ *   many      `wakes`, but MANY times
  *   relock    `visitor` waits for a condition, is woken, and sleeps for its mutex
  *   writes    two `writer` of one file on one processor, until each has slept: for what the kernel locks a file with
  *   crowd     two `spinner` on one processor until each was taken off it TAKEN_OFF times
@@ -23,6 +24,7 @@
 
 enum {
     SLEEPS = 50,
+    MANY = 400,
     TAKEN_OFF = 3,
 };
 
@@ -114,6 +116,11 @@ static void wakes(long count)
 static void wakes_some(void)
 {
     wakes(SLEEPS);
+}
+
+static void many(void)
+{
+    wakes(MANY);
 }
 
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
@@ -303,8 +310,8 @@ static void forks(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "crowd", crowd }, { "endless", endless },  { "forks", forks },   { "relock", relock },
-        { "stays", stays }, { "wakes", wakes_some }, { "writes", writes },
+        { "crowd", crowd },   { "endless", endless }, { "forks", forks },      { "many", many },
+        { "relock", relock }, { "stays", stays },     { "wakes", wakes_some }, { "writes", writes },
     };
     char line[16];
     puts("ready");

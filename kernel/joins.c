@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * joins.c - looks a switch up among the waits of its thread, which the thread has written itself.
+ *
+ * A thread has written that it waits before it is switched away for it, so the wait is there when the switch is known; if
+ * it is not overwritten by then.
+ */
+#include "joins.h"
+
+#include "obs/waits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct rsi_waits *waits; /* NULL: nothing records */
+
+int rsi_joins_open(const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &status) != 0 || status.st_size != (off_t)sizeof(*waits))
+        return -EINVAL;
+    void *at = mmap(NULL, sizeof(*waits), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = at == MAP_FAILED ? -errno : 0;
+    close(fd);
+    if (error == 0 && stat("/proc/self/ns/pid", &status) != 0)
+        error = -errno;
+    if (error == 0) {
+        waits = at;
+        waits->pid_namespace = status.st_ino;
+    }
+    return error;
+}
+
+static struct rsi_waits_ring *ring_of(struct rsi_joins_place *place, __u32 tid)
+{
+    if (!place->ring) {
+        __u64 taken = rsi_load_acquire(&waits->taken); /* pairs with who takes one */
+        for (__u32 i = 0; i < RSI_WAITS_RINGS && taken != place->taken && !place->ring; i++) {
+            __u32 at = (tid + i) % RSI_WAITS_RINGS;
+            if (rsi_load_relaxed(&waits->owners[at]) == tid)
+                place->ring = at + 1;
+        }
+        place->taken = taken;
+    }
+    return place->ring ? &waits->rings[place->ring - 1] : NULL;
+}
+
+struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns)
+{
+    struct rsi_joins_wait found = { .join = waits ? RSI_KERNEL_OUTSIDE : RSI_KERNEL_ALONE };
+    struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
+    if (!ring)
+        return found;
+    __u64 count = rsi_load_acquire(&ring->count); /* pairs with its thread */
+    __u64 first = count < RSI_WAITS_KEPT ? 0 : count - RSI_WAITS_KEPT + 1, end_ns = 0;
+    bool is_found = false;
+    for (__u64 n = place->last > first ? place->last : first; n < count; n++) {
+        const struct rsi_waits_entry *entry = &ring->entries[n % RSI_WAITS_KEPT];
+        if (rsi_load_relaxed(&entry->begin_ns) > at_ns)
+            break;
+        is_found = true;
+        place->last = n;
+        end_ns = rsi_load_relaxed(&entry->end_ns);
+        found.site = rsi_load_relaxed(&entry->site);
+        found.kind = rsi_load_relaxed(&entry->kind);
+    }
+    __atomic_thread_fence(
+        __ATOMIC_ACQUIRE); /* pairs with the thread's, before it writes the next */
+    if (is_found ? rsi_load_relaxed(&ring->count) >= place->last + RSI_WAITS_KEPT : first > 0)
+        return (struct rsi_joins_wait){ .join = RSI_KERNEL_UNREAD };
+    if (is_found && (end_ns == 0 || at_ns < end_ns)) {
+        found.join = RSI_KERNEL_JOINED;
+        return found;
+    }
+    return (struct rsi_joins_wait){ .join = RSI_KERNEL_OUTSIDE };
+}
+
+void rsi_joins_end(struct rsi_joins_place *place, __u32 tid)
+{
+    struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
+    if (!ring)
+        return;
+    /* It may have ended in a wait, which is not the next owner's. */
+    if (ring->count)
+        rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, UINT64_C(1));
+    rsi_store_release(&waits->owners[place->ring - 1], 0u); /* pairs with who takes it */
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* joins.h - which recorded wait a thread was in when it was taken off its processor: src/obs/waits.h, read. */
+#ifndef RSI_KERNEL_JOINS_H
+#define RSI_KERNEL_JOINS_H
+
+#include <linux/types.h>
+
+#include "shared.h"
+
+/* What is known of a thread's waits; all 0 in the beginning. */
+struct rsi_joins_place {
+    __u64 taken; /* rings so far, when it had none */
+    __u64 last;  /* number of the wait that was found last */
+    __u32 ring;  /* from 1 on; 0: none was found yet */
+};
+
+struct rsi_joins_wait {
+    __u64 site;
+    __u32 kind;
+    enum rsi_kernel_join join;
+};
+
+/* Returns 0 or -errno; without it nothing is known of waits. */
+int rsi_joins_open(const char *path);
+
+/* Of the thread tid at that time, which is not before that of the last call for this place. */
+struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns);
+
+/* The thread has ended. */
+void rsi_joins_end(struct rsi_joins_place *place, __u32 tid);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * waits.c - writes which waits the program's threads are in, where `rouse run` asks for it (ROUSE_RUN_WAITS): src/obs/waits.h.
+ *
+ * A thread takes its ring at its first wait, and never gives it back: the reader comes behind.
+ */
+#include "preload.h"
+
+#include "obs/waits.h"
+#include "os/os.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+struct rsi_waits *rsi_waits;
+
+static bool has_same_pids(const struct rsi_waits *waits)
+{
+    struct stat status;
+    return stat("/proc/self/ns/pid", &status) == 0 && waits->pid_namespace == status.st_ino;
+}
+
+void rsi_waits_setup(void)
+{
+    char path[320];
+    struct stat status;
+    const char *folder = secure_getenv("ROUSE_RUN_WAITS") ? secure_getenv("ROUSE_OBS_DIR") : NULL;
+    if (!folder || rsi_format(path, sizeof path, "%s/waits", folder) >= sizeof path)
+        return;
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *at = MAP_FAILED;
+    if (fstat(fd, &status) == 0 && status.st_uid == geteuid() &&
+        status.st_size == (off_t)sizeof(struct rsi_waits))
+        at = mmap(NULL, sizeof(struct rsi_waits), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    rsi_real.close(fd);
+    if (at != MAP_FAILED && has_same_pids(at))
+        rsi_waits = at;
+}
+
+void rsi_waits_child(void)
+{
+    if (rsi_waits && !has_same_pids(rsi_waits))
+        rsi_waits = NULL;
+}
+
+static RSI_COLD struct rsi_waits_ring *take(uint32_t tid)
+{
+    for (unsigned i = 0; i < 2 * RSI_WAITS_RINGS; i++) {
+        unsigned at = (tid + i) % RSI_WAITS_RINGS;
+        uint32_t owner = rsi_load_relaxed(&rsi_waits->owners[at]), nobody = 0;
+        if (owner == tid) /* it has run another program before */
+            return &rsi_waits->rings[at];
+        if (i >= RSI_WAITS_RINGS && owner == 0 &&
+            rsi_cas_acquire(&rsi_waits->owners[at], &nobody, tid)) { /* with the reader's release */
+            (void)rsi_fetch_add_acq_rel(&rsi_waits->taken, UINT64_C(1)); /* with its acquire */
+            return &rsi_waits->rings[at];
+        }
+    }
+    return NULL;
+}
+
+void rsi_waits_put(struct rsi_party *self, enum rouse_wait_kind kind, uint64_t site)
+{
+    if (!self->waits && !self->is_ringless) {
+        self->waits = take((uint32_t)self->tid);
+        self->is_ringless = !self->waits;
+    }
+    struct rsi_waits_ring *ring = self->waits;
+    if (!ring)
+        return;
+    struct rsi_waits_entry *entry = &ring->entries[ring->count % RSI_WAITS_KEPT];
+    /* A reader that has seen a word of this wait sees the count before it: the entry's older wait is no good. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    rsi_store_relaxed(&entry->begin_ns, rsi_now_ns());
+    rsi_store_relaxed(&entry->end_ns, UINT64_C(0));
+    rsi_store_relaxed(&entry->site, site);
+    rsi_store_relaxed(&entry->kind, (uint32_t)kind);
+    rsi_store_release(&ring->count, ring->count + 1); /* pairs with the reader's acquire */
+}
+
+void rsi_waits_close(const struct rsi_party *self)
+{
+    struct rsi_waits_ring *ring = self->waits;
+    if (ring)
+        rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, rsi_now_ns());
+}
