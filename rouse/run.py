@@ -405,6 +405,13 @@ class Accept(click.ParamType[str]):
     " for a processor; as root, who wakes it, and what of each wait is the way to a processor.",
 )
 @click.option(
+    "--memory",
+    type=click.IntRange(1, layout.BYTES_MAX >> 20),
+    metavar="MIB",
+    help="What the record of each process may take at most; what does not fit is counted"
+    f" [{layout.BYTES_MAX >> 20}].",
+)
+@click.option(
     "--timers",
     type=Timers(),
     help="precise: the kernel ends the program's sleeps at once; coalesce:US: it may end those"
@@ -432,6 +439,7 @@ def command(
     depth: int | None,
     holds: bool,
     with_kernel: bool,
+    memory: int | None,
     timers: int | None,
     locks: str | None,
     accept: str | None,
@@ -443,6 +451,7 @@ def command(
     asked = {
         "ROUSE_OBS": "locks" if holds else None,
         "ROUSE_OBS_DEPTH": depth,
+        "ROUSE_OBS_MIB": memory,
         "ROUSE_RUN_SLACK_NS": timers,
         "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
         ACCEPT: accept,

@@ -33,6 +33,7 @@
 
 #define DEAD_KEPT 8 /* files that killed processes of the user have left */
 #define TICK_NS 1000000000u
+#define MIB_MOST (int)(RSI_STORE_BYTES_MAX >> 20)
 #define NAME_BYTES 48 /* with both numbers at their longest, and what is before and after them */
 
 struct rsi_store_head *rsi_file_head;
@@ -46,6 +47,9 @@ static uint32_t refused;
 
 static uint64_t
     tick_due_tsc; /* when rsi_file_tick_tsc looks at the clock next; relaxed: any thread */
+
+/* That the file may have, of those that its length has; from ROUSE_OBS_MIB. */
+static uint64_t pages_most = RSI_STORE_BYTES_MAX / RSI_PAGE;
 
 static char file_path[320];    /* absolute: the program may change its folder */
 static uint64_t pid_namespace; /* 0: not known */
@@ -317,8 +321,29 @@ static int file_new(int folder, char *reason, size_t bytes)
     return error;
 }
 
+static int most_read(char *reason, size_t bytes)
+{
+    const char *text = getenv("ROUSE_OBS_MIB");
+    if (!text || !*text)
+        return 0;
+    uint64_t most = 0;
+    for (const char *c = text; *c; c++)
+        most = *c >= '0' && *c <= '9' && most <= MIB_MOST ? 10 * most + (uint64_t)(*c - '0')
+                                                          : MIB_MOST + 1;
+    if (most < 1 || most > MIB_MOST) {
+        rsi_format(reason, bytes, "ROUSE_OBS_MIB is \"%s\"; give a number from 1 to %d", text,
+                   MIB_MOST);
+        return -EINVAL;
+    }
+    pages_most = (most << 20) / RSI_PAGE;
+    return 0;
+}
+
 int rsi_file_open(char *reason, size_t reason_bytes)
 {
+    int wrong = most_read(reason, reason_bytes);
+    if (wrong)
+        return wrong;
     int folder = folder_open(reason, reason_bytes);
     if (folder < 0)
         return folder;
@@ -341,13 +366,13 @@ static uint32_t *directory(struct rsi_store_head *head)
 static struct rsi_store_chunk *chunk_new(struct rsi_store_head *head, enum rsi_store_kind kind,
                                          size_t entry_bytes, unsigned pages, uint32_t writer)
 {
-    if (rsi_load_relaxed(&head->page_count) + pages > RSI_STORE_BYTES_MAX / RSI_PAGE)
+    if (rsi_load_relaxed(&head->page_count) + pages > pages_most)
         return NULL; /* what is left is for others that ask for less */
     uint32_t index = rsi_fetch_add_relaxed(&head->chunk_count, 1u);
     uint64_t page = rsi_fetch_add_relaxed(&head->page_count, (uint64_t)pages);
     uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
     uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
-    if (index >= RSI_STORE_CHUNKS_MAX || offset + bytes > RSI_STORE_BYTES_MAX ||
+    if (index >= RSI_STORE_CHUNKS_MAX || page + pages > pages_most ||
         !allot((char *)head + (word & ~(uint64_t)(RSI_PAGE - 1)), RSI_PAGE) ||
         !allot((char *)head + offset, bytes))
         return NULL;

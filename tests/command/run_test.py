@@ -420,6 +420,8 @@ class Repairs(Case):
             ("--timers", "coalesce:1000001"),
             ("--locks", "none"),
             ("--depth", "9"),
+            ("--memory", "0"),
+            ("--memory", "257"),
         ):
             done = self.run_it(*words, "--", PLAIN, "nothing")
             self.assertEqual(done.returncode, 2, words)

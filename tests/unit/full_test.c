@@ -167,6 +167,22 @@ static void have_no_entries(void)
     }
 }
 
+/* Of ROUSE_OBS_MIB=1. */
+static void have_little(void)
+{
+    CHECK(rouse_thread_self() != NULL);
+    while (rsi_file_chunk(RSI_STORE_WAKES, sizeof(struct rsi_store_wake), 1, 0))
+        ;
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->page_count), (1u << 20) / RSI_PAGE);
+    CHECK_EQUAL(file_counts().lost, 1);
+}
+
+static void have_no_record(void)
+{
+    CHECK(rouse_thread_self() != NULL);
+    CHECK(rsi_load_relaxed(&rsi_file_head) == NULL);
+}
+
 /* Each wait has two sites. */
 static void have_no_stacks(void)
 {
@@ -200,14 +216,27 @@ static void stacks_that_are_not_kept_are_counted(void **state)
     scenario_exits("have_no_stacks", "ROUSE_OBS_DEPTH=8", 0);
 }
 
+static void a_file_takes_no_more_than_it_may(void **state)
+{
+    (void)state;
+    scenario_exits("have_little", "ROUSE_OBS_MIB=1", 0);
+    for (unsigned i = 0; i < 4; i++) {
+        static const char *const wrong[] = { "ROUSE_OBS_MIB=0", "ROUSE_OBS_MIB=257",
+                                             "ROUSE_OBS_MIB=1x",
+                                             "ROUSE_OBS_MIB=99999999999999999999" };
+        scenario_exits("have_no_record", wrong[i], 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct scenario scenarios[] = {
-        { "have_no_slots", have_no_slots },
-        { "have_no_entries", have_no_entries },
+        { "have_little", have_little },       { "have_no_record", have_no_record },
+        { "have_no_slots", have_no_slots },   { "have_no_entries", have_no_entries },
         { "have_no_stacks", have_no_stacks },
     };
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_takes_no_more_than_it_may),
         cmocka_unit_test(threads_without_a_slot_are_counted_once),
         cmocka_unit_test(wakeups_and_contests_without_an_entry_are_counted),
         cmocka_unit_test(stacks_that_are_not_kept_are_counted),
