@@ -5,8 +5,9 @@
  * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock and unlock
  * have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until then;
  * dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two versions,
- * of which the old one is of another structure: the version is named. clockwait is younger than that and has one: a name
- * that is not there makes dlvsym allocate, maybe in a malloc that calls us while it sets itself up.
+ * of which the old one is of another structure: where libc is the next that has one, the version is named; others, as
+ * the thread sanitizer, have none. clockwait is younger than that: a name that is not there makes dlvsym allocate, maybe in
+ * a malloc that calls us while it sets itself up.
  */
 #include "preload.h"
 
@@ -61,11 +62,25 @@ static const struct {
     size_t at;
 } entries[] = { RSI_REALS(ENTRY) };
 
+static bool has_two(const char *name)
+{
+    return strncmp(name, "pthread_cond_", strlen("pthread_cond_")) == 0 &&
+           strcmp(name, "pthread_cond_clockwait") != 0;
+}
+
+static bool are_of_one_library(const void *a, const void *b)
+{
+    Dl_info of_a, of_b;
+    return dladdr(a, &of_a) != 0 && dladdr(b, &of_b) != 0 && of_a.dli_fbase == of_b.dli_fbase;
+}
+
 static void find(void *where, const char *name)
 {
-    bool has_two = strncmp(name, "pthread_cond_", strlen("pthread_cond_")) == 0 &&
-                   strcmp(name, "pthread_cond_clockwait") != 0;
-    void **to = where, *found = has_two ? dlvsym(RTLD_NEXT, name, COND) : dlsym(RTLD_NEXT, name);
+    void **to = where, *found = dlsym(RTLD_NEXT, name);
+    if (found && has_two(name)) {
+        void *newer = dlvsym(RTLD_NEXT, name, COND);
+        found = are_of_one_library(found, newer) ? newer : found;
+    }
     if (found)
         rsi_store_relaxed(to, found);
     else if (!rsi_load_relaxed(to))

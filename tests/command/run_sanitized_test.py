@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Programs with a sanitizer say nothing under `rouse run`, and wait as often as those without."""
+
+from __future__ import annotations
+
+import unittest
+from collections import Counter
+
+from common import main_unless
+
+from plain import PROGRAMS, Source, played
+
+SANITIZERS = [name for name in ("address", "thread") if (PROGRAMS / f"plain_{name}").exists()]
+SCENES = {
+    "plain": ("mutex", "broadcasts", "signals", "timeouts", "cancelled"),
+    "plain_waits": ("rwlock", "sem", "barrier", "join"),  # pthread_once is the sanitizer's own
+}
+Waits = dict[str, Counter[tuple[str, str, str]]]
+
+
+def waits(name: str, suffix: str = "") -> Waits:
+    """By scene: wake-ups of a kind, at a line, with a verdict, but those for mutexes by the way."""
+    source = Source(name)
+    source.program = source.program.with_name(name + suffix)
+    found: Waits = {}
+    for scene, sections in played(source, *SCENES[name]).items():
+        found[scene] = Counter()
+        for row in sections["wakes"]:
+            is_chance = row["kind"] == "mutex" and scene != "mutex"
+            if row["wait_label"].startswith(source.file) and not is_chance:
+                for verdict in ("useful", "false_", "timeout", "cancelled"):
+                    found[scene][row["kind"], row["wait_label"], verdict] += row[verdict]
+    return found
+
+
+class Sanitized(unittest.TestCase):
+    def test_waits_are_those_of_a_program_without(self) -> None:
+        for name, scenes in SCENES.items():
+            alone = waits(name)
+            self.assertEqual(set(alone), set(scenes))
+            self.assertTrue(all(scene.total() for scene in alone.values()))
+            for sanitizer in SANITIZERS:
+                self.assertEqual(waits(name, f"_{sanitizer}"), alone, sanitizer)
+
+
+if __name__ == "__main__":
+    main_unless("" if SANITIZERS else "the compiler has no sanitizers")
