@@ -119,7 +119,7 @@ static void end(struct rsi_account_thread *thread, __u64 now_ns)
     while (*link != thread->id)
         link = &rsi_account.threads[*link - 1].next;
     *link = thread->next;
-    rsi_joins_end(&thread->place, thread->tid);
+    thread->is_told = rsi_joins_end(&thread->place, thread->tid, &thread->all_queued_ns);
 }
 
 /* It is new, and has the name of who made it. */

@@ -14,6 +14,8 @@ struct rsi_account_thread {
     __u64 voluntary, involuntary;
     __u64 cpu_ns;
     __u64 queued_ns, queued_most_ns; /* after an involuntary switch, or when it was new */
+    __u64 all_queued_ns;             /* if is_told: also after it was woken */
+    bool is_told;
     struct rsi_joins_place place;
     struct rsi_joins_wait wait; /* that it was in when it last went to sleep */
     __u32 next;                 /* of those alive whose numbers have one hash; 0: none */

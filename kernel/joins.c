@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,13 +82,39 @@ struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, _
     return (struct rsi_joins_wait){ .join = RSI_KERNEL_OUTSIDE };
 }
 
-void rsi_joins_end(struct rsi_joins_place *place, __u32 tid)
+/* The first thread was one of the command's before. */
+static __u64 since_begin(__u32 tid, __u64 queue_ns)
+{
+    __u64 before_ns =
+        rsi_load_relaxed(&waits->first_tid) == tid ? rsi_load_relaxed(&waits->first_queue_ns) : 0;
+    return queue_ns > before_ns ? queue_ns - before_ns : 0;
+}
+
+bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns)
 {
     struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
     if (!ring)
-        return;
+        return false;
+    bool is_told = rsi_load_acquire(&ring->is_told) != 0; /* pairs with who tells it */
+    *queue_ns = since_begin(tid, rsi_load_relaxed(&ring->queue_ns));
+    rsi_store_relaxed(&ring->is_told, 0u);
     /* It may have ended in a wait, which is not the next owner's. */
     if (ring->count)
         rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, UINT64_C(1));
     rsi_store_release(&waits->owners[place->ring - 1], 0u); /* pairs with who takes it */
+    return is_told;
+}
+
+bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns)
+{
+    char path[64];
+    unsigned long long queued_ns = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%u/task/%u/schedstat", pid, tid);
+    FILE *file = waits ? fopen(path, "r") : NULL;
+    bool is_told = file && fscanf(file, "%*u %llu", &queued_ns) == 1;
+    if (file)
+        (void)fclose(file);
+    if (is_told)
+        *queue_ns = since_begin(tid, queued_ns);
+    return is_told;
 }

@@ -4,6 +4,7 @@
 #define RSI_KERNEL_JOINS_H
 
 #include <linux/types.h>
+#include <stdbool.h>
 
 #include "shared.h"
 
@@ -26,7 +27,8 @@ int rsi_joins_open(const char *path);
 /* Of the thread tid at that time, which is not before that of the last call for this place. */
 struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns);
 
-/* The thread has ended. */
-void rsi_joins_end(struct rsi_joins_place *place, __u32 tid);
+/* How long a thread was in the run queue in all, since the program began; false: it is not known. */
+bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns); /* it has ended */
+bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns);                   /* it is there */
 
 #endif

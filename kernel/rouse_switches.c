@@ -9,6 +9,8 @@
  * It prints `ready` when everything is watched, and when its standard input ends the lines of rouse-kernel: now, thread,
  * sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost, and before them
  *   perf       records that the kernel had no room for
+ * and behind a thread, where that is known,
+ *   queue      thread's id, time in the run queue in all, also after it was woken (schedstat)
  * An error is one line on standard error, and the status 1.
  */
 #include "account.h"
@@ -72,11 +74,15 @@ static const char *clean(const char *name)
     return text;
 }
 
-static void print_thread(const struct rsi_account_thread *t)
+static void print_thread(struct rsi_account_thread *t)
 {
+    if (t->state != RSI_KERNEL_ENDED)
+        t->is_told = rsi_joins_queue(t->pid, t->tid, &t->all_queued_ns);
     printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t-\t%s\n", t->id,
            t->tid, t->pid, t->state, t->since_ns, t->first_ns, t->voluntary, t->involuntary,
            t->cpu_ns, t->queued_ns, t->queued_most_ns, clean(t->name));
+    if (t->is_told)
+        printf("queue\t%u\t%llu\n", t->id, t->all_queued_ns);
 }
 
 static void print_sleep(const struct rsi_account_sleep *s)

@@ -95,6 +95,7 @@ static void leave(void *arg)
     (void)rsi_queue_wake(self, (const void *)pthread_self(), RSI_WAKES_ALL,
                          NULL); /* who joins it */
     rsi_order_end(self);
+    rsi_waits_tell(self);
     rsi_store_relaxed(&self->tid, 0);
     if (self->slot && rsi_load_relaxed(&rsi_file_head)) {
         rsi_count(self->slot->ticks[RSI_IN_USR], rsi_tsc() - self->slot->run_tsc);
@@ -269,6 +270,15 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    if (rsi_load_relaxed(&rsi_file_head) && !rsi_load_relaxed(&parties.is_aside) && *rsi_party_here)
-        rsi_file_end();
+    if (!rsi_load_relaxed(&rsi_file_head) || rsi_load_relaxed(&parties.is_aside) ||
+        !*rsi_party_here)
+        return;
+    rsi_file_end();
+    if (!rsi_waits)
+        return;
+    rsi_guard_lock(&parties.guard);
+    for (struct rsi_party *party = parties.all; party; party = party->next_all)
+        if (rsi_load_relaxed(&party->tid))
+            rsi_waits_tell(party);
+    rsi_guard_unlock(&parties.guard);
 }

@@ -281,13 +281,15 @@ RSI_INLINE void rsi_wake_note(const void *object, enum rsi_wakes whom, const voi
 
 /*
  * Which wait the calling thread is in, for who learns of its switches later (waits.c). Asked for if rsi_waits is not NULL;
- * else none of the others is called, but for child. put: the wait begins; close: the last one that was put has ended.
+ * else none of the others is called, but for child and tell. put: the wait begins; close: the last one that was put has
+ * ended; tell: the thread of party is about to end.
  */
 extern RSI_OWN struct rsi_waits *rsi_waits;
 void rsi_waits_setup(void);
 void rsi_waits_child(void);
 void rsi_waits_put(struct rsi_party *self, enum rouse_wait_kind kind, uint64_t site);
 void rsi_waits_close(const struct rsi_party *self);
+void rsi_waits_tell(const struct rsi_party *party);
 
 /* For rsi_sites_setup (stack.c). */
 rsi_stack_end_of rsi_stack_end;

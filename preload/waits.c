@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -20,6 +21,30 @@ static bool has_same_pids(const struct rsi_waits *waits)
 {
     struct stat status;
     return stat("/proc/self/ns/pid", &status) == 0 && waits->pid_namespace == status.st_ino;
+}
+
+/* In the run queue so far; false: the kernel does not tell. */
+static bool queue_of(uint32_t tid, uint64_t *ns)
+{
+    char text[96];
+    (void)rsi_format(text, sizeof text, "/proc/self/task/%u/schedstat", tid);
+    long fd = rsi_syscall4(SYS_openat, AT_FDCWD, text, O_RDONLY | O_CLOEXEC, 0);
+    long got = fd < 0 ? 0 : rsi_syscall3(SYS_read, fd, text, sizeof text - 1);
+    if (fd >= 0)
+        (void)rsi_syscall1(SYS_close, fd);
+    text[got > 0 ? got : 0] = 0;
+    const char *second = strchr(text, ' '); /* the first is the time on a processor */
+    if (second)
+        *ns = strtoull(second, NULL, 10);
+    return second != NULL;
+}
+
+static void first_put(void)
+{
+    uint64_t tid = (uint64_t)rsi_gettid(), nobody = 0, ns;
+    if (rsi_load_relaxed(&rsi_waits->first_tid) == 0 && queue_of((uint32_t)tid, &ns) &&
+        rsi_cas_relaxed(&rsi_waits->first_tid, &nobody, tid))
+        rsi_store_relaxed(&rsi_waits->first_queue_ns, ns);
 }
 
 void rsi_waits_setup(void)
@@ -37,8 +62,10 @@ void rsi_waits_setup(void)
         status.st_size == (off_t)sizeof(struct rsi_waits))
         at = mmap(NULL, sizeof(struct rsi_waits), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     rsi_real.close(fd);
-    if (at != MAP_FAILED && has_same_pids(at))
+    if (at != MAP_FAILED && has_same_pids(at)) {
         rsi_waits = at;
+        first_put();
+    }
 }
 
 void rsi_waits_child(void)
@@ -87,4 +114,14 @@ void rsi_waits_close(const struct rsi_party *self)
     struct rsi_waits_ring *ring = self->waits;
     if (ring)
         rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, rsi_now_ns());
+}
+
+void rsi_waits_tell(const struct rsi_party *party)
+{
+    struct rsi_waits_ring *ring = party->waits;
+    uint64_t ns;
+    if (!ring || !queue_of((uint32_t)party->tid, &ns))
+        return;
+    rsi_store_relaxed(&ring->queue_ns, ns);
+    rsi_store_release(&ring->is_told, 1u); /* pairs with the reader's acquire */
 }

@@ -95,11 +95,20 @@ RELOCK = "condition: mutex again"
 OUTSIDE = "not recorded"
 
 
+def after_sleeps(thread: Thread, asleep_ns: int) -> int | None:
+    """In the run queue: the kernel's sum less what the records tell; each has its own clock."""
+    if thread.all_queued_ns is None:
+        return None
+    return min(max(thread.all_queued_ns - thread.preempted_ns, 0), asleep_ns)
+
+
 def thread_row(thread: Thread, now_ns: int, sleeps: Iterable[Sleep], by: str) -> Row:
     sleeps = list(sleeps)
     asleep = sum(sleep.asleep_ns for sleep in sleeps)
-    # Nobody tells of a sleeper when it was woken where there are records alone.
-    queued = None if by == BY_RECORDS else sum(sleep.queued_ns for sleep in sleeps)
+    queued: int | None = sum(sleep.queued_ns for sleep in sleeps)
+    if by == BY_RECORDS:
+        queued = after_sleeps(thread, asleep)
+        asleep -= queued or 0
     most = max([thread.preempted_most_ns, *(sleep.queued_most_ns for sleep in sleeps)])
     cpu, preempted = thread.cpu_ns, thread.preempted_ns
     present = max(now_ns - thread.since_ns, 0)
@@ -273,9 +282,9 @@ def sections(found: Switches, limit: int = 0) -> list[Section]:
             section(
                 "kernel_threads",
                 "Threads, by the kernel's records of switches",
-                "Those that were preempted longest first. asleep ends when the thread runs again:"
-                " what of it was the way to a processor is not told.",
-                by_records(THREADS, "queued_ns"),
+                "Those that waited longest for a processor first. queued is by the thread's own sum"
+                " at its end (schedstat), less what it was preempted; else it is in asleep.",
+                THREADS,
                 thread_rows(found),
                 limit,
             )

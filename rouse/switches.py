@@ -48,6 +48,7 @@ class Thread:
     cpu_ns: int
     preempted_ns: int  # in the run queue without having slept
     preempted_most_ns: int
+    all_queued_ns: int | None = None  # by schedstat, where nobody tells of wake-ups
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,9 @@ def decode(text: str) -> Switches:
             found.symbols[int(words[0], 16)] = words[1]
         elif kind == "perf":
             found.by, found.lost_records = BY_RECORDS, int(words[0])
+        elif kind == "queue":
+            key, found_ns = map(int, words)
+            found.threads[key].all_queued_ns = found_ns
         elif kind == "sums":
             found.by, found.sums = BY_SUMS, Sums(*map(int, words))
         elif kind == "why":

@@ -28,14 +28,20 @@ struct rsi_waits_entry {
  */
 struct rsi_waits_ring {
     uint64_t count; /* release */
-    uint64_t spare[7];
+    uint64_t
+        queue_ns; /* of its whole life, in the run queue: by the thread, or who ends the process */
+    uint32_t is_told; /* queue_ns is; release. 0 with each new owner */
+    uint32_t spare32;
+    uint64_t spare[5];
     struct rsi_waits_entry entries[RSI_WAITS_KEPT];
 };
 
 struct rsi_waits {
     uint64_t pid_namespace; /* that owners are of: written by the reader before there is any */
     uint64_t taken;         /* times that a ring was taken; release, after its owner */
-    uint64_t spare[6];
+    /* The run's first thread, and how much it was in the run queue before its program began. */
+    uint64_t first_tid, first_queue_ns;
+    uint64_t spare[4];
     /*
      * Numbers of threads; 0: free. A thread takes a free one; its count goes on from the last owner's. The reader frees
      * it, when it has read that the thread has ended, and all before that.

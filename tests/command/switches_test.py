@@ -72,8 +72,20 @@ class Text(unittest.TestCase):
         (row,) = asleep.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"]), (650, None))
         self.assertEqual(row["preempted_ns"], 30)
-        (section,) = asleep.sections(found)
+        (section,) = asleep.split(found, {}, {})
         self.assertNotIn("queued_ns", [column.key for column in section.columns])
+
+    def test_the_threads_own_sum_splits_what_it_slept(self) -> None:
+        """Of its 80 ns in the run queue it was preempted for 30."""
+        found = switches.decode(
+            "perf\t0\nnow\t1000\nthread\t1\t77\t70\t3\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
+            "queue\t1\t80\nsleep\t1\t-\t0\t0\t0\t2\t90\t40\t0\t0\t0\t\n"
+        )
+        (row,) = asleep.thread_rows(found)
+        self.assertEqual((row["asleep_ns"], row["queued_ns"], row["preempted_ns"]), (40, 50, 30))
+        found.threads[1].all_queued_ns = 29  # its clock is another
+        (row,) = asleep.thread_rows(found)
+        self.assertEqual((row["asleep_ns"], row["queued_ns"]), (90, 0))
 
     def test_without_permission_the_sums_are_told_and_what_to_do(self) -> None:
         with (
@@ -104,8 +116,12 @@ class Text(unittest.TestCase):
 class Seen(unittest.TestCase):
     def watched(self, scene: str) -> tuple[subprocess.Popen[str], switches.Recorder]:
         """A scene that is over, of a program that is still there."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        waits = Path(folder.name) / switches.WAITS
+        waits.write_bytes(bytes(switches.WAITS_BYTES))
         with mock.patch.dict(os.environ, PLACE):
-            recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()))
+            recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()), str(waits))
         self.addCleanup(recorder.close)
         running = start_ready(self, SWITCHING, scene)
         send(running, "go\n")
@@ -132,10 +148,13 @@ class Seen(unittest.TestCase):
             self.assertEqual(row["now"], "asleep")
             self.assertGreater(row["cpu_ns"], 0)
             self.assertGreater(row["asleep_ns"], 0)
+            (thread,) = [thread for thread in found.threads.values() if thread.tid == tid]
+            self.assertEqual(thread.all_queued_ns, counted.run_queue_ns)
         self.assertEqual(sorted(names), ["sleeper", "spinner", "spinner"])
         for row in rows.values():
             if row["name"] == "sleeper":
                 self.assertGreater(row["voluntary"], KNOWN["SLEEPS"])
+                self.assertIsNotNone(row["queued_ns"])
             if row["name"] == "spinner":
                 self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
                 self.assertGreater(row["preempted_ns"], 0)
@@ -208,6 +227,7 @@ class Seen(unittest.TestCase):
         rows: list[Row] = whole["sections"]["kernel_threads"]
         (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
+        self.assertIsNotNone(sleeper["queued_ns"])  # as it has told itself
         spun = [
             row["involuntary"] >= KNOWN["TAKEN_OFF"] for row in rows if row["name"] == "spinner"
         ]
