@@ -184,7 +184,11 @@ void rsi_listener_accepted(int fd, enum rsi_accept how)
         if (row && how == RSI_ACCEPT_NONE) {
             rsi_count(row->lost, 1);
         } else if (row) {
+            uint64_t now = rsi_tsc();
             rsi_count(row->accepted, 1);
+            if (rsi_load_relaxed(&row->first_tsc) == 0)
+                rsi_store_relaxed(&row->first_tsc, now);
+            rsi_store_relaxed(&row->last_tsc, now);
             rsi_count(row->woken, how == RSI_ACCEPT_WOKEN);
             rsi_count(row->ordered, is_ours);
             if (l->is_tcp)

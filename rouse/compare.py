@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from rouse import facts, locks, queries
+from rouse import facts, listeners, locks, queries
 from rouse.errors import output
 from rouse.inputs import Input, open_input
-from rouse.plans import BALANCE, TOTALS, Column, Row
+from rouse.plans import BALANCE, LISTENERS, TOTALS, Column, Row
 from rouse.sections import Report, Section
 
 ROWS = 20
@@ -25,6 +25,16 @@ SIDES = ("before", "after")
 # Sums of `totals` over the processes, after what follows from other tables.
 FIGURES = tuple((column.key, column.title, column.kind) for column in TOTALS.columns)
 QUANTILES = (0.5, 0.99)
+FIGURE_COLUMNS = (
+    Column("figure", "figure"),
+    Column("before", "before", "text"),
+    Column("after", "after", "text"),
+    Column("ratio", "ratio", "index"),
+)
+OF_LISTENERS = (
+    *("accepted", "jain_processes", "jain_threads", "woken_each", "lost", "overdue"),
+    "queue_delay_ns",
+)
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,30 @@ def table(
     )
 
 
+def of_listeners(opened: Input) -> list[Row]:
+    rows = opened.database.rows(listeners.listeners(opened.database.tables))
+    return [row for row in rows if row["accepted"]]
+
+
+def paired(before: list[Row], after: list[Row]) -> list[tuple[str, Row, Row]]:
+    """By name; of several with one name, by who has most. Ports change from run to run: so what is
+    left over, if it is one on each side, is the same."""
+    found = []
+    left = list(after)
+    alone = []
+    for old in before:
+        same = [new for new in left if new["name"] == old["name"]]
+        if same:
+            left.remove(same[0])
+            found.append((old["name"], old, same[0]))
+        else:
+            alone.append(old)
+    if len(alone) == len(left) == 1:
+        return [*found, (f"{alone[0]['name']}, {left[0]['name']}", alone[0], left[0])]
+    found += [(old["name"], old, {}) for old in alone]
+    return found + [(new["name"], {}, new) for new in left]
+
+
 def figure_rows(found: Sequence[Figure]) -> list[Row]:
     from rouse.render.text import cell
 
@@ -162,20 +196,29 @@ def figure_rows(found: Sequence[Figure]) -> list[Row]:
     return rows
 
 
+def listener_rows(inputs: Sequence[Input]) -> list[Row]:
+    known = {column.key: column for column in LISTENERS.columns}
+    rows = []
+    for name, old, new in paired(*map(of_listeners, inputs)):
+        found = [
+            Figure(known[key].title, known[key].kind, old.get(key), new.get(key))
+            for key in OF_LISTENERS
+            if old.get(key) or new.get(key)
+        ]
+        rows += [{"name": name, **row} for row in figure_rows(found)]
+    return rows
+
+
 def compare(before: Input, after: Input, limit: int) -> Report:
     inputs = (before, after)
     figures_section = Section(
         "figures",
         "In all",
         "Both recordings, over all processes of each; ratio: after to before.",
-        (
-            Column("figure", "figure"),
-            Column("before", "before", "text"),
-            Column("after", "after", "text"),
-            Column("ratio", "ratio", "index"),
-        ),
+        FIGURE_COLUMNS,
         figure_rows(figures(before, after)),
     )
+    of_each = listener_rows(inputs)
     site = Column("site_label", "waits at")
     sections = [
         figures_section,
@@ -196,6 +239,14 @@ def compare(before: Input, after: Input, limit: int) -> Report:
             (Column("wait_label", "waits at"), Column("kind", "kind")),
             ("wait_ns", "count"),
             limit,
+        ),
+        Section(
+            "listeners",
+            "Listeners",
+            "Over all processes that share one; a port that the system chose is another each time.",
+            (Column("name", "listener"), *FIGURE_COLUMNS),
+            of_each,
+            empty="" if of_each else "neither has any whose connections were seen",
         ),
     ]
     sources = [(side, opened.source) for side, opened in zip(SIDES, inputs, strict=True)]

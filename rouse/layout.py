@@ -168,7 +168,7 @@ LISTENER = struct(
     *words("ordered turns promoted overdue put_off delays delay_ticks"),
     *words("is_tcp spare32", "<u4"),
     ("name", "S48"),
-    ("spare", "<u8", 2),
+    *words("first_tsc last_tsc"),
 )
 
 ENTRIES = {

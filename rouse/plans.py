@@ -364,6 +364,12 @@ LISTENERS = Plan(
         Column("lost", "lost races", "count", "poll told of a connection, accept found none"),
         Column("backlog_mean", "left in the queue", "index", "mean, when one was accepted"),
         Column("backlog_most", "most left", "count"),
+        Column(
+            "queue_delay_ns",
+            "in the queue (estimate)",
+            "ns",
+            "by Little's law: those left, by the rate at which they were taken",
+        ),
         *(
             seldom(key, title, kind, about)
             for key, title, kind, about in (

@@ -74,7 +74,7 @@ SCHEMAS = {
     "listeners": schema(
         "process listener name",
         "writer accepted woken in_vain lost samples backlog backlog_most"
-        " ordered turns promoted overdue put_off delays delay_ns",
+        " ordered turns promoted overdue put_off delays delay_ns first_ns last_ns",
     ),
     "sites": schema(
         "process site module build_id function file label", "frame address offset line"

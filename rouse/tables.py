@@ -434,6 +434,13 @@ def lateness(store: Store) -> pa.Table:
     return histogram(store, "lateness", "late_from_ns", lambda i: 1 << i if i else 0)
 
 
+def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """By a clock that all processes of the machine share; 0: never."""
+    when = store.clock
+    since = (stamps - np.uint64(when.tsc)).view(np.int64) * (NS / when.hz)
+    return np.where(stamps > 0, when.monotonic_ns + since.astype(np.int64), 0)
+
+
 def listeners(store: Store) -> pa.Table:
     """A row for each listener and kernel thread that waited for it, or accepted from it."""
     entries = store.arrays[layout.LISTENERS]
@@ -443,5 +450,6 @@ def listeners(store: Store) -> pa.Table:
         "writer": store.writer_of[layout.LISTENERS].astype(np.int64),
         **{name: signed(entries[name]) for name in LISTENER_COUNTS},
         "delay_ns": store.clock.ns(entries["delay_ticks"]),
+        **{f"{end}_ns": moments(store, entries[f"{end}_tsc"]) for end in ("first", "last")},
     }
     return table(store, len(entries), columns)

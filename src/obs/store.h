@@ -348,8 +348,8 @@ struct rsi_store_listener {
     uint64_t put_off;  /* times that accept was told that nothing is there, out of turn */
     uint64_t delays, delay_ticks; /* before an accept */
     uint32_t is_tcp, spare32;
-    char name[48]; /* its address, ended by 0, cut to size */
-    uint64_t spare[2];
+    char name[48];                /* its address, ended by 0, cut to size */
+    uint64_t first_tsc, last_tsc; /* connections */
 };
 _Static_assert(sizeof(struct rsi_store_listener) == 192, "three lines");
 

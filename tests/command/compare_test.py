@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 
 from common import here
 
-from plain import Source, record
+from plain import PROGRAMS, Source, environment, record
 
+from rouse import compare, inputs, listeners
+
+CONNECTIONS = 60
 WAITS = Source("plain_waits")
 MS = 1_000_000
 
@@ -22,6 +26,8 @@ class Compare(unittest.TestCase):
     before: Path
     after: Path
     other: Path
+    herd: Path
+    in_turn: Path
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -32,6 +38,16 @@ class Compare(unittest.TestCase):
         record(cls.after, WAITS, "held", ROUSE_RUN_SPIN_NS="1000000000")
         record(Path(place.name) / "sleep", WAITS, "sleep")
         cls.other = Path(place.name) / "sleep"
+        cls.herd, cls.in_turn = (Path(place.name) / name for name in ("herd", "in_turn"))
+        for folder, repairs in ((cls.herd, {}), (cls.in_turn, {"ROUSE_RUN_ACCEPT": "fifo"})):
+            folder.mkdir(mode=0o700)
+            subprocess.run(
+                [PROGRAMS / "herd", "poll", "2", "1", str(CONNECTIONS), "1"],
+                env=environment(folder, **repairs),
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=60,
+            )
 
     def compared(self, *words: str | Path) -> dict[str, Any]:
         done = here("compare", "--json", *words)
@@ -78,6 +94,51 @@ class Compare(unittest.TestCase):
         self.assertNotIn("inherits", done.stdout)
         self.assertIn("2 more rows", done.stdout)
         self.assertIn("after: repair: plain mutexes", done.stdout)
+
+    def of_listeners(self, *folders: Path) -> dict[str, Any]:
+        """By figure its row; all are of one listener."""
+        rows = self.compared(*folders)["sections"]["listeners"]
+        self.assertEqual(len({row["name"] for row in rows}), 1)
+        return {row["figure"]: row for row in rows}
+
+    def test_listeners_are_matched_though_their_ports_differ(self) -> None:
+        rows = []
+        for folder in (self.herd, self.in_turn):
+            with inputs.open_input(str(folder)) as opened:
+                rows += opened.database.rows(listeners.listeners(opened.database.tables))
+        found = self.of_listeners(self.herd, self.in_turn)
+        names = {row["name"] for row in found.values()}
+        self.assertEqual(names, {f"{rows[0]['name']}, {rows[1]['name']}"})
+        for title, key in (
+            ("accepted", "accepted"),
+            ("Jain's index, processes", "jain_processes"),
+            ("wake-ups a connection", "woken_each"),
+        ):
+            row = found[title]
+            values = (row["before_value"], row["after_value"])
+            self.assertEqual(values, tuple(expected[key] for expected in rows))
+            self.assertAlmostEqual(row["ratio"], values[1] / values[0])
+        self.assertEqual(found["accepted"]["after"], str(CONNECTIONS + 2))
+        same = self.of_listeners(self.herd, self.herd)
+        self.assertEqual({row["ratio"] for row in same.values()}, {1.0})
+
+    def test_a_listener_of_one_side_is_shown(self) -> None:
+        row = self.of_listeners(self.before, self.herd)["accepted"]
+        values = (row["before_value"], row["after_value"], row["ratio"])
+        self.assertEqual(values, (None, CONNECTIONS + 2, None))
+        done = here("compare", self.before, self.after)
+        self.assertIn("neither has any whose connections were seen", done.stdout)
+
+    def test_of_listeners_with_one_name_that_with_most_is_matched_first(self) -> None:
+        before = [{"name": name, "accepted": count} for name, count in (("a", 9), ("b", 5))]
+        after = [{"name": name, "accepted": count} for name, count in (("b", 7), ("b", 3))]
+        found = [
+            (name, old.get("accepted"), new.get("accepted"))
+            for name, old, new in compare.paired(before, after)
+        ]
+        self.assertEqual(found, [("b", 5, 7), ("a, b", 9, 3)])
+        names = [name for name, _, _ in compare.paired([*before, before[0]], after)]
+        self.assertEqual(names, ["b", "a", "a", "b"])
 
     def test_one_that_is_not_there_is_told(self) -> None:
         done = here("compare", self.before, self.before / "no")

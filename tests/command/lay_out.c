@@ -118,7 +118,7 @@ static void print_listener(void)
     FIELD(cookie), FIELD(accepted), FIELD(woken), FIELD(in_vain), FIELD(lost), FIELD(samples),
         FIELD(backlog), FIELD(backlog_most), FIELD(ordered), FIELD(turns), FIELD(promoted),
         FIELD(overdue), FIELD(put_off), FIELD(delays), FIELD(delay_ticks), FIELD(is_tcp),
-        FIELD(spare32), FIELD(name), FIELD(spare);
+        FIELD(spare32), FIELD(name), FIELD(first_tsc), FIELD(last_tsc);
     END;
 }
 

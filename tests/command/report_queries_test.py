@@ -28,7 +28,7 @@ from orders import (
 )
 from synthetic import Builder
 
-from rouse import engine, facts, locks, queries, schemas
+from rouse import engine, facts, listeners, locks, queries, schemas
 from rouse import tables as decoder
 from rouse.engine import Line
 from rouse.sections import Section, Wanted, sections
@@ -233,6 +233,25 @@ class Threads(unittest.TestCase):
         self.assertEqual(asked(queries.accept_balance, threads=equal)[0]["jain"], 1.0)
         alone = [{**t, "state": "accept", "accepted": 9 * (i == 0)} for i, t in enumerate(THREADS)]
         self.assertAlmostEqual(asked(queries.accept_balance, threads=alone)[0]["jain"], 1 / 3)
+
+    def test_a_queue_s_delay_is_those_left_by_the_rate_of_those_taken(self) -> None:
+        each: Row = {"listener": "0x7", "name": "here:80"}
+        rows: list[dict[str, Any]] = [
+            {**each, "process": "a:1:1", "accepted": 6, "samples": 6, "backlog": 20},
+            {**each, "process": "b:1:1", "accepted": 5, "samples": 5, "backlog": 2},
+            {**each, "process": "c:1:1"},  # which took none
+        ]
+        for row, first_ms, last_ms in zip(rows, (5, 1, 0), (11, 9, 0), strict=True):
+            row |= {"first_ns": first_ms * MS, "last_ns": last_ms * MS}
+        (row,) = asked(listeners.listeners, listeners=rows)
+        self.assertEqual((row["backlog_mean"], row["queue_delay_ns"]), (2.0, 2 * MS))
+        for row in rows:  # of files of an older rouse
+            row |= {"first_ns": 0, "last_ns": 0}
+        (row,) = asked(listeners.listeners, listeners=rows)
+        self.assertIsNone(row["queue_delay_ns"])
+        alone = [{**rows[0], "accepted": 1, "first_ns": MS, "last_ns": MS}]
+        (row,) = asked(listeners.listeners, listeners=alone)
+        self.assertIsNone(row["queue_delay_ns"], "one alone has no rate")
 
     def test_threads_that_have_ended(self) -> None:
         (row,) = asked(queries.ended_threads)
