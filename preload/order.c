@@ -135,8 +135,6 @@ void rsi_order_begin(void)
         delay_most_ns = strtoull(asked + 8, NULL, 10);
     else if (order != AS_IT_IS && (!map() || !has_same_pids()))
         shared = NULL;
-    if (shared)
-        places_forget((uint64_t)rsi_syscall0(SYS_gettid));
 }
 
 void rsi_order_note(void)

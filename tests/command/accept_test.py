@@ -72,6 +72,7 @@ class AsItIs(unittest.TestCase):
         self.assertLess(listener["backlog_mean"], 50)
         self.assertGreaterEqual(listener["backlog_most"], 1)
         self.assertLess(listener["backlog_most"], 50)
+        self.assertGreater(listener["queue_delay_ns"], 0)
 
 
 class InTurn(unittest.TestCase):
@@ -137,7 +138,11 @@ class Corners(unittest.TestCase):
 
     def play(self, scene: str, order: str) -> list[Row]:
         """The rows of its listeners."""
-        program = "plain_sets" if scene in (*SETS, "shared", "edge_anew") else "plain_turns"
+        program = (
+            "plain_sets"
+            if scene in (*SETS, "shared", "edge_anew", "once", "gone")
+            else "plain_turns"
+        )
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             play(folder, Source(program), scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
@@ -189,6 +194,10 @@ class Corners(unittest.TestCase):
     def test_a_number_that_was_closed_is_another_s(self) -> None:
         self.in_every_order("close_all", "reuse_poll", "reuse_accept", "reuse_set")
 
+    def test_a_listener_that_is_gone_has_no_connection(self) -> None:
+        self.in_every_order("gone")
+        self.assertEqual([row["overdue"] for row in self.play("gone", "fifo")], [0])
+
     def test_a_listener_that_only_some_wait_for_is_not_forgotten(self) -> None:
         self.in_every_order("two")
 
@@ -203,7 +212,7 @@ class Corners(unittest.TestCase):
         self.without_an_overdue_turn("shared", "fifo")
 
     def test_every_connection_is_taken_whatever_the_set_asks_for(self) -> None:
-        self.in_every_order("exclusive", "edge", "rearmed")
+        self.in_every_order("exclusive", "edge", "rearmed", "once")
 
     def test_what_is_left_behind_an_edge_is_told_anew(self) -> None:
         self.in_every_order("edge_anew")

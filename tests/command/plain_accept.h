@@ -61,6 +61,21 @@ static UNUSED void until_waits(const pid_t *tid)
         seen = __atomic_load_n(tid, __ATOMIC_ACQUIRE) && state_of(*tid) == 'S' ? seen + 1 : 0;
 }
 
+/* How often a thread of this process has slept. */
+static UNUSED long switches_of(pid_t tid)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    FILE *file = fopen(path, "r");
+    check(file != NULL);
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = 0;
+    const char *at = strstr(text, "\nvoluntary_ctxt_switches:");
+    check(at != NULL);
+    return atol(strchr(at, ':') + 1);
+}
+
 /* Takes connections until it is told to end, and tells of each whose it is. */
 static UNUSED void serve(bool by_poll)
 {

@@ -122,6 +122,37 @@ static void tries(void)
     check(fd >= 0 && dup2(fd, other[0]) == other[0] && read(other[0], text, sizeof text) > 0);
 }
 
+static void *read_one(void *fd)
+{
+    char byte;
+    here(0);
+    check(read(*(int *)fd, &byte, 1) == 1);
+    return NULL;
+}
+
+/* A number that was a file's is a pipe's, by a call that nobody has seen. */
+static void reuses(void)
+{
+    pthread_t thread;
+    char text[16];
+    check(pipe(ends) == 0);
+    for (int is_range = 0; is_range < 2; is_range++) {
+        int fd = open("/proc/self/comm", O_RDONLY);
+        check(fd >= 0 && read(fd, text, sizeof text) > 0);
+        if (is_range)
+            check(close_range((unsigned)fd, (unsigned)fd, 0) == 0);
+        else
+            closefrom(fd);
+        check(fcntl(ends[0], F_DUPFD, fd) == fd);
+        check(pthread_create(&thread, NULL, read_one, &fd) == 0);
+        until_sleeps(&tids[0]);
+        check(write(ends[1], "x", 1) == 1);
+        join(&thread, 1);
+        tids[0] = 0;
+        check(close(fd) == 0);
+    }
+}
+
 /* As soon as the writer, who is the main thread, sleeps. */
 static void *drain(void *fd)
 {
@@ -286,6 +317,7 @@ int main(int argc, char **argv)
 {
     static const struct scene scenes[] = { { "read", reads },     { "try", tries },
                                            { "write", writes },   { "race", races },
-                                           { "accept", accepts }, { "otherwise", ends_otherwise } };
+                                           { "accept", accepts }, { "otherwise", ends_otherwise },
+                                           { "reuse", reuses } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

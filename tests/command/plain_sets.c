@@ -118,6 +118,29 @@ static void is_reused_in_set(void)
     is_reused(SOCK_NONBLOCK, wait_in_set, true);
 }
 
+/* Under a number that is nobody's there is no connection, for which a turn would be overdue. */
+static void is_gone(void)
+{
+    pthread_t thread;
+    int status;
+    listens(SOCK_NONBLOCK);
+    (void)server(true);
+    pid_t pid = fork_bound();
+    if (pid == 0) {
+        beside(wait_in_poll, &thread);
+        until_waits(&tids[0]);
+        check(close(listener) == 0);
+        for (long slept = switches_of(tids[0]);
+             getenv("ROUSE_RUN_ACCEPT") && switches_of(tids[0]) < slept + 4;) /* it looks */
+            nap();
+        check(write(ends[1], "x", 1) == 1);
+        join(&thread, 1);
+        exit(0);
+    }
+    check(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ends_all(1);
+}
+
 static int set;
 static pid_t other;
 
@@ -316,14 +339,43 @@ static void edge_is_told_anew(void)
     }
 }
 
+/* Once, as the program has it: who is told takes what is there, though it is another's turn. */
+static void one_is_told_once(void)
+{
+    struct epoll_event event = { .events = EPOLLIN | (uint32_t)EPOLLONESHOT, .data.u64 = 7 };
+    struct pollfd entry;
+    int client;
+    listens(SOCK_NONBLOCK);
+    entry = (struct pollfd){ listener, POLLIN, 0 };
+    client = connects();
+    check(poll(&entry, 1, -1) == 1);
+    take(&client);
+    other = server(true);
+    check(kill(other, SIGSTOP) == 0);
+    until_process(other, 'T');
+    set = epoll_create1(0);
+    check(epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0);
+    client = connects();
+    check(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == 7);
+    take(&client);
+    check(kill(other, SIGCONT) == 0);
+    ends_all(1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "reuse_poll", is_reused_in_poll }, { "reuse_accept", is_reused_in_accept },
-        { "reuse_set", is_reused_in_set },   { "change", set_is_changed },
-        { "shared", sets_are_shared },       { "exclusive", sets_are_exclusive },
-        { "edge", sets_have_edges },         { "rearmed", sets_are_rearmed },
+        { "reuse_poll", is_reused_in_poll },
+        { "reuse_accept", is_reused_in_accept },
+        { "reuse_set", is_reused_in_set },
+        { "change", set_is_changed },
+        { "shared", sets_are_shared },
+        { "exclusive", sets_are_exclusive },
+        { "edge", sets_have_edges },
+        { "rearmed", sets_are_rearmed },
         { "edge_anew", edge_is_told_anew },
+        { "once", one_is_told_once },
+        { "gone", is_gone },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -251,20 +251,6 @@ static int foreign(void)
     return found;
 }
 
-static long switches_of_main(void)
-{
-    char path[64], text[4096];
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", getpid());
-    FILE *file = fopen(path, "r");
-    check(file != NULL);
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[got] = 0;
-    const char *at = strstr(text, "\nvoluntary_ctxt_switches:");
-    check(at != NULL);
-    return atol(strchr(at, ':') + 1);
-}
-
 static void *close_all_and_reuse(void *unused)
 {
     char byte = 'x';
@@ -272,11 +258,11 @@ static void *close_all_and_reuse(void *unused)
     until_process(getpid(), 'S');
     int number = foreign();
     if (number >= 0) {
-        long switches = switches_of_main();
+        long switches = switches_of(getpid());
         check(close_range(OURS_FROM, ~0U, 0) == 0);
         check(socketpair(AF_UNIX, SOCK_DGRAM, 0, fds) == 0);
         check(dup2(fds[0], number) == number && send(fds[1], &byte, 1, 0) == 1);
-        while (switches_of_main() < switches + 3) /* it looks, now and then */
+        while (switches_of(getpid()) < switches + 3) /* it looks, now and then */
             nap();
         check(recv(fds[0], &byte, 1, MSG_DONTWAIT) == 1);
     }

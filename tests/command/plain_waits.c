@@ -208,6 +208,15 @@ static void *want_held(void *unused)
     return unused;
 }
 
+/* The thread does what it should do, or has been doing the other for long. */
+static void until_sleeps_or_tries(void)
+{
+    while (__atomic_load_n(&tids[0], __ATOMIC_ACQUIRE) == 0)
+        nap();
+    for (unsigned i = 0; i < 2000 && state_of(tids[0]) != 'S'; i++)
+        nap();
+}
+
 /* Held by one that runs, by one that runs and inherits priority, and by one that is known to wait. */
 static void held(void)
 {
@@ -224,12 +233,35 @@ static void held(void)
     for (unsigned i = 0; i < 100; i++)
         nap();
     check(pthread_mutex_unlock(&held_by_runner) == 0);
-    until_sleeps(&tids[0]);
+    until_sleeps_or_tries();
     check(pthread_mutex_unlock(&inherits) == 0);
     check(pthread_mutex_lock(&held_by_sleeper) == 0);
     __atomic_store_n(&is_there, 2, __ATOMIC_RELEASE);
     check(nanosleep(&long_enough, NULL) == 0);
     check(pthread_mutex_unlock(&held_by_sleeper) == 0);
+    join(&thread, 1);
+}
+
+static pthread_mutex_t robust;
+
+static void *want_robust(void *unused)
+{
+    here(0);
+    check(pthread_mutex_lock(&robust) == 0);
+    check(pthread_mutex_unlock(&robust) == 0);
+    return unused;
+}
+
+static void held_and_robust(void)
+{
+    pthread_mutexattr_t attr;
+    pthread_t thread;
+    check(pthread_mutexattr_init(&attr) == 0);
+    check(pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) == 0);
+    check(pthread_mutex_init(&robust, &attr) == 0 && pthread_mutex_lock(&robust) == 0);
+    start(&thread, 1, want_robust);
+    until_sleeps_or_tries();
+    check(pthread_mutex_unlock(&robust) == 0);
     join(&thread, 1);
 }
 
@@ -293,6 +325,6 @@ int main(int argc, char **argv)
                                            { "barrier", barrier }, { "once", once },
                                            { "join", joins },      { "spin", spin },
                                            { "held", held },       { "c11", c11 },
-                                           { "sleep", sleeps } };
+                                           { "sleep", sleeps },    { "robust", held_and_robust } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

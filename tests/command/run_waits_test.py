@@ -84,6 +84,11 @@ class Repairs(Case):
         self.assertEqual(spun, sites)
         self.verdicts(found, "mutex", useful=2)
 
+    def test_a_robust_mutex_is_waited_for(self) -> None:
+        found = recorded(self, WAITS, "robust", ROUSE_RUN_SPIN_NS="1000000000")
+        self.assertEqual([row["spun"] for row in found["sides"]], [0])
+        self.verdicts(found, "mutex", useful=1)
+
     def test_without_the_repair_nobody_tries(self) -> None:
         found = recorded(self, WAITS, "held")
         self.assertEqual({row["spun"] for row in found["sides"]}, {0})
@@ -143,6 +148,10 @@ class Descriptors(Case):
     def test_what_would_block_and_need_not_wait_is_none(self) -> None:
         found = recorded(self, IO, "try")
         self.assertEqual(found["wakes"], [])
+
+    def test_a_number_that_was_closed_with_others_is_looked_at_anew(self) -> None:
+        found = recorded(self, IO, "reuse")
+        self.verdicts(found, "read", useful=2)
 
     def test_a_call_that_writes_more_than_there_is_room_for_is_one_wait(self) -> None:
         found = recorded(self, IO, "write")

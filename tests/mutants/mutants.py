@@ -3,7 +3,8 @@
 """Remove one fence, check or mechanism at a time, and name the test that notices.
 
 mutants.toml lists the mutants: a text of a source file, what it becomes, and what should notice:
-    tests        programs, run in their order until one fails or hangs
+    tests        programs, run in their order until one fails or hangs; FILE.py:CLASS.CASE is one of
+                 tests/command
     model        MODEL:MUTANT of tests/model, for what x86-64 cannot show or a test seldom meets
     equivalent   why nothing can notice: a reason, and no test is run
     environment  of the tests, where the usual one will not do
@@ -99,6 +100,10 @@ def copy_sources(tree: Path) -> None:
         os.utime(target)  # newer than what was built of the old one
 
 
+def target_of(test: str) -> str:
+    return "command_programs" if ":" in test else f"tests/{test}"
+
+
 class Workshop:
     """A copy of the sources with a build of its tests."""
 
@@ -108,6 +113,10 @@ class Workshop:
         self.logs = place / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         copy_sources(self.tree)
+        venv = self.tree / "build" / "venv"
+        if not venv.exists():
+            venv.parent.mkdir(exist_ok=True)
+            venv.symlink_to((ROOT / "build" / "venv").resolve())
         if not (self.build / "build.ninja").is_file():
             # A mutant may leave a function or a variable without use.
             options = ["-Dtests=true", "-Drouse_test=true", "-Ddefault_library=static"]
@@ -120,7 +129,7 @@ class Workshop:
     def make(self, tests: Iterable[str]) -> str:
         """Build the tests; the end of the output if that fails, else nothing."""
         done = subprocess.run(
-            ["ninja", "-C", str(self.build), *(f"tests/{test}" for test in tests)],
+            ["ninja", "-C", str(self.build), *sorted({target_of(test) for test in tests})],
             capture_output=True,
             text=True,
         )
@@ -135,9 +144,13 @@ class Workshop:
             "ROUSE_SOURCE": str(self.tree),
             "ROUSE_BUILD": str(self.build),
         }
+        file, _, case = test.partition(":")
+        command = [str(self.build / "tests" / test)]
+        if case:
+            command = [sys.executable, str(self.tree / "tests" / "command" / file), case]
         with (self.logs / f"{test}.log").open("wb") as log:
             process = subprocess.Popen(
-                [str(self.build / "tests" / test)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
