@@ -35,8 +35,9 @@ public final class Contention {
     }
 
     private void put() throws InterruptedException {
-        while (!isOver)
+        do
             queue.put(1);
+        while (!isOver);
         queue.put(LAST); // the last of all is one of these, so nothing stays in the queue
     }
 

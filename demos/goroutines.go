@@ -27,6 +27,7 @@ type sum struct {
 
 func send(into chan<- int, over <-chan struct{}, done *sync.WaitGroup) {
 	defer done.Done()
+	into <- 1
 	for {
 		select {
 		case <-over:

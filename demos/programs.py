@@ -5,10 +5,11 @@
     demos/programs.py redis
     demos/programs.py nginx --seconds 5 --json nginx.json
 
-memcached, redis and nginx are Debian's, each in a folder and at an address of its own, and loaded
-by a client of Debian's; java, go and python run small programs of ours, of which the waits are
-known. Each is run as it is and under `rouse run`, in turns; of the last run that was recorded it
-is told what was waited for. Go makes its system calls itself: of it the kernel tells, to root.
+memcached, redis (with an I/O thread; redis-single: without) and nginx are Debian's, each in a
+folder and at an address of its own, and loaded by a client of Debian's; java, go and python run
+small programs of ours, of which the waits are known. Each is run as it is and under `rouse run`,
+in turns; of the last run that was recorded it is told what was waited for. Go makes its system
+calls itself: of it the kernel tells, to root.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ def rate(done: Done) -> Row:
         "requests": done.requests,
         "per_s": done.requests / done.seconds,
         "cpu_us": done.cpu_s * 1e6 / each,
+        "cpus": done.cpu_s / done.seconds,
     }
 
 
@@ -274,10 +276,12 @@ def runs_table(shown: Row) -> str:
     rows = []
     for name, runs in shown["runs"].items():
         rates = [one["per_s"] for one in runs]
-        cpu = statistics.median(one["cpu_us"] for one in runs)
-        figures = (number(f(rates), 0) for f in (statistics.median, min, max))
-        rows.append((f"{name} rouse run", *figures, number(cpu, 2)))
-    return table(heads, rows)
+        figures = [number(f(rates), 0) for f in (statistics.median, min, max)]
+        figures += [
+            number(statistics.median(one[k] for one in runs), 2) for k in ("cpu_us", "cpus")
+        ]
+        rows.append((f"{name} rouse run", *figures))
+    return table((*heads, "processors"), rows)
 
 
 def kinds_table(found: Row) -> str:

@@ -23,7 +23,7 @@ from typing import IO, Any
 from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, tree
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # what interrupts a demonstration
-SETTLED = 1000  # requests of the clients, before the server is looked at
+SETTLED = 100  # requests of the clients, before the server is looked at
 FINISH_S = 600  # for a compiler or a report
 WORK_S = 60  # for a program of ours to answer, beyond what it was asked to work
 DEMOS = SOURCE / "demos"
@@ -243,6 +243,7 @@ class Server(Subject):
             self.settle(clients, path)
             before, cpu, begin = self.asked(), running.cpu_s(), time.monotonic()
             time.sleep(seconds)
+            self.settle(clients, path)  # where next to nothing was done: until something is
             after, cpu_then, now = self.asked(), running.cpu_s(), time.monotonic()
             self.still_there(clients, path)
         return Done(after - before, now - begin, cpu_then - cpu, self.asked(), {})
@@ -267,6 +268,7 @@ def free_port() -> int:
 
 class Redis(Server):
     name = "redis"
+    threads: tuple[str, ...] = ("--io-threads", "2", "--io-threads-do-reads", "yes")
     load = "redis-benchmark, 50 clients, GET and SET"
     needs = (("redis-server", "redis-server"), ("redis-benchmark", "redis-tools"))
     version_words = ("redis-server", "--version")
@@ -280,7 +282,7 @@ class Redis(Server):
         return [
             *(self.found["redis-server"], "--port", "0", "--unixsocket", self.address()),
             *("--dir", str(self.folder), "--save", "", "--appendonly", "no"),
-            *("--io-threads", "2", "--io-threads-do-reads", "yes"),
+            *self.threads,
         ]
 
     def clients(self) -> list[str]:
@@ -288,6 +290,13 @@ class Redis(Server):
             *(self.found["redis-benchmark"], "-s", self.address(), "-c", "50", "-q", "-l"),
             *("-t", "get,set", "-n", "1000000"),
         ]
+
+
+class RedisSingle(Redis):
+    """One thread does all, as redis has it unless asked."""
+
+    name = "redis-single"
+    threads = ()
 
 
 class Memcached(Server):
@@ -454,5 +463,5 @@ class Go(Own):
 
 
 SUBJECTS: dict[str, type[Subject]] = {
-    subject.name: subject for subject in (Memcached, Redis, Nginx, Java, Go, Python)
+    subject.name: subject for subject in (Memcached, Redis, RedisSingle, Nginx, Java, Go, Python)
 }

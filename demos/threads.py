@@ -96,7 +96,8 @@ class Work:
         sleeper = threading.Thread(target=self.sleep)
         for thread in (*threads, sleeper):
             thread.start()
-        put, end = 0, time.monotonic() + self.seconds
+        self.items.put(NUMBER)
+        put, end = 1, time.monotonic() + self.seconds
         while time.monotonic() < end:
             self.items.put(NUMBER)
             put += 1
