@@ -5,8 +5,6 @@
  */
 #include "preload.h"
 
-#include <threads.h>
-
 static int thrd_of(int error)
 {
     return error == 0           ? thrd_success

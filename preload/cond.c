@@ -51,7 +51,7 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
     if (result == 0) {
         wait.self->again = (struct rsi_wake_key){ wait.self->slot->wait_site,
                                                   wait.self->slot->wake_site, (uintptr_t)c,
-                                                  ROUSE_WAIT_COND };
+                                                  ROUSE_WAIT_COND, wait.self->name };
         wait.self->again_site = site;
         wait.self->again_mutex = m;
     }

@@ -26,10 +26,10 @@
 struct hold {
     const void *lock;
     struct rsi_store_lock *row;
-    uint64_t site;      /* of row, if it is that of a lock which was free; else 0 */
-    uint64_t since_tsc; /* of a hold */
-    uint32_t depth;     /* times that it is held */
-    uint32_t kind;      /* of row */
+    uint64_t site;       /* of row, if it is that of a lock which was free; else 0 */
+    uint64_t since_tsc;  /* of a hold */
+    uint32_t depth;      /* times that it is held */
+    uint32_t kind, name; /* of row */
 };
 
 struct rsi_holds {
@@ -93,15 +93,18 @@ static struct hold *next_of(struct rsi_party *self)
     return &holds->held[holds->count];
 }
 
-static void put(struct rsi_party *self, struct hold *hold, const void *lock,
-                struct rsi_store_lock *row, uint64_t site, enum rouse_wait_kind kind)
+/* key: of row, its site 0 if the lock was not free. */
+static void put(struct rsi_party *self, struct hold *hold, struct rsi_store_lock *row,
+                const struct rsi_lock_key *key)
 {
     if (!hold || !row) {
         rsi_count(self->writer->shared->lost_holds, 1);
         return;
     }
     self->holds->count++;
-    *hold = (struct hold){ lock, row, site, 0, 1, (uint32_t)kind };
+    *hold = (struct hold){
+        (const void *)(uintptr_t)key->lock, row, key->site, 0, 1, key->kind, key->name
+    };
     hold->since_tsc = rsi_tsc(); /* last: what recording costs is not in it */
 }
 
@@ -110,7 +113,8 @@ void rsi_hold_contested(struct rsi_party *self, const struct rsi_lock_key *key,
 {
     const void *lock = (const void *)(uintptr_t)key->lock;
     if (!goes_on(self->holds, lock, key->kind == ROUSE_WAIT_READ_LOCK))
-        put(self, next_of(self), lock, row, 0, key->kind);
+        put(self, next_of(self), row,
+            &(struct rsi_lock_key){ .lock = key->lock, .kind = key->kind });
 }
 
 RSI_NOINLINE void rsi_hold_begin(const void *lock, enum rouse_wait_kind kind, bool is_nesting,
@@ -122,15 +126,17 @@ RSI_NOINLINE void rsi_hold_begin(const void *lock, enum rouse_wait_kind kind, bo
     if (!goes_on(self->holds, lock, is_nesting)) {
         struct hold *next = next_of(self);
         uint64_t place = rsi_site_of(self->writer, site);
-        struct rsi_lock_key key = { (uintptr_t)lock, place, 0, (uint32_t)kind };
-        bool is_same = next && next->lock == lock && next->site == place && next->kind == key.kind;
+        struct rsi_lock_key key = { (uintptr_t)lock, place, 0, (uint32_t)kind,
+                                    rsi_init_name(self->writer, lock) };
+        bool is_same = next && next->lock == lock && next->site == place &&
+                       next->kind == key.kind && next->name == key.name;
         struct rsi_store_lock *row = is_same ? next->row
                                              : rsi_writer_lock(self->writer, &key, NULL);
         if (row)
             rsi_count(row->acquired, 1);
         else
             rsi_count(self->writer->shared->lost_locks, 1);
-        put(self, next, lock, row, place, kind);
+        put(self, next, row, &key);
     }
     rsi_compiler_barrier(); /* a signal handler that locks meanwhile finds the thread busy */
     self->is_busy = false;

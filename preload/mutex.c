@@ -36,7 +36,7 @@ static RSI_NOINLINE int contend(struct rsi_party *self, enum call call, pthread_
 {
     int32_t owner = rsi_load_relaxed(&m->__data.__owner);
     struct rsi_contest contest = { { (uintptr_t)m, 0, (uintptr_t)rsi_party_holder_site(owner, m),
-                                     ROUSE_WAIT_MUTEX },
+                                     ROUSE_WAIT_MUTEX, 0 },
                                    rsi_tsc(),
                                    0 };
     struct rsi_wait wait;

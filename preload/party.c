@@ -145,6 +145,7 @@ static bool file_open(void)
                               (uint32_t)(rsi_holds_are_on ? ROUSE_OBS_LOCKS : ROUSE_OBS_COUNTED));
             rsi_store_relaxed(&rsi_file_head->recorder, (uint32_t)RSI_STORE_PRELOAD);
             rsi_repair_note();
+            rsi_init_note();
             rsi_order_note();
         }
     }
@@ -247,6 +248,7 @@ static void child(void)
     rsi_order_child();
     rsi_waits_child();
     rsi_members_child();
+    rsi_inits_child();
     rsi_file_child();
     rsi_sites_child();
     rsi_writers_child();

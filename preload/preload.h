@@ -22,6 +22,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,12 +31,13 @@
 #define RSI_OWN __attribute__((visibility("hidden")))
 
 /*
- * The calls that ours stand before: libc's, or those of the next library that has them. All but the first four, which
+ * The calls that ours stand before: libc's, or those of the next library that has them. All but the first six, which
  * may be called before any constructor has run, are there once rsi_real_find has been called.
  */
 /* clang-format off */
 #define RSI_REALS(X) \
     X(syscall) X(pthread_mutex_lock) X(pthread_mutex_trylock) X(pthread_mutex_unlock) \
+    X(pthread_mutex_init) X(pthread_mutex_destroy) \
     X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_cond_wait) \
     X(pthread_cond_timedwait) X(pthread_cond_clockwait) X(pthread_cond_signal) \
     X(pthread_cond_broadcast) X(pthread_rwlock_rdlock) X(pthread_rwlock_tryrdlock) \
@@ -50,7 +52,11 @@
     X(readv) X(recv) X(recvfrom) X(recvmsg) X(write) X(writev) X(send) X(sendto) X(sendmsg) \
     X(connect) X(fsync) X(fdatasync) X(close) X(dup2) X(dup3) X(close_range) X(closefrom) \
     X(socket) X(socketpair) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
-    X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot)
+    X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot) \
+    X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
+    X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
+    X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
+    X(cnd_destroy)
 /* clang-format on */
 
 #define RSI_REAL_MEMBER(name) __typeof__(name) *name;
@@ -99,6 +105,8 @@ struct rsi_party {
     const void *object;
     struct rsi_party *next, *previous;
     struct rsi_mark mark;
+
+    uint32_t name; /* of what it waits for, or has waited for last: rsi_init_name */
 
     /* Its last wait for a condition, if that was ended by somebody. */
     struct rsi_wake_key again;
@@ -213,7 +221,7 @@ void rsi_record_lost(int fd);
 
 /* A lock that was held on arrival. */
 struct rsi_contest {
-    struct rsi_lock_key key; /* its site is set by whoever records it */
+    struct rsi_lock_key key; /* its site and name are set by whoever records it */
     uint64_t since;
     uint64_t spin_ticks; /* from then on, before the thread slept */
 };
@@ -242,6 +250,14 @@ struct rsi_past rsi_hold_end(struct rsi_party *self, const void *lock);
 void rsi_hold_count(const struct rsi_past *past);
 void rsi_hold_pause(struct rsi_party *self, const void *lock);
 void rsi_mutex_hold(pthread_mutex_t *m, const void *site); /* begin, of a mutex */
+
+/*
+ * Where an object was initialised (init.c). name: the number that entries of writer's process have for that; 0: it is
+ * not known. note: what is to be told of it in the file, which has just been made.
+ */
+uint32_t rsi_init_name(struct rsi_writer *writer, const void *object);
+void rsi_init_note(void);
+void rsi_inits_child(void);
 
 /* What `rouse run` is asked to change in the program (repair.c): begin with it, and note it in the file. */
 void rsi_repair_begin(void);

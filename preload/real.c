@@ -2,10 +2,10 @@
 /*
  * real.c - the calls that ours stand before.
  *
- * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock and unlock
- * have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until then;
- * dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two versions,
- * of which the old one is of another structure: where libc is the next that has one, the version is named; others, as
+ * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock, unlock, init
+ * and destroy have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until
+ * then; dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two
+ * versions, of which the old one is of another structure: where libc is the next that has one, the version is named; others, as
  * the thread sanitizer, have none. clockwait is younger than that: a name that is not there makes dlvsym allocate, maybe in
  * a malloc that calls us while it sets itself up.
  */
@@ -29,9 +29,13 @@
 __asm__(".symver libc_mutex_lock, __pthread_mutex_lock@" FIRST);
 __asm__(".symver libc_mutex_trylock, __pthread_mutex_trylock@" FIRST);
 __asm__(".symver libc_mutex_unlock, __pthread_mutex_unlock@" FIRST);
+__asm__(".symver libc_mutex_init, __pthread_mutex_init@" FIRST);
+__asm__(".symver libc_mutex_destroy, __pthread_mutex_destroy@" FIRST);
 int libc_mutex_lock(pthread_mutex_t *m);
 int libc_mutex_trylock(pthread_mutex_t *m);
 int libc_mutex_unlock(pthread_mutex_t *m);
+int libc_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *how);
+int libc_mutex_destroy(pthread_mutex_t *m);
 
 /* As libc's; how many arguments there are only the kernel knows. */
 static long own_syscall(long number, ...)
@@ -54,6 +58,8 @@ struct rsi_real rsi_real = {
     .pthread_mutex_lock = libc_mutex_lock,
     .pthread_mutex_trylock = libc_mutex_trylock,
     .pthread_mutex_unlock = libc_mutex_unlock,
+    .pthread_mutex_init = libc_mutex_init,
+    .pthread_mutex_destroy = libc_mutex_destroy,
 };
 
 #define ENTRY(name) { #name, offsetof(struct rsi_real, name) },

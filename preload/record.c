@@ -30,7 +30,7 @@ static void count(struct rsi_party *self, uint32_t verdict, uint64_t waited, uin
     struct rsi_store_thread *slot = self->slot;
     const struct rsi_wait_class *class = &rsi_wait_classes[slot->kind];
     struct rsi_wake_key key = { slot->wait_site, slot->wake_site,
-                                class->has_object ? slot->object : 0, slot->kind };
+                                class->has_object ? slot->object : 0, slot->kind, self->name };
     struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
     rsi_count(slot->ticks[class->micro], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
@@ -117,7 +117,7 @@ void rsi_record_lost(int fd)
     if (!self->is_ready || !rsi_party_begin(self))
         return;
     const struct rsi_store_thread *slot = self->slot;
-    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind };
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind, 0 };
     int error = errno;
     self->is_ready = false;
     rsi_record_vain(self, &key, ROUSE_VERDICT_LOST_RACE, rsi_tsc());
@@ -155,6 +155,8 @@ bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void
     *wait = (struct rsi_wait){ self, rsi_tsc(),
                                kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
     self->is_ready = false;
+    /* Now: what ends the wait may destroy the object. */
+    self->name = rsi_wait_classes[kind].has_object ? rsi_init_name(self->writer, object) : 0;
     leave(self, kind, object, rsi_site_of(self->writer, site), wait->since);
     if (wait->is_queued)
         rsi_queue_join(self, object);
@@ -181,6 +183,7 @@ void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_
                      (self->slot->kind == ROUSE_WAIT_SET || self->slot->kind == ROUSE_WAIT_POLL);
     if (contest && verdict != ROUSE_VERDICT_NONE) {
         contest->key.site = self->slot->wait_site;
+        contest->key.name = self->name;
         rsi_record_contest(self, contest, verdict == ROUSE_VERDICT_USEFUL, now, false);
     }
     self->is_busy = false;

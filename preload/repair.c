@@ -67,6 +67,7 @@ bool rsi_repair_spin(struct rsi_party *self, pthread_mutex_t *m, struct rsi_cont
     contest->spin_ticks = now - contest->since;
     if (is_got) {
         contest->key.site = rsi_site_of(self->writer, site);
+        contest->key.name = rsi_init_name(self->writer, m);
         rsi_record_contest(self, contest, true, now, true);
     }
     self->is_busy = false;

@@ -47,7 +47,7 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
     enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
     int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
     struct rsi_contest contest = {
-        { (uintptr_t)l, 0, (uintptr_t)rsi_party_holder_site(writer, l), kind }, rsi_tsc(), 0
+        { (uintptr_t)l, 0, (uintptr_t)rsi_party_holder_site(writer, l), kind, 0 }, rsi_tsc(), 0
     };
     struct rsi_wait wait;
     if (!rsi_wait_begin(&wait, kind, l, site))

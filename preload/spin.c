@@ -5,10 +5,11 @@
 static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
 {
     struct rsi_party *self = rsi_party_self;
-    struct rsi_contest contest = { { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX }, rsi_tsc(), 0 };
+    struct rsi_contest contest = { { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 }, rsi_tsc(), 0 };
     if ((!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
         return rsi_real.pthread_spin_lock(l);
     contest.key.site = rsi_site_of(self->writer, site);
+    contest.key.name = rsi_init_name(self->writer, (const void *)l);
     int result = rsi_real.pthread_spin_lock(l);
     rsi_record_contest(self, &contest, result == 0, rsi_tsc(), true);
     self->is_busy = false;

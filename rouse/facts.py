@@ -36,6 +36,7 @@ LOST = {
     "lost_modules": "addresses of unknown files of code",
     "lost_holds": "holds of locks",
     "lost_events": "events",
+    "lost_origins": "places where locks and the like were initialised",
 }
 PRELOAD_NOTES = [
     "recorded by rouse run: waits inside libc, as for its own locks and in stdio, and those for"

@@ -13,6 +13,7 @@ from rouse.queries import (
     Tables,
     by_place,
     complete,
+    known_site,
     labelled,
     locks_now,
     null_if_empty,
@@ -27,6 +28,8 @@ LOCK_SUMS = (
     *("waiting", "waiting_ns"),
 )
 LOCK_MOSTS = ("hold_most_ns", "wait_most_ns")
+# Which lock it is: memory that another place initialises anew is another lock.
+LOCK = ("process", "lock", "init_site")
 
 
 def with_complete(t: Tables, rows: Any) -> Any:
@@ -38,14 +41,16 @@ def with_complete(t: Tables, rows: Any) -> Any:
 
 def first_sums(t: Tables) -> Any:
     """By lock and acquisition site, the sums that tell which rows of the lock table come first."""
-    keys = ("process", "lock", "site")
+    keys = (*LOCK, "site")
     nothing = ibis.literal(0, "int64")
     own, others = t["locks"], waited_for(t["locks"])
-    own = own.group_by(*keys).agg(wait_total_ns=own.wait_ns.sum(), cnt_hold=nothing)
-    others = others.filter(others.holder_site != NOT_KNOWN)
-    others = others.group_by("process", "lock", site=others.holder_site).agg(
-        wait_total_ns=nothing, cnt_hold=others.contested.sum()
+    own = own.group_by("process", "lock", "site", init_site=known_site(own.init_site)).agg(
+        wait_total_ns=own.wait_ns.sum(), cnt_hold=nothing
     )
+    others = others.filter(others.holder_site != NOT_KNOWN)
+    others = others.group_by(
+        "process", "lock", site=others.holder_site, init_site=known_site(others.init_site)
+    ).agg(wait_total_ns=nothing, cnt_hold=others.contested.sum())
     rows = by_place(t, own.union(others), "site")
     return rows.group_by(*keys).agg(**sums(rows, ("wait_total_ns", "cnt_hold")))
 
@@ -54,7 +59,7 @@ def all_sums(t: Tables, locks: Any) -> Any:
     """What is recorded of these locks by lock and acquisition site: LOCK_SUMS and the like."""
     locks = by_place(t, locks, "site", "holder_site")
     nothing = ibis.literal(0, "int64")
-    keys = ("process", "lock", "lock_name", "kind", "site")
+    keys = (*LOCK, "lock_name", "kind", "site")
     got = locks.select(
         *(*keys, *LOCK_SUMS, *LOCK_MOSTS), kept_waiting=nothing, own_rows=nothing + 1
     )
@@ -69,7 +74,7 @@ def all_sums(t: Tables, locks: Any) -> Any:
     held = held.mutate(**dict.fromkeys((*LOCK_SUMS, *LOCK_MOSTS), nothing))
     rows = got.union(held.select(*got.columns))
     own_kind = ibis.ifelse(rows.own_rows > 0, rows.kind, ibis.null("string"))
-    rows = rows.group_by("process", "lock", "site").agg(
+    rows = rows.group_by(*LOCK, "site").agg(
         kind=ibis.coalesce(own_kind.max(), rows.kind.max()),
         lock_name=null_if_empty(rows.lock_name).max(),
         kept_waiting=rows.kept_waiting.sum(),
@@ -86,16 +91,16 @@ def table(t: Tables, cut: Cut = whole) -> Any:
     What is wanted is found by two sums, and all others are made of the locks found only: of many
     records the rows with all columns would not fit into memory.
     """
-    order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_hold"), "process", "lock", "site"]
+    order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_hold"), *LOCK, "site"]
     every = first_sums(t)
     first = cut(every, order)
     counted = [name for name in first.columns if name not in every.columns]
-    rows = all_sums(t, locks_now(t).semi_join(first, ["process", "lock"]))
-    rows = first.inner_join(rows, ["process", "lock", "site"])
+    rows = all_sums(t, locks_now(t).semi_join(first, list(LOCK)))
+    rows = first.inner_join(rows, [*LOCK, "site"])
     known, held_known = rows.is_complete, rows.holds > 0
     no_time, no_average = ibis.null("int64"), ibis.null("float64")
     rows = rows.select(
-        *("process", "lock", "lock_name", "kind", "site"),
+        *(*LOCK, "lock_name", "kind", "site"),
         max_ns=ibis.ifelse(held_known, rows.hold_most_ns, no_time),
         wait_max_ns=rows.wait_most_ns,
         total_ns=ibis.ifelse(held_known, rows.hold_ns, no_time),
@@ -115,7 +120,7 @@ def table(t: Tables, cut: Cut = whole) -> Any:
         kept_waiting=rows.kept_waiting,
         **{name: rows[name] for name in counted},
     )
-    return labelled(t, rows, site_label="site").order_by(order)
+    return labelled(t, rows, site_label="site", init_label="init_site").order_by(order)
 
 
 def sides(t: Tables, cut: Cut = whole) -> Any:
@@ -124,7 +129,7 @@ def sides(t: Tables, cut: Cut = whole) -> Any:
     The decoder has summed up each process; a program's processes may be told in sum.
     """
     locks = waited_for(locks_now(t))
-    keys = ("process", "lock", "kind", "site", "holder_site")
+    keys = (*LOCK, "kind", "site", "holder_site")
     names = ("contested", "given_up", "wait_ns", "spin_ns", "spun", "waiting")
     rows = locks.group_by(*keys).agg(
         **sums(locks, names),
@@ -132,10 +137,43 @@ def sides(t: Tables, cut: Cut = whole) -> Any:
         lock_name=null_if_empty(locks.lock_name).max(),
     )
     rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows.contested + rows.waiting))
-    order = [ibis.desc("wait_ns"), "process", "lock", "site", "holder_site"]
+    order = [ibis.desc("wait_ns"), *LOCK, "site", "holder_site"]
     rows = cut(rows, order)
-    rows = labelled(t, rows, site_label="site", holder_label="holder_site")
+    rows = labelled(t, rows, site_label="site", holder_label="holder_site", init_label="init_site")
     return rows.order_by(order)
+
+
+def origins(t: Tables, cut: Cut = whole) -> Any:
+    """By the place that initialised them: how many locks, and what all of them came to."""
+    found = locks_now(t)
+    found = found.filter(found.init_site != NOT_KNOWN)
+    kinds = ibis.ifelse(found.kind == "mutex", "mutex", "rwlock")
+    each = found.group_by(*LOCK, kind=kinds).agg(
+        **sums(found, LOCK_SUMS), **{name: found[name].max() for name in LOCK_MOSTS}
+    )
+    rows = each.group_by("process", "init_site", "kind").agg(
+        locks=each.count(),
+        **sums(each, LOCK_SUMS),
+        **{name: each[name].max() for name in LOCK_MOSTS},
+    )
+    rows = with_complete(t, rows)
+    held_known, no_time = rows.holds > 0, ibis.null("int64")
+    rows = rows.select(
+        *("process", "init_site", "kind", "locks"),
+        max_ns=ibis.ifelse(held_known, rows.hold_most_ns, no_time),
+        wait_max_ns=rows.wait_most_ns,
+        total_ns=ibis.ifelse(held_known, rows.hold_ns, no_time),
+        wait_total_ns=rows.wait_ns,
+        count=ibis.ifelse(rows.is_complete, rows.acquired, no_time),
+        avg_ns=ratio(rows.hold_ns, rows.holds),
+        cnt_lock=rows.contested,
+        given_up=rows.given_up,
+        spin_ns=rows.spin_ns,
+        spun=rows.spun,
+        waiting=rows.waiting,
+    )
+    order = [ibis.desc("wait_total_ns"), ibis.desc("cnt_lock"), "process", "init_site", "kind"]
+    return labelled(t, cut(rows, order), init_label="init_site").order_by(order)
 
 
 def spins(t: Tables, cut: Cut = whole) -> Any:

@@ -56,8 +56,22 @@ def address(word: int) -> str:
     return hex(word % (1 << 64))
 
 
+def init_of(row: Row) -> Row:
+    """null where it is not known, as in a row of several."""
+    if row["init_site"] == queries.NOT_KNOWN:
+        row["init_site"] = row["init_label"] = None
+    return row
+
+
+def origin_of(row: Row) -> Row:
+    lock = "lock" if row["locks"] == 1 else "locks"
+    row["name"] = f"{row['locks']:,} {lock} initialised at {row['init_label']} ({row['kind']})"
+    return row
+
+
 def lock_name(row: Row) -> Row:
     """FreeBSD's: where it is taken, and which lock it is."""
+    init_of(row)
     row["lock_label"] = row["lock_name"] or address(row["lock"])
     row["name"] = f"{row['site_label']} ({row['kind']}:{row['lock_label']})"
     return row
@@ -68,7 +82,12 @@ def lock_of(row: Row) -> Row:
     return row
 
 
+def side_of(row: Row) -> Row:
+    return lock_of(init_of(row))
+
+
 def object_of(row: Row) -> Row:
+    init_of(row)
     several = f"{row['objects']} objects"
     one = address(row["object"]) if row["object"] else "-"
     row["object_label"] = row["object_name"] or (several if row["objects"] > 1 else one)
@@ -97,6 +116,7 @@ def worker_of(row: Row) -> Row:
 
 
 LABEL = Column("label", "thread")
+INIT = seldom("init_label", "initialised at", "text", "if it was by a call that is seen")
 LOCKS = Plan(
     "locks",
     "Locks",
@@ -115,11 +135,34 @@ LOCKS = Plan(
         Column("cnt_lock", "cnt_lock", "count", "times it was held on arrival here"),
         seldom("waiting", "waiting", "count", "wait here now; they are not in cnt_lock yet"),
         seldom("kept_waiting", "kept", "count", "wait now, and came while it was held from here"),
+        INIT,
         Column("name", "name"),
     ),
     lock_name,
     "no thread met a lock that was held",
     is_by_place=True,
+)
+ORIGINS = Plan(
+    "origins",
+    "Locks by origin",
+    "By the place that initialised them, the longest total wait first; microseconds. Locks that"
+    " nobody waited for are not counted unless each time was recorded, and those that no call"
+    " initialised are in none.",
+    locks.origins,
+    (
+        Column("max_ns", "max", "us", "longest hold"),
+        Column("wait_max_ns", "wait_max", "us", "longest wait"),
+        Column("total_ns", "total", "us", "all holds"),
+        Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
+        Column("count", "count", "count", "times one was got"),
+        Column("avg_ns", "avg", "us", "hold each"),
+        Column("cnt_lock", "cnt_lock", "count", "times one was held on arrival"),
+        Column("locks", "locks", "count"),
+        seldom("waiting", "waiting", "count", "wait now; they are not in cnt_lock yet"),
+        Column("name", "name"),
+    ),
+    origin_of,
+    "no lock of which anything was recorded was initialised by a call that is seen",
 )
 SIDES = Plan(
     "sides",
@@ -137,9 +180,10 @@ SIDES = Plan(
         Column("site_label", "waits at"),
         Column("holder_label", "held from"),
         Column("lock_label", "lock"),
+        INIT,
         extra("kind", "kind"),
     ),
-    lock_of,
+    side_of,
     "no thread waited for a lock",
     is_plain=True,
 )
@@ -160,6 +204,7 @@ WAITS = Plan(
         extra("role", "other"),
         Column("other_label", "other side"),
         extra("object_label", "object"),
+        INIT,
     ),
     object_of,
     "no thread has waited",
@@ -186,6 +231,7 @@ WAKES = Plan(
         Column("wait_label", "waits at"),
         Column("wake_label", "woken from"),
         extra("object_label", "object"),
+        INIT,
     ),
     object_of,
     "no thread has been woken",
@@ -417,7 +463,7 @@ TOTALS = Plan(
     empty="nothing was recorded",
 )
 PLANS = (
-    *(TOTALS, LOCKS, SIDES, WAITS, WAKES, SPINS, THREADS, ENDED, WORKERS),
+    *(TOTALS, LOCKS, ORIGINS, SIDES, WAITS, WAKES, SPINS, THREADS, ENDED, WORKERS),
     *(LISTENERS, BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
 )
 KEYS = tuple(plan.key for plan in PLANS)

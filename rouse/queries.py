@@ -53,6 +53,17 @@ def null_if_empty(text: Any) -> Any:
     return text.nullif("")
 
 
+def known_site(site: Any) -> Any:
+    """A site that an older rouse did not record, or left empty, is not known."""
+    return ibis.coalesce(site.nullif(""), NOT_KNOWN)
+
+
+def the_only(site: Any) -> Any:
+    """Of a group: the site that all its rows have; NOT_KNOWN: they have several, or none."""
+    known = known_site(site)
+    return ibis.ifelse(known.min() == known.max(), known.max(), NOT_KNOWN)
+
+
 def labels(t: Tables) -> Any:
     """The innermost frame of each site, by name."""
     inner = t["sites"].filter(lambda s: s.frame == 0)
@@ -117,10 +128,12 @@ def complete(t: Tables) -> Any:
 
 
 def locks_now(t: Tables) -> Any:
-    """The locks' table. Recordings of an older rouse do not tell of waits under way."""
+    """The locks' table. Recordings of an older rouse do not tell of all."""
     locks = t["locks"]
     return locks.mutate(
-        waiting=locks.waiting.fill_null(0), waiting_ns=locks.waiting_ns.fill_null(0)
+        waiting=locks.waiting.fill_null(0),
+        waiting_ns=locks.waiting_ns.fill_null(0),
+        init_site=known_site(locks.init_site),
     )
 
 
@@ -150,6 +163,7 @@ def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
         objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
         object=wakes.object.max(),
         object_name=null_if_empty(wakes.object_name).max(),
+        init_site=the_only(wakes.init_site),
         **sums(wakes, (*VERDICTS, "wait_ns", "late_ns", "waste_ns")),
         wait_most_ns=wakes.wait_most_ns.max(),
         late_most_ns=wakes.late_most_ns.max(),
@@ -161,7 +175,7 @@ def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     )
     order = [ibis.desc("count"), "process", "kind", "wait_site", "wake_site"]
     rows = cut(with_idle(t, with_names(t, rows, keys)), order)
-    rows = labelled(t, rows, wait_label="wait_site")
+    rows = labelled(t, rows, wait_label="wait_site", init_label="init_site")
     return labelled(t, rows, RUNTIME, wake_label="wake_site").order_by(order)
 
 
@@ -178,6 +192,7 @@ def woken(t: Tables) -> Any:
         role=ibis.literal("woke"),
         objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
         object=wakes.object.max(),
+        init_site=the_only(wakes.init_site),
         count=total(wakes, VERDICTS).sum(),
         useless=(wakes.lost_race + wakes.false_ + wakes.early).sum(),
         wait_ns=wakes.wait_ns.sum(),
@@ -199,6 +214,7 @@ def not_woken(t: Tables) -> Any:
         role=ibis.literal("not yet"),
         objects=waits.count(),
         object=waits.object.max(),
+        init_site=the_only(waits.init_site),
         wait_ns=waits.wait_ns.sum(),
         wait_most_ns=waits.wait_most_ns.max(),
         waiting=waits.waiting.sum(),
@@ -219,6 +235,7 @@ def held(t: Tables) -> Any:
         role=ibis.literal("held"),
         objects=locks.count(),
         object=locks.lock.max(),
+        init_site=the_only(locks.init_site),
         count=locks.contested.sum(),
         wait_ns=locks.wait_ns.sum(),
         wait_most_ns=locks.wait_most_ns.max(),
@@ -229,7 +246,10 @@ def held(t: Tables) -> Any:
 
 def wait_sites(t: Tables, cut: Cut = whole) -> Any:
     """Where threads waited, for what, and the other side: who held it, or who woke them."""
-    names = ("process", "kind", "wait_site", "other_site", "object_name", "role", "is_idle")
+    names = (
+        *("process", "kind", "wait_site", "other_site", "object_name", "init_site"),
+        *("role", "is_idle"),
+    )
     numbers = (
         *("objects", "object", "count", "useless", "waiting"),
         *("wait_ns", "wait_most_ns", "late_ns", "waste_ns"),
@@ -244,7 +264,9 @@ def wait_sites(t: Tables, cut: Cut = whole) -> Any:
     rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows["count"] + rows.waiting))
     order = [ibis.desc("wait_ns"), "process", "kind", "wait_site", "other_site", "object_name"]
     rows = cut(rows, order)
-    rows = labelled(t, rows, wait_label="wait_site", other_label="other_site")
+    rows = labelled(
+        t, rows, wait_label="wait_site", other_label="other_site", init_label="init_site"
+    )
     is_runtime = (rows.role == "woke") & (rows.other_site == NOT_KNOWN)
     rows = rows.mutate(other_label=ibis.ifelse(is_runtime, RUNTIME, rows.other_label))
     return rows.order_by(order)

@@ -35,7 +35,7 @@ SCHEMAS = {
         "process host program command mode end recorder",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
-        " slack_ns spin_ns accept_order scatter_ns",
+        " lost_origins slack_ns spin_ns accept_order scatter_ns",
         "ended",
         "tsc_hz stamp_ns",
     ),
@@ -46,17 +46,17 @@ SCHEMAS = {
         "is_idle is_cut",
     ),
     "wakes": schema(
-        "process kind wait_site wake_site object_name",
+        "process kind wait_site wake_site object_name init_site",
         "object useful lost_race false_ early timeout cancelled unrecorded"
         " wait_ns wait_most_ns late_ns late_most_ns waste_ns",
     ),
     "locks": schema(
-        "process kind lock_name site holder_site",
+        "process kind lock_name init_site site holder_site",
         "lock acquired contested given_up wait_ns wait_most_ns spin_ns spun"
         " holds hold_ns hold_most_ns waiting waiting_ns",
     ),
     "open_waits": schema(
-        "process kind wait_site object_name", "object waiting wait_ns wait_most_ns"
+        "process kind wait_site object_name init_site", "object waiting wait_ns wait_most_ns"
     ),
     "workers": schema(
         "process",

@@ -20,6 +20,7 @@ SITES = {
     "wait_site": "waits at",
     "wake_site": "woken from",
     "other_site": "other side",
+    "init_site": "initialised at",
 }
 
 

@@ -211,15 +211,23 @@ def canonical(store: Store, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uin
 def used(store: Store) -> list[int]:
     """Every site that some entry of the store names."""
     wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
-    threads = store.threads
+    threads, names = store.threads, of_names(store)
     columns = [
         *(wakes[name] for name in ("wait_site", "wake_site")),
         *(locks[name] for name in ("site", "holder_site")),
         *(threads[name] for name in ("wait_site", "wake_site")),
+        names[names != 0],
     ]
     # Events name the sites as their writer does.
     every = [canonical(store, np.concatenate(columns)), events.sites_used(store)]
     return [int(site) for site in np.unique(np.concatenate(every))]
+
+
+def of_names(store: Store) -> npt.NDArray[np.uint64]:
+    """By name, where what it stands for was initialised, of which the interposer tells; else 0."""
+    names = store.arrays[layout.NAMES]
+    is_place = (store.head.recorder == layout.PRELOAD) & (names["text"] == b"")
+    return np.where(is_place, names["key"], 0).astype(np.uint64)
 
 
 def objects_of(store: Store) -> npt.NDArray[np.uint64]:

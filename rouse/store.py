@@ -98,6 +98,7 @@ class Head:
     spin_ns: int
     accept_order: int
     scatter_ns: int
+    lost_origins: int
 
     @property
     def process(self) -> str:
@@ -202,7 +203,7 @@ def decode_head(raw: Any) -> Head:
     numbers = (
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
-        "pid_namespace recorder slack_ns spin_ns accept_order scatter_ns"
+        "pid_namespace recorder slack_ns spin_ns accept_order scatter_ns lost_origins"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     fields |= {name: bool(raw[name]) for name in ("ended", "is_locked")}
@@ -351,8 +352,7 @@ class ChunkReader:
         if chunk["kind"] not in layout.ENTRIES:
             self.unknown += 1
             return
-        why = self.wrong_with(chunk, offset)
-        if why:
+        if why := self.wrong_with(chunk, offset):
             self.damaged(index, why)
             return
         bisect.insort(self.taken, (offset, offset + chunk["bytes"]))

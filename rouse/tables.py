@@ -100,11 +100,18 @@ def object_names(
     return [name or statics.get(word) for name, word in zip(given, objects.tolist(), strict=True)]
 
 
+def init_sites(store: Store, numbers: npt.NDArray[np.uint64]) -> Any:
+    """Where the objects with names of these numbers were initialised; 0x0: it is not known."""
+    places = np.concatenate([np.zeros(1, np.uint64), sites.of_names(store)])
+    return text(site_ids(places[np.where(numbers < len(places), numbers, 0).astype(np.intp)]))
+
+
 def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Of each name the least number that has its text: each writer numbers those it meets anew."""
-    texts = store.arrays[layout.NAMES]["text"].tolist()
-    least: dict[bytes, int] = {}
-    first = [least.setdefault(text, n) for n, text in enumerate(texts, 1)]
+    """Of each name the least number that says the same: each writer numbers those it meets anew."""
+    named = store.arrays[layout.NAMES]
+    said = zip(named["text"].tolist(), named["key"].tolist(), strict=True)
+    least: dict[bytes | int, int] = {}
+    first = [least.setdefault(text or key, n) for n, (text, key) in enumerate(said, 1)]
     known = (numbers > 0) & (numbers <= len(first))
     out = numbers.astype(np.uint64)
     if first:
@@ -169,6 +176,7 @@ def processes(store: Store) -> pa.Table:
         "lost_chunks": head.lost_chunks,
         **lost,
         "lost_events": head.lost_events + store.overwritten,
+        "lost_origins": head.lost_origins,
     }
     columns: Columns = {name: [bounded(value)] for name, value in row.items()}
     columns["stamp_ns"] = pa.array(columns["stamp_ns"], pa.float64())
@@ -253,6 +261,7 @@ def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
         "wake_site": text(site_ids(rows["wake_site"])),
         "object": rows["object"].view(np.int64),
         "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "init_site": init_sites(store, rows["name"]),
         **{
             "false_" if name == "false" else name: signed(rows[name])
             for name in (*layout.VERDICTS[1:], layout.VERDICTS[0])
@@ -291,6 +300,7 @@ def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
         "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
         "lock": rows["lock"].view(np.int64),
         "lock_name": text(object_names(store, rows["name"], rows["lock"], known)),
+        "init_site": init_sites(store, rows["name"]),
         "site": text(site_ids(rows["site"])),
         "holder_site": text(site_ids(rows["holder_site"])),
         "acquired": signed(rows["acquired"]),
@@ -323,6 +333,7 @@ def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
         "wait_site": text(site_ids(rows["wait_site"])),
         "object": rows["object"].view(np.int64),
         "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "init_site": init_sites(store, rows["name"]),
         "waiting": signed(rows["waiting"]),
         "wait_ns": when.ns(rows["ticks"]),
         "wait_most_ns": when.ns(rows["most"]),

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from rouse.schemas import FAREWELL, RUNS, SCHEMAS
 
-SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site")
+SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site", "init_site")
 NUMBER_COLUMNS = ("writer", "index")  # of a process' own
 NUMBERS = 1 << 32  # for each process
 LOST = tuple(name for name in SCHEMAS["processes"].names if name.startswith("lost_"))

@@ -206,6 +206,8 @@
       "seconds waited"],
     locks: [(s, r) => bars(s, r, "name", [{ key: "wait_total_ns", name: "wait_total", scale: 1e-9 }]),
       "seconds waited, all waiters"],
+    origins: [(s, r) => bars(s, r, "name",
+      [{ key: "wait_total_ns", name: "wait_total", scale: 1e-9 }]), "seconds waited, all waiters"],
     spins: [(s, r) => bars(s, r, "site_label", [{ key: "spin_ns", name: "spun", scale: 1e-9 }]),
       "seconds spun"],
     accepts: [(s, r) => bars(s, r, "label", [{ key: "accepted", name: "accepted", scale: 1 }]),

@@ -126,7 +126,7 @@ RSI_INLINE struct rsi_wake_key key_of(const struct rsi_store_thread *slot)
 {
     bool has_object = rsi_wait_classes[slot->kind].has_object;
     return (struct rsi_wake_key){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
-                                  has_object ? slot->object : 0, slot->kind };
+                                  has_object ? slot->object : 0, slot->kind, RSI_NAME_ANY };
 }
 
 /* Where the name of the object of a key stands. */
@@ -377,7 +377,7 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
         return;
     struct rsi_wake_key key = { past->wait_site, past->wake_site,
                                 rsi_wait_classes[past->kind].has_object ? past->object : 0,
-                                past->kind };
+                                past->kind, RSI_NAME_ANY };
     recount(writer, &key, past->verdict, verdict);
     if (rsi_trace_is_on())
         rsi_trace_verdict(writer, self, past->kind, verdict);

@@ -104,7 +104,7 @@ static struct entry *claim(const void *lock, uint64_t who)
 static struct rsi_store_lock *row(struct rsi_writer *writer, const void *lock, uint64_t site,
                                   const void *holder_site, uint32_t kind, const char *const *name)
 {
-    struct rsi_lock_key key = { (uintptr_t)lock, site, (uintptr_t)holder_site, kind };
+    struct rsi_lock_key key = { (uintptr_t)lock, site, (uintptr_t)holder_site, kind, RSI_NAME_ANY };
     return writer ? rsi_writer_lock(writer, &key, name) : NULL;
 }
 

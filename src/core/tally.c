@@ -51,7 +51,7 @@ void rsi_contest_sleep_slow(struct rsi_contest *contest, enum rouse_wait_kind ki
     if (contest->is_shown || !writer)
         return;
     struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(writer, site),
-                                (uintptr_t)contest->holder_site, kind };
+                                (uintptr_t)contest->holder_site, kind, RSI_NAME_ANY };
     contest->is_shown = true;
     (void)rsi_writer_lock(writer, &key,
                           name); /* so that name and files of code are known before the end */
@@ -63,7 +63,7 @@ void rsi_contest_end_slow(const struct rsi_contest *contest, enum rouse_wait_kin
 {
     struct rsi_writer *writer = rsi_account_writer();
     struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(writer, site),
-                                (uintptr_t)contest->holder_site, kind };
+                                (uintptr_t)contest->holder_site, kind, RSI_NAME_ANY };
     struct rsi_store_lock *entry = writer ? rsi_writer_lock(writer, &key, name) : NULL;
     if (contest->is_shown)
         show_contest(NULL);

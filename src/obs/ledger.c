@@ -180,9 +180,16 @@ void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slo
 /* Whether entry is the key's. */
 typedef bool is_of(const void *entry, const void *key);
 
+RSI_INLINE bool name_is_of(uint32_t name, uint32_t wanted)
+{
+    return wanted == RSI_NAME_ANY || name == wanted;
+}
+
 static bool wake_is_of(const void *entry, const void *key)
 {
-    return rsi_wake_is_of(entry, key);
+    const struct rsi_store_wake *wake = entry;
+    const struct rsi_wake_key *k = key;
+    return rsi_wake_is_of(wake, k) && name_is_of(wake->name, k->name);
 }
 
 static bool lock_is_of(const void *entry, const void *key)
@@ -190,7 +197,7 @@ static bool lock_is_of(const void *entry, const void *key)
     const struct rsi_store_lock *lock = entry;
     const struct rsi_lock_key *k = key;
     return lock->lock == k->lock && lock->site == k->site && lock->holder_site == k->holder_site &&
-           lock->kind == k->kind;
+           lock->kind == k->kind && name_is_of(lock->name, k->name);
 }
 
 static uint32_t wake_hash(const struct rsi_store_wake *wake)
@@ -262,6 +269,31 @@ static bool read_far(const void *from, void *to, size_t bytes)
            (long)bytes;
 }
 
+/* Its number + 1; 0: no room. */
+static uint32_t name_add(struct rsi_writer *writer, uint64_t key, const char *text)
+{
+    pthread_mutex_lock(&ledger.mutex);
+    struct rsi_store_name *name =
+        shared_next_locked(&ledger.names, RSI_STORE_NAMES, sizeof *name, 1);
+    uint32_t number = 0;
+    if (name) {
+        name->key = key;
+        rsi_format(name->text, sizeof name->text, "%s", text);
+        rsi_chunk_add(ledger.names);
+        number = ++ledger.name_count;
+    }
+    pthread_mutex_unlock(&ledger.mutex);
+    if (!name)
+        rsi_count(writer->shared->lost_names, 1);
+    return number;
+}
+
+uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site)
+{
+    rsi_module_note(writer, site);
+    return name_add(writer, site, "");
+}
+
 /* The number of a name + 1; 0: it has none, or it cannot be had. */
 static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
 {
@@ -279,20 +311,7 @@ static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
             return 0;
     }
     copy[sizeof copy - 1] = 0;
-    pthread_mutex_lock(&ledger.mutex);
-    struct rsi_store_name *name =
-        shared_next_locked(&ledger.names, RSI_STORE_NAMES, sizeof *name, 1);
-    uint32_t number = 0;
-    if (name) {
-        name->key = (uintptr_t)text;
-        rsi_format(name->text, sizeof name->text, "%s", copy);
-        rsi_chunk_add(ledger.names);
-        number = ++ledger.name_count;
-    }
-    pthread_mutex_unlock(&ledger.mutex);
-    if (!name)
-        rsi_count(writer->shared->lost_names, 1);
-    return number;
+    return name_add(writer, (uintptr_t)text, copy);
 }
 
 RSI_INLINE void *index_find(const struct rsi_index *index, uint32_t hash, is_of *is,
@@ -314,7 +333,7 @@ static RSI_COLD struct rsi_store_wake *wake_new(struct rsi_writer *writer,
     if (!wake)
         return NULL;
     wake->kind = key->kind;
-    wake->name = name_of(writer, name);
+    wake->name = key->name == RSI_NAME_ANY ? name_of(writer, name) : key->name;
     wake->wait_site = key->wait_site;
     wake->wake_site = key->wake_site;
     wake->object = key->object;
@@ -342,7 +361,7 @@ static RSI_COLD struct rsi_store_lock *lock_new(struct rsi_writer *writer,
     if (!lock)
         return NULL;
     lock->kind = key->kind;
-    lock->name = name_of(writer, name);
+    lock->name = key->name == RSI_NAME_ANY ? name_of(writer, name) : key->name;
     lock->site = key->site;
     lock->holder_site = key->holder_site;
     lock->lock = key->lock;

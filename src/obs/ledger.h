@@ -34,14 +34,20 @@ struct rsi_writer {
     struct rsi_writer *next;           /* of those that nobody has */
 };
 
+/*
+ * name: that of the entry, 0 for none; an object that was initialised anew elsewhere has another. ANY: whatever it has,
+ * since an object has one name all its life; it is read where the entry is made.
+ */
+#define RSI_NAME_ANY UINT32_MAX
+
 struct rsi_wake_key {
     uint64_t wait_site, wake_site, object;
-    uint32_t kind;
+    uint32_t kind, name;
 };
 
 struct rsi_lock_key {
     uint64_t lock, site, holder_site;
-    uint32_t kind;
+    uint32_t kind, name;
 };
 
 /* What each enum rouse_wait_kind is counted as, and whether its object tells entries apart. */
@@ -65,7 +71,8 @@ void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slo
 
 /*
  * The entry of a key, made if there is none; NULL: no room, which the caller counts. name: where the address of the
- * object's name stands, read once, when the entry is made, even if the object is there no more; NULL: it has none.
+ * object's name stands, if the key leaves that open; read once, when the entry is made, even if the object is there no
+ * more; NULL: it has none.
  */
 struct rsi_store_wake *rsi_writer_wake(struct rsi_writer *writer, const struct rsi_wake_key *key,
                                        const char *const *name);
@@ -74,6 +81,9 @@ RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer 
                                                         const struct rsi_wake_key *key);
 struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct rsi_lock_key *key,
                                        const char *const *name);
+
+/* A name without a text for what was initialised at a site; 0: no room, which is counted. */
+uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site);
 
 /* Words of the file are read by other processes at any time: written whole. One writer: no locked instruction. */
 #define rsi_count(word, by) rsi_store_relaxed(&(word), rsi_load_relaxed(&(word)) + (by))

@@ -76,6 +76,8 @@ struct rsi_store_head {
     uint64_t spin_ns;      /* that its plain mutexes are spun for, at most */
     uint64_t accept_order; /* of who waits for a listener: 1 fifo, 2 lifo, 3 scatter */
     uint64_t scatter_ns;   /* at most, before an accept */
+    uint64_t
+        lost_origins; /* times that something was initialised at a place that is not kept; any thread raises */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -353,10 +355,10 @@ struct rsi_store_listener {
 };
 _Static_assert(sizeof(struct rsi_store_listener) == 192, "three lines");
 
-/* A name, of a lock. Written once. */
+/* What a lock or the like is told by: a name, or the site that initialised it. Written once. */
 struct rsi_store_name {
-    uint64_t key;  /* the address of the text in the process */
-    char text[56]; /* ended by 0, cut to size */
+    uint64_t key;  /* the address of the text in the process; of the interposer: the site */
+    char text[56]; /* ended by 0, cut to size; of the interposer: none */
 };
 
 /* A site of more than one frame, the innermost first. Written once. */

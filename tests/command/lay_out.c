@@ -36,7 +36,8 @@ static void print_head(void)
         FIELD(page_count), FIELD(lost_chunks), FIELD(site_depth), FIELD(spare), FIELD(boot_id),
         FIELD(program), FIELD(command), FIELD(host), FIELD(trace_until_ns), FIELD(lost_events),
         FIELD(stamps_ticks), FIELD(pid_namespace), FIELD(is_locked), FIELD(recorder),
-        FIELD(slack_ns), FIELD(spin_ns), FIELD(accept_order), FIELD(scatter_ns);
+        FIELD(slack_ns), FIELD(spin_ns), FIELD(accept_order), FIELD(scatter_ns),
+        FIELD(lost_origins);
     END;
 }
 
