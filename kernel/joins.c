@@ -38,6 +38,11 @@ int rsi_joins_open(const char *path)
     return error;
 }
 
+__u64 rsi_joins_refused(void)
+{
+    return waits ? rsi_load_relaxed(&waits->refused) : 0;
+}
+
 static struct rsi_waits_ring *ring_of(struct rsi_joins_place *place, __u32 tid)
 {
     if (!place->ring) {

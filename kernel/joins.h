@@ -24,6 +24,9 @@ struct rsi_joins_wait {
 /* Returns 0 or -errno; without it nothing is known of waits. */
 int rsi_joins_open(const char *path);
 
+/* Threads that wait, and found no room to tell in what. */
+__u64 rsi_joins_refused(void);
+
 /* Of the thread tid at that time, which is not before that of the last call for this place. */
 struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns);
 

@@ -7,7 +7,8 @@
  *                                 itself. WAITS: the file in which librouse-preload.so tells the waits of its threads.
  *
  * It prints `ready` when everything is watched, and when its standard input ends the lines of rouse-kernel: now, thread,
- * sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost, and before them
+ * sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost (threads that have no room for
+ * their waits in the place of processes), and before them
  *   perf       records that the kernel had no room for
  * and behind a thread, where that is known,
  *   queue      thread's id, time in the run queue in all, also after it was woken (schedstat)
@@ -103,7 +104,8 @@ static void print_all(void)
     for (size_t i = 0; i < RSI_KERNEL_SLEEPS; i++)
         if (rsi_account.sleeps[i].count)
             print_sleep(&rsi_account.sleeps[i]);
-    printf("lost\t%llu\t%llu\t0\t0\n", rsi_account.lost_threads, rsi_account.lost_sleeps);
+    printf("lost\t%llu\t%llu\t%llu\t0\n", rsi_account.lost_threads, rsi_account.lost_sleeps,
+           rsi_joins_refused());
 }
 
 int main(int argc, char **argv)

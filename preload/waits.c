@@ -87,6 +87,7 @@ static RSI_COLD struct rsi_waits_ring *take(uint32_t tid)
             return &rsi_waits->rings[at];
         }
     }
+    (void)rsi_fetch_add_relaxed(&rsi_waits->refused, UINT64_C(1));
     return NULL;
 }
 

@@ -389,11 +389,12 @@ def lock_rows(found: Switches) -> list[Row]:
 
 
 def notes(found: Switches) -> list[str]:
+    recorders = "threads that wait" if found.by == BY_RECORDS else "processes that record"
     lost = (
         (found.lost_threads, "threads", "all that they did"),
         (found.lost_sleeps, "sleeps", "their time"),
         (found.lost_locks, "waits for locks of the kernel", "their time"),
-        (found.lost_recorders, "processes that record", "which waits they slept in"),
+        (found.lost_recorders, recorders, "which waits they slept in"),
         (found.lost_records, "records of switches", "their switches, and what lies between,"),
     )
     told = [

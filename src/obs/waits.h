@@ -41,7 +41,8 @@ struct rsi_waits {
     uint64_t taken;         /* times that a ring was taken; release, after its owner */
     /* The run's first thread, and how much it was in the run queue before its program began. */
     uint64_t first_tid, first_queue_ns;
-    uint64_t spare[4];
+    uint64_t refused; /* threads that found no free ring, each once; any of them adds */
+    uint64_t spare[3];
     /*
      * Numbers of threads; 0: free. A thread takes a free one; its count goes on from the last owner's. The reader frees
      * it, when it has read that the thread has ended, and all before that.

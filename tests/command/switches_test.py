@@ -64,6 +64,10 @@ class Text(unittest.TestCase):
         (note,) = asleep.notes(found)
         self.assertIn("7 records of switches", note)
 
+    def test_threads_without_room_for_their_waits_are_told(self) -> None:
+        (note,) = asleep.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
+        self.assertIn("3 threads that wait found no room", note)
+
     def test_of_records_nobody_knows_when_a_sleeper_was_woken(self) -> None:
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
