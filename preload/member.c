@@ -20,7 +20,7 @@ struct rsi_member {
     uint64_t data;
     struct epoll_event event;
     int32_t pid;    /* that has put it there */
-    bool is_waited; /* by a thread that is in an order */
+    int32_t waiter; /* a thread that is in an order; 0: none */
     bool is_out;    /* of the set, for as long as that thread has not the turn */
     bool is_shared; /* another thread has come while it was waited for: never in an order again */
 };
@@ -110,23 +110,6 @@ static bool is_one_locked(const struct rsi_member *member)
            !(member->event.events & (uint32_t)EPOLLONESHOT);
 }
 
-/* Two threads that wait for one set cannot have its listener in it and out of it. */
-bool rsi_member_begin(int set, int fd, bool *is_edge)
-{
-    sigset_t before;
-    lock(&before);
-    struct rsi_member *member = find_locked(set, fd);
-    bool is_one = member && is_one_locked(member);
-    bool is_free = is_one && !member->is_waited && !member->is_shared;
-    if (is_free)
-        member->is_waited = true;
-    else if (is_one)
-        member->is_shared = true;
-    *is_edge = is_one && member->event.events & (uint32_t)EPOLLET;
-    unlock(&before);
-    return is_free;
-}
-
 static void move_locked(struct rsi_member *member, bool is_out)
 {
     int what = is_out ? EPOLL_CTL_DEL : EPOLL_CTL_ADD;
@@ -134,6 +117,31 @@ static void move_locked(struct rsi_member *member, bool is_out)
     if (member->is_out != is_out &&
         (rsi_real.epoll_ctl(member->set, what, member->fd, &event) == 0 || errno == EEXIST))
         member->is_out = is_out;
+}
+
+static void end_locked(struct rsi_member *member)
+{
+    move_locked(member, false);
+    member->waiter = 0;
+}
+
+/* Two threads that wait for one set cannot have its listener in it and out of it. */
+bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge)
+{
+    sigset_t before;
+    lock(&before);
+    struct rsi_member *member = find_locked(set, fd);
+    bool is_one = member && is_one_locked(member);
+    if (member && member->waiter == tid)
+        end_locked(member); /* the program has left that wait by longjmp */
+    bool is_free = is_one && !member->waiter && !member->is_shared;
+    if (is_free)
+        member->waiter = tid;
+    else if (is_one)
+        member->is_shared = true;
+    *is_edge = is_one && member->event.events & (uint32_t)EPOLLET;
+    unlock(&before);
+    return is_free;
 }
 
 void rsi_member_move(int set, int fd, bool is_out)
@@ -144,7 +152,7 @@ void rsi_member_move(int set, int fd, bool is_out)
         return;
     lock(&before);
     struct rsi_member *member = find_locked(set, fd);
-    if (member && member->is_waited)
+    if (member && member->waiter)
         move_locked(member, is_out);
     unlock(&before);
     errno = error;
@@ -158,10 +166,8 @@ void rsi_member_end(int set, int fd)
         return;
     lock(&before);
     struct rsi_member *member = find_locked(set, fd);
-    if (member && member->is_waited) {
-        move_locked(member, false);
-        member->is_waited = false;
-    }
+    if (member && member->waiter)
+        end_locked(member);
     unlock(&before);
     errno = error;
 }
@@ -170,7 +176,7 @@ void rsi_members_child(void)
 {
     guard = 0;
     for (unsigned i = 0; i < used; i++)
-        members[i].is_waited = false;
+        members[i].waiter = 0;
 }
 
 RSI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_event *event)
@@ -189,7 +195,7 @@ RSI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_ev
         put_locked(set, fd, event);
     else if (result == 0 && member)
         free_locked(member);
-    if (was_out && member->is_waited)
+    if (was_out && member->waiter)
         move_locked(member, true);
     unlock(&before);
     errno = error;

@@ -315,7 +315,7 @@ static bool turn_begin(struct turn *t, bool *is_edge)
     t->others[0] = (struct pollfd){ t->asked->fd, POLLIN, 0 };
     t->wait.listener_count = t->wait.count = 1;
     t->set = t->asked->fd;
-    return rsi_member_begin(t->set, t->fd, is_edge);
+    return rsi_member_begin(t->self->tid, t->set, t->fd, is_edge);
 }
 
 /* False: it is not waited for in turn. */
@@ -328,9 +328,11 @@ static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kin
     struct turn t = { .asked = a, .fd = fd, .set = -1, .listener = rsi_listener_of(fd) };
     t.wait =
         (struct rsi_order_wait){ .listeners = t.listeners, .others = t.others, .mask = a->mask };
-    if ((!self && !(self = rsi_party_enter())) || !turn_begin(&t, &is_edge))
+    if (!self && !(self = rsi_party_enter()))
         return false;
     t.self = self;
+    if (!turn_begin(&t, &is_edge))
+        return false;
     if (!rsi_order_enter(self, t.listener, t.wait.count != 0 || a->mask)) {
         rsi_member_end(t.set, fd);
         return false;

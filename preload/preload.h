@@ -365,12 +365,12 @@ int rsi_member_of(int set, uint64_t *data);
 void rsi_member_forget(int fd); /* it is closed: set or listener */
 
 /*
- * A wait for set in an order, from begin to end; between them move takes the listener out of the set, or puts it back,
+ * A wait of thread tid for set in an order, from begin to end; between them move takes the listener out of the set, or puts it back,
  * and end puts it back. is_edge: of an event it is told once. False: it cannot be waited for in an order, or no more:
  * it is not the only one of the set, or not by this process, or is waited for by another thread. errno is left alone.
  * A set below 0 is none: no effect.
  */
-bool rsi_member_begin(int set, int fd, bool *is_edge);
+bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge);
 void rsi_member_move(int set, int fd, bool is_out);
 void rsi_member_end(int set, int fd);
 void rsi_members_child(void);

@@ -129,7 +129,10 @@ class Faults(unittest.TestCase):
                     self.play(scene, ROUSE_RUN_ACCEPT=order)
 
 
-SETS = ("reuse_poll", "reuse_accept", "reuse_set", "change", "exclusive", "edge", "rearmed")
+OF_SETS = (
+    *("reuse_poll", "reuse_accept", "reuse_set", "change", "shared", "exclusive", "edge"),
+    *("rearmed", "edge_anew", "once", "gone", "jump"),
+)
 ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 
 
@@ -138,11 +141,7 @@ class Corners(unittest.TestCase):
 
     def play(self, scene: str, order: str) -> list[Row]:
         """The rows of its listeners."""
-        program = (
-            "plain_sets"
-            if scene in (*SETS, "shared", "edge_anew", "once", "gone")
-            else "plain_turns"
-        )
+        program = "plain_sets" if scene in OF_SETS else "plain_turns"
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             play(folder, Source(program), scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
@@ -206,6 +205,9 @@ class Corners(unittest.TestCase):
 
     def test_a_set_can_be_changed_while_it_is_waited_for(self) -> None:
         self.in_every_order("change")
+
+    def test_a_wait_that_is_left_by_longjmp_leaves_the_set_as_it_was(self) -> None:
+        self.in_every_order("jump")
 
     def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
         self.in_every_order("shared")

@@ -5,6 +5,7 @@
  */
 #include "plain_accept.h"
 
+#include <setjmp.h>
 #include <sys/epoll.h>
 
 enum {
@@ -154,6 +155,54 @@ static void *change_and_connect(void *client)
     until_process(other, 'T');
     *(int *)client = connects();
     return NULL;
+}
+
+static sigjmp_buf out;
+
+static void jump(int number)
+{
+    (void)number;
+    siglongjmp(out, 1);
+}
+
+static void *interrupt_main(void *unused)
+{
+    until_process(getpid(), 'S');
+    check(kill(getpid(), SIGUSR1) == 0);
+    return unused;
+}
+
+static void wait_and_jump(void)
+{
+    struct epoll_event event;
+    if (sigsetjmp(out, 1) == 0) {
+        (void)epoll_wait(set, &event, 1, -1);
+        check(false);
+    }
+}
+
+/* From a wait for another's turn, by a handler. */
+static void is_left_by_a_jump(void)
+{
+    struct sigaction action = { .sa_handler = jump };
+    struct epoll_event event;
+    pthread_t thread;
+    int client;
+    listens(SOCK_NONBLOCK);
+    other = server(true);
+    set = epoll_create1(0);
+    set_up(set, 0);
+    check(sigaction(SIGUSR1, &action, NULL) == 0);
+    beside(interrupt_main, &thread);
+    wait_and_jump();
+    join(&thread, 1);
+    check(kill(other, SIGSTOP) == 0);
+    until_process(other, 'T');
+    client = connects();
+    check(epoll_wait(set, &event, 1, LONG_MS) == 1 && event.data.u64 == 7);
+    take(&client);
+    check(kill(other, SIGCONT) == 0);
+    ends_all(1);
 }
 
 static void *take_out_and_write(void *unused)
@@ -376,6 +425,7 @@ int main(int argc, char **argv)
         { "edge_anew", edge_is_told_anew },
         { "once", one_is_told_once },
         { "gone", is_gone },
+        { "jump", is_left_by_a_jump },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }
