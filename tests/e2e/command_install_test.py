@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -55,6 +56,12 @@ class Folder(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"^rouse: no process of this user records .*\n$")
 
+    def check_run(self, command: Path) -> None:
+        """It finds what it preloads, and that what it loads."""
+        words = ("run", "--json", "-o", "-", "--", "sleep", "0.01")
+        told = json.loads(run(command, *words, cwd=self.folder, env=plain_environment()))
+        self.assertEqual([row["kind"] for row in told["sections"]["wakes"]], ["sleep"])
+
 
 class Pip(Folder):
     def test_pip_installs_the_command_with_the_programs(self) -> None:
@@ -76,6 +83,7 @@ class Pip(Folder):
             self.leave_out("pip reaches no package index")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check(venv / "bin/rouse")
+        self.check_run(venv / "bin/rouse")
         self.assertEqual(run(venv / "bin/rouse", "--version").strip(), f"rouse {version()}")
         for program in ("rouse-serve", "rouse-bench"):
             self.assertIn(program, run(venv / "bin" / program, "--help"))
@@ -100,6 +108,7 @@ class MakeInstall(Folder):
         packages = command.parent.parent / "lib/rouse/packages"
         run(python, SOURCE / "tools/packages.py", "--copy", packages)
         self.check(command)
+        self.check_run(command)
         self.assertIn(Path("usr/local/lib/rouse/rouse/store.py"), installed.files)
 
 
