@@ -118,7 +118,9 @@ class Text(unittest.TestCase):
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
 class Seen(unittest.TestCase):
-    def watched(self, scene: str) -> tuple[subprocess.Popen[str], switches.Recorder]:
+    def watched(
+        self, scene: str, is_recorded: bool = False
+    ) -> tuple[subprocess.Popen[str], switches.Recorder]:
         """A scene that is over, of a program that is still there."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -127,7 +129,8 @@ class Seen(unittest.TestCase):
         with mock.patch.dict(os.environ, PLACE):
             recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()), str(waits))
         self.addCleanup(recorder.close)
-        running = start_ready(self, SWITCHING, scene)
+        more = {"LD_PRELOAD": str(LIBRARY), "ROUSE_OBS_DIR": folder.name, "ROUSE_RUN_WAITS": "1"}
+        running = start_ready(self, SWITCHING, scene, **(more if is_recorded else {}))
         send(running, "go\n")
         self.assertEqual(next_line(running), "done\n")
         return running, recorder
@@ -175,6 +178,16 @@ class Seen(unittest.TestCase):
         running, recorder = self.watched("wakes")
         processes = {row["process"] for row in asleep.thread_rows(recorder.stop())}
         self.assertEqual(processes, {running.pid})
+
+    def test_a_sleep_after_a_wait_is_not_in_it(self) -> None:
+        _, recorder = self.watched("unseen", is_recorded=True)
+        found = recorder.stop()
+        counts = dict.fromkeys(range(switches.UNREAD + 1), 0)
+        for sleep in found.sleeps:
+            if found.threads[sleep.thread].name == "dreamer":
+                counts[sleep.join] += sleep.count
+        self.assertGreaterEqual(counts[switches.JOINED], 1)
+        self.assertGreaterEqual(counts[switches.OUTSIDE], KNOWN["SLEEPS"])
 
     def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_told(self) -> None:
         """The reader stands still while more waits come than are kept."""

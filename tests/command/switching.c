@@ -11,6 +11,7 @@
  *   crowd     two `spinner` on one processor until each was taken off it TAKEN_OFF times
  *   stays     `sleeper` and two `spinner` do as in `wakes` and `crowd`, and then sleep until the end
  *   forks     a child has a thread that does `wakes`
+ *   unseen    `dreamer` sleeps once in usleep(3), and then SLEEPS times in calls that the interposer does not see
  *   endless   `wakes` until the input ends
  */
 #include "plain.h"
@@ -276,6 +277,24 @@ static void stays(void)
     }
 }
 
+/* nap is a call that the interposer does not look at. */
+static void *dreamer(void *arg)
+{
+    (void)arg;
+    name_self("dreamer");
+    check(usleep(1000) == 0);
+    for (int i = 0; i < SLEEPS; i++)
+        nap();
+    return NULL;
+}
+
+static void unseen(void)
+{
+    pthread_t thread;
+    check(pthread_create(&thread, NULL, dreamer, NULL) == 0);
+    check(pthread_join(thread, NULL) == 0);
+}
+
 static void *over(void *arg)
 {
     char c;
@@ -310,8 +329,9 @@ static void forks(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "crowd", crowd },   { "endless", endless }, { "forks", forks },      { "many", many },
-        { "relock", relock }, { "stays", stays },     { "wakes", wakes_some }, { "writes", writes },
+        { "crowd", crowd },   { "endless", endless },  { "forks", forks },
+        { "many", many },     { "relock", relock },    { "stays", stays },
+        { "unseen", unseen }, { "wakes", wakes_some }, { "writes", writes },
     };
     char line[16];
     puts("ready");
