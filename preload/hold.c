@@ -94,8 +94,8 @@ static struct hold *next_of(struct rsi_party *self)
 }
 
 /* key: of row, its site 0 if the lock was not free. */
-static void put(struct rsi_party *self, struct hold *hold, struct rsi_store_lock *row,
-                const struct rsi_lock_key *key)
+RSI_INLINE void put(struct rsi_party *self, struct hold *hold, struct rsi_store_lock *row,
+                    const struct rsi_lock_key *key)
 {
     if (!hold || !row) {
         rsi_count(self->writer->shared->lost_holds, 1);

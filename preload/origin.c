@@ -18,10 +18,8 @@
  */
 #include "origin.h"
 
-#include "obs/ledger.h"
-
 #define WINDOW 32u /* words that are looked at: 4 or 5 lines */
-#define PLACE_BITS 18u
+#define PLACE_BITS RSI_ORIGIN_PLACE_BITS
 #define ADDRESS_BITS 48u /* of which the last two are 0: all that is initialised has an int in it */
 
 enum { FREE, GONE };
@@ -29,7 +27,7 @@ enum { FREE, GONE };
 _Static_assert(ADDRESS_BITS - 2 + PLACE_BITS == 64, "an object is one word");
 _Static_assert(RSI_ORIGIN_PLACES < 1u << PLACE_BITS, "a place's number fits into it");
 
-static uint64_t objects[RSI_ORIGIN_OBJECTS];
+uint64_t rsi_origin_objects[RSI_ORIGIN_OBJECTS];
 static uintptr_t places[RSI_ORIGIN_PLACES];
 
 /* The number of a place, which is added if need be; 0: there is no room. */
@@ -47,19 +45,15 @@ static uint32_t place_of(const void *site)
     return 0;
 }
 
-static uint64_t key_of(const void *object)
-{
-    return (uintptr_t)object >> 2;
-}
-
 /* object's word; NULL: it has none, and *room is the first that it can have, if there is one. */
 static uint64_t *word_of(const void *object, uint64_t **room)
 {
     uint32_t at = rsi_hash((uintptr_t)object, 0, 0);
     *room = NULL;
     for (uint32_t n = 0; n < WINDOW; n++) {
-        uint64_t *word = &objects[(at + n) % RSI_ORIGIN_OBJECTS], value = rsi_load_relaxed(word);
-        if (value >> PLACE_BITS == key_of(object))
+        uint64_t *word = &rsi_origin_objects[(at + n) % RSI_ORIGIN_OBJECTS];
+        uint64_t value = rsi_load_relaxed(word);
+        if (rsi_origin_is_of(value, object))
             return word;
         if (value <= GONE && !*room)
             *room = word;
@@ -74,7 +68,7 @@ bool rsi_origin_put(const void *object, const void *site)
     if ((uintptr_t)object & 3 || (uint64_t)(uintptr_t)object >> ADDRESS_BITS)
         return false;
     uint32_t place = place_of(site);
-    uint64_t value = place ? key_of(object) << PLACE_BITS | place : GONE, *room;
+    uint64_t value = place ? (uint64_t)(uintptr_t)object >> 2 << PLACE_BITS | place : GONE, *room;
     for (;;) {
         uint64_t *word = word_of(object, &room);
         if (word) {
@@ -97,7 +91,7 @@ void rsi_origin_end(const void *object)
         rsi_store_relaxed(word, (uint64_t)GONE);
 }
 
-uint32_t rsi_origin_of(const void *object)
+uint32_t rsi_origin_search(const void *object)
 {
     uint64_t *room;
     const uint64_t *word = word_of(object, &room);

@@ -3,12 +3,15 @@
 #ifndef RSI_PRELOAD_ORIGIN_H
 #define RSI_PRELOAD_ORIGIN_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "obs/ledger.h"
 
 #define RSI_ORIGIN_OBJECTS \
     65536u /* at once: 512 KiB, of which those pages are there that are used */
 #define RSI_ORIGIN_PLACES 8192u
+#define RSI_ORIGIN_PLACE_BITS 18u
+
+/* An object's word is its address over four and, in the low bits, the number of its place (origin.c). */
+extern __attribute__((visibility("hidden"))) uint64_t rsi_origin_objects[RSI_ORIGIN_OBJECTS];
 
 /*
  * object has just been initialised at site, before anybody else uses it. False: there is no room, and it is of no
@@ -17,8 +20,21 @@
 bool rsi_origin_put(const void *object, const void *site);
 void rsi_origin_end(const void *object);
 
+RSI_INLINE bool rsi_origin_is_of(uint64_t word, const void *object)
+{
+    return word >> RSI_ORIGIN_PLACE_BITS == (uintptr_t)object >> 2;
+}
+
 /* The number of the place that initialised object, from 1 to RSI_ORIGIN_PLACES; 0: it is not known. */
-uint32_t rsi_origin_of(const void *object);
+uint32_t rsi_origin_search(const void *object);
+RSI_INLINE uint32_t rsi_origin_of(const void *object)
+{
+    uint32_t at = rsi_hash((uintptr_t)object, 0, 0) % RSI_ORIGIN_OBJECTS;
+    uint64_t word = rsi_load_relaxed(&rsi_origin_objects[at]);
+    return rsi_likely(rsi_origin_is_of(word, object))
+               ? (uint32_t)(word & ((1u << RSI_ORIGIN_PLACE_BITS) - 1))
+               : rsi_origin_search(object);
+}
 
 /* What rsi_origin_put was told of that number. */
 const void *rsi_origin_site(uint32_t place);

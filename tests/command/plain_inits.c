@@ -15,6 +15,7 @@ enum {
     THERE = 2,     /* and there */
     BEFORE = 4,    /* waits for a lock before it is initialised anew */
     AFTER = 2,     /* and after it */
+    TURNS = 6,     /* times that one is made, here and there in turns */
     MANY = 70000,  /* locks, which is more than are kept */
     TAKERS = 2,    /* threads that take them, since one has no room for so many */
     FRESH = 100,   /* locks that are made when those are gone */
@@ -244,6 +245,17 @@ static void anew(void)
     join(&waiter, 1);
 }
 
+/* It is got at one place, as another lock each time. */
+static void turns(void)
+{
+    struct things *t = &things[0];
+    for (unsigned i = 0; i < TURNS; i++) {
+        (i % 2 ? make_there : make_here)(t);
+        check(pthread_mutex_lock(&t->mutex) == 0 && pthread_mutex_unlock(&t->mutex) == 0);
+        unmake(t);
+    }
+}
+
 static void child(void)
 {
     struct things *mine = &things[0], *ours = &things[1];
@@ -335,9 +347,9 @@ static void refused(void)
 
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "got", got },        { "waited", waited },
-                                           { "anew", anew },      { "child", child },
-                                           { "crowd", crowd },    { "makers", makers },
-                                           { "refused", refused } };
+    static const struct scene scenes[] = { { "got", got },         { "waited", waited },
+                                           { "anew", anew },       { "child", child },
+                                           { "crowd", crowd },     { "makers", makers },
+                                           { "refused", refused }, { "turns", turns } };
     return argc == 2 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

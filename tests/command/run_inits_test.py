@@ -15,7 +15,7 @@ from plain import LIBRARY, Recorded, Source, recorded
 
 INITS = Source("plain_inits")
 KNOWN, label = INITS.known, INITS.label
-SCENES = ("got", "waited", "anew", "child", "crowd", "makers", "refused")
+SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused")
 BOTH = (("here", KNOWN["HERE"]), ("there", KNOWN["THERE"]))
 NOBODY = ""  # no call that is seen, or it is not known
 Rows = list[tuple[str, str, str, int]]
@@ -78,6 +78,11 @@ class Places(unittest.TestCase):
             rows = {key: n for key, n in found.objects(table, figure).items() if key[0] == kind}
             self.assertEqual(Counter({place: n for (_, _, place, _), n in rows.items()}), expected)
             self.assertEqual(len({at for _, at, _, _ in rows}), 1)
+
+    def test_one_that_is_made_anew_is_got_as_another(self) -> None:
+        each = KNOWN["TURNS"] // 2
+        expected = {("mutex", label(f"/* mutex {where} */"), each): 1 for where, _ in BOTH}
+        self.assertEqual(Scene("turns", "locks").places("locks", "acquired"), expected)
 
     def test_a_child_of_a_fork_knows_its_parents_and_makes_its_own(self) -> None:
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)
