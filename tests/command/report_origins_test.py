@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import unittest
 
+from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+
 from orders import WAKES, site
 from report_queries_test import asked, lock, picked
 
