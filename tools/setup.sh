@@ -171,9 +171,10 @@ unpack_abseil() {
     say "unpacking into $to: the source of abseil $version"
     rm -rf "$to" "$state"
     mkdir -p "$to" "$state/lists/partial" "$state/archives/partial"
-    apt-get indextargets --format "deb-src [signed-by=$keys] \$(REPO_URI) \$(RELEASE) main" \
-        'Identifier: Packages' 'Origin: Debian' 'Component: main' | sort -u >"$state/sources.list"
-    if "${apt[@]}" update >build/abseil-apt.log 2>&1 &&
+    if apt-get indextargets --format "deb-src [signed-by=$keys] \$(REPO_URI) \$(RELEASE) main" \
+        'Identifier: Packages' 'Origin: Debian' 'Component: main' 2>build/abseil-apt.log |
+        sort -u >"$state/sources.list" &&
+        "${apt[@]}" update >>build/abseil-apt.log 2>&1 &&
         (cd "$state" && "${apt[@]}" source --download-only "abseil=$version") \
             >>build/abseil-apt.log 2>&1 &&
         tar -xf "$state"/abseil_*.orig.tar.* -C "$to" --strip-components=1 >>build/abseil-apt.log 2>&1; then
