@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define TIDS 65536u
+#define NAME 16 /* of a thread, with its end */
 
 __thread struct rsi_party *rsi_party_self;
 __thread bool rsi_party_is_closed;
@@ -73,6 +74,7 @@ RSI_COLD struct rsi_party *rsi_party_enter(void)
     rsi_party_is_closed = true;
     struct rsi_party *self = take();
     if (self && pthread_setspecific(parties.key, self) == 0) {
+        rsi_store_relaxed(&self->thread, pthread_self());
         rsi_store_relaxed(&self->tid, (int32_t)rsi_gettid());
         self->dry_fd = -1;
         self->begin_tsc = rsi_tsc();
@@ -96,7 +98,9 @@ static void leave(void *arg)
                          NULL); /* who joins it */
     rsi_order_end(self);
     rsi_waits_tell(self);
+    rsi_guard_lock(&parties.guard); /* whoever names it has done so, or sees that it has gone */
     rsi_store_relaxed(&self->tid, 0);
+    rsi_guard_unlock(&parties.guard);
     if (self->slot && rsi_load_relaxed(&rsi_file_head)) {
         rsi_count(self->slot->ticks[RSI_IN_USR], rsi_tsc() - self->slot->run_tsc);
         rsi_writer_slot_end(self->writer, self->slot);
@@ -162,12 +166,21 @@ void rsi_party_settle(void)
     errno = error;
 }
 
-static void name_put(struct rsi_store_thread *slot)
+static void name_put(struct rsi_store_thread *slot, const char name[NAME])
 {
-    char name[16] = "";
-    prctl(PR_GET_NAME, name);
-    for (size_t i = 0; i < sizeof name; i++)
+    for (size_t i = 0; i < NAME; i++)
         rsi_store_relaxed(&slot->name[i], name[i]);
+}
+
+/* The slot is its thread's for others, with the name of this moment: who changes it later finds the slot. */
+static void slot_put(struct rsi_party *self, struct rsi_store_thread *slot)
+{
+    char name[NAME] = "";
+    rsi_guard_lock(&parties.guard);
+    prctl(PR_GET_NAME, name);
+    name_put(slot, name);
+    rsi_store_relaxed(&self->slot, slot);
+    rsi_guard_unlock(&parties.guard);
 }
 
 static bool slot_new(struct rsi_party *self)
@@ -183,22 +196,35 @@ static bool slot_new(struct rsi_party *self)
     rsi_store_relaxed(&slot->origin, self->tid == getpid() ? 2u : 1u);
     rsi_store_relaxed(&slot->worker, self->writer->index);
     rsi_store_relaxed(&slot->tid, self->tid);
-    name_put(slot);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
+    slot_put(self, slot);
     rsi_store_release(&slot->id, (uint64_t)self->tid); /* the rest is there for a reader */
-    rsi_store_relaxed(&self->slot, slot);
     return true;
 }
 
-/* The caller's own name, as it is changed. Another thread's is what it was when it first waited. */
+/* Of any thread: a program may name its workers when they wait already. */
+static void name_changed(struct rsi_party *self, pthread_t thread, const char *text)
+{
+    char name[NAME] = "";
+    bool was_busy = self->is_busy;
+    memcpy(name, text, strnlen(text, NAME - 1));
+    self->is_busy = true; /* before a guard is taken, as in begin */
+    rsi_guard_lock(&parties.guard);
+    for (struct rsi_party *party = parties.all; party; party = party->next_all)
+        if (rsi_load_relaxed(&party->tid) != 0 && rsi_load_relaxed(&party->slot) &&
+            pthread_equal(rsi_load_relaxed(&party->thread), thread))
+            name_put(party->slot, name);
+    rsi_guard_unlock(&parties.guard);
+    self->is_busy = was_busy;
+}
+
 RSI_EXPORT RSI_NOINLINE int pthread_setname_np(pthread_t thread, const char *name)
 {
-    struct rsi_party *self = rsi_party_self;
+    struct rsi_party *self = rsi_party_self ? rsi_party_self : rsi_party_enter();
     rsi_real_find();
     int result = rsi_real.pthread_setname_np(thread, name);
-    if (result == 0 && self && self->slot && *rsi_party_here &&
-        pthread_equal(thread, pthread_self()))
-        name_put(self->slot);
+    if (result == 0 && self && *rsi_party_here)
+        name_changed(self, thread, name);
     return result;
 }
 

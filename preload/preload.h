@@ -94,6 +94,7 @@ struct rsi_party {
         const void *lock, *site;
     } held[RSI_HELD];
 
+    pthread_t thread;
     int32_t tid;
     bool is_busy; /* in a call that waits, or in our own: what it calls meanwhile is not recorded */
     uint64_t begin_tsc;

@@ -26,7 +26,7 @@ static pthread_rwlock_t book = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_barrier_t meeting;
 static pthread_once_t first = PTHREAD_ONCE_INIT;
 static pthread_spinlock_t spun;
-static sem_t items;
+static sem_t items, never;
 static mtx_t c11_lock;
 static cnd_t c11_cond;
 static int is_open, is_there; /* is_open: under c11_lock */
@@ -319,12 +319,33 @@ static void sleeps(void)
     check(clock_nanosleep(CLOCK_MONOTONIC, 0, &wrong, NULL) == EINVAL);
 }
 
+static void *wait_for_nobody(void *unused)
+{
+    here(0);
+    while (sem_wait(&never) != 0)
+        ;
+    return unused;
+}
+
+/* It waits, and goes on waiting, when it gets its name. */
+static void names(void)
+{
+    pthread_t thread;
+    check(sem_init(&never, 0, 0) == 0);
+    start(&thread, 1, wait_for_nobody);
+    until_sleeps(&tids[0]);
+    check(pthread_setname_np(thread, "named later") == 0);
+    check(pthread_setname_np(thread, "a name of 16 ...") == ERANGE);
+    check(pthread_setname_np(pthread_self(), "main") == 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = { { "rwlock", rwlock },   { "sem", sem },
                                            { "barrier", barrier }, { "once", once },
                                            { "join", joins },      { "spin", spin },
                                            { "held", held },       { "c11", c11 },
-                                           { "sleep", sleeps },    { "robust", held_and_robust } };
+                                           { "sleep", sleeps },    { "robust", held_and_robust },
+                                           { "names", names } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

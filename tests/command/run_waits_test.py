@@ -127,6 +127,11 @@ class Gatherings(Case):
         woken = sum(row["late_ns"] > 0 for row in found["wakes"])
         self.assertGreater(woken, 0, "when the thread ended is known")
 
+    def test_a_thread_that_waits_already_gets_its_name(self) -> None:
+        found = recorded(self, WAITS, "names")
+        names = {row["name"]: row["state"] for row in found["threads"]}
+        self.assertEqual(names, {"named later": "sem"})
+
 
 class Sleeps(Case):
     def test_each_sleep_is_a_wait_and_those_of_a_clock_have_a_lateness(self) -> None:
