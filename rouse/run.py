@@ -116,13 +116,13 @@ def recordings(keep: Path | None) -> Iterator[Path]:
         raise RouseError(f"{error.filename}: {error.strerror}") from error
 
 
-def start(words: tuple[str, ...], folder: Path, wanted: Wanted) -> subprocess.Popen[bytes]:
+def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The program, with the signal mask that we had. Ours is waited for in follow()."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     return subprocess.Popen(
         words,
-        env=environment(folder, wanted.variables),
+        env=variables,
         close_fds=False,
         preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
     )
@@ -280,7 +280,11 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     library()
     with recordings(wanted.keep) as folder, kernel_recorder(wanted, folder) as kernel:
         try:
-            program = start(words, folder, wanted)
+            variables = environment(folder, wanted.variables)
+        except OSError as error:
+            raise RouseError(f"{folder}: {error.strerror}", "is there room?") from error
+        try:
+            program = start(words, variables)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
         code = follow(program)

@@ -266,5 +266,6 @@ def table(store: Store, resolver: Resolver) -> pa.Table:
 
 
 def signed(word: int) -> int:
-    """An address as an int64, which every table has."""
+    """An address as an int64, which every table has; one of a damaged file may be out of range."""
+    word %= 1 << 64
     return word - (1 << 64) if word >= 1 << 63 else word

@@ -111,6 +111,8 @@ class Switches:
 def decode_sleep(words: list[str]) -> Sleep:
     thread, call, join, kind, site, *numbers, waker = words
     count, asleep, longest, queued, most, waker_tid = map(int, numbers)
+    if not ALONE <= int(join) <= UNREAD:
+        raise ValueError(join)
     return Sleep(
         thread=int(thread),
         call=call,
@@ -130,41 +132,50 @@ def decode_sleep(words: list[str]) -> Sleep:
 def decode(text: str) -> Switches:
     found = Switches(text=text)
     for line in text.removesuffix("\n").split("\n"):  # a name may have other ends of lines
-        kind, *words = line.split("\t")
-        if kind == "now":
-            found.now_ns = int(words[0])
-        elif kind == "thread":
-            key, tid, process, state, since, first, *rest = map(int, words[:-2])
-            found.threads[key] = Thread(
-                tid, process, words[-1], state, since, first, words[-2], *rest
-            )
-        elif kind == "sleep":
-            found.sleeps.append(decode_sleep(words))
-        elif kind == "lost":
-            (
-                found.lost_threads,
-                found.lost_sleeps,
-                found.lost_recorders,
-                found.lost_locks,
-            ) = map(int, words)
-        elif kind == "lock":
-            frames = tuple(int(word, 16) for word in words[5:])
-            flags, count, wait, most = map(int, words[1:5])
-            found.locks.append(Lock(int(words[0], 16), flags, count, wait, most, frames))
-        elif kind == "symbol":
-            found.symbols[int(words[0], 16)] = words[1]
-        elif kind == "perf":
-            found.by, found.lost_records = BY_RECORDS, int(words[0])
-        elif kind == "queue":
-            key, found_ns = map(int, words)
-            found.threads[key].all_queued_ns = found_ns
-        elif kind == "sums":
-            found.by, found.sums = BY_SUMS, Sums(*map(int, words))
-        elif kind == "why":
-            found.why = words[0]
-        else:
-            raise RouseError(f"the switches have a line {line!r}", "are they of another version?")
+        try:
+            kind, *words = line.split("\t")
+            decode_line(found, kind, words)
+        except (LookupError, TypeError, ValueError) as error:
+            raise RouseError(
+                f"the switches have a line {line!r}", "are they damaged, or of another version?"
+            ) from error
     return found
+
+
+def decode_line(found: Switches, kind: str, words: list[str]) -> None:
+    if kind == "now":
+        found.now_ns = int(words[0])
+    elif kind == "thread":
+        key, tid, process, state, since, first, *rest = map(int, words[:-2])
+        if not RUNS <= state <= ENDED:
+            raise ValueError(state)
+        found.threads[key] = Thread(tid, process, words[-1], state, since, first, words[-2], *rest)
+    elif kind == "sleep":
+        found.sleeps.append(decode_sleep(words))
+    elif kind == "lost":
+        (
+            found.lost_threads,
+            found.lost_sleeps,
+            found.lost_recorders,
+            found.lost_locks,
+        ) = map(int, words)
+    elif kind == "lock":
+        frames = tuple(int(word, 16) for word in words[5:])
+        flags, count, wait, most = map(int, words[1:5])
+        found.locks.append(Lock(int(words[0], 16), flags, count, wait, most, frames))
+    elif kind == "symbol":
+        found.symbols[int(words[0], 16)] = words[1]
+    elif kind == "perf":
+        found.by, found.lost_records = BY_RECORDS, int(words[0])
+    elif kind == "queue":
+        key, found_ns = map(int, words)
+        found.threads[key].all_queued_ns = found_ns
+    elif kind == "sums":
+        found.by, found.sums = BY_SUMS, Sums(*map(int, words))
+    elif kind == "why":
+        found.why = words[0]
+    else:
+        raise ValueError(kind)
 
 
 def named(found: Switches) -> Switches:
@@ -188,8 +199,10 @@ def named(found: Switches) -> Switches:
 def read(path: Path) -> Switches:
     try:
         return decode(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, UnicodeError) as error:
         raise RouseError(f"{path}: cannot be read: {error}") from error
+    except RouseError as error:
+        raise RouseError(f"{path}: {error.what}", error.remedy) from error
 
 
 def why_not() -> str:
@@ -294,11 +307,11 @@ def watch_next(library: Path, folder: Path) -> Recorder | Summer:
             more = str(error)
     missing = why_no_records()
     if not missing:
-        # With all its memory: a full disk is told now.
-        (folder / WAITS).write_bytes(bytes(WAITS_BYTES))
         try:
+            # With all its memory: a full disk is told now.
+            (folder / WAITS).write_bytes(bytes(WAITS_BYTES))
             return Recorder(BY_RECORDS, thread, str(folder / WAITS), why=more)
-        except RouseError as error:
+        except (OSError, RouseError) as error:
             missing = str(error)
-            (folder / WAITS).unlink()
+            (folder / WAITS).unlink(missing_ok=True)
     return Summer(missing)

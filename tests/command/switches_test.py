@@ -7,9 +7,11 @@ All of it runs as a user that is not root: as nobody where root starts it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import random
 import re
 import signal
 import struct
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from unittest import mock
 from common import BUILD, COMMAND, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
 
 from rouse import asleep, kernel, probe, switches
+from rouse.errors import RouseError
 from rouse.probe import BY_RECORDS
 
 HELPER = BUILD / "kernel" / BY_RECORDS
@@ -114,6 +118,55 @@ class Text(unittest.TestCase):
                 said = here("run", "--kernel", "--json", "--", "sleep", "0.01", **more)
         (seen,) = [text for name, text in json.loads(said.stderr)["facts"] if name == "seen by"]
         self.assertRegex(seen, "getrusage.*not today")
+
+
+class Damaged(unittest.TestCase):
+    """A text with some of it changed is told of, or refused in a line."""
+
+    WHOLE = (
+        "now\t9000\n"
+        "thread\t1\t11\t10\t1\t100\t50\t7\t2\t3000\t400\t90\tread\tone\n"
+        "thread\t2\t12\t10\t3\t200\t60\t8\t1\t3000\t400\t90\t-\ttwo\n"
+        "sleep\t1\tread\t2\t9\t4f\t5\t600\t70\t80\t20\t12\ttwo\n"
+        "sleep\t2\tfutex\t0\t0\t0\t5\t600\t70\t80\t20\t0\t\n"
+        "lost\t0\t1\t0\t0\n"
+        "lock\tff00\t36\t5\t900\t300\tff10\tff20\n"
+        "symbol\tff10\tdown_write\n"
+        "symbol\tff20\tvfs_write\n"
+        "queue\t1\t500\n"
+        "why\tno reason\n"
+    )
+
+    def told(self, text: str) -> None:
+        found = switches.decode(text)
+        asleep.sections(found)
+        asleep.notes(found)
+        asleep.fact(found)
+
+    def test_it_is_whole(self) -> None:
+        self.told(self.WHOLE)
+
+    def test_a_line_that_cannot_be(self) -> None:
+        lines = ("why", "now", "symbol", "perf", "queue\t5\t6", "sums\tx", "other\t1", "\x00")
+        states = [line.replace("\t10\t1\t", "\t10\t9\t") for line in self.WHOLE.splitlines()[1:2]]
+        joins = [
+            line.replace("\tread\t2\t", "\tread\t9\t") for line in self.WHOLE.splitlines()[3:4]
+        ]
+        for line in (*lines, *states, *joins):
+            with self.assertRaisesRegex(RouseError, "the switches have a line", msg=line):
+                self.told(self.WHOLE + line + "\n")
+
+    def test_flipped_bits(self) -> None:
+        seed = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
+        print(f"ROUSE_SEED={seed}", flush=True)
+        chance = random.Random(seed)
+        for _ in range(3000):
+            raw = bytearray(self.WHOLE.encode())
+            for _ in range(chance.choice((1, 1, 2, 4))):
+                raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+            text = raw[: chance.choice((len(raw), chance.randrange(len(raw))))].decode("latin-1")
+            with contextlib.suppress(RouseError):
+                self.told(text)
 
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")

@@ -18,6 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 VENV = SOURCE / "build" / "venv" / "bin" / "python"
 LIBRARY = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check")) / "preload"
 MODULES = ("test.test_queue", "test.test_threading", "test.test_socket")
+MODULE_S = 600  # of one of them, which takes two minutes at most
 TRIES = 3  # of a test that failed with us only: some have a limit of time, and others run beside
 RUNNER = """
 import io, json, sys, unittest
@@ -81,6 +82,7 @@ class CPython(unittest.TestCase):
             capture_output=True,
             text=True,
             cwd=self.folder,
+            timeout=MODULE_S,
             env={
                 **os.environ,
                 "PYTHONPATH": str(SOURCE),
