@@ -261,6 +261,7 @@ static void child(void)
     struct things *mine = &things[0], *ours = &things[1];
     make_here(mine);
     make_here(ours);
+    wait_often(ours, 1);
     pid_t pid = fork();
     if (pid == 0) {
         make_there(mine); /* which is the child's own by now */

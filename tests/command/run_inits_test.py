@@ -88,7 +88,7 @@ class Places(unittest.TestCase):
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)
         expected = {
             ("mutex", there, KNOWN["AFTER"]): 1,  # the child's
-            ("mutex", here, 1): 1,
+            ("mutex", here, 1): 2,  # of both, in each
             ("mutex", here, KNOWN["BEFORE"]): 1,  # the parent's, whose word is as it was
         }
         self.assertEqual(Scene("child").places("locks", "contested"), expected)
