@@ -104,7 +104,7 @@ void rsi_record_call(enum rouse_wait_kind kind)
     self->is_ready = false;
     self->dry_fd = -1;
     rsi_count(self->writer->shared->calls[kind], 1);
-    if (kind == ROUSE_WAIT_ACCEPT)
+    if (kind == ROUSE_WAIT_ACCEPT && self->slot) /* there may have been no room for one */
         rsi_count(self->slot->accepted, 1);
 }
 

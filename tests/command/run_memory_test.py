@@ -11,10 +11,19 @@ from pathlib import Path
 
 from common import rouse
 
-from plain import LIBRARY
+from plain import LIBRARY, Source
 
 
 class Memory(unittest.TestCase):
+    def run_in_one_mib(self, *program: str | Path) -> tuple[Path, str]:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        kept = Path(place.name) / "kept"
+        words = ("--memory", "1", "--keep", kept, "--", *program)
+        done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return kept, done.stderr
+
     def test_a_record_takes_no_more_than_it_may(self) -> None:
         """200 threads that wait at once, of which 20 KiB each have no room in 1 MiB."""
         script = (
@@ -26,15 +35,15 @@ class Memory(unittest.TestCase):
             "met.wait(); bell.set()\n"
             "for t in threads: t.join()\n"
         )
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        kept = Path(place.name) / "kept"
-        words = ("--memory", "1", "--keep", kept, "--", sys.executable, "-c", script)
-        done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"\d wake-ups did not fit into the recording")
+        kept, said = self.run_in_one_mib(sys.executable, "-c", script)
+        self.assertRegex(said, r"\d wake-ups did not fit into the recording")
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
+
+    def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
+        """They come one by one: some have a ledger and no slot."""
+        _, said = self.run_in_one_mib(Source("plain_broken").program, "fills")
+        self.assertRegex(said, r"did not fit into the recording")
 
 
 if __name__ == "__main__":
