@@ -90,10 +90,13 @@ RSI_COLD struct rsi_party *rsi_party_enter(void)
 static void leave(void *arg)
 {
     struct rsi_party *self = arg;
+    struct rsi_mark mark;
     rsi_party_is_closed = true;
     rsi_party_self = NULL;
     if (!*rsi_party_here)
         return;
+    if (self->object) /* out of a wait: cancelled at any instruction, or by pthread_exit in a handler */
+        rsi_queue_leave(self, false, &mark);
     (void)rsi_queue_wake(self, (const void *)pthread_self(), RSI_WAKES_ALL,
                          NULL); /* who joins it */
     rsi_order_end(self);

@@ -28,8 +28,8 @@ void rsi_queue_join(struct rsi_party *self, const void *object)
 {
     struct rsi_queue *queue = rsi_queue_of(object);
     self->mark = (struct rsi_mark){ 0 };
-    rsi_store_relaxed(&self->object, object);
     rsi_guard_lock(&queue->guard);
+    rsi_store_relaxed(&self->object, object);
     append_locked(queue, self);
     rsi_guard_unlock(&queue->guard);
 }

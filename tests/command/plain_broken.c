@@ -4,11 +4,17 @@
  */
 #include "plain.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <netinet/in.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 enum {
     MANY = 200, /* threads, for which 1 MiB has no room */
+    HERD = 4,   /* threads that wait for one word */
 };
 
 static struct sockaddr_in address;
@@ -53,10 +59,84 @@ static void fills(void)
     }
 }
 
+static uint32_t word;
+static sem_t item;
+static __thread sigjmp_buf out;
+
+static void jump(int number)
+{
+    (void)number;
+    siglongjmp(out, 1);
+}
+
+static void go(int number)
+{
+    (void)number;
+    pthread_exit(NULL);
+}
+
+static void *waits_for_word(void *i)
+{
+    here((unsigned)(uintptr_t)i);
+    while (__atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0)
+        syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0); /* in a herd */
+    return NULL;
+}
+
+static void *waits_for_cancel(void *unused)
+{
+    check(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL) == 0);
+    return waits_for_word(unused);
+}
+
+static void *jumps_from_word(void *unused)
+{
+    return sigsetjmp(out, 1) == 0 ? waits_for_word(unused) : NULL;
+}
+
+static void *jumps_from_item(void *unused)
+{
+    here(0);
+    if (sigsetjmp(out, 1) == 0)
+        sem_wait(&item);
+    return unused;
+}
+
+static void catch_it(int number, void (*handler)(int))
+{
+    struct sigaction action = { .sa_handler = handler };
+    check(sigaction(number, &action, NULL) == 0);
+}
+
+/* A thread ends in the middle of its wait; those that come after it find the queue whole. */
+static void ends(void)
+{
+    void *(*const each[])(void *) = { waits_for_cancel, jumps_from_word, waits_for_word,
+                                      jumps_from_item };
+    const int by[] = { 0, SIGUSR1, SIGUSR2, SIGUSR1 };
+    pthread_t thread, herd[HERD];
+    catch_it(SIGUSR1, jump);
+    catch_it(SIGUSR2, go);
+    check(sem_init(&item, 0, 0) == 0);
+    for (unsigned i = 0; i < sizeof each / sizeof *each; i++) {
+        start(&thread, 1, each[i]);
+        until_sleeps(&tids[0]);
+        check((by[i] ? pthread_kill(thread, by[i]) : pthread_cancel(thread)) == 0);
+        join(&thread, 1);
+        start(herd, HERD, waits_for_word);
+        until_all_sleep(HERD);
+        __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+        check(syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0) >= 0);
+        join(herd, HERD);
+        __atomic_store_n(&word, 0, __ATOMIC_RELEASE);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
         { "fills", fills },
+        { "ends", ends },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Waits that end as few do, with the interposer and without: plain_broken.c."""
+
+from __future__ import annotations
+
+import subprocess
+import unittest
+
+from plain import Recorded, Source
+
+BROKEN = Source("plain_broken")
+HERD = BROKEN.known["HERD"]
+IN_A_HERD = BROKEN.label("/* in a herd */")
+
+
+class Broken(unittest.TestCase):
+    def test_threads_that_end_in_a_wait_leave_its_queue(self) -> None:
+        """Four do, each in its own way; after each a whole herd is woken."""
+        found = 0
+        recorded = Recorded(BROKEN, "ends")
+        for row, stacks in recorded.rows("wakes"):
+            if IN_A_HERD in stacks.get(row["wait_site"], ()):
+                found += row["useful"]
+        self.assertEqual(found, 4 * HERD)
+
+    def test_without_the_library_all_of_them_end_the_same(self) -> None:
+        for scene in ("ends",):
+            done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
+
+
+if __name__ == "__main__":
+    unittest.main()
