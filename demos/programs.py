@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -130,9 +131,10 @@ def rate(done: Done) -> Row:
 
 def demonstrate(name: str, seconds: float, pairs: int) -> Row:
     memory = str(MEMORY) if MEMORY.is_dir() else None
+    prefix = f"rouse-demo-{os.getpid()}-"
     with (
-        tempfile.TemporaryDirectory(prefix="rouse-demo-") as place,
-        tempfile.TemporaryDirectory(prefix="rouse-demo-", dir=memory) as recordings,
+        tempfile.TemporaryDirectory(prefix=prefix) as place,
+        tempfile.TemporaryDirectory(prefix=prefix, dir=memory) as recordings,
     ):
         Path(place).chmod(0o755)  # workers of another user come here, too
         subject = SUBJECTS[name](Path(place))

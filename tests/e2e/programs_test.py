@@ -39,8 +39,8 @@ def reason() -> str:
     return ""
 
 
-def left_behind() -> set[Path]:
-    return {path for place in PLACES for path in place.glob("rouse-demo-*")}
+def left_behind(pid: int) -> list[Path]:
+    return [path for place in PLACES for path in place.glob(f"rouse-demo-{pid}-*")]
 
 
 def marked(mark: str) -> list[str]:
@@ -61,7 +61,6 @@ def marked(mark: str) -> list[str]:
 
 class Programs(unittest.TestCase):
     def setUp(self) -> None:
-        self.before = left_behind()
         self.mark = uuid.uuid4().hex
         self.environment = {
             **os.environ,
@@ -74,8 +73,21 @@ class Programs(unittest.TestCase):
         program = SOURCE / "demos" / "programs.py"
         return [str(word) for word in (PYTHON, program, name, *words)]
 
-    def nothing_is_left(self) -> None:
-        self.assertEqual(left_behind() - self.before, set())
+    def ran(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """To its end, and nothing is left."""
+        with subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        ) as demo:
+            out, err = demo.communicate(timeout=400)
+        self.nothing_is_left(demo.pid)
+        return subprocess.CompletedProcess(words, demo.returncode, out, err)
+
+    def nothing_is_left(self, pid: int) -> None:
+        self.assertEqual(left_behind(pid), [])
         until = time.monotonic() + END_S
         while found := marked(self.mark):  # who sees its pipe closed, or was killed, takes a while
             self.assertLess(time.monotonic(), until, found)
@@ -84,14 +96,8 @@ class Programs(unittest.TestCase):
     def demonstrated(self, name: str) -> Row:
         with tempfile.TemporaryDirectory() as place:
             file = Path(place) / "figures.json"
-            done = subprocess.run(
-                self.command(name, "--seconds", "1", "--pairs", "1", "--json", file),
-                capture_output=True,
-                text=True,
-                timeout=400,
-                env=self.environment,
-            )
-            self.nothing_is_left()
+            words = self.command(name, "--seconds", "1", "--pairs", "1", "--json", file)
+            done = self.ran(*words)
             if done.returncode == NOT_HERE:
                 self.skipTest(done.stderr.strip())
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -164,17 +170,10 @@ class Programs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             self.environment["PATH"] = place
             for name, package in (("redis", "redis-server"), ("go", "golang-go")):
-                done = subprocess.run(
-                    self.command(name),
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                    env=self.environment,
-                )
+                done = self.ran(*self.command(name))
                 self.assertEqual((done.returncode, done.stdout), (NOT_HERE, ""))
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(f"apt-get install {package}", done.stderr)
-        self.nothing_is_left()
 
     def interrupted(self, name: str, said: str, seconds: int) -> None:
         """SIGINT when this has been said, as by a terminal to the demonstration alone."""
@@ -191,7 +190,7 @@ class Programs(unittest.TestCase):
             demo.send_signal(signal.SIGINT)
             out, _ = demo.communicate(timeout=200)
         self.assertEqual((demo.returncode, out), (INTERRUPTED, ""))
-        self.nothing_is_left()
+        self.nothing_is_left(demo.pid)
 
     def test_nothing_is_left_after_an_interruption(self) -> None:
         self.interrupted("python", "as it is", 60)
