@@ -26,6 +26,12 @@ int rsi_bell_of(const struct rsi_party *self)
     return self->turn_fd && rsi_fd_class_of(self->turn_fd) == RSI_FD_OURS ? self->turn_fd : -1;
 }
 
+/* Not as a program's: its close may be a thread's end, if that is cancelled, and ours must not be. */
+static void shut(int fd)
+{
+    (void)rsi_syscall1(SYS_close, fd);
+}
+
 /* A socket of a name that the kernel makes up, out of the way of the program's descriptors. */
 static bool make(struct rsi_party *self)
 {
@@ -35,9 +41,9 @@ static bool make(struct rsi_party *self)
     int low = rsi_real.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, FDS_FROM);
     if (low >= 0)
-        rsi_real.close(low);
+        shut(low);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address.sun_family) != 0) {
-        rsi_real.close(fd);
+        shut(fd);
         fd = -1;
     }
     if (fd < 0)
@@ -83,5 +89,5 @@ void rsi_bell_end(struct rsi_party *self)
     if (fd < 0)
         return;
     rsi_fd_made(fd, RSI_FD_UNKNOWN);
-    rsi_real.close(fd);
+    shut(fd);
 }

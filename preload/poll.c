@@ -148,7 +148,9 @@ struct turn {
     struct rsi_party *self;
     const struct rsi_listener *listener;
     int fd, set; /* set: epoll's, where the listener is only while the turn is ours; -1: none */
+    bool is_edge, has_slept;
     unsigned sleeps;
+    uint64_t switches;          /* before it slept */
     struct rsi_order_wait wait; /* for these: */
     struct pollfd others[OTHERS_MOST + 1], listeners[OTHERS_MOST];
 };
@@ -281,7 +283,7 @@ static void turn_cancelled(void *turn)
 }
 
 /* Who was told of a connection keeps the turn until it has accepted. */
-static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switches)
+static int turn_end(struct turn *t, int result)
 {
     const struct asked *a = t->asked;
     int error = errno;
@@ -292,8 +294,8 @@ static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switche
     for (int i = 0; i < 3 && result == 0; i++)
         if (a->sets[i])
             memset(a->sets[i], 0, ((size_t)a->fd + 63) / 64 * 8);
-    if (has_slept)
-        rsi_listener_waited(t->listener, switches + t->sleeps, l);
+    if (t->has_slept)
+        rsi_listener_waited(t->listener, t->switches + t->sleeps, l);
     else if (l)
         rsi_listener_told(l);
     if (a->call == SELECT && a->timeval &&
@@ -307,7 +309,7 @@ static int turn_end(struct turn *t, int result, bool has_slept, uint64_t switche
     return result;
 }
 
-static bool turn_begin(struct turn *t, bool *is_edge)
+static bool turn_begin(struct turn *t)
 {
     if (t->asked->call < EPOLL)
         return others_put(t);
@@ -315,52 +317,56 @@ static bool turn_begin(struct turn *t, bool *is_edge)
     t->others[0] = (struct pollfd){ t->asked->fd, POLLIN, 0 };
     t->wait.listener_count = t->wait.count = 1;
     t->set = t->asked->fd;
-    return rsi_member_begin(t->self->tid, t->set, t->fd, is_edge);
+    return rsi_member_begin(t->self->tid, t->set, t->fd, &t->is_edge);
 }
 
-/* False: it is not waited for in turn. */
+/* From the queue's entry to the result. False: it is not waited for in turn. */
+static bool turn_wait(struct turn *t, enum rouse_wait_kind kind, const void *object,
+                      const void *site, int *result)
+{
+    struct rsi_wait wait;
+    const struct asked *a = t->asked;
+    if (!rsi_order_enter(t->self, t->listener, t->wait.count != 0 || a->mask))
+        return false;
+    t->wait.deadline_ns = deadline_of(a);
+    if (t->is_edge || !rsi_order_is_mine(t->self))
+        rsi_member_move(t->set, t->fd, true);
+    if (rsi_order_is_mine(t->self)) /* of what is there it is told anew */
+        rsi_member_move(t->set, t->fd, false);
+    *result = rsi_order_is_mine(t->self) ? look(a) : look_at_others(t);
+    if (*result != 0)
+        return true;
+    if (!rsi_wait_begin(&wait, kind, object, site))
+        return false;
+    t->has_slept = true;
+    t->switches = rsi_listener_switches();
+    pthread_cleanup_push(rsi_wait_cancelled, &wait);
+    *result = sleep_in_turn(t);
+    pthread_cleanup_pop(0);
+    rsi_wait_end(&wait, rsi_verdict_of(*result > 0 ? 0 : *result == 0 ? ETIMEDOUT : errno), NULL);
+    return true;
+}
+
+/* False: it is not waited for in turn. Even a look may be where its thread ends, if that is cancelled already. */
 static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kind,
                          const void *object, const void *site, int *result)
 {
-    struct rsi_wait wait;
+    bool is_waited;
     struct rsi_party *self = rsi_party_self;
-    bool is_edge = false;
     struct turn t = { .asked = a, .fd = fd, .set = -1, .listener = rsi_listener_of(fd) };
     t.wait =
         (struct rsi_order_wait){ .listeners = t.listeners, .others = t.others, .mask = a->mask };
     if (!self && !(self = rsi_party_enter()))
         return false;
     t.self = self;
-    if (!turn_begin(&t, &is_edge))
+    if (!turn_begin(&t))
         return false;
-    if (!rsi_order_enter(self, t.listener, t.wait.count != 0 || a->mask)) {
-        rsi_member_end(t.set, fd);
-        return false;
-    }
-    t.wait.deadline_ns = deadline_of(a);
-    if (is_edge || !rsi_order_is_mine(self))
-        rsi_member_move(t.set, fd, true);
-    if (rsi_order_is_mine(self)) /* of what is there it is told anew */
-        rsi_member_move(t.set, fd, false);
-    *result = rsi_order_is_mine(self) ? look(a) : look_at_others(&t);
-    if (*result != 0) {
-        turn_end(&t, *result, false, 0);
-        return true;
-    }
-    if (!rsi_wait_begin(&wait, kind, object, site)) {
-        turn_cancelled(&t);
-        return false;
-    }
-    uint64_t switches = rsi_listener_switches();
     pthread_cleanup_push(turn_cancelled, &t);
-    pthread_cleanup_push(rsi_wait_cancelled, &wait);
-    *result = sleep_in_turn(&t);
-    pthread_cleanup_pop(0);
-    pthread_cleanup_pop(0);
-    int found = *result;
-    rsi_wait_end(&wait, rsi_verdict_of(found > 0 ? 0 : found == 0 ? ETIMEDOUT : errno), NULL);
-    turn_end(&t, found, true, switches);
-    return true;
+    is_waited = turn_wait(&t, kind, object, site, result);
+    pthread_cleanup_pop(!is_waited);
+    if (is_waited)
+        turn_end(&t, *result);
+    return is_waited;
 }
 
 static int wait_for(const struct asked *a, const void *site)

@@ -133,15 +133,18 @@ OF_SETS = (
     *("reuse_poll", "reuse_accept", "reuse_set", "change", "shared", "exclusive", "edge"),
     *("rearmed", "edge_anew", "once", "gone", "jump"),
 )
+WHILE_OUT = ("cancel_at_once", "cancel_later")
 ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 
 
 class Corners(unittest.TestCase):
-    """plain_turns.c and plain_sets.c, which check for themselves as plain_accept.c does."""
+    """plain_turns.c, plain_sets.c and plain_out.c, which check for themselves as plain_accept.c
+    does."""
 
     def play(self, scene: str, order: str) -> list[Row]:
         """The rows of its listeners."""
-        program = "plain_sets" if scene in OF_SETS else "plain_turns"
+        of_out = "plain_out" if scene in WHILE_OUT else "plain_turns"
+        program = "plain_sets" if scene in OF_SETS else of_out
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             play(folder, Source(program), scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
@@ -208,6 +211,9 @@ class Corners(unittest.TestCase):
 
     def test_a_wait_that_is_left_by_longjmp_leaves_the_set_as_it_was(self) -> None:
         self.in_every_order("jump")
+
+    def test_who_is_cancelled_before_it_waits_leaves_the_set_as_it_was(self) -> None:
+        self.in_every_order("cancel_at_once", "cancel_later")
 
     def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
         self.in_every_order("shared")

@@ -5,7 +5,6 @@
  */
 #include "plain_accept.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -213,17 +212,6 @@ static void is_cancelled(void)
     join(&thread, 1);
     check(ask(connects(), 'c') == first && ask(connects(), 'c') == first);
     ends_all(1);
-}
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    check(folder != NULL);
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
 }
 
 static void *poll_and_end(void *unused)

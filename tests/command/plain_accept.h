@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -129,6 +130,17 @@ static UNUSED void ends_all(int count)
         ask(connects(), 'q');
     for (int i = 0; i < count; i++)
         check(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static UNUSED int open_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    check(folder != NULL);
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
 }
 
 static UNUSED void beside(void *(*fn)(void *), pthread_t *thread)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plain_out.c - as plain_accept.c: a listener is out of its epoll set, since it is another's turn, when its thread is
+ * cancelled.
+ */
+#include "plain_accept.h"
+
+#include <sys/epoll.h>
+
+enum { LONG_MS = 10000 };
+
+static int set;
+static pid_t other;
+static bool is_ready, may_wait;
+
+/* Another process waits for the listener already. */
+static void set_up(void)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = 7 };
+    listens(SOCK_NONBLOCK);
+    other = server(true);
+    set = epoll_create1(0);
+    check(epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0);
+}
+
+static void take_one(void)
+{
+    int fd = accept(listener, NULL, NULL);
+    check(fd >= 0 && close(fd) == 0);
+}
+
+static int connects_to_us(void)
+{
+    check(kill(other, SIGSTOP) == 0);
+    until_process(other, 'T');
+    return connects();
+}
+
+static void ends_with(int client)
+{
+    check(close(client) == 0 && kill(other, SIGCONT) == 0);
+    ends_all(1);
+}
+
+/* Cancelled already when it waits; has_waited: it has what it needs to be told of its turn. */
+static void *wait_cancelled(void *has_waited)
+{
+    struct epoll_event event;
+    int before;
+    check(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before) == 0);
+    check(!has_waited || epoll_wait(set, &event, 1, 1) == 0);
+    __atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&may_wait, __ATOMIC_ACQUIRE))
+        nap();
+    check(pthread_setcancelstate(before, NULL) == 0);
+    (void)epoll_wait(set, &event, 1, -1);
+    return NULL;
+}
+
+static void is_cancelled(void *has_waited)
+{
+    struct epoll_event event;
+    pthread_t thread;
+    void *end;
+    set_up();
+    int before = open_descriptors();
+    check(pthread_create(&thread, NULL, wait_cancelled, has_waited) == 0);
+    while (!__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+        nap();
+    check(pthread_cancel(thread) == 0);
+    __atomic_store_n(&may_wait, true, __ATOMIC_RELEASE);
+    check(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
+    check(open_descriptors() == before);
+    int client = connects_to_us();
+    check(epoll_wait(set, &event, 1, LONG_MS) == 1 && event.data.u64 == 7);
+    take_one();
+    ends_with(client);
+}
+
+static void is_cancelled_at_once(void)
+{
+    is_cancelled(NULL);
+}
+
+static void is_cancelled_later(void)
+{
+    is_cancelled(&set);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct scene scenes[] = {
+        { "cancel_at_once", is_cancelled_at_once },
+        { "cancel_later", is_cancelled_later },
+    };
+    return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
+}
