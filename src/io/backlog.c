@@ -11,10 +11,11 @@
 
 bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory)
 {
-    uint32_t capacity = backlog->capacity != 0 ? backlog->capacity * 2 : CAPACITY_FIRST;
+    uint32_t capacity = rsi_load_relaxed(&backlog->capacity);
     *memory = NULL;
-    if (backlog->count < backlog->capacity)
+    if (rsi_load_relaxed(&backlog->count) < capacity)
         return true;
+    capacity = capacity != 0 ? capacity * 2 : CAPACITY_FIRST;
     *memory = malloc(capacity * sizeof **memory);
     return *memory != NULL;
 }
@@ -38,7 +39,7 @@ static int pop(struct rsi_backlog *backlog)
 {
     int fd = backlog->fds[backlog->first];
     backlog->first = (backlog->first + 1) % backlog->capacity;
-    backlog->count--;
+    rsi_store_relaxed(&backlog->count, backlog->count - 1); /* grow may be reading it */
     return fd;
 }
 
@@ -60,5 +61,7 @@ void rsi_backlog_drop(struct rsi_backlog *backlog)
     while (backlog->count != 0)
         rsi_syscall1(SYS_close, pop(backlog));
     free(backlog->fds);
-    *backlog = (struct rsi_backlog){ NULL, 0, 0, 0 };
+    backlog->fds = NULL;
+    backlog->first = 0;
+    rsi_store_relaxed(&backlog->capacity, 0u); /* grow may be reading it */
 }

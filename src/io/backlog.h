@@ -12,9 +12,13 @@ struct rsi_backlog {
     uint32_t capacity, first, count;
 };
 
-/* Under the guard of whoever owns it, but for grow, which is called before. */
+/* Under the guard of whoever owns it, but for grow, and for drop when nobody else can find it any more. */
 
-/* Room for one more than room. Returns memory to hand to push, which owns it then; NULL: none is needed. */
+/*
+ * Called before the guard is taken, by the thread that pushes: others take meanwhile, which makes room only, or drop
+ * all, after which what is pushed goes nowhere. Room for one more than room. Returns memory to hand
+ * to push, which owns it then; NULL: none is needed.
+ */
 bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory);
 
 /* Put fd at the end. memory: from grow, or NULL. Returns memory to free, or NULL. */

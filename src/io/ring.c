@@ -122,10 +122,11 @@ static struct rsi_ring *mine(void)
     return index < 0 ? NULL : rsi_load_relaxed(&rings[index]);
 }
 
+/* All that the kernel has not taken: what it left the last time, for want of memory, is looked at anew. */
 static void check_entries(struct rsi_ring *ring)
 {
-    for (; ring->checked != ring->tail; ring->checked++) {
-        struct io_uring_sqe *entry = &ring->entries[ring->checked & ring->sq_mask];
+    for (uint32_t at = rsi_load_acquire(ring->sq_head); at != ring->tail; at++) {
+        struct io_uring_sqe *entry = &ring->entries[at & ring->sq_mask];
         enum rsi_ring_tag tag = (enum rsi_ring_tag)(entry->user_data & RSI_RING_TAGS);
         void *object = (void *)(uintptr_t)(entry->user_data & ~(uint64_t)RSI_RING_TAGS);
         bool is_current = tag == RSI_RING_FLIGHT  ? rsi_flight_is_current(object)

@@ -53,9 +53,8 @@ struct rsi_ring {
     uint32_t *cq_head, *cq_tail;
     struct io_uring_cqe *completions;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail;    /* entries made so far; the kernel knows of them up to *sq_tail */
-    uint32_t checked; /* entries up to here are fit to be submitted */
-    uint32_t index;   /* the worker's */
+    uint32_t tail;  /* entries made so far; the kernel knows of them up to *sq_tail */
+    uint32_t index; /* the worker's */
     int fd;
     int enter_fd;         /* fd, or, if that is -1, its registered number */
     uint32_t enter_flags; /* of the latter */

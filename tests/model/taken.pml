@@ -3,13 +3,14 @@
  * taken.pml - src/io/ring.c, submit: a worker gives its ring's entries to the kernel, which looks their descriptor's
  * number up, while another thread closes it and a third opens it anew.
  *
- * The worker looks twice, as it does when it is told to while the closer waits. Checked: the kernel never looks up
- * a number for an entry that was made for its last owner, and the closer comes through.
+ * The worker gives two entries, one after the other, and the kernel may leave the first to the second round. Checked:
+ * the kernel never looks up a number for an entry that was made for its last owner, and the closer comes through.
  *
  * Full fences stand between S1 and S2, and between C1 and C2: all of this is sequentially consistent.
  *
  * mutant LOOKS_FIRST: the worker looks at what is closed before it says so
  * mutant NO_WAIT: the closer does not wait
+ * mutant ONE_LOOK: what the kernel did not take is not looked at again
  * mutant ONE_PHASE: the closer goes on when the kernel has taken all, though the worker has yet to give what it saw
  */
 #define NONE 0
@@ -21,23 +22,49 @@ byte head = 0, tail = 0; /* what the kernel has taken, and what it was given */
 bool is_closed = false;  /* marked so */
 bool is_reused = false;
 bool is_over = false;
+bool is_void[3]; /* by entry, from 1 on: it was found to be for what is closed */
+
+inline look(round)
+{
+#ifdef ONE_LOOK
+    is_void[round] = is_closed;
+#else
+    entry = head + 1;
+    do
+    :: entry <= round -> is_void[entry] = is_closed; entry++
+    :: else -> break
+    od;
+#endif
+}
+
+/* The kernel's look-up; it may have no memory for what it was given. */
+inline take(round)
+{
+    if
+    :: entry = head + 1;
+       do
+       :: entry <= round -> assert(is_void[entry] || !is_reused); entry++
+       :: else -> break
+       od;
+       head = round
+    :: round == 1
+    fi
+}
 
 proctype worker()
 {
-    bool is_void;
-    byte round;
+    byte round, entry;
     for (round : 1 .. 2) {
 #ifdef LOOKS_FIRST
-        is_void = is_closed;
+        look(round);
         phase = LOOKS;
 #else
         phase = LOOKS;
-        is_void = is_closed;
+        look(round);
 #endif
         tail = round;
         phase = GIVES;
-        assert(is_void || !is_reused); /* the kernel's look-up */
-        head = round;
+        take(round);
         phase = NONE
     }
 }

@@ -5,7 +5,9 @@
  */
 #include "core_test.h"
 
+#include <linux/close_range.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static struct rouse_thread *start_named(enum rouse_kind kind, void *(*fn)(void *), size_t bytes)
 {
@@ -137,6 +139,25 @@ static void an_overflow_is_told_and_ends_the_program(void **state)
         scenario_dies(names[i], "ROUSE_WORKERS=1", SIGSEGV, name);
     }
     scenario_dies("moved_thread_overflows", "ROUSE_WORKERS=4", SIGSEGV, text);
+}
+
+/* As the monitor is. */
+static void *die_without_descriptors(void *unused)
+{
+    CHECK_EQUAL(syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE), 0);
+    rsi_fatal("heard from afar");
+    return unused;
+}
+
+static void thread_without_descriptors_dies(void)
+{
+    join(start_named(ROUSE_KIND_KERNEL, die_without_descriptors, 0));
+}
+
+static void a_line_is_told_from_a_thread_without_descriptors(void **state)
+{
+    (void)state;
+    scenario_dies("thread_without_descriptors_dies", NULL, SIGABRT, "rouse: heard from afar");
 }
 
 /* Other faults. */
@@ -342,20 +363,33 @@ int main(int argc, char **argv)
 #name, name \
     }
     static const struct scenario scenarios[] = {
-        SCENARIO(user_thread_overflows),         SCENARIO(small_user_thread_overflows),
-        SCENARIO(large_user_thread_overflows),   SCENARIO(user_thread_leaps),
-        SCENARIO(kernel_thread_overflows),       SCENARIO(small_kernel_thread_overflows),
-        SCENARIO(kernel_thread_leaps),           SCENARIO(helper_overflows),
-        SCENARIO(moved_thread_overflows),        SCENARIO(user_thread_faults),
-        SCENARIO(kernel_thread_faults),          SCENARIO(main_faults),
-        SCENARIO(someone_sends_the_signal),      SCENARIO(ignored_signal_is_sent),
-        SCENARIO(ignored_signal_is_a_fault),     SCENARIO(handler_jumps),
-        SCENARIO(handler_on_signal_stack_jumps), SCENARIO(bus_error_is_handled),
-        SCENARIO(plain_handler_is_called),       SCENARIO(reset_handler_is_called_once),
-        SCENARIO(overflow_beside_a_handler),     SCENARIO(handler_set_later_is_called),
+        { "thread_without_descriptors_dies", thread_without_descriptors_dies },
+        SCENARIO(user_thread_overflows),
+        SCENARIO(small_user_thread_overflows),
+        SCENARIO(large_user_thread_overflows),
+        SCENARIO(user_thread_leaps),
+        SCENARIO(kernel_thread_overflows),
+        SCENARIO(small_kernel_thread_overflows),
+        SCENARIO(kernel_thread_leaps),
+        SCENARIO(helper_overflows),
+        SCENARIO(moved_thread_overflows),
+        SCENARIO(user_thread_faults),
+        SCENARIO(kernel_thread_faults),
+        SCENARIO(main_faults),
+        SCENARIO(someone_sends_the_signal),
+        SCENARIO(ignored_signal_is_sent),
+        SCENARIO(ignored_signal_is_a_fault),
+        SCENARIO(handler_jumps),
+        SCENARIO(handler_on_signal_stack_jumps),
+        SCENARIO(bus_error_is_handled),
+        SCENARIO(plain_handler_is_called),
+        SCENARIO(reset_handler_is_called_once),
+        SCENARIO(overflow_beside_a_handler),
+        SCENARIO(handler_set_later_is_called),
     };
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_overflow_is_told_and_ends_the_program),
+        cmocka_unit_test(a_line_is_told_from_a_thread_without_descriptors),
         cmocka_unit_test(a_fault_without_a_handler_ends_the_program),
         cmocka_unit_test(the_programs_own_handler_is_called),
     };
