@@ -263,7 +263,9 @@ class Seen(unittest.TestCase):
         for sleep in found.sleeps:
             if found.threads[sleep.thread].name == "sleeper":
                 counts[sleep.join] = counts.get(sleep.join, 0) + sleep.count
-        self.assertEqual(counts[switches.JOINED], KEPT - 1)
+        # Each of those that were kept has one, and another if the kernel let it sleep twice.
+        self.assertGreaterEqual(counts[switches.JOINED], KEPT - 1)
+        self.assertLess(counts[switches.JOINED], 2 * KEPT)
         self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
         (note,) = asleep.notes(found)
         self.assertIn(" sleeps were looked at too late", note)
