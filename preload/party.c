@@ -141,8 +141,11 @@ const void *rsi_party_holder_site(int32_t tid, const void *lock)
     return rsi_load_relaxed(&holder->held[at].lock) == lock ? site : NULL;
 }
 
+/* What is called to make it may end a cancelled thread, which would leave the guard behind. */
 static bool file_open(void)
 {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     rsi_guard_lock(&parties.guard);
     if (!rsi_file_head && !parties.is_refused) {
         char reason[192]; /* told by `rouse run`: standard error is the program's */
@@ -157,6 +160,7 @@ static bool file_open(void)
         }
     }
     rsi_guard_unlock(&parties.guard);
+    pthread_setcancelstate(cancel, NULL);
     return !parties.is_refused;
 }
 

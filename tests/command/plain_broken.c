@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 enum {
     MANY = 200, /* threads, for which 1 MiB has no room */
@@ -132,11 +133,58 @@ static void ends(void)
     }
 }
 
+static pthread_mutex_t hot = PTHREAD_MUTEX_INITIALIZER;
+
+static void *locks(void *is_cancelled)
+{
+    while (is_cancelled && __atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0) {
+    }
+    here(0);
+    check(pthread_mutex_lock(&hot) == 0); /* which is no place to be cancelled at */
+    check(pthread_mutex_unlock(&hot) == 0);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The first wait of a process is that of a thread which has been cancelled, and has not heard of it. */
+static void cancels(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        pthread_t thread;
+        check(pthread_mutex_lock(&hot) == 0);
+        check(pthread_create(&thread, NULL, locks, i == 0 ? &hot : NULL) == 0);
+        if (i == 0)
+            check(pthread_cancel(thread) == 0);
+        __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+        until_sleeps(&tids[0]);
+        check(pthread_mutex_unlock(&hot) == 0);
+        join(&thread, 1);
+        tids[0] = 0;
+    }
+}
+
+static void reap(pid_t pid, int status)
+{
+    int found;
+    check(pid > 0 && waitpid(pid, &found, 0) == pid && found == status << 8);
+}
+
+static void forks_and_cancels(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        cancels();
+        exit(6);
+    }
+    reap(pid, 6);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
         { "fills", fills },
         { "ends", ends },
+        { "cancels", forks_and_cancels },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -24,8 +24,14 @@ class Broken(unittest.TestCase):
                 found += row["useful"]
         self.assertEqual(found, 4 * HERD)
 
+    def test_a_cancelled_thread_makes_the_file_of_its_process(self) -> None:
+        """It waits for a lock, as does another after it."""
+        recorded = Recorded(BROKEN, "cancels")
+        found = [row["useful"] for row, _ in recorded.rows("wakes") if row["kind"] == "mutex"]
+        self.assertEqual(sum(found), 2)
+
     def test_without_the_library_all_of_them_end_the_same(self) -> None:
-        for scene in ("ends",):
+        for scene in ("ends", "cancels"):
             done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
 
