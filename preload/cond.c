@@ -44,7 +44,8 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
     pthread_cleanup_push(rsi_wait_cancelled, &wait);
     result = call_real(call, c, m, clock, until);
     pthread_cleanup_pop(0);
-    rsi_wait_end(&wait, rsi_verdict_of(result), NULL);
+    if (!rsi_wait_end(&wait, rsi_verdict_of(result), NULL))
+        return result;
     rsi_held_put(wait.self, m, site);
     if (rsi_unlikely(rsi_holds_are_on))
         rsi_mutex_hold(m, site);

@@ -48,8 +48,7 @@ static RSI_NOINLINE int contend(struct rsi_party *self, enum call call, pthread_
         return call_real(call, m, clock, until);
     int result = call_real(call, m, clock, until);
     enum rouse_verdict verdict = rsi_verdict_of(result);
-    rsi_wait_end(&wait, verdict, &contest);
-    if (verdict == ROUSE_VERDICT_USEFUL)
+    if (rsi_wait_end(&wait, verdict, &contest) && verdict == ROUSE_VERDICT_USEFUL)
         rsi_held_put(self, m, site);
     return result;
 }

@@ -285,7 +285,7 @@ bool rsi_order_is_in(const struct rsi_party *self)
 
 bool rsi_order_is_mine(const struct rsi_party *self)
 {
-    return self->place && (rsi_load_seq_cst(&queue_now(self)->turn) & SLOT) == self->place;
+    return !self->place || (rsi_load_seq_cst(&queue_now(self)->turn) & SLOT) == self->place;
 }
 
 bool rsi_order_is_anothers(const struct rsi_party *self)
@@ -419,8 +419,8 @@ int rsi_order_sleep(struct rsi_party *self, const struct rsi_order_wait *wait)
         uint64_t until_ns = look_ns < wait->deadline_ns ? look_ns : wait->deadline_ns;
         int result = sleep_for_turn(self, wait, until_ns);
         pthread_testcancel();
-        if (result != 0)
-            return result;
+        if (result != 0 || !self->place)
+            return result ? result : -EINTR;
         if (rsi_now_ns() >= wait->deadline_ns)
             return 0;
         look(self, wait, &seen, &since_ns);

@@ -273,6 +273,8 @@ static void child(void)
     for (struct rsi_party *party = parties.all; party; party = party->next_all) {
         party->next_free = party->next_all;
         party->tid = 0;
+        party->wait = NULL; /* nor is the handler, if it is one that forks, in the parent's */
+        party->place = 0;
     }
     pthread_setspecific(parties.key, NULL);
     rsi_queues_child();

@@ -102,6 +102,8 @@ struct rsi_party {
     struct rsi_store_thread *slot;          /* the same */
     const struct rsi_store_wake *last_wake; /* that its last wait was counted in; NULL: none */
 
+    const struct rsi_wait *wait; /* that it is in; NULL: none, or it was the parent's of a fork */
+
     /* While it waits; under the guard of its object's queue. */
     const void *object;
     struct rsi_party *next, *previous;
@@ -274,7 +276,7 @@ bool rsi_repair_spin(struct rsi_party *self, pthread_mutex_t *m, struct rsi_cont
 /*
  * A call that sleeps, or may: begin before, end after it. The thread is busy in between. begin: false if it is not to
  * be recorded, and then there is no end. end: NONE: it was no wait; contest: if the wait was for a lock that was held on
- * arrival, else NULL. errno is left alone.
+ * arrival, else NULL; false: the wait was of another process, which a signal handler has forked. errno is left alone.
  */
 struct rsi_wait {
     struct rsi_party *self;
@@ -283,7 +285,13 @@ struct rsi_wait {
 };
 bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site);
-void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_contest *contest);
+bool rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_contest *contest);
+
+/* Whether the thread is still in it, which has begun. */
+RSI_INLINE bool rsi_wait_goes_on(const struct rsi_wait *wait)
+{
+    return wait->self->wait == wait && *rsi_party_here;
+}
 
 /* The end of one whose thread is cancelled: for pthread_cleanup_push. */
 void rsi_wait_cancelled(void *wait);

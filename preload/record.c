@@ -154,6 +154,7 @@ bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void
     int error = errno;
     *wait = (struct rsi_wait){ self, rsi_tsc(),
                                kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
+    self->wait = wait;
     self->is_ready = false;
     /* Now: what ends the wait may destroy the object. */
     self->name = rsi_wait_classes[kind].has_object ? rsi_init_name(self->writer, object) : 0;
@@ -164,10 +165,12 @@ bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void
     return true;
 }
 
-void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_contest *contest)
+bool rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_contest *contest)
 {
     int error = errno;
     struct rsi_party *self = wait->self;
+    if (rsi_unlikely(!rsi_wait_goes_on(wait)))
+        return false;
     struct rsi_mark mark = { 0 };
     uint64_t now = rsi_tsc();
     warm(self);
@@ -186,13 +189,15 @@ void rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_
         contest->key.name = self->name;
         rsi_record_contest(self, contest, verdict == ROUSE_VERDICT_USEFUL, now, false);
     }
+    self->wait = NULL;
     self->is_busy = false;
     errno = error;
+    return true;
 }
 
 void rsi_wait_cancelled(void *wait)
 {
-    rsi_wait_end(wait, ROUSE_VERDICT_CANCELLED, NULL);
+    (void)rsi_wait_end(wait, ROUSE_VERDICT_CANCELLED, NULL);
 }
 
 void rsi_wake_note_waited(const void *object, enum rsi_wakes whom, const void *site)

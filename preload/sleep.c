@@ -55,7 +55,7 @@ static int sleep_for(clockid_t clock, int flags, const struct timespec *time, st
     pthread_cleanup_push(rsi_wait_cancelled, &wait);
     result = rsi_real.clock_nanosleep(clock, flags, time, left);
     pthread_cleanup_pop(0);
-    if (result == 0 && is_wall(clock)) {
+    if (result == 0 && is_wall(clock) && rsi_wait_goes_on(&wait)) {
         uint64_t until = begin + ns_of(time), now = now_of(by);
         count_late(wait.self, now > until ? now - until : 0);
     }

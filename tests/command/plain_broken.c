@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +17,9 @@
 enum {
     MANY = 200, /* threads, for which 1 MiB has no room */
     HERD = 4,   /* threads that wait for one word */
+    WAITS = 8,  /* each of another kind, in which a handler forks */
+    LONG = 50,  /* seconds, of which a signal leaves most */
+    LITTLE_MS = 200,
 };
 
 static struct sockaddr_in address;
@@ -179,12 +183,133 @@ static void forks_and_cancels(void)
     reap(pid, 6);
 }
 
+static int ends_of_pipe[2];
+static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+static volatile pid_t child;
+
+static void sleeps(void)
+{
+    (void)sleep(LONG);
+}
+
+static void reads(void)
+{
+    char byte;
+    check(read(ends_of_pipe[0], &byte, 1) < 0 && errno == EINTR);
+}
+
+static void polls(void)
+{
+    struct pollfd entry[] = { { listener, POLLIN, 0 }, { ends_of_pipe[0], POLLIN, 0 } };
+    check(poll(entry, 2, LONG * 1000) < 0 && errno == EINTR);
+}
+
+static void accepts(void)
+{
+    check(accept(listener, NULL, NULL) < 0 && errno == EINTR);
+}
+
+static void takes_item(void)
+{
+    check(sem_wait(&item) < 0 && errno == EINTR);
+}
+
+static void waits_once(void)
+{
+    check(syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0) < 0 && errno == EINTR);
+}
+
+/* These two go on after a signal. */
+static void waits_for_signal(void)
+{
+    struct timespec until = after(CLOCK_REALTIME, LITTLE_MS);
+    check(pthread_mutex_lock(&hot) == 0);
+    int result = pthread_cond_timedwait(&never, &hot, &until);
+    check(result == 0 || result == ETIMEDOUT);
+    check(pthread_mutex_unlock(&hot) == 0);
+}
+
+static void *holds(void *is_held)
+{
+    check(pthread_mutex_lock(&hot) == 0);
+    __atomic_store_n((uint32_t *)is_held, 1, __ATOMIC_RELEASE);
+    pause();
+    return NULL;
+}
+
+static void *has_the_turn(void *unused)
+{
+    struct pollfd entry = { listener, POLLIN, 0 };
+    here(1);
+    (void)poll(&entry, 1, -1);
+    return unused;
+}
+
+static void locks_in_vain(void)
+{
+    struct timespec until = after(CLOCK_REALTIME, LITTLE_MS);
+    check(pthread_mutex_timedlock(&hot, &until) == ETIMEDOUT);
+}
+
+static void fork_it(int number)
+{
+    (void)number;
+    child = fork();
+}
+
+static pthread_t first;
+
+static void *signals(void *unused)
+{
+    until_sleeps(&tids[0]);
+    check(pthread_kill(first, SIGUSR1) == 0);
+    return unused;
+}
+
+/* In the middle of a wait; the child returns from the handler as well, and waits for other things. */
+static void forks(void)
+{
+    void (*const waits[WAITS])(void) = { sleeps,           reads,        polls,
+                                         accepts,          takes_item,   waits_once,
+                                         waits_for_signal, locks_in_vain };
+    uint32_t is_held = 0;
+    pthread_t holder, other;
+    first = pthread_self();
+    catch_it(SIGUSR1, fork_it);
+    listens();
+    check(sem_init(&item, 0, 0) == 0 && pipe(ends_of_pipe) == 0);
+    check(pthread_create(&other, NULL, has_the_turn, NULL) == 0);
+    until_sleeps(&tids[1]);
+    for (unsigned i = 0; i < WAITS; i++) {
+        pthread_t thread;
+        if (waits[i] == locks_in_vain) {
+            check(pthread_create(&holder, NULL, holds, &is_held) == 0);
+            while (!__atomic_load_n(&is_held, __ATOMIC_ACQUIRE))
+                nap();
+        }
+        tids[0] = 0;
+        child = -1;
+        check(pthread_create(&thread, NULL, signals, NULL) == 0);
+        here(0);
+        do
+            waits[i]();
+        while (child < 0);
+        if (child == 0) {
+            check(usleep(1) == 0); /* of its own */
+            exit(7);
+        }
+        join(&thread, 1);
+        reap(child, 7);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
         { "fills", fills },
         { "ends", ends },
         { "cancels", forks_and_cancels },
+        { "forks", forks },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -30,8 +30,21 @@ class Broken(unittest.TestCase):
         found = [row["useful"] for row, _ in recorded.rows("wakes") if row["kind"] == "mutex"]
         self.assertEqual(sum(found), 2)
 
+    def test_a_fork_in_the_middle_of_a_wait_leaves_both_alive(self) -> None:
+        """Each child returns into a wait that is not its own, and has one of its own."""
+        for order in (None, "fifo"):
+            variables = {"ROUSE_RUN_ACCEPT": order} if order else {}
+            recorded = Recorded(BROKEN, "forks", **variables)
+            children = BROKEN.label("/* of its own */")
+            found = [
+                row["timeout"]
+                for row, stacks in recorded.rows("wakes")
+                if children in stacks.get(row["wait_site"], ())
+            ]
+            self.assertEqual(found, [1] * BROKEN.known["WAITS"], order)
+
     def test_without_the_library_all_of_them_end_the_same(self) -> None:
-        for scene in ("ends", "cancels"):
+        for scene in ("ends", "cancels", "forks"):
             done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
 
