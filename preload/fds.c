@@ -22,16 +22,27 @@
 
 static uint8_t classes[FDS]; /* enum rsi_fd_class; relaxed: any thread */
 
+/* Of the child of a vfork: its numbers are its own, and what is known here is its parent's. */
+static bool is_parents(void)
+{
+    return rsi_unlikely(rsi_party_is_closed == RSI_PARTY_VFORKED);
+}
+
+static bool is_known(int fd)
+{
+    return fd >= 0 && (unsigned)fd < FDS && !is_parents();
+}
+
 static void put(int fd, enum rsi_fd_class class)
 {
-    if (fd >= 0 && (unsigned)fd < FDS)
+    if (is_known(fd))
         rsi_store_relaxed(&classes[fd], (uint8_t) class);
 }
 
 /* Its number is given away, or made anew. */
 static void put_new(int fd, enum rsi_fd_class class)
 {
-    if (fd < 0)
+    if (fd < 0 || is_parents())
         return;
     put(fd, class);
     if (class == RSI_FD_UNKNOWN)
@@ -60,8 +71,7 @@ static RSI_COLD enum rsi_fd_class ask(int fd)
 
 enum rsi_fd_class rsi_fd_class_of(int fd)
 {
-    unsigned class = fd >= 0 && (unsigned)fd < FDS ? rsi_load_relaxed(&classes[fd])
-                                                   : RSI_FD_UNKNOWN;
+    unsigned class = is_known(fd) ? rsi_load_relaxed(&classes[fd]) : RSI_FD_UNKNOWN;
     return rsi_likely(class != RSI_FD_UNKNOWN) ? (enum rsi_fd_class) class : ask(fd);
 }
 
@@ -170,7 +180,8 @@ static void forget(unsigned first, unsigned last)
 RSI_EXPORT RSI_NOINLINE int close_range(unsigned first, unsigned last, int flags)
 {
     rsi_real_find();
-    forget(first, last);
+    if (!(flags & CLOSE_RANGE_CLOEXEC)) /* with it all stay open */
+        forget(first, last);
     return rsi_real.close_range(first, last, flags);
 }
 

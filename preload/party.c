@@ -20,7 +20,7 @@
 #define NAME 16 /* of a thread, with its end */
 
 __thread struct rsi_party *rsi_party_self;
-__thread bool rsi_party_is_closed;
+__thread uint8_t rsi_party_is_closed;
 volatile const uint32_t *rsi_party_here;
 
 static struct {
@@ -71,7 +71,7 @@ RSI_COLD struct rsi_party *rsi_party_enter(void)
     int error = errno;
     if (!rsi_load_acquire(&parties.is_ready) || rsi_party_is_closed || !*rsi_party_here)
         return NULL; /* is_ready pairs with begin */
-    rsi_party_is_closed = true;
+    rsi_party_is_closed = 1;
     struct rsi_party *self = take();
     if (self && pthread_setspecific(parties.key, self) == 0) {
         rsi_store_relaxed(&self->thread, pthread_self());
@@ -82,7 +82,7 @@ RSI_COLD struct rsi_party *rsi_party_enter(void)
                           self); /* pairs with holder_site */
         rsi_party_self = self;
     }
-    rsi_party_is_closed = false;
+    rsi_party_is_closed = 0;
     errno = error;
     return rsi_party_self;
 }
@@ -91,7 +91,7 @@ static void leave(void *arg)
 {
     struct rsi_party *self = arg;
     struct rsi_mark mark;
-    rsi_party_is_closed = true;
+    rsi_party_is_closed = 1;
     rsi_party_self = NULL;
     if (!*rsi_party_here)
         return;

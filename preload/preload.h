@@ -135,8 +135,9 @@ struct rsi_party {
 /* Of the calling thread; NULL: it has not come yet, or has gone. */
 extern __thread struct rsi_party *rsi_party_self;
 
-/* It enters, has ended, or is the child of a vfork: it has no party, and gets none. */
-extern __thread bool rsi_party_is_closed;
+/* Not 0: it has no party, and gets none; it enters, has ended, or is the child of a vfork, in its parent's memory. */
+#define RSI_PARTY_VFORKED 2 /* the assembler's number */
+extern __thread uint8_t rsi_party_is_closed;
 
 /* 0 in the child of a fork that no handler was told of: nothing of it is recorded. */
 extern volatile const uint32_t *rsi_party_here;

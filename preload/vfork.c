@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vfork.c - vfork, whose child runs in its parent's memory and on its stack until it runs another program or ends: what
- * it waits for is not its parent's, so its thread is taken for one that has ended.
+ * it waits for is not its parent's, so its thread is taken for one that has ended; and what it closes stays open there.
  *
  * The call returns twice, and what the child calls meanwhile overwrites the place where the first return came from; so it
  * is made here, in registers, as libc makes it. posix_spawn, system and popen have a child of the same sort, but call
@@ -42,7 +42,7 @@ __asm__(".text\n"
         "movq %fs:(%rsi), %r8\n"
         "movzbl %fs:(%rdx), %r9d\n"
         "movq $0, %fs:(%rsi)\n"
-        "movb $1, %fs:(%rdx)\n"
+        "movb $" NUMBER(RSI_PARTY_VFORKED) ", %fs:(%rdx)\n"
         "movl $" NUMBER(__NR_vfork) ", %eax\n"
         "syscall\n"
         "pushq %rdi\n"
@@ -69,7 +69,7 @@ __asm__(".text\n"
         "add x11, x9, x11\n"
         "ldr x12, [x10]\n"
         "ldrb w13, [x11]\n"
-        "mov w14, #1\n"
+        "mov w14, #" NUMBER(RSI_PARTY_VFORKED) "\n"
         "str xzr, [x10]\n"
         "strb w14, [x11]\n"
         "mov x0, #0x4111\n" /* CLONE_VFORK, CLONE_VM, SIGCHLD */

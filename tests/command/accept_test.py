@@ -133,7 +133,7 @@ OF_SETS = (
     *("reuse_poll", "reuse_accept", "reuse_set", "change", "shared", "exclusive", "edge"),
     *("rearmed", "edge_anew", "once", "gone", "jump"),
 )
-WHILE_OUT = ("cancel_at_once", "cancel_later")
+WHILE_OUT = ("cancel_at_once", "cancel_later", "vfork_set", "vfork_all", "cloexec_set")
 ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 
 
@@ -214,6 +214,12 @@ class Corners(unittest.TestCase):
 
     def test_who_is_cancelled_before_it_waits_leaves_the_set_as_it_was(self) -> None:
         self.in_every_order("cancel_at_once", "cancel_later")
+
+    def test_what_a_child_of_vfork_closes_stays_its_parent_s(self) -> None:
+        self.in_every_order("vfork_set", "vfork_all")
+
+    def test_a_set_that_is_only_marked_for_exec_is_not_forgotten(self) -> None:
+        self.in_every_order("cloexec_set")
 
     def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
         self.in_every_order("shared")

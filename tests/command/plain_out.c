@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plain_out.c - as plain_accept.c: a listener is out of its epoll set, since it is another's turn, when its thread is
- * cancelled.
+ * cancelled or a child of a vfork closes what it has.
  */
 #include "plain_accept.h"
 
 #include <sys/epoll.h>
 
-enum { LONG_MS = 10000 };
+enum { LONG_MS = 10000, TIMES = 5 };
 
 static int set;
 static pid_t other;
@@ -87,11 +87,78 @@ static void is_cancelled_later(void)
     is_cancelled(&set);
 }
 
+static void closes_in_child(int flags)
+{
+    int status;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        (void)close_range(3, ~0u, flags);
+        _exit(0);
+    }
+    check(pid > 0 && waitpid(pid, &status, 0) == pid);
+}
+
+static void *wait_and_take(void *unused)
+{
+    struct epoll_event event;
+    here(0);
+    check(epoll_wait(set, &event, 1, LONG_MS) == 1 && event.data.u64 == 7);
+    take_one();
+    return unused;
+}
+
+static void waits_while(void (*happens)(int), int flags)
+{
+    pthread_t thread;
+    set_up();
+    beside(wait_and_take, &thread);
+    until_waits(&tids[0]);
+    happens(flags);
+    int client = connects_to_us();
+    join(&thread, 1);
+    ends_with(client);
+}
+
+static void child_closes_set(void)
+{
+    waits_while(closes_in_child, 0);
+}
+
+/* Nothing is closed before another program is run. */
+static void marks(int flags)
+{
+    check(close_range(3, ~0u, flags) == 0 || errno == EINVAL ||
+          errno == ENOSYS); /* older kernels */
+}
+
+static void marks_set(void)
+{
+    waits_while(marks, CLOSE_RANGE_CLOEXEC);
+}
+
+/* As programs do that run others: what the parent has stays open, and is used again. */
+static void child_closes_all(void)
+{
+    int before = 0;
+    set_up();
+    struct pollfd entries[2] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
+    for (int i = 0; i < TIMES; i++) {
+        check(poll(entries, 2, 1) == 0);
+        closes_in_child(0);
+        check(poll(entries, 2, 1) == 0);
+        if (i == 0)
+            before = open_descriptors();
+    }
+    check(open_descriptors() == before);
+    ends_all(1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "cancel_at_once", is_cancelled_at_once },
-        { "cancel_later", is_cancelled_later },
+        { "cancel_at_once", is_cancelled_at_once }, { "cancel_later", is_cancelled_later },
+        { "vfork_set", child_closes_set },          { "cloexec_set", marks_set },
+        { "vfork_all", child_closes_all },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }
