@@ -98,8 +98,21 @@ static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
 /* The kernel has woken so many: others that were marked did not sleep yet, or no more. */
 static void unmark(const uint32_t *word, const struct waking *waking, size_t woken)
 {
-    if (waking->marked > woken)
-        rsi_queue_unmark(rsi_party_self, word, waking->since, waking->marked - woken);
+    struct rsi_party *self = rsi_party_self;
+    if (waking->marked <= woken || !self || !rsi_party_begin(self))
+        return;
+    rsi_queue_unmark(self, word, waking->since, waking->marked - woken);
+    self->is_busy = false;
+}
+
+/* So many that waited for one word wait for another. */
+static void move(const uint32_t *from, const uint32_t *to, size_t most)
+{
+    struct rsi_party *self = rsi_party_self;
+    if (!rsi_queue_has(from) || (!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+        return;
+    rsi_queue_move(from, to, most);
+    self->is_busy = false;
 }
 
 /* The kernel has woken so many, of most that might have been. */
@@ -143,7 +156,7 @@ static long requeue(const struct asked *a, const void *site)
     long result = call_real(a);
     size_t all = result > 0 ? (size_t)result : 0, woken = all < a->value ? all : a->value;
     unmark(a->word, &waking, woken);
-    rsi_queue_move(a->word, a->other, all - woken);
+    move(a->word, a->other, all - woken);
     if (result >= 0 && a->value > 0)
         count(woken, a->value);
     return result;

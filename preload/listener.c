@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -73,10 +74,13 @@ static void name_put(int fd, struct rsi_listener *l)
     }
 }
 
-/* Its place from 1 on, made if need be; 0: no room. */
+/* Its place from 1 on, made if need be; 0: no room. Signals are blocked: a handler may ask for another. */
 static unsigned place_of(int fd, uint64_t cookie)
 {
     unsigned place = 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
     rsi_guard_lock(&guard);
     for (unsigned i = 0; i < known_count && !place; i++)
         place = known[i].cookie == cookie ? i + 1 : 0;
@@ -89,6 +93,7 @@ static unsigned place_of(int fd, uint64_t cookie)
         rsi_store_release(&known_count, place); /* pairs with rsi_listener_of */
     }
     rsi_guard_unlock(&guard);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return place;
 }
 

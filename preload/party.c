@@ -11,6 +11,7 @@
 #include "os/os.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -141,12 +142,28 @@ const void *rsi_party_holder_site(int32_t tid, const void *lock)
     return rsi_load_relaxed(&holder->held[at].lock) == lock ? site : NULL;
 }
 
+/* While the guard is held for long: a handler that came to it, or that ended the process, would wait for itself. */
+static void block_and_lock(sigset_t *before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+    rsi_guard_lock(&parties.guard);
+}
+
+static void unlock_and_unblock(const sigset_t *before)
+{
+    rsi_guard_unlock(&parties.guard);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 /* What is called to make it may end a cancelled thread, which would leave the guard behind. */
 static bool file_open(void)
 {
     int cancel;
+    sigset_t before;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    rsi_guard_lock(&parties.guard);
+    block_and_lock(&before);
     if (!rsi_file_head && !parties.is_refused) {
         char reason[192]; /* told by `rouse run`: standard error is the program's */
         parties.is_refused = rsi_file_open(reason, sizeof reason) != 0;
@@ -159,7 +176,7 @@ static bool file_open(void)
             rsi_order_note();
         }
     }
-    rsi_guard_unlock(&parties.guard);
+    unlock_and_unblock(&before);
     pthread_setcancelstate(cancel, NULL);
     return !parties.is_refused;
 }
@@ -167,7 +184,7 @@ static bool file_open(void)
 void rsi_party_settle(void)
 {
     int error = errno;
-    if (rsi_load_acquire(&parties.is_ready) &&
+    if (rsi_load_acquire(&parties.is_ready) && !rsi_party_is_closed && *rsi_party_here &&
         !rsi_load_relaxed(&parties.is_aside)) /* with begin */
         (void)file_open();
     errno = error;
@@ -307,15 +324,16 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
+    sigset_t before;
     if (!rsi_load_relaxed(&rsi_file_head) || rsi_load_relaxed(&parties.is_aside) ||
         !*rsi_party_here)
         return;
     rsi_file_end();
-    if (!rsi_waits)
+    if (!rsi_waits || rsi_party_is_closed) /* exit in a handler, while this thread has the guard */
         return;
-    rsi_guard_lock(&parties.guard);
+    block_and_lock(&before);
     for (struct rsi_party *party = parties.all; party; party = party->next_all)
         if (rsi_load_relaxed(&party->tid))
             rsi_waits_tell(party);
-    rsi_guard_unlock(&parties.guard);
+    unlock_and_unblock(&before);
 }

@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 enum {
@@ -20,6 +21,8 @@ enum {
     WAITS = 8,  /* each of another kind, in which a handler forks */
     LONG = 50,  /* seconds, of which a signal leaves most */
     LITTLE_MS = 200,
+    MOMENTS = 64, /* at which a handler comes, one after the other */
+    STEP_US = 10,
 };
 
 static struct sockaddr_in address;
@@ -303,13 +306,37 @@ static void forks(void)
     }
 }
 
+static volatile sig_atomic_t has_come;
+
+static void wait_in_handler(int number)
+{
+    (void)number;
+    check(poll(NULL, 0, 1) == 0); /* in a handler */
+    has_come = 1;
+}
+
+/* The file of a process is made before it may be another user's: a handler comes before that, in it and after it. */
+static void settles(void)
+{
+    catch_it(SIGALRM, wait_in_handler);
+    for (int i = 1; i <= MOMENTS; i++) {
+        const struct itimerval at = { { 0, 0 }, { 0, i * STEP_US } };
+        pid_t pid = fork();
+        if (pid == 0) {
+            check(setitimer(ITIMER_REAL, &at, NULL) == 0 && setuid(getuid()) == 0);
+            while (!has_come)
+                nap();
+            exit(6);
+        }
+        reap(pid, 6);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "fills", fills },
-        { "ends", ends },
-        { "cancels", forks_and_cancels },
-        { "forks", forks },
+        { "fills", fills }, { "ends", ends },       { "cancels", forks_and_cancels },
+        { "forks", forks }, { "settles", settles },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

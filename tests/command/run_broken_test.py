@@ -43,8 +43,19 @@ class Broken(unittest.TestCase):
             ]
             self.assertEqual(found, [1] * BROKEN.known["WAITS"], order)
 
+    def test_a_handler_may_come_while_the_file_is_made(self) -> None:
+        """It waits, whenever it comes, and its wait is in the file."""
+        recorded = Recorded(BROKEN, "settles")
+        handlers = BROKEN.label("/* in a handler */")
+        found = [
+            row["timeout"]
+            for row, stacks in recorded.rows("wakes")
+            if handlers in stacks.get(row["wait_site"], ())
+        ]
+        self.assertEqual(found, [1] * BROKEN.known["MOMENTS"])
+
     def test_without_the_library_all_of_them_end_the_same(self) -> None:
-        for scene in ("ends", "cancels", "forks"):
+        for scene in ("ends", "cancels", "forks", "settles"):
             done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
 
