@@ -30,6 +30,7 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, c
 #define VAIN_MOST \
     100u /* looks at others that found nothing: something of theirs is not seen by poll */
 
+enum { FOR_EVER = -1, WRONG = -2 }; /* times */
 enum call { POLL, PPOLL, SELECT, PSELECT, EPOLL, EPOLL_MASK, EPOLL_TIMESPEC };
 
 /* One call, whichever it is. */
@@ -59,12 +60,21 @@ static int call_real(const struct asked *a)
     }
 }
 
-static bool is_now(const struct asked *a)
+/* For how many ns it may wait; FOR_EVER; WRONG: the kernel refuses it, whatever there is. */
+static int64_t time_of(const struct asked *a)
 {
-    return a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK ? a->ms == 0
-           : a->call == SELECT
-               ? a->timeval && a->timeval->tv_sec == 0 && a->timeval->tv_usec == 0
-               : a->timespec && a->timespec->tv_sec == 0 && a->timespec->tv_nsec == 0;
+    const struct timeval *t = a->timeval;
+    const struct timespec *s = a->timespec;
+    if (a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK)
+        return a->ms < 0 ? FOR_EVER : (int64_t)a->ms * 1000000;
+    if (!t && !s)
+        return FOR_EVER;
+    int64_t seconds = t ? t->tv_sec : s->tv_sec, part = t ? t->tv_usec : s->tv_nsec;
+    if (seconds < 0 || part < 0 || (s && part > 999999999))
+        return WRONG;
+    if (seconds > INT32_MAX || part > INT64_MAX / 2000)
+        return FOR_EVER;
+    return seconds * 1000000000 + part * (t ? 1000 : 1);
 }
 
 /* The same at once; what select has written to its sets is undone if it has found nothing. */
@@ -155,20 +165,6 @@ struct turn {
     struct pollfd others[OTHERS_MOST + 1], listeners[OTHERS_MOST];
 };
 
-static uint64_t deadline_of(const struct asked *a)
-{
-    bool is_ms = a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK;
-    const struct timeval *t = a->timeval;
-    const struct timespec *s = a->timespec;
-    if (is_ms ? a->ms < 0 : a->call == SELECT ? !t : !s)
-        return UINT64_MAX;
-    if (is_ms)
-        return rsi_now_ns() + (uint64_t)a->ms * 1000000;
-    int64_t seconds = t ? t->tv_sec : s->tv_sec, ns = t ? t->tv_usec * 1000 : s->tv_nsec;
-    bool is_wrong = seconds < 0 || ns < 0 || seconds > INT32_MAX; /* the kernel sees to it */
-    return is_wrong ? UINT64_MAX - 1 : rsi_now_ns() + (uint64_t)(seconds * 1000000000 + ns);
-}
-
 /* The listeners, and what else is waited for. False: it is more than there is room for. */
 static bool others_put(struct turn *t)
 {
@@ -238,7 +234,7 @@ static int look_at_others(struct turn *t)
 static int call_for_rest(const struct turn *t)
 {
     struct asked rest = *t->asked;
-    if (t->wait.deadline_ns >= UINT64_MAX - 1)
+    if (t->wait.deadline_ns == UINT64_MAX)
         return call_real(&rest);
     uint64_t now_ns = rsi_now_ns();
     uint64_t ns = t->wait.deadline_ns > now_ns ? t->wait.deadline_ns - now_ns : 0;
@@ -298,8 +294,7 @@ static int turn_end(struct turn *t, int result)
         rsi_listener_waited(t->listener, t->switches + t->sleeps, l);
     else if (l)
         rsi_listener_told(l);
-    if (a->call == SELECT && a->timeval &&
-        t->wait.deadline_ns < UINT64_MAX - 1) { /* as the kernel */
+    if (a->call == SELECT && a->timeval && t->wait.deadline_ns != UINT64_MAX) { /* as the kernel */
         uint64_t now_ns = rsi_now_ns();
         struct timespec left =
             rsi_timespec(t->wait.deadline_ns > now_ns ? t->wait.deadline_ns - now_ns : 0);
@@ -328,7 +323,8 @@ static bool turn_wait(struct turn *t, enum rouse_wait_kind kind, const void *obj
     const struct asked *a = t->asked;
     if (!rsi_order_enter(t->self, t->listener, t->wait.count != 0 || a->mask))
         return false;
-    t->wait.deadline_ns = deadline_of(a);
+    int64_t time_ns = time_of(a);
+    t->wait.deadline_ns = time_ns == FOR_EVER ? UINT64_MAX : rsi_now_ns() + (uint64_t)time_ns;
     if (t->is_edge || !rsi_order_is_mine(t->self))
         rsi_member_move(t->set, t->fd, true);
     if (rsi_order_is_mine(t->self)) /* of what is there it is told anew */
@@ -375,7 +371,8 @@ static int wait_for(const struct asked *a, const void *site)
     int result, fd;
     bool is_set = a->call >= EPOLL, sleeps = is_sleep(a);
     bool is_huge = !is_set && a->call >= SELECT && (a->fd < 0 || a->fd > FD_SETSIZE);
-    if (is_now(a))
+    int64_t time_ns = time_of(a);
+    if (time_ns == 0 || time_ns == WRONG)
         return found_now(a, call_real(a));
     uintptr_t object = sleeps ? 0 : a->call <= PPOLL ? (uintptr_t)a->count : (uintptr_t)a->fd;
     enum rouse_wait_kind kind = sleeps   ? ROUSE_WAIT_SLEEP

@@ -133,7 +133,14 @@ OF_SETS = (
     *("reuse_poll", "reuse_accept", "reuse_set", "change", "shared", "exclusive", "edge"),
     *("rearmed", "edge_anew", "once", "gone", "jump"),
 )
-WHILE_OUT = ("cancel_at_once", "cancel_later", "vfork_set", "vfork_all", "cloexec_set")
+WHILE_OUT = (
+    "cancel_at_once",
+    "cancel_later",
+    "vfork_set",
+    "vfork_all",
+    "cloexec_set",
+    "wrong_time",
+)
 ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 
 
@@ -220,6 +227,9 @@ class Corners(unittest.TestCase):
 
     def test_a_set_that_is_only_marked_for_exec_is_not_forgotten(self) -> None:
         self.in_every_order("cloexec_set")
+
+    def test_a_time_that_the_kernel_refuses_is_refused_whatever_there_is(self) -> None:
+        self.in_every_order("wrong_time")
 
     def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
         self.in_every_order("shared")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plain_out.c - as plain_accept.c: a listener is out of its epoll set, since it is another's turn, when its thread is
- * cancelled or a child of a vfork closes what it has.
+ * cancelled or a child of a vfork closes what it has; and times that are none.
  */
 #include "plain_accept.h"
 
@@ -153,12 +153,44 @@ static void child_closes_all(void)
     ends_all(1);
 }
 
+/* Though there is something to read. */
+static void times_are_wrong(void)
+{
+    const struct timespec wrong[] = { { -1, 0 }, { 0, -1 }, { 0, 1000000000 } };
+    struct epoll_event event = { .events = EPOLLIN };
+    fd_set reads;
+    set_up();
+    struct pollfd entries[2] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
+    check(write(ends[1], "x", 1) == 1 && epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+    FD_ZERO(&reads);
+    FD_SET(listener, &reads);
+    FD_SET(ends[0], &reads);
+    for (int i = 0; i < 3; i++) {
+        struct timeval time = { wrong[i].tv_sec, wrong[i].tv_nsec };
+        errno = 0;
+        check(ppoll(entries, 2, &wrong[i], NULL) == -1 && errno == EINVAL);
+        errno = 0;
+        check(pselect(ends[0] + 1, &reads, NULL, NULL, &wrong[i], NULL) == -1 && errno == EINVAL);
+        errno = 0;
+        check(epoll_pwait2(set, &event, 1, &wrong[i], NULL) == -1);
+        check(errno == EINVAL || errno == ENOSYS); /* an older kernel */
+        if (time.tv_usec >= 1000000)               /* which is a time to select */
+            continue;
+        errno = 0;
+        check(select(ends[0] + 1, &reads, NULL, NULL, &time) == -1 && errno == EINVAL);
+    }
+    check(FD_ISSET(listener, &reads) && FD_ISSET(ends[0], &reads));
+    struct timeval time = { 0, 2000000 };
+    check(select(ends[0] + 1, &reads, NULL, NULL, &time) == 1 && FD_ISSET(ends[0], &reads));
+    ends_all(1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
         { "cancel_at_once", is_cancelled_at_once }, { "cancel_later", is_cancelled_later },
         { "vfork_set", child_closes_set },          { "cloexec_set", marks_set },
-        { "vfork_all", child_closes_all },
+        { "vfork_all", child_closes_all },          { "wrong_time", times_are_wrong },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }
