@@ -287,6 +287,9 @@ static int turn_end(struct turn *t, int result)
     const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
     if (!l)
         rsi_order_leave(t->self);
+    bool is_in_vain = result == 0 || (result < 0 && error == EINTR);
+    for (nfds_t i = 0; a->call <= PPOLL && i < a->count && is_in_vain; i++)
+        ((struct pollfd *)a->entries)[i].revents = 0; /* as the kernel */
     for (int i = 0; i < 3 && result == 0; i++)
         if (a->sets[i])
             memset(a->sets[i], 0, ((size_t)a->fd + 63) / 64 * 8);

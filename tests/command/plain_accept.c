@@ -104,16 +104,21 @@ static void waits_behind(void)
     struct pollfd entries[2];
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = 7 };
     struct timeval little = { 0, SHORT_MS * 1000 };
+    const struct timespec moment = { 0, SHORT_MS * 1000000 };
     pthread_t thread;
     fd_set reads;
     char byte;
     listens(SOCK_NONBLOCK);
     pid_t first = server(true);
-    entries[0] = (struct pollfd){ listener, POLLIN, 0 };
-    entries[1] = (struct pollfd){ ends[0], POLLIN, 0 };
+    entries[0] = (struct pollfd){ listener, POLLIN, POLLIN };
+    entries[1] = (struct pollfd){ ends[0], POLLIN, POLLHUP };
 
     long begin = ms_now();
     check(poll(entries, 1, SHORT_MS) == 0 && ms_now() - begin >= SHORT_MS);
+    check(entries[0].revents == 0 && entries[1].revents == POLLHUP); /* which was not asked for */
+    entries[0].revents = POLLIN;
+    check(ppoll(entries, 2, &moment, NULL) == 0);
+    check(entries[0].revents == 0 && entries[1].revents == 0);
     FD_ZERO(&reads);
     FD_SET(listener, &reads);
     check(select(listener + 1, &reads, NULL, NULL, &little) == 0);
@@ -158,8 +163,9 @@ static void is_interrupted(void)
         catches(i == 0 ? SA_RESTART : 0); /* which poll does not know */
         beside(signal_main, &thread);
         errno = 0;
+        entry.revents = POLLIN;
         check(i < 2 ? poll(&entry, 1, -1) == -1 : ppoll(&entry, 1, NULL, NULL) == -1);
-        check(errno == EINTR && signals == i + 1);
+        check(errno == EINTR && signals == i + 1 && entry.revents == 0);
         join(&thread, 1);
     }
     ends_all(1);
