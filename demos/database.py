@@ -168,12 +168,12 @@ def profile(server: Server, wanted: Wanted, clients: int) -> Row:
 
 
 def locks(rows: Sequence[Row]) -> list[Row]:
-    """By the site that waited and the lock's name: the locks of one sort are one row."""
+    """By the site that waited, and the lock's name or the place that initialised it."""
     found_: dict[tuple[str, str], Row] = {}
     for row in rows:
         if not row["cnt_lock"]:
             continue
-        key = (row["site_label"], row["lock_name"] or "")
+        key = (row["site_label"], row["lock_name"] or row["init_label"] or "")
         into = found_.setdefault(
             key,
             {
@@ -242,7 +242,7 @@ def text_of(found_: Row) -> str:
         parts.append(f"{one['clients']} clients: the locks that were waited for longest\n")
         parts.append(
             table(
-                ("waited ms", "times", "locks", "kind", "at", "lock"),
+                ("waited ms", "times", "locks", "kind", "at", "lock, or initialised at"),
                 [
                     (
                         *(number(row["waited_ns"] / 1e6), f"{row['waits']:,}", f"{row['locks']:,}"),

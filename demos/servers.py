@@ -44,7 +44,10 @@ class Sample:
 def found(name: str, *more: Path) -> str:
     path = shutil.which(name) or next((str(p / name) for p in more if (p / name).exists()), None)
     if path is None:
-        raise DemoError(f"{name} is not installed")
+        raise DemoError(
+            f"{name} is not installed: tools/setup.sh demos; or for PostgreSQL, which starts a"
+            " server of its own then, apt-get install postgresql"
+        )
     return path
 
 
