@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -258,11 +259,18 @@ class Reporter:
             raise RouseError(f"{folder}: {error.strerror or error}") from error
 
 
+class Whole(Console):
+    """rich would end the program, with a status of its own, when nobody reads what is written."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def print_report(report: Report, file: TextIO) -> None:
     from rouse.render.terminal import Terminal
 
     width = line_width(file)
-    console = Console(file=file, width=width or 10_000, highlight=False, markup=False, emoji=False)
+    console = Whole(file=file, width=width or 10_000, highlight=False, markup=False, emoji=False)
     Terminal(console, width).report(report)
 
 

@@ -118,14 +118,23 @@ def recordings(keep: Path | None) -> Iterator[Path]:
 
 def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The program, with the signal mask that we had. Ours is waited for in follow()."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
-    return subprocess.Popen(
-        words,
-        env=variables,
-        close_fds=False,
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-    )
+
+    def restore() -> None:
+        signal.signal(signal.SIGCHLD, of_children)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def began(*tried: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(tried, env=variables, close_fds=False, preexec_fn=restore)
+
+    try:
+        return began(*words)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script that does not name what runs it: as shells and env have it.
+    return began("/bin/sh", shutil.which(words[0]) or words[0], *words[1:])
 
 
 def why_not_run(path: str, error: OSError) -> str:

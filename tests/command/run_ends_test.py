@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse run` begins and ends as the program would without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from common import COMMAND, rouse
+
+from plain import LIBRARY
+
+TELL_IGNORED = (
+    "import signal; ignored = [s.name for s in (signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR2)"
+    " if signal.getsignal(s) == signal.SIG_IGN]; print(*ignored)"
+)
+
+
+class Begins(unittest.TestCase):
+    def script(self, text: str) -> Path:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        path = Path(place.name) / "script"
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def test_signals_that_were_ignored_still_are(self) -> None:
+        def ignore() -> None:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        done = subprocess.run(
+            [*COMMAND, "run", "-o", os.devnull, "--", sys.executable, "-c", TELL_IGNORED],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "ROUSE_PRELOAD": str(LIBRARY)},
+            preexec_fn=ignore,
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, "SIGHUP SIGCHLD\n"), done.stderr)
+
+    def test_a_script_that_names_nothing_to_run_it_is_the_shells(self) -> None:
+        for text, status, said in (("echo $# $2; exit 5\n", 5, "2 b\n"), ("", 0, "")):
+            words = ("run", "-o", os.devnull, "--", self.script(text), "a", "b")
+            done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
+            self.assertEqual((done.returncode, done.stdout), (status, said), done.stderr)
+
+
+class Ends(unittest.TestCase):
+    def test_the_status_is_the_programs_when_nobody_reads_the_report(self) -> None:
+        for words, status in ((("sleep", "0.01"), 0), (("sh", "-c", "sleep 0.01; exit 9"), 9)):
+            reader, writer = os.pipe()
+            os.close(reader)
+            try:
+                done = subprocess.run(
+                    [*COMMAND, "run", "--", *words],
+                    stdout=writer,
+                    stderr=writer,
+                    timeout=60,
+                    env={**os.environ, "ROUSE_PRELOAD": str(LIBRARY)},
+                )
+            finally:
+                os.close(writer)
+            self.assertEqual(done.returncode, status)
+
+
+if __name__ == "__main__":
+    unittest.main()
