@@ -211,9 +211,8 @@ def file_size(system: System) -> Check:
     soft, _ = system.limit(resource.RLIMIT_FSIZE)
     if 0 <= soft < layout.BYTES_MAX:
         found = f"at most {soft // MIB:,} MiB"
-        return Check(
-            "file size", BAD, found, "nothing records: that takes 256 MiB", "ulimit -f unlimited"
-        )
+        remedy = "ulimit -f unlimited, or as many MiB in ROUSE_OBS_MIB"
+        return Check("file size", BAD, found, "nothing records: that takes 256 MiB", remedy)
     return Check("file size", GOOD, "as long as a recording may get")
 
 

@@ -2,7 +2,7 @@
 /*
  * file.c - makes, maps and grows the shared file.
  *
- * The file is as long as it may ever be, and has memory only where something was allotted: memory is asked for
+ * The file and its mapping are as long as they may ever be, and have memory only where something was allotted: it is asked for
  * (MADV_POPULATE_WRITE, Linux 5.14) before it is touched, since a store to a page that the file system has no room
  * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
  * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
@@ -48,7 +48,10 @@ static uint32_t refused;
 static uint64_t
     tick_due_tsc; /* when rsi_file_tick_tsc looks at the clock next; relaxed: any thread */
 
-/* That the file may have, of those that its length has; from ROUSE_OBS_MIB. */
+/*
+ * That the file may have, and its mapping has; from ROUSE_OBS_MIB. Not more, since the address space of a program
+ * may be limited too. Written while nothing is mapped.
+ */
 static uint64_t pages_most = RSI_STORE_BYTES_MAX / RSI_PAGE;
 
 static char file_path[320];    /* absolute: the program may change its folder */
@@ -249,10 +252,15 @@ static void head_fill(struct rsi_store_head *head)
     rsi_store_release(&head->magic, RSI_STORE_MAGIC); /* a reader that sees it sees the rest */
 }
 
+static size_t bytes_most(void)
+{
+    return (size_t)pages_most * RSI_PAGE;
+}
+
 static bool may_be_long(void)
 {
     struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= RSI_STORE_BYTES_MAX;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes_most();
 }
 
 /* Memory for a part of the mapping. False: there is none. */
@@ -267,18 +275,18 @@ static int map(int fd, char *reason, size_t bytes)
         rsi_format(reason, bytes, "files may not be as long as the record needs (ulimit -f)");
         return -EFBIG;
     }
-    if (ftruncate(fd, (off_t)RSI_STORE_BYTES_MAX) != 0)
+    size_t length = bytes_most();
+    if (ftruncate(fd, (off_t)length) != 0)
         return fail(reason, bytes, "cannot lengthen", file_path);
-    void *base =
-        mmap(NULL, RSI_STORE_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
         return fail(reason, bytes, "cannot map", file_path);
     if (!allot(base, RSI_STORE_DIRECTORY + RSI_PAGE)) {
-        rsi_unmap(base, RSI_STORE_BYTES_MAX);
+        rsi_unmap(base, length);
         rsi_format(reason, bytes, "no room for %s, or the kernel is older than 5.14", file_path);
         return -ENOSPC;
     }
-    madvise(base, RSI_STORE_BYTES_MAX, MADV_DONTDUMP);
+    madvise(base, length, MADV_DONTDUMP);
     head_fill(base);
     rsi_store_release(&rsi_file_head, (struct rsi_store_head *)base); /* pairs with its readers */
     return 0;
@@ -478,5 +486,5 @@ void rsi_file_child(void)
     rsi_store_relaxed(&rsi_file_head, NULL);
     rsi_store_relaxed(&refused, 0u);
     rsi_store_relaxed(&tick_due_tsc, UINT64_C(0));
-    rsi_unmap(head, RSI_STORE_BYTES_MAX);
+    rsi_unmap(head, bytes_most());
 }

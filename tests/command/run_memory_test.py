@@ -40,6 +40,24 @@ class Memory(unittest.TestCase):
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
 
+    def test_no_more_address_space_is_taken(self) -> None:
+        script = (
+            "import re, resource, threading\n"
+            "status = open('/proc/self/status').read()\n"
+            "print(re.search('VmSize:.* (.*) kB', status)[1])\n"
+            "taken = threading.Lock()\n"
+            "taken.acquire(); taken.acquire(timeout=0.001)\n"
+        )
+
+        def taken_kb(mib: int) -> int:
+            words = ("run", "--memory", str(mib), "--", sys.executable, "-c", script)
+            done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("Wait sites", done.stderr)
+            return int(done.stdout)
+
+        self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)
+
     def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
         """They come one by one: some have a ledger and no slot."""
         _, said = self.run_in_one_mib(Source("plain_broken").program, "fills")
