@@ -8,6 +8,11 @@
 #include "obs/module.h"
 #include "os/os.h"
 
+#include <signal.h>
+
+#define HANDLER_BYTES \
+    1024u /* of a stack, which the kernel takes for a handler's frame at the least */
+
 static void leave(struct rsi_party *self, enum rouse_wait_kind kind, const void *object,
                   uint64_t site, uint64_t now)
 {
@@ -145,11 +150,44 @@ void rsi_record_contest(struct rsi_party *self, const struct rsi_contest *contes
     rsi_count(lock->spin_ticks, is_spun ? ticks : contest->spin_ticks);
 }
 
+/*
+ * The wait that self is in was left by siglongjmp, if the next one's frame is where its own was, or above that: all that
+ * can come while it goes on is a handler, far below it or on a stack of its own. A jump that is followed by deeper calls
+ * alone is not found.
+ */
+static RSI_COLD bool is_left(const struct rsi_party *self, const struct rsi_wait *next)
+{
+    uintptr_t was = (uintptr_t)self->wait, is = (uintptr_t)next;
+    stack_t handlers;
+    if (was == 0 || is + HANDLER_BYTES <= was || !self->writer || !*rsi_party_here)
+        return false;
+    uintptr_t end = rsi_stack_end(self->writer, is);
+    return end && end == rsi_stack_end(self->writer, was) && sigaltstack(NULL, &handlers) == 0 &&
+           !(handlers.ss_flags & SS_ONSTACK);
+}
+
+/* It is counted as given up just now: when it was is not known. */
+static RSI_COLD void end_left(struct rsi_party *self)
+{
+    struct rsi_mark mark = { 0 };
+    int error = errno;
+    if (self->object)
+        rsi_queue_leave(self, false, &mark);
+    enter(self, &(struct rsi_mark){ 0 }, ROUSE_VERDICT_CANCELLED, rsi_tsc());
+    self->wait = NULL;
+    self->is_busy = false;
+    errno = error;
+}
+
 bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site)
 {
     struct rsi_party *self = rsi_party_self;
-    if ((!self && !(self = rsi_party_enter())) || !rsi_party_begin(self))
+    if (!self && !(self = rsi_party_enter()))
+        return false;
+    if (rsi_unlikely(self->is_busy) && is_left(self, wait))
+        end_left(self);
+    if (!rsi_party_begin(self))
         return false;
     int error = errno;
     *wait = (struct rsi_wait){ self, rsi_tsc(),

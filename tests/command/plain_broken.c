@@ -23,6 +23,7 @@ enum {
     LITTLE_MS = 200,
     MOMENTS = 64, /* at which a handler comes, one after the other */
     STEP_US = 10,
+    NAPS = 5, /* sleeps of a thread that has jumped */
 };
 
 static struct sockaddr_in address;
@@ -332,11 +333,53 @@ static void settles(void)
     }
 }
 
+static void *reads_in_vain(void *unused)
+{
+    char byte;
+    int has_jumped;
+    here(0);
+    has_jumped = sigsetjmp(out, 1);
+    if (!has_jumped)
+        reads(); /* which does not return */
+    check(has_jumped);
+    for (unsigned i = 0; i < NAPS; i++)
+        check(usleep(1) == 0); /* after a jump */
+    __atomic_store_n(&tids[1], tids[0], __ATOMIC_RELEASE);
+    check(read(ends_of_pipe[0], &byte, 1) < 0 && errno == EINTR); /* to its end */
+    return unused;
+}
+
+/* The handlers' own stack lies above what they interrupt. */
+static void *has_own_stack_above(void *unused)
+{
+    char above[65536];
+    const stack_t own = { .ss_sp = above, .ss_size = sizeof above };
+    check(sigaltstack(&own, NULL) == 0);
+    reads_in_vain(unused);
+    const stack_t none = { .ss_flags = SS_DISABLE };
+    check(sigaltstack(&none, NULL) == 0);
+    return unused;
+}
+
+static void jumps(void)
+{
+    const struct sigaction aside = { .sa_handler = wait_in_handler, .sa_flags = SA_ONSTACK };
+    pthread_t thread;
+    catch_it(SIGUSR1, jump);
+    check(sigaction(SIGUSR2, &aside, NULL) == 0 && pipe(ends_of_pipe) == 0);
+    start(&thread, 1, has_own_stack_above);
+    until_sleeps(&tids[0]);
+    check(pthread_kill(thread, SIGUSR1) == 0);
+    until_sleeps(&tids[1]);
+    check(pthread_kill(thread, SIGUSR2) == 0);
+    join(&thread, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
         { "fills", fills }, { "ends", ends },       { "cancels", forks_and_cancels },
-        { "forks", forks }, { "settles", settles },
+        { "forks", forks }, { "settles", settles }, { "jumps", jumps },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -54,8 +54,19 @@ class Broken(unittest.TestCase):
         ]
         self.assertEqual(found, [1] * BROKEN.known["MOMENTS"])
 
+    def test_a_thread_that_jumps_out_of_a_wait_is_recorded_after_it(self) -> None:
+        """And a handler on a stack of its own is none that has: its wait is in the other's."""
+        places = ("check(read", "/* to its end */", "/* after a jump */", "/* in a handler */")
+        found = dict.fromkeys(places, 0)
+        recorded = Recorded(BROKEN, "jumps")
+        for row, stacks in recorded.rows("wakes"):
+            for place in places:
+                if BROKEN.label(place) in stacks.get(row["wait_site"], ()):
+                    found[place] += row["cancelled"] + row["timeout"]
+        self.assertEqual(list(found.values()), [1, 1, BROKEN.known["NAPS"], 0])
+
     def test_without_the_library_all_of_them_end_the_same(self) -> None:
-        for scene in ("ends", "cancels", "forks", "settles"):
+        for scene in ("ends", "cancels", "forks", "settles", "jumps"):
             done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
 
