@@ -333,6 +333,20 @@ static void settles(void)
     }
 }
 
+/* The child of a vfork gives up its rights before its parent, which has forked too, has waited. */
+static void borrows(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        if ((pid = vfork()) == 0)
+            _exit(setuid(getuid()) == 0 ? 3 : 1);
+        reap(pid, 3);
+        check(usleep(1) == 0);
+        exit(6);
+    }
+    reap(pid, 6);
+}
+
 static void *reads_in_vain(void *unused)
 {
     char byte;
@@ -378,8 +392,9 @@ static void jumps(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "fills", fills }, { "ends", ends },       { "cancels", forks_and_cancels },
-        { "forks", forks }, { "settles", settles }, { "jumps", jumps },
+        { "fills", fills },     { "ends", ends },       { "cancels", forks_and_cancels },
+        { "forks", forks },     { "settles", settles }, { "jumps", jumps },
+        { "borrows", borrows },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

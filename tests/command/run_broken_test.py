@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
-from plain import Recorded, Source
+from common import here
+
+from plain import Recorded, Source, play
 
 BROKEN = Source("plain_broken")
 HERD = BROKEN.known["HERD"]
@@ -65,8 +70,17 @@ class Broken(unittest.TestCase):
                     found[place] += row["cancelled"] + row["timeout"]
         self.assertEqual(list(found.values()), [1, 1, BROKEN.known["NAPS"], 0])
 
+    def test_the_child_of_a_vfork_makes_no_file(self) -> None:
+        """It would be made in its parent's memory, and under its own number."""
+        with tempfile.TemporaryDirectory() as place:
+            play(Path(place), BROKEN, "borrows")
+            said = here("report", "--all", "--json", place)
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        ends = [process["end"] for process in json.loads(said.stdout)["processes"]]
+        self.assertEqual(ends, ["farewell"] * 2)
+
     def test_without_the_library_all_of_them_end_the_same(self) -> None:
-        for scene in ("ends", "cancels", "forks", "settles", "jumps"):
+        for scene in ("ends", "cancels", "forks", "settles", "jumps", "borrows"):
             done = subprocess.run([BROKEN.program, scene], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), scene)
 
