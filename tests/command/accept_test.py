@@ -16,6 +16,7 @@ from plain import PROGRAMS, Source, environment, play
 from rouse import inputs, listeners
 
 CONNECTIONS = 300
+ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 Row = dict[str, Any]
 
 
@@ -62,10 +63,15 @@ class AsItIs(unittest.TestCase):
                 self.assertEqual((listener["ordered"], listener["turns"]), (0, 0))
 
     def test_a_herd_is_seen_also_where_poll_does_not_return(self) -> None:
-        own, listener = herd("poll", 4, 1, CONNECTIONS, 1)
-        # Each wake-up is a voluntary switch; those that serve have others.
-        self.assertLessEqual(listener["woken"] + listener["in_vain"], own["voluntary"])
-        self.assertGreater(listener["woken_each"], 1.2)
+        found = 0.0
+        for _ in range(ATTEMPTS):  # on a busy machine who is woken may run when all is over
+            own, listener = herd("poll", 4, 1, CONNECTIONS, 1)
+            # Each wake-up is a voluntary switch; those that serve have others.
+            self.assertLessEqual(listener["woken"] + listener["in_vain"], own["voluntary"])
+            found = max(found, listener["woken_each"])
+            if found > 1.2:
+                break
+        self.assertGreater(found, 1.2)
 
     def test_what_is_left_in_the_queue_is_sampled(self) -> None:
         _, listener = herd("accept", 1, 1, CONNECTIONS, 50)
@@ -82,9 +88,12 @@ class InTurn(unittest.TestCase):
     def in_turn(self, way: str, order: str) -> Row:
         own, listener = herd(way, 4, 1, CONNECTIONS, 1, ROUSE_RUN_ACCEPT=order)
         self.assertEqual(own["connections"], sum(own["served"]))
-        self.assertEqual((own["in_vain"], listener["lost"]), (0, 0))
         self.assertEqual(listener["accepted"], CONNECTIONS + 4)
-        self.assertEqual(listener["ordered"], CONNECTIONS + 4)
+        # Whose turn was taken over may come after all, or find that nothing is left for it.
+        overdue = listener["overdue"]
+        self.assertLessEqual(max(own["in_vain"], listener["lost"]), overdue)
+        self.assertLessEqual(listener["ordered"], CONNECTIONS + 4)
+        self.assertGreaterEqual(listener["ordered"], CONNECTIONS + 4 - overdue)
         self.assertGreater(listener["turns"], CONNECTIONS / 2)
         return listener
 
@@ -92,7 +101,7 @@ class InTurn(unittest.TestCase):
         for way in ("poll", "pipe", "select", "epoll", "accept"):
             with self.subTest(way):
                 found = 0.0
-                for _ in range(5):
+                for _ in range(ATTEMPTS):
                     found = max(found, self.in_turn(way, "fifo")["jain_processes"])
                     if found >= 0.99:
                         break
@@ -141,7 +150,6 @@ WHILE_OUT = (
     "cloexec_set",
     "wrong_time",
 )
-ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
 
 
 class Corners(unittest.TestCase):
