@@ -82,7 +82,10 @@ def main() -> None:
         sys.exit(status)
     except click.ClickException as error:
         message = error.format_message().rstrip(".")
-        print(f"rouse: {message}; see rouse --help", file=sys.stderr)
+        ctx = getattr(error, "ctx", None)
+        print(
+            f"rouse: {message}; see {ctx.command_path if ctx else 'rouse'} --help", file=sys.stderr
+        )
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)

@@ -16,12 +16,22 @@ class Left:
     is_live: bool
     is_cut: bool  # it is gone without a farewell
     is_full: bool  # something found no room
+    room_mib: int | None  # which was all that its record may have; None: the disk had no more
+
+
+CHUNK_PAGES_MOST = 16  # one that finds no room within a limit asked for no more, see ledger.c
+
+
+def limit_mib(lost: int, pages: int, size: int) -> int | None:
+    """Of a record to which chunks were refused since it may take no more."""
+    is_used_up = size - pages * layout.PAGE < CHUNK_PAGES_MOST * layout.PAGE
+    return size >> 20 if lost and is_used_up else None
 
 
 def look(file: Path) -> Left:
     source = find.open_source(file)
     try:
-        found = find.read(source)
+        found, size = find.read(source), source.size()
     finally:
         source.close()
     waits = found.threads["doing"] == layout.DOES_WAIT
@@ -29,14 +39,25 @@ def look(file: Path) -> Left:
     entries = len(found.arrays[layout.WAKES]) + len(found.arrays[layout.LOCKS])
     is_silent = not (entries or waits.any() or unheard.any())
     head = found.head
-    return Left(is_silent, found.is_live, not (found.is_live or head.ended), head.lost_chunks > 0)
+    is_cut = not (found.is_live or head.ended)
+    room_mib = limit_mib(head.lost_chunks, head.page_count, size)
+    return Left(is_silent, found.is_live, is_cut, head.lost_chunks > 0, room_mib)
 
 
-def silence(program: str, every: Collection[Left]) -> str:
+def no_room(every: Collection[Left], place: Path) -> str:
+    mib = min((left.room_mib for left in every if left.room_mib), default=0)
+    if not mib:
+        return f"found no room to record waits in: is there some in {place}?"
+    most = layout.BYTES_MAX >> 20
+    what = f"give it more with --memory, up to {most}" if mib < most else "which is the most"
+    return f"found no room to record waits in the {mib} MiB that a record may take; {what}"
+
+
+def silence(program: str, every: Collection[Left], place: Path) -> str:
     """Where nobody waited. What has no farewell may be of a program before the one asked for."""
     which = "its process" if len(every) == 1 else f"{len(every)} processes"
     if any(left.is_full for left in every):
-        return f"{program}: {which} found no room to record waits in: is there some in /dev/shm?"
+        return f"{program}: {which} {no_room(every, place)}"
     line = (
         f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
         " the time or a descriptor"
@@ -45,7 +66,8 @@ def silence(program: str, every: Collection[Left]) -> str:
     if not cut:
         return line
     who = "it" if len(every) == 1 else f"{cut} of them"
-    return f"{line}; {who} was killed, left by _exit(), or ran a program that was not recorded"
+    were = "was" if cut == 1 else "were"
+    return f"{line}; {who} {were} killed, left by _exit(), or ran a program that was not recorded"
 
 
 def run_on(every: Collection[Left], keep: Path | None) -> list[str]:

@@ -48,6 +48,7 @@ PAIRS_MOST = 1000
 SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 ACCEPT = "ROUSE_RUN_ACCEPT"
 WAITS = "ROUSE_RUN_WAITS"
+MEMORY = "ROUSE_OBS_MIB"
 OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS)
 QUEUES_BYTES = 20480  # of preload/order.c
 
@@ -207,6 +208,12 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
         sys.stderr.write(file.getvalue())
 
 
+def mib_asked(wanted: Wanted) -> int:
+    """What the library refuses is as none: then there is no file."""
+    text = wanted.variables.get(MEMORY) or os.environ.get(MEMORY, "")
+    return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
+
+
 def report(program: str, folder: Path, source: str, seen: Switches | None, wanted: Wanted) -> None:
     """What was recorded, or one line that says why there is nothing."""
 
@@ -217,14 +224,17 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
             put_line(why, source, wanted)
 
     files = sorted(folder.glob("*.rouse"))
+    place = wanted.keep or folder.parent
     if not files:
-        put_nothing(f"nothing of {program} was recorded: {unseen.why(program)}", source, wanted)
+        why = unseen.why(program, unseen.Asked(place, mib_asked(wanted)))
+        put_nothing(f"nothing of {program} was recorded: {why}", source, wanted)
         return
     looked = {file: remains.look(file) for file in files}
     heard = [file for file, left in looked.items() if not left.is_silent]
     later = remains.run_on(looked.values(), wanted.keep)
     if not heard:
-        put_nothing("; ".join([remains.silence(program, looked.values()), *later]), source, wanted)
+        silence = remains.silence(program, looked.values(), place)
+        put_nothing("; ".join([silence, *later]), source, wanted)
         return
     silent = set(files) - set(heard)
     for file in silent:
@@ -255,6 +265,8 @@ def end_as(code: int) -> int:
 
 
 def find_program(name: str) -> str:
+    if not name:
+        raise RouseError("the name of the program is empty", status=NOT_FOUND)
     path = shutil.which(name)
     if path is None:
         is_there = Path(name).exists()
@@ -464,7 +476,7 @@ def command(
     asked = {
         "ROUSE_OBS": "locks" if holds else None,
         "ROUSE_OBS_DEPTH": depth,
-        "ROUSE_OBS_MIB": memory,
+        MEMORY: memory,
         "ROUSE_RUN_SLACK_NS": timers,
         "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
         ACCEPT: accept,

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -14,10 +16,14 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import InterpSegment
 
 SCRIPTS_MOST = 4  # one that is run by another, and so on
-UNKNOWN = (
-    "its file could not be made (is there room in /dev/shm?), or the program was started"
-    " without the LD_PRELOAD of its environment"
-)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Of the file that the program should have made."""
+
+    place: Path  # its folder, or what that is in
+    mib: int  # its length
 
 
 def first_words(path: Path) -> list[str]:
@@ -63,7 +69,21 @@ def interpreter(path: Path) -> str | None:
     return None
 
 
-def why(program: str) -> str:
+def unknown(asked: Asked) -> str:
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if 0 <= most < asked.mib << 20:
+        return (
+            f"its file needs {asked.mib} MiB, and files may have {most >> 10:,} KiB here: raise"
+            " ulimit -f, or give less with --memory"
+        )
+    return (
+        f"its file could not be made (is there room in {asked.place}, and may the program's files"
+        f" have {asked.mib} MiB?), or the program was started without the LD_PRELOAD of its"
+        " environment"
+    )
+
+
+def why(program: str, asked: Asked) -> str:
     path = Path(program)
     try:
         for _ in range(SCRIPTS_MOST):
@@ -76,9 +96,9 @@ def why(program: str) -> str:
             return f"{which} is setuid, setgid or has capabilities: such programs preload nothing"
         loader = interpreter(path)
     except (OSError, ELFError):
-        return UNKNOWN
+        return unknown(asked)
     if loader is None:
         return f"{which} is linked statically: there is no libc.so whose calls could be seen"
     if "musl" in loader:
         return f"{which} uses musl ({loader}), the interposer is for glibc"
-    return UNKNOWN
+    return unknown(asked)

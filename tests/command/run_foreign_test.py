@@ -155,10 +155,16 @@ class Users(Case):
 class FullDisk(Case):
     """Of the folder for recordings, as `rouse run` chooses it."""
 
-    def record(self, size: str, *words: str | Path) -> Done:
-        mount = f"mount -t tmpfs -o size={size},mode=1777 none /dev/shm"
+    def record(
+        self,
+        size: str,
+        *words: str | Path,
+        at: str | Path = "/dev/shm",
+        after: tuple[str, ...] = (),
+    ) -> Done:
+        mount = f"mount -t tmpfs -o size={size},mode=1777 none {at}"
         before = ("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")
-        return recorded(*words, before=before)
+        return recorded(*words, before=before, after=after)
 
     def test_without_room_for_a_file_a_line_says_so(self) -> None:
         done = self.record("4k", PLAIN.program, "mutex")
@@ -169,6 +175,14 @@ class FullDisk(Case):
         done = self.record("64k", PLAIN.program, "mutex")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("no room", done.stderr)
+
+    def test_the_disk_that_is_full_is_named(self) -> None:
+        kept = self.folder / "kept"
+        for size, what in (("4k", "is there room in"), ("64k", "is there some in")):
+            after = ("--keep", str(kept))
+            done = self.record(size, PLAIN.program, "mutex", at=self.folder, after=after)
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(f"{what} {kept}", done.stderr)
 
 
 if __name__ == "__main__":

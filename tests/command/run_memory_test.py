@@ -13,6 +13,8 @@ from common import rouse
 
 from plain import LIBRARY, Source
 
+from rouse import remains
+
 
 class Memory(unittest.TestCase):
     def run_in_one_mib(self, *program: str | Path) -> tuple[Path, str]:
@@ -39,6 +41,9 @@ class Memory(unittest.TestCase):
         self.assertRegex(said, r"\d wake-ups did not fit into the recording")
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
+        left = remains.look(file)
+        told = remains.silence("it", [left], kept)  # as if none of its waits had found room
+        self.assertIn("in the 1 MiB that a record may take; give it more with --memory", told)
 
     def test_no_more_address_space_is_taken(self) -> None:
         script = (

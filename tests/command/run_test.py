@@ -28,6 +28,7 @@ PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
 STATIC, LEDGER = PROGRAMS / "plain_static", PROGRAMS / "ledger"
 MS = 1_000_000
 NOBODY = 65534
+ASKED = unseen.Asked(Path("/dev/shm"), 256)  # of a program that is not recorded
 MORE_INSTRUCTIONS = 40  # of a lock and unlock of a free mutex
 Row = dict[str, Any]
 Report = Mapping[str, Any]
@@ -331,15 +332,16 @@ class NeverEmpty(Case):
         loader = (unseen.interpreter(PLAIN) or "").encode()
         musl = b"/lib/ld-musl.so.1".ljust(len(loader), b"\0")
         program.write_bytes(PLAIN.read_bytes().replace(loader, musl))
-        self.assertIn("musl", unseen.why(str(program)))
+        self.assertIn("musl", unseen.why(str(program), ASKED))
 
     def test_a_script_is_judged_by_what_runs_it(self) -> None:
         script = self.folder / "script"
         script.write_text(f"#!/usr/bin/env -S {STATIC}\n", encoding="utf-8")
         if STATIC.exists():
-            self.assertIn(f"{STATIC}, which runs it, is linked statically", unseen.why(str(script)))
+            told = unseen.why(str(script), ASKED)
+            self.assertIn(f"{STATIC}, which runs it, is linked statically", told)
             near = f"./{os.path.relpath(STATIC)}"
-            self.assertTrue(unseen.why(near).startswith("it is linked statically"))
+            self.assertTrue(unseen.why(near, ASKED).startswith("it is linked statically"))
 
     def test_where_no_file_can_be_made_the_program_runs_all_the_same(self) -> None:
         told = self.line("bash", "-c", f"ulimit -f 1; exec {PLAIN} _exit", status=9)

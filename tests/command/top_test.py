@@ -378,7 +378,7 @@ class Refusals(unittest.TestCase):
 
     def test_wrong_arguments(self) -> None:
         for words in (("--batch", "0", "1"), ("--batch", "1", "-1"), ("--sort", "no"), ("--json",)):
-            self.refused("see rouse --help", *words, status=2)
+            self.refused("see rouse top --help", *words, status=2)
         self.refused("no terminal", status=2)
         done = rouse()
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
