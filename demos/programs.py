@@ -210,7 +210,8 @@ def of_locks(shown: Row) -> list[str]:
     times = found["totals"]["lock_waits"]
     return [
         f"Locks were waited for {times:,} times, {number(whole / 1e6)} ms in all;"
-        f" {share(first['waited_ns'], whole)} of it at {first['site']}."
+        f" {share(first['waited_ns'], whole)} of it at {first['site']}. The way to a processor"
+        " after each wait is in that, and not in the table by what was waited for."
     ]
 
 

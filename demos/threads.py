@@ -12,6 +12,7 @@ was done is told as JSON. It ends with its standard input, and knows nothing of 
 
 from __future__ import annotations
 
+import argparse
 import json
 import queue
 import sys
@@ -111,7 +112,9 @@ class Work:
 
 
 def main() -> None:
-    seconds = float(sys.argv[1])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("seconds", type=float, help="for how long its workers work")
+    seconds = parser.parse_args().seconds
     print("ready", flush=True)
     sys.stdin.readline()
     naps = Naps()

@@ -134,6 +134,13 @@ class Programs(unittest.TestCase):
         self.assertEqual(kinds["sleep"]["count"], told["naps"])
         self.assertGreaterEqual(kinds["semaphore"]["count"], told["handovers"])
 
+    def test_threads_tell_how_they_are_used(self) -> None:
+        for words, status in (("--help", 0), ("", 2), ("much", 2)):
+            program = [str(PYTHON), str(SOURCE / "demos" / "threads.py"), *words.split()]
+            done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, status)
+            self.assertTrue((done.stdout + done.stderr).startswith("usage: threads.py"))
+
     def test_redis(self) -> None:
         for name in ("redis", "redis-single"):
             shown = self.recorded(name)
