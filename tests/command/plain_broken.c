@@ -117,13 +117,24 @@ static void catch_it(int number, void (*handler)(int))
     check(sigaction(number, &action, NULL) == 0);
 }
 
+static void wake(unsigned count)
+{
+    pthread_t herd[HERD];
+    start(herd, count, waits_for_word);
+    until_all_sleep(count);
+    __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+    check(syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0) >= 0);
+    join(herd, count);
+    __atomic_store_n(&word, 0, __ATOMIC_RELEASE);
+}
+
 /* A thread ends in the middle of its wait; those that come after it find the queue whole. */
 static void ends(void)
 {
     void *(*const each[])(void *) = { waits_for_cancel, jumps_from_word, waits_for_word,
                                       jumps_from_item };
     const int by[] = { 0, SIGUSR1, SIGUSR2, SIGUSR1 };
-    pthread_t thread, herd[HERD];
+    pthread_t thread;
     catch_it(SIGUSR1, jump);
     catch_it(SIGUSR2, go);
     check(sem_init(&item, 0, 0) == 0);
@@ -132,12 +143,8 @@ static void ends(void)
         until_sleeps(&tids[0]);
         check((by[i] ? pthread_kill(thread, by[i]) : pthread_cancel(thread)) == 0);
         join(&thread, 1);
-        start(herd, HERD, waits_for_word);
-        until_all_sleep(HERD);
-        __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
-        check(syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0) >= 0);
-        join(herd, HERD);
-        __atomic_store_n(&word, 0, __ATOMIC_RELEASE);
+        wake(1); /* has the block of the one that ended */
+        wake(HERD);
     }
 }
 
