@@ -92,7 +92,8 @@ static int join(enum call call, pthread_t thread, void **value, clockid_t clock,
     struct rsi_wait wait;
     int result;
     rsi_real_find();
-    if (pthread_equal(thread, pthread_self())) /* an error; TSan dies of trying it */
+    if (pthread_equal(thread, pthread_self()) || /* an error; TSan dies of trying it */
+        (call == CLOCK && rsi_clock_is_wrong(clock)))
         return call_real(call, thread, value, clock, until);
     pthread_testcancel(); /* which libc's call does even if it does not wait */
     result = rsi_real.pthread_tryjoin_np(thread, value);

@@ -397,6 +397,17 @@ int rsi_join(pthread_t thread, void **value, const void *site);
 int rsi_once(pthread_once_t *control, void (*routine)(void), const void *site);
 
 /* The verdict on a wait for a lock, a condition or the like, by the number that its call returned. */
+/* libc waits by no other clock, and refuses one before it tries. */
+RSI_INLINE bool rsi_clock_is_wrong(clockid_t clock)
+{
+    return clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC;
+}
+
+RSI_INLINE bool rsi_time_is_wrong(clockid_t clock, const struct timespec *until)
+{
+    return rsi_clock_is_wrong(clock) || until->tv_nsec < 0 || until->tv_nsec > 999999999;
+}
+
 RSI_INLINE enum rouse_verdict rsi_verdict_of(int error)
 {
     return error == 0 || error == EOWNERDEAD ? ROUSE_VERDICT_USEFUL

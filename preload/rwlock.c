@@ -61,6 +61,8 @@ RSI_INLINE int lock(bool is_writer, enum call call, pthread_rwlock_t *l, clockid
                     const struct timespec *until, const void *site)
 {
     rsi_real_find();
+    if (call != LOCK && rsi_time_is_wrong(clock, until)) /* which libc says even of a free one */
+        return call_real(is_writer, call, l, clock, until);
     int result = is_writer ? rsi_real.pthread_rwlock_trywrlock(l)
                            : rsi_real.pthread_rwlock_tryrdlock(l);
     return rsi_likely(result != EBUSY) ? got_free(result, is_writer, l, site)

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What calls say of arguments that are hardly any, recorded and not: plain_answers.c."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from plain import LIMIT, Source, environment
+
+ANSWERS = Source("plain_answers")
+
+
+def answers(scene: str, variables: dict[str, str] | None = None) -> list[str]:
+    """Line by line."""
+    done = subprocess.run(
+        [ANSWERS.program, scene], env=variables, capture_output=True, text=True, timeout=LIMIT
+    )
+    if done.returncode != 0 or done.stderr:
+        raise AssertionError(f"{scene}: {done.returncode} {done.stderr}")
+    return done.stdout.splitlines()
+
+
+class Answers(unittest.TestCase):
+    maxDiff = None
+
+    def are_the_same(self, scene: str, *expected: str, **repairs: str) -> None:
+        alone = answers(scene)
+        for line in expected:
+            self.assertIn(line, alone)
+        with tempfile.TemporaryDirectory() as folder:
+            recorded = answers(scene, environment(Path(folder), **repairs))
+            self.assertTrue(list(Path(folder).glob("*.rouse")))
+        self.assertEqual(recorded, alone)
+
+    def test_a_wrong_time_or_clock_is_refused_where_libc_refuses_it(self) -> None:
+        """Of free objects too, but for mutexes and threads, where the clock alone matters."""
+        self.are_the_same(
+            "times",
+            "mutex held clock 0 time 0: ETIMEDOUT, 16 after",
+            "mutex free clock 4 time 3: 0, 16 after",
+            "mutex free clock 3 time 0: EINVAL, 0 after",
+            "reader free clock 4 time 2: EINVAL, 0 after",
+            "writer free clock 4 time 1: 0, 16 after",
+            "semaphore free clock 4 time 3: EINVAL, 1 after",
+            "join free clock 3 time 0: EINVAL, 1 after",
+            "join free clock 4 time 3: 0, 0 after",
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
