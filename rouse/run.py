@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from rouse import asleep, distortion, inputs, layout, remains, switches, unseen
+from rouse import asleep, distortion, inputs, layout, leftovers, remains, switches, unseen
 from rouse.errors import RouseError, discard, output
 from rouse.render.text import printable
 from rouse.report import STDOUT, Options, Reporter, print_report, put
@@ -108,9 +108,10 @@ def recordings(keep: Path | None) -> Iterator[Path]:
             yield keep.resolve()
             return
         memory = Path("/dev/shm")
-        place = str(memory) if os.access(memory, os.W_OK) else None
-        with tempfile.TemporaryDirectory(prefix="rouse-run-", dir=place) as name:
-            yield Path(name)
+        place = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+        leftovers.remove_dead(place)
+        with leftovers.temporary(place) as folder:
+            yield folder
     except FileExistsError as error:
         raise RouseError(f"{keep}: is there already", "name a folder that is not") from error
     except OSError as error:
