@@ -191,9 +191,14 @@ static void accept_is_interrupted(void)
     join(&thread, 1);
     check(close(fd) == 0);
     check(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &little, sizeof little) == 0);
-    long begin = ms_now();
-    errno = 0;
-    check(accept(listener, NULL, NULL) == -1 && errno == EAGAIN && ms_now() - begin >= SHORT_MS);
+    long begin;
+    for (fd = 0; fd >= 0;) { /* one that came late for us to take may be there yet */
+        begin = ms_now();
+        errno = 0;
+        fd = accept(listener, NULL, NULL);
+        check(fd < 0 || close(fd) == 0);
+    }
+    check(errno == EAGAIN && ms_now() - begin >= SHORT_MS);
     little.tv_usec = 0;
     check(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &little, sizeof little) == 0);
     ends_all(1);
