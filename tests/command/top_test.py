@@ -37,9 +37,10 @@ for line in sys.stdin:
         os.execvp("sleep", ["sleep", "60"])
     if line == "fork\\n":
         pid = os.fork()
-        print(pid, flush=True)
         if pid == 0:
             sys.stdin.read()
+            os._exit(0)
+        print(pid, flush=True)
     print("done", flush=True)
 """
 
