@@ -10,6 +10,8 @@
  * has been faster.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
+ *
+ * size: one path for all of these calls, of which each step knows them apart
  */
 #include "order.h"
 
@@ -106,12 +108,26 @@ static bool is_sleep(const struct asked *a)
                                 : false;
 }
 
+/* What is read here before the kernel has, which may find that it cannot be. */
+static bool is_out_of_reach(const struct asked *a)
+{
+    const struct rsi_party *self = rsi_party_self;
+    bool is_read_first = rsi_order_is_on() || (a->count == 1 && self && self->dry_fd >= 0);
+    if (a->call <= PPOLL)
+        return is_read_first && a->count &&
+               !rsi_can_read(a->entries, a->count * sizeof(struct pollfd));
+    for (int i = 0; a->call <= PSELECT && a->fd > 0 && a->fd <= FD_SETSIZE && i < 3; i++)
+        if (a->sets[i] && !rsi_can_read(a->sets[i], ((size_t)a->fd + 63) / 64 * 8))
+            return true;
+    return false;
+}
+
 /* To read from one descriptor, on which this thread has just found nothing: a look would find nothing as well. */
 static bool is_dry(const struct asked *a)
 {
     const struct pollfd *entry = a->entries;
-    return a->call <= PPOLL && a->count == 1 && (entry->events & (POLLIN | POLLOUT)) == POLLIN &&
-           rsi_party_self && rsi_party_self->dry_fd == entry->fd;
+    return a->call <= PPOLL && a->count == 1 && rsi_party_self && rsi_party_self->dry_fd >= 0 &&
+           (entry->events & (POLLIN | POLLOUT)) == POLLIN && rsi_party_self->dry_fd == entry->fd;
 }
 
 /*
@@ -377,6 +393,8 @@ static int wait_for(const struct asked *a, const void *site)
     int64_t time_ns = time_of(a);
     if (time_ns == 0 || time_ns == WRONG)
         return found_now(a, call_real(a));
+    if (is_out_of_reach(a))
+        return call_real(a);
     uintptr_t object = sleeps ? 0 : a->call <= PPOLL ? (uintptr_t)a->count : (uintptr_t)a->fd;
     enum rouse_wait_kind kind = sleeps   ? ROUSE_WAIT_SLEEP
                                 : is_set ? ROUSE_WAIT_SET

@@ -397,6 +397,9 @@ int rsi_join(pthread_t thread, void **value, const void *site);
 int rsi_once(pthread_once_t *control, void (*routine)(void), const void *site);
 
 /* The verdict on a wait for a lock, a condition or the like, by the number that its call returned. */
+/* From there on so many bytes, at least eight, for the price of a system call a page. */
+bool rsi_can_read(const void *from, size_t bytes);
+
 /* libc waits by no other clock, and refuses one before it tries. */
 RSI_INLINE bool rsi_clock_is_wrong(clockid_t clock)
 {

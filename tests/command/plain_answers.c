@@ -5,8 +5,11 @@
  */
 #include "plain.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <semaphore.h>
 #include <stdbool.h>
+#include <sys/select.h>
 
 static const struct timespec times[] = { { 0, 0 }, { -1, 0 }, { 0, -1 }, { 0, 2000000000 } };
 static const clockid_t clocks[] = { CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, 77 };
@@ -117,8 +120,32 @@ static void all_times(void)
                 }
 }
 
+static void says(const char *name, int result)
+{
+    printf("%s: %d %s\n", name, result, result < 0 ? strerrorname_np(errno) : "");
+}
+
+/* Also by a thread that has found nothing on a descriptor, whose polls are another case. */
+static void all_memory(void)
+{
+    void *volatile nowhere = (void *)8;
+    int ends[2];
+    char byte;
+    check(pipe2(ends, O_NONBLOCK) == 0);
+    for (int i = 0; i < 2; i++) {
+        struct timeval time = { 1, 0 };
+        const struct timespec second = { 1, 0 };
+        says("poll", poll(nowhere, 1, 100));
+        says("polls", poll(nowhere, 2, 100));
+        says("ppoll", ppoll(nowhere, 1, &second, NULL));
+        says("select", select(5, nowhere, NULL, NULL, &time));
+        says("pselect", pselect(5, NULL, NULL, nowhere, &second, NULL));
+        check(read(ends[0], &byte, 1) == -1 && errno == EAGAIN);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "times", all_times } };
+    static const struct scene scenes[] = { { "times", all_times }, { "memory", all_memory } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

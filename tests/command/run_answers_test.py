@@ -50,6 +50,10 @@ class Answers(unittest.TestCase):
             "join free clock 4 time 3: 0, 0 after",
         )
 
+    def test_memory_that_cannot_be_read_is_an_error_and_no_end(self) -> None:
+        for order in ({}, {"ROUSE_RUN_ACCEPT": "fifo"}):
+            self.are_the_same("memory", "poll: -1 EFAULT", "select: -1 EFAULT", **order)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reach.c - whether the program's memory can be read, where only the kernel may find that it cannot: a call with such a
+ * pointer is an error of the program's, not its end.
+ */
+#include "preload.h"
+
+#include "os/os.h"
+
+#define PAGE_BYTES 4096u /* or a part of one */
+
+/* The kernel reads a set of signals before it sees that it is not told what to do with it; nothing comes of it. */
+static bool can_read_word(uintptr_t word)
+{
+    return rsi_syscall4(SYS_rt_sigprocmask, -1, (long)word, 0, sizeof(uint64_t)) != -EFAULT;
+}
+
+bool rsi_can_read(const void *from, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)from, last = at + bytes - sizeof(uint64_t);
+    for (; at < last; at = (at | (PAGE_BYTES - 1)) + 1)
+        if (!can_read_word(at))
+            return false;
+    return can_read_word(last);
+}
