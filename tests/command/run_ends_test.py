@@ -12,10 +12,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from common import COMMAND, rouse
+from common import COMMAND, SOURCE, rouse
 
 from plain import LIBRARY
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)}
 TELL_IGNORED = (
     "import signal; ignored = [s.name for s in (signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR2)"
     " if signal.getsignal(s) == signal.SIG_IGN]; print(*ignored)"
@@ -41,7 +42,7 @@ class Begins(unittest.TestCase):
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, "ROUSE_PRELOAD": str(LIBRARY)},
+            env=ENVIRONMENT,
             preexec_fn=ignore,
         )
         self.assertEqual((done.returncode, done.stdout), (0, "SIGHUP SIGCHLD\n"), done.stderr)
@@ -64,7 +65,7 @@ class Ends(unittest.TestCase):
                     stdout=writer,
                     stderr=writer,
                     timeout=60,
-                    env={**os.environ, "ROUSE_PRELOAD": str(LIBRARY)},
+                    env=ENVIRONMENT,
                 )
             finally:
                 os.close(writer)
