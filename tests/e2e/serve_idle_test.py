@@ -19,6 +19,7 @@ from serve_common import KINDS, SANITIZED, Client, Server, eventually, get, main
 
 QUIET_SECONDS = 10
 TRACED_SECONDS = 3
+CHUNK_BYTES, CHUNK_SLOTS = 16 * 4096, 255  # of 256 bytes, behind the chunk's head: src/obs/ledger.c
 
 
 def runs(pid: int) -> dict[str, str]:
@@ -117,8 +118,9 @@ class Memory(unittest.TestCase):
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        # The stack's page is 4,096 of them; the slot in the record 256.
-        for recording, most_each in (("off", 4500), ("counted", 4500 + 256)):
+        # The stack's page is 4,096 of them. Slots come by chunks that have their memory at once.
+        slot = CHUNK_BYTES / CHUNK_SLOTS + CHUNK_BYTES / (more - few)
+        for recording, most_each in (("off", 4500), ("counted", 4500 + slot)):
             with self.subTest(recording=recording):
                 each = self.bytes_of_each(recording, few, more)
                 self.assertLessEqual(each, most_each)
