@@ -22,15 +22,9 @@
 
 static uint8_t classes[FDS]; /* enum rsi_fd_class; relaxed: any thread */
 
-/* Of the child of a vfork: its numbers are its own, and what is known here is its parent's. */
-static bool is_parents(void)
-{
-    return rsi_unlikely(rsi_party_is_closed == RSI_PARTY_VFORKED);
-}
-
 static bool is_known(int fd)
 {
-    return fd >= 0 && (unsigned)fd < FDS && !is_parents();
+    return fd >= 0 && (unsigned)fd < FDS && !rsi_party_is_vforked();
 }
 
 static void put(int fd, enum rsi_fd_class class)
@@ -39,16 +33,21 @@ static void put(int fd, enum rsi_fd_class class)
         rsi_store_relaxed(&classes[fd], (uint8_t) class);
 }
 
-/* Its number is given away, or made anew. */
-static void put_new(int fd, enum rsi_fd_class class)
+static void put_class(int fd, enum rsi_fd_class class)
 {
-    if (fd < 0 || is_parents())
-        return;
     put(fd, class);
     if (class == RSI_FD_UNKNOWN)
         rsi_listener_ask_anew(fd);
     else
         rsi_listener_is_none(fd);
+}
+
+/* Its number is given away, or made anew. */
+static void put_new(int fd, enum rsi_fd_class class)
+{
+    if (fd < 0 || rsi_party_is_vforked())
+        return;
+    put_class(fd, class);
     rsi_member_forget(fd);
 }
 
@@ -122,18 +121,38 @@ RSI_EXPORT RSI_NOINLINE int close(int fd)
     return rsi_real.close(fd);
 }
 
+/*
+ * dup2, or dup3 with its flags. What is known of to goes when another is there, and stays if the call fails: to forget
+ * it first would leave a listener out of its set, and let another thread ask what the number still is.
+ */
+static int renew(int from, int to, const int *flags)
+{
+    sigset_t before;
+    bool is_kept = from == to || rsi_party_is_vforked();
+    bool was_ours = !is_kept && to >= 0 && is_ours((unsigned)to);
+    if (was_ours)
+        put(to, RSI_FD_UNKNOWN);
+    bool is_held = !is_kept && rsi_member_hold(to, &before);
+    int result = flags ? rsi_real.dup3(from, to, *flags) : rsi_real.dup2(from, to);
+    if (is_held)
+        rsi_member_release(to, result >= 0, &before);
+    if (result >= 0 && !is_kept)
+        put_class(to, RSI_FD_UNKNOWN);
+    else if (was_ours)
+        put(to, RSI_FD_OURS);
+    return result;
+}
+
 RSI_EXPORT RSI_NOINLINE int dup2(int from, int to)
 {
     rsi_real_find();
-    put_new(to, RSI_FD_UNKNOWN);
-    return rsi_real.dup2(from, to);
+    return renew(from, to, NULL);
 }
 
 RSI_EXPORT RSI_NOINLINE int dup3(int from, int to, int flags)
 {
     rsi_real_find();
-    put_new(to, RSI_FD_UNKNOWN);
-    return rsi_real.dup3(from, to, flags);
+    return renew(from, to, &flags);
 }
 
 RSI_EXPORT RSI_NOINLINE int socket(int domain, int type, int protocol)
@@ -177,11 +196,16 @@ static void forget(unsigned first, unsigned last)
         put_new((int)fd, RSI_FD_UNKNOWN);
 }
 
+/* What is known goes before the call, after which the numbers may be others' at once; so it is asked of none first. */
 RSI_EXPORT RSI_NOINLINE int close_range(unsigned first, unsigned last, int flags)
 {
     rsi_real_find();
-    if (!(flags & CLOSE_RANGE_CLOEXEC)) /* with it all stay open */
+    bool are_closed = !(flags & CLOSE_RANGE_CLOEXEC); /* with it all stay open */
+    if (are_closed && first <= last && !rsi_party_is_vforked()) {
+        if (rsi_real.close_range(UINT32_MAX, UINT32_MAX, flags) != 0)
+            return -1;
         forget(first, last);
+    }
     return rsi_real.close_range(first, last, flags);
 }
 

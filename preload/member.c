@@ -74,20 +74,37 @@ static void put_locked(int set, int fd, const struct epoll_event *event)
     place->pid = (int32_t)getpid();
 }
 
-void rsi_member_forget(int fd)
+/* Whether it is one, set or listener: a guess. */
+static bool is_any(int fd)
 {
-    sigset_t before;
     unsigned count = rsi_load_relaxed(&used), i = 0;
     while (i < count && rsi_load_relaxed(&members[i].set) != fd &&
            rsi_load_relaxed(&members[i].fd) != fd)
         i++;
-    if (rsi_likely(i == count))
-        return;
-    lock(&before);
-    for (i = 0; i < used; i++)
+    return rsi_unlikely(i < count);
+}
+
+bool rsi_member_hold(int fd, sigset_t *before)
+{
+    if (fd < 0 || !is_any(fd))
+        return false;
+    lock(before);
+    return true;
+}
+
+void rsi_member_release(int fd, bool is_gone, const sigset_t *before)
+{
+    for (unsigned i = 0; i < used && is_gone; i++)
         if (members[i].set == fd || members[i].fd == fd)
             free_locked(&members[i]);
-    unlock(&before);
+    unlock(before);
+}
+
+void rsi_member_forget(int fd)
+{
+    sigset_t before;
+    if (rsi_member_hold(fd, &before))
+        rsi_member_release(fd, true, &before);
 }
 
 int rsi_member_of(int set, uint64_t *data)

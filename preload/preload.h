@@ -139,6 +139,12 @@ extern __thread struct rsi_party *rsi_party_self;
 #define RSI_PARTY_VFORKED 2 /* the assembler's number */
 extern __thread uint8_t rsi_party_is_closed;
 
+/* Of the child of a vfork: its descriptors are its own, and what is known of numbers here is its parent's. */
+RSI_INLINE bool rsi_party_is_vforked(void)
+{
+    return rsi_unlikely(rsi_party_is_closed == RSI_PARTY_VFORKED);
+}
+
 /* 0 in the child of a fork that no handler was told of: nothing of it is recorded. */
 extern volatile const uint32_t *rsi_party_here;
 
@@ -373,6 +379,13 @@ void rsi_listener_delayed(const struct rsi_listener *l, uint64_t since_tsc); /* 
 /* A listener in an epoll set (member.c): one of the set, with the program's data; -1: none. A guess. */
 int rsi_member_of(int set, uint64_t *data);
 void rsi_member_forget(int fd); /* it is closed: set or listener */
+
+/*
+ * A call that may make fd anew is about to be made: until release no thread moves what is known of it, set or listener,
+ * and all signals are blocked. False: nothing is, and there is no release. is_gone: it was made anew. errno is left alone.
+ */
+bool rsi_member_hold(int fd, sigset_t *before);
+void rsi_member_release(int fd, bool is_gone, const sigset_t *before);
 
 /*
  * A wait of thread tid for set in an order, from begin to end; between them move takes the listener out of the set, or puts it back,

@@ -148,6 +148,8 @@ WHILE_OUT = (
     "vfork_set",
     "vfork_all",
     "cloexec_set",
+    "renew_set",
+    "renew_all",
     "wrong_time",
 )
 
@@ -235,6 +237,9 @@ class Corners(unittest.TestCase):
 
     def test_a_set_that_is_only_marked_for_exec_is_not_forgotten(self) -> None:
         self.in_every_order("cloexec_set")
+
+    def test_a_call_that_failed_to_close_a_listener_has_changed_nothing(self) -> None:
+        self.in_every_order("renew_set", "renew_all")
 
     def test_a_time_that_the_kernel_refuses_is_refused_whatever_there_is(self) -> None:
         self.in_every_order("wrong_time")

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plain_out.c - as plain_accept.c: a listener is out of its epoll set, since it is another's turn, when its thread is
- * cancelled or a child of a vfork closes what it has; and times that are none.
+ * cancelled, a child of a vfork closes what it has, or a call that would close it fails; and times that are none.
  */
 #include "plain_accept.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 
-enum { LONG_MS = 10000, TIMES = 5 };
+enum {
+    LONG_MS = 10000,
+    TIMES = 5,
+    NUMBERS = 1024, /* of descriptors, most of which are nobody's */
+    NO_FLAG = 1 << 20,
+};
 
 static int set;
 static pid_t other;
@@ -136,6 +142,41 @@ static void marks_set(void)
     waits_while(marks, CLOSE_RANGE_CLOEXEC);
 }
 
+/* Nothing is closed, and no number made anew. */
+static void renews_none(int flags)
+{
+    for (int fd = 3; fd < NUMBERS; fd++) {
+        check(dup2(-1, fd) == -1 && errno == EBADF);
+        check(dup3(fd, fd, flags) == -1 && errno == EINVAL);
+        check(dup3(-1, fd, NO_FLAG) == -1 && errno == EINVAL);
+    }
+    check(dup2(listener, listener) == listener && dup2(set, set) == set);
+    check(close_range(3, ~0u, NO_FLAG) == -1 && (errno == EINVAL || errno == ENOSYS));
+    check(close_range(NUMBERS, 3, flags) == -1 && (errno == EINVAL || errno == ENOSYS));
+}
+
+static void renewal_fails(void)
+{
+    waits_while(renews_none, 0);
+}
+
+/* What is not the program's stays what it is as well. */
+static void renewal_often_fails(void)
+{
+    int before = 0;
+    set_up();
+    struct pollfd entries[2] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
+    for (int i = 0; i < TIMES; i++) {
+        check(poll(entries, 2, 1) == 0);
+        renews_none(0);
+        check(poll(entries, 2, 1) == 0);
+        if (i == 0)
+            before = open_descriptors();
+    }
+    check(open_descriptors() == before);
+    ends_all(1);
+}
+
 /* As programs do that run others: what the parent has stays open, and is used again. */
 static void child_closes_all(void)
 {
@@ -188,9 +229,14 @@ static void times_are_wrong(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "cancel_at_once", is_cancelled_at_once }, { "cancel_later", is_cancelled_later },
-        { "vfork_set", child_closes_set },          { "cloexec_set", marks_set },
-        { "vfork_all", child_closes_all },          { "wrong_time", times_are_wrong },
+        { "cancel_at_once", is_cancelled_at_once },
+        { "cancel_later", is_cancelled_later },
+        { "vfork_set", child_closes_set },
+        { "cloexec_set", marks_set },
+        { "vfork_all", child_closes_all },
+        { "wrong_time", times_are_wrong },
+        { "renew_set", renewal_fails },
+        { "renew_all", renewal_often_fails },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }
