@@ -125,7 +125,7 @@ static RSI_COLD unsigned ask(int fd)
 
 const struct rsi_listener *rsi_listener_of(int fd)
 {
-    if (fd < 0 || (unsigned)fd >= FDS)
+    if (fd < 0 || (unsigned)fd >= FDS || rsi_party_is_vforked())
         return NULL;
     unsigned place = rsi_load_relaxed(&of_fd[fd]);
     if (place == 0)

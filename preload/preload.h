@@ -350,7 +350,7 @@ struct rsi_listener {
     char name[sizeof(((struct rsi_store_listener *)0)->name)];
 };
 
-/* NULL: it is none. errno is left alone by all of these. */
+/* NULL: it is none, or the child of a vfork asks. errno is left alone by all of these. */
 const struct rsi_listener *rsi_listener_of(int fd);
 
 /* Whether the kernel says that fd is l, and no other that has its number by now. */

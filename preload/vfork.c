@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vfork.c - vfork, whose child runs in its parent's memory and on its stack until it runs another program or ends: what
- * it waits for is not its parent's, so its thread is taken for one that has ended; and what it closes stays open there.
+ * it waits for is not its parent's, so its thread is taken for one that has ended; and what it closes, or
+ * puts into an epoll set, is not its parent's either: its numbers are its own, and nothing is learnt of them.
  *
  * The call returns twice, and what the child calls meanwhile overwrites the place where the first return came from; so it
  * is made here, in registers, as libc makes it. posix_spawn, system and popen have a child of the same sort, but call

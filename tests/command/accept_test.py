@@ -147,6 +147,7 @@ WHILE_OUT = (
     "cancel_later",
     "vfork_set",
     "vfork_all",
+    "vfork_edit",
     "cloexec_set",
     "renew_set",
     "renew_all",
@@ -234,6 +235,11 @@ class Corners(unittest.TestCase):
 
     def test_what_a_child_of_vfork_closes_stays_its_parent_s(self) -> None:
         self.in_every_order("vfork_set", "vfork_all")
+
+    def test_what_a_child_of_vfork_does_with_a_set_of_its_own_is_not_done_to_its_parent_s(
+        self,
+    ) -> None:
+        self.in_every_order("vfork_edit")
 
     def test_a_set_that_is_only_marked_for_exec_is_not_forgotten(self) -> None:
         self.in_every_order("cloexec_set")

@@ -130,6 +130,29 @@ static void child_closes_set(void)
     waits_while(closes_in_child, 0);
 }
 
+/* Of what has the numbers of the set in a child, which is a set of its own. */
+static void edits_in_child(int unused)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = 9 };
+    int status;
+    (void)unused;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        int own = epoll_create1(0);
+        bool is_right = dup2(own, set) == set &&
+                        epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0 &&
+                        epoll_ctl(set, EPOLL_CTL_DEL, listener, NULL) == 0;
+        _exit(!is_right);
+    }
+    check(pid > 0 && waitpid(pid, &status, 0) == pid);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void child_edits_set(void)
+{
+    waits_while(edits_in_child, 0);
+}
+
 /* Nothing is closed before another program is run. */
 static void marks(int flags)
 {
@@ -229,13 +252,10 @@ static void times_are_wrong(void)
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = {
-        { "cancel_at_once", is_cancelled_at_once },
-        { "cancel_later", is_cancelled_later },
-        { "vfork_set", child_closes_set },
-        { "cloexec_set", marks_set },
-        { "vfork_all", child_closes_all },
-        { "wrong_time", times_are_wrong },
-        { "renew_set", renewal_fails },
+        { "cancel_at_once", is_cancelled_at_once }, { "cancel_later", is_cancelled_later },
+        { "vfork_set", child_closes_set },          { "cloexec_set", marks_set },
+        { "vfork_all", child_closes_all },          { "wrong_time", times_are_wrong },
+        { "vfork_edit", child_edits_set },          { "renew_set", renewal_fails },
         { "renew_all", renewal_often_fails },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
