@@ -136,12 +136,6 @@ static void move_locked(struct rsi_member *member, bool is_out)
         member->is_out = is_out;
 }
 
-static void end_locked(struct rsi_member *member)
-{
-    move_locked(member, false);
-    member->waiter = 0;
-}
-
 /* Two threads that wait for one set cannot have its listener in it and out of it. */
 bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge)
 {
@@ -149,8 +143,10 @@ bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge)
     lock(&before);
     struct rsi_member *member = find_locked(set, fd);
     bool is_one = member && is_one_locked(member);
-    if (member && member->waiter == tid)
-        end_locked(member); /* the program has left that wait by longjmp */
+    if (member && member->waiter == tid) { /* the program has left that wait by longjmp */
+        move_locked(member, false);
+        member->waiter = 0;
+    }
     bool is_free = is_one && !member->waiter && !member->is_shared;
     if (is_free)
         member->waiter = tid;
@@ -161,7 +157,8 @@ bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge)
     return is_free;
 }
 
-void rsi_member_move(int set, int fd, bool is_out)
+/* One that is waited for goes out of the set or into it, and the wait may be over. */
+static void step(int set, int fd, bool is_out, bool is_over)
 {
     sigset_t before;
     int error = errno;
@@ -169,24 +166,23 @@ void rsi_member_move(int set, int fd, bool is_out)
         return;
     lock(&before);
     struct rsi_member *member = find_locked(set, fd);
-    if (member && member->waiter)
+    if (member && member->waiter) {
         move_locked(member, is_out);
+        if (is_over)
+            member->waiter = 0;
+    }
     unlock(&before);
     errno = error;
 }
 
+void rsi_member_move(int set, int fd, bool is_out)
+{
+    step(set, fd, is_out, false);
+}
+
 void rsi_member_end(int set, int fd)
 {
-    sigset_t before;
-    int error = errno;
-    if (set < 0)
-        return;
-    lock(&before);
-    struct rsi_member *member = find_locked(set, fd);
-    if (member && member->waiter)
-        end_locked(member);
-    unlock(&before);
-    errno = error;
+    step(set, fd, false, true);
 }
 
 void rsi_members_child(void)
