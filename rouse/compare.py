@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """`rouse compare`: two recordings of the same work, side by side.
 
-Addresses differ from run to run: locks and sites are matched by their names.
+Addresses differ from run to run: locks and sites are matched by their names, and a lock that has
+none by the place that initialised it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import click
 from rouse import facts, listeners, locks, queries
 from rouse.errors import output
 from rouse.inputs import Input, open_input
-from rouse.plans import BALANCE, LISTENERS, TOTALS, Column, Row
+from rouse.plans import BALANCE, INIT, LISTENERS, TOTALS, Column, Row, init_text
 from rouse.sections import Report, Section
 
 ROWS = 20
@@ -25,6 +26,7 @@ SIDES = ("before", "after")
 # Sums of `totals` over the processes, after what follows from other tables.
 FIGURES = tuple((column.key, column.title, column.kind) for column in TOTALS.columns)
 QUANTILES = (0.5, 0.99)
+LOCK_SUMS = ("wait_total_ns", "cnt_lock")
 FIGURE_COLUMNS = (
     Column("figure", "figure"),
     Column("before", "before", "text"),
@@ -115,7 +117,26 @@ def matched(sides: Iterable[Iterable[Row]], keys: Sequence[str], sums: Sequence[
 
 def of_locks(opened: Input) -> list[Row]:
     rows = opened.database.rows(locks.table(opened.database.tables))
+    for row in rows:
+        row["init_label"] = init_text(row)
+        # What has a name is that, whatever line has initialised it.
+        row["origin"] = "" if row["lock_name"] else row["init_label"]
     return [row for row in rows if row["cnt_lock"] or row["waiting"]]
+
+
+def lock_rows(inputs: Sequence[Input]) -> list[Row]:
+    """With all places that initialised them, which of locks of one name may be several."""
+    sides = [of_locks(opened) for opened in inputs]
+    keys = ("site_label", "lock_name", "origin", "kind")
+    rows = matched(sides, keys, LOCK_SUMS)
+    places: dict[tuple[Any, ...], set[str]] = {}
+    for row in (row for side in sides for row in side if row["init_label"]):
+        found = places.setdefault(tuple(row[key] or "" for key in keys), set())
+        found.add(row["init_label"])
+    for row in rows:
+        row["init_label"] = ", ".join(sorted(places.get(tuple(row[key] for key in keys), ())))
+        del row["origin"]
+    return rows
 
 
 def of_sites(opened: Input) -> list[Row]:
@@ -137,13 +158,12 @@ def columns(waited: str, times: str, more: Sequence[Column]) -> tuple[Column, ..
 def table(
     title: str,
     about: str,
-    inputs: Sequence[Input],
-    rows_of: Callable[[Input], list[Row]],
-    keys: Sequence[Column],
+    rows: list[Row],
+    names: Sequence[Column],
     sums: tuple[str, str],
     limit: int,
 ) -> Section:
-    rows = matched(map(rows_of, inputs), [column.key for column in keys], sums)
+    """names: of a row, beside its sums."""
     for row in rows:
         row["ratio"] = ratio(row, sums[0])
     shown = rows[:limit] if limit else rows
@@ -152,7 +172,7 @@ def table(
         key,
         title,
         about,
-        columns(*sums, keys),
+        tuple(c for c in columns(*sums, names) if not c.is_seldom or any(r[c.key] for r in rows)),
         shown,
         more=len(rows) - len(shown),
         empty="" if rows else "neither has any",
@@ -220,24 +240,24 @@ def compare(before: Input, after: Input, limit: int) -> Report:
     )
     of_each = listener_rows(inputs)
     site = Column("site_label", "waits at")
+    waited, waits = (Column("wait_label", "waits at"), Column("kind", "kind")), ("wait_ns", "count")
     sections = [
         figures_section,
         table(
             "Locks",
-            "By the site that waited and the lock, if that has a name; the longest first.",
-            inputs,
-            of_locks,
-            (site, Column("lock_name", "lock"), Column("kind", "kind")),
-            ("wait_total_ns", "cnt_lock"),
+            "By the site that waited and the lock, by its name or else by the place that"
+            " initialised it; the longest first.",
+            lock_rows(inputs),
+            (site, Column("lock_name", "lock"), INIT, Column("kind", "kind")),
+            LOCK_SUMS,
             limit,
         ),
         table(
             "Wait sites",
             "By the site and what was waited for; idle waits are left out.",
-            inputs,
-            of_sites,
-            (Column("wait_label", "waits at"), Column("kind", "kind")),
-            ("wait_ns", "count"),
+            matched(map(of_sites, inputs), [column.key for column in waited], waits),
+            waited,
+            waits,
             limit,
         ),
         Section(
@@ -285,7 +305,8 @@ def as_json(report: Report) -> str:
 def command(before: str, after: str, limit: int | None, is_json: bool) -> None:
     """Show two recordings side by side: files, or folders as rouse run --keep makes them.
 
-    Locks and sites are matched by name, since addresses differ from run to run.
+    Locks and sites are matched by name, since addresses differ from run to run; locks without one
+    by the place that initialised them.
     """
     from rouse.report import print_report
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,9 +56,14 @@ def address(word: int) -> str:
     return hex(word % (1 << 64))
 
 
+def init_text(row: Mapping[str, Any]) -> str:
+    """Where it was initialised; nothing where that is not known, as in a row of several."""
+    return str(row["init_label"]) if row["init_site"] not in ("", None, queries.NOT_KNOWN) else ""
+
+
 def init_of(row: Row) -> Row:
-    """null where it is not known, as in a row of several."""
-    if row["init_site"] == queries.NOT_KNOWN:
+    """null where it is not known."""
+    if not init_text(row):
         row["init_site"] = row["init_label"] = None
     return row
 

@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import unittest
+from collections.abc import Sequence
+from pathlib import Path
 
-from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+from common import here
 
-from orders import WAKES, site
+from orders import LOCKS, WAKES, Row, orders, site
 from report_queries_test import asked, lock, picked
 
 from rouse import locks, queries
+from rouse.render import parquet
 
 
 class Origins(unittest.TestCase):
@@ -61,6 +66,63 @@ class Origins(unittest.TestCase):
             for query in (queries.wake_ledger, queries.wait_sites):
                 (row,) = [r for r in asked(query, wakes=wakes, sites=sites) if r["objects"] == 2]
                 self.assertEqual(row["init_label"], told)
+
+
+class Compared(unittest.TestCase):
+    """Two recordings, in which addresses and numbers of sites differ."""
+
+    def compared(self, *sides: Sequence[Row]) -> tuple[list[Row], str]:
+        """Rows of locks; the same in text. here.c:1 is 0x30, then 0x130; there.c:2 10h on."""
+        with tempfile.TemporaryDirectory() as place:
+            folders = [Path(place) / name for name in ("before", "after")]
+            for number, (folder, rows) in enumerate(zip(folders, sides, strict=True)):
+                at = 0x30 + 0x100 * number
+                sites = [*site(at, "here.c:1"), *site(at + 0x10, "there.c:2"), *site(0x10, "wait")]
+                parquet.write(orders(locks=rows, sites=sites), folder)
+            done, text = here("compare", "--json", *folders), here("compare", *folders)
+        self.assertEqual((done.returncode, done.stderr, text.returncode), (0, "", 0))
+        found: list[Row] = json.loads(done.stdout)["sections"]["locks"]
+        return found, text.stdout
+
+    def test_locks_of_one_origin_and_site_are_one(self) -> None:
+        each = {"contested": 1, "acquired": 1}
+        found, text = self.compared(
+            [
+                lock(lock=1, init_site="0x30", wait_ns=7, **each),
+                lock(lock=2, init_site="0x30", wait_ns=6, **each),
+                lock(lock=3, init_site="0x40", wait_ns=5, **each),
+                lock(lock=4, init_site="0x0", wait_ns=1, **each),
+            ],
+            [
+                lock(lock=8, init_site="0x130", wait_ns=2, **each),
+                lock(lock=9, init_site=None, wait_ns=3, **each),
+            ],
+        )
+        names = ("site_label", "init_label", "before_cnt_lock", "after_cnt_lock")
+        self.assertEqual(
+            picked(found, *names, "before_wait_total_ns", "after_wait_total_ns"),
+            [
+                ("wait", "here.c:1", 2, 1, 13, 2),
+                ("wait", "there.c:2", 1, 0, 5, 0),
+                ("wait", "", 1, 1, 1, 3),
+            ],
+        )
+        self.assertIn("initialised at", text)
+        self.assertIn("there.c:2", text)
+
+    def test_a_lock_with_a_name_is_that_whatever_has_initialised_it(self) -> None:
+        named = {**LOCKS[0], "site": "0x10", "holder_site": "0x0"}
+        found, _ = self.compared(
+            [{**named, "init_site": "0x30"}], [{**named, "init_site": "0x140"}]
+        )
+        names = ("lock_name", "init_label", "before_cnt_lock", "after_cnt_lock")
+        self.assertEqual(picked(found, *names), [("orders", "here.c:1, there.c:2", 2, 2)])
+
+    def test_where_no_origin_is_known_there_is_no_column(self) -> None:
+        rows = [lock(contested=1, wait_ns=1)]
+        found, text = self.compared(rows, rows)
+        self.assertEqual(picked(found, "init_label", "ratio"), [("", 1.0)])
+        self.assertNotIn("initialised at", text)
 
 
 if __name__ == "__main__":
