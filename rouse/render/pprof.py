@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from rouse.plans import init_text
 from rouse.render.text import printable
 
 PACKAGE = "perftools.profiles"
@@ -185,6 +186,7 @@ def encode(
         for key, text in (
             ("kind", wait["kind"]),
             ("object", wait["object_name"]),
+            ("initialised_at", init_text(wait)),
             ("held from" if wait["role"] == "held" else "woken from", wait["other_label"]),
             ("process", wait["process"]),
         ):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rouse.plans import address
+from rouse.plans import address, init_text
 from rouse.render.text import printable
 
 VERDICTS = {
@@ -25,7 +25,10 @@ LOCK_SUMS = (
 WAKE_SUMS = (*VERDICTS, "wait_ns", "late_ns", "waste_ns")
 # What rows beyond the limit are summed up as: their number must not grow with the program's.
 OTHER = "other"
-OTHER_LOCK = {"lock_name": OTHER, "lock": 0, "kind": "", "site_label": OTHER, "site": ""}
+OTHER_LOCK = {
+    **{"lock_name": OTHER, "lock": 0, "kind": "", "site_label": OTHER, "site": ""},
+    **{"init_label": "", "init_site": ""},
+}
 OTHER_WAKE = {
     **{"kind": "", "wait_label": OTHER, "wake_label": OTHER},
     **{"wait_site": "", "wake_site": ""},
@@ -63,6 +66,9 @@ def lock_labels(row: Row) -> dict[str, str]:
         "kind": row["kind"],
         "site": row["site_label"],
         "site_id": row["site"],
+        # Not of wake-ups: a row of one place becomes one of several, and would be another series.
+        "initialised_at": init_text(row),
+        "initialised_at_id": row["init_site"] if init_text(row) else "",
     }
 
 

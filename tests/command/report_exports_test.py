@@ -125,6 +125,20 @@ class Exports(unittest.TestCase):
             self.assertIn(f"# The lightest {2 * count - 4} rows of locks by site are", text)
         self.assertEqual(len(sizes), 1, sizes)
 
+    def test_prometheus_tells_locks_at_one_address_apart(self) -> None:
+        locks = [{**LOCKS[0], "init_site": at} for at in ("0x1030", "0x1040", "0x0")]
+        text = self.written("prometheus", locks=locks).read_text(encoding="utf-8")
+        found = [m[2] for m in map(SAMPLE.fullmatch, text.splitlines()) if m]
+        of_locks = [
+            labels for labels in found if 'site="orders.c:17"' in labels and ',address="' in labels
+        ]
+        places = ("worker.c:5", "queue_push+0x44", "")
+        for place, number in zip(places, ("0x1030", "0x1040", ""), strict=True):
+            told = f',initialised_at="{place}",initialised_at_id="{number}"'
+            self.assertTrue(any(labels.endswith(told) for labels in of_locks), told)
+        series = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
+        self.assertEqual(len(set(series)), len(series))
+
     def test_parquet_is_the_tables(self) -> None:
         folder = self.written("parquet")
         made = orders()
@@ -157,6 +171,16 @@ class Exports(unittest.TestCase):
         self.assertEqual(sum(sample.value[1] for sample in profile.sample), 1_430_000_000)
         labels = {texts[label.str] for sample in profile.sample for label in sample.label}
         self.assertLessEqual({"mutex", "orders", "put_order+0x1c"}, labels)
+
+    def test_pprof_tells_where_what_was_waited_for_was_initialised(self) -> None:
+        profile = pprof.profile_class()()
+        locks = [{**row, "init_site": "0x1030"} for row in LOCKS]
+        file = self.written("pprof", "--all", locks=locks, wakes=WAKES[2:3])
+        profile.ParseFromString(gzip.decompress(file.read_bytes()))
+        texts = list(profile.string_table)
+        found = [{texts[pair.key]: texts[pair.str] for pair in s.label} for s in profile.sample]
+        places = {labels["kind"]: labels.get("initialised_at") for labels in found}
+        self.assertEqual(places, {"mutex": "worker.c:5", "condition": None})
 
     @unittest.skipUnless(shutil.which("go"), "there is no go")
     def test_go_tool_pprof_reads_it(self) -> None:
