@@ -66,7 +66,8 @@ static const struct {
 
 static char complaint[512]; /* libbpf's first: what follows is about that it could not go on */
 
-static int complain(enum libbpf_print_level level, const char *format, va_list words)
+__attribute__((format(printf, 2, 0))) static int complain(enum libbpf_print_level level,
+                                                          const char *format, va_list words)
 {
     if (level == LIBBPF_WARN && !complaint[0])
         (void)vsnprintf(complaint, sizeof(complaint), format, words);
