@@ -297,7 +297,7 @@ uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site)
 /* The number of a name + 1; 0: it has none, or it cannot be had. */
 static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
 {
-    const char *text;
+    const char *text = NULL;
     char copy[sizeof(struct rsi_store_name) - sizeof(uint64_t)] = { 0 };
     if (!where || !read_far(where, &text, sizeof text) || !text)
         return 0;
