@@ -195,7 +195,8 @@ static bool describe(uint64_t ip, struct description *d)
     if (_dl_find_object((void *)(uintptr_t)ip, &object) != 0)
         return false;
     const uint8_t *place = find_place(&object, ip);
-    if (!place)
+    /* Where there is room between a program's segments, it is of another than the code. */
+    if (!place || _dl_find_object((void *)(uintptr_t)place, &object) != 0)
         return false;
     struct rsi_bytes b = entry_at(place, &object);
     const uint8_t *offset_place = b.at;

@@ -15,6 +15,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #define MODULES_MAX 256u
 
@@ -27,6 +28,11 @@ static struct {
     } ranges[MODULES_MAX];
 } modules = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
+struct headers {
+    const ElfW(Phdr) * first;
+    size_t count;
+};
+
 static bool is_noted(uint64_t address)
 {
     uint32_t count = rsi_load_acquire(&modules.count); /* pairs with add_locked */
@@ -36,16 +42,43 @@ static bool is_noted(uint64_t address)
     return false;
 }
 
-/* From the notes that are mapped with the module. */
-static void read_build_id(struct rsi_store_module *module, const struct link_map *map,
-                          const ElfW(Ehdr) * header)
+/* The program's own are known to the kernel: the place that was asked for may be of a segment without them. */
+static struct headers headers_of(const struct dl_find_object *found)
 {
-    const ElfW(Phdr) *phdr = (const void *)((const char *)header + header->e_phoff);
-    for (unsigned i = 0; i < header->e_phnum; i++) {
-        if (phdr[i].p_type != PT_NOTE)
+    const struct link_map *map = found->dlfo_link_map;
+    if (!map->l_name || !map->l_name[0])
+        return (struct headers){ (const void *)getauxval(AT_PHDR), getauxval(AT_PHNUM) };
+    const ElfW(Ehdr) *header = found->dlfo_map_start;
+    if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+        return (struct headers){ NULL, 0 };
+    return (struct headers){ (const void *)((const char *)header + header->e_phoff),
+                             header->e_phnum };
+}
+
+/* All segments: the loader knows those of a program one by one where there is room between them, as for large pages. */
+static void widen(struct rsi_store_module *module, const struct headers *headers)
+{
+    uint64_t start = UINT64_MAX, end = 0;
+    for (size_t i = 0; i < headers->count; i++) {
+        const ElfW(Phdr) *segment = &headers->first[i];
+        if (segment->p_type != PT_LOAD)
             continue;
-        const char *at = (const char *)(map->l_addr + phdr[i].p_vaddr);
-        const char *end = at + phdr[i].p_memsz;
+        uint64_t low = module->bias + segment->p_vaddr, high = low + segment->p_memsz;
+        start = low < start ? low : start;
+        end = high > end ? high : end;
+    }
+    module->start = start < module->start ? start : module->start;
+    module->end = end > module->end ? end : module->end;
+}
+
+/* From the notes that are mapped with the module. */
+static void read_build_id(struct rsi_store_module *module, const struct headers *headers)
+{
+    for (size_t i = 0; i < headers->count; i++) {
+        if (headers->first[i].p_type != PT_NOTE)
+            continue;
+        const char *at = (const char *)(module->bias + headers->first[i].p_vaddr);
+        const char *end = at + headers->first[i].p_memsz;
         while (end - at >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
             const ElfW(Nhdr) *note = (const void *)at;
             size_t name_bytes = rsi_round_up(note->n_namesz, 4);
@@ -64,15 +97,15 @@ static void read_build_id(struct rsi_store_module *module, const struct link_map
 static void fill(struct rsi_store_module *module, const struct dl_find_object *found)
 {
     const struct link_map *map = found->dlfo_link_map;
-    const ElfW(Ehdr) *header = found->dlfo_map_start;
+    const struct headers headers = headers_of(found);
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;
     module->bias = map->l_addr;
     /* The program has no name there; by now it may have another root, or no /proc. */
     const char *path = map->l_name && map->l_name[0] ? map->l_name : rsi_file_head->program;
     rsi_format(module->path, sizeof module->path, "%s", path);
-    if (!memcmp(header->e_ident, ELFMAG, SELFMAG))
-        read_build_id(module, map, header);
+    widen(module, &headers);
+    read_build_id(module, &headers);
 }
 
 static void add_locked(struct rsi_writer *writer, const struct dl_find_object *found)

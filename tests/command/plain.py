@@ -33,8 +33,8 @@ def lines_of(name: str) -> list[str]:
 class Source:
     """A program, and the lines that it was made of."""
 
-    def __init__(self, name: str) -> None:
-        self.program = PROGRAMS / name
+    def __init__(self, name: str, program: str = "") -> None:
+        self.program = PROGRAMS / (program or name)
         self.file = f"{name}.c"
         self.lines = lines_of(self.file)
         found = (

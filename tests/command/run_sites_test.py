@@ -74,6 +74,18 @@ class Stacks(unittest.TestCase):
         self.assertEqual(found.waits("sleep"), {(NAP,): 1})
 
 
+class Apart(unittest.TestCase):
+    def test_a_program_with_room_between_its_segments_is_known_whole(self) -> None:
+        apart = Source("plain_sites", "plain_sites_apart")
+        found = Recorded(apart, "wrapped", ROUSE_OBS_DEPTH="2")
+        self.assertEqual({row["lock_name"] for row, _ in found.rows("locks")}, {"lock"})
+        stacks = {stacks[row["site"]] for row, stacks in found.rows("locks")}
+        self.assertIn((TAKE, SITES.label("/* of middle */")), stacks)
+        (process,) = found.processes
+        own = {row["build_id"] for row in process["sites"].to_pylist() if row["file"]}
+        self.assertTrue(own and all(own))
+
+
 class Command(unittest.TestCase):
     def test_the_report_for_people_tells_what_led_to_a_wait(self) -> None:
         words = ("run", "--depth", str(layout.SITE_FRAMES), "--", SITES.program, "deep")
