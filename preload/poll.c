@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll.c - poll, select, epoll_wait and their kin.
+ * poll.c - what poll, select, epoll_wait and their kin do, which polls.c has: one path for all of them, of which each
+ * step knows them apart.
  *
  * Each is called without waiting first, and again only if that finds nothing: one system call more for each wait, and
  * what is recorded is a wait. Not so for one descriptor on which the thread has just found nothing, as servers do before
@@ -10,9 +11,9 @@
  * has been faster.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
- *
- * size: one path for all of these calls, of which each step knows them apart
  */
+#include "polls.h"
+
 #include "order.h"
 
 #include "os/os.h"
@@ -23,51 +24,35 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
-int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t bytes);
-int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask,
-                size_t bytes);
-
 #define SET_BYTES (FD_SETSIZE / 8)
 #define OTHERS_MOST 128 /* that a wait in turn can be for */
 #define VAIN_MOST \
     100u /* looks at others that found nothing: something of theirs is not seen by poll */
 
 enum { FOR_EVER = -1, WRONG = -2 }; /* times */
-enum call { POLL, PPOLL, SELECT, PSELECT, EPOLL, EPOLL_MASK, EPOLL_TIMESPEC };
 
-/* One call, whichever it is. */
-struct asked {
-    enum call call;
-    int fd; /* epoll's, or how many descriptors select looks at */
-    void *entries;
-    nfds_t count; /* of entries */
-    fd_set *sets[3];
-    struct timeval *timeval;
-    const struct timespec *timespec;
-    int ms;
-    const sigset_t *mask;
-};
-
-static int call_real(const struct asked *a)
+static int call_real(const struct rsi_poll *a)
 {
     switch (a->call) {
-    case POLL: return rsi_real.poll(a->entries, a->count, a->ms);
-    case PPOLL: return rsi_real.ppoll(a->entries, a->count, a->timespec, a->mask);
-    case SELECT: return rsi_real.select(a->fd, a->sets[0], a->sets[1], a->sets[2], a->timeval);
-    case PSELECT:
+    case RSI_POLL_POLL: return rsi_real.poll(a->entries, a->count, a->ms);
+    case RSI_POLL_PPOLL: return rsi_real.ppoll(a->entries, a->count, a->timespec, a->mask);
+    case RSI_POLL_SELECT:
+        return rsi_real.select(a->fd, a->sets[0], a->sets[1], a->sets[2], a->timeval);
+    case RSI_POLL_PSELECT:
         return rsi_real.pselect(a->fd, a->sets[0], a->sets[1], a->sets[2], a->timespec, a->mask);
-    case EPOLL: return rsi_real.epoll_wait(a->fd, a->entries, (int)a->count, a->ms);
-    case EPOLL_MASK: return rsi_real.epoll_pwait(a->fd, a->entries, (int)a->count, a->ms, a->mask);
+    case RSI_POLL_EPOLL: return rsi_real.epoll_wait(a->fd, a->entries, (int)a->count, a->ms);
+    case RSI_POLL_EPOLL_MASK:
+        return rsi_real.epoll_pwait(a->fd, a->entries, (int)a->count, a->ms, a->mask);
     default: return rsi_real.epoll_pwait2(a->fd, a->entries, (int)a->count, a->timespec, a->mask);
     }
 }
 
 /* For how many ns it may wait; FOR_EVER; WRONG: the kernel refuses it, whatever there is. */
-static int64_t time_of(const struct asked *a)
+static int64_t time_of(const struct rsi_poll *a)
 {
     const struct timeval *t = a->timeval;
     const struct timespec *s = a->timespec;
-    if (a->call == POLL || a->call == EPOLL || a->call == EPOLL_MASK)
+    if (a->call == RSI_POLL_POLL || a->call == RSI_POLL_EPOLL || a->call == RSI_POLL_EPOLL_MASK)
         return a->ms < 0 ? FOR_EVER : (int64_t)a->ms * 1000000;
     if (!t && !s)
         return FOR_EVER;
@@ -80,13 +65,15 @@ static int64_t time_of(const struct asked *a)
 }
 
 /* The same at once; what select has written to its sets is undone if it has found nothing. */
-static int look(const struct asked *a)
+static int look(const struct rsi_poll *a)
 {
     static const struct timespec never;
     struct timeval none = { 0, 0 };
-    struct asked now = *a;
+    struct rsi_poll now = *a;
     char saved[3][SET_BYTES];
-    size_t bytes = a->call == SELECT || a->call == PSELECT ? ((size_t)a->fd + 63) / 64 * 8 : 0;
+    size_t bytes = a->call == RSI_POLL_SELECT || a->call == RSI_POLL_PSELECT
+                       ? ((size_t)a->fd + 63) / 64 * 8
+                       : 0;
     now.ms = 0;
     now.timeval = &none;
     now.timespec = &never;
@@ -101,51 +88,52 @@ static int look(const struct asked *a)
 }
 
 /* Nothing to look at: a sleep. */
-static bool is_sleep(const struct asked *a)
+static bool is_sleep(const struct rsi_poll *a)
 {
-    return a->call <= PPOLL     ? a->count == 0
-           : a->call <= PSELECT ? !a->sets[0] && !a->sets[1] && !a->sets[2]
-                                : false;
+    return a->call <= RSI_POLL_PPOLL     ? a->count == 0
+           : a->call <= RSI_POLL_PSELECT ? !a->sets[0] && !a->sets[1] && !a->sets[2]
+                                         : false;
 }
 
 /* What is read here before the kernel has, which may find that it cannot be. */
-static bool is_out_of_reach(const struct asked *a)
+static bool is_out_of_reach(const struct rsi_poll *a)
 {
     const struct rsi_party *self = rsi_party_self;
     bool is_read_first = rsi_order_is_on() || (a->count == 1 && self && self->dry_fd >= 0);
-    if (a->call <= PPOLL)
+    if (a->call <= RSI_POLL_PPOLL)
         return is_read_first && a->count &&
                !rsi_can_read(a->entries, a->count * sizeof(struct pollfd));
-    for (int i = 0; a->call <= PSELECT && a->fd > 0 && a->fd <= FD_SETSIZE && i < 3; i++)
+    for (int i = 0; a->call <= RSI_POLL_PSELECT && a->fd > 0 && a->fd <= FD_SETSIZE && i < 3; i++)
         if (a->sets[i] && !rsi_can_read(a->sets[i], ((size_t)a->fd + 63) / 64 * 8))
             return true;
     return false;
 }
 
 /* To read from one descriptor, on which this thread has just found nothing: a look would find nothing as well. */
-static bool is_dry(const struct asked *a)
+static bool is_dry(const struct rsi_poll *a)
 {
     const struct pollfd *entry = a->entries;
-    return a->call <= PPOLL && a->count == 1 && rsi_party_self && rsi_party_self->dry_fd >= 0 &&
-           (entry->events & (POLLIN | POLLOUT)) == POLLIN && rsi_party_self->dry_fd == entry->fd;
+    return a->call <= RSI_POLL_PPOLL && a->count == 1 && rsi_party_self &&
+           rsi_party_self->dry_fd >= 0 && (entry->events & (POLLIN | POLLOUT)) == POLLIN &&
+           rsi_party_self->dry_fd == entry->fd;
 }
 
 /*
  * A listener among what the call looks at for reading, or, if it has ended, has found a connection of; -1: none that is
  * known. One that was shut down has none.
  */
-static int listener_in(const struct asked *a, int result)
+static int listener_in(const struct rsi_poll *a, int result)
 {
     const struct pollfd *entry = a->entries;
     const struct epoll_event *event = a->entries;
     bool has_ended = result > 0;
     uint64_t data;
-    if (a->call <= PPOLL) {
+    if (a->call <= RSI_POLL_PPOLL) {
         for (nfds_t i = 0; i < a->count; i++)
             if ((has_ended ? entry[i].revents : entry[i].events) & POLLIN &&
                 !(has_ended && entry[i].revents & POLLHUP) && rsi_listener_of(entry[i].fd))
                 return entry[i].fd;
-    } else if (a->call <= PSELECT) {
+    } else if (a->call <= RSI_POLL_PSELECT) {
         for (int fd = 0; a->sets[0] && fd < a->fd; fd++)
             if (FD_ISSET(fd, a->sets[0]) && rsi_listener_of(fd))
                 return fd;
@@ -160,7 +148,7 @@ static int listener_in(const struct asked *a, int result)
 }
 
 /* Something was found without a sleep. */
-static int found_now(const struct asked *a, int result)
+static int found_now(const struct rsi_poll *a, int result)
 {
     const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
     if (l)
@@ -170,7 +158,7 @@ static int found_now(const struct asked *a, int result)
 
 /* A wait for a listener, and maybe for others, in turn. */
 struct turn {
-    const struct asked *asked;
+    const struct rsi_poll *asked;
     struct rsi_party *self;
     const struct rsi_listener *listener;
     int fd, set; /* set: epoll's, where the listener is only while the turn is ours; -1: none */
@@ -184,13 +172,13 @@ struct turn {
 /* The listeners, and what else is waited for. False: it is more than there is room for. */
 static bool others_put(struct turn *t)
 {
-    const struct asked *a = t->asked;
+    const struct rsi_poll *a = t->asked;
     const struct pollfd *entry = a->entries;
-    nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd, others = 0, listeners = 0;
+    nfds_t count = a->call <= RSI_POLL_PPOLL ? a->count : (nfds_t)a->fd, others = 0, listeners = 0;
     bool is_any = false;
     for (nfds_t i = 0; i < count; i++) {
         struct pollfd other = { -1, 0, 0 };
-        if (a->call <= PPOLL) {
+        if (a->call <= RSI_POLL_PPOLL) {
             other = entry[i];
         } else {
             for (int set = 0; set < 3; set++)
@@ -217,20 +205,20 @@ static bool others_put(struct turn *t)
 /* As look, without the listeners. */
 static int look_at_others(struct turn *t)
 {
-    const struct asked *a = t->asked;
+    const struct rsi_poll *a = t->asked;
     struct pollfd *entry = a->entries;
-    if (a->call >= EPOLL)
+    if (a->call >= RSI_POLL_EPOLL)
         return look(a);
     if (t->wait.count == 0)
         return 0;
-    if (a->call <= PPOLL) {
+    if (a->call <= RSI_POLL_PPOLL) {
         int result = rsi_real.poll(t->others, t->wait.count, 0);
         for (nfds_t i = 0; i < t->wait.count && result > 0; i++)
             entry[i].revents = t->others[i].revents;
         return result;
     }
     fd_set sets[3];
-    struct asked now = *a;
+    struct rsi_poll now = *a;
     for (int i = 0; i < 3; i++)
         if (a->sets[i]) {
             sets[i] = *a->sets[i];
@@ -249,7 +237,7 @@ static int look_at_others(struct turn *t)
 /* As the program has it, for the time that is left. */
 static int call_for_rest(const struct turn *t)
 {
-    struct asked rest = *t->asked;
+    struct rsi_poll rest = *t->asked;
     if (t->wait.deadline_ns == UINT64_MAX)
         return call_real(&rest);
     uint64_t now_ns = rsi_now_ns();
@@ -297,14 +285,14 @@ static void turn_cancelled(void *turn)
 /* Who was told of a connection keeps the turn until it has accepted. */
 static int turn_end(struct turn *t, int result)
 {
-    const struct asked *a = t->asked;
+    const struct rsi_poll *a = t->asked;
     int error = errno;
     rsi_member_end(t->set, t->fd);
     const struct rsi_listener *l = result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL;
     if (!l)
         rsi_order_leave(t->self);
     bool is_in_vain = result == 0 || (result < 0 && error == EINTR);
-    for (nfds_t i = 0; a->call <= PPOLL && i < a->count && is_in_vain; i++)
+    for (nfds_t i = 0; a->call <= RSI_POLL_PPOLL && i < a->count && is_in_vain; i++)
         ((struct pollfd *)a->entries)[i].revents = 0; /* as the kernel */
     for (int i = 0; i < 3 && result == 0; i++)
         if (a->sets[i])
@@ -313,7 +301,8 @@ static int turn_end(struct turn *t, int result)
         rsi_listener_waited(t->listener, t->switches + t->sleeps, l);
     else if (l)
         rsi_listener_told(l);
-    if (a->call == SELECT && a->timeval && t->wait.deadline_ns != UINT64_MAX) { /* as the kernel */
+    if (a->call == RSI_POLL_SELECT && a->timeval &&
+        t->wait.deadline_ns != UINT64_MAX) { /* as the kernel */
         uint64_t now_ns = rsi_now_ns();
         struct timespec left =
             rsi_timespec(t->wait.deadline_ns > now_ns ? t->wait.deadline_ns - now_ns : 0);
@@ -325,7 +314,7 @@ static int turn_end(struct turn *t, int result)
 
 static bool turn_begin(struct turn *t)
 {
-    if (t->asked->call < EPOLL)
+    if (t->asked->call < RSI_POLL_EPOLL)
         return others_put(t);
     t->listeners[0] = (struct pollfd){ t->fd, POLLIN, 0 };
     t->others[0] = (struct pollfd){ t->asked->fd, POLLIN, 0 };
@@ -339,7 +328,7 @@ static bool turn_wait(struct turn *t, enum rouse_wait_kind kind, const void *obj
                       const void *site, int *result)
 {
     struct rsi_wait wait;
-    const struct asked *a = t->asked;
+    const struct rsi_poll *a = t->asked;
     if (!rsi_order_enter(t->self, t->listener, t->wait.count != 0 || a->mask))
         return false;
     int64_t time_ns = time_of(a);
@@ -363,7 +352,7 @@ static bool turn_wait(struct turn *t, enum rouse_wait_kind kind, const void *obj
 }
 
 /* False: it is not waited for in turn. Even a look may be where its thread ends, if that is cancelled already. */
-static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kind,
+static bool wait_in_turn(const struct rsi_poll *a, int fd, enum rouse_wait_kind kind,
                          const void *object, const void *site, int *result)
 {
     bool is_waited;
@@ -384,18 +373,20 @@ static bool wait_in_turn(const struct asked *a, int fd, enum rouse_wait_kind kin
     return is_waited;
 }
 
-static int wait_for(const struct asked *a, const void *site)
+int rsi_poll_wait(const struct rsi_poll *a, const void *site)
 {
     struct rsi_wait wait;
     int result, fd;
-    bool is_set = a->call >= EPOLL, sleeps = is_sleep(a);
-    bool is_huge = !is_set && a->call >= SELECT && (a->fd < 0 || a->fd > FD_SETSIZE);
+    bool is_set = a->call >= RSI_POLL_EPOLL, sleeps = is_sleep(a);
+    bool is_huge = !is_set && a->call >= RSI_POLL_SELECT && (a->fd < 0 || a->fd > FD_SETSIZE);
     int64_t time_ns = time_of(a);
     if (time_ns == 0 || time_ns == WRONG)
         return found_now(a, call_real(a));
     if (is_out_of_reach(a))
         return call_real(a);
-    uintptr_t object = sleeps ? 0 : a->call <= PPOLL ? (uintptr_t)a->count : (uintptr_t)a->fd;
+    uintptr_t object = sleeps                      ? 0
+                       : a->call <= RSI_POLL_PPOLL ? (uintptr_t)a->count
+                                                   : (uintptr_t)a->fd;
     enum rouse_wait_kind kind = sleeps   ? ROUSE_WAIT_SLEEP
                                 : is_set ? ROUSE_WAIT_SET
                                          : ROUSE_WAIT_POLL;
@@ -418,101 +409,4 @@ static int wait_for(const struct asked *a, const void *site)
         rsi_listener_waited(l, switches,
                             result > 0 ? rsi_listener_of(listener_in(a, result)) : NULL);
     return result;
-}
-
-RSI_EXPORT RSI_NOINLINE int poll(struct pollfd *fds, nfds_t count, int ms)
-{
-    rsi_real_find();
-    return wait_for(&(struct asked){ .call = POLL, .entries = fds, .count = count, .ms = ms },
-                    RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time,
-                                  const sigset_t *mask)
-{
-    rsi_real_find();
-    return wait_for(
-        &(struct asked){
-            .call = PPOLL, .entries = fds, .count = count, .timespec = time, .mask = mask },
-        RSI_CALLER());
-}
-
-/* What a program calls that was compiled with _FORTIFY_SOURCE: bytes is how much room there is. */
-RSI_EXPORT RSI_NOINLINE int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t bytes)
-{
-    rsi_real_find();
-    if (bytes / sizeof *fds < count)
-        __chk_fail();
-    return wait_for(&(struct asked){ .call = POLL, .entries = fds, .count = count, .ms = ms },
-                    RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int __ppoll_chk(struct pollfd *fds, nfds_t count,
-                                        const struct timespec *time, const sigset_t *mask,
-                                        size_t bytes)
-{
-    rsi_real_find();
-    if (bytes / sizeof *fds < count)
-        __chk_fail();
-    return wait_for(
-        &(struct asked){
-            .call = PPOLL, .entries = fds, .count = count, .timespec = time, .mask = mask },
-        RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts,
-                                   struct timeval *time)
-{
-    rsi_real_find();
-    return wait_for(
-        &(struct asked){
-            .call = SELECT, .fd = count, .sets = { reads, writes, excepts }, .timeval = time },
-        RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int pselect(int count, fd_set *reads, fd_set *writes, fd_set *excepts,
-                                    const struct timespec *time, const sigset_t *mask)
-{
-    rsi_real_find();
-    return wait_for(&(struct asked){ .call = PSELECT,
-                                     .fd = count,
-                                     .sets = { reads, writes, excepts },
-                                     .timespec = time,
-                                     .mask = mask },
-                    RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
-{
-    rsi_real_find();
-    return wait_for(
-        &(struct asked){
-            .call = EPOLL, .fd = fd, .entries = events, .count = (nfds_t)most, .ms = ms },
-        RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int epoll_pwait(int fd, struct epoll_event *events, int most, int ms,
-                                        const sigset_t *mask)
-{
-    rsi_real_find();
-    return wait_for(&(struct asked){ .call = EPOLL_MASK,
-                                     .fd = fd,
-                                     .entries = events,
-                                     .count = (nfds_t)most,
-                                     .ms = ms,
-                                     .mask = mask },
-                    RSI_CALLER());
-}
-
-RSI_EXPORT RSI_NOINLINE int epoll_pwait2(int fd, struct epoll_event *events, int most,
-                                         const struct timespec *time, const sigset_t *mask)
-{
-    rsi_real_find();
-    return wait_for(&(struct asked){ .call = EPOLL_TIMESPEC,
-                                     .fd = fd,
-                                     .entries = events,
-                                     .count = (nfds_t)most,
-                                     .timespec = time,
-                                     .mask = mask },
-                    RSI_CALLER());
 }

@@ -409,8 +409,7 @@ int rsi_cond_wake(pthread_cond_t *c, bool is_broadcast, const void *site);
 int rsi_join(pthread_t thread, void **value, const void *site);
 int rsi_once(pthread_once_t *control, void (*routine)(void), const void *site);
 
-/* The verdict on a wait for a lock, a condition or the like, by the number that its call returned. */
-/* From there on so many bytes, at least eight, for the price of a system call a page. */
+/* From there on so many bytes, at least eight, for the price of a system call a page (reach.c). */
 bool rsi_can_read(const void *from, size_t bytes);
 
 /* libc waits by no other clock, and refuses one before it tries. */
@@ -424,6 +423,7 @@ RSI_INLINE bool rsi_time_is_wrong(clockid_t clock, const struct timespec *until)
     return rsi_clock_is_wrong(clock) || until->tv_nsec < 0 || until->tv_nsec > 999999999;
 }
 
+/* The verdict on a wait for a lock, a condition or the like, by the number that its call returned. */
 RSI_INLINE enum rouse_verdict rsi_verdict_of(int error)
 {
     return error == 0 || error == EOWNERDEAD ? ROUSE_VERDICT_USEFUL
