@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ class Clock:
         return self.realtime_ns + self.ns_of(tsc - self.tsc)
 
 
+@functools.cache
 def machine_hz() -> float | None:
     """What the kernel says of this machine's time stamp: its "bogomips" are two a tick."""
     try:
@@ -62,3 +64,13 @@ def measured_hz(ticks: int, ns: int) -> float | None:
         return None
     hz = ticks * NS / ns
     return hz if PLAUSIBLE_HZ[0] < hz < PLAUSIBLE_HZ[1] else None
+
+
+@functools.cache
+def boot_id() -> str:
+    """This boot's, in the form that Head has."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        return ""
+    return text.strip().replace("-", "")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rouse import layout
+from rouse import layout, schemas
 
 if TYPE_CHECKING:
     from rouse.store import Entries, Store
@@ -92,6 +92,8 @@ def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> A
 def table(store: Store) -> pa.Table:
     """Every event that was read."""
     entries, numbers = store.arrays[layout.EVENTS], store.numbers
+    if not len(entries):
+        return schemas.empty("events")
     owners = store.writer_of[layout.EVENTS]
     order = np.argsort(entries["tsc"], kind="stable")
     known = types_of(entries)[order]

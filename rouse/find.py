@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import posixpath
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rouse import layout, store
+from rouse import clock, layout, store
 from rouse.errors import RouseError
 
 NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
@@ -85,6 +86,7 @@ def start_ticks(pid: int) -> int | None:
 LIVES, DEAD, NOT_SEEN = "lives", "dead", "not seen"
 
 
+@functools.cache
 def namespace() -> int:
     """This process' PID namespace; 0: not known."""
     try:
@@ -127,7 +129,7 @@ def life(head: store.Head, source: store.FileSource) -> str:
 
     Of another PID namespace only the lock can tell.
     """
-    if head.ended or head.boot_id != store.boot_id():
+    if head.ended or head.boot_id != clock.boot_id():
         return DEAD
     if is_here(head):
         return LIVES if start_ticks(head.pid) == head.start_ticks else DEAD

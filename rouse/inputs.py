@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rouse import engine, find, layout, recording, sites, store, switches, tables, together
+from rouse import clock, engine, find, layout, recording, sites, store, switches, tables, together
 from rouse.engine import ENGINES
 from rouse.errors import RouseError
 from rouse.render import parquet
@@ -60,20 +60,43 @@ def machine_text() -> str:
     return f"{about.nodename}, Linux {about.release}, {about.machine}, {cpus} CPUs usable"
 
 
-def load_store(path: Path, with_events: bool = False) -> Loaded:
+class Resolvers:
+    """Of the processes of a folder, of which many run the same files: each is read once."""
+
+    def __init__(self) -> None:
+        self.of_gone, self.of_live = sites.Resolver(), sites.Resolver()
+        self.every = [self.of_gone, self.of_live]
+
+    @property
+    def problems(self) -> list[str]:
+        """Of the files that they looked at, not of any one process."""
+        found = [problem for resolver in self.every for problem in resolver.problems]
+        return list(dict.fromkeys(found))
+
+    def of(self, found: store.Store) -> sites.Resolver:
+        """What runs may have been replaced at its path since, and then only its build tells it."""
+        if not (found.is_live and found.is_here):
+            return self.of_gone
+        has_builds = all(module.build_id for module in sites.modules_of(found))
+        if has_builds:
+            return self.of_live
+        self.every.append(sites.Resolver())
+        return self.every[-1]
+
+
+def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
     """The file of a process as it is now."""
     source = find.open_source(path)
     try:
         found = find.read(source, store.ALL_KINDS if with_events else store.COUNTED)
     finally:
         source.close()
-    resolver = sites.Resolver()
-    made = tables.tables(found, resolver)
-    is_here = found.head.boot_id == store.boot_id()
+    made = tables.tables(found, resolvers.of(found))
+    is_here = found.head.boot_id == clock.boot_id()
     return Loaded(
         str(path),
         made,
-        found.problems + resolver.problems,
+        found.problems,
         machine_text() if is_here else "",
     )
 
@@ -146,11 +169,12 @@ def with_kernel(workers: pa.Table, samples: dict[str, Any]) -> pa.Table:
     return workers
 
 
-def load_file(path: Path, with_events: bool = False) -> Loaded:
+def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
+    """resolvers: what they could not use is told of them, not with what comes back."""
     if recording.is_recording(path):
         return load_recording(path, with_events)
     if find.is_recording(path):
-        return load_store(path, with_events)
+        return load_store(path, with_events, resolvers)
     try:
         with path.open("rb") as file:
             is_empty = not file.read(1)
@@ -187,6 +211,39 @@ def is_tables(folder: Path) -> bool:
     return (folder / "processes").is_dir()
 
 
+def put_files(
+    files: list[Path], place: Path, with_events: bool, in_sum: bool
+) -> tuple[int, list[str]]:
+    """The tables of all files beneath place: of how many, and what is wrong with any.
+
+    Of several files of one process the last is taken: so it comes first.
+    """
+    resolvers, parts = Resolvers(), parquet.Parts(place)
+    sums = together.Sums(parts) if in_sum else None
+    told: list[list[str]] = []
+    taken: set[str] = set()
+    count = 0
+    for path in reversed(files):
+        try:
+            loaded = load_file(path, with_events, resolvers)
+        except RouseError as error:
+            told.append([str(error)])
+            continue
+        (process,) = loaded.tables["processes"].column("process").to_pylist()
+        if sums:
+            sums.add(loaded.tables)
+        elif process not in taken:
+            parts.add(loaded.tables)
+        taken.add(process)
+        told.append([f"{path.name}: {problem}" for problem in loaded.problems])
+        count += 1
+    if sums and count:
+        sums.finish()
+    parts.flush()
+    told.insert(0, resolvers.problems)
+    return count, [problem for some in reversed(told) for problem in some]
+
+
 @contextmanager
 def open_folder(
     folder: Path,
@@ -205,27 +262,11 @@ def open_folder(
     files = sorted(path for path in folder.iterdir() if path.is_file())
     seen = [path for path in files if path.name == switches.FILE]
     files = [path for path in files if path.name != switches.FILE]
-    problems: list[str] = []
-    count = 0
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
-        sums = together.Sums(Path(place)) if in_sum else None
-        for path in files:
-            try:
-                loaded = load_file(path, with_events)
-            except RouseError as error:
-                problems.append(str(error))
-                continue
-            if sums:
-                sums.write(loaded.tables)
-            else:
-                parquet.write(loaded.tables, Path(place))
-            problems += [f"{path.name}: {problem}" for problem in loaded.problems]
-            count += 1
+        count, problems = put_files(files, Path(place), with_events, in_sum)
         if not count:
             why = "; ".join(shortened(problems)) or "there is no file in it"
             raise RouseError(f"{folder}: has no recording: {why}")
-        if sums:
-            sums.finish()
         database = engine.open_parquet(Path(place), SCHEMAS, engine_name)
         source = f"{folder} ({count} recordings)"
         with closing(database):
@@ -259,8 +300,9 @@ def open_input(
         raise RouseError(f"{path}: is no file")
     if engine_name != ENGINES[0]:
         raise RouseError(f"{path}: is no folder, which --engine {engine_name} wants")
-    loaded = load_file(path, with_events)
+    resolvers = Resolvers()
+    loaded = load_file(path, with_events, resolvers)
     database = engine.open_tables(loaded.tables)
-    problems = shortened(loaded.problems)
+    problems = shortened(loaded.problems + resolvers.problems)
     with closing(database):
         yield Input(loaded.source, database, problems, loaded.machine)

@@ -6,6 +6,8 @@ A table of no rows, or one that a Parquet folder lacks, is made from here.
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow as pa
 
 MICROSTATES = (
@@ -87,3 +89,9 @@ SCHEMAS = {
         ]
     ),
 }
+
+
+@functools.cache
+def empty(name: str) -> pa.Table:
+    """It takes as long to make as a table with a few rows, and most processes have several."""
+    return SCHEMAS[name].empty_table()

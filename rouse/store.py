@@ -154,15 +154,6 @@ def is_thread(slots: Entries) -> npt.NDArray[np.bool_]:
     return np.asarray((slots["id"] != 0) & (slots["doing"] != layout.DOES_NOTHING))
 
 
-def boot_id() -> str:
-    """This boot's, in the form that Head has."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        return ""
-    return text.strip().replace("-", "")
-
-
 # The head
 
 
@@ -223,7 +214,7 @@ def make_clock(head: Head, moments_agree: bool, problems: list[str]) -> clock.Cl
         passed_ns = head.tick_monotonic_ns - head.monotonic_ns
         hz = clock.measured_hz(head.tick_tsc - head.tsc, passed_ns)
     is_measured = hz is not None
-    if hz is None and head.boot_id == boot_id():
+    if hz is None and head.boot_id == clock.boot_id():
         hz = clock.machine_hz()
     if hz is None:
         problems.append(

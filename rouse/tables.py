@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rouse import events, kernel, layout, sites, states, waiting
+from rouse import events, kernel, layout, schemas, sites, states, waiting
 from rouse.clock import INT64_MAX, NS
 from rouse.schemas import FAREWELL, LAST_EVENT, PRELOAD, RUNS
 from rouse.store import Entries, Store, text_of
@@ -280,6 +280,8 @@ def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
     ended, when = store.arrays[layout.LOCKS], store.clock
     waits = waiting.under_way(store)
     waits = waits[waiting.are_for_locks(waits)]
+    if not len(ended) + len(waits):
+        return schemas.empty("locks")
     mosts = ("wait_most", "hold_most")
     names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts, *LOCK_OPEN)
     entries = np.zeros(len(ended) + len(waits), [(name, "<u8") for name in names])
@@ -322,6 +324,8 @@ def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
 def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
     """Waits under way, those for locks too."""
     waits, when = waiting.under_way(store), store.clock
+    if not len(waits):
+        return schemas.empty("open_waits")
     flat = np.zeros(len(waits), [(n, "<u8") for n in (*OPEN_KEYS, "waiting", "ticks", "most")])
     for name in (*OPEN_KEYS, "ticks"):
         flat[name] = waits[name]
@@ -404,12 +408,13 @@ def kernel_columns(store: Store) -> Columns:
     """What the kernel tells while the process lives; null where it does not."""
     known = kernel_samples(store)
     tids = store.writers["tid"].tolist()
-    columns: Columns = {
-        name: pa.array([known.get(tid, {}).get(name) for tid in tids], pa.int64())
-        for name in KERNEL_COLUMNS
-    }
+    unknown = pa.nulls(len(tids), pa.int64())
+    columns: Columns = dict.fromkeys(KERNEL_COLUMNS, unknown)
+    if known:
+        for name in KERNEL_COLUMNS:
+            columns[name] = pa.array([known.get(tid, {}).get(name) for tid in tids], pa.int64())
     # It tells neither for a single thread.
-    columns["syscalls"] = columns["signals"] = pa.nulls(len(tids), pa.int64())
+    columns["syscalls"] = columns["signals"] = unknown
     return columns
 
 
@@ -455,6 +460,8 @@ def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int6
 def listeners(store: Store) -> pa.Table:
     """A row for each listener and kernel thread that waited for it, or accepted from it."""
     entries = store.arrays[layout.LISTENERS]
+    if not len(entries):
+        return schemas.empty("listeners")
     columns: Columns = {
         "listener": text(site_ids(entries["cookie"])),
         "name": text([text_of(name) for name in entries["name"].tolist()]),

@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
+from rouse.render.parquet import Parts
 from rouse.schemas import FAREWELL, RUNS, SCHEMAS
 
 SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site", "init_site")
@@ -61,23 +60,27 @@ def renamed(table: pa.Table, name: str, names: Mapping[str, str]) -> pa.Table:
 
 
 class Sums:
-    """Tables come one process after the other, and are written one after the other."""
+    """Tables come one process after the other, and go into parts one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
         self.count = 0
         self.sites: set[tuple[str, str]] = set()
         self.processes: dict[str, list[Row]] = {}
 
-    def write(self, tables: Mapping[str, pa.Table]) -> None:
+    def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Those of one process."""
         (row,) = tables["processes"].to_pylist()
         name = row["program"]
         self.processes.setdefault(name, []).append(row)
         names = frames_of(tables["sites"])
-        for key, table in tables.items():
-            if key not in ("processes", "events"):
-                self.put(key, self.joined(key, table, name, names))
+        self.parts.add(
+            {
+                key: self.joined(key, table, name, names)
+                for key, table in tables.items()
+                if key not in ("processes", "events")
+            }
+        )
         self.count += 1
 
     def joined(self, key: str, table: pa.Table, process: str, names: Mapping[str, str]) -> pa.Table:
@@ -99,15 +102,10 @@ class Sums:
             self.sites |= {(process, site) for site in sites}
         return table
 
-    def put(self, key: str, table: pa.Table) -> None:
-        place = self.folder / key
-        place.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(table, place / f"{self.count}.parquet", compression="zstd")
-
     def finish(self) -> None:
         """What the programs' processes were."""
         rows = [summed(name, rows) for name, rows in self.processes.items()]
-        self.put("processes", pa.Table.from_pylist(rows, SCHEMAS["processes"]))
+        self.parts.add({"processes": pa.Table.from_pylist(rows, SCHEMAS["processes"])})
 
 
 def summed(name: str, rows: list[Row]) -> Row:

@@ -29,6 +29,8 @@ def under_way(store: Store, now: states.States | None = None) -> Entries:
     contest = slots["contest_tsc"]
     contends = IS_LOCK[kinds] & (contest != 0) & (slots["since_tsc"] >= contest)
     waits = states.WAITING[now.state] | contends
+    if not waits.any():
+        return np.zeros(0, WAIT)
     begin = np.where(contends, contest, slots["since_tsc"])
     end = np.full(len(slots), max(store.now_tsc, 0), np.uint64)
     out = np.zeros(int(waits.sum()), WAIT)

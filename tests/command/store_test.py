@@ -175,7 +175,8 @@ class Sums(unittest.TestCase):
         )
         full = tables.tables(sample().store())
         for name, table in found.items():
-            self.assertEqual(table.schema, full[name].schema, name)
+            # By name, as readers take them.
+            self.assertEqual(set(table.schema), set(full[name].schema), name)
 
 
 def sample() -> Builder:

@@ -13,7 +13,7 @@ import common  # noqa: F401 the package's path
 
 import numpy as np
 
-from rouse import find, layout, store
+from rouse import clock, find, layout, store
 
 HZ = 2_000_000_000  # two ticks a ns
 START_NS = 5_000_000_000
@@ -68,7 +68,7 @@ class Builder:
             "program": b"/usr/bin/example",
             "command": b"example\0--flag",
             "host": b"here",
-            "boot_id": np.frombuffer(bytes.fromhex(store.boot_id() or "00" * 16), np.uint8),
+            "boot_id": np.frombuffer(bytes.fromhex(clock.boot_id() or "00" * 16), np.uint8),
         }
         for name, value in {**values, **head}.items():
             self.head[0][name] = value
