@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from rouse import facts, listeners, locks, queries
+from rouse.commands import Command
 from rouse.errors import output
 from rouse.inputs import Input, open_input
 from rouse.plans import BALANCE, INIT, LISTENERS, TOTALS, Column, Row, init_text
@@ -291,7 +292,7 @@ def as_json(report: Report) -> str:
     return json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
 
 
-@click.command(short_help="Two recordings of the same work, side by side.")
+@click.command(cls=Command, short_help="Two recordings of the same work, side by side.")
 @click.argument("before", metavar="BEFORE")
 @click.argument("after", metavar="AFTER")
 @click.option(

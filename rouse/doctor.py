@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from rouse import find, layout
+from rouse.commands import Command
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.probe import BY_BPF, BY_RECORDS, System
 
@@ -360,7 +361,7 @@ def render(checks: list[Check], width: int, has_colours: bool) -> list[str]:
     return lines
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--json", "is_json", is_flag=True, help="A list of objects.")
 def command(is_json: bool) -> int:
     """What this machine allows, and what to do about what it does not.

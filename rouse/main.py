@@ -14,6 +14,7 @@ from importlib import metadata
 
 import click
 
+from rouse.commands import Group
 from rouse.errors import RouseError, fill_closed, output
 
 # Each with the line that `rouse --help` shows.
@@ -37,7 +38,7 @@ Exit status:
 """
 
 
-class Commands(click.Group):
+class Commands(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 

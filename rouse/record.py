@@ -16,6 +16,7 @@ from typing import BinaryIO
 import click
 
 from rouse import find, inputs, recording, sites, store, tables, tracer
+from rouse.commands import Command
 from rouse.errors import RouseError
 
 WHOLE_EVERY = 60  # snapshots, so that one damaged part costs little
@@ -192,7 +193,7 @@ def run(
     print(f"{output}: {size:,} bytes, {recorder.count} snapshots; {why}", file=sys.stderr)
 
 
-@click.command(short_help="Keep what a process records in a file.")
+@click.command(cls=Command, short_help="Keep what a process records in a file.")
 @click.argument("pid", required=False, type=click.IntRange(min=1))
 @click.option(
     "-o",

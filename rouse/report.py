@@ -18,6 +18,7 @@ import click
 from rich.console import Console
 
 from rouse import activity, asleep, facts, locks, queries
+from rouse.commands import Command
 from rouse.engine import ENGINES
 from rouse.errors import RouseError, output
 from rouse.inputs import Input, open_input
@@ -334,7 +335,7 @@ def run(target: str | None, options: Options) -> None:
                 print(f"rouse: {printable(problem)}", file=sys.stderr)
 
 
-@click.command(short_help="Locks, wake-ups and waits of a process or a recording.")
+@click.command(cls=Command, short_help="Locks, wake-ups and waits of a process or a recording.")
 @click.argument("target", required=False, metavar="[PID|FILE|FOLDER]")
 @click.option(
     "--section",

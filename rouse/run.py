@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from rouse import asleep, distortion, inputs, layout, leftovers, remains, switches, unseen
+from rouse.commands import Command
 from rouse.errors import RouseError, discard, output
 from rouse.render.text import printable
 from rouse.report import STDOUT, Options, Reporter, print_report, put
@@ -390,6 +391,7 @@ class Accept(click.ParamType[str]):
 
 
 @click.command(
+    cls=Command,
     short_help="Run a program, and tell what its threads waited for.",
     context_settings={"allow_interspersed_args": False},
 )

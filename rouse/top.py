@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from rouse import find, rowtext
+from rouse.commands import Command
 from rouse.errors import EXIT_ENDED, RouseError, output
 from rouse.intervals import COLUMNS, EndedError, Interval, Watch
 
@@ -214,7 +215,7 @@ def check_seconds(_ctx: click.Context, _parameter: click.Parameter, value: Any) 
     return value
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("wanted", nargs=-1, metavar="[PID|PROGRAM]...")
 @click.option(
     "--batch",

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from rouse import asleep, inputs, kernel, switches
+from rouse.commands import Command
 from rouse.errors import EXIT_ENDED, RouseError, output
 from rouse.kernel import KernelThread
 from rouse.report import TERMINAL_ROWS, print_report
@@ -124,7 +125,9 @@ def show(made: Report, as_json: bool) -> None:
         print(json.dumps(whole, ensure_ascii=True, indent=1))
 
 
-@click.command(short_help="What the kernel does with the threads of a process.", epilog=EPILOG)
+@click.command(
+    cls=Command, short_help="What the kernel does with the threads of a process.", epilog=EPILOG
+)
 @click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
 @click.option(
     "--seconds",

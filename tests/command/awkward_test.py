@@ -203,7 +203,8 @@ class Output(unittest.TestCase):
 
     def test_is_one_line_and_a_status(self) -> None:
         report = f"report {self.tables}"
-        for words in (report, f"{report} --json", f"{report} --folded -", "doctor"):
+        helps = ("--help", "--version", "compare --help")
+        for words in (report, f"{report} --json", f"{report} --folded -", "doctor", *helps):
             for to, why in (
                 ("&-", "Bad file descriptor"),
                 ("/dev/full", "No space left on device"),

@@ -13,6 +13,7 @@ from common import SOURCE, rouse
 import click
 
 from rouse import errors, main
+from rouse.commands import Command
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
 PAGES = SOURCE / "docs/man"
@@ -35,7 +36,7 @@ class Manual(unittest.TestCase):
         for name in main.COMMANDS:
             self.assertIn(f"**rouse {name}**", overview)
             self.assertRegex(told, rf"(?m)^  {name} ")
-            self.assertIsInstance(importlib.import_module(f"rouse.{name}").command, click.Command)
+            self.assertIsInstance(importlib.import_module(f"rouse.{name}").command, Command)
 
     def test_the_options_of_a_command_are_on_its_page(self) -> None:
         for name in main.COMMANDS:
