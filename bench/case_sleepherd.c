@@ -48,7 +48,7 @@ static double class_ns(unsigned at)
     const unsigned bits = at >> CLASS_BITS;
     if (bits == 0)
         return at;
-    const uint64_t low = (uint64_t)((at & ((1u << CLASS_BITS) - 1)) + (1u << CLASS_BITS));
+    const uint64_t low = (at & ((1u << CLASS_BITS) - 1)) + (1u << CLASS_BITS);
     return (double)(low << (bits - 1));
 }
 

@@ -3,7 +3,6 @@
  * locks.c - ns of a lock and unlock of a free mutex, a free reader-writer lock, to read and to write, and a free spin
  * lock: the least of many rounds, so that whoever else runs does not matter. POSIX alone; for interposer.py.
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -322,10 +322,8 @@ static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned
     if (rsi_load_relaxed(&victim->inbox))
         (void)rsi_inbox_drain(victim);
     uint32_t want = share(rsi_load_relaxed(&victim->cluster), victim->queue_length, stuck);
-    for (; count < want; count++) {
-        *last = rsi_queue_pop(victim);
+    for (; count < want && (*last = rsi_queue_pop(victim)) != NULL; count++)
         last = &(*last)->queue_link;
-    }
     if (stuck && count == 0 && victim->next) {
         *last = victim->next;
         last = &(*last)->queue_link;

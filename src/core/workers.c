@@ -440,6 +440,7 @@ void rsi_workers_child(struct rsi_worker *survivor)
     struct rsi_worker *first = rsi_rt.workers[0];
     rsi_rt.workers[0] = survivor;
     rsi_rt.workers[survivor->index] = first;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is one at least, which survives */
     first->index = survivor->index;
     survivor->index = 0;
     survivor->tid = (int32_t)rsi_gettid();

@@ -260,7 +260,7 @@ void rsi_stack_give(unsigned index, struct rsi_stack stack)
 
 size_t rsi_stack_resident(const char *low, const char *end)
 {
-    unsigned char is_there[LOOK_PAGES];
+    unsigned char is_there[LOOK_PAGES] = { 0 };
     size_t count = 0;
     while (low < end) {
         size_t pages = (size_t)(end - low) / RSI_PAGE;

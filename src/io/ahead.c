@@ -169,7 +169,7 @@ static void submit(struct io_uring_sqe *entry, struct rsi_ahead *ahead)
 /* A process that has few descriptors needs them for other things than connections that nobody serves yet. */
 static bool has_many_descriptors(void)
 {
-    struct rlimit limit;
+    struct rlimit limit = { 0 };
     return rsi_syscall4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit) == 0 &&
            limit.rlim_cur >= DESCRIPTORS_LEAST;
 }

@@ -67,7 +67,7 @@ static bool is_awaited_locked(const struct rsi_fd *entry)
 static int order_begin(int fd, const struct rsi_fd_ref *ref, struct rsi_listener *l)
 {
     struct rsi_fd *entry = ref->entry;
-    struct stat status;
+    struct stat status = { 0 };
     int result = (int)rsi_syscall2(SYS_fstat, fd, &status);
     if (result < 0)
         return result;
@@ -97,7 +97,7 @@ void rsi_listener_reset(void)
 bool rsi_listener_child(struct rsi_fd *entry, int fd)
 {
     struct rsi_listener *l = rsi_listener_of(entry);
-    struct stat status;
+    struct stat status = { 0 };
     l->first = l->last = NULL;
     l->count = l->on_way = 0;
     bool is_same = rsi_syscall2(SYS_fstat, fd, &status) == 0 && status.st_ino == l->inode;

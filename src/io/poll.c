@@ -444,6 +444,7 @@ static long look_and_wait(struct poll_call *call)
         result = wait_for_events(call);
     if (call->slots != small)
         free(call->slots);
+    call->slots = NULL;
     return result;
 }
 

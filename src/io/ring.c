@@ -366,8 +366,9 @@ void rsi_ring_buffers_more(struct rsi_ring *ring)
 
 void rsi_ring_buffers_return(struct rsi_ring *ring, unsigned first)
 {
-    if (ring == mine()) {
-        buffers_give_list(ring, first);
+    struct rsi_ring *own = mine();
+    if (own != NULL && ring == own) {
+        buffers_give_list(own, first);
         return;
     }
     unsigned last = first;

@@ -72,10 +72,12 @@ static int sets_write(const struct sets *sets, const struct pollfd *fds, nfds_t 
             sets->words[set][i] = 0;
     for (nfds_t i = 0; i < count; i++)
         for (unsigned set = 0; set < SETS; set++) {
+            unsigned long *words = sets->words[set];
             size_t number = (size_t)fds[i].fd;
-            if ((fds[i].events & asked[set]) == 0 || (fds[i].revents & counted[set]) == 0)
+            if (words == NULL || (fds[i].events & asked[set]) == 0 ||
+                (fds[i].revents & counted[set]) == 0)
                 continue;
-            sets->words[set][number / WORD_BITS] |= 1ul << number % WORD_BITS;
+            words[number / WORD_BITS] |= 1ul << number % WORD_BITS;
             bits++;
         }
     return bits;

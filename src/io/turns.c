@@ -290,9 +290,10 @@ static bool take_slot(struct rsi_turns *t, unsigned slot, bool is_missed_enough)
 static int join(struct rsi_turns *t)
 {
     t->owner = (uint64_t)rsi_syscall0(SYS_getpid) << 32 | 2;
-    for (unsigned i = 0; i < 2 * t->count; i++)
-        if (take_slot(t, i % t->count, i >= t->count))
-            return 0;
+    for (unsigned attempt = 0; attempt < 2; attempt++)
+        for (unsigned slot = 0; slot < t->count; slot++)
+            if (take_slot(t, slot, attempt == 1))
+                return 0;
     return -EUSERS;
 }
 
