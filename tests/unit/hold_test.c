@@ -6,7 +6,9 @@
 #include "ledger_read.h"
 #include "obs_test.h"
 
+#include <errno.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define THREADS 10u
 #define TIMES 10u
@@ -293,6 +295,10 @@ static void names_are_read_as_far_as_they_can_be(void **state)
     (void)state;
     static struct rouse_mutex whole, at_end, cut, gone;
     static char text[80];
+    if (syscall(SYS_process_vm_readv, getpid(), NULL, 0, NULL, 0, 0) < 0) {
+        printf("not run: process_vm_readv: %s\n", strerror(errno));
+        return;
+    }
     char *page =
         mmap(NULL, 2 * RSI_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     reset();
