@@ -103,6 +103,7 @@ struct rsi_party {
     const struct rsi_store_wake *last_wake; /* that its last wait was counted in; NULL: none */
 
     const struct rsi_wait *wait; /* that it is in; NULL: none, or it was the parent's of a fork */
+    bool is_asleep; /* in that wait, and not in what we do at its begin and end, with locks of our own */
 
     /* While it waits; under the guard of its object's queue. */
     const void *object;

@@ -153,13 +153,13 @@ void rsi_record_contest(struct rsi_party *self, const struct rsi_contest *contes
 /*
  * The wait that self is in was left by siglongjmp, if the next one's frame is where its own was, or above that: all that
  * can come while it goes on is a handler, far below it or on a stack of its own. A jump that is followed by deeper calls
- * alone is not found.
+ * alone is not found. Locks of our own, which are taken while a wait begins or ends, come this way too.
  */
 static RSI_COLD bool is_left(const struct rsi_party *self, const struct rsi_wait *next)
 {
     uintptr_t was = (uintptr_t)self->wait, is = (uintptr_t)next;
     stack_t handlers;
-    if (was == 0 || is + HANDLER_BYTES <= was || !self->writer || !*rsi_party_here)
+    if (was == 0 || !self->is_asleep || is + HANDLER_BYTES <= was || !self->writer || !*rsi_party_here)
         return false;
     uintptr_t end = rsi_stack_end(self->writer, is);
     return end && end == rsi_stack_end(self->writer, was) && sigaltstack(NULL, &handlers) == 0 &&
@@ -171,6 +171,7 @@ static RSI_COLD void end_left(struct rsi_party *self)
 {
     struct rsi_mark mark = { 0 };
     int error = errno;
+    self->is_asleep = false;
     if (self->object)
         rsi_queue_leave(self, false, &mark);
     enter(self, &(struct rsi_mark){ 0 }, ROUSE_VERDICT_CANCELLED, rsi_tsc());
@@ -199,6 +200,8 @@ bool rsi_wait_begin(struct rsi_wait *wait, enum rouse_wait_kind kind, const void
     leave(self, kind, object, rsi_site_of(self->writer, site), wait->since);
     if (wait->is_queued)
         rsi_queue_join(self, object);
+    rsi_compiler_barrier(); /* a signal handler sees it when all the rest is done */
+    self->is_asleep = true;
     errno = error;
     return true;
 }
@@ -211,6 +214,8 @@ bool rsi_wait_end(struct rsi_wait *wait, enum rouse_verdict verdict, struct rsi_
         return false;
     struct rsi_mark mark = { 0 };
     uint64_t now = rsi_tsc();
+    self->is_asleep = false;
+    rsi_compiler_barrier(); /* before the first lock of our own */
     warm(self);
     if (wait->is_queued)
         rsi_queue_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);

@@ -21,6 +21,8 @@ enum {
     FRESH = 100,   /* locks that are made when those are gone */
     MAKERS = 4,    /* threads that make locks, */
     ROUNDS = 5000, /* so often each */
+    RACERS = 2,    /* threads that wait at the same time for what */
+    NAMED = 1000,  /* places have made, of each the first to do so */
 };
 
 #define FRAME __attribute__((noinline))
@@ -328,6 +330,35 @@ static void makers(void)
     join(threads, MAKERS);
 }
 
+#define PLACE check(sem_init(&named[place++], 0, 0) == 0);
+#define TEN(what) what what what what what what what what what what
+
+static sem_t named[NAMED];
+static unsigned arrived;
+
+/* Each at the same moment as the others, and for a time that has passed. */
+static void *wait_first(void *unused)
+{
+    const struct timespec past = { 0, 0 };
+    for (unsigned i = 0; i < NAMED; i++) {
+        __atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL);
+        while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < RACERS * (i + 1))
+            ;
+        check(sem_timedwait(&named[i], &past) == -1 && errno == ETIMEDOUT);
+    }
+    return unused;
+}
+
+static void race(void)
+{
+    pthread_t threads[RACERS];
+    unsigned place = 0;
+    TEN(TEN(TEN(PLACE)))
+    check(place == NAMED);
+    start(threads, RACERS, wait_first);
+    join(threads, RACERS);
+}
+
 /* What cannot be initialised, and what is destroyed in use, is what it was. */
 static void refused(void)
 {
@@ -351,6 +382,7 @@ int main(int argc, char **argv)
     static const struct scene scenes[] = { { "got", got },         { "waited", waited },
                                            { "anew", anew },       { "child", child },
                                            { "crowd", crowd },     { "makers", makers },
-                                           { "refused", refused }, { "turns", turns } };
+                                           { "refused", refused }, { "turns", turns },
+                                           { "race", race } };
     return argc == 2 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

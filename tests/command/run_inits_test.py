@@ -15,7 +15,7 @@ from plain import LIBRARY, Recorded, Source, recorded
 
 INITS = Source("plain_inits")
 KNOWN, label = INITS.known, INITS.label
-SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused")
+SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused", "race")
 BOTH = (("here", KNOWN["HERE"]), ("there", KNOWN["THERE"]))
 NOBODY = ""  # no call that is seen, or it is not known
 Rows = list[tuple[str, str, str, int]]
@@ -116,6 +116,13 @@ class Places(unittest.TestCase):
         each = KNOWN["ROUNDS"] * KNOWN["MAKERS"] // 2
         self.assertEqual(made, {label("/* odd */"): each, label("/* even */"): each})
         self.assertEqual(found.lost(), 0)
+
+    def test_threads_that_wait_first_at_once_are_all_recorded(self) -> None:
+        found = Scene("race")
+        waits = [row for row, _ in found.rows("wakes") if row["kind"] != "join"]
+        self.assertEqual({row["kind"] for row in waits}, {"semaphore"})
+        each = Counter(row["timeout"] for row in waits)
+        self.assertEqual(each, {KNOWN["RACERS"]: KNOWN["NAMED"]})
 
     def test_without_the_library_all_calls_return_the_same(self) -> None:
         for scene in SCENES:
