@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse run` costs: a free lock, sysbench's mutex test, and MariaDB's point selects.
+"""What `rouse run` costs: free locks, sysbench's mutex test, and MariaDB's point selects.
 
 Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time. Told
 are medians, and the median of the ratios to the run beside it that was not recorded, with the least
@@ -38,7 +38,9 @@ WAYS = {
     "holds": {"ROUSE_OBS": "locks"},
     "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
 }
+# Of a bench's program, what it prints.
 LOCKS = ("mutex", "read lock", "write lock", "spin lock")
+COLD = ("15 mutexes",)
 Figures = Mapping[str, float]
 
 
@@ -80,18 +82,28 @@ def recorded(way: str) -> Iterator[list[str]]:
         yield ["env", *(f"{name}={variables[name]}" for name in changed)]
 
 
-def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
-    """ns of a lock and unlock of a free lock of each kind."""
+def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: int) -> None:
+    """ns, of a program of this folder."""
     with tempfile.TemporaryDirectory() as place:
-        program = Path(place) / "locks"
-        run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench/locks.c")
+        program = Path(place) / "program"
+        run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench" / source)
 
         def measure(way: str) -> Figures:
             with recorded(way) as before:
                 told = run(*before, program)
-            return dict(zip(LOCKS, map(float, told.split()), strict=True))
+            return dict(zip(figures, map(float, told.split()), strict=True))
 
         tell(turns(ways, rounds, measure))
+
+
+def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
+    """A lock and unlock of a free lock of each kind, of which all is in the cache."""
+    compiled("locks.c", LOCKS, ways, rounds)
+
+
+def cold(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
+    """15 locks and unlocks by a thread that finds nothing of its own in the cache."""
+    compiled("cold_locks.c", COLD, ways, rounds)
 
 
 def mutex(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
@@ -154,7 +166,7 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
         tell(beside() for _ in range(rounds))
 
 
-BENCHES = {"locks": locks, "mutex": mutex, "mariadb": mariadb}
+BENCHES = {"locks": locks, "cold": cold, "mutex": mutex, "mariadb": mariadb}
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ static uint32_t place_of(const void *site)
 /* object's word; NULL: it has none, and *room is the first that it can have, if there is one. */
 static uint64_t *word_of(const void *object, uint64_t **room)
 {
-    uint32_t at = rsi_hash((uintptr_t)object, 0, 0);
+    uint32_t at = rsi_origin_at(object);
     *room = NULL;
     for (uint32_t n = 0; n < WINDOW; n++) {
         uint64_t *word = &rsi_origin_objects[(at + n) % RSI_ORIGIN_OBJECTS];

@@ -25,12 +25,21 @@ RSI_INLINE bool rsi_origin_is_of(uint64_t word, const void *object)
     return word >> RSI_ORIGIN_PLACE_BITS == (uintptr_t)object >> 2;
 }
 
+/*
+ * Where the search for object's word begins. Eight words are a line, which the objects of 256 bytes share: who uses one
+ * of them uses its neighbours too, and as many of the size of a mutex as can be there have room.
+ */
+RSI_INLINE uint32_t rsi_origin_at(const void *object)
+{
+    uint64_t address = (uintptr_t)object;
+    return (8 * rsi_hash(address >> 8, 0, 0) + (uint32_t)(address >> 5) % 8) % RSI_ORIGIN_OBJECTS;
+}
+
 /* The number of the place that initialised object, from 1 to RSI_ORIGIN_PLACES; 0: it is not known. */
 uint32_t rsi_origin_search(const void *object);
 RSI_INLINE uint32_t rsi_origin_of(const void *object)
 {
-    uint32_t at = rsi_hash((uintptr_t)object, 0, 0) % RSI_ORIGIN_OBJECTS;
-    uint64_t word = rsi_load_relaxed(&rsi_origin_objects[at]);
+    uint64_t word = rsi_load_relaxed(&rsi_origin_objects[rsi_origin_at(object)]);
     return rsi_likely(rsi_origin_is_of(word, object))
                ? (uint32_t)(word & ((1u << RSI_ORIGIN_PLACE_BITS) - 1))
                : rsi_origin_search(object);

@@ -103,7 +103,7 @@ struct rsi_party {
     const struct rsi_store_wake *last_wake; /* that its last wait was counted in; NULL: none */
 
     const struct rsi_wait *wait; /* that it is in; NULL: none, or it was the parent's of a fork */
-    bool is_asleep; /* in that wait, and not in what we do at its begin and end, with locks of our own */
+    bool is_asleep;              /* in it, and not in what we do at its begin and end */
 
     /* While it waits; under the guard of its object's queue. */
     const void *object;
@@ -245,7 +245,8 @@ void rsi_record_contest(struct rsi_party *self, const struct rsi_contest *contes
  * Every time that a lock is got, and how long it is held (hold.c), if is_on; else none of what follows is called. begin:
  * the caller has just got a lock that was free; is_nesting: it may have had it already, and then the hold goes on.
  * contested: the same after a contest, which has counted it in row; self is busy. end: before the unlock; count: what
- * end has returned, after it. pause: both at once, for a lock that is about to be unlocked unseen; self is busy.
+ * end has returned, after it. pause: both at once, for a lock that is about to be unlocked unseen; self is busy. warm:
+ * self has slept, and may get locks soon.
  */
 struct rsi_past {
     struct rsi_store_lock *row; /* NULL: no hold has ended */
@@ -253,6 +254,7 @@ struct rsi_past {
 };
 extern RSI_OWN bool rsi_holds_are_on;
 void rsi_holds_begin(void);
+void rsi_holds_warm(const struct rsi_party *self);
 void rsi_holds_clear(struct rsi_holds *holds); /* NULL: no effect */
 void rsi_hold_begin(const void *lock, enum rouse_wait_kind kind, bool is_nesting, const void *site);
 void rsi_hold_contested(struct rsi_party *self, const struct rsi_lock_key *key,

@@ -56,6 +56,8 @@ static void warm(const struct rsi_party *self)
     __builtin_prefetch(slot + 2 * RSI_CACHE_LINE, 1);
     __builtin_prefetch(wake, 1); /* most waits are as the last */
     __builtin_prefetch(wake + RSI_CACHE_LINE, 1);
+    if (rsi_unlikely(rsi_holds_are_on))
+        rsi_holds_warm(self);
 }
 
 static void enter(struct rsi_party *self, const struct rsi_mark *mark, enum rouse_verdict verdict,
@@ -159,7 +161,8 @@ static RSI_COLD bool is_left(const struct rsi_party *self, const struct rsi_wait
 {
     uintptr_t was = (uintptr_t)self->wait, is = (uintptr_t)next;
     stack_t handlers;
-    if (was == 0 || !self->is_asleep || is + HANDLER_BYTES <= was || !self->writer || !*rsi_party_here)
+    if (was == 0 || !self->is_asleep || is + HANDLER_BYTES <= was || !self->writer ||
+        !*rsi_party_here)
         return false;
     uintptr_t end = rsi_stack_end(self->writer, is);
     return end && end == rsi_stack_end(self->writer, was) && sigaltstack(NULL, &handlers) == 0 &&

@@ -247,12 +247,12 @@ static void anew(void)
     join(&waiter, 1);
 }
 
-/* It is got at one place, as another lock each time. */
+/* It is got at one place, as another lock or as the same one, in no order that repeats. */
 static void turns(void)
 {
     struct things *t = &things[0];
     for (unsigned i = 0; i < TURNS; i++) {
-        (i % 2 ? make_there : make_here)(t);
+        ((i + 1) / 2 % 2 ? make_there : make_here)(t);
         check(pthread_mutex_lock(&t->mutex) == 0 && pthread_mutex_unlock(&t->mutex) == 0);
         unmake(t);
     }
