@@ -103,13 +103,18 @@ def file_name(pid: int) -> str:
     return f"{pid}.rouse" if own == layout.INITIAL_PIDS else f"{pid}-{own}.rouse"
 
 
+@functools.cache
+def is_own_proc() -> bool:
+    """Whether /proc has the numbers of this process' namespace."""
+    try:
+        return Path("/proc/self").readlink().name == str(os.getpid())
+    except OSError:
+        return False
+
+
 def is_here(head: store.Head) -> bool:
     """Whether numbers of processes mean the same to a recording and to this /proc."""
-    try:
-        is_own_proc = Path("/proc/self").readlink().name == str(os.getpid())
-    except OSError:
-        is_own_proc = False
-    return is_own_proc and head.pid_namespace in (0, namespace())
+    return is_own_proc() and head.pid_namespace in (0, namespace())
 
 
 def has_lock(source: store.FileSource) -> bool:
@@ -171,8 +176,9 @@ def read(source: store.FileSource, kinds: Iterable[int] = store.COUNTED) -> stor
     store.check_head(source.name, raw)
     head = store.decode_head(raw)
     state = life(head, source)
-    is_replaced = what_became(source, Path(source.name)) == REPLACED
-    is_over = state == DEAD or is_replaced
+    is_dead = state == DEAD  # of which there is no more to ask
+    is_replaced = not is_dead and what_became(source, Path(source.name)) == REPLACED
+    is_over = is_dead or is_replaced
     found = store.decode(source, kinds, None if is_over else time.monotonic_ns)
     found.is_here, found.is_sure = is_here(head), state != NOT_SEEN
     found.problems += far_notes(head, state)
