@@ -207,6 +207,16 @@ enum way { BY_POLL, BY_PPOLL, BY_SELECT, BY_PSELECT, BY_EPOLL, BY_EPOLL_PWAIT, B
 static enum way way;
 static unsigned woken;
 
+/* Where the kernel, or an emulator, has no such call, by the one of milliseconds. */
+static int await_exactly(const struct timespec *time)
+{
+    struct epoll_event event;
+    int got = epoll_pwait2(set, &event, 1, time, NULL);
+    if (got >= 0 || errno != ENOSYS)
+        return got;
+    return epoll_pwait(set, &event, 1, time ? (int)(time->tv_nsec / 1000000) : -1, NULL);
+}
+
 /* Until ends[0] can be read. Returns what the call does. */
 static int await(enum way by, int ms)
 {
@@ -224,7 +234,7 @@ static int await(enum way by, int ms)
     case BY_PSELECT: return pselect(ends[0] + 1, &reads, NULL, NULL, ms < 0 ? NULL : &time, NULL);
     case BY_EPOLL: return epoll_wait(set, &event, 1, ms);
     case BY_EPOLL_PWAIT: return epoll_pwait(set, &event, 1, ms, NULL);
-    default: return epoll_pwait2(set, &event, 1, ms < 0 ? NULL : &time, NULL);
+    default: return await_exactly(ms < 0 ? NULL : &time);
     }
 }
 
