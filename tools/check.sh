@@ -156,9 +156,6 @@ if [[ $scope == all ]]; then
     done
     step "clang-tidy" tools/tidy.sh
     build_and_test aarch64 native --suite unit --timeout-multiplier 10
-    # What the interposer records there; the command is this machine's.
-    [[ ! -f $root/aarch64/build.ninja ]] || run_tests aarch64 recorded --timeout-multiplier 10 \
-        run_waits_test run_futex_test run_sites_test run_inits_test run_holds_test run_answers_test
 fi
 
 if [[ -f $root/check/build.ninja ]]; then

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What `rouse run` records of AArch64 programs whose waits are known, under qemu-user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
+THERE = BUILD.parent / "aarch64"  # tools/configure.sh aarch64
+QEMU = SOURCE / "tools" / "qemu.sh"
+VENV = SOURCE / "build" / "venv" / "bin" / "python"
+TESTS = ("waits", "futex", "sites", "inits", "holds", "answers")
+# The emulator has locks: a thread that sleeps for one has not come to its scene's wait yet.
+TRIES = 4
+SECONDS = 400  # for a test
+
+
+def reason() -> str:
+    if not (THERE / "build.ninja").exists():
+        return "there is no AArch64 build beside this one (tools/configure.sh aarch64)"
+    if not VENV.exists():
+        return "the packages of the command are not in build/venv"
+    if not shutil.which("qemu-aarch64-static"):
+        return "no qemu-aarch64-static here (Debian: qemu-user-static)"
+    done = subprocess.run([QEMU, "true"], capture_output=True, text=True)
+    return done.stdout.strip().removeprefix("not run: ") if done.returncode == 77 else ""
+
+
+class Emulated(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        words = ["ninja", "-C", str(THERE), "-j", "2", "command_programs"]
+        subprocess.run(words, check=True, capture_output=True, timeout=900)
+
+    def test_waits_known_by_construction_are_recorded(self) -> None:
+        for name in TESTS:
+            script = SOURCE / "tests" / "command" / f"run_{name}_test.py"
+            said = ""
+            for _ in range(TRIES):
+                done = subprocess.run(
+                    [QEMU, VENV, script],
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    cwd=SOURCE,
+                    env={**os.environ, "ROUSE_BUILD": str(THERE), "ROUSE_SOURCE": str(SOURCE)},
+                )
+                said = done.stdout + done.stderr
+                if done.returncode == 0:
+                    break
+            else:
+                self.fail(f"{script.name}: {said[-3000:]}")
+
+
+if __name__ == "__main__":
+    if reason():
+        print(f"not run: {reason()}")
+        sys.exit(77)
+    unittest.main()
