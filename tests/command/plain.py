@@ -65,6 +65,10 @@ def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
     ) as program:
         try:
             said = program.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            words = ("gdb", "-batch", "-p", str(program.pid), "-ex", "thread apply all bt")
+            subprocess.run(words, stdout=sys.stderr, check=False)  # where each thread is
+            raise
         finally:
             program.kill()
     if (program.returncode, *said) != (0, "", ""):
