@@ -20,6 +20,12 @@ static bool is_nesting(const pthread_mutex_t *m)
     return (m->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE_NP;
 }
 
+/* By what its call returned; a robust one may come from a thread that ended with it. */
+RSI_INLINE bool is_got(int result)
+{
+    return result == 0 || result == EOWNERDEAD;
+}
+
 static int call_real(enum call call, pthread_mutex_t *m, clockid_t clock,
                      const struct timespec *until)
 {
@@ -67,11 +73,11 @@ RSI_INLINE int lock(enum call call, pthread_mutex_t *m, clockid_t clock,
     if (call == CLOCK && rsi_clock_is_wrong(clock)) /* times matter to libc only if it is held */
         return call_real(call, m, clock, until);
     int result = rsi_real.pthread_mutex_trylock(m);
-    if (rsi_likely(result == 0)) {
+    if (rsi_likely(is_got(result))) {
         rsi_held_put(self, m, site);
         if (rsi_unlikely(rsi_holds_are_on))
             rsi_mutex_hold(m, site);
-        return 0;
+        return result;
     }
     return rsi_likely(result != EBUSY) ? result : contend(self, call, m, clock, until, site);
 }
@@ -102,9 +108,9 @@ int rsi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void 
 int rsi_mutex_trylock(pthread_mutex_t *m, const void *site)
 {
     int result = rsi_real.pthread_mutex_trylock(m);
-    if (result == 0 && rsi_party_self)
+    if (is_got(result) && rsi_party_self)
         rsi_held_put(rsi_party_self, m, site);
-    if (result == 0 && rsi_unlikely(rsi_holds_are_on))
+    if (is_got(result) && rsi_unlikely(rsi_holds_are_on))
         rsi_mutex_hold(m, site);
     return result;
 }

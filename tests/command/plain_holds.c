@@ -16,6 +16,7 @@ enum {
     MANY = 200,    /* locks at once, which are more than a thread has room for, */
     ROOM = 128,    /* and this is what it has */
     CONTESTED = 5, /* threads that find a lock held */
+    ORPHANED = 6,  /* times that a thread ends with a lock, */
 };
 
 static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, held = PTHREAD_MUTEX_INITIALIZER,
@@ -119,6 +120,34 @@ static void crowd(void)
         check(pthread_mutex_unlock(&many[i]) == 0);
 }
 
+static void *end_with(void *m)
+{
+    check(pthread_mutex_lock(m) == 0); /* until its end */
+    return NULL;
+}
+
+/* Locked, and then as often tried for. */
+static void orphaned(void)
+{
+    pthread_mutexattr_t robust;
+    pthread_mutex_t m;
+    check(pthread_mutexattr_init(&robust) == 0);
+    check(pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST) == 0);
+    check(pthread_mutex_init(&m, &robust) == 0);
+    for (unsigned i = 0; i < 2 * ORPHANED; i++) {
+        pthread_t thread;
+        check(pthread_create(&thread, NULL, end_with, &m) == 0);
+        join(&thread, 1);
+        if (i < ORPHANED)
+            check(pthread_mutex_lock(&m) == EOWNERDEAD); /* from the dead */
+        else
+            check(pthread_mutex_trylock(&m) == EOWNERDEAD); /* from the dead */
+        check(pthread_mutex_consistent(&m) == 0);
+        check(pthread_mutex_unlock(&m) == 0);
+    }
+    check(pthread_mutex_destroy(&m) == 0);
+}
+
 static void *take(void *i)
 {
     here((unsigned)(uintptr_t)i);
@@ -155,9 +184,10 @@ static void child(void)
 
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "free", free_ones }, { "nested", nested },
-                                           { "timed", timed },    { "paused", paused },
-                                           { "passed", passed },  { "crowd", crowd },
-                                           { "child", child },    { "contested", contested } };
+    static const struct scene scenes[] = { { "free", free_ones },   { "nested", nested },
+                                           { "timed", timed },      { "paused", paused },
+                                           { "passed", passed },    { "crowd", crowd },
+                                           { "child", child },      { "contested", contested },
+                                           { "orphaned", orphaned } };
     return argc == 2 && PLAY(scenes, argv[1]) ? 0 : 2;
 }
