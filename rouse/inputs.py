@@ -14,7 +14,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rouse import clock, engine, find, layout, recording, sites, store, switches, tables, together
+from rouse import (
+    clock,
+    engine,
+    find,
+    layout,
+    leftovers,
+    recording,
+    sites,
+    store,
+    switches,
+    tables,
+    together,
+)
 from rouse.engine import ENGINES
 from rouse.errors import RouseError
 from rouse.render import parquet
@@ -261,7 +273,7 @@ def open_folder(
         return
     files = sorted(path for path in folder.iterdir() if path.is_file())
     seen = [path for path in files if path.name == switches.FILE]
-    files = [path for path in files if path.name != switches.FILE]
+    files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
         count, problems = put_files(files, Path(place), with_events, in_sum)
         if not count:

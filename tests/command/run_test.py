@@ -21,7 +21,7 @@ from common import SOURCE, rouse
 
 from plain import LIBRARY, PROGRAMS, Source
 
-from rouse import run, unseen
+from rouse import leftovers, run, unseen
 
 MUTEXES = Source("plain")
 PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
@@ -176,6 +176,7 @@ class Processes(Case):
     def test_a_child_of_a_fork_has_a_record_of_its_own(self) -> None:
         found = self.report(PLAIN, "fork")
         self.assertEqual(len(found["processes"]), 2)
+        self.assertNotIn(leftovers.MARK, " ".join(found["notes"]))
         waits = [row["lock_waits"] for row in found["sections"]["totals"]]
         self.assertEqual(waits, [KNOWN["WAITERS"]] * 2)
 
