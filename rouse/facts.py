@@ -30,7 +30,7 @@ LOST = {
     "lost_chunks": "kinds of entries that are full",
     "lost_threads": "threads",
     "lost_wakes": "wake-ups",
-    "lost_locks": "waits for locks",
+    "lost_locks": "times that a lock was got, or given up,",
     "lost_names": "names of locks",
     "lost_stacks": "call stacks",
     "lost_modules": "addresses of unknown files of code",

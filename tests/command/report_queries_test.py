@@ -366,8 +366,10 @@ class Notes(unittest.TestCase):
         whole = orders()
         self.assertIn("max, total, count, avg and wait_avg are not known", noted(whole))
         process = whole["processes"].to_pylist()[0]
-        text = noted(orders(processes=[{**process, "lost_wakes": 3, "mode": "off"}]))
+        lost = {"lost_wakes": 3, "lost_locks": 5}
+        text = noted(orders(processes=[{**process, **lost, "mode": "off"}]))
         self.assertIn("3 wake-ups did not fit", text)
+        self.assertIn("5 times that a lock was got, or given up, did not fit", text)
         self.assertIn("recording is off", text)
         text = noted(orders(wakes=[{**WAKES[0], "unrecorded": 4}]))
         self.assertIn("4 waits could not be recorded whole", text)
