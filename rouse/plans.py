@@ -93,9 +93,10 @@ def side_of(row: Row) -> Row:
 
 def object_of(row: Row) -> Row:
     init_of(row)
-    several = f"{row['objects']} objects"
-    one = address(row["object"]) if row["object"] else "-"
-    row["object_label"] = row["object_name"] or (several if row["objects"] > 1 else one)
+    name = row["object_name"]
+    one = name or (address(row["object"]) if row["object"] else "-")
+    several = f"{row['objects']:,} objects"
+    row["object_label"] = (f"{several}: {name}" if name else several) if row["objects"] > 1 else one
     return row
 
 

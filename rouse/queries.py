@@ -64,6 +64,17 @@ def the_only(site: Any) -> Any:
     return ibis.ifelse(known.min() == known.max(), known.max(), NOT_KNOWN)
 
 
+def objects_of(rows: Any) -> Any:
+    """Of a group: of how many objects. The decoder makes a row a key, of which the object is one."""
+    return ibis.ifelse(rows.object.min() == rows.object.max(), 1, rows.count())
+
+
+def common_name(rows: Any) -> Any:
+    """Of a group: the name of all its objects; null: they have several, or some have none."""
+    name = rows.object_name.fill_null("")
+    return null_if_empty(ibis.ifelse(name.min() == name.max(), name.max(), ""))
+
+
 def labels(t: Tables) -> Any:
     """The innermost frame of each site, by name."""
     inner = t["sites"].filter(lambda s: s.frame == 0)
@@ -160,9 +171,9 @@ def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     wakes = t["wakes"]
     keys = ("process", "kind", "wait_site", "wake_site")
     rows = wakes.group_by(*keys).agg(
-        objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
+        objects=objects_of(wakes),
         object=wakes.object.max(),
-        object_name=null_if_empty(wakes.object_name).max(),
+        object_name=common_name(wakes),
         init_site=the_only(wakes.init_site),
         **sums(wakes, (*VERDICTS, "wait_ns", "late_ns", "waste_ns")),
         wait_most_ns=wakes.wait_most_ns.max(),
@@ -190,7 +201,7 @@ def woken(t: Tables) -> Any:
         object_name=wakes.object_name.fill_null(""),
     ).agg(
         role=ibis.literal("woke"),
-        objects=wakes.count(),  # the decoder makes one row a key, of which the object is a part
+        objects=objects_of(wakes),
         object=wakes.object.max(),
         init_site=the_only(wakes.init_site),
         count=total(wakes, VERDICTS).sum(),
@@ -212,7 +223,7 @@ def not_woken(t: Tables) -> Any:
     ).agg(
         other_site=ibis.literal(NOT_KNOWN),
         role=ibis.literal("not yet"),
-        objects=waits.count(),
+        objects=objects_of(waits),
         object=waits.object.max(),
         init_site=the_only(waits.init_site),
         wait_ns=waits.wait_ns.sum(),
@@ -233,7 +244,7 @@ def held(t: Tables) -> Any:
         object_name=locks.lock_name.fill_null(""),
     ).agg(
         role=ibis.literal("held"),
-        objects=locks.count(),
+        objects=ibis.ifelse(locks.lock.min() == locks.lock.max(), 1, locks.count()),
         object=locks.lock.max(),
         init_site=the_only(locks.init_site),
         count=locks.contested.sum(),

@@ -160,9 +160,22 @@ class Wakes(unittest.TestCase):
         names = ("a", "b", "a", "", None)
         wakes = [{**wake, "object": i, "object_name": name} for i, name in enumerate(names)]
         rows = asked(queries.wake_ledger, wakes=wakes)
-        self.assertEqual(picked(rows, "objects", "names", "object_name"), [(5, 2, "b")])
+        self.assertEqual(picked(rows, "objects", "names", "object_name"), [(5, 2, None)])
         rows = asked(queries.wake_ledger, wakes=wakes[3:])
         self.assertEqual(picked(rows, "objects", "names", "object_name"), [(2, 0, None)])
+
+    def test_a_row_of_several_objects_has_no_one_of_them_for_all(self) -> None:
+        wake = {**WAKES[0], "kind": "semaphore", "useful": 1}
+        for objects, told in (
+            (((1, "a"), (2, "b")), "2 objects"),
+            (((1, "a"), (2, None)), "2 objects"),
+            (((1, "a"), (2, "a")), "2 objects: a"),
+            (((1, "a"), (1, "a")), "a"),
+            (((1, None),), "0x1"),
+        ):
+            wakes = [{**wake, "object": number, "object_name": name} for number, name in objects]
+            (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
+            self.assertEqual(row["object_label"], told)
 
     def test_waits_of_idle_pools_and_listeners_are_idle_but_not_those_for_locks(self) -> None:
         idle = {row["kind"]: row["is_idle"] for row in asked(queries.wake_ledger)}
