@@ -9,6 +9,7 @@ import ibis
 
 from rouse.queries import (
     NOT_KNOWN,
+    UNTOLD,
     Cut,
     Tables,
     by_place,
@@ -139,8 +140,8 @@ def sides(t: Tables, cut: Cut = whole) -> Any:
     rows = rows.mutate(wait_each_ns=ratio(rows.wait_ns, rows.contested + rows.waiting))
     order = [ibis.desc("wait_ns"), *LOCK, "site", "holder_site"]
     rows = cut(rows, order)
-    rows = labelled(t, rows, site_label="site", holder_label="holder_site", init_label="init_site")
-    return rows.order_by(order)
+    rows = labelled(t, rows, site_label="site", init_label="init_site")
+    return labelled(t, rows, UNTOLD, holder_label="holder_site").order_by(order)
 
 
 def origins(t: Tables, cut: Cut = whole) -> Any:

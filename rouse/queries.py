@@ -15,7 +15,7 @@ from typing import Any
 import ibis
 
 from rouse import oncpu
-from rouse.schemas import MICROSTATES
+from rouse.schemas import MICROSTATES, PRELOAD
 
 Tables = Mapping[str, Any]
 
@@ -24,7 +24,9 @@ SLP = ("io", "poll", "accept", "sleep")
 VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
 LOCK_KINDS = ("mutex", "read lock", "write lock")
 NOT_KNOWN = "0x0"  # the site of what is not known, or is the runtime itself
-UNKNOWN, RUNTIME = "-", "runtime"  # what it is called
+UNKNOWN, RUNTIME, UNTOLD = "-", "runtime", "not known"  # what it is called
+# What a thread ends, if it is no deadline.
+BY_THREADS = (*LOCK_KINDS, "condition", "semaphore", "barrier", "once", "futex")
 
 
 # Puts rows into an order and takes what is wanted of them, before they are named. Order and limit
@@ -65,7 +67,7 @@ def the_only(site: Any) -> Any:
 
 
 def objects_of(rows: Any) -> Any:
-    """Of a group: of how many objects. The decoder makes a row a key, of which the object is one."""
+    """Of a group: of how many objects. The decoder makes a row a key, with the object in it."""
     return ibis.ifelse(rows.object.min() == rows.object.max(), 1, rows.count())
 
 
@@ -166,6 +168,21 @@ def with_names(t: Tables, rows: Any, keys: tuple[str, ...]) -> Any:
     return joined.select(**kept, names=joined.names.fill_null(0))
 
 
+def with_nobody(t: Tables, rows: Any) -> Any:
+    """rows of wake-ups, of which so many (woken) were no deadline's: what is who ended them called
+    where no site is known of him.
+
+    Outside of librouse it is no runtime that wakes whom a thread has to wake: that thread was not
+    seen, as of another process, or it was a signal.
+    """
+    ran = t["processes"].filter(lambda p: p.recorder == PRELOAD)
+    ran = ran.select("process", is_preloaded=ibis.literal(True))
+    joined = rows.left_join(ran, ["process"])
+    is_untold = joined.is_preloaded.fill_null(False) & joined.kind.isin(BY_THREADS)
+    nobody = ibis.ifelse(is_untold & (joined.woken > 0), UNTOLD, RUNTIME)
+    return joined.select(**{name: joined[name] for name in rows.columns}, nobody=nobody)
+
+
 def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     """Wake-ups by kind, wait site and wake site, with their verdicts."""
     wakes = t["wakes"]
@@ -186,8 +203,11 @@ def wake_ledger(t: Tables, cut: Cut = whole) -> Any:
     )
     order = [ibis.desc("count"), "process", "kind", "wait_site", "wake_site"]
     rows = cut(with_idle(t, with_names(t, rows, keys)), order)
-    rows = labelled(t, rows, wait_label="wait_site", init_label="init_site")
-    return labelled(t, rows, RUNTIME, wake_label="wake_site").order_by(order)
+    rows = labelled(t, rows, wait_label="wait_site", init_label="init_site", wake_label="wake_site")
+    rows = with_nobody(t, rows.mutate(woken=rows["count"] - rows.timeout))
+    is_nobody = rows.wake_site == NOT_KNOWN
+    rows = rows.mutate(wake_label=ibis.ifelse(is_nobody, rows.nobody, rows.wake_label))
+    return rows.drop("nobody", "woken").order_by(order)
 
 
 def woken(t: Tables) -> Any:
@@ -205,6 +225,7 @@ def woken(t: Tables) -> Any:
         object=wakes.object.max(),
         init_site=the_only(wakes.init_site),
         count=total(wakes, VERDICTS).sum(),
+        woken=(total(wakes, VERDICTS) - wakes.timeout).sum(),
         useless=(wakes.lost_race + wakes.false_ + wakes.early).sum(),
         wait_ns=wakes.wait_ns.sum(),
         wait_most_ns=wakes.wait_most_ns.max(),
@@ -262,7 +283,7 @@ def wait_sites(t: Tables, cut: Cut = whole) -> Any:
         *("role", "is_idle"),
     )
     numbers = (
-        *("objects", "object", "count", "useless", "waiting"),
+        *("objects", "object", "count", "woken", "useless", "waiting"),
         *("wait_ns", "wait_most_ns", "late_ns", "waste_ns"),
     )
     nothing = ibis.literal(0, "int64")
@@ -278,9 +299,11 @@ def wait_sites(t: Tables, cut: Cut = whole) -> Any:
     rows = labelled(
         t, rows, wait_label="wait_site", other_label="other_site", init_label="init_site"
     )
-    is_runtime = (rows.role == "woke") & (rows.other_site == NOT_KNOWN)
-    rows = rows.mutate(other_label=ibis.ifelse(is_runtime, RUNTIME, rows.other_label))
-    return rows.order_by(order)
+    rows = with_nobody(t, rows)
+    is_nobody = rows.other_site == NOT_KNOWN
+    label = ibis.ifelse(is_nobody & (rows.role == "woke"), rows.nobody, rows.other_label)
+    label = ibis.ifelse(is_nobody & (rows.role == "held"), UNTOLD, label)
+    return rows.mutate(other_label=label).drop("nobody", "woken").order_by(order)
 
 
 def totals(t: Tables, cut: Cut = whole) -> Any:

@@ -112,7 +112,9 @@ class Locks(unittest.TestCase):
     def test_a_holder_that_is_not_known_is_not_the_runtime(self) -> None:
         rows = asked(queries.wait_sites, locks=[lock(holder_site="0x0", contested=1)])
         held = [row for row in rows if row["role"] == "held"]
-        self.assertEqual(picked(held, "other_label", "count"), [("-", 1)])
+        self.assertEqual(picked(held, "other_label", "count"), [("not known", 1)])
+        (side,) = asked(locks.sides, locks=[lock(holder_site="0x0", contested=1)])
+        self.assertEqual(side["holder_label"], "not known")
 
     def test_a_place_is_its_innermost_frame_not_the_stack_that_led_there(self) -> None:
         stacks = [f"{1 << 63 | number:#x}" for number in (1, 2)]
@@ -163,19 +165,6 @@ class Wakes(unittest.TestCase):
         self.assertEqual(picked(rows, "objects", "names", "object_name"), [(5, 2, None)])
         rows = asked(queries.wake_ledger, wakes=wakes[3:])
         self.assertEqual(picked(rows, "objects", "names", "object_name"), [(2, 0, None)])
-
-    def test_a_row_of_several_objects_has_no_one_of_them_for_all(self) -> None:
-        wake = {**WAKES[0], "kind": "semaphore", "useful": 1}
-        for objects, told in (
-            (((1, "a"), (2, "b")), "2 objects"),
-            (((1, "a"), (2, None)), "2 objects"),
-            (((1, "a"), (2, "a")), "2 objects: a"),
-            (((1, "a"), (1, "a")), "a"),
-            (((1, None),), "0x1"),
-        ):
-            wakes = [{**wake, "object": number, "object_name": name} for number, name in objects]
-            (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
-            self.assertEqual(row["object_label"], told)
 
     def test_waits_of_idle_pools_and_listeners_are_idle_but_not_those_for_locks(self) -> None:
         idle = {row["kind"]: row["is_idle"] for row in asked(queries.wake_ledger)}
