@@ -412,7 +412,8 @@ class Accept(click.ParamType[str]):
     "pairs",
     type=click.IntRange(1, PAIRS_MOST),
     metavar="N",
-    help="Run PROGRAM N times without recording and N times with it, and tell what that costs.",
+    help="Run PROGRAM N times without recording and N times with it, after one of each that does"
+    " not count, and tell what that costs.",
 )
 @click.option(
     "--depth",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from common import SOURCE, rouse
 
 from plain import LIBRARY, PROGRAMS, Source
 
-from rouse import leftovers, run, unseen
+from rouse import distortion, leftovers, run, unseen
 
 MUTEXES = Source("plain")
 PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
@@ -440,7 +441,7 @@ class Distortion(Case):
         self.assertRegex(done.stderr, r"CPU time, 3 pairs: .* without recording, .* with it: \d")
         self.assertRegex(done.stderr, r"elapsed, 3 pairs: .*\[0\.|elapsed, 3 pairs: .*\[1\.")
         with_it = [bool(line) for line in runs.read_text(encoding="utf-8").splitlines()]
-        self.assertEqual(with_it, [False, True, True, False, False, True])
+        self.assertEqual(with_it, [False, True, False, True, True, False, False, True])
 
     def test_as_json(self) -> None:
         file = self.folder / "cost.json"
@@ -451,9 +452,16 @@ class Distortion(Case):
         cost = found["elapsed_ns"]
         self.assertAlmostEqual(cost["ratio"], cost["with"] / cost["without"])
         self.assertGreater(cost["without"], KNOWN["HOLD_MS"] * MS)
+        self.assertIsInstance(cost["with"], int)
+        self.assertIn("CPU time, 1 pair: ", distortion.lines(1, found)[0])
+
+    def test_what_it_came_to_and_cannot_be_written_is_an_error(self) -> None:
+        done = self.run_it("--distortion", "1", "-o", "/dev/full", "--", PLAIN, "nothing")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr, f"rouse: /dev/full: {os.strerror(errno.ENOSPC)}\n")
 
     def test_a_run_that_fails_is_not_compared(self) -> None:
-        done = self.run_it("--distortion", "2", "--", PLAIN, "nothing", "3")
+        done = self.run_it("--distortion", "1", "--", PLAIN, "nothing", "3")
         self.assertEqual(done.returncode, 1)
         self.assertIn("a run ended with 3: nothing is compared", done.stderr)
         done = self.run_it("--distortion", "2", "--", "/no/program")
