@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from rouse import facts, listeners, locks, queries
+from rouse.arguments import Name
 from rouse.commands import Command
 from rouse.errors import output
 from rouse.inputs import Input, open_input
@@ -293,8 +294,8 @@ def as_json(report: Report) -> str:
 
 
 @click.command(cls=Command, short_help="Two recordings of the same work, side by side.")
-@click.argument("before", metavar="BEFORE")
-@click.argument("after", metavar="AFTER")
+@click.argument("before", type=Name(), metavar="BEFORE")
+@click.argument("after", type=Name(), metavar="AFTER")
 @click.option(
     "--limit",
     "-n",

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import click
 
 from rouse import find, inputs, recording, sites, store, tables, tracer
+from rouse.arguments import Name, Seconds
 from rouse.commands import Command
 from rouse.errors import RouseError
 
@@ -199,20 +200,20 @@ def run(
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=Name(),
     metavar="FILE",
     help="The file to write.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, max=SECONDS_MOST),
+    type=Seconds(min=0, max=SECONDS_MOST),
     default=SECONDS_MOST,
     metavar="N",
     help="Stop after that long [when the process ends, or at SIGINT].",
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.01),
+    type=Seconds(min=0.01),
     default=1.0,
     show_default=True,
     metavar="S",
@@ -221,10 +222,10 @@ def run(
 @click.option("--force", is_flag=True, help="Write over FILE if it is there.")
 @click.option("--trace", is_flag=True, help="Have each event recorded too, and keep them all.")
 def command(
-    output: Path, pid: int | None, seconds: float, interval: float, force: bool, trace: bool
+    output: str, pid: int | None, seconds: float, interval: float, force: bool, trace: bool
 ) -> None:
     """Record the process PID, or the only one of yours that records, until it ends.
 
     FILE can be read by `rouse report` at any time, here or on another machine.
     """
-    run(output, pid, seconds, interval, force, trace)
+    run(Path(output), pid, seconds, interval, force, trace)

@@ -18,6 +18,7 @@ import click
 from rich.console import Console
 
 from rouse import activity, asleep, facts, locks, queries
+from rouse.arguments import Name
 from rouse.commands import Command
 from rouse.engine import ENGINES
 from rouse.errors import RouseError, output
@@ -336,7 +337,7 @@ def run(target: str | None, options: Options) -> None:
 
 
 @click.command(cls=Command, short_help="Locks, wake-ups and waits of a process or a recording.")
-@click.argument("target", required=False, metavar="[PID|FILE|FOLDER]")
+@click.argument("target", required=False, type=Name(), metavar="[PID|FILE|FOLDER]")
 @click.option(
     "--section",
     "-s",
@@ -372,12 +373,18 @@ def run(target: str | None, options: Options) -> None:
     default=ENGINES[0],
     help=f"What runs the queries [{ENGINES[0]}, in this process]; a FOLDER's may run on Spark.",
 )
-@click.option("--html", metavar="FILE", help="Write one self-contained page.")
-@click.option("--pprof", metavar="FILE", help="Write a profile for go tool pprof.")
-@click.option("--folded", metavar="FILE", help="Write folded stacks, weighted by ns waited.")
-@click.option("--prometheus", metavar="FILE", help="Write Prometheus' text format.")
-@click.option("--perfetto", metavar="FILE", help="Write the events for Perfetto, as trace JSON.")
-@click.option("--parquet", metavar="DIR", help="Write the tables as Parquet beneath DIR.")
+@click.option("--html", type=Name(), metavar="FILE", help="Write one self-contained page.")
+@click.option("--pprof", type=Name(), metavar="FILE", help="Write a profile for go tool pprof.")
+@click.option(
+    "--folded", type=Name(), metavar="FILE", help="Write folded stacks, weighted by ns waited."
+)
+@click.option("--prometheus", type=Name(), metavar="FILE", help="Write Prometheus' text format.")
+@click.option(
+    "--perfetto", type=Name(), metavar="FILE", help="Write the events for Perfetto, as trace JSON."
+)
+@click.option(
+    "--parquet", type=Name(), metavar="DIR", help="Write the tables as Parquet beneath DIR."
+)
 def command(
     target: str | None,
     chosen: tuple[str, ...],

@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from rouse import asleep, distortion, inputs, layout, leftovers, remains, switches, unseen
+from rouse.arguments import SCATTER_MS, Accept, Name, Timers
 from rouse.commands import Command
 from rouse.errors import RouseError, discard, output
 from rouse.render.text import printable
@@ -44,9 +45,7 @@ FORWARDED = (
 
 
 SPIN_NS = 5_000
-COALESCE_MOST_US = 1_000_000
 PAIRS_MOST = 1000
-SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 ACCEPT = "ROUSE_RUN_ACCEPT"
 WAITS = "ROUSE_RUN_WAITS"
 MEMORY = "ROUSE_OBS_MIB"
@@ -356,40 +355,6 @@ def kernel_seen(
     return seen
 
 
-class Timers(click.ParamType[int]):
-    """A slack in ns."""
-
-    name = "precise|coalesce:US"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> int:
-        kind, _colon, number = str(value).partition(":")
-        if value == "precise":
-            return 1
-        if kind == "coalesce" and number.isascii() and number.isdigit():
-            if 1 <= int(number) <= COALESCE_MOST_US:
-                return int(number) * 1000
-            raise click.BadParameter(f"{number} is not in the range 1 to {COALESCE_MOST_US}")
-        raise click.BadParameter(f"{value!r} is neither precise nor coalesce:US (microseconds)")
-
-
-class Accept(click.ParamType[str]):
-    """An order, as the interposer has it."""
-
-    name = "fifo|lifo|scatter[:MS]"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
-        kind, _colon, number = str(value).partition(":")
-        if value in ("fifo", "lifo"):
-            return str(value)
-        if value == "scatter":
-            number = str(SCATTER_MS)
-        if kind == "scatter" and number.isascii() and number.isdigit():
-            if 1 <= int(number) <= SCATTER_MOST_MS:
-                return f"scatter:{int(number) * 1_000_000}"
-            raise click.BadParameter(f"{number} is not in the range 1 to {SCATTER_MOST_MS}")
-        raise click.BadParameter(f"{value!r} is not fifo, lifo, scatter or scatter:MS")
-
-
 @click.command(
     cls=Command,
     short_help="Run a program, and tell what its threads waited for.",
@@ -398,12 +363,14 @@ class Accept(click.ParamType[str]):
 @click.argument(
     "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]..."
 )
-@click.option("-o", "--output", metavar="FILE", help="Where the report goes [standard error].")
+@click.option(
+    "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."
+)
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=Name(),
     metavar="DIR",
     help="Make this folder, and leave what was recorded in it, for rouse report DIR.",
 )
@@ -463,7 +430,7 @@ def command(
     output: str | None,
     as_json: bool,
     in_sum: bool,
-    keep: Path | None,
+    keep: str | None,
     pairs: int | None,
     depth: int | None,
     holds: bool,
@@ -486,7 +453,7 @@ def command(
         ACCEPT: accept,
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
-    wanted = Wanted(output, as_json, keep, in_sum, variables, with_kernel)
+    wanted = Wanted(output, as_json, Path(keep) if keep else None, in_sum, variables, with_kernel)
     if pairs is None:
         return run(words, wanted)
     if keep:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from rouse import asleep, inputs, kernel, switches
+from rouse.arguments import Seconds
 from rouse.commands import Command
 from rouse.errors import EXIT_ENDED, RouseError, output
 from rouse.kernel import KernelThread
@@ -131,7 +132,7 @@ def show(made: Report, as_json: bool) -> None:
 @click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, max=SECONDS_MOST, min_open=True),
+    type=Seconds(min=0, max=SECONDS_MOST, min_open=True),
     default=SECONDS,
     metavar="N",
     help=f"For how long; less if all end, or SIGINT comes [{SECONDS:.0f}].",

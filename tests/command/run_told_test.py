@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from common import SOURCE, rouse
+from common import SOURCE, here, rouse
 
 from plain import LIBRARY, Source
 
@@ -52,6 +52,29 @@ class Told(unittest.TestCase):
         done = rouse("run", "--", "", ROUSE_PRELOAD=LOADED)
         told = "rouse: the name of the program is empty\n"
         self.assertEqual((done.returncode, done.stderr), (127, told))
+
+    def test_an_empty_name_is_of_no_file(self) -> None:
+        for words in (
+            *(("run", option, "", "true") for option in ("-o", "--keep")),
+            ("report", ""),
+            *(("report", f"--{option}", "") for option in ("html", "parquet", "pprof")),
+            ("compare", "", ""),
+            ("record", "-o", ""),
+        ):
+            done = here(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertRegex(done.stderr, rf"^rouse: .*is empty; see rouse {words[0]} --help\n$")
+
+    def test_what_is_no_time_is_refused(self) -> None:
+        for words in (
+            ("watch", str(os.getpid()), "--seconds"),
+            ("record", "-o", str(self.folder / "file"), "--interval"),
+            ("record", "-o", str(self.folder / "file"), "--seconds"),
+        ):
+            for seconds in ("nan", "-nan", "-inf", "-1"):
+                done = here(*words, seconds)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+                self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_wrong_arguments_lead_to_the_help_of_the_subcommand(self) -> None:
         for words in (("--memory", "0", "true"), ("--no-such",), ()):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Types of arguments of the commands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+COALESCE_MOST_US = 1_000_000
+SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
+
+
+class Name(click.ParamType[str]):
+    """Of a file or a folder. An empty one is what a script has for a variable that is not set."""
+
+    name = "name"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
+        if not value:
+            raise click.BadParameter("the name is empty")
+        return str(value)
+
+
+class Seconds(click.FloatRange):
+    """Not nan either, which is beyond neither end of a range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            raise click.BadParameter(f"{value} is no number of seconds")
+        return seconds
+
+
+class Timers(click.ParamType[int]):
+    """A slack in ns."""
+
+    name = "precise|coalesce:US"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> int:
+        kind, _colon, number = str(value).partition(":")
+        if value == "precise":
+            return 1
+        if kind == "coalesce" and number.isascii() and number.isdigit():
+            if 1 <= int(number) <= COALESCE_MOST_US:
+                return int(number) * 1000
+            raise click.BadParameter(f"{number} is not in the range 1 to {COALESCE_MOST_US}")
+        raise click.BadParameter(f"{value!r} is neither precise nor coalesce:US (microseconds)")
+
+
+class Accept(click.ParamType[str]):
+    """An order, as the interposer has it."""
+
+    name = "fifo|lifo|scatter[:MS]"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
+        kind, _colon, number = str(value).partition(":")
+        if value in ("fifo", "lifo"):
+            return str(value)
+        if value == "scatter":
+            number = str(SCATTER_MS)
+        if kind == "scatter" and number.isascii() and number.isdigit():
+            if 1 <= int(number) <= SCATTER_MOST_MS:
+                return f"scatter:{int(number) * 1_000_000}"
+            raise click.BadParameter(f"{number} is not in the range 1 to {SCATTER_MOST_MS}")
+        raise click.BadParameter(f"{value!r} is not fifo, lifo, scatter or scatter:MS")
