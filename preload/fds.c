@@ -12,6 +12,7 @@
 #include "os/os.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +22,12 @@
 #define FDS 65536u /* those above are asked for each time */
 
 static uint8_t classes[FDS]; /* enum rsi_fd_class; relaxed: any thread */
+
+/*
+ * Whether some socket has had an SO_RCVLOWAT of its own: until then none is asked for it. Relaxed: only this process's
+ * calls and the sockets that it was given are looked at, so of another's call it does not know anyway.
+ */
+static bool is_lowat_used;
 
 static bool is_known(int fd)
 {
@@ -51,6 +58,23 @@ static void put_new(int fd, enum rsi_fd_class class)
     rsi_member_forget(fd);
 }
 
+static int option(int fd, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
+}
+
+/* What is little is one buffer of the kernel's to a socket of AF_UNIX; datagrams are always whole. */
+static enum rsi_fd_class class_of_socket(int domain, int type, int protocol)
+{
+    bool is_ip = domain == AF_INET || domain == AF_INET6;
+    if (type == SOCK_DGRAM &&
+        (domain == AF_UNIX || (is_ip && (protocol == 0 || protocol == IPPROTO_UDP))))
+        return RSI_FD_MESSAGE;
+    return domain == AF_UNIX && type == SOCK_STREAM ? RSI_FD_WHOLE : RSI_FD_SOCKET;
+}
+
 static RSI_COLD enum rsi_fd_class ask(int fd)
 {
     struct stat status;
@@ -60,9 +84,13 @@ static RSI_COLD enum rsi_fd_class ask(int fd)
         errno = error;
         return class;
     }
-    if (S_ISSOCK(status.st_mode))
-        class = RSI_FD_SOCKET;
-    else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode))
+    if (S_ISSOCK(status.st_mode)) {
+        class =
+            class_of_socket(option(fd, SO_DOMAIN), option(fd, SO_TYPE), option(fd, SO_PROTOCOL));
+        if (option(fd, SO_RCVLOWAT) > 1)
+            rsi_store_relaxed(&is_lowat_used, true);
+        errno = error;
+    } else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode))
         class = RSI_FD_OTHER;
     put(fd, class);
     return class;
@@ -92,6 +120,25 @@ bool rsi_fd_is_ready(int fd, short events)
     int error = errno, count = rsi_real.poll(&entry, 1, 0);
     errno = error;
     return count != 0;
+}
+
+bool rsi_fd_wants_more(int fd)
+{
+    if (rsi_likely(!rsi_load_relaxed(&is_lowat_used)))
+        return false;
+    int error = errno;
+    bool wants = option(fd, SO_RCVLOWAT) > 1;
+    errno = error;
+    return wants;
+}
+
+RSI_EXPORT RSI_NOINLINE int setsockopt(int fd, int level, int name, const void *value,
+                                       socklen_t bytes)
+{
+    rsi_real_find();
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+        rsi_store_relaxed(&is_lowat_used, true); /* first: another thread may read at once */
+    return rsi_real.setsockopt(fd, level, name, value, bytes);
 }
 
 /* Our descriptors are the parent's. */
@@ -159,7 +206,7 @@ RSI_EXPORT RSI_NOINLINE int socket(int domain, int type, int protocol)
 {
     rsi_real_find();
     int fd = rsi_real.socket(domain, type, protocol);
-    put_new(fd, RSI_FD_SOCKET);
+    put_new(fd, class_of_socket(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol));
     return fd;
 }
 
@@ -175,7 +222,8 @@ static int made_two(int result, const int fds[2], enum rsi_fd_class class)
 RSI_EXPORT RSI_NOINLINE int socketpair(int domain, int type, int protocol, int fds[2])
 {
     rsi_real_find();
-    return made_two(rsi_real.socketpair(domain, type, protocol, fds), fds, RSI_FD_SOCKET);
+    return made_two(rsi_real.socketpair(domain, type, protocol, fds), fds,
+                    class_of_socket(domain, type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol));
 }
 
 RSI_EXPORT RSI_NOINLINE int pipe(int fds[2])

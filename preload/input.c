@@ -5,7 +5,8 @@
  * Each is made without waiting first, and only if that finds nothing, on a descriptor that blocks, again as the program
  * has it. Where there is no such call, a look at the descriptor goes before; another thread may be faster between the
  * two, and then the wait is not seen. On one that does not block, finding nothing means that the wake-up before it
- * was of no use.
+ * was of no use. A socket that wants more than one byte (SO_RCVLOWAT) would give too few to a call that does not wait:
+ * there the program's own call is the only one, and was a wait if the thread slept.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
@@ -23,6 +24,8 @@ ssize_t __read_chk(int fd, void *buffer, size_t bytes, size_t room);
 ssize_t __recv_chk(int fd, void *buffer, size_t bytes, size_t room, int flags);
 ssize_t __recvfrom_chk(int fd, void *buffer, size_t bytes, size_t room, int flags,
                        struct sockaddr *from, socklen_t *from_bytes);
+
+#define NEVER_WAITS (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)
 
 enum call { ACCEPT, ACCEPT4, READ, READV, RECV, RECVFROM, RECVMSG };
 
@@ -70,7 +73,7 @@ static ssize_t done(const struct asked *a, ssize_t result, bool is_woken)
     else if (would_block(result))
         rsi_record_lost(a->fd);
     if (is_accept) {
-        rsi_fd_made((int)result, RSI_FD_SOCKET);
+        rsi_fd_made((int)result, rsi_fd_class_of(a->fd)); /* which inherits its options too */
         if (result >= 0 || would_block(result))
             rsi_listener_accepted(a->fd, result < 0 ? RSI_ACCEPT_NONE
                                          : is_woken ? RSI_ACCEPT_WOKEN
@@ -86,8 +89,11 @@ static bool try(const struct asked *a, ssize_t *result)
 {
     struct asked now = *a;
     bool has_flags = a->call >= RECV, is_whole = has_flags && a->flags & MSG_WAITALL;
-    if (!is_whole && (has_flags || (a->call == READ && a->bytes > 0 &&
-                                    rsi_fd_class_of(a->fd) == RSI_FD_SOCKET))) {
+    if (has_flags && a->flags & NEVER_WAITS) {
+        *result = call_real(a);
+        return true;
+    }
+    if (!is_whole && (has_flags || (a->call == READ && a->bytes > 0 && rsi_fd_is_socket(a->fd)))) {
         now.call = a->call == READ ? RECV : a->call;
         now.flags |= MSG_DONTWAIT;
         *result = call_real(&now);
@@ -96,7 +102,7 @@ static bool try(const struct asked *a, ssize_t *result)
             *result = call_real(a);
             return true;
         }
-        return !would_block(*result) || a->flags & MSG_DONTWAIT;
+        return !would_block(*result);
     }
     if (rsi_fd_is_ready(a->fd, POLLIN)) {
         *result = call_real(a);
@@ -240,7 +246,9 @@ static ssize_t wait_for(const struct asked *a, const void *site)
         return result;
     if (a->call <= READV && a->call >= READ && rsi_fd_class_of(a->fd) == RSI_FD_FILE)
         return call_real(a);
-    if (try(a, &result)) {
+    bool wants_more = a->call >= READ && !(a->flags & NEVER_WAITS) && rsi_fd_is_socket(a->fd) &&
+                      rsi_fd_wants_more(a->fd);
+    if (!wants_more && try(a, &result)) {
         if (result >= 0)
             errno = error;
         return done(a, result, false);
@@ -251,10 +259,14 @@ static ssize_t wait_for(const struct asked *a, const void *site)
         !rsi_wait_begin(&wait, is_accept ? ROUSE_WAIT_ACCEPT : ROUSE_WAIT_READ,
                         (const void *)(intptr_t)a->fd, site))
         return done(a, call_real(a), false);
+    uint64_t before = wants_more ? rsi_listener_switches() : 0;
     pthread_cleanup_push(rsi_wait_cancelled, &wait);
     result = call_real(a);
     pthread_cleanup_pop(0);
-    rsi_wait_end(&wait, verdict_of(result), NULL);
+    error = errno;
+    bool has_slept = !wants_more || rsi_listener_switches() != before;
+    errno = error;
+    rsi_wait_end(&wait, has_slept ? verdict_of(result) : ROUSE_VERDICT_NONE, NULL);
     return result >= 0 ? done(a, result, true) : result;
 }
 

@@ -2,20 +2,27 @@
 /*
  * output.c - write, send and their kin, connect, fsync: calls that wait for room, for a peer, for a disk.
  *
- * On sockets those with one buffer are made without waiting first; what is left then is sent as the program has it. For
- * the others the kernel's count of the thread's own switches tells whether they have waited: two system calls more,
- * and only where there is no room for what is written at once.
+ * Each is made once, as the program has it: of one that was made without waiting and took a part, the rest is another
+ * call, which signals, time limits and errors end in another way. The kernel's count of the thread's own switches tells
+ * whether it has waited: two system calls more. They are spared where little is written, if a look says that there is
+ * room for that, and on sockets that take it whole or not at all, if they take it without waiting.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
 #include "preload.h"
 
 #include <limits.h>
+#include <linux/sock_diag.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+/* Bytes: what the kernel's smallest buffer has room for; what it adds to what is sent; more fits in none. */
+#define WHOLE 2048u
+#define ADDED 8192u
+#define MOST (1u << 30)
 
 enum call { WRITE, WRITEV, SEND, SENDTO, SENDMSG, CONNECT, SYNC, DATASYNC };
 
@@ -89,10 +96,43 @@ static bool is_nonblock(const struct asked *a)
     return a->flags & MSG_DONTWAIT || rsi_fd_is_nonblock(a->fd);
 }
 
-/* One buffer for a socket. */
-static ssize_t send_one(const struct asked *a, const void *site)
+/* For little: one that is closed, or connects by the call, has more to tell than this. */
+static bool is_ready(int fd)
 {
-    struct asked now = *a, rest = *a;
+    struct pollfd entry = { fd, POLLOUT, 0 };
+    return rsi_real.poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT;
+}
+
+/* For as much in the socket's buffer, with what the kernel adds to it. */
+static bool has_room(int fd, size_t bytes)
+{
+    uint32_t memory[SK_MEMINFO_VARS];
+    socklen_t size = sizeof memory;
+    if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0 || size != sizeof memory)
+        return false;
+    uint64_t sent = memory[SK_MEMINFO_WMEM_ALLOC], queued = memory[SK_MEMINFO_WMEM_QUEUED];
+    uint64_t used = sent > queued ? sent : queued;
+    return bytes < MOST && used + 2 * bytes + ADDED < memory[SK_MEMINFO_SNDBUF];
+}
+
+/* One buffer that there is room for, so that the call will not wait. */
+static bool fits(const struct asked *a, enum rsi_fd_class class)
+{
+    bool is_one = a->call == WRITE || a->call == SEND || a->call == SENDTO;
+    if (!is_one || a->to || a->flags & (MSG_DONTWAIT | MSG_FASTOPEN))
+        return false;
+    int error = errno;
+    bool is_it = a->bytes <= PIPE_BUF    ? is_ready(a->fd)
+                 : class == RSI_FD_OTHER ? false
+                                         : has_room(a->fd, a->bytes);
+    errno = error;
+    return is_it;
+}
+
+/* On a socket that takes it whole. */
+static ssize_t send_whole(const struct asked *a, const void *site)
+{
+    struct asked now = *a;
     int error = errno;
     now.call = a->call == WRITE ? SEND : a->call;
     now.flags |= MSG_DONTWAIT;
@@ -102,29 +142,22 @@ static ssize_t send_one(const struct asked *a, const void *site)
         errno = error;
         return call_real(a);
     }
-    bool is_full = sent < 0 && errno == EAGAIN;
-    if ((sent < 0 && !is_full) || sent == (ssize_t)a->bytes || is_nonblock(a))
+    if (sent >= 0 || errno != EAGAIN || is_nonblock(a))
         return done(a, sent);
     errno = error;
-    rest.buffer = is_full ? a->buffer : (const char *)a->buffer + sent;
-    rest.bytes = is_full ? a->bytes : a->bytes - (size_t)sent;
-    ssize_t result = wait_for(&rest, site);
-    if (is_full)
-        return result;
-    errno = error;
-    return sent + (result > 0 ? result : 0); /* an error is told by the next call */
+    return wait_for(a, site);
 }
 
 static ssize_t put_out(const struct asked *a, const void *site)
 {
     rsi_real_find();
-    enum rsi_fd_class class = a->call <= WRITEV ? rsi_fd_class_of(a->fd) : RSI_FD_SOCKET;
-    if (class == RSI_FD_FILE)
+    enum rsi_fd_class class = rsi_fd_class_of(a->fd);
+    if (class == RSI_FD_FILE && a->call <= WRITEV)
         return call_real(a);
-    if (class == RSI_FD_SOCKET && a->call != WRITEV && a->call != SENDMSG)
-        return send_one(a, site);
-    bool is_little = a->call == WRITE && a->bytes <= PIPE_BUF && rsi_fd_is_ready(a->fd, POLLOUT);
-    return is_little || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
+    bool is_whole = class == RSI_FD_MESSAGE || (class == RSI_FD_WHOLE && a->bytes <= WHOLE);
+    if (is_whole && a->call != WRITEV && a->call != SENDMSG && !(a->flags & ~MSG_NOSIGNAL))
+        return send_whole(a, site);
+    return fits(a, class) || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
 }
 
 RSI_EXPORT RSI_NOINLINE ssize_t write(int fd, const void *buffer, size_t bytes)

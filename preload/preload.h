@@ -51,7 +51,7 @@
     X(pselect) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(epoll_ctl) X(listen) X(accept) X(accept4) X(read) \
     X(readv) X(recv) X(recvfrom) X(recvmsg) X(write) X(writev) X(send) X(sendto) X(sendmsg) \
     X(connect) X(fsync) X(fdatasync) X(close) X(dup2) X(dup3) X(close_range) X(closefrom) \
-    X(socket) X(socketpair) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
+    X(socket) X(socketpair) X(setsockopt) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
     X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot) \
     X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
     X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
@@ -336,15 +336,23 @@ void rsi_join_begin(void);
 enum rsi_fd_class {
     RSI_FD_UNKNOWN,
     RSI_FD_SOCKET,
-    RSI_FD_FILE,  /* no call on it waits for another thread */
-    RSI_FD_OTHER, /* a pipe, a terminal, an eventfd and the like */
-    RSI_FD_OURS   /* the program has not made it, and cannot close it */
+    RSI_FD_WHOLE,   /* a socket that takes what is little at once and whole, or nothing of it */
+    RSI_FD_MESSAGE, /* and one that does so with all that is sent */
+    RSI_FD_FILE,    /* no call on it waits for another thread */
+    RSI_FD_OTHER,   /* a pipe, a terminal, an eventfd and the like */
+    RSI_FD_OURS     /* the program has not made it, and cannot close it */
 };
 enum rsi_fd_class rsi_fd_class_of(int fd);
+RSI_INLINE bool rsi_fd_is_socket(int fd)
+{
+    enum rsi_fd_class class = rsi_fd_class_of(fd);
+    return class == RSI_FD_SOCKET || class == RSI_FD_WHOLE || class == RSI_FD_MESSAGE;
+}
 void rsi_fd_made(int fd, enum rsi_fd_class class); /* fd < 0: no effect */
 bool rsi_fd_is_nonblock(int fd);
 void rsi_fds_child(void);
 bool rsi_fd_is_ready(int fd, short events);
+bool rsi_fd_wants_more(int fd); /* a read of it may wait although something is there */
 
 /* A listener, as this process has it (listener.c). Never taken away. */
 struct rsi_listener {

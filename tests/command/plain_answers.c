@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plain_answers.c - as plain.c: calls with arguments that are hardly any, each with what it says and what it leaves,
- * which is the same with the library and without. No call waits.
+ * which is the same with the library and without; and calls that wait, and end in the midst of it.
  */
 #include "plain.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 
 static const struct timespec times[] = { { 0, 0 }, { -1, 0 }, { 0, -1 }, { 0, 2000000000 } };
 static const clockid_t clocks[] = { CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, 77 };
@@ -144,8 +149,175 @@ static void all_memory(void)
     }
 }
 
+static int ends[2], gate[2];
+static bool has_handled, has_ended;
+
+/* Where it is found asleep when its call has ended: not before the gate is opened. */
+static void pass_gate(void)
+{
+    char byte;
+    check(read(gate[0], &byte, 1) == 1);
+}
+
+static void open_gate(void)
+{
+    check(write(gate[1], "", 1) == 1);
+}
+
+static void *read_low(void *by_read)
+{
+    char bytes[64];
+    here(0);
+    ssize_t got = by_read ? read(ends[0], bytes, sizeof bytes) : recv(ends[0], bytes, 64, 0);
+    says(by_read ? "read" : "recv", (int)got);
+    pass_gate();
+    return NULL;
+}
+
+/* A socket that asks for ten bytes, of which one is there. */
+static void all_low(void)
+{
+    int ten = 10, got;
+    pthread_t thread;
+    check(pipe(gate) == 0);
+    for (uintptr_t by_read = 0; by_read < 2; by_read++) {
+        tids[0] = 0;
+        check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        check(setsockopt(ends[0], SOL_SOCKET, SO_RCVLOWAT, &ten, sizeof ten) == 0);
+        check(write(ends[1], "a", 1) == 1);
+        check(pthread_create(&thread, NULL, read_low, (void *)by_read) == 0);
+        until_sleeps(&tids[0]);
+        check(write(ends[1], "bcdefghij", 9) == 9);
+        open_gate();
+        join(&thread, 1);
+        check(ioctl(ends[0], FIONREAD, &got) == 0);
+        says("left", got);
+    }
+}
+
+/* The main thread has sent a part, and sleeps. */
+static void until_sends(void)
+{
+    const pid_t sender = getpid();
+    int got = 0;
+    while (got == 0) {
+        nap();
+        check(ioctl(ends[0], FIONREAD, &got) == 0);
+    }
+    until_sleeps(&sender);
+}
+
+static int listen_at(struct sockaddr_in *to)
+{
+    socklen_t bytes = sizeof *to;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    *to = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    check(bind(listener, (struct sockaddr *)to, bytes) == 0 && listen(listener, 5) == 0);
+    check(getsockname(listener, (struct sockaddr *)to, &bytes) == 0);
+    return listener;
+}
+
+static char many[1 << 24];
+
+static void says_part(const char *name, ssize_t result)
+{
+    bool is_part = result > 0 && result < (ssize_t)sizeof many;
+    says(name, is_part ? 1 : (int)result);
+}
+
+static void *reset(void *unused)
+{
+    until_sends();
+    check(close(ends[0]) == 0); /* what it has not read makes it a reset */
+    return unused;
+}
+
+static void all_resets(void)
+{
+    struct sockaddr_in to;
+    pthread_t thread;
+    int listener = listen_at(&to);
+    signal(SIGPIPE, SIG_IGN);
+    for (int by_send = 0; by_send < 2; by_send++) {
+        ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+        check(connect(ends[1], (struct sockaddr *)&to, sizeof to) == 0);
+        check((ends[0] = accept(listener, NULL, NULL)) >= 0);
+        check(pthread_create(&thread, NULL, reset, NULL) == 0);
+        for (int i = 0; i < 3; i++)
+            says_part(by_send ? "send" : "write", by_send ? send(ends[1], many, sizeof many, 0)
+                                                          : write(ends[1], many, sizeof many));
+        join(&thread, 1);
+        check(close(ends[1]) == 0);
+    }
+}
+
+static void note(int number)
+{
+    (void)number;
+    __atomic_store_n(&has_handled, true, __ATOMIC_RELEASE);
+}
+
+static void *interrupt(void *sender)
+{
+    static char bytes[65536];
+    const pid_t tid = getpid();
+    until_sends();
+    check(pthread_kill(*(pthread_t *)sender, SIGUSR1) == 0);
+    while (!__atomic_load_n(&has_handled, __ATOMIC_ACQUIRE))
+        nap();
+    until_sleeps(&tid); /* at the gate; or in its call still, which then ends */
+    open_gate();
+    while (!__atomic_load_n(&has_ended, __ATOMIC_ACQUIRE))
+        if (recv(ends[0], bytes, sizeof bytes, MSG_DONTWAIT) < 0)
+            nap();
+    return NULL;
+}
+
+/* A send of which a part is done ends by a signal, whatever the signal's flags, and by its time. */
+static void all_signals(void)
+{
+    struct timeval little = { 0, 3000 };
+    pthread_t thread, self = pthread_self();
+    check(pipe(gate) == 0);
+    for (int restarts = 0; restarts < 2; restarts++) {
+        struct sigaction action = { .sa_handler = note, .sa_flags = restarts ? SA_RESTART : 0 };
+        check(sigaction(SIGUSR1, &action, NULL) == 0);
+        check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        has_handled = has_ended = false;
+        check(pthread_create(&thread, NULL, interrupt, &self) == 0);
+        ssize_t result = send(ends[1], many, sizeof many, 0);
+        pass_gate();
+        says_part("send", result);
+        __atomic_store_n(&has_ended, true, __ATOMIC_RELEASE);
+        join(&thread, 1);
+    }
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    check(setsockopt(ends[1], SOL_SOCKET, SO_SNDTIMEO, &little, sizeof little) == 0);
+    says_part("in time", write(ends[1], many, sizeof many));
+    says_part("in time", send(ends[1], many, 1, 0));
+    says_part("in time", send(ends[1], many, sizeof many, 0));
+}
+
+/* Sockets that connect by what they send first; where the kernel is told not to, it says so. */
+static void all_first(void)
+{
+    struct sockaddr_in to;
+    int on = 1;
+    (void)listen_at(&to);
+    signal(SIGPIPE, SIG_IGN);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    says("fast", (int)sendto(ends[0], "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&to, sizeof to));
+    ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+    check(setsockopt(ends[1], IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof on) == 0);
+    says("connect", connect(ends[1], (struct sockaddr *)&to, sizeof to));
+    says("first", (int)write(ends[1], "hello", 5));
+    says("none", (int)write(socket(AF_INET, SOCK_STREAM, 0), "hello", 5));
+}
+
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "times", all_times }, { "memory", all_memory } };
+    static const struct scene scenes[] = { { "times", all_times },     { "memory", all_memory },
+                                           { "low", all_low },         { "resets", all_resets },
+                                           { "signals", all_signals }, { "first", all_first } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

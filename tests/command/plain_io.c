@@ -83,6 +83,7 @@ static void reads(void)
 /* What never waits. */
 static void *try_all_ways(void *unused)
 {
+    static char many[16384];
     char bytes[8];
     errno = 0;
     check(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
@@ -97,6 +98,8 @@ static void *try_all_ways(void *unused)
     check(write(ends[1], "de", 2) == 2 && read(ends[0], bytes, sizeof bytes) == 2);
     errno = 77;
     check(write(ends[1], "f", 1) == 1 && read(ends[0], bytes, 1) == 1 && errno == 77);
+    check(write(other[1], many, sizeof many) == sizeof many && errno == 77); /* there is room */
+    check(send(other[1], many, 3, MSG_MORE) == 3 && errno == 77);
     return unused;
 }
 
@@ -301,6 +304,33 @@ static void accepts(void)
     check(accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
 }
 
+/* One byte of the four that are asked for is there. */
+static void *read_four(void *unused)
+{
+    char bytes[8];
+    here(0);
+    check(recv(other[0], bytes, sizeof bytes, 0) == 4); /* until the others come */
+    check(fcntl(other[0], F_SETFL, O_NONBLOCK) == 0);
+    check(recv(other[0], bytes, sizeof bytes, 0) == -1 && errno == EAGAIN);
+    check(fcntl(other[0], F_SETFL, 0) == 0);
+    check(write(other[1], "abcd", 4) == 4 && read(other[0], bytes, sizeof bytes) == 4);
+    check(write(other[1], "a", 1) == 1 && recv(other[0], bytes, 8, MSG_DONTWAIT) == 1);
+    return unused;
+}
+
+static void needs_more(void)
+{
+    pthread_t thread;
+    int four = 4;
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, other) == 0);
+    check(setsockopt(other[0], SOL_SOCKET, SO_RCVLOWAT, &four, sizeof four) == 0);
+    check(write(other[1], "a", 1) == 1);
+    start(&thread, 1, read_four);
+    until_sleeps(&tids[0]);
+    check(write(other[1], "bcd", 3) == 3);
+    join(&thread, 1);
+}
+
 static void *be_cancelled(void *unused)
 {
     char byte;
@@ -328,6 +358,6 @@ int main(int argc, char **argv)
     static const struct scene scenes[] = { { "read", reads },     { "try", tries },
                                            { "write", writes },   { "race", races },
                                            { "accept", accepts }, { "otherwise", ends_otherwise },
-                                           { "reuse", reuses } };
+                                           { "reuse", reuses },   { "more", needs_more } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What calls say of arguments that are hardly any, recorded and not: plain_answers.c."""
+"""What calls say that have bad arguments or end half done, recorded and not: plain_answers.c."""
 
 from __future__ import annotations
 
@@ -53,6 +53,18 @@ class Answers(unittest.TestCase):
     def test_memory_that_cannot_be_read_is_an_error_and_no_end(self) -> None:
         for order in ({}, {"ROUSE_RUN_ACCEPT": "fifo"}):
             self.are_the_same("memory", "poll: -1 EFAULT", "select: -1 EFAULT", **order)
+
+    def test_a_socket_that_asks_for_ten_bytes_gives_ten(self) -> None:
+        self.are_the_same("low", "recv: 10 ", "read: 10 ", "left: 0 ")
+
+    def test_a_reset_during_a_write_is_told_by_the_next_one(self) -> None:
+        self.are_the_same("resets", "write: 1 ", "write: -1 ECONNRESET", "send: -1 EPIPE")
+
+    def test_a_send_that_is_half_done_ends_by_a_signal_and_in_time(self) -> None:
+        self.are_the_same("signals", "send: 1 ", "in time: 1 ", "in time: -1 EAGAIN")
+
+    def test_what_connects_by_its_first_send_connects(self) -> None:
+        self.are_the_same("first", "connect: 0 ", "first: 5 ", "none: -1 EPIPE")
 
 
 if __name__ == "__main__":

@@ -158,6 +158,10 @@ class Descriptors(Case):
         found = recorded(self, IO, "try")
         self.assertEqual(found["wakes"], [])
 
+    def test_a_read_that_asks_for_more_than_is_there_is_one_wait(self) -> None:
+        found = recorded(self, IO, "more")
+        self.verdicts(found, "read", useful=1)
+
     def test_a_number_that_was_closed_with_others_is_looked_at_anew(self) -> None:
         found = recorded(self, IO, "reuse")
         self.verdicts(found, "read", useful=2)
