@@ -7,10 +7,13 @@ asked for: the tables and the terminal are slow to import, and `rouse doctor` ne
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import signal
 import sys
 from importlib import metadata
+from typing import NoReturn
 
 import click
 
@@ -47,6 +50,9 @@ class Commands(Group):
             return None
         command = importlib.import_module(f"rouse.{cmd_name}").command
         assert isinstance(command, click.Command)
+        # See __init__.py: what the command has made by then it clears up.
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,13 +94,20 @@ def main() -> None:
             f"rouse: {message}; see {ctx.command_path if ctx else 'rouse'} --help", file=sys.stderr
         )
         sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(130)
+    except (click.Abort, KeyboardInterrupt):
+        end_interrupted()
     except RouseError as error:
         print(f"rouse: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.status)
-    except KeyboardInterrupt:
-        sys.exit(130)
+
+
+def end_interrupted() -> NoReturn:
+    """By the signal, by which a shell knows that what it does is to end too."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(128 + signal.SIGINT)  # it is blocked
 
 
 def printable(text: str) -> str:

@@ -54,6 +54,40 @@ class Begins(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (status, said), done.stderr)
 
 
+class Interrupted(unittest.TestCase):
+    def run_it(self, *words: str | Path, path: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**ENVIRONMENT, "PYTHONPATH": path},
+        )
+        self.assertEqual(done.returncode, -signal.SIGINT, done.stderr)
+        self.assertEqual(done.stderr.strip(), "")
+        return done
+
+    def test_while_it_is_still_being_imported(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            code = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+            (Path(place) / "click.py").write_text(code)
+            self.run_it("-m", "rouse", "run", "--", "true", path=f"{place}:{SOURCE}")
+
+    def test_before_the_program_begins_nothing_is_left_behind(self) -> None:
+        script = (
+            "import os, signal\n"
+            "from rouse import main, run\n"
+            "def interrupted(folder, _):\n"
+            "    print(folder, flush=True)\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "run.environment = interrupted\n"
+            "main.main()\n"
+        )
+        done = self.run_it("-c", script, "run", "--", "true", path=str(SOURCE))
+        self.assertRegex(done.stdout, "rouse-run-")
+        self.assertFalse(Path(done.stdout.strip()).exists())
+
+
 class Ends(unittest.TestCase):
     def test_the_status_is_the_programs_when_nobody_reads_the_report(self) -> None:
         for words, status in ((("sleep", "0.01"), 0), (("sh", "-c", "sleep 0.01; exit 9"), 9)):
