@@ -5,9 +5,9 @@ Each command is a module with its arguments; decoders (layout, store, tables, si
 renderers do not decode.
 """
 
-import signal
+import _signal  # type: ignore[import-not-found]  # signal itself takes milliseconds to import
 
 # What is imported first takes a while, and has nothing to clear up: an interrupt just ends it. One
 # that is ignored stays so.
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

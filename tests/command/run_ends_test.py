@@ -68,10 +68,11 @@ class Interrupted(unittest.TestCase):
         return done
 
     def test_while_it_is_still_being_imported(self) -> None:
-        with tempfile.TemporaryDirectory() as place:
-            code = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
-            (Path(place) / "click.py").write_text(code)
-            self.run_it("-m", "rouse", "run", "--", "true", path=f"{place}:{SOURCE}")
+        for module in ("signal", "click"):
+            with tempfile.TemporaryDirectory() as place:
+                code = f"import os\nos.kill(os.getpid(), {signal.SIGINT:d})\n"
+                (Path(place) / f"{module}.py").write_text(code)
+                self.run_it("-m", "rouse", "run", "--", "true", path=f"{place}:{SOURCE}")
 
     def test_before_the_program_begins_nothing_is_left_behind(self) -> None:
         script = (
