@@ -249,7 +249,7 @@ RSI_EXPORT RSI_NOINLINE int close_range(unsigned first, unsigned last, int flags
 {
     rsi_real_find();
     bool are_closed = !(flags & CLOSE_RANGE_CLOEXEC); /* with it all stay open */
-    if (are_closed && first <= last && !rsi_party_is_vforked()) {
+    if (are_closed && first <= last && !rsi_party_is_vforked() && !rsi_party_is_confined()) {
         if (rsi_real.close_range(UINT32_MAX, UINT32_MAX, flags) != 0)
             return -1;
         forget(first, last);

@@ -2,7 +2,8 @@
 /*
  * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
  *
- * Any other system call of syscall() goes on to libc's with all that it came with: a jump of two instructions, since
+ * Two others are of those that confine the program (confine.c). Any other system call of syscall() goes on to libc's
+ * with all that it came with: a jump of a few instructions, since
  * what is called may look at the stack it was called on, or return twice. Rejected: a C function of seven arguments
  * that calls on; whether that is a jump is the compiler's choice.
  *
@@ -27,6 +28,8 @@ __asm__(".text\n"
         ".globl syscall\n"
         ".type syscall, %function\n"
         ".hidden rsi_futex\n"
+        ".hidden rsi_syscall_seccomp\n"
+        ".hidden rsi_syscall_prctl\n"
         ".hidden rsi_real\n"
         "syscall:\n"
         ".cfi_startproc\n"
@@ -34,11 +37,19 @@ __asm__(".text\n"
         "endbr64\n"
         "cmpq $" NUMBER(__NR_futex) ", %rdi\n"
         "je rsi_futex\n"
+        "cmpq $" NUMBER(__NR_seccomp) ", %rdi\n"
+        "je rsi_syscall_seccomp\n"
+        "cmpq $" NUMBER(__NR_prctl) ", %rdi\n"
+        "je rsi_syscall_prctl\n"
         "jmp *rsi_real(%rip)\n"
 #else
         "hint #34\n" /* bti c */
         "cmp x0, #" NUMBER(__NR_futex) "\n"
         "b.eq rsi_futex\n"
+        "cmp x0, #" NUMBER(__NR_seccomp) "\n"
+        "b.eq rsi_syscall_seccomp\n"
+        "cmp x0, #" NUMBER(__NR_prctl) "\n"
+        "b.eq rsi_syscall_prctl\n"
         "adrp x16, rsi_real\n"
         "ldr x16, [x16, #:lo12:rsi_real]\n"
         "br x16\n"

@@ -241,6 +241,8 @@ static ssize_t wait_for(const struct asked *a, const void *site)
 {
     struct rsi_wait wait;
     ssize_t result;
+    if (rsi_party_is_confined())
+        return call_real(a);
     int error = errno;
     if (a->call <= ACCEPT4 && in_order(a, site, &result))
         return result;
@@ -264,7 +266,7 @@ static ssize_t wait_for(const struct asked *a, const void *site)
     result = call_real(a);
     pthread_cleanup_pop(0);
     error = errno;
-    bool has_slept = !wants_more || rsi_listener_switches() != before;
+    bool has_slept = !wants_more || (rsi_wait_goes_on(&wait) && rsi_listener_switches() != before);
     errno = error;
     rsi_wait_end(&wait, has_slept ? verdict_of(result) : ROUSE_VERDICT_NONE, NULL);
     return result >= 0 ? done(a, result, true) : result;

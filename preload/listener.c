@@ -108,6 +108,8 @@ static uint64_t cookie_of(int fd)
 bool rsi_listener_is(int fd, const struct rsi_listener *l)
 {
     int error = errno;
+    if (rsi_party_is_confined())
+        return true;
     uint64_t cookie = cookie_of(fd);
     errno = error;
     return cookie == l->cookie;
@@ -125,7 +127,7 @@ static RSI_COLD unsigned ask(int fd)
 
 const struct rsi_listener *rsi_listener_of(int fd)
 {
-    if (fd < 0 || (unsigned)fd >= FDS || rsi_party_is_vforked())
+    if (fd < 0 || (unsigned)fd >= FDS || rsi_party_is_vforked() || rsi_party_is_confined())
         return NULL;
     unsigned place = rsi_load_relaxed(&of_fd[fd]);
     if (place == 0)
@@ -223,6 +225,8 @@ void rsi_listener_waited(const struct rsi_listener *l, uint64_t switches,
 {
     struct rsi_party *self = rsi_party_self;
     int error = errno;
+    if (rsi_party_is_confined())
+        return;
     uint64_t more = rsi_listener_switches() - switches;
     if (!self)
         return;

@@ -86,7 +86,7 @@ static bool is_any(int fd)
 
 bool rsi_member_hold(int fd, sigset_t *before)
 {
-    if (fd < 0 || !is_any(fd))
+    if (fd < 0 || rsi_party_is_confined() || !is_any(fd))
         return false;
     lock(before);
     return true;
@@ -162,7 +162,7 @@ static void step(int set, int fd, bool is_out, bool is_over)
 {
     sigset_t before;
     int error = errno;
-    if (set < 0)
+    if (set < 0 || rsi_party_is_confined())
         return;
     lock(&before);
     struct rsi_member *member = find_locked(set, fd);
@@ -190,6 +190,16 @@ void rsi_members_child(void)
     guard = 0;
     for (unsigned i = 0; i < used; i++)
         members[i].waiter = 0;
+}
+
+void rsi_members_restore(void)
+{
+    sigset_t before;
+    lock(&before);
+    for (unsigned i = 0; i < used; i++)
+        if (members[i].waiter)
+            move_locked(&members[i], false);
+    unlock(&before);
 }
 
 RSI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_event *event)

@@ -151,7 +151,7 @@ void rsi_order_child(void)
 
 bool rsi_order_is_on(void)
 {
-    return shared != NULL;
+    return !rsi_party_is_confined() && shared != NULL;
 }
 
 uint64_t rsi_order_delay_ns(void)
@@ -285,7 +285,8 @@ bool rsi_order_is_in(const struct rsi_party *self)
 
 bool rsi_order_is_mine(const struct rsi_party *self)
 {
-    return !self->place || (rsi_load_seq_cst(&queue_now(self)->turn) & SLOT) == self->place;
+    return rsi_party_is_confined() || !self->place ||
+           (rsi_load_seq_cst(&queue_now(self)->turn) & SLOT) == self->place;
 }
 
 bool rsi_order_is_anothers(const struct rsi_party *self)
@@ -334,7 +335,7 @@ void rsi_order_leave(struct rsi_party *self)
     struct queue *queue = queue_now(self);
     rsi_store_seq_cst(&place_of(self)->number, UINT64_C(0)); /* L1 */
     uint64_t turn = rsi_load_seq_cst(&queue->turn);          /* L2 */
-    if ((turn & SLOT) == self->place)
+    if ((turn & SLOT) == self->place && !rsi_party_is_confined())
         (void)give(self, queue, turn);
     errno = error;
 }
@@ -419,6 +420,8 @@ int rsi_order_sleep(struct rsi_party *self, const struct rsi_order_wait *wait)
         uint64_t until_ns = look_ns < wait->deadline_ns ? look_ns : wait->deadline_ns;
         int result = sleep_for_turn(self, wait, until_ns);
         pthread_testcancel();
+        if (rsi_party_is_confined())
+            return 1;
         if (result != 0 || !self->place)
             return result ? result : -EINTR;
         if (rsi_now_ns() >= wait->deadline_ns)

@@ -75,6 +75,8 @@ static ssize_t wait_for(const struct asked *a, const void *site)
 {
     struct rsi_wait wait;
     ssize_t result;
+    if (rsi_party_is_confined())
+        return call_real(a);
     long before = switches();
     if (!rsi_wait_begin(&wait, kind_of(a), (const void *)(intptr_t)a->fd, site))
         return call_real(a);
@@ -85,7 +87,7 @@ static ssize_t wait_for(const struct asked *a, const void *site)
                                  : errno == EAGAIN ? ROUSE_VERDICT_TIMEOUT /* of SO_SNDTIMEO */
                                                    : ROUSE_VERDICT_CANCELLED;
     int error = errno;
-    bool has_slept = switches() != before;
+    bool has_slept = rsi_wait_goes_on(&wait) && switches() != before;
     errno = error;
     rsi_wait_end(&wait, has_slept ? verdict : ROUSE_VERDICT_NONE, NULL);
     return done(a, result);
@@ -151,6 +153,8 @@ static ssize_t send_whole(const struct asked *a, const void *site)
 static ssize_t put_out(const struct asked *a, const void *site)
 {
     rsi_real_find();
+    if (rsi_party_is_confined())
+        return call_real(a);
     enum rsi_fd_class class = rsi_fd_class_of(a->fd);
     if (class == RSI_FD_FILE && a->call <= WRITEV)
         return call_real(a);
@@ -190,7 +194,8 @@ RSI_EXPORT RSI_NOINLINE int connect(int fd, const struct sockaddr *to, socklen_t
 {
     rsi_real_find();
     struct asked a = { CONNECT, fd, 0, NULL, 0, to, to_bytes };
-    return (int)(rsi_fd_is_nonblock(fd) ? call_real(&a) : wait_for(&a, RSI_CALLER()));
+    return (int)(rsi_party_is_confined() || rsi_fd_is_nonblock(fd) ? call_real(&a)
+                                                                   : wait_for(&a, RSI_CALLER()));
 }
 
 RSI_EXPORT RSI_NOINLINE int fsync(int fd)

@@ -23,6 +23,9 @@
 __thread struct rsi_party *rsi_party_self;
 __thread uint8_t rsi_party_is_closed;
 volatile const uint32_t *rsi_party_here;
+bool rsi_is_confined;
+
+static uint32_t *here; /* that page, for those that write it */
 
 static struct {
     uint32_t guard;
@@ -271,17 +274,40 @@ bool rsi_party_begin(struct rsi_party *self)
 /* A page that the kernel empties in every child that has memory of its own; which of them is told of, fills it again. */
 static bool here_put(void)
 {
-    static uint32_t *page;
-    if (!page && !(page = rsi_map(RSI_PAGE)))
+    if (!here && !(here = rsi_map(RSI_PAGE)))
         return false;
-    *page = 1;
-    rsi_party_here = page;
-    return madvise(page, RSI_PAGE, MADV_WIPEONFORK) == 0;
+    *here = 1;
+    rsi_party_here = here;
+    return madvise(here, RSI_PAGE, MADV_WIPEONFORK) == 0;
+}
+
+/* The file ends here: what is counted is all there is. */
+void rsi_party_confine(void)
+{
+    int error = errno;
+    if (rsi_party_is_vforked() || rsi_party_is_confined())
+        return;
+    rsi_party_settle();
+    rsi_members_restore();
+    if (rsi_party_self)
+        rsi_order_leave(rsi_party_self);
+    bool is_recorded = here && *here && rsi_load_relaxed(&rsi_file_head) &&
+                       !rsi_load_relaxed(&parties.is_aside);
+    rsi_store_relaxed(&rsi_is_confined, true);
+    if (here)
+        rsi_store_relaxed(here, 0u);
+    if (is_recorded) {
+        rsi_store_relaxed(&rsi_file_head->is_confined, UINT64_C(1));
+        rsi_file_end();
+    }
+    errno = error;
 }
 
 /* The child has the calling thread alone, and none of the parent's recording. */
 static void child(void)
 {
+    if (rsi_party_is_confined())
+        return;
     rsi_party_self = NULL;
     (void)here_put();
     parties.guard = 0;

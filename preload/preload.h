@@ -19,6 +19,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -54,7 +55,7 @@
     X(socket) X(socketpair) X(setsockopt) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
     X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot) \
     X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
-    X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
+    X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
     X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
     X(cnd_destroy)
 /* clang-format on */
@@ -157,6 +158,18 @@ bool rsi_party_begin(struct rsi_party *self);
 
 /* The process is about to lose what it needs to make its file: it is made now, if it is not there. errno is left alone. */
 void rsi_party_settle(void);
+
+/*
+ * The program is about to confine itself (confine.c): what the kernel may end a thread for is not called any more by
+ * any thread but as the program calls it, and nothing more is recorded of this process and of those that it forks. Set
+ * once, before the filter; relaxed: the thread that sets it is the first that the filter holds for.
+ */
+extern RSI_OWN bool rsi_is_confined;
+RSI_INLINE bool rsi_party_is_confined(void)
+{
+    return rsi_unlikely(rsi_load_relaxed(&rsi_is_confined));
+}
+void rsi_party_confine(void);
 
 /* Where the thread tid got lock last; NULL: not known. */
 const void *rsi_party_holder_site(int32_t tid, const void *lock);
@@ -408,6 +421,7 @@ bool rsi_member_begin(int32_t tid, int set, int fd, bool *is_edge);
 void rsi_member_move(int set, int fd, bool is_out);
 void rsi_member_end(int set, int fd);
 void rsi_members_child(void);
+void rsi_members_restore(void); /* into their sets, for good */
 void rsi_listeners_child(void);
 
 /* Calls of POSIX by another name, made at site. until: NULL: for ever. */

@@ -44,6 +44,8 @@ static int call_real(bool is_writer, enum call call, pthread_rwlock_t *l, clocki
 static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t *l,
                                 clockid_t clock, const struct timespec *until, const void *site)
 {
+    if (rsi_party_is_confined())
+        return call_real(is_writer, call, l, clock, until);
     enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
     int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
     struct rsi_contest contest = {

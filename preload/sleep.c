@@ -46,6 +46,8 @@ static int sleep_for(clockid_t clock, int flags, const struct timespec *time, st
     struct rsi_wait wait;
     int result;
     rsi_real_find();
+    if (rsi_party_is_confined())
+        return rsi_real.clock_nanosleep(clock, flags, time, left);
     bool is_absolute = flags & TIMER_ABSTIME;
     clockid_t by = is_absolute ? clock
                                : CLOCK_MONOTONIC; /* a relative one goes on when the clock is set */

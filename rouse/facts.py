@@ -13,17 +13,20 @@ import ibis
 from rouse import oncpu, queries
 from rouse.engine import Database
 from rouse.render.text import duration, share
-from rouse.schemas import LAST_EVENT, LAST_SEEN, PRELOAD
+from rouse.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
 
 WAIT_STAMPS = 2  # of a wait: one when someone ends it, and one of a switch, which has two threads
 MISSING_SHARE = 0.01  # of a thread's wall time; beyond that its states do not account for it
 MISSING_LEAST_NS = 1_000_000
 SHOWN_PROCESSES = 4
-# Of processes that were killed, or left by _exit(): how far their times go.
+# Of processes that were killed, left by _exit(), or confined themselves: how far their times go.
 ENDS = {
-    LAST_EVENT: "its last event was at {}, and what came after is not known: waits under way then"
-    " are counted up to it, and shares of threads that waited are not known (-)",
-    LAST_SEEN: "it was last seen alive at {}, and times go up to then",
+    CONFINED: "it asked for seccomp at {}: what came after is not recorded, nor what it forked"
+    " then",
+    LAST_EVENT: "without a farewell; its last event was at {}, and what came after is not known:"
+    " waits under way then are counted up to it, and shares of threads that waited are not known"
+    " (-)",
+    LAST_SEEN: "without a farewell; it was last seen alive at {}, and times go up to then",
 }
 FRESH_NS = 10_000_000_000  # a recording is older: whether its process runs now it does not tell
 LOST = {
@@ -129,7 +132,7 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
         ]
         if row["end"] in ENDS:
             last = moment(row["taken_unix_ns"])
-            found.append(("end", f"without a farewell; {ENDS[row['end']].format(last)}"))
+            found.append(("end", ENDS[row["end"]].format(last)))
     if len(rows) > SHOWN_PROCESSES:
         found.append(("processes", f"{len(rows)} in all"))
     waits = waiting(database)

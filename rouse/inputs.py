@@ -30,7 +30,7 @@ from rouse import (
 from rouse.engine import ENGINES
 from rouse.errors import RouseError
 from rouse.render import parquet
-from rouse.schemas import FAREWELL, LAST_EVENT, LAST_SEEN, RUNS, SCHEMAS
+from rouse.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS, SCHEMAS
 from rouse.switches import Switches
 
 PROBLEMS_MOST = 12  # told of one file
@@ -132,7 +132,8 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     decoded = store.decode_bytes(found.store, str(path), moment_ns, kinds)
     put_events(decoded, found.events, with_events)
     had_ended = had_ended or decoded.head.ended
-    decoded.end = FAREWELL if decoded.head.ended else LAST_EVENT if had_ended else RUNS
+    ended = CONFINED if decoded.head.is_confined else FAREWELL
+    decoded.end = ended if decoded.head.ended else LAST_EVENT if had_ended else RUNS
     if decoded.end == LAST_EVENT and found.alive_ns is not None:
         decoded.end = LAST_SEEN
         seen_tsc = max(decoded.clock.tsc_at(found.alive_ns), 0)

@@ -15,6 +15,7 @@ class Left:
     is_silent: bool  # none of its threads has waited, waits, or woke others in vain
     is_live: bool
     is_cut: bool  # it is gone without a farewell
+    is_confined: bool  # it has asked for seccomp, and was recorded until then
     is_full: bool  # something found no room
     room_mib: int | None  # which was all that its record may have; None: the disk had no more
 
@@ -41,7 +42,7 @@ def look(file: Path) -> Left:
     head = found.head
     is_cut = not (found.is_live or head.ended)
     room_mib = limit_mib(head.lost_chunks, head.page_count, size)
-    return Left(is_silent, found.is_live, is_cut, head.lost_chunks > 0, room_mib)
+    return Left(is_silent, found.is_live, is_cut, head.is_confined, head.lost_chunks > 0, room_mib)
 
 
 def no_room(every: Collection[Left], place: Path) -> str:
@@ -53,6 +54,14 @@ def no_room(every: Collection[Left], place: Path) -> str:
     return f"found no room to record waits in the {mib} MiB that a record may take; {what}"
 
 
+def confined(every: Collection[Left]) -> list[str]:
+    """What is told of those that asked for seccomp, if there are others."""
+    count = sum(left.is_confined for left in every)
+    if not count or len(every) == 1:
+        return []
+    return [f"{count} of {len(every)} processes asked for seccomp: what came after is not recorded"]
+
+
 def silence(program: str, every: Collection[Left], place: Path) -> str:
     """Where nobody waited. What has no farewell may be of a program before the one asked for."""
     which = "its process" if len(every) == 1 else f"{len(every)} processes"
@@ -62,6 +71,9 @@ def silence(program: str, every: Collection[Left], place: Path) -> str:
         f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
         " the time or a descriptor"
     )
+    if any(left.is_confined for left in every):
+        alone = ["it asked for seccomp, and what came after is not recorded"]
+        line = "; ".join([line, *(confined(every) or alone)])
     cut = sum(left.is_cut for left in every)
     if not cut:
         return line

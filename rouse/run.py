@@ -247,7 +247,7 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         opened.switches = seen
         if silent:
             opened.notes.append(f"{len(silent)} other processes waited for nothing that is seen")
-        opened.notes += later
+        opened.notes += later + remains.confined(looked.values())
         options = Options((), None, False, wanted.as_json, {})
         write(Reporter(opened, options), wanted)
 

@@ -97,6 +97,7 @@ class Head:
     slack_ns: int
     spin_ns: int
     accept_order: int
+    is_confined: bool  # it asked for seccomp, and was recorded until then
     scatter_ns: int
     lost_origins: int
 
@@ -197,7 +198,7 @@ def decode_head(raw: Any) -> Head:
         "pid_namespace recorder slack_ns spin_ns accept_order scatter_ns lost_origins"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
-    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked")}
+    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}
     return Head(
         **fields,
         boot_id=bytes(raw["boot_id"]).hex(),

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rouse import events, kernel, layout, schemas, sites, states, waiting
 from rouse.clock import INT64_MAX, NS
-from rouse.schemas import FAREWELL, LAST_EVENT, PRELOAD, RUNS
+from rouse.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
 from rouse.store import Entries, Store, text_of
 
 Tables = dict[str, pa.Table]
@@ -187,6 +187,8 @@ def end_of(store: Store) -> str:
     """What the moment is that the store is read for."""
     if store.end or store.is_live or not store.is_sure:
         return store.end or RUNS
+    if store.head.is_confined:
+        return CONFINED
     return FAREWELL if store.head.ended else LAST_EVENT
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rouse.render.parquet import Parts
-from rouse.schemas import FAREWELL, RUNS, SCHEMAS
+from rouse.schemas import CONFINED, FAREWELL, RUNS, SCHEMAS
 
 SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site", "init_site")
 NUMBER_COLUMNS = ("writer", "index")  # of a process' own
@@ -108,6 +108,10 @@ class Sums:
         self.parts.add({"processes": pa.Table.from_pylist(rows, SCHEMAS["processes"])})
 
 
+def end_of(ends: set[str]) -> str:
+    return RUNS if RUNS in ends else CONFINED if CONFINED in ends else FAREWELL
+
+
 def summed(name: str, rows: list[Row]) -> Row:
     """The first, for as long as any was there."""
     first = min(rows, key=lambda row: row["started_unix_ns"])
@@ -122,5 +126,5 @@ def summed(name: str, rows: list[Row]) -> Row:
         "taken_unix_ns": taken,
         "duration_ns": taken - first["started_unix_ns"],
         "ended": all(row["ended"] for row in rows),
-        "end": FAREWELL if all(row["end"] != RUNS for row in rows) else RUNS,
+        "end": end_of({row["end"] for row in rows}),
     }

@@ -78,6 +78,7 @@ struct rsi_store_head {
     uint64_t scatter_ns;   /* at most, before an accept */
     uint64_t
         lost_origins; /* times that something was initialised at a place that is not kept; any thread raises */
+    uint64_t is_confined; /* 1: it asked for seccomp, and was recorded until then */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 

@@ -37,7 +37,7 @@ static void print_head(void)
         FIELD(program), FIELD(command), FIELD(host), FIELD(trace_until_ns), FIELD(lost_events),
         FIELD(stamps_ticks), FIELD(pid_namespace), FIELD(is_locked), FIELD(recorder),
         FIELD(slack_ns), FIELD(spin_ns), FIELD(accept_order), FIELD(scatter_ns),
-        FIELD(lost_origins);
+        FIELD(lost_origins), FIELD(is_confined);
     END;
 }
 

@@ -41,7 +41,9 @@ class Told(unittest.TestCase):
 
     def test_those_that_were_killed_are_one_or_several(self) -> None:
         def said(cuts: int, count: int) -> str:
-            every = [remains.Left(True, False, at < cuts, False, None) for at in range(count)]
+            every = [
+                remains.Left(True, False, at < cuts, False, False, None) for at in range(count)
+            ]
             return remains.silence("it", every, self.folder).rpartition("; ")[2]
 
         self.assertTrue(said(1, 1).startswith("it was killed,"))
