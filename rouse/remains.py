@@ -69,7 +69,7 @@ def silence(program: str, every: Collection[Left], place: Path) -> str:
         return f"{program}: {which} {no_room(every, place)}"
     line = (
         f"{program}: {which} recorded, and no thread waited for a lock, another thread,"
-        " the time or a descriptor"
+        " the time or a descriptor in a call that rouse sees"
     )
     if any(left.is_confined for left in every):
         alone = ["it asked for seccomp, and what came after is not recorded"]
