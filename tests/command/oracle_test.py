@@ -51,7 +51,8 @@ class Case(unittest.TestCase):
 class Calls(Case):
     def serve(self) -> tuple[dict[str, Any], Counter[str]]:
         """The report on rouse-serve that has answered, and its calls on sockets that strace saw."""
-        trace = ("strace", "-f", "-y", "-e", f"trace={','.join(CALLS)}", "-o", self.calls)
+        # A file for each thread (-ff): in one for all a call that another cuts in two is two lines.
+        trace = ("strace", "-ff", "-y", "-e", f"trace={','.join(CALLS)}", "-o", self.calls)
         serve = (BUILD / "serve/rouse-serve", "--respond", "x", "--port", "0", "--workers", "2")
         server = start(self, *trace, *serve, ROUSE_IO="epoll", **self.own)
         port = int(re.findall(r":(\d+)/", next_line(server))[0])
@@ -68,10 +69,11 @@ class Calls(Case):
         os.kill(pid, signal.SIGKILL)
         server.wait(60)
         seen: Counter[str] = Counter()
-        for line in self.calls.read_text(encoding="utf-8", errors="replace").splitlines():
-            call = re.fullmatch(r"\d+ +(\w+)\(\d+<(?:socket|TCP).*\) += (\d+)\b.*", line)
-            if call:  # it returned, and no error
-                seen[CALLS[call[1]]] += 1
+        for file in self.calls.parent.glob(f"{self.calls.name}.*"):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                call = re.fullmatch(r"(\w+)\(\d+<(?:socket|TCP).*\) += (\d+)\b.*", line)
+                if call:  # it returned, and no error
+                    seen[CALLS[call[1]]] += 1
         sections: dict[str, Any] = json.loads(done.stdout)["sections"]
         return sections, seen
 
