@@ -266,8 +266,11 @@ static void quit_is_ignored(void)
     raise(SIGQUIT);
 }
 
+static uint32_t spinning; /* threads that are there */
+
 static FRAME void *spin(void *unused)
 {
+    rsi_fetch_add_relaxed(&spinning, 1u);
     while (!rsi_load_relaxed(&stop))
         KEEP_FRAME();
     return unused;
@@ -281,7 +284,7 @@ static void all_signals_are_blocked(void)
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     struct rouse_thread *user = start(ROUSE_KIND_USER, spin, NULL);
     struct rouse_thread *kernel = start(ROUSE_KIND_KERNEL, spin, NULL);
-    UNTIL(rsi_is_running(user) && rsi_load_relaxed(&kernel->tid) != 0);
+    UNTIL(rsi_load_relaxed(&spinning) == 2);
     rouse_obs_dump(STDOUT_FILENO);
     rsi_store_relaxed(&stop, 1u);
     join(user);
