@@ -56,6 +56,14 @@ def environment(folder: Path, **repairs: str) -> dict[str, str]:
         return run.environment(folder, repairs)
 
 
+def why_no_disk() -> str:
+    """Why a test has no disk of its own, to fill it; empty if it has."""
+    if os.getuid() != 0:
+        return "not run: only root can make a disk that is full"
+    done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    return f"not run: no mounts of one's own: {done.stderr.strip()}" if done.returncode else ""
+
+
 def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
     """Run a scene of the program, which says nothing. Its number is returned."""
     there = environment(folder, **repairs)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common import COMMAND, SOURCE
 
-from plain import LIBRARY, PROGRAMS, Source, lines_of
+from plain import LIBRARY, PROGRAMS, Source, lines_of, why_no_disk
 
 PLAIN = Source("plain")
 STATIC = PROGRAMS / "plain_static"
@@ -151,7 +151,7 @@ class Users(Case):
         self.assertEqual([(file.st_uid, file.st_mode & 0o777) for file in files], [(0, 0o600)] * 2)
 
 
-@unittest.skipIf(os.getuid() != 0, "not run: only root can make a disk that is full")
+@unittest.skipIf(why_no_disk(), why_no_disk())
 class FullDisk(Case):
     """Of the folder for recordings, as `rouse run` chooses it."""
 
