@@ -33,7 +33,8 @@ from servers import POINT, SERVERS, DemoError, Running, Sample, Server, found, r
 WORKS = (POINT, "oltp_read_only", "oltp_read_write")
 CLIENTS = "1,2,4,8,20,64"
 PROFILED = "8,20"
-BEGIN_S, END_S = 1, 4  # of a run that are not looked at; a sample of many processes takes a while
+BEGIN_S, END_S = 1, 4  # of a run that are not looked at
+END_EACH_S = 0.2  # and for each client: a sample of many processes takes a while
 LOCKS = 8  # told of each profile
 Row = dict[str, Any]
 
@@ -48,7 +49,7 @@ class Wanted:
 
 def load(server: Server, wanted: Wanted, clients: int) -> subprocess.Popen[str]:
     """The clients, which run a little longer than is looked at."""
-    seconds = round(wanted.seconds + BEGIN_S + END_S)
+    seconds = round(wanted.seconds + BEGIN_S + END_S + END_EACH_S * clients)
     words = server.bench(wanted.work, clients, f"--time={seconds}", "run")
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
