@@ -93,6 +93,8 @@ def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
     done = measured(subject, seconds, *rouse(*words))
     report = json.loads(told.read_text(encoding="utf-8"))
     sections = report["sections"]
+    if "kernel_threads" not in sections:  # there is no loader: the note says what it had instead
+        return done, {"why_not_recorded": " ".join(report["notes"])}
     return done, {
         "why_not_recorded": report["notes"][0],
         "threads": sections["kernel_threads"],
