@@ -43,8 +43,11 @@ static void interrupt(void)
      * Both halves of the exchange: what the caller did before is seen by the poller that takes the 1,
      * and a caller that finds the 1 knows that such a poller is yet to come.
      */
-    if (rsi_exchange_acq_rel(&set.interrupted, 1) == 0)
-        rsi_syscall3(SYS_write, rsi_load_relaxed(&set.event_fd), &one, sizeof one);
+    if (rsi_exchange_acq_rel(&set.interrupted, 1) != 0)
+        return;
+    /* Linux does not end such a write by -EINTR, but an emulator may: the wake-up would be lost. */
+    while (rsi_syscall3(SYS_write, rsi_load_relaxed(&set.event_fd), &one, sizeof one) == -EINTR) {
+    }
 }
 
 /* Make the set. Returns its descriptor or -errno. */
