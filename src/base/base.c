@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* base.c - guards, fatal errors, formatting without libc's locks. */
-#include "base/base.h"
+#include "base/syscall.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ void rsi_guard_lock_slow(uint32_t *guard)
             rsi_cpu_relax();
         }
         if (round >= 4)
-            sched_yield();
+            rsi_syscall0(SYS_sched_yield);
     }
 }
 
@@ -165,7 +164,7 @@ void rsi_test_delay(void)
     if ((r & 1023) >= test_chance)
         return;
     if ((r >> 10 & 7) == 0) {
-        sched_yield();
+        rsi_syscall0(SYS_sched_yield);
         return;
     }
     for (uint64_t n = r >> 16 & 1023; n; n--)

@@ -14,8 +14,6 @@
  */
 #include "core/switch.h"
 
-#include <sched.h>
-
 /* What stands before a thread that is placed there, the one that runs included. */
 static uint64_t load_of(struct rsi_worker *w)
 {
@@ -90,7 +88,8 @@ static void run_elsewhere(struct rouse_thread *t, bool is_new)
         w = choose(t, is_new);
         if (w && rsi_inbox_push(w, t))
             break;
-        sched_yield(); /* its last worker is being replaced, or it is being moved out of a closed cluster */
+        /* Its last worker is being replaced, or it is being moved out of a closed cluster. */
+        rsi_syscall0(SYS_sched_yield);
     }
     if (self && rsi_load_relaxed(&w->cluster) != self->cluster)
         self->sent++;

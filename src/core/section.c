@@ -2,8 +2,6 @@
 /* section.c - the slow halves of section.h. */
 #include "core/section.h"
 
-#include <sched.h>
-
 /* A thief is inside for some ten instructions a thread it takes, unless it was preempted there. */
 void rsi_section_enter_slow(struct rsi_worker *w)
 {
@@ -13,7 +11,7 @@ void rsi_section_enter_slow(struct rsi_worker *w)
             if (spins < 256)
                 rsi_cpu_relax();
             else
-                sched_yield();
+                rsi_syscall0(SYS_sched_yield);
         }
         rsi_store_relaxed(&w->owner_in, 1u);
         rsi_fence_light();

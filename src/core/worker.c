@@ -17,8 +17,6 @@
 #include "obs/file.h"
 #include "obs/trace.h"
 
-#include <sched.h>
-
 #define LOOK_NS 20000   /* how often a busy worker looks at its timers, about */
 #define POLL_NS 100000  /* and at the poller: rsi_worker_polled */
 #define ROUND_NS 100000 /* and hands it what was collected, at the latest: turn_poller */
@@ -202,7 +200,7 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
         if (spins < 256)
             rsi_cpu_relax();
         else
-            sched_yield();
+            rsi_syscall0(SYS_sched_yield);
     }
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
         rsi_account_run(w, t);

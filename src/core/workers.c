@@ -25,7 +25,6 @@
 #include "core/switch.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +66,7 @@ static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer 
 {
     struct rsi_worker *to = stays(w->cluster);
     if (!rsi_section_enter_thief(to)) {
-        sched_yield();
+        rsi_syscall0(SYS_sched_yield);
         return false;
     }
     bool is_there = !rsi_load_relaxed(&to->has_left);

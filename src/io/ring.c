@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 #include <valgrind/valgrind.h>
@@ -180,7 +179,7 @@ void rsi_ring_await_taken(const struct rsi_ring *ring)
         if (spins < 64)
             rsi_cpu_relax();
         else
-            sched_yield();
+            rsi_syscall0(SYS_sched_yield);
     }
 }
 
