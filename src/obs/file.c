@@ -5,23 +5,17 @@
  * The file and its mapping are as long as they may ever be, and have memory only where something was allotted: it is asked for
  * (MADV_POPULATE_WRITE, Linux 5.14) before it is touched, since a store to a page that the file system has no room
  * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
- * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
- * link there. The folder is the user's own, and it is looked at through its descriptor.
- * Whether the process of a file lives is asked of the kernel by its number; in another PID namespace that is another
- * process, or none. So the file has a lock (flock), which is the mapping's too: it goes when the process ends or
- * calls exec, and not with the descriptor.
  */
+#include "obs/folder.h"
 #include "obs/site.h"
 
 #include "os/os.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,10 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEAD_KEPT 8 /* files that killed processes of the user have left */
 #define TICK_NS 1000000000u
 #define MIB_MOST (int)(RSI_STORE_BYTES_MAX >> 20)
-#define NAME_BYTES 48 /* with both numbers at their longest, and what is before and after them */
 
 struct rsi_store_head *rsi_file_head;
 uint32_t rsi_site_depth = 1;
@@ -57,48 +49,6 @@ static uint64_t pages_most = RSI_STORE_BYTES_MAX / RSI_PAGE;
 static char file_path[320];    /* absolute: the program may change its folder */
 static uint64_t pid_namespace; /* 0: not known */
 static bool is_kept;           /* it stays, and so do others of its folder: ROUSE_OBS_KEEP */
-/*
- * As ROUSE_OBS_DIR had it when this process, or the one that it was forked from, first made a file: a server may
- * empty its environment before it makes its workers.
- */
-static char folder_asked[256];
-
-struct dead {
-    char name[NAME_BYTES];
-    int64_t modified_ns;
-};
-
-static int fail(char *reason, size_t bytes, const char *what, const char *path)
-{
-    int error = errno;
-    rsi_format(reason, bytes, "%s %s: error %d", what, path, error);
-    return -error;
-}
-
-/* The folder, made if it is not there; only if it is the user's own and nobody else's. */
-static int folder_open(char *reason, size_t bytes)
-{
-    char path[256];
-    const char *asked = secure_getenv("ROUSE_OBS_DIR");
-    if (asked && *asked)
-        rsi_format(folder_asked, sizeof folder_asked, "%s", asked);
-    if (*folder_asked)
-        rsi_format(path, sizeof path, "%s", folder_asked);
-    else
-        rsi_format(path, sizeof path, "/dev/shm/rouse-%u", geteuid());
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fail(reason, bytes, "cannot make", path);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return fail(reason, bytes, "cannot open", path);
-    struct stat status;
-    if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-        close(fd);
-        rsi_format(reason, bytes, "%s is not this user's own, with mode 0700", path);
-        return -EPERM;
-    }
-    return fd;
-}
 
 static uint64_t own_namespace(void)
 {
@@ -106,65 +56,6 @@ static uint64_t own_namespace(void)
     if (stat("/proc/self/ns/pid", &status) == 0)
         return status.st_ino;
     return errno == ENOENT ? RSI_STORE_INITIAL_PIDS : 0; /* of a kernel that has only one */
-}
-
-static bool has_lock(int fd)
-{
-    return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
-/* Whether the process of a file in another PID namespace may live. */
-static bool may_be_alive(int folder, const char *name)
-{
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return true;
-    uint32_t is_locked = 0;
-    ssize_t got =
-        pread(fd, &is_locked, sizeof is_locked, offsetof(struct rsi_store_head, is_locked));
-    bool may = got != sizeof is_locked || !is_locked || has_lock(fd);
-    close(fd);
-    return may;
-}
-
-static bool is_alive(int folder, const char *name)
-{
-    char *end;
-    long pid = strtol(name, &end, 10);
-    uint64_t its = *end == '-' ? strtoull(end + 1, NULL, 10) : RSI_STORE_INITIAL_PIDS;
-    if (its != pid_namespace)
-        return may_be_alive(folder, name);
-    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
-}
-
-/* Files of processes that were killed stay, for those who ask why; the newest of them. */
-static void remove_old(int folder)
-{
-    int fd = dup(folder);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
-    struct dead kept[DEAD_KEPT + 1];
-    size_t count = 0;
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        struct stat status;
-        struct dead dead;
-        size_t length = strlen(entry->d_name);
-        if (length < 7 || length >= sizeof dead.name ||
-            strcmp(entry->d_name + length - 6, ".rouse") != 0 || is_alive(folder, entry->d_name) ||
-            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;
-        memcpy(dead.name, entry->d_name, length + 1);
-        dead.modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
-        size_t at = count;
-        for (; at > 0 && kept[at - 1].modified_ns < dead.modified_ns; at--)
-            kept[at] = kept[at - 1];
-        kept[at] = dead;
-        if (++count > DEAD_KEPT)
-            unlinkat(folder, kept[--count].name, 0);
-    }
-    if (list)
-        closedir(list);
-    else if (fd >= 0)
-        close(fd);
 }
 
 static size_t read_text(const char *path, char *to, size_t bytes)
@@ -277,10 +168,10 @@ static int map(int fd, char *reason, size_t bytes)
     }
     size_t length = bytes_most();
     if (ftruncate(fd, (off_t)length) != 0)
-        return fail(reason, bytes, "cannot lengthen", file_path);
+        return rsi_folder_failed(reason, bytes, "cannot lengthen", file_path);
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
-        return fail(reason, bytes, "cannot map", file_path);
+        return rsi_folder_failed(reason, bytes, "cannot map", file_path);
     if (!allot(base, RSI_STORE_DIRECTORY + RSI_PAGE)) {
         rsi_unmap(base, length);
         rsi_format(reason, bytes, "no room for %s, or the kernel is older than 5.14", file_path);
@@ -298,14 +189,14 @@ static void note_lock(int folder, const char *name)
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (has_lock(fd))
+    if (rsi_folder_has_lock(fd))
         rsi_store_relaxed(&rsi_file_head->is_locked, 1u);
     close(fd);
 }
 
 static int file_new(int folder, char *reason, size_t bytes)
 {
-    char link[32], name[NAME_BYTES];
+    char link[32], name[RSI_FOLDER_NAME_BYTES];
     rsi_format(link, sizeof link, "/proc/self/fd/%d", folder);
     if (pid_namespace == RSI_STORE_INITIAL_PIDS)
         rsi_format(name, sizeof name, "/%d.rouse", getpid());
@@ -313,12 +204,12 @@ static int file_new(int folder, char *reason, size_t bytes)
         rsi_format(name, sizeof name, "/%d-%" PRIu64 ".rouse", getpid(), pid_namespace);
     ssize_t length = readlink(link, file_path, sizeof file_path - sizeof name);
     if (length <= 0)
-        return fail(reason, bytes, "cannot read", link);
+        return rsi_folder_failed(reason, bytes, "cannot read", link);
     memcpy(file_path + length, name, sizeof name);
     unlinkat(folder, name + 1, 0); /* of an earlier process of this number, or before an exec */
     int fd = openat(folder, name + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fail(reason, bytes, "cannot make", file_path);
+        return rsi_folder_failed(reason, bytes, "cannot make", file_path);
     (void)flock(fd, LOCK_EX | LOCK_NB);
     int error = map(fd, reason, bytes);
     close(fd);
@@ -352,7 +243,7 @@ int rsi_file_open(char *reason, size_t reason_bytes)
     int wrong = most_read(reason, reason_bytes);
     if (wrong)
         return wrong;
-    int folder = folder_open(reason, reason_bytes);
+    int folder = rsi_folder_open(reason, reason_bytes);
     if (folder < 0)
         return folder;
     pid_namespace = own_namespace(); /* a child may have another than its parent */
@@ -360,7 +251,7 @@ int rsi_file_open(char *reason, size_t reason_bytes)
     if (keep)
         is_kept = strcmp(keep, "1") == 0;
     if (!is_kept)
-        remove_old(folder);
+        rsi_folder_clean(folder, pid_namespace);
     int error = file_new(folder, reason, reason_bytes);
     close(folder);
     return error;

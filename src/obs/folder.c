@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * folder.c - the folder that the shared files lie in, and which of them are of processes that have ended.
+ *
+ * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
+ * link there. The folder is the user's own, and it is looked at through its descriptor.
+ * Whether the process of a file lives is asked of the kernel by its number; in another PID namespace that is another
+ * process, or none. So the file has a lock (flock), which is the mapping's too: it goes when the process ends or
+ * calls exec, and not with the descriptor.
+ */
+#include "obs/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEAD_KEPT 8 /* files that killed processes of the user have left */
+
+/*
+ * As ROUSE_OBS_DIR had it when this process, or the one that it was forked from, first made a file: a server may
+ * empty its environment before it makes its workers.
+ */
+static char folder_asked[256];
+
+struct dead {
+    char name[RSI_FOLDER_NAME_BYTES];
+    int64_t modified_ns;
+};
+
+int rsi_folder_failed(char *reason, size_t bytes, const char *what, const char *path)
+{
+    int error = errno;
+    rsi_format(reason, bytes, "%s %s: error %d", what, path, error);
+    return -error;
+}
+
+int rsi_folder_open(char *reason, size_t bytes)
+{
+    char path[256];
+    const char *asked = secure_getenv("ROUSE_OBS_DIR");
+    if (asked && *asked)
+        rsi_format(folder_asked, sizeof folder_asked, "%s", asked);
+    if (*folder_asked)
+        rsi_format(path, sizeof path, "%s", folder_asked);
+    else
+        rsi_format(path, sizeof path, "/dev/shm/rouse-%u", geteuid());
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return rsi_folder_failed(reason, bytes, "cannot make", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return rsi_folder_failed(reason, bytes, "cannot open", path);
+    struct stat status;
+    if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+        close(fd);
+        rsi_format(reason, bytes, "%s is not this user's own, with mode 0700", path);
+        return -EPERM;
+    }
+    return fd;
+}
+
+bool rsi_folder_has_lock(int fd)
+{
+    return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/* Whether the process of a file in another PID namespace may live. */
+static bool may_be_alive(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return true;
+    uint32_t is_locked = 0;
+    ssize_t got =
+        pread(fd, &is_locked, sizeof is_locked, offsetof(struct rsi_store_head, is_locked));
+    bool may = got != sizeof is_locked || !is_locked || rsi_folder_has_lock(fd);
+    close(fd);
+    return may;
+}
+
+static bool is_alive(int folder, const char *name, uint64_t pid_namespace)
+{
+    char *end;
+    long pid = strtol(name, &end, 10);
+    uint64_t its = *end == '-' ? strtoull(end + 1, NULL, 10) : RSI_STORE_INITIAL_PIDS;
+    if (its != pid_namespace)
+        return may_be_alive(folder, name);
+    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+}
+
+void rsi_folder_clean(int folder, uint64_t pid_namespace)
+{
+    int fd = dup(folder);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    struct dead kept[DEAD_KEPT + 1];
+    size_t count = 0;
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        struct stat status;
+        struct dead dead;
+        size_t length = strlen(entry->d_name);
+        if (length < 7 || length >= sizeof dead.name ||
+            strcmp(entry->d_name + length - 6, ".rouse") != 0 ||
+            is_alive(folder, entry->d_name, pid_namespace) ||
+            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        memcpy(dead.name, entry->d_name, length + 1);
+        dead.modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
+        size_t at = count;
+        for (; at > 0 && kept[at - 1].modified_ns < dead.modified_ns; at--)
+            kept[at] = kept[at - 1];
+        kept[at] = dead;
+        if (++count > DEAD_KEPT)
+            unlinkat(folder, kept[--count].name, 0);
+    }
+    if (list)
+        closedir(list);
+    else if (fd >= 0)
+        close(fd);
+}
