@@ -93,12 +93,16 @@ static void is_cancelled_later(void)
     is_cancelled(&set);
 }
 
+/* In each of the ways that there are. */
 static void closes_in_child(int flags)
 {
     int status;
     pid_t pid = vfork();
     if (pid == 0) {
+        (void)close(set);
+        (void)close(listener);
         (void)close_range(3, ~0u, flags);
+        closefrom(3);
         _exit(0);
     }
     check(pid > 0 && waitpid(pid, &status, 0) == pid);
