@@ -12,7 +12,6 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <link.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -28,11 +27,6 @@ static struct {
     } ranges[MODULES_MAX];
 } modules = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-struct headers {
-    const ElfW(Phdr) * first;
-    size_t count;
-};
-
 static bool is_noted(uint64_t address)
 {
     uint32_t count = rsi_load_acquire(&modules.count); /* pairs with add_locked */
@@ -43,20 +37,20 @@ static bool is_noted(uint64_t address)
 }
 
 /* The program's own are known to the kernel: the place that was asked for may be of a segment without them. */
-static struct headers headers_of(const struct dl_find_object *found)
+struct rsi_module_headers rsi_module_headers_of(const struct dl_find_object *found)
 {
     const struct link_map *map = found->dlfo_link_map;
     if (!map->l_name || !map->l_name[0])
-        return (struct headers){ (const void *)getauxval(AT_PHDR), getauxval(AT_PHNUM) };
+        return (struct rsi_module_headers){ (const void *)getauxval(AT_PHDR), getauxval(AT_PHNUM) };
     const ElfW(Ehdr) *header = found->dlfo_map_start;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
-        return (struct headers){ NULL, 0 };
-    return (struct headers){ (const void *)((const char *)header + header->e_phoff),
-                             header->e_phnum };
+        return (struct rsi_module_headers){ NULL, 0 };
+    return (struct rsi_module_headers){ (const void *)((const char *)header + header->e_phoff),
+                                        header->e_phnum };
 }
 
 /* All segments: the loader knows those of a program one by one where there is room between them, as for large pages. */
-static void widen(struct rsi_store_module *module, const struct headers *headers)
+static void widen(struct rsi_store_module *module, const struct rsi_module_headers *headers)
 {
     uint64_t start = UINT64_MAX, end = 0;
     for (size_t i = 0; i < headers->count; i++) {
@@ -72,7 +66,7 @@ static void widen(struct rsi_store_module *module, const struct headers *headers
 }
 
 /* From the notes that are mapped with the module. */
-static void read_build_id(struct rsi_store_module *module, const struct headers *headers)
+static void read_build_id(struct rsi_store_module *module, const struct rsi_module_headers *headers)
 {
     for (size_t i = 0; i < headers->count; i++) {
         if (headers->first[i].p_type != PT_NOTE)
@@ -97,7 +91,7 @@ static void read_build_id(struct rsi_store_module *module, const struct headers 
 static void fill(struct rsi_store_module *module, const struct dl_find_object *found)
 {
     const struct link_map *map = found->dlfo_link_map;
-    const struct headers headers = headers_of(found);
+    const struct rsi_module_headers headers = rsi_module_headers_of(found);
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;
     module->bias = map->l_addr;

@@ -5,6 +5,18 @@
 
 #include "obs/ledger.h"
 
+#include <link.h>
+
+struct dl_find_object;
+
+struct rsi_module_headers {
+    const ElfW(Phdr) * first;
+    size_t count;
+};
+
+/* A module's program headers; count is 0 where they are not to be seen. */
+struct rsi_module_headers rsi_module_headers_of(const struct dl_find_object *found);
+
 /* See that the module of a site is in the file. Any thread; cheap for one that is. */
 void rsi_module_note(struct rsi_writer *writer, uint64_t site);
 

@@ -9,12 +9,12 @@
 #include "obs/symbol.h"
 
 #include "core/park.h"
+#include "obs/module.h"
 #include "os/os.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <string.h>
 
 /* All of it, or false. */
@@ -90,6 +90,16 @@ static const char *name_program(struct rsi_module *m)
     return paths[0];
 }
 
+/* Where the file's header is mapped: before the part that was found, if there is room between a program's segments. */
+static const void *header_of(const struct dl_find_object *object)
+{
+    const struct rsi_module_headers headers = rsi_module_headers_of(object);
+    for (size_t i = 0; i < headers.count; i++)
+        if (headers.first[i].p_type == PT_LOAD && headers.first[i].p_offset == 0)
+            return (const char *)object->dlfo_link_map->l_addr + headers.first[i].p_vaddr;
+    return object->dlfo_map_start;
+}
+
 static void load(struct rsi_module *m, const struct dl_find_object *object)
 {
     const char *path = object->dlfo_link_map->l_name;
@@ -105,7 +115,7 @@ static void load(struct rsi_module *m, const struct dl_find_object *object)
     if (fd < 0)
         return;
     if (read_at(fd, &header, sizeof header, 0) &&
-        memcmp(&header, object->dlfo_map_start, sizeof header) == 0)
+        memcmp(&header, header_of(object), sizeof header) == 0)
         read_tables(fd, &header, m);
     rsi_syscall1(SYS_close, fd);
 }

@@ -3,8 +3,9 @@
  * symbol.h - names for addresses of code, for text that is written in signal handlers.
  *
  * Read from the modules' files, since a program's own static functions stand there only. No locks, no
- * malloc, no libc but _dl_find_object. A name is given only if the symbol's size says that it contains
- * the address; else it is the module and the offset in it. C++ names stay as they are: c++filt reads them.
+ * malloc, no libc but _dl_find_object and getauxval. A name is given only if the symbol's size says that it
+ * contains the address; else it is the module and the offset in it. C++ names stay as they are: c++filt reads
+ * them.
  */
 #ifndef RSI_OBS_SYMBOL_H
 #define RSI_OBS_SYMBOL_H
@@ -16,7 +17,7 @@
 #define RSI_MODULE_NAME_BYTES 64
 
 struct rsi_module {
-    uintptr_t start, end; /* of its mapping; 0: this entry and those after it are free */
+    uintptr_t start, end; /* of its mapping, or a part; 0: this entry and those after are free */
     uintptr_t bias;       /* of its addresses over the file's */
     char name[RSI_MODULE_NAME_BYTES];
     char *table, *strings; /* copies of its symbol and string tables; NULL: none */

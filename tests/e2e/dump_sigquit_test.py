@@ -55,6 +55,15 @@ class Sigquit(unittest.TestCase):
             scene.end_input()
             self.assertEqual(scene.wait(), 0)
 
+    def test_a_program_with_room_between_its_segments_has_names(self) -> None:
+        with Scene("variously", program="waits_apart") as scene:
+            scene.wait_until_ready()
+            threads = threads_of(scene.quit())
+            self.assertRegex(threads["locker"], r'waiting for mutex 0x\w+ "accounts", at lock_a')
+            self.assertIn("main", functions(threads[""]))
+            scene.end_input()
+            self.assertEqual(scene.wait(), 0)
+
     def test_time_of_waits_that_are_recorded(self) -> None:
         with Scene("variously", {"ROUSE_OBS": "counted"}) as scene:
             scene.wait_until_ready()

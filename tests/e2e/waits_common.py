@@ -52,8 +52,10 @@ class Scene:
         *,
         folder: str | None = None,
         wrapper: tuple[str, ...] = (),
+        program: str = PROGRAM.name,
     ) -> None:
         self.name = name
+        self.program = PROGRAM.with_name(program).resolve()
         self.wrapper = wrapper
         self.folder = folder
         self.environment = {**os.environ, **(environment or {})}
@@ -61,7 +63,7 @@ class Scene:
     def __enter__(self) -> Scene:
         self.errors: IO[bytes] = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [*self.wrapper, PROGRAM.resolve(), self.name],
+            [*self.wrapper, self.program, self.name],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.PIPE,
