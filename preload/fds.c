@@ -2,10 +2,11 @@
 /*
  * fds.c - what the program's descriptors are, as far as it matters whether a call on them may wait.
  *
- * Asked of the kernel once for each, and forgotten by those calls that give a number away or make it anew. One that
- * libc closes inside (fclose) keeps the class of what it was until socket, accept or pipe make it again: that it is no
- * socket any more is seen by the first call that takes it for one, which is then made as it was asked for; at worst
- * waits for it are not seen.
+ * Asked of the kernel once for each, and forgotten by all calls that give a number away: close and its kin here, those in
+ * which libc closes one in stream.c. So what makes a number (dup, fcntl, eventfd, a message that brings one) need not be
+ * seen; socket, accept and pipe are, which spares a question. One that goes by another way (a system call by its number)
+ * keeps the class of what it was until one of those three makes it again: that it is no socket any more is seen by the
+ * first call that takes it for one, which is then made as it was asked for; at worst waits for it are not seen.
  */
 #include "order.h"
 
@@ -156,6 +157,12 @@ static bool is_ours(unsigned fd)
     return fd < FDS && rsi_load_relaxed(&classes[fd]) == RSI_FD_OURS;
 }
 
+static void give_away(int fd)
+{
+    rsi_order_close(fd);
+    put_new(fd, RSI_FD_UNKNOWN);
+}
+
 RSI_EXPORT RSI_NOINLINE int close(int fd)
 {
     rsi_real_find();
@@ -163,9 +170,20 @@ RSI_EXPORT RSI_NOINLINE int close(int fd)
         errno = EBADF; /* as it would be without us */
         return -1;
     }
-    rsi_order_close(fd);
-    put_new(fd, RSI_FD_UNKNOWN);
+    give_away(fd);
     return rsi_real.close(fd);
+}
+
+/* One of ours goes first: it has the number of one that the program has closed before, and libc's close finds none. */
+void rsi_fd_closed(int fd)
+{
+    if (fd < 0)
+        return;
+    if (rsi_unlikely(is_ours((unsigned)fd))) {
+        put(fd, RSI_FD_UNKNOWN);
+        (void)rsi_syscall1(SYS_close, fd);
+    }
+    give_away(fd);
 }
 
 /*

@@ -11,6 +11,7 @@
 
 #include "obs/site.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <rouse/obs.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
@@ -57,7 +59,7 @@
     X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
     X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
     X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
-    X(cnd_destroy)
+    X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64)
 /* clang-format on */
 
 #define RSI_REAL_MEMBER(name) __typeof__(name) *name;
@@ -362,6 +364,7 @@ RSI_INLINE bool rsi_fd_is_socket(int fd)
     return class == RSI_FD_SOCKET || class == RSI_FD_WHOLE || class == RSI_FD_MESSAGE;
 }
 void rsi_fd_made(int fd, enum rsi_fd_class class); /* fd < 0: no effect */
+void rsi_fd_closed(int fd); /* libc is about to close it by itself (stream.c); fd < 0: no effect */
 bool rsi_fd_is_nonblock(int fd);
 void rsi_fds_child(void);
 bool rsi_fd_is_ready(int fd, short events);

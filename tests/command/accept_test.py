@@ -155,6 +155,7 @@ WHILE_OUT = (
     "cloexec_set",
     "renew_set",
     "renew_all",
+    "late_stream",
     "wrong_time",
 )
 
@@ -250,6 +251,9 @@ class Corners(unittest.TestCase):
 
     def test_a_call_that_failed_to_close_a_listener_has_changed_nothing(self) -> None:
         self.in_every_order("renew_set", "renew_all")
+
+    def test_a_stream_whose_number_was_closed_before_closes_nothing(self) -> None:
+        self.in_every_order("late_stream")
 
     def test_a_time_that_the_kernel_refuses_is_refused_whatever_there_is(self) -> None:
         self.in_every_order("wrong_time")

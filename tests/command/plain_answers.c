@@ -5,6 +5,7 @@
  */
 #include "plain.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -314,10 +315,36 @@ static void all_first(void)
     says("none", (int)write(socket(AF_INET, SOCK_STREAM, 0), "hello", 5));
 }
 
+/* Streams and folders that libc closes, or will not. */
+static void all_streams(void)
+{
+    char text[8] = "abc";
+    FILE *stream = popen("exit 3", "r");
+    says("pclose", pclose(stream));
+    says("fclose of memory", fclose(fmemopen(text, sizeof text, "r")));
+    stream = fopen("/dev/null", "w");
+    check(stream && fputs("lost", stream) >= 0 && close(fileno(stream)) == 0);
+    says("fclose of what is closed", fclose(stream));
+    stream = fopen("/dev/null", "r");
+    int fd = fileno(stream);
+    says("freopen to nowhere", freopen("/no/such", "r", stream) ? 0 : -1);
+    says("its number", fcntl(fd, F_GETFD));
+    stream = fopen("/dev/null", "r");
+    fd = fileno(stream);
+    says("fcloseall", fcloseall());
+    says("its number", fcntl(fd, F_GETFD));
+    says("freopen of the same", freopen64(NULL, "r", stream) && fileno(stream) == fd);
+    DIR *volatile nowhere = NULL, *folder = opendir("/");
+    says("closedir of none", closedir(nowhere));
+    check(folder && close(dirfd(folder)) == 0);
+    says("closedir of what is closed", closedir(folder));
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = { { "times", all_times },     { "memory", all_memory },
                                            { "low", all_low },         { "resets", all_resets },
-                                           { "signals", all_signals }, { "first", all_first } };
+                                           { "signals", all_signals }, { "first", all_first },
+                                           { "streams", all_streams } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

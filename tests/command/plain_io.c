@@ -5,6 +5,7 @@
  */
 #include "plain.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -17,6 +18,7 @@ enum {
     CALLS = 8,      /* that read and wait, each in another way */
     RACERS = 4,     /* woken by what one of them gets */
     CLIENTS = 6,    /* that a thread accepts */
+    STREAMS = 5,    /* ways in which libc closes a number by itself */
     MANY = 1048576, /* bytes: more than there is room for */
 };
 
@@ -113,8 +115,7 @@ static void tries(void)
     /* A number that was a socket's is a file's, and nobody has seen that the socket was closed. */
     for (int writes = 0; writes < 2; writes++) {
         char name[] = "/tmp/plain_io.XXXXXX";
-        FILE *stream = fdopen(other[1], "w");
-        check(stream && fclose(stream) == 0);
+        check(syscall(SYS_close, other[1]) == 0);
         check(mkstemp(name) == other[1] && unlink(name) == 0);
         errno = 77;
         check(writes ? write(other[1], "abc", 3) == 3 : read(other[1], text, sizeof text) == 0);
@@ -133,27 +134,78 @@ static void *read_one(void *fd)
     return NULL;
 }
 
-/* A number that was a file's is a pipe's, by a call that nobody has seen. */
-static void reuses(void)
+/* What comes through the pipe. */
+static void is_waited_for(int fd)
 {
     pthread_t thread;
+    tids[0] = 0;
+    check(pthread_create(&thread, NULL, read_one, &fd) == 0);
+    until_sleeps(&tids[0]);
+    check(write(ends[1], "x", 1) == 1);
+    join(&thread, 1);
+}
+
+/* It is known as one after this. */
+static int as_file(int fd)
+{
     char text[16];
+    check(fd >= 0 && (read(fd, text, sizeof text) > 0 || errno == EISDIR));
+    return fd;
+}
+
+/* A number that was a file's is a pipe's, by a call that nobody has seen. */
+static void is_made_anew(int fd)
+{
+    check(fcntl(ends[0], F_DUPFD, fd) == fd);
+    is_waited_for(fd);
+    check(close(fd) == 0);
+}
+
+static void reuses(void)
+{
     check(pipe(ends) == 0);
     for (int is_range = 0; is_range < 2; is_range++) {
-        int fd = open("/proc/self/comm", O_RDONLY);
-        check(fd >= 0 && read(fd, text, sizeof text) > 0);
+        int fd = as_file(open("/proc/self/comm", O_RDONLY));
         if (is_range)
             check(close_range((unsigned)fd, (unsigned)fd, 0) == 0);
         else
             closefrom(fd);
-        check(fcntl(ends[0], F_DUPFD, fd) == fd);
-        check(pthread_create(&thread, NULL, read_one, &fd) == 0);
-        until_sleeps(&tids[0]);
-        check(write(ends[1], "x", 1) == 1);
-        join(&thread, 1);
-        tids[0] = 0;
-        check(close(fd) == 0);
+        is_made_anew(fd);
     }
+}
+
+static void reopens(FILE *reopen(const char *, const char *, FILE *))
+{
+    char path[64];
+    FILE *stream = fopen("/proc/self/comm", "r");
+    check(stream != NULL);
+    int fd = as_file(fileno(stream));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    check(reopen(path, "r", stream) == stream && fileno(stream) == fd);
+    is_waited_for(fd);
+    check(fclose(stream) == 0);
+}
+
+static void streams(void)
+{
+    check(pipe(ends) == 0);
+    errno = 77;
+    FILE *stream = fopen("/proc/self/comm", "r");
+    int fd = as_file(stream ? fileno(stream) : -1);
+    check(fclose(stream) == 0 && errno == 77);
+    is_made_anew(fd);
+    stream = popen("exec true", "r");
+    int file = open("/proc/self/comm", O_RDONLY);
+    check(stream && file >= 0 && dup2(file, fileno(stream)) == fileno(stream));
+    fd = as_file(fileno(stream));
+    check(pclose(stream) == 0 && close(file) == 0);
+    is_made_anew(fd);
+    DIR *folder = opendir("/");
+    fd = as_file(folder ? dirfd(folder) : -1);
+    check(closedir(folder) == 0);
+    is_made_anew(fd);
+    reopens(freopen);
+    reopens(freopen64);
 }
 
 /* As soon as the writer, who is the main thread, sleeps. */
@@ -358,6 +410,7 @@ int main(int argc, char **argv)
     static const struct scene scenes[] = { { "read", reads },     { "try", tries },
                                            { "write", writes },   { "race", races },
                                            { "accept", accepts }, { "otherwise", ends_otherwise },
-                                           { "reuse", reuses },   { "more", needs_more } };
+                                           { "reuse", reuses },   { "more", needs_more },
+                                           { "streams", streams } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -13,6 +13,7 @@ enum {
     TIMES = 5,
     NUMBERS = 1024, /* of descriptors, most of which are nobody's */
     NO_FLAG = 1 << 20,
+    OURS_FROM = 900, /* descriptors that are not the program's */
 };
 
 static int set;
@@ -204,6 +205,22 @@ static void renewal_often_fails(void)
     ends_all(1);
 }
 
+/* Its number was closed before, and is no more the program's. */
+static void stream_is_too_late(void)
+{
+    set_up();
+    struct pollfd entries[2] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
+    check(dup2(ends[0], OURS_FROM) == OURS_FROM);
+    FILE *stream = fdopen(OURS_FROM, "r");
+    check(stream && close(OURS_FROM) == 0);
+    check(poll(entries, 2, 1) == 0);
+    int before = open_descriptors();
+    errno = 0;
+    check(fclose(stream) == EOF && errno == EBADF);
+    check(poll(entries, 2, 1) == 0 && open_descriptors() == before);
+    ends_all(1);
+}
+
 /* As programs do that run others: what the parent has stays open, and is used again. */
 static void child_closes_all(void)
 {
@@ -260,7 +277,7 @@ int main(int argc, char **argv)
         { "vfork_set", child_closes_set },          { "cloexec_set", marks_set },
         { "vfork_all", child_closes_all },          { "wrong_time", times_are_wrong },
         { "vfork_edit", child_edits_set },          { "renew_set", renewal_fails },
-        { "renew_all", renewal_often_fails },
+        { "renew_all", renewal_often_fails },       { "late_stream", stream_is_too_late },
     };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

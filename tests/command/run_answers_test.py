@@ -66,6 +66,19 @@ class Answers(unittest.TestCase):
     def test_what_connects_by_its_first_send_connects(self) -> None:
         self.are_the_same("first", "connect: 0 ", "first: 5 ", "none: -1 EPIPE")
 
+    def test_a_stream_is_closed_as_libc_closes_it(self) -> None:
+        self.are_the_same(
+            "streams",
+            "pclose: 768 ",
+            "fclose of memory: 0 ",
+            "fclose of what is closed: -1 EBADF",
+            "freopen to nowhere: -1 ENOENT",
+            "its number: -1 EBADF",
+            "its number: 0 ",
+            "freopen of the same: 1 ",
+            "closedir of none: -1 EINVAL",
+        )
+
 
 if __name__ == "__main__":
     unittest.main()

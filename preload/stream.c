@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream.c - calls in which libc closes a descriptor by itself: it does not come to our close.
+ *
+ * fcloseall is none of them: it writes out what is buffered, and all numbers stay open. Streams that have no descriptor
+ * (fmemopen, fopencookie) have the number -1.
+ */
+#undef _FILE_OFFSET_BITS /* freopen would be another name for freopen64 */
+
+#include "preload.h"
+
+static int number_of(FILE *stream)
+{
+    int error = errno, fd = fileno(stream);
+    errno = error;
+    return fd;
+}
+
+/* libc says EINVAL of a folder that is NULL, and declares that there is none: that is not to be relied on. */
+static int number_of_folder(DIR *folder)
+{
+    __asm__("" : "+r"(folder));
+    return folder ? dirfd(folder) : -1;
+}
+
+RSI_EXPORT RSI_NOINLINE int fclose(FILE *stream)
+{
+    rsi_real_find();
+    rsi_fd_closed(number_of(stream));
+    return rsi_real.fclose(stream);
+}
+
+RSI_EXPORT RSI_NOINLINE int pclose(FILE *stream)
+{
+    rsi_real_find();
+    rsi_fd_closed(number_of(stream));
+    return rsi_real.pclose(stream);
+}
+
+RSI_EXPORT RSI_NOINLINE int closedir(DIR *folder)
+{
+    rsi_real_find();
+    rsi_fd_closed(number_of_folder(folder));
+    return rsi_real.closedir(folder);
+}
+
+/* The number stays the stream's, so another thread may have asked what it is before it was made anew. */
+static FILE *reopened(FILE *stream, int fd)
+{
+    rsi_fd_made(fd, RSI_FD_UNKNOWN);
+    return stream;
+}
+
+RSI_EXPORT RSI_NOINLINE FILE *freopen(const char *path, const char *mode, FILE *stream)
+{
+    rsi_real_find();
+    int fd = number_of(stream);
+    rsi_fd_closed(fd);
+    FILE *result = rsi_real.freopen(path, mode, stream);
+    return reopened(result, result ? fd : -1);
+}
+
+RSI_EXPORT RSI_NOINLINE FILE *freopen64(const char *path, const char *mode, FILE *stream)
+{
+    rsi_real_find();
+    int fd = number_of(stream);
+    rsi_fd_closed(fd);
+    FILE *result = rsi_real.freopen64(path, mode, stream);
+    return reopened(result, result ? fd : -1);
+}
