@@ -2,7 +2,7 @@
 /*
  * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
  *
- * Two others are of those that confine the program (confine.c). Any other system call of syscall() goes on to libc's
+ * Two others are of those that confine the program (confine.c), one locks its memory (memory.c). Any other system call of syscall() goes on to libc's
  * with all that it came with: a jump of a few instructions, since
  * what is called may look at the stack it was called on, or return twice. Rejected: a C function of seven arguments
  * that calls on; whether that is a jump is the compiler's choice.
@@ -30,6 +30,7 @@ __asm__(".text\n"
         ".hidden rsi_futex\n"
         ".hidden rsi_syscall_seccomp\n"
         ".hidden rsi_syscall_prctl\n"
+        ".hidden rsi_syscall_mlockall\n"
         ".hidden rsi_real\n"
         "syscall:\n"
         ".cfi_startproc\n"
@@ -41,6 +42,8 @@ __asm__(".text\n"
         "je rsi_syscall_seccomp\n"
         "cmpq $" NUMBER(__NR_prctl) ", %rdi\n"
         "je rsi_syscall_prctl\n"
+        "cmpq $" NUMBER(__NR_mlockall) ", %rdi\n"
+        "je rsi_syscall_mlockall\n"
         "jmp *rsi_real(%rip)\n"
 #else
         "hint #34\n" /* bti c */
@@ -50,6 +53,8 @@ __asm__(".text\n"
         "b.eq rsi_syscall_seccomp\n"
         "cmp x0, #" NUMBER(__NR_prctl) "\n"
         "b.eq rsi_syscall_prctl\n"
+        "cmp x0, #" NUMBER(__NR_mlockall) "\n"
+        "b.eq rsi_syscall_mlockall\n"
         "adrp x16, rsi_real\n"
         "ldr x16, [x16, #:lo12:rsi_real]\n"
         "br x16\n"

@@ -21,6 +21,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -59,7 +60,8 @@
     X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
     X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
     X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
-    X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64)
+    X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
+    X(mlockall)
 /* clang-format on */
 
 #define RSI_REAL_MEMBER(name) __typeof__(name) *name;

@@ -7,6 +7,7 @@
  * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
  */
 #include "obs/folder.h"
+#include "obs/mapping.h"
 #include "obs/site.h"
 
 #include "os/os.h"
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,6 +28,7 @@
 #include <unistd.h>
 
 #define TICK_NS 1000000000u
+#define FOLD_PAGES 64u /* that others may still allot while the mapping is folded */
 #define MIB_MOST (int)(RSI_STORE_BYTES_MAX >> 20)
 
 struct rsi_store_head *rsi_file_head;
@@ -41,10 +44,22 @@ static uint64_t
     tick_due_tsc; /* when rsi_file_tick_tsc looks at the clock next; relaxed: any thread */
 
 /*
- * That the file may have, and its mapping has; from ROUSE_OBS_MIB. Not more, since the address space of a program
- * may be limited too. Written while nothing is mapped.
+ * That the file may have, and its mapping unless it is folded; from ROUSE_OBS_MIB. Not more, since the address space of
+ * a program may be limited too. Written while nothing is mapped.
  */
 static uint64_t pages_most = RSI_STORE_BYTES_MAX / RSI_PAGE;
+
+/*
+ * Folding: the end of the mapping goes for a while. folds is odd meanwhile, and a futex; pages_mapped are there.
+ *
+ * Invariant: pages that a thread has found to be within pages_mapped, after it took them, stay mapped.
+ *   allot:  A1 page_count += n (acq_rel);       A2 load pages_mapped
+ *   fold:   F1 pages_mapped = fewer;            F2 page_count += 0 (acq_rel);   F3 unmap what is beyond both
+ * Either A1 comes before F2, which then reads a count that covers those pages, or after it, and A2 sees F1: they are
+ * among the fewer, or the thread waits until there are more again. Those that were beyond before F1 had no room.
+ */
+static uint64_t pages_mapped;
+static uint32_t folds;
 
 static char file_path[320];    /* absolute: the program may change its folder */
 static uint64_t pid_namespace; /* 0: not known */
@@ -179,6 +194,7 @@ static int map(int fd, char *reason, size_t bytes)
     }
     madvise(base, length, MADV_DONTDUMP);
     head_fill(base);
+    rsi_store_relaxed(&pages_mapped, pages_most);
     rsi_store_release(&rsi_file_head, (struct rsi_store_head *)base); /* pairs with its readers */
     return 0;
 }
@@ -262,16 +278,33 @@ static uint32_t *directory(struct rsi_store_head *head)
     return (uint32_t *)(void *)((char *)head + RSI_STORE_DIRECTORY);
 }
 
+/* Whether so many pages are mapped; if they will be, it waits for that. */
+static bool is_mapped(uint64_t pages)
+{
+    for (;;) {
+        uint32_t seen = rsi_load_acquire(&folds); /* pairs with unfold: what it mapped is seen */
+        if (pages <= rsi_load_acquire(&pages_mapped)) /* the same; and with fold: folds is odd */
+            return true;
+        if (seen % 2 == 0 && rsi_load_relaxed(&folds) == seen)
+            return false;
+        if (pages > pages_most)
+            return false;
+        if (seen % 2 != 0)
+            (void)rsi_futex_wait(&folds, seen, UINT64_MAX);
+    }
+}
+
 static struct rsi_store_chunk *chunk_new(struct rsi_store_head *head, enum rsi_store_kind kind,
                                          size_t entry_bytes, unsigned pages, uint32_t writer)
 {
-    if (rsi_load_relaxed(&head->page_count) + pages > pages_most)
+    if (!is_mapped(rsi_load_relaxed(&head->page_count) + pages))
         return NULL; /* what is left is for others that ask for less */
     uint32_t index = rsi_fetch_add_relaxed(&head->chunk_count, 1u);
-    uint64_t page = rsi_fetch_add_relaxed(&head->page_count, (uint64_t)pages);
+    uint64_t page =
+        rsi_fetch_add_acq_rel(&head->page_count, (uint64_t)pages); /* pairs with fold's */
     uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
     uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
-    if (index >= RSI_STORE_CHUNKS_MAX || page + pages > pages_most ||
+    if (index >= RSI_STORE_CHUNKS_MAX || !is_mapped(page + pages) ||
         !allot((char *)head + (word & ~(uint64_t)(RSI_PAGE - 1)), RSI_PAGE) ||
         !allot((char *)head + offset, bytes))
         return NULL;
@@ -320,6 +353,48 @@ void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, v
         for (uint32_t n = 0; n < used; n++)
             visit(rsi_chunk_entry(chunk, n), sum);
     }
+}
+
+bool rsi_file_fold(void)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with map */
+    if (!head)
+        return false;
+    for (uint32_t seen = rsi_load_relaxed(&folds);; seen = rsi_load_relaxed(&folds)) {
+        if (seen % 2 != 0)
+            (void)rsi_futex_wait(&folds, seen, UINT64_MAX);
+        else if (rsi_cas_acquire(&folds, &seen, seen + 1)) /* pairs with unfold of another */
+            break;
+    }
+    uint64_t before = rsi_load_relaxed(&pages_mapped);
+    uint64_t kept = rsi_load_relaxed(&head->page_count) + FOLD_PAGES;
+    kept = kept < before ? kept : before;
+    rsi_store_release(&pages_mapped, kept); /* pairs with is_mapped: folds is odd */
+    uint64_t taken = rsi_fetch_add_acq_rel(&head->page_count, UINT64_C(0)); /* and chunk_new's */
+    taken = taken < before ? taken : before;
+    kept = kept > taken ? kept : taken;
+    rsi_store_release(&pages_mapped, kept); /* as above */
+    if (kept < before)
+        rsi_unmap((char *)head + kept * RSI_PAGE, (size_t)(before - kept) * RSI_PAGE);
+    return true;
+}
+
+/* It grows where it is, since others point into it. What stands in the way by now stays there, and leaves less room. */
+void rsi_file_unfold(void)
+{
+    struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    uint64_t pages = rsi_load_relaxed(&pages_mapped), more = pages_most - pages;
+    rsi_syscall2(SYS_munlock, head, pages * RSI_PAGE);
+    while (more > 0) {
+        if (rsi_syscall4(SYS_mremap, head, pages * RSI_PAGE, (pages + more) * RSI_PAGE, 0) > 0)
+            pages += more;
+        else
+            more /= 2;
+        more = more < pages_most - pages ? more : pages_most - pages;
+    }
+    rsi_store_release(&pages_mapped, pages);                 /* pairs with is_mapped */
+    rsi_store_release(&folds, rsi_load_relaxed(&folds) + 1); /* the same, and fold of another */
+    rsi_futex_wake(&folds, INT_MAX);
 }
 
 void rsi_file_tick(uint64_t now_ns)
@@ -377,5 +452,10 @@ void rsi_file_child(void)
     rsi_store_relaxed(&rsi_file_head, NULL);
     rsi_store_relaxed(&refused, 0u);
     rsi_store_relaxed(&tick_due_tsc, UINT64_C(0));
-    rsi_unmap(head, bytes_most());
+    struct rsi_span span = { 0, 0 };
+    size_t length = (size_t)rsi_load_relaxed(&pages_mapped) * RSI_PAGE;
+    if (rsi_load_relaxed(&folds) % 2 != 0) /* another thread was at it: the kernel knows how far */
+        rsi_mapping_find((uintptr_t)head, &span);
+    rsi_store_relaxed(&folds, 0u);
+    rsi_unmap(head, span.high ? span.high - (uintptr_t)head : length);
 }

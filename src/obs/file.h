@@ -25,7 +25,7 @@ int rsi_file_open(char *reason, size_t reason_bytes);
 
 /*
  * Room for entries: a chunk of so many pages, its head filled in, or NULL: there is none, and none will be asked
- * for again for entries of this kind. Any thread; does not block for long.
+ * for again for entries of this kind. Any thread; does not block for long, but between fold and unfold.
  */
 struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
                                        uint32_t writer);
@@ -50,6 +50,15 @@ RSI_INLINE void rsi_chunk_add(struct rsi_store_chunk *chunk)
 /* Call visit for each valid entry of a kind, of all writers, while they write. Any thread. */
 void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
                     void *sum);
+
+/*
+ * The interposer's alone, around a call that locks all memory. fold: unmap what has not been allotted, but for a
+ * little; unfold: what is mapped is not locked any more, and as much is mapped again as there is room for. Who needs
+ * more than that little meanwhile waits, and so does fold if another thread has not unfolded yet. False: there is no
+ * file, and no unfold. The caller runs no signal handler in between, and can not be cancelled. errno is left alone.
+ */
+bool rsi_file_fold(void);
+void rsi_file_unfold(void);
 
 /* Note a moment in the head, at most once a second. */
 void rsi_file_tick(uint64_t now_ns);

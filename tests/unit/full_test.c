@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * full_test.c - a record that has no room left: what is missing is counted, once each, and asking for room again
- * costs nothing in the file.
+ * costs nothing in the file. One that is folded has none for a while.
  */
 #include "ledger_read.h"
 #include "obs_test.h"
 
+#include "os/os.h"
+
+#include <sys/mman.h>
+
 #define THREADS 40u
 #define WAITS 5u
+#define MUCH 100u
 
 static struct {
     struct rouse_sem sem;
     struct rouse_mutex mutex;
     uint32_t ran;
+    int32_t asks; /* a thread's number; 0: it has ended */
 } scene;
 
 /* No page is left; what has room in its chunk goes on. */
@@ -177,6 +183,86 @@ static void have_little(void)
     CHECK_EQUAL(file_counts().lost, 1);
 }
 
+static bool is_there(uint64_t page)
+{
+    return msync((char *)rsi_file_head + page * RSI_PAGE, RSI_PAGE, MS_ASYNC) == 0;
+}
+
+static bool has_room(enum rsi_store_kind kind, unsigned pages)
+{
+    struct rsi_store_chunk *chunk =
+        rsi_file_chunk(kind, sizeof(struct rsi_store_name), pages, UINT32_MAX);
+    if (chunk)
+        memset((char *)chunk + RSI_STORE_CHUNK_HEAD, 0, pages * RSI_PAGE - RSI_STORE_CHUNK_HEAD);
+    return chunk != NULL;
+}
+
+/* More than is left while the mapping is folded. */
+static void *ask_for_much(void *unused)
+{
+    rsi_store_relaxed(&scene.asks, (int32_t)rsi_gettid());
+    CHECK(has_room(RSI_STORE_NAMES, MUCH));
+    rsi_store_relaxed(&scene.asks, 0);
+    return unused;
+}
+
+static bool sleeps_or_has_ended(const int32_t *tid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", rsi_load_relaxed(tid));
+    FILE *file = fopen(path, "r");
+    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[got] = 0;
+    return rsi_load_relaxed(tid) == 0 || strstr(text, ") S ");
+}
+
+/* Of ROUSE_OBS_MIB=2. */
+static void fold(void)
+{
+    const uint64_t all = (2u << 20) / RSI_PAGE;
+    pthread_t asks;
+    CHECK(rouse_thread_self() != NULL);
+    scene.asks = -1;
+    CHECK(is_there(all - 1));
+    CHECK(rsi_file_fold());
+    uint64_t used = rsi_load_relaxed(&rsi_file_head->page_count);
+    CHECK(is_there(used - 1) && !is_there(used + MUCH - 1) && !is_there(all - 1));
+    CHECK(has_room(RSI_STORE_NAMES, 1));
+    CHECK_EQUAL(pthread_create(&asks, NULL, ask_for_much, NULL), 0);
+    UNTIL(sleeps_or_has_ended(&scene.asks));
+    rsi_file_unfold();
+    CHECK_EQUAL(pthread_join(asks, NULL), 0);
+    CHECK(is_there(all - 1));
+    CHECK_EQUAL(file_counts().lost, 0);
+}
+
+/* The same, and there is a mapping of another's when it grows again. */
+static void fold_with_another_in_the_way(void)
+{
+    const uint64_t all = (2u << 20) / RSI_PAGE;
+    CHECK(rouse_thread_self() != NULL);
+    CHECK(rsi_file_fold());
+    char *place = (char *)rsi_file_head + (all - MUCH) * RSI_PAGE;
+    char *other = mmap(place, RSI_PAGE, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(other == place);
+    *other = 1;
+    rsi_file_unfold();
+    CHECK(is_there(all - MUCH - 1) && !is_there(all - 1));
+    while (has_room(RSI_STORE_NAMES, 1))
+        ;
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->page_count), all - MUCH);
+    CHECK_EQUAL(*other, 1);
+    CHECK_EQUAL(munmap(other, RSI_PAGE), 0);
+    CHECK(rsi_file_fold());
+    CHECK(is_there(all - MUCH - 1));
+    rsi_file_unfold();
+    CHECK(is_there(all - 1) && has_room(RSI_STORE_MODULES, MUCH));
+    CHECK(!has_room(RSI_STORE_STACKS, 1));
+}
+
 static void have_no_record(void)
 {
     CHECK(rouse_thread_self() != NULL);
@@ -228,18 +314,30 @@ static void a_file_takes_no_more_than_it_may(void **state)
     }
 }
 
+static void what_is_folded_comes_back(void **state)
+{
+    (void)state;
+    scenario_exits("fold", "ROUSE_OBS_MIB=2", 0);
+    scenario_exits("fold_with_another_in_the_way", "ROUSE_OBS_MIB=2", 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scenario scenarios[] = {
-        { "have_little", have_little },       { "have_no_record", have_no_record },
-        { "have_no_slots", have_no_slots },   { "have_no_entries", have_no_entries },
+        { "have_little", have_little },
+        { "have_no_record", have_no_record },
+        { "have_no_slots", have_no_slots },
+        { "have_no_entries", have_no_entries },
         { "have_no_stacks", have_no_stacks },
+        { "fold", fold },
+        { "fold_with_another_in_the_way", fold_with_another_in_the_way },
     };
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_takes_no_more_than_it_may),
         cmocka_unit_test(threads_without_a_slot_are_counted_once),
         cmocka_unit_test(wakeups_and_contests_without_an_entry_are_counted),
         cmocka_unit_test(stacks_that_are_not_kept_are_counted),
+        cmocka_unit_test(what_is_folded_comes_back),
     };
     const struct program program = { .limit_s = 60,
                                      .tests = tests,
