@@ -58,7 +58,7 @@ class Locked(unittest.TestCase):
     def test_it_is_refused_as_without(self) -> None:
         self.assert_as_without("refused")
 
-    def test_a_record_that_comes_after_it_is_not_locked(self) -> None:
+    def test_a_child_that_has_no_record_yet_locks_as_without(self) -> None:
         self.assert_as_without("child")
 
     def test_waits_after_it_are_recorded(self) -> None:
