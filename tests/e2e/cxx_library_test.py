@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,8 +84,8 @@ class Abseil(unittest.TestCase):
         cls.folder = Path(place.name)
         cls.program = build(cls.folder)
 
-    def outcome(self, before: list[str], pattern: str = "*") -> Outcome:
-        """What became of each test."""
+    def run_once(self, before: list[str], pattern: str) -> tuple[Outcome, str]:
+        """What became of each test; or of the one that ended the program, alone, and its name."""
         file = self.folder / "outcome.json"
         file.unlink(missing_ok=True)
         done = subprocess.run(
@@ -95,14 +96,34 @@ class Abseil(unittest.TestCase):
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)},
         )
-        self.assertTrue(file.exists(), f"{done.returncode}: {done.stdout[-2000:]}{done.stderr}")
+        if not file.exists():
+            begun = re.findall(r"^\[ RUN +\] (\S+)$", done.stdout, re.MULTILINE)
+            self.assertTrue(begun, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr}")
+            print(f"{before[:1]} {done.returncode}: {begun[-1]}: {done.stderr[-500:]}")
+            return {begun[-1]: "FAILED"}, begun[-1]
         found: Outcome = {}
         for suite in json.loads(file.read_text(encoding="utf-8"))["testsuites"]:
             for test in suite["testsuite"]:
                 end = "FAILED" if test.get("failures") else test["result"]
                 found[f"{test['classname']}.{test['name']}"] = end
         self.assertEqual(done.returncode, int("FAILED" in found.values()), done.stderr)
-        return found
+        return found, ""
+
+    def outcome(self, before: list[str], pattern: str = "*") -> Outcome:
+        """What became of each test: where one ends the program, the others are run without it."""
+        ended: Outcome = {}
+        while True:
+            found, last = self.run_once(before, ":".join([f"{pattern}-", *ended]))
+            ended.update(found)
+            if not last or pattern == last:
+                return ended
+
+    def agrees(self, ours: list[str], name: str, end: str) -> bool:
+        """Some end where a limit of theirs is passed, on a machine that has more to do."""
+        for _ in range(TRIES):
+            if self.outcome(ours, name)[name] == end or self.outcome([], name)[name] != end:
+                return True
+        return False
 
     def test_the_same_tests_pass_and_their_waits_are_recorded(self) -> None:
         file = self.folder / "report.json"
@@ -114,8 +135,7 @@ class Abseil(unittest.TestCase):
         for name, end in with_us.items():
             if end == without[name] or without[name] == "FAILED":
                 continue
-            tries = (self.outcome(ours, name)[name] for _ in range(TRIES))
-            self.assertTrue(any(end == without[name] for end in tries), f"{name}: {end} with us")
+            self.assertTrue(self.agrees(ours, name, without[name]), f"{name}: {end} with us")
         kinds = {row["kind"] for row in report["sections"]["wakes"] if row["useful"]}
         self.assertIn("futex", kinds)
         self.assertGreater(sum(row["useful"] for row in report["sections"]["totals"]), 0)
