@@ -7,11 +7,13 @@
  * counts where many threads take turns. A list that is full forgets its oldest hold, and that is counted.
  *
  * A thread gets its locks in the same order again and again. So each row of the file is found by the one before it,
- * and asked for before it is wanted: after a row, the one that came next the last time. Only where that is not the one
- * that is wanted is it looked for.
+ * and asked for before it is wanted: after a row, the one that came next the last time. Where a program's data say
+ * which lock comes next, as in half of what MariaDB gets, it most often is among the rows of these locks and places
+ * that were known last. Only where it is not is it looked for.
  *
- * Rejected: a table by lock that keeps each one's row. Two places that take a lock in turns, and locks at ever new
- * addresses, left it in vain: 70 % of what MariaDB gets was looked for nevertheless, and a line more was cold.
+ * Rejected: those known last by the lock alone, since two places that take a lock in turns leave it in vain; to look
+ * among them, and ask for the row, before the lock is tried for: 15 cold locks took a tenth longer, and MariaDB's the
+ * same.
  *
  * An unlock that is not seen, by another thread or inside libc, leaves its entry behind; the next time that the thread
  * gets the lock it begins anew, unless the lock is one that a thread may have several times: then it would count on.
@@ -26,6 +28,7 @@
 
 #define HELD_MOST 128u
 #define AFTER 64u /* rows next to each other in the file have places of their own */
+#define KNOWN 64u
 
 struct hold {
     const void *lock;
@@ -39,6 +42,7 @@ struct rsi_holds {
     struct rsi_store_lock
         *last; /* row of the lock that was got last; NULL: none, or it had no room */
     struct rsi_store_lock *after[AFTER]; /* by that row: the one that came next the last time */
+    struct rsi_store_lock *known[KNOWN]; /* by lock and site */
     struct hold held[HELD_MOST];
 };
 
@@ -135,6 +139,12 @@ static struct rsi_store_lock **after(struct rsi_holds *holds)
     return &holds->after[(uintptr_t)holds->last / sizeof *holds->last % AFTER];
 }
 
+static bool is_of(const struct rsi_store_lock *row, const struct rsi_lock_key *key)
+{
+    return row && row->lock == key->lock && row->site == key->site && row->kind == key->kind &&
+           row->name == key->name;
+}
+
 /* The row of key, which most often comes after the last one as it did before. */
 static struct rsi_store_lock *row_of(struct rsi_party *self, const struct rsi_lock_key *key)
 {
@@ -142,9 +152,13 @@ static struct rsi_store_lock *row_of(struct rsi_party *self, const struct rsi_lo
     if (!holds)
         return rsi_writer_lock(self->writer, key, NULL);
     struct rsi_store_lock **guess = after(holds), *row = *guess;
-    if (!row || row->lock != key->lock || row->site != key->site || row->kind != key->kind ||
-        row->name != key->name)
-        *guess = row = rsi_writer_lock(self->writer, key, NULL);
+    if (!is_of(row, key)) {
+        struct rsi_store_lock **known = &holds->known[rsi_hash(key->lock, key->site, 0) % KNOWN];
+        row = *known;
+        if (!is_of(row, key))
+            *known = row = rsi_writer_lock(self->writer, key, NULL);
+        *guess = row;
+    }
     holds->last = row;
     __builtin_prefetch(*after(holds), 1);
     return row;

@@ -17,7 +17,7 @@
 #include <sys/auxv.h>
 #include <sys/uio.h>
 
-#define INDEX_FIRST (RSI_PAGE / sizeof(void *)) /* of a table */
+#define INDEX_FIRST (RSI_PAGE / sizeof(uint64_t)) /* of a table */
 #define INDEX_MOST 65536u
 #define WORKER_PAGES 4u /* of a chunk */
 #define KERNEL_PAGES 1u
@@ -215,23 +215,24 @@ static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
     uint32_t at = hash & index->mask;
     while (index->table[at])
         at = (at + 1) & index->mask;
-    index->table[at] = entry;
+    index->table[at] = rsi_index_word(entry, hash);
 }
 
 /* A table of twice the size, or the first. False: no memory; the old one stays. */
 static bool index_grow(struct rsi_index *index, bool is_wakes)
 {
     uint32_t size = index->table ? 2 * (index->mask + 1) : INDEX_FIRST;
-    void **table = size > INDEX_MOST ? NULL : rsi_map(size * sizeof *table);
+    uint64_t *table = size > INDEX_MOST ? NULL : rsi_map(size * sizeof *table);
     if (!table)
         return false;
     struct rsi_index old = *index;
     index->table = table;
     index->mask = size - 1;
-    for (uint32_t i = 0; old.table && i <= old.mask; i++)
-        if (old.table[i])
-            index_put(index, old.table[i],
-                      is_wakes ? wake_hash(old.table[i]) : lock_hash(old.table[i]));
+    for (uint32_t i = 0; old.table && i <= old.mask; i++) {
+        void *entry = (void *)(uintptr_t)(old.table[i] & RSI_INDEX_ADDRESS);
+        if (entry)
+            index_put(index, entry, is_wakes ? wake_hash(entry) : lock_hash(entry));
+    }
     if (old.table)
         rsi_unmap(old.table, (old.mask + 1) * sizeof *old.table);
     return true;
@@ -319,9 +320,11 @@ RSI_INLINE void *index_find(const struct rsi_index *index, uint32_t hash, is_of 
 {
     if (rsi_unlikely(!index->table))
         return NULL;
-    for (uint32_t at = hash & index->mask; index->table[at]; at = (at + 1) & index->mask)
-        if (rsi_likely(is(index->table[at], key)))
-            return index->table[at];
+    for (uint32_t at = hash & index->mask; index->table[at]; at = (at + 1) & index->mask) {
+        void *entry = rsi_index_entry(index->table[at], hash);
+        if (rsi_likely(entry && is(entry, key)))
+            return entry;
+    }
     return NULL;
 }
 

@@ -10,9 +10,12 @@
 
 #include "obs/file.h"
 
-/* Entries of one kind, found by hash; the table is the process's own, the entries lie in the file. */
+/*
+ * Entries of one kind, found by hash; the table is the process's own, the entries lie in the file. A word of it is an
+ * entry's address and, above that, the upper bits of its hash: who looks for one reads no line of others.
+ */
 struct rsi_index {
-    void **table; /* NULL: no entry yet */
+    uint64_t *table; /* NULL: no entry yet */
     uint32_t mask, count;
     bool is_full;                  /* there was no room for an entry */
     struct rsi_store_chunk *chunk; /* where the next entry comes from */
@@ -120,6 +123,20 @@ RSI_INLINE uint32_t rsi_hash(uint64_t a, uint64_t b, uint64_t c)
     return (uint32_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
 }
 
+#define RSI_INDEX_ADDRESS \
+    ((UINT64_C(1) << 48) - 1) /* no address of a program is longer unless it asks for one */
+RSI_INLINE uint64_t rsi_index_word(const void *entry, uint32_t hash)
+{
+    return (uintptr_t)entry | (uint64_t)hash >> 16 << 48;
+}
+
+/* What a word of hash leads to; NULL: it is none of that hash. */
+RSI_INLINE void *rsi_index_entry(uint64_t word, uint32_t hash)
+{
+    return rsi_likely(word >> 48 == hash >> 16) ? (void *)(uintptr_t)(word & RSI_INDEX_ADDRESS)
+                                                : NULL;
+}
+
 RSI_INLINE uint32_t rsi_wake_hash(const struct rsi_wake_key *key)
 {
     return rsi_hash(key->wait_site, key->wake_site, key->object + key->kind);
@@ -136,7 +153,9 @@ RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer 
 {
     if (rsi_unlikely(!writer->wakes.table))
         return NULL;
-    struct rsi_store_wake *wake = writer->wakes.table[rsi_wake_hash(key) & writer->wakes.mask];
+    uint32_t hash = rsi_wake_hash(key);
+    struct rsi_store_wake *wake =
+        rsi_index_entry(writer->wakes.table[hash & writer->wakes.mask], hash);
     return rsi_likely(wake && rsi_wake_is_of(wake, key)) ? wake : NULL;
 }
 
