@@ -13,7 +13,7 @@
 
 enum {
     NAPS = 3,  /* of a thread, which are recorded */
-    MANY = 32, /* threads */
+    MANY = 24, /* threads */
     CHILDREN = 25,
     LITTLE_KB = 64,   /* less than any program has */
     ENOUGH_KB = 8192, /* which is what most may; a record is 256 MiB long */
