@@ -6,7 +6,8 @@
  * has it. Where there is no such call, a look at the descriptor goes before; another thread may be faster between the
  * two, and then the wait is not seen. On one that does not block, finding nothing means that the wake-up before it
  * was of no use. A socket that wants more than one byte (SO_RCVLOWAT) would give too few to a call that does not wait:
- * there the program's own call is the only one, and was a wait if the thread slept.
+ * there the program's own call is the only one, and was a wait if the thread slept. So it is of recvmmsg, if it waits for
+ * several messages: what has come by then would be taken by the first call, and the rest be another's.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
@@ -27,16 +28,27 @@ ssize_t __recvfrom_chk(int fd, void *buffer, size_t bytes, size_t room, int flag
 
 #define NEVER_WAITS (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)
 
-enum call { ACCEPT, ACCEPT4, READ, READV, RECV, RECVFROM, RECVMSG };
+enum call { ACCEPT, ACCEPT4, READ, READV, RECV, RECVFROM, RECVMSG, RECVMMSG };
+
+/* most: the kernel looks at it when a message has come, and says what is left. */
+struct batch {
+    struct mmsghdr *messages;
+    struct timespec *most;
+};
 
 struct asked {
     enum call call;
     int fd, flags;
-    void *buffer; /* of READV and RECVMSG: the structure */
-    size_t bytes;
+    void *buffer; /* of READV, RECVMSG and RECVMMSG: the structure */
+    size_t bytes; /* of READV and RECVMMSG: how many there are */
     struct sockaddr *from;
     socklen_t *from_bytes;
 };
+
+static ssize_t receive(const struct asked *a, const struct batch *batch)
+{
+    return rsi_real.recvmmsg(a->fd, batch->messages, (unsigned)a->bytes, a->flags, batch->most);
+}
 
 static ssize_t call_real(const struct asked *a)
 {
@@ -48,8 +60,18 @@ static ssize_t call_real(const struct asked *a)
     case RECV: return rsi_real.recv(a->fd, a->buffer, a->bytes, a->flags);
     case RECVFROM:
         return rsi_real.recvfrom(a->fd, a->buffer, a->bytes, a->flags, a->from, a->from_bytes);
-    default: return rsi_real.recvmsg(a->fd, a->buffer, a->flags);
+    case RECVMSG: return rsi_real.recvmsg(a->fd, a->buffer, a->flags);
+    default: return receive(a, a->buffer);
     }
+}
+
+/* Whether a part of what it asks for is not enough to end it. */
+static bool wants_more(const struct asked *a)
+{
+    if (a->call < READ || a->flags & NEVER_WAITS)
+        return false;
+    bool is_many = a->call == RECVMMSG && a->bytes > 1 && !(a->flags & MSG_WAITFORONE);
+    return is_many || (rsi_fd_is_socket(a->fd) && rsi_fd_wants_more(a->fd));
 }
 
 static bool would_block(ssize_t result)
@@ -248,9 +270,8 @@ static ssize_t wait_for(const struct asked *a, const void *site)
         return result;
     if (a->call <= READV && a->call >= READ && rsi_fd_class_of(a->fd) == RSI_FD_FILE)
         return call_real(a);
-    bool wants_more = a->call >= READ && !(a->flags & NEVER_WAITS) && rsi_fd_is_socket(a->fd) &&
-                      rsi_fd_wants_more(a->fd);
-    if (!wants_more && try(a, &result)) {
+    bool is_only = wants_more(a);
+    if (!is_only && try(a, &result)) {
         if (result >= 0)
             errno = error;
         return done(a, result, false);
@@ -261,12 +282,12 @@ static ssize_t wait_for(const struct asked *a, const void *site)
         !rsi_wait_begin(&wait, is_accept ? ROUSE_WAIT_ACCEPT : ROUSE_WAIT_READ,
                         (const void *)(intptr_t)a->fd, site))
         return done(a, call_real(a), false);
-    uint64_t before = wants_more ? rsi_listener_switches() : 0;
+    uint64_t before = is_only ? rsi_listener_switches() : 0;
     pthread_cleanup_push(rsi_wait_cancelled, &wait);
     result = call_real(a);
     pthread_cleanup_pop(0);
     error = errno;
-    bool has_slept = !wants_more || (rsi_wait_goes_on(&wait) && rsi_listener_switches() != before);
+    bool has_slept = !is_only || (rsi_wait_goes_on(&wait) && rsi_listener_switches() != before);
     errno = error;
     rsi_wait_end(&wait, has_slept ? verdict_of(result) : ROUSE_VERDICT_NONE, NULL);
     return result >= 0 ? done(a, result, true) : result;
@@ -346,4 +367,13 @@ RSI_EXPORT RSI_NOINLINE ssize_t recvmsg(int fd, struct msghdr *message, int flag
 {
     rsi_real_find();
     return wait_for(&(struct asked){ RECVMSG, fd, flags, message, 0, NULL, NULL }, RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
+                                     struct timespec *most)
+{
+    rsi_real_find();
+    struct batch batch = { messages, most };
+    struct asked a = { RECVMMSG, fd, flags, &batch, count, NULL, NULL };
+    return (int)wait_for(&a, RSI_CALLER());
 }

@@ -24,13 +24,13 @@
 #define ADDED 8192u
 #define MOST (1u << 30)
 
-enum call { WRITE, WRITEV, SEND, SENDTO, SENDMSG, CONNECT, SYNC, DATASYNC };
+enum call { WRITE, WRITEV, SEND, SENDTO, SENDMSG, SENDMMSG, CONNECT, SYNC, DATASYNC };
 
 struct asked {
     enum call call;
     int fd, flags;
-    const void *buffer; /* of WRITEV and SENDMSG: the structure */
-    size_t bytes;
+    const void *buffer; /* of WRITEV, SENDMSG and SENDMMSG: the structure */
+    size_t bytes;       /* of WRITEV and SENDMMSG: how many there are */
     const struct sockaddr *to;
     socklen_t to_bytes;
 };
@@ -43,6 +43,9 @@ static ssize_t call_real(const struct asked *a)
     case SEND: return rsi_real.send(a->fd, a->buffer, a->bytes, a->flags);
     case SENDTO: return rsi_real.sendto(a->fd, a->buffer, a->bytes, a->flags, a->to, a->to_bytes);
     case SENDMSG: return rsi_real.sendmsg(a->fd, a->buffer, a->flags);
+    case SENDMMSG:
+        return rsi_real.sendmmsg(a->fd, (struct mmsghdr *)(uintptr_t)a->buffer, (unsigned)a->bytes,
+                                 a->flags);
     case CONNECT: return rsi_real.connect(a->fd, a->to, a->to_bytes);
     case SYNC: return rsi_real.fsync(a->fd);
     default: return rsi_real.fdatasync(a->fd);
@@ -117,11 +120,16 @@ static bool has_room(int fd, size_t bytes)
     return bytes < MOST && used + 2 * bytes + ADDED < memory[SK_MEMINFO_SNDBUF];
 }
 
+/* It says at once how much it sends. */
+static bool is_one_buffer(const struct asked *a)
+{
+    return a->call == WRITE || a->call == SEND || a->call == SENDTO;
+}
+
 /* One buffer that there is room for, so that the call will not wait. */
 static bool fits(const struct asked *a, enum rsi_fd_class class)
 {
-    bool is_one = a->call == WRITE || a->call == SEND || a->call == SENDTO;
-    if (!is_one || a->to || a->flags & (MSG_DONTWAIT | MSG_FASTOPEN))
+    if (!is_one_buffer(a) || a->to || a->flags & (MSG_DONTWAIT | MSG_FASTOPEN))
         return false;
     int error = errno;
     bool is_it = a->bytes <= PIPE_BUF    ? is_ready(a->fd)
@@ -159,7 +167,7 @@ static ssize_t put_out(const struct asked *a, const void *site)
     if (class == RSI_FD_FILE && a->call <= WRITEV)
         return call_real(a);
     bool is_whole = class == RSI_FD_MESSAGE || (class == RSI_FD_WHOLE && a->bytes <= WHOLE);
-    if (is_whole && a->call != WRITEV && a->call != SENDMSG && !(a->flags & ~MSG_NOSIGNAL))
+    if (is_whole && is_one_buffer(a) && !(a->flags & ~MSG_NOSIGNAL))
         return send_whole(a, site);
     return fits(a, class) || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
 }
@@ -188,6 +196,12 @@ RSI_EXPORT RSI_NOINLINE ssize_t sendto(int fd, const void *buffer, size_t bytes,
 RSI_EXPORT RSI_NOINLINE ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     return put_out(&(struct asked){ SENDMSG, fd, flags, message, 0, NULL, 0 }, RSI_CALLER());
+}
+
+RSI_EXPORT RSI_NOINLINE int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+    struct asked a = { SENDMMSG, fd, flags, messages, count, NULL, 0 };
+    return (int)put_out(&a, RSI_CALLER());
 }
 
 RSI_EXPORT RSI_NOINLINE int connect(int fd, const struct sockaddr *to, socklen_t to_bytes)

@@ -61,7 +61,7 @@
     X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
     X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
     X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
-    X(mlockall)
+    X(mlockall) X(recvmmsg) X(sendmmsg)
 /* clang-format on */
 
 #define RSI_REAL_MEMBER(name) __typeof__(name) *name;

@@ -340,11 +340,94 @@ static void all_streams(void)
     says("closedir of what is closed", closedir(folder));
 }
 
+/* Three messages of little, for calls that are right in nothing else. */
+static struct mmsghdr *batch(void)
+{
+    static struct mmsghdr messages[3];
+    static struct iovec parts[3];
+    static char bytes[3][8];
+    memset(messages, 0, sizeof messages);
+    for (int i = 0; i < 3; i++) {
+        parts[i] = (struct iovec){ bytes[i], sizeof bytes[i] };
+        messages[i].msg_hdr = (struct msghdr){ .msg_iov = &parts[i], .msg_iovlen = 1 };
+    }
+    return messages;
+}
+
+static void says_batch(const char *name, int result, const struct mmsghdr *messages)
+{
+    says(name, result);
+    for (int i = 0; i < result; i++)
+        printf("  %u bytes, flags %x\n", messages[i].msg_len, messages[i].msg_hdr.msg_flags);
+}
+
+static void wrong_batches(void)
+{
+    struct mmsghdr *nowhere = (void *)8, *messages = batch();
+    struct timespec *bad = (void *)8;
+    check(pipe(gate) == 0);
+    says("recvmmsg of -1", recvmmsg(-1, messages, 2, 0, NULL));
+    says("recvmmsg of a pipe", recvmmsg(gate[0], messages, 2, 0, NULL));
+    says("recvmmsg of none", recvmmsg(ends[0], nowhere, 0, 0, NULL));
+    says("recvmmsg to nowhere", recvmmsg(ends[0], nowhere, 2, 0, NULL));
+    says("recvmmsg of no time", recvmmsg(ends[0], messages, 1, 0, bad));
+    for (int time = 1; time < TIMES; time++) {
+        struct timespec most = times[time];
+        says("recvmmsg of a wrong time", recvmmsg(ends[0], messages, 2, MSG_DONTWAIT, &most));
+    }
+    says("sendmmsg to -1", sendmmsg(-1, messages, 2, 0));
+    says("sendmmsg to a pipe", sendmmsg(gate[1], messages, 2, 0));
+    says("sendmmsg of none", sendmmsg(ends[1], nowhere, 0, 0));
+    says("sendmmsg from nowhere", sendmmsg(ends[1], nowhere, 2, 0));
+}
+
+/* The second message cannot be taken or sent, which the next call may tell. */
+static void half_wrong_batches(void)
+{
+    struct mmsghdr *messages = batch();
+    messages[1].msg_hdr.msg_iov = (void *)8;
+    says_batch("sendmmsg of one", sendmmsg(ends[1], messages, 3, 0), messages);
+    check(sendmmsg(ends[1], batch(), 3, 0) == 3);
+    messages = batch();
+    messages[1].msg_hdr.msg_iov = (void *)8;
+    says_batch("recvmmsg of one", recvmmsg(ends[0], messages, 3, 0, NULL), messages);
+    for (int i = 0; i < 5; i++)
+        says_batch("next", recvmmsg(ends[0], batch(), 1, MSG_DONTWAIT, NULL), messages);
+}
+
+static void all_batches(void)
+{
+    struct timeval little = { 0, 3000 };
+    struct timespec most = { 0, 0 };
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    check(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    wrong_batches();
+    half_wrong_batches();
+    check(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &little, sizeof little) == 0);
+    says("recvmmsg in time", recvmmsg(ends[0], batch(), 3, 0, NULL));
+    for (int flags = 0; flags <= MSG_WAITFORONE; flags += MSG_WAITFORONE) {
+        struct mmsghdr *messages = batch();
+        check(sendmmsg(ends[1], messages, 2, 0) == 2);
+        messages[1].msg_hdr.msg_iov->iov_len = 4;
+        says_batch("recvmmsg of two", recvmmsg(ends[0], messages, 3, flags, NULL), messages);
+        check(sendmmsg(ends[1], batch(), 2, 0) == 2);
+        says("recvmmsg without time", recvmmsg(ends[0], batch(), 3, flags, &most));
+        says("and the rest", recvmmsg(ends[0], batch(), 3, flags, NULL));
+    }
+    ends[0] = socket(AF_INET, SOCK_DGRAM, 0); /* to nobody, which is told by the next call */
+    socklen_t bytes = sizeof to;
+    ends[1] = socket(AF_INET, SOCK_DGRAM, 0);
+    check(bind(ends[1], (struct sockaddr *)&to, bytes) == 0);
+    check(getsockname(ends[1], (struct sockaddr *)&to, &bytes) == 0 && close(ends[1]) == 0);
+    check(connect(ends[0], (struct sockaddr *)&to, bytes) == 0 && send(ends[0], "a", 1, 0) == 1);
+    says("recvmmsg from nobody", recvmmsg(ends[0], batch(), 3, 0, NULL));
+}
+
 int main(int argc, char **argv)
 {
     static const struct scene scenes[] = { { "times", all_times },     { "memory", all_memory },
                                            { "low", all_low },         { "resets", all_resets },
                                            { "signals", all_signals }, { "first", all_first },
-                                           { "streams", all_streams } };
+                                           { "streams", all_streams }, { "batches", all_batches } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

@@ -66,6 +66,20 @@ class Answers(unittest.TestCase):
     def test_what_connects_by_its_first_send_connects(self) -> None:
         self.are_the_same("first", "connect: 0 ", "first: 5 ", "none: -1 EPIPE")
 
+    def test_several_messages_are_as_many_as_without(self) -> None:
+        self.are_the_same(
+            "batches",
+            "recvmmsg of a pipe: -1 ENOTSOCK",
+            "recvmmsg of a wrong time: -1 EINVAL",
+            "recvmmsg of one: 1 ",
+            "next: -1 EFAULT",
+            "recvmmsg of two: 2 ",
+            "recvmmsg in time: -1 EAGAIN",
+            "recvmmsg without time: 1 ",
+            "recvmmsg from nobody: -1 ECONNREFUSED",
+            "sendmmsg of one: 1 ",
+        )
+
     def test_a_stream_is_closed_as_libc_closes_it(self) -> None:
         self.are_the_same(
             "streams",
