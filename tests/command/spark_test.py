@@ -15,7 +15,7 @@ from typing import Any
 from common import main_unless, rouse
 
 import pyarrow as pa
-from orders import HOST, LOCKS, WAKES, orders
+from orders import HOST, LOCKS, MS, WAKES, orders
 from pyarrow import parquet as files
 from synthetic import KINDS, Builder, ticks
 
@@ -23,6 +23,17 @@ from rouse import layout
 from rouse.render import parquet
 
 OTHER = "host:43:8"
+LISTENERS = [
+    {
+        **{"listener": "0x7", "name": ":80", "writer": 1, "accepted": 5, "woken": 4, "in_vain": 1},
+        **{"samples": 5, "backlog": 7, "backlog_most": 3, "first_ns": MS, "last_ns": 9 * MS},
+    },
+    {
+        **{"listener": "0x7", "name": ":80", "writer": 2, "accepted": 3, "woken": 3, "ordered": 2},
+        **{"samples": 3, "backlog": 1, "backlog_most": 1, "first_ns": 2 * MS, "last_ns": 5 * MS},
+    },
+    {"listener": "0x9", "writer": 2, "in_vain": 2, "delays": 2, "delay_ns": 800},
+]
 TIMEOUT = 400  # one that has the machine for itself takes a tenth
 
 
@@ -54,9 +65,10 @@ class Spark(unittest.TestCase):
         return found
 
     def test_every_section_of_two_processes_tables(self) -> None:
-        parquet.write(orders(), self.folder)
-        locks = [{**LOCKS[0], "wait_ns": 5, "holds": 3, "hold_ns": 8, "acquired": 7}, *LOCKS]
-        other = orders(locks=locks, wakes=[{**WAKES[0], "object_name": "", "early": 3}])
+        parquet.write(orders(listeners=LISTENERS), self.folder)
+        held = {"wait_ns": 5, "holds": 3, "hold_ns": 8, "acquired": 7, "init_site": "0x1030"}
+        wakes = [{**WAKES[0], "object_name": "", "early": 3}]
+        other = orders(locks=[{**LOCKS[0], **held}, *LOCKS], wakes=wakes, listeners=LISTENERS[1:])
         parquet.write(of_process(OTHER, other), self.folder)
         # An older rouse wrote no such column, and no such table.
         (threads,) = (self.folder / "threads").glob("host_43_8*")
