@@ -194,6 +194,7 @@ static void streams(void)
     int fd = as_file(stream ? fileno(stream) : -1);
     check(fclose(stream) == 0 && errno == 77);
     is_made_anew(fd);
+    check(unsetenv("LD_PRELOAD") == 0); /* an emulated program has no emulated shell */
     stream = popen("exec true", "r");
     int file = open("/proc/self/comm", O_RDONLY);
     check(stream && file >= 0 && dup2(file, fileno(stream)) == fileno(stream));
