@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,8 @@ class Emulated(unittest.TestCase):
                 )
                 said = done.stdout + done.stderr
                 if done.returncode == 0:
+                    left_out = re.findall(r"^not run: .*$", done.stdout, re.MULTILINE)
+                    print("".join(f"{line}\n" for line in left_out), end="")
                     break
             else:
                 self.fail(f"{script.name}: {said[-3000:]}")
