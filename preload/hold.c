@@ -32,7 +32,7 @@
 
 struct hold {
     const void *lock;
-    struct rsi_store_lock *row;
+    struct rsi_store_lock *row; /* NULL: there was no room for one */
     uint64_t since_tsc;
     uint64_t depth; /* times that it is held */
 };
@@ -117,10 +117,10 @@ static struct hold *next_of(struct rsi_party *self)
 RSI_INLINE void put(struct rsi_party *self, const void *lock, struct rsi_store_lock *row)
 {
     struct hold *hold = next_of(self);
-    if (!hold || !row) {
+    if (!hold || !row)
         rsi_count(self->writer->shared->lost_holds, 1);
+    if (!hold)
         return;
-    }
     self->holds->count++;
     *hold = (struct hold){ lock, row, 0, 1 };
     hold->since_tsc = rsi_tsc(); /* last: what recording costs is not in it */

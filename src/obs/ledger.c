@@ -18,8 +18,7 @@
 #include <sys/uio.h>
 
 #define INDEX_FIRST (RSI_PAGE / sizeof(uint64_t)) /* of a table */
-#define INDEX_MOST 65536u
-#define WORKER_PAGES 4u /* of a chunk */
+#define WORKER_PAGES 4u                           /* of a chunk */
 #define KERNEL_PAGES 1u
 #define THREADS_PAGES 16u
 
@@ -222,7 +221,7 @@ static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
 static bool index_grow(struct rsi_index *index, bool is_wakes)
 {
     uint32_t size = index->table ? 2 * (index->mask + 1) : INDEX_FIRST;
-    uint64_t *table = size > INDEX_MOST ? NULL : rsi_map(size * sizeof *table);
+    uint64_t *table = rsi_map(size * sizeof *table);
     if (!table)
         return false;
     struct rsi_index old = *index;

@@ -16,6 +16,7 @@ enum {
     MANY = 200,    /* locks at once, which are more than a thread has room for, */
     ROOM = 128,    /* and this is what it has */
     CONTESTED = 5, /* threads that find a lock held */
+    ROWS = 60000,  /* locks, each got once */
     ORPHANED = 6,  /* times that a thread ends with a lock, */
 };
 
@@ -170,6 +171,24 @@ static void contested(void)
     join(threads, CONTESTED);
 }
 
+/* A row for each, and then one for those that are got again while they are held. */
+static void rows(void)
+{
+    pthread_mutex_t *each = calloc(ROWS, sizeof *each);
+    check(each != NULL);
+    for (unsigned i = 0; i < ROWS; i++) {
+        check(pthread_mutex_lock(&each[i]) == 0); /* of many */
+        check(pthread_mutex_unlock(&each[i]) == 0);
+    }
+    for (unsigned i = 0; i < NESTED; i++) {
+        check(pthread_rwlock_rdlock(&book) == 0); /* the last */
+        check(pthread_rwlock_rdlock(&book) == 0);
+        check(pthread_rwlock_unlock(&book) == 0);
+        check(pthread_rwlock_unlock(&book) == 0);
+    }
+    free(each);
+}
+
 /* What is held in the parent when it forks is no hold of the child's. */
 static void child(void)
 {
@@ -188,10 +207,10 @@ static void child(void)
 
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "free", free_ones },   { "nested", nested },
-                                           { "timed", timed },      { "paused", paused },
-                                           { "passed", passed },    { "crowd", crowd },
-                                           { "child", child },      { "contested", contested },
-                                           { "orphaned", orphaned } };
+    static const struct scene scenes[] = { { "free", free_ones },    { "nested", nested },
+                                           { "timed", timed },       { "paused", paused },
+                                           { "passed", passed },     { "crowd", crowd },
+                                           { "child", child },       { "contested", contested },
+                                           { "orphaned", orphaned }, { "rows", rows } };
     return argc == 2 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

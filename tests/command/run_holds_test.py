@@ -21,8 +21,8 @@ FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_u
 class Scene(Recorded):
     """Of a scene, what was counted at each place; with all else that was."""
 
-    def __init__(self, name: str, mode: str = "locks") -> None:
-        super().__init__(HOLDS, name, ROUSE_OBS=mode)
+    def __init__(self, name: str, mode: str = "locks", mib: int = 256) -> None:
+        super().__init__(HOLDS, name, ROUSE_OBS=mode, ROUSE_OBS_MIB=str(mib))
         self.places: dict[str, Counter[str]] = {}
         for row, stacks in self.rows("locks"):
             figures = {figure: row[figure] for figure in FIGURES if row[figure]}
@@ -84,6 +84,20 @@ class Counts(unittest.TestCase):
         self.assertEqual(held + found.lost("holds"), KNOWN["MANY"])
         self.assertLessEqual(held, KNOWN["ROOM"])
         self.assertGreater(held, KNOWN["ROOM"] // 2)
+
+    def test_a_thread_has_as_many_rows_as_the_file_has_room_for(self) -> None:
+        found, each = Scene("rows"), KNOWN["ROWS"]
+        last = (KNOWN["NESTED"],) * 2
+        self.assertEqual(
+            found.got(), {label("/* of many */"): (each, each), label("/* the last */"): last}
+        )
+        self.assertEqual((found.lost("locks"), found.lost("holds")), (0, 0))
+
+    def test_what_there_is_no_row_for_is_counted_once(self) -> None:
+        found, made = Scene("rows", mib=1), KNOWN["ROWS"] + KNOWN["NESTED"]
+        got = [sum(column) for column in zip(*found.got().values(), strict=True)]
+        self.assertEqual([got[0] + found.lost("locks"), got[1] + found.lost("holds")], [made] * 2)
+        self.assertGreater(found.lost("locks"), KNOWN["ROWS"] // 2)
 
     def test_a_lock_that_was_held_on_arrival_is_got_once(self) -> None:
         found = Scene("contested")
