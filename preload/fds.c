@@ -142,14 +142,17 @@ RSI_EXPORT RSI_NOINLINE int setsockopt(int fd, int level, int name, const void *
     return rsi_real.setsockopt(fd, level, name, value, bytes);
 }
 
-/* Our descriptors are the parent's. */
+/* Ours are the parent's; the others are asked for anew, since libc may change them by itself (forkpty, daemon). */
 void rsi_fds_child(void)
 {
-    for (int fd = 0; fd < (int)FDS; fd++)
-        if (rsi_load_relaxed(&classes[fd]) == RSI_FD_OURS) {
-            put(fd, RSI_FD_UNKNOWN);
+    for (int fd = 0; fd < (int)FDS; fd++) {
+        unsigned class = rsi_load_relaxed(&classes[fd]);
+        if (class == RSI_FD_UNKNOWN)
+            continue;
+        put(fd, RSI_FD_UNKNOWN);
+        if (class == RSI_FD_OURS)
             (void)rsi_syscall1(SYS_close, fd); /* no end of a thread that is cancelled */
-        }
+    }
 }
 
 static bool is_ours(unsigned fd)

@@ -52,7 +52,7 @@ static UNUSED struct timespec after(clockid_t clock, long ms)
 static UNUSED char state_of(pid_t tid)
 {
     char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    snprintf(path, sizeof path, "/proc/%d/stat", tid);
     FILE *file = fopen(path, "r");
     if (!file)
         return '?';

@@ -8,10 +8,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/un.h>
 
 enum {
@@ -172,6 +175,26 @@ static void reuses(void)
             closefrom(fd);
         is_made_anew(fd);
     }
+}
+
+/* Number 0, that was a file's, is a terminal's in a child: by a dup2 inside libc. */
+static void terminal(void)
+{
+    pid_t *who = mmap(NULL, sizeof *who, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char text[8];
+    int master;
+    check(who != MAP_FAILED && close(0) == 0 && as_file(open("/proc/self/comm", O_RDONLY)) == 0);
+    pid_t child = forkpty(&master, NULL, NULL, NULL);
+    check(child >= 0);
+    if (child == 0) {
+        __atomic_store_n(who, getpid(), __ATOMIC_RELEASE);
+        check(read(0, text, sizeof text) == 2);
+        exit(0);
+    }
+    until_sleeps(who);
+    check(write(master, "x\n", 2) == 2);
+    int status;
+    check(waitpid(child, &status, 0) == child && status == 0);
 }
 
 static void reopens(FILE *reopen(const char *, const char *, FILE *))
@@ -408,10 +431,10 @@ static void ends_otherwise(void)
 
 int main(int argc, char **argv)
 {
-    static const struct scene scenes[] = { { "read", reads },     { "try", tries },
-                                           { "write", writes },   { "race", races },
-                                           { "accept", accepts }, { "otherwise", ends_otherwise },
-                                           { "reuse", reuses },   { "more", needs_more },
-                                           { "streams", streams } };
+    static const struct scene scenes[] = { { "read", reads },      { "try", tries },
+                                           { "write", writes },    { "race", races },
+                                           { "accept", accepts },  { "otherwise", ends_otherwise },
+                                           { "reuse", reuses },    { "more", needs_more },
+                                           { "streams", streams }, { "terminal", terminal } };
     return argc > 1 && PLAY(scenes, argv[1]) ? 0 : 2;
 }

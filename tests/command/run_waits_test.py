@@ -170,6 +170,10 @@ class Descriptors(Case):
         found = recorded(self, IO, "streams")
         self.verdicts(found, "read", useful=IO.known["STREAMS"])
 
+    def test_a_number_that_libc_makes_anew_in_a_child_is_looked_at_anew(self) -> None:
+        found = recorded(self, IO, "terminal")
+        self.verdicts(found, "read", useful=1)
+
     def test_a_call_that_writes_more_than_there_is_room_for_is_one_wait(self) -> None:
         found = recorded(self, IO, "write")
         self.verdicts(found, "write", useful=5)
