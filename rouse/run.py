@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,6 +252,33 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         write(Reporter(opened, options), wanted)
 
 
+def has_little() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def report_apart(make: Callable[[], None], keep: Path | None) -> None:
+    """In a process of its own: where address space is limited, what reads tables may end it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            make()
+            sys.stderr.flush()
+            os._exit(0)
+        except OSError as error:  # else whoever reads has gone, as where nothing is limited
+            os._exit(int(error.errno == errno.ENOMEM))
+        except BaseException:  # any of its libraries may be the one that had no room
+            os._exit(1)
+    if os.waitpid(child, 0)[1] != 0:
+        kept = "" if keep else "keep what is recorded (--keep DIR), and "
+        told(
+            "no report: the limit on address space (ulimit -v) leaves no room for it;"
+            f" {kept}run `rouse report {keep or 'DIR'}` without the limit"
+        )
+
+
 def end_as(code: int) -> int:
     """Our exit status; not at all if the program was ended by a signal, which then ends us."""
     if code >= 0:
@@ -315,11 +342,18 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         seen = kernel_seen(kernel, folder)
         # Whoever read what it wrote may have gone, and its end is told all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        try:
+
+        def make() -> None:
             try:
                 report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted)
             except RouseError as error:
                 told(str(error))
+
+        try:
+            if has_little():
+                report_apart(make, wanted.keep)
+            else:
+                make()
             sys.stderr.flush()
         except OSError:
             discard(sys.stderr)

@@ -106,6 +106,23 @@ class Ends(unittest.TestCase):
                 os.close(writer)
             self.assertEqual(done.returncode, status)
 
+    def test_the_status_is_the_programs_where_the_report_has_no_room(self) -> None:
+        for limit in (600_000, 1_500_000, 2_000_000):
+            script = f'ulimit -v {limit}; exec "$@"'
+            program = ("sh", "-c", "sleep 0.01; exit 5")
+            done = subprocess.run(
+                ["sh", "-c", script, "sh", *COMMAND, "run", "--memory", "8", "--", *program],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env=ENVIRONMENT,
+            )
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertTrue(
+                "ulimit -v" in done.stderr or "Wait sites" in done.stderr, (limit, done.stderr)
+            )
+            self.assertNotIn("Traceback", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
