@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What `rouse run` costs: free locks, sysbench's mutex test, and MariaDB's point selects.
 
-Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time. Told
-are medians, and the median of the ratios to the run beside it that was not recorded, with the least
-and the most of them.
+Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time
+unless turns are asked for. Told are medians, and the median of the ratios to the run beside it that
+was not recorded, with the least and the most of them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
     """CPU µs of the server for each transaction, and transactions a second.
 
     All servers work at the same time, each for clients of its own: what else the machine does meets
-    them alike. So transactions a second are those of a part of the machine.
+    them alike. So transactions a second are those of a part of the machine, whose caches all share.
+    In turns each has it alone.
     """
     with servers(ways) as running, ThreadPoolExecutor(len(running)) as pool:
 
@@ -163,7 +164,7 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
             return dict(zip(running, pool.map(measure, running), strict=True))
 
         beside()  # their caches
-        tell(beside() for _ in range(rounds))
+        tell(turns(ways, rounds, measure) if wanted.turns else (beside() for _ in range(rounds)))
 
 
 BENCHES = {"locks": locks, "cold": cold, "mutex": mutex, "mariadb": mariadb}
@@ -176,6 +177,7 @@ def main() -> int:
     parser.add_argument("--ways", default="contested,holds", help=", ".join(WAYS))
     parser.add_argument("--clients", type=int, default=8, help="threads of sysbench")
     parser.add_argument("--seconds", type=int, default=10, help="of a run of MariaDB")
+    parser.add_argument("--turns", action="store_true", help="MariaDB's servers one at a time")
     parser.add_argument("--locks", type=int, default=50_000, help="of a thread of sysbench mutex")
     wanted = parser.parse_args()
     ways = wanted.ways.split(",")
