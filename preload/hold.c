@@ -12,8 +12,8 @@
  * that were known last. Only where it is not is it looked for.
  *
  * Rejected: those known last by the lock alone, since two places that take a lock in turns leave it in vain; to look
- * among them, and ask for the row, before the lock is tried for: 15 cold locks took a tenth longer, and MariaDB's the
- * same.
+ * among them, and ask for the row, before the lock is tried for: 15 cold locks took a fifth longer, and MariaDB's as
+ * long.
  *
  * An unlock that is not seen, by another thread or inside libc, leaves its entry behind; the next time that the thread
  * gets the lock it begins anew, unless the lock is one that a thread may have several times: then it would count on.
