@@ -88,6 +88,10 @@ class Database:
         # ibis' own way to Arrow goes by pandas, whose import takes as long as a small report.
         try:
             return self.backend.con.sql(sql).to_arrow_table()
+        except duckdb.OutOfMemoryException as error:
+            raise RouseError(
+                "there is no memory for the tables", "is there a limit (ulimit -v)?"
+            ) from error
         except duckdb.Error as error:
             raise RouseError(f"the tables cannot be read: {first_line(error)}") from error
 

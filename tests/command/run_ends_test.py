@@ -119,7 +119,7 @@ class Ends(unittest.TestCase):
             )
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertTrue(
-                "ulimit -v" in done.stderr or "Wait sites" in done.stderr, (limit, done.stderr)
+                "rouse: run: " in done.stderr or "Wait sites" in done.stderr, (limit, done.stderr)
             )
             self.assertNotIn("Traceback", done.stderr)
 
