@@ -2,9 +2,9 @@
 /*
  * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
  *
- * Two others are of those that confine the program (confine.c), one locks its memory (memory.c). Any other system call of syscall() goes on to libc's
- * with all that it came with: a jump of a few instructions, since
- * what is called may look at the stack it was called on, or return twice. Rejected: a C function of seven arguments
+ * Two others are of those that confine the program (confine.c), one locks its memory (memory.c). Any other system call
+ * of syscall() goes on to libc's with all that it came with: a jump of a few instructions, since what is called may look
+ * at the stack it was called on, or return twice. Rejected: a C function of seven arguments
  * that calls on; whether that is a jump is the compiler's choice.
  *
  * What a word means only the program knows. Told is that a thread waited for it, where, until when, and who called to

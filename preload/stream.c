@@ -45,26 +45,25 @@ RSI_EXPORT RSI_NOINLINE int closedir(DIR *folder)
 }
 
 /* The number stays the stream's, so another thread may have asked what it is before it was made anew. */
-static FILE *reopened(FILE *stream, int fd)
+static FILE *reopen(FILE *reopen_real(const char *, const char *, FILE *), const char *path,
+                    const char *mode, FILE *stream)
 {
-    rsi_fd_made(fd, RSI_FD_UNKNOWN);
-    return stream;
+    int fd = number_of(stream);
+    rsi_fd_closed(fd);
+    FILE *result = reopen_real(path, mode, stream);
+    if (result)
+        rsi_fd_made(fd, RSI_FD_UNKNOWN);
+    return result;
 }
 
 RSI_EXPORT RSI_NOINLINE FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
     rsi_real_find();
-    int fd = number_of(stream);
-    rsi_fd_closed(fd);
-    FILE *result = rsi_real.freopen(path, mode, stream);
-    return reopened(result, result ? fd : -1);
+    return reopen(rsi_real.freopen, path, mode, stream);
 }
 
 RSI_EXPORT RSI_NOINLINE FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
     rsi_real_find();
-    int fd = number_of(stream);
-    rsi_fd_closed(fd);
-    FILE *result = rsi_real.freopen64(path, mode, stream);
-    return reopened(result, result ? fd : -1);
+    return reopen(rsi_real.freopen64, path, mode, stream);
 }
