@@ -81,6 +81,23 @@ static UNUSED void here(unsigned i)
     __atomic_store_n(&tids[i], (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
 }
 
+/* How far the one thread is that a scene steps along. */
+static UNUSED unsigned stage;
+
+static UNUSED void at_stage(unsigned is)
+{
+    here(0);
+    __atomic_store_n(&stage, is, __ATOMIC_RELEASE);
+}
+
+/* It sleeps in that stage. */
+static UNUSED void until_stage(unsigned is)
+{
+    while (__atomic_load_n(&stage, __ATOMIC_ACQUIRE) != is)
+        nap();
+    until_sleeps(&tids[0]);
+}
+
 static UNUSED void until_all_sleep(unsigned count)
 {
     for (unsigned i = 0; i < count; i++)

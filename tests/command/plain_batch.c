@@ -28,7 +28,6 @@ struct batch {
 };
 
 static int ends[2];
-static unsigned stage; /* how far the receiver is */
 
 static struct mmsghdr *empty(struct batch *b, char *bytes, size_t each)
 {
@@ -48,20 +47,6 @@ static struct mmsghdr *little(struct batch *b)
 static void send_one(int to)
 {
     check(send(to, "abc", 3, 0) == 3);
-}
-
-static void at_stage(unsigned is)
-{
-    here(0);
-    __atomic_store_n(&stage, is, __ATOMIC_RELEASE);
-}
-
-/* The receiver sleeps in that stage. */
-static void until_stage(unsigned is)
-{
-    while (__atomic_load_n(&stage, __ATOMIC_ACQUIRE) != is)
-        nap();
-    until_sleeps(&tids[0]);
 }
 
 /* The message has been taken, and its receiver sleeps again. */

@@ -26,22 +26,7 @@ enum {
 };
 
 static int ends[2], other[2], listener, set;
-static unsigned stage; /* how far the reader is */
 static struct sockaddr_un address = { .sun_family = AF_UNIX };
-
-static void at_stage(unsigned is)
-{
-    here(0);
-    __atomic_store_n(&stage, is, __ATOMIC_RELEASE);
-}
-
-/* The thread sleeps in that stage. */
-static void until_stage(unsigned is)
-{
-    while (__atomic_load_n(&stage, __ATOMIC_ACQUIRE) != is)
-        nap();
-    until_sleeps(&tids[0]);
-}
 
 static void *read_all_ways(void *unused)
 {
