@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Remove one fence, check or mechanism at a time, and name the test that notices.
 
-mutants.toml lists the mutants: a text of a source file, what it becomes, and what should notice:
+Each FOLDER.toml here lists the mutants of that folder: a text of a source file, its replacement,
+and what should notice:
     tests        programs, run in their order until one fails or hangs; FILE.py:CLASS.CASE is one of
                  tests/command
     model        MODEL:MUTANT of tests/model, for what x86-64 cannot show or a test seldom meets
@@ -33,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIST = Path(__file__).with_name("mutants.toml")
+LISTS = Path(__file__).parent
 MODELS = ROOT / "tests" / "model" / "run.py"
 # Delays are injected where a race is as wide as a few instructions.
 ENVIRONMENT = {"ROUSE_TEST_DELAY": "64", "ROUSE_TEST_SEED": "1", "ROUSE_IO": "epoll"}
@@ -65,12 +66,13 @@ class Verdict:
     text: str
 
 
-def load(path: Path) -> list[Mutant]:
-    entries = tomllib.loads(path.read_text())["mutant"]
+def load(folder: Path) -> list[Mutant]:
+    files = sorted(folder.glob("*.toml"))
+    entries = [entry for file in files for entry in tomllib.loads(file.read_text())["mutant"]]
     mutants = [Mutant(**{**entry, "tests": tuple(entry.get("tests", ()))}) for entry in entries]
     names = [mutant.name for mutant in mutants]
     if len(set(names)) != len(names):
-        raise ValueError(f"{path}: two mutants have one name")
+        raise ValueError(f"{folder}: two mutants have one name")
     return mutants
 
 
@@ -277,7 +279,7 @@ def main() -> int:
     parser.add_argument("--place", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    mutants = [m for m in load(LIST) if not options.only or options.only in m.name]
+    mutants = [m for m in load(LISTS) if not options.only or options.only in m.name]
     if not mutants:
         sys.exit("mutants: none has such a name")
     survived = []

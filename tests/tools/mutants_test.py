@@ -28,7 +28,7 @@ def has_case(test: str) -> bool:
 
 class Mutants(unittest.TestCase):
     def test_each_applies_once(self) -> None:
-        for mutant in mutants.load(mutants.LIST):
+        for mutant in mutants.load(mutants.LISTS):
             with self.subTest(mutant.name):
                 text = (ROOT / mutant.file).read_text()
                 self.assertNotEqual(mutants.apply(mutant, text), text)
@@ -39,7 +39,7 @@ class Mutants(unittest.TestCase):
             for kind in ("unit", "stress", "fault")
             for p in (ROOT / "tests" / kind).iterdir()
         }
-        for mutant in mutants.load(mutants.LIST):
+        for mutant in mutants.load(mutants.LISTS):
             with self.subTest(mutant.name):
                 for test in mutant.tests:
                     self.assertTrue(test in known or has_case(test), test)
@@ -52,7 +52,7 @@ class Mutants(unittest.TestCase):
             check=True,
         )
         known = set(listed.stdout.splitlines())
-        for mutant in mutants.load(mutants.LIST):
+        for mutant in mutants.load(mutants.LISTS):
             if mutant.model:
                 with self.subTest(mutant.name):
                     self.assertIn(mutant.model, known)
