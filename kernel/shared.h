@@ -91,7 +91,7 @@ struct rsi_kernel_thread {
     char name[RSI_KERNEL_NAME];
 };
 
-/* preload/join.c, as the process has it. */
+/* preload/record/kernel_join.c, as the process has it. */
 struct rsi_kernel_recorder_words {
     __u32 slot, doing, kind, object, wait_site;
     __u32 does_wait, condition;

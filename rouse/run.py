@@ -50,7 +50,7 @@ ACCEPT = "ROUSE_RUN_ACCEPT"
 WAITS = "ROUSE_RUN_WAITS"
 MEMORY = "ROUSE_OBS_MIB"
 OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS)
-QUEUES_BYTES = 20480  # of preload/order.c
+QUEUES_BYTES = 20480  # of preload/accept/order.c
 
 
 @dataclass(frozen=True)

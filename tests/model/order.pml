@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.pml - preload/order.c: the queue of --accept, whose turn it is, and who died or stopped in it.
+ * order.pml - preload/accept/order.c: the queue of --accept, whose turn it is, and who died or stopped in it.
  *
  * THREADS threads come ROUNDS times each. One that has come waits for its turn, or stops waiting at any moment. With
  * DEATHS one of them dies, and with STOPS one is stopped for good, anywhere. With LOOKS those that wait look, which also

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cond.c - pthread_cond_wait and its kin.
+ *
+ * The wait for the mutex at the end is inside libc and not seen: it counts as time from the wake-up until the thread
+ * runs. A wake-up is false if its thread waits for the same condition again before it has got the mutex anew; it
+ * has noted the place of the wait as that of the mutex, which the next lock would overwrite.
+ *
+ * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
+ */
+#include "preload.h"
+
+enum call { WAIT, TIMED, CLOCK };
+
+static int call_real(enum call call, pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+                     const struct timespec *until)
+{
+    rpi_real_find();
+    return call == WAIT    ? rpi_real.pthread_cond_wait(c, m)
+           : call == TIMED ? rpi_real.pthread_cond_timedwait(c, m, until)
+                           : rpi_real.pthread_cond_clockwait(c, m, clock, until);
+}
+
+static void judge_the_last(struct rpi_thread *self, const pthread_cond_t *c,
+                           const pthread_mutex_t *m, uint64_t now)
+{
+    unsigned at = rpi_thread_held_at(m);
+    if (self->again_mutex == m && self->again.object == (uintptr_t)c && self->held[at].lock == m &&
+        self->held[at].site == self->again_site)
+        rpi_wait_was_useless(self, &self->again, ROUSE_VERDICT_FALSE, now);
+    self->again_mutex = NULL;
+}
+
+static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mutex_t *m,
+                                 clockid_t clock, const struct timespec *until, const void *site)
+{
+    struct rpi_wait wait;
+    int result;
+    if (!rpi_wait_begin(&wait, ROUSE_WAIT_COND, c, site))
+        return call_real(call, c, m, clock, until);
+    judge_the_last(wait.self, c, m, wait.since);
+    if (rsi_unlikely(rpi_hold_is_on))
+        rpi_hold_pause(wait.self, m);
+    pthread_cleanup_push(rpi_wait_cancelled, &wait);
+    result = call_real(call, c, m, clock, until);
+    pthread_cleanup_pop(0);
+    if (!rpi_wait_end(&wait, rpi_wait_verdict(result), NULL))
+        return result;
+    rpi_thread_held_put(wait.self, m, site);
+    if (rsi_unlikely(rpi_hold_is_on))
+        rpi_mutex_hold(m, site);
+    if (result == 0) {
+        wait.self->again = (struct rsi_wake_key){ wait.self->slot->wait_site,
+                                                  wait.self->slot->wake_site, (uintptr_t)c,
+                                                  ROUSE_WAIT_COND, wait.self->name };
+        wait.self->again_site = site;
+        wait.self->again_mutex = m;
+    }
+    return result;
+}
+
+int rpi_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until,
+                  const void *site)
+{
+    return wait_for(until ? TIMED : WAIT, c, m, 0, until, site);
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+{
+    return wait_for(WAIT, c, m, 0, NULL, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+                                                   const struct timespec *until)
+{
+    return wait_for(TIMED, c, m, 0, until, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m,
+                                                   clockid_t clock, const struct timespec *until)
+{
+    return wait_for(CLOCK, c, m, clock, until, RSI_CALLER());
+}
+
+/* Before the call itself: whom it wakes may be back before we are. */
+static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
+        return;
+    size_t count = rpi_waiters_wake(self, c, is_broadcast ? RPI_WAKES_ALL : RPI_WAKES_ONE, site);
+    struct rsi_store_writer *total = self->writer->shared;
+    if (count == 0)
+        rsi_count(*(is_broadcast ? &total->broadcasts_unheard : &total->signals_unheard), 1);
+    else if (is_broadcast)
+        rsi_count(total->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
+    self->is_busy = false;
+}
+
+int rpi_cond_wake(pthread_cond_t *c, bool is_broadcast, const void *site)
+{
+    note(c, is_broadcast, site);
+    rpi_real_find();
+    return is_broadcast ? rpi_real.pthread_cond_broadcast(c) : rpi_real.pthread_cond_signal(c);
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_cond_signal(pthread_cond_t *c)
+{
+    return rpi_cond_wake(c, false, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_cond_broadcast(pthread_cond_t *c)
+{
+    return rpi_cond_wake(c, true, RSI_CALLER());
+}

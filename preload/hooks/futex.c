@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
+ *
+ * Two others are of those that confine the program (confine.c), one locks its memory (memory.c). Any other system call
+ * of syscall() goes on to libc's with all that it came with: a jump of a few instructions, since what is called may look
+ * at the stack it was called on, or return twice. Rejected: a C function of seven arguments
+ * that calls on; whether that is a jump is the compiler's choice.
+ *
+ * What a word means only the program knows. Told is that a thread waited for it, where, until when, and who called to
+ * wake it: whom of several is inferred (queue.c), how many is the kernel's answer. A wait whose word had changed before
+ * it could sleep has lost a race. Whether a woken thread found what it wanted is not known.
+ */
+#include "preload.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#define TEXT(x) #x
+#define NUMBER(x) TEXT(x)
+
+_Static_assert(offsetof(struct rpi_real, syscall) == 0, "the jump takes it from there");
+
+/* clang-format off */
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl syscall\n"
+        ".type syscall, %function\n"
+        ".hidden rpi_futex\n"
+        ".hidden rpi_syscall_seccomp\n"
+        ".hidden rpi_syscall_prctl\n"
+        ".hidden rpi_syscall_mlockall\n"
+        ".hidden rpi_real\n"
+        "syscall:\n"
+        ".cfi_startproc\n"
+#if defined(__x86_64__)
+        "endbr64\n"
+        "cmpq $" NUMBER(__NR_futex) ", %rdi\n"
+        "je rpi_futex\n"
+        "cmpq $" NUMBER(__NR_seccomp) ", %rdi\n"
+        "je rpi_syscall_seccomp\n"
+        "cmpq $" NUMBER(__NR_prctl) ", %rdi\n"
+        "je rpi_syscall_prctl\n"
+        "cmpq $" NUMBER(__NR_mlockall) ", %rdi\n"
+        "je rpi_syscall_mlockall\n"
+        "jmp *rpi_real(%rip)\n"
+#else
+        "hint #34\n" /* bti c */
+        "cmp x0, #" NUMBER(__NR_futex) "\n"
+        "b.eq rpi_futex\n"
+        "cmp x0, #" NUMBER(__NR_seccomp) "\n"
+        "b.eq rpi_syscall_seccomp\n"
+        "cmp x0, #" NUMBER(__NR_prctl) "\n"
+        "b.eq rpi_syscall_prctl\n"
+        "cmp x0, #" NUMBER(__NR_mlockall) "\n"
+        "b.eq rpi_syscall_mlockall\n"
+        "adrp x16, rpi_real\n"
+        "ldr x16, [x16, #:lo12:rpi_real]\n"
+        "br x16\n"
+#endif
+        ".cfi_endproc\n"
+        ".size syscall, . - syscall\n");
+/* clang-format on */
+
+/* As the kernel's manual calls them: what is a time-out for a wait is the second number of a requeue. */
+struct asked {
+    uint32_t *word;
+    int op;
+    uint32_t value;
+    uintptr_t fourth;
+    uint32_t *other;
+    uint32_t last;
+};
+
+static long call_real(const struct asked *a)
+{
+    return rpi_real.syscall(SYS_futex, a->word, a->op, a->value, a->fourth, a->other, a->last);
+}
+
+static long wait_for(const struct asked *a, const void *site)
+{
+    struct rpi_wait wait;
+    if (!rpi_wait_begin(&wait, RSI_STORE_WAIT_FUTEX, a->word, site))
+        return call_real(a);
+    long result = call_real(a);
+    int error = result < 0 ? errno : 0;
+    rpi_wait_end(&wait, error == EAGAIN ? ROUSE_VERDICT_LOST_RACE : rpi_wait_verdict(error), NULL);
+    return result;
+}
+
+/* A call that wakes: when it began, and how many are taken for woken by it. */
+struct waking {
+    uint64_t since;
+    size_t marked;
+};
+
+/* At most so many threads that wait for the word are about to be woken: they may be back before we are. */
+static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    struct waking waking = { rsi_tsc(), 0 };
+    if (!rpi_waiters_has(word) || (!self && !(self = rpi_thread_enter())) ||
+        !rpi_thread_begin(self))
+        return waking;
+    if (most >= INT_MAX)
+        waking.marked = rpi_waiters_wake(self, word, RPI_WAKES_ALL, site);
+    else
+        while (waking.marked < most && rpi_waiters_wake(self, word, RPI_WAKES_ONE, site) > 0)
+            waking.marked++;
+    self->is_busy = false;
+    return waking;
+}
+
+/* The kernel has woken so many: others that were marked did not sleep yet, or no more. */
+static void unmark(const uint32_t *word, const struct waking *waking, size_t woken)
+{
+    struct rpi_thread *self = rpi_self;
+    if (waking->marked <= woken || !self || !rpi_thread_begin(self))
+        return;
+    rpi_waiters_unmark(self, word, waking->since, waking->marked - woken);
+    self->is_busy = false;
+}
+
+/* So many that waited for one word wait for another. */
+static void move(const uint32_t *from, const uint32_t *to, size_t most)
+{
+    struct rpi_thread *self = rpi_self;
+    if (!rpi_waiters_has(from) || (!self && !(self = rpi_thread_enter())) ||
+        !rpi_thread_begin(self))
+        return;
+    rpi_waiters_move(from, to, most);
+    self->is_busy = false;
+}
+
+/* The kernel has woken so many, of most that might have been. */
+static void count(size_t woken, uint32_t most)
+{
+    struct rpi_thread *self = rpi_self;
+    if (woken == 1 || (!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
+        return;
+    struct rsi_store_writer *total = self->writer->shared;
+    if (woken > 1)
+        rsi_count(total->herds[rsi_log2(woken, RSI_STORE_HERDS - 1)], 1);
+    else
+        rsi_count(*(most > 1 ? &total->broadcasts_unheard : &total->signals_unheard), 1);
+    self->is_busy = false;
+}
+
+static long wake(const struct asked *a, const void *site)
+{
+    uint32_t most = a->value ? a->value : 1; /* as the kernel has it */
+    struct waking waking = mark(a->word, most, site);
+    long result = call_real(a);
+    unmark(a->word, &waking, result > 0 ? (size_t)result : 0);
+    if (result >= 0)
+        count((size_t)result, most);
+    return result;
+}
+
+/* The kernel does not say whether anybody waited. */
+static long unlock_pi(const struct asked *a, const void *site)
+{
+    struct waking waking = mark(a->word, 1, site);
+    long result = call_real(a);
+    unmark(a->word, &waking, result == 0);
+    return result;
+}
+
+/* value threads are woken; of the others so many as the fourth says wait for the other word from now on. */
+static long requeue(const struct asked *a, const void *site)
+{
+    struct waking waking = mark(a->word, a->value, site);
+    long result = call_real(a);
+    size_t all = result > 0 ? (size_t)result : 0, woken = all < a->value ? all : a->value;
+    unmark(a->word, &waking, woken);
+    move(a->word, a->other, all - woken);
+    if (result >= 0 && a->value > 0)
+        count(woken, a->value);
+    return result;
+}
+
+/* Jumped to by syscall: what returns is that. */
+long rpi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
+               uint32_t *other, uint32_t last);
+RSI_NOINLINE long rpi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
+                            uint32_t *other, uint32_t last)
+{
+    const struct asked a = { word, op, value, fourth, other, last };
+    const void *site = RSI_CALLER();
+    (void)number;
+    switch (op & FUTEX_CMD_MASK) {
+    case FUTEX_WAIT:
+    case FUTEX_WAIT_BITSET:
+    case FUTEX_WAIT_REQUEUE_PI:
+    case FUTEX_LOCK_PI:
+    case FUTEX_LOCK_PI2: return wait_for(&a, site);
+    case FUTEX_WAKE:
+    case FUTEX_WAKE_BITSET: return wake(&a, site);
+    case FUTEX_UNLOCK_PI: return unlock_pi(&a, site);
+    case FUTEX_REQUEUE:
+    case FUTEX_CMP_REQUEUE:
+    case FUTEX_CMP_REQUEUE_PI: return requeue(&a, site);
+    default:
+        return call_real(&a); /* no wait; or FUTEX_WAKE_OP, whose second wake-up is a condition's */
+    }
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rwlock.c - pthread_rwlock_rdlock and its kin.
+ *
+ * As with a mutex a try comes first, and libc's own call only for one that is held. A writer is known by the number
+ * that libc keeps in the lock; readers that hold it are not. A writer's unlock is said to have woken all that wait, a
+ * reader's those that wait to write: each has the lock by the last such call before it came back.
+ */
+#include "preload.h"
+
+enum call { LOCK, TIMED, CLOCK };
+
+/* Where self got it, for those that find it held. */
+RSI_INLINE int got(int result, const pthread_rwlock_t *l, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    if (result == 0 && (self || (self = rpi_thread_enter())))
+        rpi_thread_held_put(self, l, site);
+    return result;
+}
+
+/* It was free. Whoever reads it already may read it once more, which is still one hold. */
+RSI_INLINE int got_free(int result, bool is_writer, const pthread_rwlock_t *l, const void *site)
+{
+    if (result == 0 && rsi_unlikely(rpi_hold_is_on))
+        rpi_hold_begin(l, is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK, !is_writer,
+                       site);
+    return got(result, l, site);
+}
+
+static int call_real(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
+                     const struct timespec *until)
+{
+    if (call == LOCK)
+        return is_writer ? rpi_real.pthread_rwlock_wrlock(l) : rpi_real.pthread_rwlock_rdlock(l);
+    if (call == TIMED)
+        return is_writer ? rpi_real.pthread_rwlock_timedwrlock(l, until)
+                         : rpi_real.pthread_rwlock_timedrdlock(l, until);
+    return is_writer ? rpi_real.pthread_rwlock_clockwrlock(l, clock, until)
+                     : rpi_real.pthread_rwlock_clockrdlock(l, clock, until);
+}
+
+/* It was held on arrival. */
+static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t *l,
+                                clockid_t clock, const struct timespec *until, const void *site)
+{
+    if (rpi_recording_is_confined())
+        return call_real(is_writer, call, l, clock, until);
+    enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
+    int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
+    struct rpi_contest contest = {
+        { (uintptr_t)l, 0, (uintptr_t)rpi_thread_holder_site(writer, l), kind, 0 }, rsi_tsc(), 0
+    };
+    struct rpi_wait wait;
+    if (!rpi_wait_begin(&wait, kind, l, site))
+        return call_real(is_writer, call, l, clock, until);
+    int result = call_real(is_writer, call, l, clock, until);
+    rpi_wait_end(&wait, rpi_wait_verdict(result), &contest);
+    return got(result, l, site);
+}
+
+RSI_INLINE int lock(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
+                    const struct timespec *until, const void *site)
+{
+    rpi_real_find();
+    if (call != LOCK &&
+        rpi_deadline_is_wrong(clock, until)) /* which libc says even of a free one */
+        return call_real(is_writer, call, l, clock, until);
+    int result = is_writer ? rpi_real.pthread_rwlock_trywrlock(l)
+                           : rpi_real.pthread_rwlock_tryrdlock(l);
+    return rsi_likely(result != EBUSY) ? got_free(result, is_writer, l, site)
+                                       : contend(is_writer, call, l, clock, until, site);
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_rdlock(pthread_rwlock_t *l)
+{
+    return lock(false, LOCK, l, 0, NULL, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_timedrdlock(pthread_rwlock_t *l,
+                                                       const struct timespec *until)
+{
+    return lock(false, TIMED, l, 0, until, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_clockrdlock(pthread_rwlock_t *l, clockid_t clock,
+                                                       const struct timespec *until)
+{
+    return lock(false, CLOCK, l, clock, until, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_wrlock(pthread_rwlock_t *l)
+{
+    return lock(true, LOCK, l, 0, NULL, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_timedwrlock(pthread_rwlock_t *l,
+                                                       const struct timespec *until)
+{
+    return lock(true, TIMED, l, 0, until, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_clockwrlock(pthread_rwlock_t *l, clockid_t clock,
+                                                       const struct timespec *until)
+{
+    return lock(true, CLOCK, l, clock, until, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_tryrdlock(pthread_rwlock_t *l)
+{
+    rpi_real_find();
+    return got_free(rpi_real.pthread_rwlock_tryrdlock(l), false, l, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_trywrlock(pthread_rwlock_t *l)
+{
+    rpi_real_find();
+    return got_free(rpi_real.pthread_rwlock_trywrlock(l), true, l, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_rwlock_unlock(pthread_rwlock_t *l)
+{
+    rpi_real_find();
+    struct rpi_hold_ended past = { 0 };
+    if (rsi_unlikely(rpi_hold_is_on))
+        past = rpi_hold_end(rpi_self, l);
+    bool is_writer = rsi_load_relaxed(&l->__data.__cur_writer) != 0;
+    rpi_waiters_note_wake(l, is_writer ? RPI_WAKES_ALL_ANEW : RPI_WAKES_WRITERS_ANEW, RSI_CALLER());
+    int result = rpi_real.pthread_rwlock_unlock(l);
+    if (rsi_unlikely(past.row))
+        rpi_hold_count(&past);
+    return result;
+}

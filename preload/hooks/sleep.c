@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sleep.c - nanosleep and its kin. One that ends at its time is a time-out; how late it was is counted with the timers'
+ * lateness, and holds the slack that the kernel gives the thread.
+ *
+ * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
+ */
+#include "preload.h"
+
+#include <threads.h>
+#include <unistd.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static uint64_t ns_of(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * SECOND + (uint64_t)time->tv_nsec;
+}
+
+/* By which a sleep's end is measured; one of CPU time has no lateness. */
+static bool is_wall(clockid_t clock)
+{
+    return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME ||
+           clock == CLOCK_TAI;
+}
+
+static uint64_t now_of(clockid_t clock)
+{
+    struct timespec now;
+    return clock_gettime(clock, &now) == 0 ? ns_of(&now) : 0;
+}
+
+static void count_late(struct rpi_thread *self, uint64_t late_ns)
+{
+    struct rsi_store_writer *total = self->writer->shared;
+    rsi_count(total->calls[ROUSE_WAIT_SLEEP], 1);
+    rsi_count(total->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);
+    rsi_count(total->lateness_ticks, late_ns);
+    rsi_count_most(total->lateness_most, late_ns);
+}
+
+/* As clock_nanosleep: returns an error's number. */
+static int sleep_for(clockid_t clock, int flags, const struct timespec *time, struct timespec *left,
+                     const void *site)
+{
+    struct rpi_wait wait;
+    int result;
+    rpi_real_find();
+    if (rpi_recording_is_confined())
+        return rpi_real.clock_nanosleep(clock, flags, time, left);
+    bool is_absolute = flags & TIMER_ABSTIME;
+    clockid_t by = is_absolute ? clock
+                               : CLOCK_MONOTONIC; /* a relative one goes on when the clock is set */
+    uint64_t begin = is_absolute ? 0 : now_of(by);
+    if (!rpi_wait_begin(&wait, ROUSE_WAIT_SLEEP, NULL, site))
+        return rpi_real.clock_nanosleep(clock, flags, time, left);
+    pthread_cleanup_push(rpi_wait_cancelled, &wait);
+    result = rpi_real.clock_nanosleep(clock, flags, time, left);
+    pthread_cleanup_pop(0);
+    if (result == 0 && is_wall(clock) && rpi_wait_goes_on(&wait)) {
+        uint64_t until = begin + ns_of(time), now = now_of(by);
+        count_late(wait.self, now > until ? now - until : 0);
+    }
+    rpi_wait_end(&wait, rpi_wait_verdict(result == 0 ? ETIMEDOUT : result), NULL);
+    return result;
+}
+
+RPI_EXPORT RSI_NOINLINE int clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
+                                            struct timespec *left)
+{
+    return sleep_for(clock, flags, time, left, RSI_CALLER());
+}
+
+/* libc's own is made of the same. */
+static int as_nanosleep(const struct timespec *time, struct timespec *left, const void *site)
+{
+    int error = sleep_for(CLOCK_REALTIME, 0, time, left, site);
+    if (error == 0)
+        return 0;
+    errno = error;
+    return -1;
+}
+
+RPI_EXPORT RSI_NOINLINE int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    return as_nanosleep(time, left, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int usleep(useconds_t us)
+{
+    struct timespec time = { us / 1000000, (long)(us % 1000000) * 1000 };
+    return as_nanosleep(&time, NULL, RSI_CALLER());
+}
+
+/* Returns the seconds that are left, rounded down as libc does. */
+RPI_EXPORT RSI_NOINLINE unsigned sleep(unsigned seconds)
+{
+    struct timespec time = { seconds, 0 };
+    int error = errno;
+    if (as_nanosleep(&time, &time, RSI_CALLER()) != 0)
+        return (unsigned)time.tv_sec;
+    errno = error;
+    return 0;
+}
+
+RPI_EXPORT RSI_NOINLINE int thrd_sleep(const struct timespec *time, struct timespec *left)
+{
+    int error = sleep_for(CLOCK_REALTIME, 0, time, left, RSI_CALLER());
+    return error == 0 ? 0 : error == EINTR ? -1 : -2;
+}
+
+RPI_EXPORT RSI_NOINLINE int sched_yield(void)
+{
+    struct rpi_thread *self = rpi_self;
+    rpi_real_find();
+    if (self && self->slot && *rpi_recording_here)
+        rsi_count(self->slot->yields, 1);
+    return rpi_real.sched_yield();
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* spin.c - pthread_spin_lock and its kin. No thread sleeps: the time is the caller's own, and that of the lock. */
+#include "preload.h"
+
+static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    struct rpi_contest contest = { { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 }, rsi_tsc(), 0 };
+    if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
+        return rpi_real.pthread_spin_lock(l);
+    contest.key.site = rsi_site_of(self->writer, site);
+    contest.key.name = rpi_init_site_name(self->writer, (const void *)l);
+    int result = rpi_real.pthread_spin_lock(l);
+    rpi_contest_end(self, &contest, result == 0, rsi_tsc(), true);
+    self->is_busy = false;
+    return result;
+}
+
+RSI_INLINE int try(pthread_spinlock_t *l, const void *site)
+{
+    rpi_real_find();
+    int result = rpi_real.pthread_spin_trylock(l);
+    if (result == 0 && rsi_unlikely(rpi_hold_is_on))
+        rpi_hold_begin((const void *)l, ROUSE_WAIT_MUTEX, false, site);
+    return result;
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_spin_lock(pthread_spinlock_t *l)
+{
+    int result = try(l, RSI_CALLER());
+    return result == EBUSY ? spin(l, RSI_CALLER()) : result;
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_spin_trylock(pthread_spinlock_t *l)
+{
+    return try(l, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int pthread_spin_unlock(pthread_spinlock_t *l)
+{
+    rpi_real_find();
+    if (rsi_likely(!rpi_hold_is_on))
+        return rpi_real.pthread_spin_unlock(l);
+    struct rpi_hold_ended past = rpi_hold_end(rpi_self, (const void *)l);
+    int result = rpi_real.pthread_spin_unlock(l);
+    rpi_hold_count(&past);
+    return result;
+}

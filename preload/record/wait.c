@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wait.c - the microstates of a kernel thread and the ledger of its wake-ups: core/account.c for threads that
+ * the kernel runs. Here the waiter writes all words of its slot itself, those of its wake-up when it is back.
+ */
+#include "preload.h"
+
+#include "obs/module.h"
+#include "os/os.h"
+
+#include <signal.h>
+
+#define HANDLER_BYTES \
+    1024u /* of a stack, which the kernel takes for a handler's frame at the least */
+
+static void leave(struct rpi_thread *self, enum rouse_wait_kind kind, const void *object,
+                  uint64_t site, uint64_t now)
+{
+    struct rsi_store_thread *slot = self->slot;
+    rsi_module_note(self->writer, site); /* a wait may never end */
+    rsi_slot_change(slot);
+    rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
+    rsi_store_relaxed(&slot->since_tsc, now);
+    rsi_store_relaxed(&slot->kind, (uint16_t)kind);
+    rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)object);
+    rsi_store_relaxed(&slot->wait_site, site);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
+    rsi_slot_changed(slot);
+    if (rsi_unlikely(rpi_wait_rings != NULL))
+        rpi_wait_ring_put(self, kind, site);
+}
+
+static void count(struct rpi_thread *self, uint32_t verdict, uint64_t waited, uint64_t late)
+{
+    struct rsi_store_thread *slot = self->slot;
+    const struct rsi_wait_class *class = &rsi_wait_classes[slot->kind];
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site,
+                                class->has_object ? slot->object : 0, slot->kind, self->name };
+    struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
+    rsi_count(slot->ticks[class->micro], waited);
+    rsi_count(slot->ticks[RSI_IN_LAT], late);
+    rsi_count(slot->waits, 1);
+    self->last_wake = wake;
+    if (wake)
+        rsi_wake_count(wake, verdict, waited, late);
+    else
+        rsi_count(self->writer->shared->lost_wakes, 1);
+}
+
+/* While it slept others had the cache: what the end of a wait writes is asked for at once, and not line by line. */
+static void warm(const struct rpi_thread *self)
+{
+    const char *slot = (const char *)self->slot, *wake = (const char *)self->last_wake;
+    __builtin_prefetch(slot, 1);
+    __builtin_prefetch(slot + RSI_CACHE_LINE, 1);
+    __builtin_prefetch(slot + 2 * RSI_CACHE_LINE, 1);
+    __builtin_prefetch(wake, 1); /* most waits are as the last */
+    __builtin_prefetch(wake + RSI_CACHE_LINE, 1);
+    if (rsi_unlikely(rpi_hold_is_on))
+        rpi_hold_warm(self);
+}
+
+static void enter(struct rpi_thread *self, const struct rpi_mark *mark, enum rouse_verdict verdict,
+                  uint64_t now)
+{
+    struct rsi_store_thread *slot = self->slot;
+    uint64_t since = slot->since_tsc, woken = mark->tsc ? mark->tsc : now;
+    woken = woken < since ? since : woken > now ? now : woken;
+    rsi_slot_change(slot);
+    rsi_store_relaxed(&slot->wake_site, mark->site);
+    rsi_store_relaxed(&slot->waker_id, mark->waker_id);
+    rsi_store_relaxed(&slot->wake_tsc, woken);
+    rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
+    count(self, verdict, woken - since, now - woken);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&slot->run_tsc, now);
+    rsi_slot_changed(slot);
+    if (rsi_unlikely(rpi_wait_rings != NULL))
+        rpi_wait_ring_close(self);
+    rsi_file_tick_tsc(now);
+}
+
+static void undo(struct rpi_thread *self, uint64_t now)
+{
+    rsi_slot_change(self->slot);
+    rsi_count(self->slot->ticks[RSI_IN_USR], now - self->slot->since_tsc);
+    rsi_store_relaxed(&self->slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&self->slot->run_tsc, now);
+    rsi_slot_changed(self->slot);
+    if (rsi_unlikely(rpi_wait_rings != NULL))
+        rpi_wait_ring_close(self);
+}
+
+void rpi_wait_was_useless(struct rpi_thread *self, const struct rsi_wake_key *key,
+                          enum rouse_verdict verdict, uint64_t now)
+{
+    struct rsi_store_wake *wake = rsi_writer_wake(self->writer, key, NULL);
+    rsi_count(self->slot->useless, 1);
+    if (!wake)
+        return;
+    rsi_count(wake->count[ROUSE_VERDICT_USEFUL], -UINT64_C(1));
+    rsi_count(wake->count[verdict], 1);
+    rsi_count(wake->waste_ticks, now - self->slot->run_tsc);
+}
+
+void rpi_wait_count_call(enum rouse_wait_kind kind)
+{
+    struct rpi_thread *self = rpi_self;
+    if (!self || !self->writer || self->is_busy || !*rpi_recording_here)
+        return;
+    self->is_ready = false;
+    self->dry_fd = -1;
+    rsi_count(self->writer->shared->calls[kind], 1);
+    if (kind == ROUSE_WAIT_ACCEPT && self->slot) /* there may have been no room for one */
+        rsi_count(self->slot->accepted, 1);
+}
+
+void rpi_wait_found_nothing(int fd)
+{
+    struct rpi_thread *self = rpi_self;
+    if (!self)
+        return;
+    self->dry_fd = fd;
+    if (!self->is_ready || !rpi_thread_begin(self))
+        return;
+    const struct rsi_store_thread *slot = self->slot;
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind, 0 };
+    int error = errno;
+    self->is_ready = false;
+    rpi_wait_was_useless(self, &key, ROUSE_VERDICT_LOST_RACE, rsi_tsc());
+    errno = error;
+    self->is_busy = false;
+}
+
+void rpi_contest_end(struct rpi_thread *self, const struct rpi_contest *contest, bool is_got,
+                     uint64_t now, bool is_spun)
+{
+    struct rsi_store_lock *lock = rsi_writer_lock(self->writer, &contest->key, NULL);
+    uint64_t ticks = now - contest->since;
+    if (is_got && rsi_unlikely(rpi_hold_is_on))
+        rpi_hold_contested(self, &contest->key, lock);
+    if (!lock) {
+        rsi_count(self->writer->shared->lost_locks, 1);
+        return;
+    }
+    rsi_count(lock->contested, 1);
+    rsi_count(lock->acquired, is_got);
+    rsi_count(lock->given_up, !is_got);
+    rsi_count(lock->wait_ticks, ticks);
+    rsi_count_most(lock->wait_most, ticks);
+    rsi_count(lock->spun, is_spun);
+    rsi_count(lock->spin_ticks, is_spun ? ticks : contest->spin_ticks);
+}
+
+/*
+ * The wait that self is in was left by siglongjmp, if the next one's frame is where its own was, or above that: all that
+ * can come while it goes on is a handler, far below it or on a stack of its own. A jump that is followed by deeper calls
+ * alone is not found. Locks of our own, which are taken while a wait begins or ends, come this way too.
+ */
+static RSI_COLD bool is_left(const struct rpi_thread *self, const struct rpi_wait *next)
+{
+    uintptr_t was = (uintptr_t)self->wait, is = (uintptr_t)next;
+    stack_t handlers;
+    if (was == 0 || !self->is_asleep || is + HANDLER_BYTES <= was || !self->writer ||
+        !*rpi_recording_here)
+        return false;
+    uintptr_t end = rpi_stack_end(self->writer, is);
+    return end && end == rpi_stack_end(self->writer, was) && sigaltstack(NULL, &handlers) == 0 &&
+           !(handlers.ss_flags & SS_ONSTACK);
+}
+
+/* It is counted as given up just now: when it was is not known. */
+static RSI_COLD void end_left(struct rpi_thread *self)
+{
+    struct rpi_mark mark = { 0 };
+    int error = errno;
+    self->is_asleep = false;
+    if (self->object)
+        rpi_waiters_leave(self, false, &mark);
+    enter(self, &(struct rpi_mark){ 0 }, ROUSE_VERDICT_CANCELLED, rsi_tsc());
+    self->wait = NULL;
+    self->is_busy = false;
+    errno = error;
+}
+
+bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
+                    const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    if (!self && !(self = rpi_thread_enter()))
+        return false;
+    if (rsi_unlikely(self->is_busy) && is_left(self, wait))
+        end_left(self);
+    if (!rpi_thread_begin(self))
+        return false;
+    int error = errno;
+    *wait = (struct rpi_wait){ self, rsi_tsc(),
+                               kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
+    self->wait = wait;
+    self->is_ready = false;
+    /* Now: what ends the wait may destroy the object. */
+    self->name = rsi_wait_classes[kind].has_object ? rpi_init_site_name(self->writer, object) : 0;
+    leave(self, kind, object, rsi_site_of(self->writer, site), wait->since);
+    if (wait->is_queued)
+        rpi_waiters_join(self, object);
+    rsi_compiler_barrier(); /* a signal handler sees it when all the rest is done */
+    self->is_asleep = true;
+    errno = error;
+    return true;
+}
+
+bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_contest *contest)
+{
+    int error = errno;
+    struct rpi_thread *self = wait->self;
+    if (rsi_unlikely(!rpi_wait_goes_on(wait)))
+        return false;
+    struct rpi_mark mark = { 0 };
+    uint64_t now = rsi_tsc();
+    self->is_asleep = false;
+    rsi_compiler_barrier(); /* before the first lock of our own */
+    warm(self);
+    if (wait->is_queued)
+        rpi_waiters_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);
+    if (verdict != ROUSE_VERDICT_USEFUL)
+        mark = (struct rpi_mark){ 0 };
+    if (verdict != ROUSE_VERDICT_NONE)
+        enter(self, &mark, verdict, now);
+    else
+        undo(self, now);
+    self->is_ready = verdict == ROUSE_VERDICT_USEFUL &&
+                     (self->slot->kind == ROUSE_WAIT_SET || self->slot->kind == ROUSE_WAIT_POLL);
+    if (contest && verdict != ROUSE_VERDICT_NONE) {
+        contest->key.site = self->slot->wait_site;
+        contest->key.name = self->name;
+        rpi_contest_end(self, contest, verdict == ROUSE_VERDICT_USEFUL, now, false);
+    }
+    self->wait = NULL;
+    self->is_busy = false;
+    errno = error;
+    return true;
+}
+
+void rpi_wait_cancelled(void *wait)
+{
+    (void)rpi_wait_end(wait, ROUSE_VERDICT_CANCELLED, NULL);
+}
+
+void rpi_waiters_note_wake_slow(const void *object, enum rpi_wakes whom, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
+        return;
+    (void)rpi_waiters_wake(self, object, whom, site);
+    self->is_busy = false;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * waiters.c - who waits for what, so that a wake-up that passes through us finds whom it is for.
+ *
+ * libc keeps its own order, which is not seen. Here the first that came is marked; a thread that comes back without a
+ * mark, while one that still waits for the same has one, takes that over, and a thread that gives up hands its own
+ * on. So no more waits are said to be ended by somebody than calls were made to end one, and no call is lost while
+ * somebody waits that it may have been for.
+ */
+#include "preload.h"
+
+#include <string.h>
+
+struct rpi_waiters rpi_waiters_lists[RPI_WAITERS_LISTS];
+
+static void append_locked(struct rpi_waiters *queue, struct rpi_thread *thread)
+{
+    thread->next = NULL;
+    thread->previous = queue->last;
+    if (queue->last)
+        queue->last->next = thread;
+    else
+        rsi_store_relaxed(&queue->first, thread);
+    queue->last = thread;
+}
+
+void rpi_waiters_join(struct rpi_thread *self, const void *object)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(object);
+    self->mark = (struct rpi_mark){ 0 };
+    rsi_guard_lock(&queue->guard);
+    rsi_store_relaxed(&self->object, object);
+    append_locked(queue, self);
+    rsi_guard_unlock(&queue->guard);
+}
+
+/* The first that waits for object and has, or has not, a mark. */
+static struct rpi_thread *find_locked(const struct rpi_waiters *queue, const void *object,
+                                      bool is_marked)
+{
+    for (struct rpi_thread *thread = queue->first; thread; thread = thread->next)
+        if (thread->object == object && (thread->mark.tsc != 0) == is_marked)
+            return thread;
+    return NULL;
+}
+
+static void unlink_locked(struct rpi_waiters *queue, struct rpi_thread *self)
+{
+    if (self->previous)
+        self->previous->next = self->next;
+    else
+        rsi_store_relaxed(&queue->first, self->next);
+    *(self->next ? &self->next->previous : &queue->last) = self->previous;
+}
+
+/* The queue that self is in, locked: until then it may be moved to another. */
+static struct rpi_waiters *lock_own(const struct rpi_thread *self)
+{
+    for (;;) {
+        struct rpi_waiters *queue = rpi_waiters_of(rsi_load_relaxed(&self->object));
+        rsi_guard_lock(&queue->guard);
+        if (queue == rpi_waiters_of(rsi_load_relaxed(&self->object)))
+            return queue;
+        rsi_guard_unlock(&queue->guard);
+    }
+}
+
+void rpi_waiters_leave(struct rpi_thread *self, bool is_got, struct rpi_mark *mark)
+{
+    struct rpi_waiters *queue = lock_own(self);
+    struct rpi_thread *other = NULL;
+    unlink_locked(queue, self);
+    if (is_got != (self->mark.tsc != 0))
+        other = find_locked(queue, self->object, is_got);
+    if (other) {
+        struct rpi_mark theirs = other->mark;
+        other->mark = self->mark;
+        self->mark = theirs;
+    }
+    *mark = self->mark;
+    self->object = NULL;
+    rsi_guard_unlock(&queue->guard);
+}
+
+size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum rpi_wakes whom,
+                        const void *site)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(object);
+    if (!rpi_waiters_has(object))
+        return 0;
+    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site) };
+    bool is_one = whom == RPI_WAKES_ONE || whom == RPI_WAKES_HOLDER;
+    struct rpi_thread *woken = NULL;
+    size_t count = 0;
+    rsi_guard_lock(&queue->guard);
+    for (struct rpi_thread *thread = queue->first; thread; thread = thread->next) {
+        if (thread->object != object)
+            continue;
+        bool is_new = thread->mark.tsc == 0;
+        if (whom == RPI_WAKES_WRITERS_ANEW && thread->slot->kind != ROUSE_WAIT_WRITE_LOCK)
+            continue;
+        if (is_new || whom >= RPI_WAKES_ALL_ANEW)
+            thread->mark = mark;
+        else if (!woken)
+            woken = thread;
+        count += is_new;
+        if (is_new && is_one)
+            break;
+    }
+    if (count == 0 && whom == RPI_WAKES_HOLDER && woken)
+        woken->mark = mark;
+    rsi_guard_unlock(&queue->guard);
+    return count;
+}
+
+size_t rpi_waiters_gather(struct rpi_thread *self, const void *object, size_t count)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(object);
+    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, self->slot->wait_site };
+    size_t waiting = 0;
+    rsi_guard_lock(&queue->guard);
+    for (const struct rpi_thread *thread = queue->first; thread; thread = thread->next)
+        waiting += thread->object == object && thread->mark.tsc == 0;
+    if (waiting == count) {
+        unlink_locked(queue, self);
+        self->object = NULL;
+        for (struct rpi_thread *thread = queue->first; thread; thread = thread->next)
+            if (thread->object == object && thread->mark.tsc == 0)
+                thread->mark = mark;
+    }
+    rsi_guard_unlock(&queue->guard);
+    return waiting == count ? count : 0;
+}
+
+void rpi_waiters_unmark(const struct rpi_thread *self, const void *object, uint64_t since,
+                        size_t most)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(object);
+    rsi_guard_lock(&queue->guard);
+    for (struct rpi_thread *thread = queue->last; thread && most > 0; thread = thread->previous)
+        if (thread->object == object && thread->mark.tsc >= since &&
+            thread->mark.waker_id == (uint64_t)self->tid) {
+            thread->mark = (struct rpi_mark){ 0 };
+            most--;
+        }
+    rsi_guard_unlock(&queue->guard);
+}
+
+/* Who is marked goes along: of those it may be another that has been woken, and takes the mark over. */
+void rpi_waiters_move(const void *from, const void *to, size_t most)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(from), *target = rpi_waiters_of(to);
+    bool is_other = queue != target;
+    if (!rpi_waiters_has(from))
+        return;
+    rsi_guard_lock(queue < target ? &queue->guard : &target->guard);
+    if (is_other)
+        rsi_guard_lock(queue < target ? &target->guard : &queue->guard);
+    for (struct rpi_thread *thread = queue->first, *next; thread && most > 0; thread = next) {
+        next = thread->next;
+        if (thread->object != from)
+            continue;
+        most -= thread->mark.tsc == 0;
+        rsi_store_relaxed(&thread->object, to);
+        if (is_other) {
+            unlink_locked(queue, thread);
+            append_locked(target, thread);
+        }
+    }
+    if (is_other)
+        rsi_guard_unlock(&target->guard);
+    rsi_guard_unlock(&queue->guard);
+}
+
+void rpi_waiters_child(void)
+{
+    memset(rpi_waiters_lists, 0, sizeof rpi_waiters_lists);
+}
