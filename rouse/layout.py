@@ -147,7 +147,7 @@ WRITER = struct(
     *words("signals_unheard broadcasts_unheard"),
     ("herds", "<u8", HERDS),
     ("lateness", "<u8", LATENESS),
-    *words("lateness_ticks lateness_most ended ended_waits ended_useless ended_yields"),
+    *words("lateness_ns lateness_most_ns ended ended_waits ended_useless ended_yields"),
     ("ended_accepted", "<u8"),
     ("ended_ticks", "<u8", len(MICRO)),
     *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds"),

@@ -377,8 +377,8 @@ def workers(store: Store) -> pa.Table:
         "wall_ns": wall_ns,
         "idle_ns": idle_ns,
         **{name: signed(entries[name]) for name in plain},
-        "lateness_ns": signed(entries["lateness_ticks"]),  # the word is of ns, whatever its name
-        "lateness_most_ns": signed(entries["lateness_most"]),
+        "lateness_ns": signed(entries["lateness_ns"]),
+        "lateness_most_ns": signed(entries["lateness_most_ns"]),
         **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
         **ended,
         **kernel_columns(store),

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Check that every file includes only what its layer may see, and that no piece is too long.
+"""Check that every file includes only what its layer may see, and list the longest pieces.
 
 Layers of src/, from the bottom: base < os < ctx < core < sync < io, with obs beside them. A folder
-includes itself and what stands left of it; above core only core/park.h is visible; core and above
-use obs; obs reads base, os, ctx and core. Programs and examples see the public headers alone;
-bench/inside sees src/.
+includes itself and the folders to its left. Above core only the headers in CORE_PUBLIC are visible.
+Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see only the
+public headers; bench/inside sees src/.
 
-A file past 500 lines needs a comment `size: <reason>`, a function past 60 a comment
-`length: <reason>` directly above it.
+Sizes are advice: the ten longest files and functions are printed, and no length is an error.
 """
 
 from __future__ import annotations
@@ -21,10 +20,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-FILE_LINES = 500
-FUNCTION_LINES = 60
+LONGEST = 10  # files, and functions, that are listed
 LAYERS = ("base", "os", "ctx", "core", "sync", "io")
-# What stands outside src/: the folders of src/ it may include, besides <rouse/...> and its own.
+# The headers of core/ that sync/ and io/ may include.
+CORE_PUBLIC = (
+    "blocking",
+    "contest",
+    "exec",
+    "hold",
+    "observe",
+    "park",
+    "poller",
+    "turn",
+    "waiter",
+)
+# The folders of src/ that each folder outside it may include, besides <rouse/...> and itself.
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "include": (),
     "serve": (),
@@ -35,19 +45,17 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "kernel": ("base", "obs"),
 }
 MEASURED = (
-    *(
-        "include",
-        "src",
-        "serve",
-        "bench",
-        "preload",
-        "kernel",
-        "examples",
-        "tests",
-        "tools",
-        "rouse",
-        "demos",
-    ),
+    "include",
+    "src",
+    "serve",
+    "bench",
+    "preload",
+    "kernel",
+    "examples",
+    "tests",
+    "tools",
+    "rouse",
+    "demos",
 )
 C_SUFFIXES = (".c", ".h", ".cpp", ".S")
 
@@ -70,11 +78,17 @@ class Finding:
 @dataclass(frozen=True)
 class Function:
     line: int  # where its declaration begins
-    lines: int  # of its body, braces included
+    lines: int  # of its body, including the braces
+
+
+@dataclass(frozen=True, order=True)
+class Size:
+    lines: int
+    place: str  # a path, with the line where a function begins
 
 
 def blank(text: str) -> str:
-    """The same lines with nothing on them."""
+    """The same number of lines, all blank."""
     return re.sub(r"[^\n]", " ", text)
 
 
@@ -91,11 +105,11 @@ def may_include(layer: str, header: str) -> bool:
         return rank >= core
     if folder not in LAYERS or LAYERS.index(folder) > rank:
         return False
-    return folder != "core" or header == "core/park.h"
+    return folder != "core" or header in {f"core/{name}.h" for name in CORE_PUBLIC}
 
 
 def include_error(root: Path, path: Path, quote: str, header: str) -> str | None:
-    """What is wrong with an #include of path (both relative to root), if anything is."""
+    """The error in an #include of path (relative to root), or None."""
     if quote == "<" or header.startswith("rouse/"):
         return None
     if ".." in Path(header).parts:
@@ -117,7 +131,7 @@ def include_error(root: Path, path: Path, quote: str, header: str) -> str | None
 
 
 def without_comments(text: str) -> str:
-    """text with comments blanked and strings kept, as #include lines need them."""
+    """text with comments blanked. Strings are kept, because #include lines contain them."""
     return COMMENT_OR_TEXT.sub(lambda m: blank(m[0]) if m["comment"] else m[0], text)
 
 
@@ -128,9 +142,9 @@ def included(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def without_directives(code: str) -> str:
-    """code with directives blanked, and of #if ... #else ... #endif the first branch kept."""
+    """code with directives blanked; of #if ... #else ... #endif only the first branch is kept."""
     kept: list[str] = []
-    skipped: list[bool] = []  # for each open #if, whether its present branch is left out
+    skipped: list[bool] = []  # for each open #if, whether its current branch is skipped
     continued = False
     for line in code.split("\n"):
         directive = re.match(r"\s*#\s*(\w+)", line)
@@ -149,12 +163,12 @@ def without_directives(code: str) -> str:
 
 
 def c_functions(text: str) -> Iterator[Function]:
-    """The functions of a C file by a scan of its braces: a body follows a `)`, outermost."""
+    """The functions of a C file, found by their braces: an outermost body follows a `)`."""
     code = COMMENT_OR_TEXT.sub(lambda m: blank(m[0]), text)
     code = without_directives(code)
     # extern "C" and namespaces enclose functions: their braces do not count.
     open_braces: list[str] = []
-    declared_at = 0  # where what is being read at the outermost level begins
+    declared_at = 0  # where the current outermost declaration begins
     body_at = 0
     for at, char in enumerate(code):
         outermost = all(kind == "scope" for kind in open_braces)
@@ -189,46 +203,24 @@ def py_functions(text: str) -> Iterator[Function]:
             yield Function(first, (node.end_lineno or node.lineno) - node.lineno + 1)
 
 
-def comment_above(text: str, line: int) -> str:
-    """The comment that ends on the line before the given one, or nothing."""
-    lines = text.split("\n")[: line - 1]
-    found: list[str] = []
-    for above in reversed(lines):
-        if not re.match(r"\s*(//|/\*|\*|#)|.*\*/\s*$", above) or re.match(
-            r"\s*#\s*\w+.*[<\"(]", above
-        ):
-            break
-        found.append(above)
-        if re.match(r"\s*/\*", above):
-            break
-    return "\n".join(reversed(found))
-
-
-def size_findings(path: Path, text: str) -> Iterator[Finding]:
-    lines = text.count("\n")
-    if lines > FILE_LINES and not re.search(r"(//|/?\*|#)\s*size: \S", text):
-        yield Finding(
-            path, 1, f"{lines} lines, at most {FILE_LINES}; or give a comment 'size: why'"
-        )
+def file_sizes(path: Path, text: str) -> Iterator[Size]:
+    """The length of each function in a file."""
     find: Callable[[str], Iterator[Function]] | None = None
     if path.suffix in (".c", ".h", ".cpp"):
         find = c_functions
     elif path.suffix == ".py":
         find = py_functions
     for function in find(text) if find else ():
-        if function.lines > FUNCTION_LINES and not re.search(
-            r"length: \S", comment_above(text, function.line)
-        ):
-            yield Finding(
-                path,
-                function.line,
-                f"a function of {function.lines} lines, at most {FUNCTION_LINES}; "
-                "or give a comment 'length: why' above it",
-            )
+        yield Size(function.lines, f"{path}:{function.line}")
+
+
+def read(root: Path, path: Path) -> str:
+    return (root / path).read_text(encoding="utf-8", errors="replace")
 
 
 def file_findings(root: Path, path: Path) -> Iterator[Finding]:
-    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    """The includes of one file that its layer does not allow."""
+    text = read(root, path)
     top = path.parts[0]
     if path.suffix in C_SUFFIXES and (top == "src" or top in OUTSIDE):
         if top == "src" and (len(path.parts) < 3 or path.parts[1] not in (*LAYERS, "obs")):
@@ -238,7 +230,6 @@ def file_findings(root: Path, path: Path) -> Iterator[Finding]:
                 error = include_error(root, path, quote, header)
                 if error:
                     yield Finding(path, line, error)
-    yield from size_findings(path, text)
 
 
 def tree_files(root: Path) -> Iterator[Path]:
@@ -246,6 +237,16 @@ def tree_files(root: Path) -> Iterator[Path]:
         for found in sorted((root / folder).rglob("*")):
             if found.suffix in (*C_SUFFIXES, ".py") and found.is_file():
                 yield found.relative_to(root)
+
+
+def print_longest(root: Path, paths: list[Path]) -> None:
+    texts = {path: read(root, path) for path in paths}
+    files = [Size(text.count("\n"), str(path)) for path, text in texts.items()]
+    functions = [size for path, text in texts.items() for size in file_sizes(path, text)]
+    for title, sizes in (("files", files), ("functions", functions)):
+        print(f"The longest {title}, in lines:")
+        for size in sorted(sizes, reverse=True)[:LONGEST]:
+            print(f"  {size.lines:5}  {size.place}")
 
 
 def main() -> int:
@@ -256,6 +257,7 @@ def main() -> int:
     root: Path = parser.parse_args().root
     paths = list(tree_files(root))
     findings = [finding for path in paths for finding in file_findings(root, path)]
+    print_longest(root, paths)
     for finding in findings:
         print(finding)
     print(f"layers: {len(paths)} files, {len(findings)} findings")

@@ -35,8 +35,8 @@ static void count_late(struct rpi_thread *self, uint64_t late_ns)
     struct rsi_store_writer *total = self->writer->shared;
     rsi_count(total->calls[ROUSE_WAIT_SLEEP], 1);
     rsi_count(total->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);
-    rsi_count(total->lateness_ticks, late_ns);
-    rsi_count_most(total->lateness_most, late_ns);
+    rsi_count(total->lateness_ns, late_ns);
+    rsi_count_most(total->lateness_most_ns, late_ns);
 }
 
 /* As clock_nanosleep: returns an error's number. */

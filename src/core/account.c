@@ -387,6 +387,59 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
         rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
 }
 
+void rsi_account_herd(size_t count)
+{
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    if (writer)
+        rsi_count(writer->shared->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
+}
+
+void rsi_account_call_slow(enum rouse_wait_kind kind, long result)
+{
+    const struct rsi_exec *exec = rsi_exec_self();
+    struct rsi_writer *writer = rsi_account_writer();
+    struct rsi_store_thread *slot = exec->current ? exec->current->waiter.record.slot : NULL;
+    if (writer)
+        rsi_count(writer->shared->calls[kind], 1);
+    if (slot && kind == ROUSE_WAIT_ACCEPT && result >= 0)
+        rsi_count(slot->accepted, 1);
+}
+
+void rsi_account_unheard_slow(bool is_broadcast)
+{
+    (void)rsi_self(); /* a thread that only signals may not have counters yet */
+    struct rsi_writer *writer = rsi_account_writer();
+    if (writer && is_broadcast)
+        rsi_count(writer->shared->broadcasts_unheard, 1);
+    else if (writer)
+        rsi_count(writer->shared->signals_unheard, 1);
+}
+
+void rsi_account_steal(struct rsi_worker *w, unsigned count)
+{
+    struct rsi_writer *writer = w->exec.writer;
+    if (!writer)
+        return;
+    rsi_count(writer->shared->steals, 1);
+    rsi_count(writer->shared->stolen, count);
+    if (rsi_trace_is_on())
+        rsi_trace_steal(writer, count);
+}
+
+void rsi_account_lateness(uint64_t late_ns)
+{
+    /*
+     * The calling thread's writer, not that of the worker that owns the timer: the watcher may be the caller. The
+     * queue lock is held, so no writer is made here.
+     */
+    struct rsi_writer *writer = rsi_exec_self()->writer;
+    if (!writer)
+        return;
+    rsi_count(writer->shared->lateness[rsi_log2(late_ns, RSI_STORE_LATENESS - 1)], 1);
+    rsi_count(writer->shared->lateness_ns, late_ns);
+    rsi_count_most(writer->shared->lateness_most_ns, late_ns);
+}
+
 /*
  * By any thread. The name was written, then the slot is looked for; slot_new writes the slot, then looks for a name:
  * the fences make one of the two see the other, so that no name is missed.

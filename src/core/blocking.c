@@ -68,7 +68,7 @@ static void *helper_main(void *unused)
     void *signal_stack = rsi_fault_stack_take();
     if (signal_stack) /* without one an overflow is not told; better than no helper */
         rsi_fault_begin_kernel(signal_stack);
-    rsi_kernel_guard("a function that rouse_blocking runs: let it return");
+    rsi_kernel_thread_guard("a function that rouse_blocking runs: let it return");
     pthread_mutex_lock(&helpers.mutex);
     for (;;) {
         while (!helpers.first && helpers.idle < HELPERS_KEEP) {
@@ -89,7 +89,7 @@ static void *helper_main(void *unused)
     }
     rsi_store_relaxed(&helpers.count, helpers.count - 1);
     pthread_mutex_unlock(&helpers.mutex);
-    rsi_kernel_guard(NULL);
+    rsi_kernel_thread_guard(NULL);
     if (signal_stack)
         rsi_fault_end_kernel();
     return unused;

@@ -31,7 +31,7 @@
  * as long as somebody runs. So the last to fall asleep polls; and while somebody runs there is a watcher, which
  * has the poller if it finds that nobody has polled since its last look.
  */
-#include "core/section.h"
+#include "core/queue_lock.h"
 
 #define SEARCH_ROUNDS 16
 #define SEARCH_PAUSES 32
@@ -250,9 +250,9 @@ static bool timers_run(struct rsi_worker *w)
     uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
     if (next == UINT64_MAX || (now = rsi_now_ns()) < next)
         return false;
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     struct rouse_thread *due = rsi_timer_expire(w, now);
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     if (due)
         rsi_run_later_list(w, due);
     return due != NULL;
@@ -408,7 +408,7 @@ void rsi_idle_wait(struct rsi_worker *w)
                       rsi_load_relaxed(&cluster->worker_count);
     /* Its own next thread is about to come: not worth telling anyone, or looking elsewhere. */
     if (!w->is_searching &&
-        (timers_run(w) || (rsi_nap_awake(w) && (timers_run(w) || rsi_worker_has_work(w)))))
+        (timers_run(w) || (rsi_sleep_lead_spin(w) && (timers_run(w) || rsi_worker_has_work(w)))))
         return;
     if (others_run && !w->is_searching) {
         if (poll_brings_work(w))
@@ -425,16 +425,16 @@ void rsi_idle_wait(struct rsi_worker *w)
         timers_run(w);
         if (anyone_has_work(w) || rsi_load_relaxed(&w->mail) || rsi_watch_if_due(w)) /* W2 */
             break;
-        if (rsi_nap_awake(w))
+        if (rsi_sleep_lead_spin(w))
             continue;
         rsi_watch_begin(w);
-        uint64_t deadline = rsi_nap_ask(w, rsi_load_relaxed(&w->timer_next_ns));
+        uint64_t deadline = rsi_sleep_lead_deadline(w, rsi_load_relaxed(&w->timer_next_ns));
         if (w->is_watcher && w->watch_at_ns < deadline)
             deadline = w->watch_at_ns;
         if (deadline == UINT64_MAX && rsi_idle_all_sleep())
             deadline = rsi_obs_all_wait(&quiet);
         sleep_once(w, deadline);
-        rsi_nap_ended(w, deadline);
+        rsi_sleep_lead_ended(w, deadline);
     }
     idle_leave(w);
     w->look_ns = rsi_now_ns();

@@ -78,7 +78,7 @@ static uint64_t cpu_ns_of(int32_t tid)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* The start of /proc/self/task/tid/name, after rsi_hire_prepare. Returns bytes, ended with a 0; or 0. */
+/* The start of /proc/self/task/tid/name, after rsi_spares_prepare. Returns bytes, ended with a 0; or 0. */
 static size_t task_read(int32_t tid, const char *name, char *buffer, size_t bytes)
 {
     char path[64];
@@ -96,7 +96,7 @@ static size_t task_read(int32_t tid, const char *name, char *buffer, size_t byte
 static bool is_asleep(int32_t tid)
 {
     char text[256];
-    if (!rsi_hire_prepare() || !task_read(tid, "stat", text, sizeof text))
+    if (!rsi_spares_prepare() || !task_read(tid, "stat", text, sizeof text))
         return false;
     const char *end = strrchr(text, ')'); /* of the name, which may hold anything */
     return end && end[1] == ' ' && (end[2] == 'S' || end[2] == 'D');
@@ -250,8 +250,8 @@ static bool is_spare(const struct rsi_worker *w)
 static void spare_add(struct rouse_cluster *cluster)
 {
     struct rsi_worker *w;
-    if (monitor.spares >= monitor.bound || !rsi_hire_prepare() ||
-        rsi_hire(cluster, &monitor.mask, &w) != 0) {
+    if (monitor.spares >= monitor.bound || !rsi_spares_prepare() ||
+        rsi_spares_add(cluster, &monitor.mask, &w) != 0) {
         rsi_store_relaxed(&monitor.refused_count, monitor.refused_count + 1);
         return;
     }
@@ -391,7 +391,7 @@ void rsi_monitor_start(uint32_t bound)
 
 unsigned rsi_monitor_threads(void)
 {
-    return rsi_load_relaxed(&monitor.is_running) + rsi_hire_threads();
+    return rsi_load_relaxed(&monitor.is_running) + rsi_spares_threads();
 }
 
 /* In a child after fork there is neither monitor nor spare; before what is said of the workers is forgotten. */
@@ -403,7 +403,7 @@ void rsi_monitor_child(void)
             w->cluster->wanted--;
         w->is_spare = false;
     }
-    rsi_hire_child();
+    rsi_spares_child();
     monitor.is_running = 0;
     monitor.awake = 1;
     monitor.spares = monitor.spares_most = 0;

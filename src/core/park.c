@@ -31,7 +31,7 @@ static RSI_NOINLINE void publish_elsewhere(struct rouse_thread *t)
     if (t->waiter.origin == RSI_ORIGIN_USER)
         rsi_run_elsewhere(t);
     else
-        rsi_kernel_publish(t);
+        rsi_kernel_thread_publish(t);
 }
 
 void rsi_park_publish(struct rouse_thread *t)
@@ -136,14 +136,14 @@ static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
     if (self->waiter.origin != RSI_ORIGIN_USER)
-        return rsi_kernel_commit(self, ticket);
+        return rsi_kernel_thread_commit(self, ticket);
     struct rsi_worker *w = rsi_exec_self()->worker;
     if (self->waiter.deadline_ns <= w->look_ns)
         return commit_late(w, self, ticket);
     if (self->waiter.deadline_ns != ROUSE_FOREVER) {
-        rsi_section_enter(w);
+        rsi_queue_lock_enter(w);
         rsi_timer_arm(w, self, self->waiter.deadline_ns);
-        rsi_section_leave(w);
+        rsi_queue_lock_leave(w);
     }
     rsi_switch_out(w, self, RSI_LEAVES_WAITING);
     return self->waiter.result;

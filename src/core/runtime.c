@@ -128,7 +128,7 @@ static void setup_once(void)
     rsi_rt.default_kind = kind_from_environment();
     rsi_clusters_from_environment();
     rsi_cpus_setup();
-    rsi_kernel_setup();
+    rsi_kernel_thread_setup();
     rsi_fault_setup();
     rsi_fork_setup();
     rsi_obs_setup();

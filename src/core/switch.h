@@ -8,7 +8,7 @@
 #ifndef RSI_CORE_SWITCH_H
 #define RSI_CORE_SWITCH_H
 
-#include "core/section.h"
+#include "core/queue_lock.h"
 
 RSI_INLINE void rsi_queue_push(struct rsi_worker *w, struct rouse_thread *t)
 {
@@ -136,9 +136,9 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
 RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_leave why)
 {
     rsi_turn_begin(w);
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     struct rouse_thread *to = rsi_take_locked(w);
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_switch_to(w, self, to, why);
 }
 
@@ -150,11 +150,11 @@ RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self
                                  enum rsi_leave why)
 {
     rsi_turn_begin(w);
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     rsi_queue_push(w, self);
     struct rouse_thread *to = rsi_take_locked(w);
     bool is_lonely = w->queue_length <= 1;
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_idle_wake_if_useful(w, is_lonely);
     rsi_switch_to(w, self, to, why);
 }

@@ -235,7 +235,8 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
     if (out)
         *out = t;
-    error = is_user ? join_cluster(t, attr->cluster) : rsi_kernel_create(t, attr->stack_bytes);
+    error = is_user ? join_cluster(t, attr->cluster)
+                    : rsi_kernel_thread_create(t, attr->stack_bytes);
     if (rsi_unlikely(error))
         thread_unmake(w, t, out);
     else if (is_user)
@@ -304,7 +305,7 @@ RSI_NOINLINE void rouse_thread_exit(void *result)
         pthread_exit(result);
     rsi_thread_finish(self, result);
     if (self->waiter.origin == RSI_ORIGIN_KERNEL) {
-        rsi_kernel_end(self);
+        rsi_kernel_thread_end(self);
         pthread_exit(NULL);
     }
     announce_end(self, RSI_CALLER());

@@ -15,7 +15,7 @@
  * Rejected: a watcher a cluster. Each idle cluster would have one that wakes up 100 times a second for as long
  * as anything runs, since somebody has to look at the poller for it.
  */
-#include "core/section.h"
+#include "core/queue_lock.h"
 
 #define WATCH_MIN_NS 200000
 #define WATCH_MAX_NS 10000000
@@ -53,10 +53,10 @@ static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool i
 /* What other's timers are due for, which does not look at them. True: there was something. */
 static bool look_at_timers(struct rsi_worker *w, struct rsi_worker *other, uint64_t now_ns)
 {
-    if (now_ns < rsi_load_relaxed(&other->timer_next_ns) || !rsi_section_enter_thief(other))
+    if (now_ns < rsi_load_relaxed(&other->timer_next_ns) || !rsi_queue_lock_enter_thief(other))
         return false;
     struct rouse_thread *due = rsi_timer_expire(other, now_ns);
-    rsi_section_leave_thief(other);
+    rsi_queue_lock_leave_thief(other);
     if (due)
         rsi_run_later_list(w, due);
     return due != NULL;

@@ -116,9 +116,9 @@ void rsi_worker_look(struct rsi_worker *w)
     w->look_left = w->look_every;
     w->look_ns = now;
     if (now >= rsi_load_relaxed(&w->timer_next_ns)) {
-        rsi_section_enter(w);
+        rsi_queue_lock_enter(w);
         struct rouse_thread *due = rsi_timer_expire(w, now);
-        rsi_section_leave(w);
+        rsi_queue_lock_leave(w);
         if (due)
             rsi_run_later_list(w, due);
     }
@@ -214,9 +214,9 @@ static void run(struct rsi_worker *w, struct rouse_thread *t)
 static struct rouse_thread *pick(struct rsi_worker *w)
 {
     rsi_turn_begin(w);
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     struct rouse_thread *t = rsi_take_locked(w);
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     return t;
 }
 
@@ -247,23 +247,23 @@ void rsi_worker_main(struct rsi_worker *w)
 /* t, woken by a thread of w, runs next. */
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
 {
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     struct rouse_thread *old = w->next;
     rsi_store_relaxed(&w->next, t);
     if (old)
         rsi_queue_push(w, old);
     bool is_lonely = !w->queue_first;
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
 /* t runs after all that are runnable on w. Who runs it out of its own turn is not worth a wake-up. */
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
 {
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     rsi_queue_push(w, t);
     bool is_lonely = w->queue_length == 1;
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
@@ -284,14 +284,14 @@ void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
     *last = NULL;
     if (!mine)
         return;
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     while (mine) {
         struct rouse_thread *t = mine;
         mine = t->queue_link;
         rsi_queue_push(w, t);
     }
     bool is_lonely = w->queue_length <= 1;
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
@@ -315,7 +315,7 @@ static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned
     struct rouse_thread *first = NULL, **last = &first;
     unsigned count = 0;
     *taken = 0;
-    if (!rsi_section_enter_thief(victim))
+    if (!rsi_queue_lock_enter_thief(victim))
         return NULL;
     if (rsi_load_relaxed(&victim->inbox))
         (void)rsi_inbox_drain(victim);
@@ -329,7 +329,7 @@ static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned
         count = 1;
     }
     *last = NULL;
-    rsi_section_leave_thief(victim);
+    rsi_queue_lock_leave_thief(victim);
     *taken = count;
     return first;
 }
@@ -339,13 +339,13 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
 {
     unsigned count;
     struct rouse_thread *first = take(victim, stuck, &count);
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     while (first) {
         struct rouse_thread *t = first;
         first = t->queue_link;
         rsi_queue_push(w, t);
     }
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     rsi_store_relaxed(&w->steals, w->steals + (count != 0));
     rsi_store_relaxed(&w->stolen, w->stolen + count);
     if (count != 0 && rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)

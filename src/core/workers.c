@@ -36,12 +36,12 @@ extern void *__cxa_get_globals(void) __attribute__((weak));
 
 static void threads_give(struct rsi_worker *w)
 {
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     struct rouse_thread *first = w->queue_first, *next = w->next;
     w->queue_first = w->queue_last = NULL;
     rsi_store_relaxed(&w->next, NULL);
     rsi_store_relaxed(&w->queue_length, 0u);
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     if (next)
         rsi_run_elsewhere(next);
     rsi_run_elsewhere_list(first);
@@ -65,14 +65,14 @@ static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer 
                              uint32_t count)
 {
     struct rsi_worker *to = stays(w->cluster);
-    if (!rsi_section_enter_thief(to)) {
+    if (!rsi_queue_lock_enter_thief(to)) {
         rsi_syscall0(SYS_sched_yield);
         return false;
     }
     bool is_there = !rsi_load_relaxed(&to->has_left);
     if (is_there)
         rsi_timer_adopt(to, w, entries, count);
-    rsi_section_leave_thief(to);
+    rsi_queue_lock_leave_thief(to);
     rsi_idle_wake_worker(to); /* it may sleep for longer than these allow */
     return is_there;
 }
@@ -102,7 +102,7 @@ static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_store_relaxed(&w->is_leaving, false);
 
     rsi_store_relaxed(&w->has_left, false);
-    rsi_store_relaxed(&w->is_hired, 0u);
+    rsi_store_relaxed(&w->has_arrived, 0u);
 }
 
 static void slot_take(struct rsi_worker *w, struct rouse_cluster *cluster)
@@ -127,8 +127,8 @@ static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_fetch_add_seq_cst(&rsi_rt.live_count, 1u);
     rsi_store_release(&w->inbox, NULL);
     slot_take(w, cluster);
-    rsi_store_release(&w->is_hired, 1u);
-    rsi_futex_wake(&w->is_hired, 1);
+    rsi_store_release(&w->has_arrived, 1u);
+    rsi_futex_wake(&w->has_arrived, 1);
 }
 
 /* Threads of other clusters may have entries here, from before they were moved. */
@@ -137,11 +137,11 @@ static void timers_give(struct rsi_worker *w)
     struct rsi_timer entries[TIMERS_A_STEP];
     uint32_t count;
     do {
-        rsi_section_enter(w);
+        rsi_queue_lock_enter(w);
         count = rsi_timer_take(w, entries, TIMERS_A_STEP);
         if (count == 0)
             rsi_store_relaxed(&w->has_left, true);
-        rsi_section_leave(w);
+        rsi_queue_lock_leave(w);
         while (count != 0 && !timers_hand_over(w, entries, count))
             ;
     } while (count != 0);
@@ -163,7 +163,7 @@ static void count_out_locked(struct rsi_worker *w)
 static void end_locked(struct rsi_worker *w)
 {
     rsi_fault_end_worker();
-    rsi_kernel_guard(NULL);
+    rsi_kernel_thread_guard(NULL);
     rsi_tls_exec = &rsi_exec_none;
     rsi_account_exec_end(&w->exec);
     rsi_store_relaxed(&w->tid, 0);
@@ -210,8 +210,8 @@ static void *worker_thread(void *value)
     struct rsi_worker *w = value;
     char name[16];
     sigset_t blocked;
-    while (!rsi_load_acquire(&w->is_hired)) /* pairs with list */
-        rsi_futex_wait(&w->is_hired, 0, UINT64_MAX);
+    while (!rsi_load_acquire(&w->has_arrived)) /* pairs with list */
+        rsi_futex_wait(&w->has_arrived, 0, UINT64_MAX);
     rsi_format(name, sizeof name, "rouse-%u", w->index);
     pthread_setname_np(pthread_self(), name);
     rsi_tls_exec = &w->exec;
@@ -221,7 +221,8 @@ static void *worker_thread(void *value)
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     rsi_obs_thread_begin(&blocked);
     rsi_fault_setup_worker(w);
-    rsi_kernel_guard("a user thread, and its worker with it: return, or call rouse_thread_exit");
+    rsi_kernel_thread_guard(
+        "a user thread, and its worker with it: return, or call rouse_thread_exit");
     rsi_ctx_init_native(&w->idle.ctx);
     w->look_ns = w->poll_ns = rsi_now_ns();
     do

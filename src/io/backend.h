@@ -23,6 +23,7 @@
 #ifndef RSI_IO_BACKEND_H
 #define RSI_IO_BACKEND_H
 
+#include "core/poller.h"
 #include "io/fdtable.h"
 #include "os/os.h"
 

@@ -2,6 +2,7 @@
 /* flight.c - see flight.h. */
 #include "io/flight.h"
 
+#include "core/turn.h"
 #include "io/ring.h"
 
 #include <errno.h>

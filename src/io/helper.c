@@ -2,6 +2,7 @@
 /* helper.c - files, terminals and name look-ups: calls that block a kernel thread, on helpers. */
 #include "io/helper.h"
 
+#include "core/blocking.h"
 #include "io/flight.h"
 
 #include <rouse/io.h>

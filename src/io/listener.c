@@ -30,6 +30,7 @@
  * the figures are in DESIGN.md.
  */
 #include "io/listener.h"
+#include "core/turn.h"
 #include "io/ahead.h"
 #include "io/ready.h"
 #include "io/turns.h"

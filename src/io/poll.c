@@ -36,6 +36,7 @@
  * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
  * caller is to be told of all that is ready.
  */
+#include "core/turn.h"
 #include "io/ahead.h"
 #include "io/poll.h"
 #include "io/ready.h"

@@ -30,6 +30,7 @@
  */
 #include "io/ready.h"
 
+#include "core/turn.h"
 #include "io/ahead.h"
 #include "io/listener.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* set_wait.c - the states of members: events, waiting, settling. set.h has the protocol. */
+#include "core/turn.h"
 #include "io/poll.h"
 #include "io/ready.h"
 #include "io/set.h"

@@ -261,8 +261,8 @@ struct rsi_store_writer {
         [RSI_STORE_HERDS]; /* broadcasts and the like by the threads woken at once: [n] 2^n and more */
     uint64_t lateness
         [RSI_STORE_LATENESS]; /* timers by how late they were fired: [n] 2^n ns and more; [0] also 0 */
-    uint64_t lateness_ticks; /* ns, all of them */
-    uint64_t lateness_most;  /* ns */
+    uint64_t lateness_ns;     /* ns, all of them */
+    uint64_t lateness_most_ns; /* ns */
     /* Of threads that have ended here: */
     uint64_t ended, ended_waits, ended_useless, ended_yields, ended_accepted;
     uint64_t ended_ticks[RSI_IN_COUNT];

@@ -8,7 +8,7 @@
  */
 #include "obs/symbol.h"
 
-#include "core/park.h"
+#include "core/observe.h"
 #include "obs/module.h"
 #include "os/os.h"
 

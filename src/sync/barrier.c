@@ -11,6 +11,7 @@
  * they still have to look. The last may destroy the barrier at once, so destroy waits for them. Those
  * who were woken do not touch it any more.
  */
+#include "core/turn.h"
 #include "sync/misuse.h"
 #include "sync/waitlist.h"
 

@@ -2,7 +2,7 @@
 /* misuse.c - how a program ends that uses a sync object wrongly. */
 #include "sync/misuse.h"
 
-#include "core/park.h"
+#include "core/observe.h"
 
 #define SITE_BYTES 160
 

@@ -40,6 +40,8 @@
  */
 #include "sync/mutex.h"
 
+#include "core/hold.h"
+#include "core/turn.h"
 #include "os/os.h"
 #include "sync/misuse.h"
 #include "sync/waitlist.h"

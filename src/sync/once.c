@@ -5,6 +5,7 @@
  * state goes NEW -> RUNNING -> DONE, under the guard. DONE is read without it: acquire there pairs with
  * the release in finish, so whoever sees DONE sees all that the function did.
  */
+#include "core/turn.h"
 #include "sync/misuse.h"
 #include "sync/waitlist.h"
 

@@ -29,6 +29,8 @@
  *
  * Source: the phases are those of Brandenburg and Anderson's phase-fair locks.
  */
+#include "core/hold.h"
+#include "core/turn.h"
 #include "sync/misuse.h"
 #include "sync/waitlist.h"
 

@@ -12,6 +12,7 @@
  * Rejected: taking a unit by compare-and-swap on count without the guard. It saves nothing (the guard is
  * one such instruction too), and a taker could free the semaphore before the poster has released it.
  */
+#include "core/turn.h"
 #include "sync/misuse.h"
 #include "sync/waitlist.h"
 

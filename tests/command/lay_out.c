@@ -85,7 +85,7 @@ static void print_writer(void)
         FIELD(begin_tsc), FIELD(end_tsc), FIELD(idle_since_tsc), FIELD(idle_ticks),
         FIELD(idle_count), FIELD(switches), FIELD(steals), FIELD(stolen), FIELD(calls),
         FIELD(signals_unheard), FIELD(broadcasts_unheard), FIELD(herds), FIELD(lateness),
-        FIELD(lateness_ticks), FIELD(lateness_most), FIELD(ended), FIELD(ended_waits),
+        FIELD(lateness_ns), FIELD(lateness_most_ns), FIELD(ended), FIELD(ended_waits),
         FIELD(ended_useless), FIELD(ended_yields), FIELD(ended_accepted), FIELD(ended_ticks),
         FIELD(lost_threads), FIELD(lost_wakes), FIELD(lost_locks), FIELD(lost_names),
         FIELD(lost_stacks), FIELD(lost_modules), FIELD(lost_holds), FIELD(spare);

@@ -6,7 +6,7 @@
  * submits a child, to its worker's next slot or queue, and then computes until all but hogs have run; so
  * one worker is left for all the others, and must be awake. Checked: all threads run. When nothing else
  * can happen any more the watcher, if there is one, looks a few times; then all must have run.
- * What is left out: timers and the poller (poller.pml); a theft is one step (section.pml).
+ * What is left out: timers and the poller (poller.pml); a theft is one step (queue_lock.pml).
  *
  * The watcher makes good, within 10 ms, most of what else goes wrong. So the rest is looked at without
  * one too; there children go to queues only.

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What tools/layers.py lets pass and what it reports."""
+"""Which includes tools/layers.py allows, and how it measures functions."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import tempfile
 import unittest
@@ -11,8 +13,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import layers
-
-LONG_BODY = "    step();\n" * 70
 
 
 class Includes(unittest.TestCase):
@@ -36,8 +36,9 @@ class Includes(unittest.TestCase):
         self.assertFalse(self.allows("src/base/a.c", '"os/os.h"'))
         self.assertFalse(self.allows("src/sync/a.c", '"io/io.h"'))
 
-    def test_above_core_only_park_is_visible(self) -> None:
+    def test_above_core_only_its_public_headers_are_visible(self) -> None:
         self.assertTrue(self.allows("src/sync/a.c", '"core/park.h"'))
+        self.assertTrue(self.allows("src/io/a.c", '"core/poller.h"'))
         self.assertFalse(self.allows("src/sync/a.c", '"core/core.h"'))
         self.assertFalse(self.allows("src/io/a.c", '"core/worker.h"'))
 
@@ -73,10 +74,7 @@ class Sizes(unittest.TestCase):
     def functions(self, text: str) -> list[tuple[int, int]]:
         return [(f.line, f.lines) for f in layers.c_functions(text)]
 
-    def findings(self, name: str, text: str) -> list[layers.Finding]:
-        return list(layers.size_findings(Path(name), text))
-
-    def test_functions_are_told_from_other_braces(self) -> None:
+    def test_functions_are_distinguished_from_other_braces(self) -> None:
         text = (
             "struct a {\n    int b;\n};\n"
             "static int table[] = {\n    1,\n};\n"
@@ -92,21 +90,17 @@ class Sizes(unittest.TestCase):
         text = "#if A\nint f(void)\n{\n#else\nint f(int a)\n{\n#endif\n}\nint g(void)\n{\n}\n"
         self.assertEqual(self.functions(text), [(2, 6), (9, 2)])
 
-    def test_a_long_function_needs_its_reason(self) -> None:
-        function = "void f(void)\n{\n" + LONG_BODY + "}\n"
-        self.assertEqual([f.line for f in self.findings("a.c", "\n" + function)], [2])
-        self.assertFalse(self.findings("a.c", "/* length: one table of cases */\n" + function))
-        self.assertTrue(self.findings("a.c", "/* length: too far away */\nint b;\n" + function))
-
-    def test_a_long_python_function_needs_its_reason(self) -> None:
-        function = "def f() -> None:\n" + LONG_BODY
-        self.assertTrue(self.findings("a.py", function))
-        self.assertFalse(self.findings("a.py", "# length: one table\n" + function))
-
-    def test_a_long_file_needs_its_reason(self) -> None:
-        self.assertTrue(self.findings("a.c", "int a;\n" * 501))
-        self.assertFalse(self.findings("a.c", "int a;\n" * 500))
-        self.assertFalse(self.findings("a.c", "/* size: generated */\n" + "int a;\n" * 501))
+    def test_the_longest_pieces_are_listed_and_are_no_error(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "src/base").mkdir(parents=True)
+            long = Path("src/base/long.c")
+            (root / long).write_text("\nvoid f(void)\n{\n" + "    step();\n" * 700 + "}\n")
+            self.assertFalse(list(layers.file_findings(root, long)))
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                layers.print_longest(root, [long])
+        self.assertRegex(out.getvalue(), r"(?m)^ +704  src/base/long\.c$")
+        self.assertRegex(out.getvalue(), r"(?m)^ +702  src/base/long\.c:2$")
 
 
 if __name__ == "__main__":

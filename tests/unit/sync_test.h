@@ -7,6 +7,7 @@
 #define SYNC_TEST_H
 
 #include "base/base.h"
+#include "core/hold.h"
 #include "core/park.h"
 #include "rings.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* timer_test.c - deadlines are met: never early, in order, wherever the thread last ran. */
 #include "core_test.h"
-#include "core/section.h"
+#include "core/queue_lock.h"
 
 static const enum rouse_kind kinds[] = { ROUSE_KIND_USER, ROUSE_KIND_KERNEL };
 
@@ -279,9 +279,9 @@ static void a_deadline_on_a_worker_that_computes_is_met_by_another(void **state)
 static uint32_t entries(void)
 {
     struct rsi_worker *w = rsi_exec_self()->worker;
-    rsi_section_enter(w);
+    rsi_queue_lock_enter(w);
     uint32_t count = w->timer_count;
-    rsi_section_leave(w);
+    rsi_queue_lock_leave(w);
     return count;
 }
 

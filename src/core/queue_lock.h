@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * section.h - a lock that is nearly free for its owner.
+ * queue_lock.h - a lock that is nearly free for its owner.
  *
  * A worker's queue, next slot and timers change in its section. Its own kernel thread enters and leaves
  * with two plain stores and a load; a thief pays a membarrier. Owners enter millions of times a second,
@@ -14,29 +14,29 @@
  * The releases of leaving pair with the acquires at E2 and T2: what one did the other sees.
  * Source: asymmetric Dekker, as in Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
  * Rejected: a lock-prefixed instruction on each side, 2.5 ns (Zen 4) to 6 ns (older) a queue operation
- * where this costs 0.5: a yield of 8 ns has two. Model: tests/model/section.pml.
+ * where this costs 0.5: a yield of 8 ns has two. Model: tests/model/queue_lock.pml.
  */
-#ifndef RSI_CORE_SECTION_H
-#define RSI_CORE_SECTION_H
+#ifndef RSI_CORE_QUEUE_LOCK_H
+#define RSI_CORE_QUEUE_LOCK_H
 
 #include "core/core.h"
 
-void rsi_section_enter_slow(struct rsi_worker *w);
+void rsi_queue_lock_enter_slow(struct rsi_worker *w);
 
-RSI_INLINE void rsi_section_enter(struct rsi_worker *w)
+RSI_INLINE void rsi_queue_lock_enter(struct rsi_worker *w)
 {
     rsi_store_relaxed(&w->owner_in, 1u); /* E1 */
     rsi_fence_light();                   /* F1 */
     if (rsi_unlikely(rsi_load_acquire(&w->thief_in)))
-        rsi_section_enter_slow(w); /* E2 */
+        rsi_queue_lock_enter_slow(w); /* E2 */
 }
 
-RSI_INLINE void rsi_section_leave(struct rsi_worker *w)
+RSI_INLINE void rsi_queue_lock_leave(struct rsi_worker *w)
 {
     rsi_store_release(&w->owner_in, 0u);
 }
 
-bool rsi_section_enter_thief(struct rsi_worker *w);
-void rsi_section_leave_thief(struct rsi_worker *w);
+bool rsi_queue_lock_enter_thief(struct rsi_worker *w);
+void rsi_queue_lock_leave_thief(struct rsi_worker *w);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hire.c - spare workers for the monitor, which has a table of descriptors of its own.
+ * spares.c - spare workers for the monitor, which has a table of descriptors of its own.
  *
  * Problem: the monitor looks into /proc while the program runs, and a file that is opened takes the lowest free
  * number for a moment. The program may have closed that number under threads that use it still, and keep others
@@ -31,29 +31,29 @@ static struct {
     int error;
 } order;
 
-static void *hirer_main(void *unused)
+static void *spares_main(void *unused)
 {
     sigset_t own;
-    pthread_setname_np(pthread_self(), "rouse-hirer");
+    pthread_setname_np(pthread_self(), "rouse-spares");
     for (;;) {
-        while (rsi_load_acquire(&order.state) != ORDER_GIVEN) /* pairs with rsi_hire */
+        while (rsi_load_acquire(&order.state) != ORDER_GIVEN) /* pairs with rsi_spares_add */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
         /* A worker has the signals that the first ones had; a helper blocks all. */
         pthread_sigmask(SIG_SETMASK, order.mask, &own);
         order.error = rsi_workers_add(order.cluster, &order.worker);
         pthread_sigmask(SIG_SETMASK, &own, NULL);
-        rsi_store_release(&order.state, ORDER_NONE); /* pairs with rsi_hire */
+        rsi_store_release(&order.state, ORDER_NONE); /* pairs with rsi_spares_add */
         rsi_futex_wake(&order.state, 1);
     }
     return unused;
 }
 
-bool rsi_hire_prepare(void)
+bool rsi_spares_prepare(void)
 {
     if (order.is_running)
         return true;
     rsi_store_relaxed(&order.is_running, 1u);
-    if (!rsi_helper_start(hirer_main)) {
+    if (!rsi_helper_start(spares_main)) {
         rsi_store_relaxed(&order.is_running, 0u);
         return false;
     }
@@ -63,24 +63,24 @@ bool rsi_hire_prepare(void)
     return true;
 }
 
-int rsi_hire(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out)
+int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out)
 {
     order.cluster = cluster;
     order.mask = mask;
-    rsi_store_release(&order.state, ORDER_GIVEN); /* pairs with hirer_main */
+    rsi_store_release(&order.state, ORDER_GIVEN); /* pairs with spares_main */
     rsi_futex_wake(&order.state, 1);
-    while (rsi_load_acquire(&order.state) != ORDER_NONE) /* pairs with hirer_main */
+    while (rsi_load_acquire(&order.state) != ORDER_NONE) /* pairs with spares_main */
         rsi_futex_wait(&order.state, ORDER_GIVEN, UINT64_MAX);
     *out = order.worker;
     return order.error;
 }
 
-unsigned rsi_hire_threads(void)
+unsigned rsi_spares_threads(void)
 {
     return rsi_load_relaxed(&order.is_running);
 }
 
-void rsi_hire_child(void)
+void rsi_spares_child(void)
 {
     order.is_running = 0;
     order.state = ORDER_NONE;

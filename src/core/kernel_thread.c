@@ -67,12 +67,12 @@ static void guard_end(void *what)
     rsi_fatal("pthread_exit or pthread_cancel ended %s", (const char *)what);
 }
 
-void rsi_kernel_guard(const char *what)
+void rsi_kernel_thread_guard(const char *what)
 {
     (void)pthread_setspecific(guard_key, what); /* without memory for it, it is not told */
 }
 
-void rsi_kernel_setup(void)
+void rsi_kernel_thread_setup(void)
 {
     struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
     sigemptyset(&action.sa_mask);
@@ -153,9 +153,9 @@ void rsi_foreign_forget(void)
     foreign_end(self);
 }
 
-void rsi_kernel_end(struct rouse_thread *self)
+void rsi_kernel_thread_end(struct rouse_thread *self)
 {
-    rsi_kernel_guard(NULL);
+    rsi_kernel_thread_guard(NULL);
     rsi_fault_end_kernel();
     rsi_account_exec_end(&self->exec);
     rsi_tls_exec = &rsi_exec_none;
@@ -169,11 +169,11 @@ static void *kernel_main(void *value)
     struct rouse_thread *self = value;
     rsi_fault_begin_kernel(self->waiter.ctx.sp);
     begin(self);
-    rsi_kernel_guard("a thread of kind kernel: return, or call rouse_thread_exit");
+    rsi_kernel_thread_guard("a thread of kind kernel: return, or call rouse_thread_exit");
     void *(*fn)(void *) = self->fn;
     self->locals = NULL;
     rsi_thread_finish(self, fn(self->arg));
-    rsi_kernel_end(self);
+    rsi_kernel_thread_end(self);
     /* Not pthread_exit: its first call loads libgcc_s, and aborts where descriptors or memory are out. */
     return NULL;
 }
@@ -193,7 +193,7 @@ static int create(struct rouse_thread *t, const pthread_attr_t *attr)
     return -error;
 }
 
-int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
+int rsi_kernel_thread_create(struct rouse_thread *t, size_t stack_bytes)
 {
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0)
@@ -208,7 +208,7 @@ int rsi_kernel_create(struct rouse_thread *t, size_t stack_bytes)
     return error;
 }
 
-void rsi_kernel_publish(struct rouse_thread *t)
+void rsi_kernel_thread_publish(struct rouse_thread *t)
 {
     int32_t tid = t->tid;
     /* Pairs with the loads in published and commit_ppoll. */
@@ -276,7 +276,7 @@ static void enter_cpu(struct rouse_thread *self)
         rsi_account_entered(self);
 }
 
-int rsi_kernel_commit(struct rouse_thread *self, uint64_t ticket)
+int rsi_kernel_thread_commit(struct rouse_thread *self, uint64_t ticket)
 {
     leave_cpu(self);
     int result = commit(self, ticket);
@@ -304,8 +304,9 @@ int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pol
     rsi_park_settle(self);
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    rsi_store_seq_cst(&self->exec.in_ppoll,
-                      (uint8_t)1); /* before the first look at futex: see rsi_kernel_publish */
+    rsi_store_seq_cst(
+        &self->exec.in_ppoll,
+        (uint8_t)1); /* before the first look at futex: see rsi_kernel_thread_publish */
     leave_cpu(self);
     while (result == -EINTR && !published(self)) {
         long ready = ppoll_once(self, fds, count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * section.pml - src/core/section.{h,c}: the owner's plain stores against a thief's membarrier.
+ * queue_lock.pml - src/core/queue_lock.{h,c}: the owner's plain stores against a thief's membarrier.
  *
  * One owner enters ROUNDS times, two thieves try once each. Inside, each changes a word of the queue by
  * plain stores. Checked: never two inside; what one did the other sees; nobody is stuck.
@@ -54,7 +54,7 @@ inline section_enter(cpu)
     seen = 0;
 #endif
     do
-    :: seen != 0 -> /* rsi_section_enter_slow */
+    :: seen != 0 -> /* rsi_queue_lock_enter_slow */
         store_release(cpu, OWNER_IN, 0);
         LOAD(cpu, THIEF_IN) == 0;
         store_relaxed(cpu, OWNER_IN, 1);

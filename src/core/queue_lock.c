@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* section.c - the slow halves of section.h. */
-#include "core/section.h"
+/* queue_lock.c - the slow halves of queue_lock.h. */
+#include "core/queue_lock.h"
 
 /* A thief is inside for some ten instructions a thread it takes, unless it was preempted there. */
-void rsi_section_enter_slow(struct rsi_worker *w)
+void rsi_queue_lock_enter_slow(struct rsi_worker *w)
 {
     for (;;) {
         rsi_store_release(&w->owner_in, 0u);
@@ -20,7 +20,7 @@ void rsi_section_enter_slow(struct rsi_worker *w)
     }
 }
 
-bool rsi_section_enter_thief(struct rsi_worker *w)
+bool rsi_queue_lock_enter_thief(struct rsi_worker *w)
 {
     if (!rsi_guard_try(&w->steal_guard))
         return false;
@@ -28,7 +28,7 @@ bool rsi_section_enter_thief(struct rsi_worker *w)
     rsi_fence_heavy();                                                  /* F2 */
     for (unsigned spins = 0; rsi_load_acquire(&w->owner_in); spins++) { /* T2 */
         if (spins == 200) {
-            rsi_section_leave_thief(w);
+            rsi_queue_lock_leave_thief(w);
             return false;
         }
         rsi_cpu_relax();
@@ -36,7 +36,7 @@ bool rsi_section_enter_thief(struct rsi_worker *w)
     return true;
 }
 
-void rsi_section_leave_thief(struct rsi_worker *w)
+void rsi_queue_lock_leave_thief(struct rsi_worker *w)
 {
     rsi_store_release(&w->thief_in, 0u);
     rsi_guard_unlock(&w->steal_guard);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nap_test.c - how a worker awaits its next deadline: asks early, waits the rest awake, seldom and not for long.
+ * sleep_lead_test.c - how a worker awaits its next deadline: asks early, waits the rest awake, seldom and not for long.
  *
  * The workers here are none of the runtime's.
  */
 #include "core_test.h"
 #include "core/core.h"
 
-#define SHARE 16 /* as in nap.c */
+#define SHARE 16 /* as in sleep_lead.c */
 #define MOST_NS (200 * US)
 
 static struct rsi_worker worker_of(uint64_t lead_ns)
@@ -22,18 +22,18 @@ static void the_kernels_lateness_is_learned(void **state)
     struct rsi_worker w = worker_of(0);
     uint64_t lead = 0;
     for (int i = 0; i < 1000; i++) { /* always a second late */
-        rsi_nap_ended(&w, rouse_now_ns() - SECOND);
+        rsi_sleep_lead_ended(&w, rouse_now_ns() - SECOND);
         CHECK(w.lead_ns >= lead);
         lead = w.lead_ns;
     }
     CHECK(lead > 20 * US && lead < 200 * US); /* that is not to be made good */
     for (int i = 0; i < 1000; i++)
-        rsi_nap_ended(&w, rouse_now_ns()); /* not late at all */
+        rsi_sleep_lead_ended(&w, rouse_now_ns()); /* not late at all */
     CHECK(w.lead_ns < lead / 2);
     lead = w.lead_ns;
     for (int i = 0; i < 1000; i++)
-        rsi_nap_ended(&w, rouse_now_ns() + SECOND); /* woken before: says nothing */
-    rsi_nap_ended(&w, UINT64_MAX);
+        rsi_sleep_lead_ended(&w, rouse_now_ns() + SECOND); /* woken before: says nothing */
+    rsi_sleep_lead_ended(&w, UINT64_MAX);
     CHECK_EQUAL(w.lead_ns, lead);
 }
 
@@ -42,11 +42,11 @@ static void a_sleep_is_asked_for_ahead_of_its_deadline(void **state)
     (void)state;
     struct rsi_worker w = worker_of(30 * US);
     uint64_t far = rouse_now_ns() + SECOND;
-    CHECK_EQUAL(rsi_nap_ask(&w, far), far - 30 * US);
-    CHECK_EQUAL(rsi_nap_ask(&w, UINT64_MAX), UINT64_MAX);
+    CHECK_EQUAL(rsi_sleep_lead_deadline(&w, far), far - 30 * US);
+    CHECK_EQUAL(rsi_sleep_lead_deadline(&w, UINT64_MAX), UINT64_MAX);
     uint64_t past =
         rouse_now_ns(); /* nearer than the lead: a sleep that would end at once is none */
-    CHECK_EQUAL(rsi_nap_ask(&w, past), past);
+    CHECK_EQUAL(rsi_sleep_lead_deadline(&w, past), past);
 }
 
 /* Wait for a deadline 20 us away; returns whether it was awake. */
@@ -54,7 +54,7 @@ static bool nap(struct rsi_worker *w, uint64_t *spent_ns)
 {
     uint64_t begin = rouse_now_ns();
     rsi_store_relaxed(&w->timer_next_ns, begin + 20 * US);
-    bool is_awake = rsi_nap_awake(w);
+    bool is_awake = rsi_sleep_lead_spin(w);
     if (is_awake) {
         uint64_t end = rouse_now_ns();
         CHECK(end >= w->timer_next_ns);
@@ -87,23 +87,23 @@ static void what_is_far_is_not_awaited_awake(void **state)
 {
     (void)state;
     struct rsi_worker w = worker_of(10 * US);
-    CHECK(!rsi_nap_awake(&w));
+    CHECK(!rsi_sleep_lead_spin(&w));
     w.timer_next_ns = rouse_now_ns() + SECOND;
-    CHECK(!rsi_nap_awake(&w));
+    CHECK(!rsi_sleep_lead_spin(&w));
     w.timer_next_ns = rouse_now_ns(); /* due: there is nothing to wait for */
-    CHECK(!rsi_nap_awake(&w));
+    CHECK(!rsi_sleep_lead_spin(&w));
 }
 
 static void who_is_woken_stops_waiting(void **state)
 {
     (void)state;
     struct rsi_worker w = worker_of(1000 * SECOND);
-    w.nap_credit_ns = MOST_NS;
-    w.nap_seen_ns = rouse_now_ns();
+    w.spin_credit_ns = MOST_NS;
+    w.spin_seen_ns = rouse_now_ns();
     w.wake_word = 1;
     for (bool was_early = false; !was_early;) { /* unless it is preempted there each time */
         w.timer_next_ns = rouse_now_ns() + MOST_NS / 2;
-        was_early = rsi_nap_awake(&w) && rouse_now_ns() < w.timer_next_ns;
+        was_early = rsi_sleep_lead_spin(&w) && rouse_now_ns() < w.timer_next_ns;
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nap.c - a worker that has nothing to do until its next deadline: how long it sleeps, when it stays awake.
+ * sleep_lead.c - a worker that has nothing to do until its next deadline: how long it sleeps, when it stays awake.
  *
  * Problem: the kernel wakes a sleeper late (its timer, a halted CPU, the switch: 15 to 60 us here), and to
  * sleep for however short costs as much CPU time. So a worker asks to be woken earlier than its deadline, by as
@@ -24,17 +24,17 @@
 /* Whether w may stay awake for so long. */
 static bool affords(struct rsi_worker *w, uint64_t now_ns, uint64_t ns)
 {
-    uint64_t credit = w->nap_credit_ns + (now_ns - w->nap_seen_ns) / SHARE;
-    w->nap_credit_ns = credit < MOST_NS ? credit : MOST_NS;
-    w->nap_seen_ns = now_ns;
-    return w->nap_credit_ns >= ns;
+    uint64_t credit = w->spin_credit_ns + (now_ns - w->spin_seen_ns) / SHARE;
+    w->spin_credit_ns = credit < MOST_NS ? credit : MOST_NS;
+    w->spin_seen_ns = now_ns;
+    return w->spin_credit_ns >= ns;
 }
 
 /*
  * Wait awake if the next deadline is near. Ends early when w is given something to do. True: some time was
  * waited so.
  */
-bool rsi_nap_awake(struct rsi_worker *w)
+bool rsi_sleep_lead_spin(struct rsi_worker *w)
 {
     uint64_t next = rsi_load_relaxed(&w->timer_next_ns);
     if (next == UINT64_MAX)
@@ -48,12 +48,12 @@ bool rsi_nap_awake(struct rsi_worker *w)
         now = rsi_now_ns();
     }
     uint64_t spent = now - begin;
-    w->nap_credit_ns -= spent < w->nap_credit_ns ? spent : w->nap_credit_ns;
+    w->spin_credit_ns -= spent < w->spin_credit_ns ? spent : w->spin_credit_ns;
     return true;
 }
 
 /* What to ask of the kernel in order to be awake at deadline_ns. */
-uint64_t rsi_nap_ask(const struct rsi_worker *w, uint64_t deadline_ns)
+uint64_t rsi_sleep_lead_deadline(const struct rsi_worker *w, uint64_t deadline_ns)
 {
     return deadline_ns != UINT64_MAX && deadline_ns - w->lead_ns > rsi_now_ns()
                ? deadline_ns - w->lead_ns
@@ -61,7 +61,7 @@ uint64_t rsi_nap_ask(const struct rsi_worker *w, uint64_t deadline_ns)
 }
 
 /* A sleep until asked_ns has ended, for whatever reason. */
-void rsi_nap_ended(struct rsi_worker *w, uint64_t asked_ns)
+void rsi_sleep_lead_ended(struct rsi_worker *w, uint64_t asked_ns)
 {
     uint64_t now = asked_ns == UINT64_MAX ? 0 : rsi_now_ns();
     if (now < asked_ns)
