@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rouse/io.h - blocking calls on descriptors that stop the calling thread only.
+ * rouse/io.h - blocking I/O calls that stop only the calling thread.
  *
- * Any descriptor may be given, wherever it came from; nothing is registered by hand. TCP, UDP and unix
- * sockets, pipes, eventfds, timerfds, signalfds and the like wait in the poller, or for a ring. Regular files
- * are served by the kernel's own workers with io_uring, else by helper kernel threads; terminals, devices and
- * the standard streams wait in the poller and are then served by a helper.
+ * The calls accept any descriptor, whatever created it. No registration is needed. TCP, UDP and unix sockets,
+ * pipes, eventfds, timerfds, signalfds and the like wait in the poller (epoll) or in an io_uring. Regular files
+ * are read and written by the kernel's io_uring workers, or else by helper kernel threads. Terminals, devices
+ * and the standard streams wait in the poller, and a helper kernel thread then makes the call.
  *
- * Each call has the meaning and the arguments of its namesake in POSIX, but returns -errno, is never
- * ended by EINTR, and never raises SIGPIPE on sockets. _until gives up at deadline_ns (absolute
- * CLOCK_MONOTONIC; a past value: one attempt) with -ETIMEDOUT. -ECANCELED: the thread was cancelled
- * before anything was transferred. -EBADF: also when the descriptor is closed by rouse_close while the
- * call waits. Reads and writes may be short, as in POSIX. Deadlines, cancels and closes end waits, not
- * transfers of files, nor others that a helper has begun.
+ * Each call has the meaning and the arguments of its POSIX namesake, with these differences:
+ *   - It returns -errno. It is never interrupted by a signal (no EINTR), and raises no SIGPIPE on sockets.
+ *   - The _until forms return -ETIMEDOUT at deadline_ns (absolute CLOCK_MONOTONIC, ns; a past value: one attempt).
+ *   - -ECANCELED: the thread was cancelled before anything was transferred.
+ *   - -EBADF: also if rouse_close closes the descriptor while the call waits.
+ *   - Deadlines, cancellation and rouse_close end waits. They do not interrupt transfers of regular files, nor
+ *     other calls that a helper kernel thread has begun.
+ * Reads and writes may be short, as in POSIX.
  *
- * A call whose descriptor is ready does not wait. With io_uring, though, a send on a TCP stream in company of
- * other runnable threads goes out with theirs: when they have had their turn, or after 100 us if that is
- * sooner. And an attempt that finds nothing of a stream or listener that another worker's ring serves waits
- * for that worker's answer, 1 ms at most.
+ * A call on a ready descriptor does not wait, with two exceptions under io_uring. A send on a TCP stream, while
+ * other threads are runnable, is submitted together with theirs: after they have run, or after 100 us if that is
+ * sooner. A single attempt (a past deadline) on a stream or listener that another worker's io_uring serves waits
+ * for that worker's answer if nothing is there yet, for at most 1 ms.
  *
- * O_NONBLOCK: rouse sets it, for good, on pipes and the like at their first use, on a listener at its first
- * rouse_accept, and on a socket at its first rouse_sendfile; what rouse_accept returns is made with it;
- * rouse_connect sets it for the time of the call. Other calls on sockets leave it alone, and so do all on
- * the standard streams, files and terminals. It belongs to the open file: who shares that, by dup, fork
- * or a message, sees it too. Do not clear it: a call that finds nothing would hold up its worker.
+ * O_NONBLOCK: rouse sets it permanently on pipes and the like at their first use, on a listener at its first
+ * rouse_accept, and on a socket at its first rouse_sendfile. Descriptors that rouse_accept returns have it.
+ * rouse_connect sets it only while the call runs. Other calls on sockets do not change it, and no call changes
+ * it on the standard streams, files and terminals. The flag belongs to the open file description: everyone who
+ * shares it through dup, fork or a message sees it too. Do not clear it: a call that would block would then stop
+ * its whole worker.
  *
- * Close a descriptor that was used here with rouse_close, not with close: otherwise threads that wait
- * for it are not told, and the number's next user may inherit its type. As in POSIX, a call that is just
- * being made while another thread closes its descriptor may meet the number's next one; a call that has
- * begun to wait never does.
+ * Close a descriptor that these calls used with rouse_close, not with close. Otherwise threads that wait for it
+ * are not woken, and a new descriptor with the same number may be handled as the old type. As in POSIX, a call
+ * that starts while another thread closes its descriptor may act on a new descriptor with the same number. A call
+ * that already waits never does.
  */
 #ifndef ROUSE_IO_H
 #define ROUSE_IO_H
@@ -65,42 +68,51 @@ ssize_t rouse_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t rouse_sendmsg_until(int fd, const struct msghdr *message, int flags, uint64_t deadline_ns);
 
 /*
- * accept: the new descriptor is close-on-exec. Errors of a connection that died in the queue are passed
- * over. connect: after -ETIMEDOUT or -ECANCELED a TCP connection is still being made; such a socket is good
- * for rouse_close only.
+ * accept: the new descriptor is close-on-exec. A connection that failed while it was queued is skipped.
+ * connect: after -ETIMEDOUT or -ECANCELED the kernel still continues to connect a TCP socket. Such a socket can
+ * only be closed.
  */
 int rouse_accept(int fd, struct sockaddr *address, socklen_t *length);
 int rouse_accept_until(int fd, struct sockaddr *address, socklen_t *length, uint64_t deadline_ns);
+
 /*
- * Which of the user threads that wait in rouse_accept on fd gets the next connection. A listener that was
- * given no order wakes the one that waits longest, but who calls while a connection is there takes it. With
- * an order whoever calls while others wait waits too; a call with a past deadline is an attempt, out of turn.
- * A thread over which others were preferred for 100 ms goes first. Kernel and foreign threads wait in the
- * kernel's order and take no notice of this one. The order may be changed at any time.
+ * Set the accept order: which of the user threads that wait in rouse_accept on fd receives the next connection.
  *
- * Returns 0; -EINVAL: no such order, or fd does not listen; -EBADF, -ENOTSOCK; -ENOMEM; -EBUSY: threads
- * already wait without an order.
+ * A listener without an order wakes the thread that has waited longest, but a thread that calls rouse_accept
+ * while a connection is there takes it at once. With an order, a thread that calls while others wait queues too;
+ * a call with a past deadline is still a single attempt outside the queue. A thread that has been passed over
+ * for 100 ms goes first. Kernel threads and foreign threads wait in the kernel's order and ignore this one. The
+ * order may be changed at any time.
+ *
+ * Returns  0; -EINVAL (unknown order, or fd does not listen); -EBADF; -ENOTSOCK; -ENOMEM; -EBUSY (threads already
+ *          wait without an order).
  */
 enum rouse_accept_order {
-    ROUSE_ACCEPT_FIFO,    /* the one that waits longest */
-    ROUSE_ACCEPT_LIFO,    /* the one that came last: its stack and data are still in the caches */
-    ROUSE_ACCEPT_SCATTER, /* one of the 64 that wait longest, by chance */
+    /* The thread that has waited longest. */
+    ROUSE_ACCEPT_FIFO,
+    /* The thread that arrived last: its stack and data are still in the CPU's caches. */
+    ROUSE_ACCEPT_LIFO,
+    /* One of the 64 threads that have waited longest, at random. */
+    ROUSE_ACCEPT_SCATTER,
 };
 int rouse_listener_order(int fd, enum rouse_accept_order order);
 
 /*
- * Which of the processes that share fd, which was made before they were forked, is woken for a connection;
- * to be called before the fork, and before a thread waits. Without either each one is, and the fastest gets it.
+ * Choose which of the processes that share the listener fd is woken for a connection. Create fd before the fork;
+ * call one of these before the fork too, and before any thread waits. With neither, every process is woken and
+ * the fastest takes the connection.
  *
- * exclusive: the kernel wakes one process that waits, as a rule always the same (EPOLLEXCLUSIVE).
- * turns: the processes accept in turn, each one connection, whether it is busy or not. Up to so many (1 to
- * 256) take part at a time, each from its first rouse_accept until rouse_close or its end. A turn that is not
- * taken for 100 ms passes on, at the latest 200 ms after the connection came; whoever missed it is left out
- * until it accepts again. rouse_accept returns -EUSERS to a process for which there is no room.
+ * exclusive: the kernel wakes one waiting process, usually the same one each time (EPOLLEXCLUSIVE).
+ * turns: the processes accept in turn, one connection each, whether they are busy or not. At most `processes`
+ * (1 to 256) take part at a time, each from its first rouse_accept until it calls rouse_close or ends. A turn that
+ * is not used for 100 ms passes on, at the latest 200 ms after the connection arrived; the process that missed it
+ * is skipped until it accepts again. In a process for which there is no room, rouse_accept returns -EUSERS.
  *
- * Both give the listener the order fifo, if it has none. Return as rouse_listener_order; -EBUSY also if one of
- * both was called before, or, with io_uring, connections of fd are accepted ahead, since a thread has waited
- * for one. turns: also -EINVAL for the number, -EMFILE, -ENFILE (it takes a descriptor a process).
+ * Both set the accept order to ROUSE_ACCEPT_FIFO if the listener has none.
+ *
+ * Returns  as rouse_listener_order. -EBUSY also if either was called before, or, with io_uring, if a thread has
+ *          waited for a connection, since connections are then accepted ahead. turns also returns -EINVAL for
+ *          an invalid number, and -EMFILE or -ENFILE (it uses one descriptor per process).
  */
 int rouse_listener_exclusive(int fd);
 int rouse_listener_turns(int fd, unsigned processes);
@@ -109,7 +121,7 @@ int rouse_connect(int fd, const struct sockaddr *address, socklen_t length);
 int rouse_connect_until(int fd, const struct sockaddr *address, socklen_t length,
                         uint64_t deadline_ns);
 
-/* From a regular file to a socket or pipe. offset as in sendfile(2). */
+/* Send from a regular file to a socket or pipe. offset is that of sendfile(2). */
 ssize_t rouse_sendfile(int out_fd, int in_fd, off_t *offset, size_t bytes);
 ssize_t rouse_sendfile_until(int out_fd, int in_fd, off_t *offset, size_t bytes,
                              uint64_t deadline_ns);
@@ -120,20 +132,26 @@ int rouse_fsync(int fd);
 
 int rouse_shutdown(int fd, int how);
 
-/* Every thread that waits for fd returns -EBADF. Returns 0 or -errno; the descriptor is gone either way. */
+/*
+ * Close fd. Every thread that waits for it returns -EBADF. Returns 0 or -errno; the descriptor is closed in both
+ * cases.
+ */
 int rouse_close(int fd);
 
-/* getaddrinfo on a helper thread; returns its EAI_ code, or EAI_AGAIN when no helper could be had. */
+/*
+ * Run getaddrinfo(3) on a helper kernel thread. Returns its EAI_ code, or EAI_AGAIN if no helper could be started.
+ */
 int rouse_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                       struct addrinfo **result);
 
 /*
- * How this process waits for I/O: "epoll" or "io_uring"; *reason (may be NULL) gets one line of why. Settled
- * by the first call of this header that needs it, as rouse_configure, ROUSE_IO and the kernel allow.
+ * Return how this process waits for I/O: "epoll" or "io_uring". *reason (may be NULL) receives one line that says
+ * why. The first call of this header that needs a backend chooses it, from rouse_configure, ROUSE_IO and what the
+ * kernel supports.
  *
- * With io_uring the kernel reads a TCP stream ahead into buffers of the runtime, from the first call on that
- * waits to read or comes after one which left nothing: such a stream is to be read by the calls of this header
- * only, by this process only.
+ * With io_uring the kernel reads a TCP stream ahead into buffers of the runtime. This begins with the first call
+ * that waits to read, or that follows a read which left nothing. From then on, read such a stream only with the
+ * calls of this header, and only in this process.
  */
 const char *rouse_io_backend(const char **reason);
 

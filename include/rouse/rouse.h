@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rouse/rouse.h - everything. */
+/* rouse/rouse.h - the whole public interface: includes every other header of rouse. */
 #ifndef ROUSE_ROUSE_H
 #define ROUSE_ROUSE_H
 

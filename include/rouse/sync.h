@@ -2,16 +2,19 @@
 /*
  * rouse/sync.h - mutex, condition variable, reader-writer lock, semaphore, barrier, once.
  *
- * All may be used from every kind of thread, foreign kernel threads included, in any mix; a wait stops
- * the calling thread only. All are ready when set by their _INIT macro or an init call, and all but the
- * barrier, which must be told its parties, when zeroed. They need no destroy; destroy checks that nobody
- * uses the object. Misuse that can be seen (unlock by another thread, relocking by the owner, destroying
- * while held or waited for) ends the program with one line. None of them works across processes. Fields
- * are private.
+ * Every kind of thread may use them, foreign kernel threads included, in any mix. A wait stops only the calling
+ * thread. Their fields are private. They do not work across processes.
  *
- * Suffixes: _try never blocks and returns -EBUSY (semaphores: -EAGAIN) where it would; _until gives up
- * at deadline_ns (absolute CLOCK_MONOTONIC; ROUSE_FOREVER: never; a past value: one attempt) with
- * -ETIMEDOUT, and returns -ECANCELED when the caller is cancelled; after either nothing is held.
+ * Initialize an object with its _INIT macro or its init call. Zeroed memory is also valid, except for the barrier,
+ * which needs its number of parties. No destroy call is needed; destroy checks that the object is unused.
+ * Detectable misuse (unlock by another thread, relocking by the owner, destroying an object that is held or
+ * waited for) ends the program with one line on standard error.
+ *
+ * Suffixes: _try never blocks and returns -EBUSY (semaphores: -EAGAIN) where it would block. _until gives up at
+ * deadline_ns (absolute CLOCK_MONOTONIC, ns; ROUSE_FOREVER: never; a past value: one attempt) with -ETIMEDOUT, and
+ * returns -ECANCELED if the caller is cancelled. In both cases the caller holds nothing.
+ *
+ * name, in the _INIT_NAMED macros and the init calls, appears in reports. It is not copied. NULL: no name.
  */
 #ifndef ROUSE_SYNC_H
 #define ROUSE_SYNC_H
@@ -23,15 +26,18 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Threads that wait for an object, oldest first. */
+/* The threads that wait for an object, the longest waiter first. */
 struct rouse_waiters {
     struct rouse_thread *first, *last;
 };
 
 /*
- * Mutex. A thread that finds it held spins while the holder runs on another worker, for a bounded time,
- * then sleeps. A newcomer may overtake a sleeper until the sleeper has waited 1 ms; then the mutex is
- * handed to it. lock is not a cancellation point. Success acquires all that the last owner did.
+ * Mutex.
+ *
+ * A thread that finds it held spins for a bounded time while the owner runs on another worker, then sleeps.
+ * Fairness  a newcomer may overtake a sleeper until the sleeper has waited 1 ms; then the mutex is handed to it.
+ * Cancel    lock is not cancelled.
+ * Ordering  success acquires everything that the previous owner did before its unlock.
  */
 struct rouse_mutex {
     uint32_t state;
@@ -58,12 +64,15 @@ void rouse_mutex_unlock(struct rouse_mutex *m);
 void rouse_mutex_destroy(struct rouse_mutex *m);
 
 /*
- * Condition variable. wait releases m, sleeps, and holds m again when it returns, whatever it returns.
- * There are no spurious wake-ups of ours; a woken thread may still find its condition taken by another.
- * The _while forms wait as long as predicate(arg), called with m held, is true: the runtime then knows
- * which wake-ups were of no use. All waiters use the same mutex at a time, else the program ends.
- * Returns 0, -ECANCELED, and _until: -ETIMEDOUT (the _while form: only if the predicate is still true).
- * signal and broadcast may be called with or without m held; signal wakes the longest waiter.
+ * Condition variable.
+ *
+ * wait releases m, sleeps, and holds m again when it returns, whatever it returns. The runtime itself causes no
+ * spurious wake-ups, but another thread may have changed the condition before the woken thread runs. The _while
+ * forms wait as long as predicate(arg), called with m held, is true; with them the runtime can tell which wake-ups
+ * were of no use. All threads that wait at the same time must pass the same mutex, or the program ends.
+ *
+ * signal wakes the thread that has waited longest. signal and broadcast may be called with or without m held.
+ * Returns  0; -ECANCELED; _until: -ETIMEDOUT (_while_until: only if the predicate is still true).
  */
 struct rouse_cond {
     uint32_t guard;
@@ -93,9 +102,11 @@ void rouse_cond_broadcast(struct rouse_cond *c);
 void rouse_cond_destroy(struct rouse_cond *c);
 
 /*
- * Reader-writer lock. Readers that come while a writer waits go behind it, and the readers that wait
- * when a writer leaves all go before the next writer: neither side starves, and no reader waits for a
- * reader. A thread may not take it twice for reading (a writer between would wait for itself).
+ * Reader-writer lock.
+ *
+ * Fairness  readers that arrive while a writer waits queue behind it. When a writer releases the lock, all readers
+ *           that wait then acquire it before the next writer. So neither side starves.
+ * A thread must not lock it twice for reading: a writer that waits in between would deadlock with it.
  */
 struct rouse_rwlock {
     uint32_t state;
@@ -126,8 +137,10 @@ void rouse_rwlock_write_unlock(struct rouse_rwlock *l);
 void rouse_rwlock_destroy(struct rouse_rwlock *l);
 
 /*
- * Counting semaphore, first come first served. A post hands its unit to the longest waiter.
- * wait and wait_until return 0 or -ECANCELED, _until -ETIMEDOUT; _try -EAGAIN; post 0 or -EOVERFLOW.
+ * Counting semaphore. Fairness: first come, first served; a post hands its unit to the thread that has waited
+ * longest.
+ *
+ * Returns  wait: 0 or -ECANCELED; wait_until also -ETIMEDOUT; wait_try: 0 or -EAGAIN; post: 0 or -EOVERFLOW.
  */
 struct rouse_sem {
     uint32_t count;
@@ -149,13 +162,16 @@ int rouse_sem_wait(struct rouse_sem *s);
 int rouse_sem_wait_try(struct rouse_sem *s);
 int rouse_sem_wait_until(struct rouse_sem *s, uint64_t deadline_ns);
 int rouse_sem_post(struct rouse_sem *s);
-uint32_t rouse_sem_value(const struct rouse_sem *s); /* old news as soon as it is told */
+/* Return the current number of units, which may already be stale. */
+uint32_t rouse_sem_value(const struct rouse_sem *s);
 void rouse_sem_destroy(struct rouse_sem *s);
 
 /*
- * Barrier for parties threads. wait returns 1 for one of them, the last to come, 0 for the others;
- * _until -ETIMEDOUT or -ECANCELED, and then its arrival is taken back; _try succeeds only for the last.
- * Set it by ROUSE_BARRIER_INIT or rouse_barrier_init: a zeroed one has 0 parties and stops nobody.
+ * Barrier for a fixed number of threads, its parties. Initialize it: a zeroed barrier has 0 parties and stops no
+ * thread.
+ *
+ * Returns  wait: 1 for the last thread to arrive, 0 for the others. _until: also -ETIMEDOUT and -ECANCELED; the
+ *          arrival is then taken back. _try: 1 for the last thread, else -EBUSY, which does not count as an arrival.
  */
 struct rouse_barrier {
     uint32_t parties;
@@ -181,9 +197,11 @@ int rouse_barrier_wait_until(struct rouse_barrier *b, uint64_t deadline_ns);
 void rouse_barrier_destroy(struct rouse_barrier *b);
 
 /*
- * Run fn(arg) once: the first caller runs it, the others wait until it has returned and see all it did.
- * _try: -EBUSY while another runs it. _until: -ETIMEDOUT, -ECANCELED for a waiter. A second call after
- * completion costs one load. Calling it from within fn is fatal. fn must return.
+ * Run fn(arg) once. The first caller runs it; the others wait until it has returned, and see everything it did.
+ * A call after completion costs one load. fn must return, and must not call rouse_once_call on the same object, which
+ * ends the program.
+ *
+ * Returns  0; _try: -EBUSY while another thread runs fn; _until: -ETIMEDOUT or -ECANCELED for a thread that waits.
  */
 struct rouse_once {
     uint32_t state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rouse/thread.h - threads, their keys, time, and the runtime's settings.
+ * rouse/thread.h - threads, thread-local keys, time, and the settings of the runtime.
  *
- * Every call may be made from a rouse thread of either kind and, unless its comment says otherwise,
- * from any kernel thread of the process ("foreign" threads, main() among them). None may be made from
- * a signal handler. Calls return 0 or a non-negative result, or -errno; errno is neither read nor set.
- * The first call starts the runtime; there is no init and no shutdown.
+ * Unless a comment says otherwise, every call may be made from a rouse thread of either kind and from any other
+ * kernel thread of the process. Those others, main() among them, are called foreign threads. No call may be made
+ * from a signal handler. Calls return 0 or a non-negative result, or -errno; they neither read nor set errno. The
+ * first call starts the runtime; there is no init and no shutdown call.
  */
 #ifndef ROUSE_THREAD_H
 #define ROUSE_THREAD_H
@@ -22,30 +22,33 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* A deadline that never comes. Deadlines are absolute, CLOCK_MONOTONIC, in ns: see rouse_now_ns. */
+/* The deadline that never comes. Deadlines are absolute times of CLOCK_MONOTONIC, in ns (rouse_now_ns). */
 #define ROUSE_FOREVER UINT64_MAX
 
-/* Bytes of a thread's name, the final 0 included; longer names are cut. */
+/* Size of a thread's name in bytes, including the final 0. Longer names are cut. */
 #define ROUSE_NAME_BYTES 24
 
 struct rouse_thread;
 struct rouse_cluster;
 
 /*
- * ROUSE_KIND_USER     many threads on few workers; its stack is the runtime's; it shares its worker's
- *                     libc thread-local storage, so it keeps no such address over a blocking call.
- * ROUSE_KIND_KERNEL   one pthread each.
- * ROUSE_KIND_DEFAULT  user, unless the environment has ROUSE_THREADS=kernel.
+ * ROUSE_KIND_USER     One of many threads that run on few workers, on a stack of the runtime. It shares the libc
+ *                     thread-local storage of its worker, so it must not keep the address of a thread-local
+ *                     variable across a blocking call.
+ * ROUSE_KIND_KERNEL   A pthread of its own.
+ * ROUSE_KIND_DEFAULT  ROUSE_KIND_USER, unless the environment has ROUSE_THREADS=kernel.
  */
 enum rouse_kind { ROUSE_KIND_DEFAULT, ROUSE_KIND_USER, ROUSE_KIND_KERNEL };
 
 struct rouse_thread_attr {
     enum rouse_kind kind;
     bool detached;
-    const char *name;   /* copied; NULL: none */
-    size_t stack_bytes; /* address space; 0: 64 KiB; rounded up to a power of two, at most 1 GiB */
-    struct rouse_cluster
-        *cluster; /* of a user thread; NULL: its creator's, or the default: cluster.h */
+    /* Copied. NULL: no name. */
+    const char *name;
+    /* Size of the stack's address space; rounded up to a power of two, at most 1 GiB. 0: 64 KiB. */
+    size_t stack_bytes;
+    /* The cluster of a user thread (rouse/cluster.h). NULL: that of its creator, or else the default cluster. */
+    struct rouse_cluster *cluster;
 };
 
 #define ROUSE_THREAD_ATTR_INIT \
@@ -56,79 +59,87 @@ struct rouse_thread_attr {
 /*
  * Start a thread that runs fn(arg).
  *
- * out      gets the handle, valid until the thread is joined or, detached, has ended; may be NULL
- *          when attr asks for a detached thread.
+ * out      receives the handle, which is valid until the thread is joined or, if detached, has ended. May be NULL
+ *          if attr asks for a detached thread.
  * attr     NULL for the defaults.
- * Returns  0, -EINVAL (attr, its cluster, fn or out unusable), -EAGAIN (too many threads), -ENOMEM; on error nothing
- *          was started and nothing leaks. -EAGAIN and -ENOMEM also when the runtime cannot start; a later
- *          call may start it.
- * Blocks   never. The new thread runs soon, on this worker or on another; the caller goes on first.
- * Ordering what the caller did before is seen by fn.
+ * Returns  0; -EINVAL (attr, its cluster, fn or out is invalid); -EAGAIN (too many threads); -ENOMEM. On error
+ *          nothing was started and nothing leaks. -EAGAIN and -ENOMEM may also mean that the runtime could not
+ *          start; a later call may succeed.
+ * Blocks   never. The caller continues; the new thread runs soon, on this worker or another.
+ * Ordering fn sees everything that the caller did before.
  */
 int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_attr *attr,
                         void *(*fn)(void *), void *arg);
 
 /*
- * Wait until t has ended, take its result and release it. Every thread is joined once or detached.
+ * Wait until t has ended, fetch its result and release it. Every thread must be joined once, or detached.
  *
  * result   may be NULL.
- * Returns  0; -EDEADLK for oneself; -EINVAL if t is detached or another joins it; _until: -ETIMEDOUT;
- *          -ECANCELED when the caller was cancelled (t is still to be joined after either);
- *          _try: -EBUSY when t has not ended.
+ * Returns  0; -EDEADLK (t is the caller); -EINVAL (t is detached, or another thread joins it); -ECANCELED (the caller
+ *          was cancelled); _until: -ETIMEDOUT; _try: -EBUSY (t has not ended). After -ECANCELED, -ETIMEDOUT and
+ *          -EBUSY t must still be joined.
  * Blocks   the calling thread only.
- * Ordering all that t did is seen by the caller.
+ * Ordering the caller sees everything that t did.
  */
 int rouse_thread_join(struct rouse_thread *t, void **result);
 int rouse_thread_join_until(struct rouse_thread *t, void **result, uint64_t deadline_ns);
 int rouse_thread_join_try(struct rouse_thread *t, void **result);
 
-/* Let t be released when it ends. Returns 0 or -EINVAL (already detached or being joined). */
+/* Detach t: it is released when it ends. Returns 0, or -EINVAL (already detached, or being joined). */
 int rouse_thread_detach(struct rouse_thread *t);
 
 /*
- * End the calling thread; its keys' destructors run first. On a foreign thread: pthread_exit.
- * A thread of kind kernel or foreign unwinds its stack as pthread_exit does: C++ destructors and cleanup
- * handlers run. A user thread's stack is dropped: they do not.
- * pthread_exit and pthread_cancel must not end a thread of rouse, nor what rouse_blocking runs: that ends
- * the program with one line.
+ * End the calling thread, after the destructors of its keys have run.
+ *
+ * A thread of kind KERNEL and a foreign thread end as by pthread_exit: their stack is unwound, and C++ destructors
+ * and cleanup handlers run. The stack of a user thread is discarded, and they do not run.
+ *
+ * Do not end a rouse thread, nor a function that rouse_blocking runs, with pthread_exit or pthread_cancel: that ends
+ * the program with one line on standard error.
  */
 ROUSE_NORETURN void rouse_thread_exit(void *result);
 
-/* Let every other runnable thread of this worker go first. No error, no cancellation. */
+/* Let every other runnable thread of this worker run first. Not cancelled. */
 void rouse_thread_yield(void);
 
-/* The calling thread. A foreign kernel thread gets a handle too, valid until it ends. Never NULL. */
+/* The handle of the calling thread, never NULL. That of a foreign thread is valid until the thread ends. */
 struct rouse_thread *rouse_thread_self(void);
 
-/* A number no other thread of this process has had. */
+/* The number of t, which no other thread of this process has or had. */
 uint64_t rouse_thread_id(const struct rouse_thread *t);
 
-/* What the thread really is: ROUSE_KIND_USER, or ROUSE_KIND_KERNEL also for foreign threads. */
+/* The actual kind of t: ROUSE_KIND_USER, or ROUSE_KIND_KERNEL, which includes foreign threads. */
 enum rouse_kind rouse_thread_kind(const struct rouse_thread *t);
 
-/* Name a thread; shown by SIGQUIT and in fatal lines. Control characters become '?'. */
+/* Name a thread. Dumps, reports and fatal messages show the name. Control characters become '?'. */
 void rouse_thread_set_name(struct rouse_thread *t, const char *name);
 
-/* Copy the name, 0-terminated, cut to bytes. Returns its full length. */
+/* Copy the name to buffer, 0-terminated and cut to `bytes` bytes. Returns its full length. */
 size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t bytes);
 
 /*
- * Ask t to stop. The next blocking call that can be cancelled (sleep, join, I/O, condition and
- * semaphore waits, and every _until form), or the one it is in, returns -ECANCELED, once for each
- * request; what t then does is t's own affair. Plain mutex and reader-writer locks, barriers and
- * transfers of regular files are not cancelled. A call that has already got what it waited for keeps it:
- * nothing is lost. Returns 0, or -ESRCH when t has ended. Blocks never.
+ * Ask t to stop: its current or next cancellable call returns -ECANCELED, once per request. t
+ * itself decides how it continues.
+ *
+ * Cancellable are sleep, join, I/O, waits for conditions and semaphores, and every _until form. Plain locks of
+ * mutexes and reader-writer locks, plain waits for barriers, and transfers of regular files are not. A call that has
+ * already obtained its result returns it, so nothing is lost.
+ *
+ * Returns  0; -ESRCH (t has ended).
+ * Blocks   never.
  */
 int rouse_thread_cancel(struct rouse_thread *t);
 
-/* Whether a request to stop is waiting for the calling thread's next blocking call; takes nothing. */
+/* Whether the calling thread has a pending request to stop. The request stays pending. */
 bool rouse_thread_cancel_pending(void);
 
 /*
- * Thread-local values. A key is a small number; at most ROUSE_KEYS_MAX exist at once. When a thread
- * ends, each value that is not NULL is set to NULL and handed to its key's destructor, repeatedly, up
- * to 4 rounds, as POSIX has it. Works for every kind of thread.
- * create: 0 or -EAGAIN; delete: 0 or -EINVAL (no destructor runs); set: 0, -EINVAL or -ENOMEM.
+ * Thread-local values, for every kind of thread. A key is a small number; at most ROUSE_KEYS_MAX exist at once.
+ *
+ * When a thread ends, each value that is not NULL is set to NULL and passed to its key's destructor. This is repeated
+ * for up to 4 rounds, as in POSIX. rouse_key_delete runs no destructor.
+ * Returns  create: 0 or -EAGAIN (too many keys); delete: 0 or -EINVAL; set: 0, -EINVAL or -ENOMEM; get: the value, NULL
+ *          if none was set.
  */
 #define ROUSE_KEYS_MAX 128
 int rouse_key_create(unsigned *key, void (*destructor)(void *));
@@ -136,34 +147,38 @@ int rouse_key_delete(unsigned key);
 int rouse_key_set(unsigned key, const void *value);
 void *rouse_key_get(unsigned key);
 
-/* Now, CLOCK_MONOTONIC, ns. */
+/* The current time of CLOCK_MONOTONIC, in ns. */
 uint64_t rouse_now_ns(void);
 
 /*
- * Sleep for a time, or until an instant. Returns 0, or -ECANCELED. Never returns early with 0. A
- * deadline in the past yields and returns 0.
+ * Sleep for `ns` nanoseconds, or until deadline_ns. Returns 0, never early, or -ECANCELED. If the deadline has passed,
+ * the call yields and returns 0.
  */
 int rouse_sleep(uint64_t ns);
 int rouse_sleep_until(uint64_t deadline_ns);
 
 /*
- * Run fn(arg) on a helper kernel thread while the caller's worker runs others: for calls into code that
- * blocks the kernel thread. On a kernel or foreign thread fn is called directly. Not cancelled: fn may
- * be using the caller's data. fn must not call rouse_thread_exit. On a helper it is a foreign thread that
- * lasts as long as the call, with a handle and values of keys of its own.
- * Returns 0 and *result (may be NULL), or -EAGAIN when no helper could be had.
+ * Run fn(arg) on a helper kernel thread while the caller's worker runs other threads. Use it for calls that would
+ * block the kernel thread, such as those of other libraries. On a kernel or foreign thread, fn is called directly.
+ *
+ * fn       runs as a foreign thread that exists for this call, with its own handle and its own values of keys. It must
+ *          not call rouse_thread_exit.
+ * result   receives what fn returned; may be NULL.
+ * Returns  0; -EAGAIN (no helper could be started).
+ * Blocks   the calling thread until fn returns. Not cancelled, since fn may use the caller's data.
  */
 int rouse_blocking(void *(*fn)(void *), void *arg, void **result);
 
 /*
- * Settings, taken by the first call that starts the runtime; later -EBUSY.
- * workers  of the default cluster; 0: one a usable CPU (affinity mask and cgroup quota respected;
- *          ROUSE_WORKERS overrides).
- * spares   at most so many workers are added while others are stuck in a system call or a computation:
- *          rouse_obs_stuck. Negative: none; 0: as ROUSE_SPARES says, else as many as workers.
- * io       how I/O waits: see rouse_io_backend. AUTO: what ROUSE_IO says (auto, epoll or uring); auto is
- *          io_uring where the kernel allows it.
- * Returns  0, -EINVAL (more than 1,024 workers or spares, no such io), -EBUSY.
+ * Set the runtime's settings, before the call that starts the runtime.
+ *
+ * workers  of the default cluster. 0: ROUSE_WORKERS, or else one per CPU that the process may use (affinity mask and
+ *          cgroup quota).
+ * spares   the most workers that are added while others are stuck in a system call or a computation (see
+ *          rouse_obs_stuck). Negative: none. 0: ROUSE_SPARES, or else as many as workers.
+ * io       how I/O waits (see rouse_io_backend). AUTO: ROUSE_IO (auto, epoll or uring); auto means io_uring if the
+ *          kernel allows it.
+ * Returns  0; -EINVAL (more than 1,024 workers or spares, or an unknown io); -EBUSY (the runtime has started).
  */
 enum rouse_io { ROUSE_IO_AUTO, ROUSE_IO_EPOLL, ROUSE_IO_URING };
 struct rouse_config {
@@ -174,33 +189,33 @@ struct rouse_config {
 int rouse_configure(const struct rouse_config *config);
 
 /*
- * Give memory of stacks that nobody uses back to the kernel: what parked user threads have left of deeper
- * calls, and the stacks of ended threads that are kept for others (but for at most 16 a worker). It is there
- * again, page by page, when it is touched.
+ * Return unused stack memory to the kernel: the pages below the current depth of parked user threads, and the stacks
+ * of ended threads that are kept for reuse, except at most 16 per worker. A page is provided again when it is touched.
  *
- * min_idle_ns  0: of all threads that are parked. Else only of those in a wait that an earlier call, at least
- *              so long ago, has seen them in: for calls at regular times, of which the first only looks.
- * Returns      bytes given back; 0 also while another thread is in this call.
- * Blocks       the calling thread: some 0.3 us for each thread of the program and 2 us for each that has
- *              something to give. A user thread's worker runs others meanwhile. A thread that is woken
- *              while its stack is looked at runs some 20 us later.
+ * min_idle_ns  0: trim all parked threads. Otherwise trim only threads that are still in the same wait in which an
+ *              earlier call, at least this long ago, saw them. Meant for periodic calls; the first one only observes.
+ * Returns      the number of bytes returned; 0 also while another thread is in this call.
+ * Blocks       the calling thread, for some 0.3 us per thread of the program and 2 us per thread that has memory to
+ *              return. The worker of a user thread runs others meanwhile. A thread that is woken while its stack is
+ *              examined runs some 20 us later.
  */
 size_t rouse_stacks_trim(uint64_t min_idle_ns);
 
 /*
- * From now on give back as rouse_stacks_trim(0) does whenever memory is short: when tasks of the process's
- * control group (where it has no figures of its own, of the machine) have waited for memory for 100 ms
- * within 2 s. One kernel thread waits for the kernel to say so, and does nothing else.
- * Returns 0, also when it is so already; -EAGAIN (no thread could be had), or open's error where the kernel
- * has no pressure stall information or does not let us use it: -ENOENT, -EOPNOTSUPP, -EACCES, -EPERM, ...
- * Not inherited by a child of fork. ROUSE_TRIM=pressure in the environment makes this call at the start.
+ * From now on, call rouse_stacks_trim(0) whenever memory is short: when tasks of the process's control group have
+ * waited for memory for 100 ms within 2 s. (If the group has no such figures, those of the machine are used.) One
+ * kernel thread waits for the kernel's notification and does nothing else.
+ *
+ * Returns  0, also if it is on already; -EAGAIN (the thread could not be started); or the error of open if the kernel
+ *          has no pressure stall information or denies access to it: -ENOENT, -EOPNOTSUPP, -EACCES, -EPERM and others.
+ * A child of fork does not inherit it. ROUSE_TRIM=pressure in the environment makes this call when the runtime starts.
  */
 int rouse_stacks_trim_on_pressure(void);
 
-/* How many workers the runtime has, in all clusters, or will have. */
+/* The number of workers in all clusters; before the runtime starts, how many it will have. */
 unsigned rouse_worker_count(void);
 
-/* The calling thread's worker, 0.., or -1 on a kernel thread. Old news as soon as it is told. */
+/* The number of the calling thread's worker, from 0; -1 on a kernel thread. It may already be stale. */
 int rouse_worker_index(void);
 
 #pragma GCC visibility pop
