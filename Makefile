@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Doors to set-up, build and checks; the build itself is Meson's. `make help` lists them.
+# Entry points for set-up, build, checks and installation. Meson does the build. `make help` lists the targets.
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/bash
 
@@ -11,11 +11,11 @@ export PREFIX
 release := build/release
 jobs := $(shell nproc)
 
-.PHONY: all setup run check check-all bench mutants format install clean help
+.PHONY: all setup run check check-all bench mutants format install install-tool clean help
 .DEFAULT_GOAL := all
 
-# A signal that drains the server must not make `make run` a failure: see tools/make_signals.c. Where
-# make or the kernel lacks what that needs, `run` works and ends with the signal's status.
+# A signal that drains the server must not make `make run` fail: see tools/make_signals.c. This needs a make that
+# loads plug-ins and a kernel with /proc/PID/task/TID/children. Without them `make run` ends with the signal's status.
 ifneq (,$(and $(filter run,$(MAKECMDGOALS)),$(filter load,$(.FEATURES)),$(wildcard /proc/self/task/*/children)))
 $(shell tools/setup.sh build >&2 && gcc -O2 -shared -fPIC -o build/make_signals.so.new \
     tools/make_signals.c && mv build/make_signals.so.new build/make_signals.so)
@@ -56,22 +56,30 @@ format:
 	@tools/setup.sh build check
 	@tools/format.sh
 
-install: all
-	@tools/setup.sh build command
-	@meson install -C $(release) --no-rebuild --quiet
-	@if [ -d build/venv ]; then build/venv/bin/python tools/packages.py \
-	    --copy "$(DESTDIR)$(PREFIX)/lib/rouse/packages"; fi
+install:
+	@tools/prefix.sh install "$(PREFIX)" "$(DESTDIR)"
+	@$(MAKE) all
+	@meson install -C $(release) --no-rebuild --quiet --tags runtime,devel,man,doc
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+# The Python packages come first: without them the command does not run, and nothing is installed.
+install-tool:
+	@tools/prefix.sh install-tool "$(PREFIX)" "$(DESTDIR)"
+	@tools/setup.sh command
+	@$(MAKE) all
+	@meson install -C $(release) --no-rebuild --quiet --tags python-runtime
+	@build/venv/bin/python tools/packages.py --copy "$(DESTDIR)$(PREFIX)/lib/rouse/packages"
 
 clean:
 	rm -rf build
 
 help:
-	@echo 'make             set up what is missing and build; programs in build/bin/, pages in build/docs/'
-	@echo 'make run         one experiment, then serve DIR=$(DIR) at 127.0.0.1:$(PORT) until SIGINT or SIGTERM'
-	@echo 'make check       every test of the quick matrix; make check-all: the full one'
-	@echo 'make bench       the tables of docs/benchmarks.md, measured here'
-	@echo 'make mutants     each removed fence or check with the test that killed it'
-	@echo 'make format      format the C and Python sources'
-	@echo 'make install     PREFIX=$(PREFIX), DESTDIR='
-	@echo 'make clean       remove build/'
+	@echo 'make               install missing build tools and build: programs in build/bin/, pages in build/docs/'
+	@echo 'make install       library, headers, programs, man pages: PREFIX=$(PREFIX), DESTDIR='
+	@echo 'make install-tool  the command rouse and its Python packages: PREFIX=$(PREFIX), DESTDIR='
+	@echo 'make run           run one experiment, then serve DIR=$(DIR) at 127.0.0.1:$(PORT) until SIGINT or SIGTERM'
+	@echo 'make check         run the quick test matrix; make check-all: the full one'
+	@echo 'make bench         measure the tables of docs/benchmarks.md on this machine'
+	@echo 'make mutants       remove each fence or check in turn and name the test that notices'
+	@echo 'make format        format the C and Python sources'
+	@echo 'make clean         remove build/'

@@ -74,7 +74,7 @@ def library() -> Path:
             if set(str(place)) & set(": \t"):
                 raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
             return place
-    raise RouseError(f"{places[-1]}: is not there", "make builds it, make install installs it")
+    raise RouseError(f"{places[-1]}: is not there", "make builds it, make install-tool installs it")
 
 
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:

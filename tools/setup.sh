@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# setup.sh SET... - install what is missing to build, check, check-all, bench, run the command `rouse` or the
-# demonstrations of demos/; a no-op if nothing is.
+# setup.sh SET... - install the missing packages of each set: build, check, check-all, bench, command (the command
+# `rouse`) and demos (the programs that demos/ shows). It does nothing if no package is missing.
 #
-# Made for Debian 12 and later with nothing but git, make, gcc and python3. It says what it installs
-# and asks nothing; only a missing package costs more than one question to dpkg. Where there is no
-# apt-get, or neither root nor sudo, it goes on if the tools are there by another way.
+# It works on Debian 12 and later with only git, make, gcc and python3. It says what it installs and asks no
+# questions. If nothing is missing, it costs one dpkg query. Without apt-get, or without root and sudo, it continues
+# if the required commands exist.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# a|b: either will do; the first that this distribution has is installed.
+# a|b: either package satisfies the need. The first one that the distribution offers is installed.
 declare -A packages=(
     [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
@@ -26,7 +26,7 @@ declare -A packages=(
     [demos]="mariadb-server-core mariadb-client-core sysbench strace memcached libmemcached-tools redis-server redis-tools
              nginx-light wrk openjdk-17-jdk-headless|openjdk-21-jdk-headless golang-go"
 )
-# What stands in for the packages where dpkg cannot be asked.
+# The commands to look for where dpkg cannot be queried.
 declare -A commands=(
     [build]="meson ninja gcc lowdown"
     [check]="g++ clang spin wrk curl strace gdb"
@@ -55,7 +55,7 @@ missing_packages() {
     done
 }
 
-# Go on without installing if every command of the sets is there; else say what is needed and end.
+# Continue without installing if every command of the sets exists. Otherwise name the missing packages and exit.
 go_on_without() {
     local reason=$1 command absent=()
     shift
@@ -63,9 +63,9 @@ go_on_without() {
         command -v "$command" >/dev/null || absent+=("$command")
     done
     if ((${#absent[@]})); then
-        die "$reason. Install by hand what Debian calls: ${wanted[*]} (no command: ${absent[*]})"
+        die "$reason. Install these Debian packages or their equivalents: ${wanted[*]} (missing commands: ${absent[*]})"
     fi
-    say "$reason; going on with what is here"
+    say "$reason; continuing with the tools that are installed"
 }
 
 as_root() {
@@ -74,7 +74,7 @@ as_root() {
     elif sudo -n true 2>/dev/null; then
         sudo -n "$@"
     else
-        sudo "$@" # at a terminal, sudo may ask for its password; we ask nothing
+        sudo "$@" # at a terminal, sudo may ask for its password
     fi
 }
 
@@ -85,7 +85,7 @@ may_be_root() {
 install_packages() {
     local want alternative names=()
     as_root apt-get -qq -o DPkg::Lock::Timeout=300 update ||
-        say "apt-get update failed; trying with the lists that are here"
+        say "apt-get update failed; using the existing package lists"
     for want in "$@"; do
         for alternative in ${want//|/ }; do
             if [[ $want != *"|"* ]] || apt-cache show "$alternative" >/dev/null 2>&1; then
@@ -95,7 +95,7 @@ install_packages() {
         done
     done
     say "installing with apt-get: ${names[*]}"
-    # A server that comes as a benchmark's peer, or to be shown, must not start to serve this machine.
+    # The packages of servers (benchmark peers and demos) must not start their services on this machine.
     local policy=/usr/sbin/policy-rc.d keep_policy=true
     if [[ " ${names[*]} " =~ " "(nginx-light|redis-server|memcached)" " && ! -e $policy ]]; then
         keep_policy=false
@@ -109,16 +109,20 @@ install_packages() {
     $keep_policy || as_root rm -f "$policy"
     if ((status)); then
         tail -n 20 build/setup.log >&2
-        die "apt-get could not install these packages; the whole log is build/setup.log"
+        die "apt-get could not install these packages; the full log is build/setup.log"
     fi
 }
 
-# What pyproject.toml names: the packages of the command, for the set check what its developers need, for check-all the
-# extras, too. What was installed before stays when the network is not there.
+# Install the packages that pyproject.toml names for a set into build/venv. "check" adds the developers' packages,
+# "check-all" the extras. Without a network, packages that were installed earlier stay.
 install_python_packages() {
     local set=$1 venv=build/venv python=/usr/bin/python3 names is_new=false
     exec 9>build/venv.lock
     flock 9
+    # pip's first line names the folder in which the environment was made: a moved checkout needs a new one.
+    if [[ -e $venv && $(head -n 1 "$venv/bin/pip" 2>/dev/null) != "#!$(pwd -P)/$venv/"* ]]; then
+        rm -rf "$venv"
+    fi
     cmp -s pyproject.toml "$venv/$set.toml" && return
     [[ -x $python ]] || python=python3
     "$venv/bin/python" -c 'import pip' 2>/dev/null || is_new=true
@@ -128,7 +132,7 @@ install_python_packages() {
             rm -rf "$venv"
             "$python" -m venv "$venv" >>build/venv.log 2>&1 || names=
         fi
-        if [[ $names ]] && "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 \
+        if [[ $names ]] && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
             --timeout 30 $names >>build/venv.log 2>&1; then
             cp pyproject.toml "$venv/command.toml"
             [[ $set == command ]] || cp pyproject.toml "$venv/check.toml"
@@ -137,10 +141,16 @@ install_python_packages() {
         fi
     fi
     $is_new && rm -rf "$venv"
-    say "could not; the command and what is checked with it may not run (build/venv.log has the reason)"
+    local reason
+    reason="could not install the Python packages into $venv (log: build/venv.log)"
+    if [[ $set == command ]]; then
+        die "$reason. The command rouse does not run without them. Install ${packages[command]}, check that pip" \
+            "reaches its index, and try again"
+    fi
+    say "$reason; checks that need them will not be run"
 }
 
-# cmocka for AArch64, unpacked in build/ for the cross-built tests: this system keeps its architecture.
+# Unpack cmocka for AArch64 in build/ for the cross-built tests. No foreign architecture is added to this system.
 unpack_cross_cmocka() {
     local to=build/aarch64-packages state=$PWD/build/aarch64-apt deb
     [[ -e $to/usr/lib/aarch64-linux-gnu/libcmocka.so ]] && return
@@ -155,12 +165,12 @@ unpack_cross_cmocka() {
             dpkg-deb --extract "$deb" "$to"
         done
     else
-        say "could not; the AArch64 tests will not be built (build/aarch64-apt.log has the reason)"
+        say "could not unpack cmocka; the AArch64 tests will not be built (log: build/aarch64-apt.log)"
     fi
 }
 
-# The tests of abseil, of the version whose library is installed, unpacked in build/: Debian's source package, which apt
-# compares with what is signed. The lists of sources that this needs are no business of this system.
+# Unpack abseil's tests in build/, in the version of the installed library. They come from Debian's source package,
+# whose signature apt verifies. The lists of source packages stay in build/ too; the system's own lists are unchanged.
 unpack_abseil() {
     local to=build/abseil state=$PWD/build/abseil-apt version
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -181,7 +191,7 @@ unpack_abseil() {
         echo "$version" >"$to/.version"
     else
         rm -rf "$to"
-        say "could not; abseil's tests will not be run (build/abseil-apt.log has the reason)"
+        say "could not unpack abseil; its tests will not be run (log: build/abseil-apt.log)"
     fi
 }
 
@@ -189,13 +199,13 @@ main() {
     local set needed=()
     wanted=()
     for set in "$@"; do
-        [[ -v packages[$set] ]] || die "no set $set; there are: ${!packages[*]}"
+        [[ -v packages[$set] ]] || die "unknown set '$set'; the sets are: ${!packages[*]}"
         wanted+=(${packages[$set]})
         needed+=(${commands[$set]})
     done
     mkdir -p build
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-        go_on_without "no apt-get here" "${needed[@]}"
+        go_on_without "this system has no apt-get" "${needed[@]}"
     else
         local missing
         mapfile -t missing < <(missing_packages "${wanted[@]}")
@@ -204,7 +214,7 @@ main() {
                 install_packages "${missing[@]}"
             else
                 wanted=("${missing[@]}")
-                go_on_without "neither root nor sudo without a password" "${needed[@]}"
+                go_on_without "cannot install packages: neither root nor sudo without a password" "${needed[@]}"
             fi
         fi
     fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The command `rouse` as pip and as `make install` leave it: it runs from anywhere."""
+"""The command `rouse` as pip and as `make install-tool` install it: it runs from anywhere."""
 
 from __future__ import annotations
 

@@ -148,6 +148,39 @@ class Manual(unittest.TestCase):
         self.assertEqual(set(re.findall(r"^\| \*\*(\w+)\*\*", page, re.MULTILINE)), cases)
 
 
+class Sources(unittest.TestCase):
+    """The Markdown files as a reader of the repository sees them."""
+
+    LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+
+    def slugs(self, path: Path) -> set[str]:
+        """The anchors of a page's headings, as hosts of repositories make them."""
+        text = path.read_text(encoding="utf-8")
+        heads = [line for line, outside in pages.lines_outside_code(text) if outside]
+        heads = [line.lstrip("# ") for line in heads if re.match("#+ ", line)]
+        return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+    def test_links_to_pages_that_only_the_site_has_were_dead(self) -> None:
+        dead: list[str] = []
+        count = 0
+        for path in sorted([*SOURCE.glob("*.md"), *SOURCE.glob("docs/**/*.md")]):
+            text = path.read_text(encoding="utf-8")
+            plain = "\n".join(line for line, outside in pages.lines_outside_code(text) if outside)
+            for link in self.LINK.findall(re.sub(r"`[^`\n]*`", "", plain)):
+                if re.match(r"[a-z]+:", link):
+                    continue
+                count += 1
+                name, _, fragment = link.partition("#")
+                target = path.parent / urllib.parse.unquote(name) if name else path
+                is_page = target.suffix == ".md" and target.exists()
+                if not target.exists() or (
+                    fragment and is_page and fragment not in self.slugs(target)
+                ):
+                    dead.append(f"{path.relative_to(SOURCE)}: {link}")
+        self.assertEqual(dead, [])
+        self.assertGreater(count, 200)
+
+
 class Site(unittest.TestCase):
     def each_link(self) -> Iterator[tuple[Path, str]]:
         for path in sorted(SITE.rglob("*.html")):

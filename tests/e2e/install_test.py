@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `meson install` leaves: files, the SONAME, the exported symbols, the flags of rouse.pc."""
+"""Check `make install`: files, SONAME, exported symbols, the flags of rouse.pc, refusals."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from installed import COMPILERS, SOURCE, Installed, run, skip_without
+from installed import BUILD, COMPILERS, SOURCE, Installed, run, skip_without
 
 PROTOTYPE = re.compile(r"\b(rouse_\w+)\s*\(")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -162,6 +165,105 @@ class Install(unittest.TestCase):
         for name in ("rouse-serve", "rouse-bench"):
             self.assertIn(name, run(installed.only(name), "--help"))
             self.assertNotIn("librouse", run("readelf", "-d", installed.only(name)))
+
+
+def installed_with(tags: str, folder: Path) -> dict[str, int]:
+    """The files that an install with these tags leaves below its prefix, each with its size."""
+    options = ("--no-rebuild", "--quiet", "--tags", tags, "--destdir", folder)
+    run("meson", "install", "-C", BUILD, *options)
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {path.as_posix().split("usr/local/", 1)[-1]: path.stat().st_size for path in files}
+
+
+class Targets(unittest.TestCase):
+    """What the Makefile's two targets install."""
+
+    def tags(self, target: str) -> str:
+        makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")
+        found = re.search(rf"^{target}:\n(?:\t.*\n)*?\t.*--tags (\S+)", makefile, re.MULTILINE)
+        assert found
+        return found[1]
+
+    def test_install_leaves_a_few_megabytes_without_the_command(self) -> None:
+        files = installed_with(self.tags("install"), folder / "library")
+        self.assertNotIn("bin/rouse", files)
+        self.assertEqual([name for name in files if name.startswith("lib/rouse/")], [])
+        self.assertLess(sum(files.values()), 20_000_000)
+
+    def test_both_targets_together_install_everything(self) -> None:
+        files = installed_with(self.tags("install"), folder / "first")
+        files |= installed_with(self.tags("install-tool"), folder / "second")
+        self.assertIn("bin/rouse", files)
+        linked = [file for file in installed.files if not (installed.root / file).is_symlink()]
+        self.assertEqual(set(files), {p.as_posix().split("usr/local/", 1)[-1] for p in linked})
+
+
+class Checkout(unittest.TestCase):
+    """A copy of the sources in which make and the scripts are run."""
+
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.home = Path(holder.name)
+        self.checkout = self.home / "rouse"
+        caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
+        shutil.copytree(SOURCE, self.checkout, symlinks=True, ignore=caches)
+
+    def call(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        ours = r"ROUSE_|MAKE|MFLAGS|MESON|DESTDIR|PREFIX|CC$"
+        kept = {name: value for name, value in os.environ.items() if not re.match(ours, name)}
+        return subprocess.run(
+            words,
+            cwd=self.checkout,
+            env={**kept, "HOME": str(self.home), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def test_install_with_the_checkout_as_prefix_deleted_a_header(self) -> None:
+        alias = self.home / "alias"
+        alias.symlink_to(self.checkout)
+        for prefix in (self.checkout, self.checkout / "build/out", alias, "relative"):
+            for target in ("install", "install-tool"):
+                with self.subTest(prefix=prefix, target=target):
+                    done = self.call("make", target, f"PREFIX={prefix}")
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn(f"make {target}: PREFIX={prefix} is", done.stderr)
+                    self.assertRegex(done.stderr, r"try PREFIX=\S+/\.local\n")
+        self.assertFalse((self.checkout / "build").exists(), "it refuses before it builds")
+        headers = {p.name for p in (SOURCE / "include/rouse").glob("*.h")}
+        self.assertEqual({p.name for p in (self.checkout / "include/rouse").glob("*.h")}, headers)
+
+    def test_make_failed_after_the_checkout_was_moved(self) -> None:
+        done = self.call("tools/configure.sh", "release")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        moved = self.home / "moved"
+        self.checkout.rename(moved)
+        self.checkout = moved
+        stamps = set()
+        for _ in range(2):
+            done = self.call("tools/configure.sh", "release")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.call("ninja", "-C", "build/release", "-n")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertNotIn(f"{self.home}/rouse", done.stdout)
+            stamps.add((moved / "build/release/build.ninja").stat().st_mtime_ns)
+        self.assertEqual(len(stamps), 1, "the second time nothing is configured")
+
+    def test_install_tool_succeeded_without_venv_and_left_a_broken_command(self) -> None:
+        fake = self.home / "fake"
+        fake.mkdir()
+        (fake / "venv.py").write_text("import sys\nsys.exit('no ensurepip here')\n")
+        prefix = self.home / "prefix"
+        done = self.call("make", "install-tool", f"PREFIX={prefix}", PYTHONPATH=str(fake))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(
+            done.stderr, r"setup: could not install the Python packages into build/venv"
+        )
+        self.assertIn("python3-venv", done.stderr)
+        self.assertFalse(prefix.exists(), "nothing is installed")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# prefix.sh TARGET PREFIX [DESTDIR] - refuse to install into this source tree.
+#
+# Meson installs the header include/rouse/x.h over PREFIX/include/rouse/x.h. In the source tree both are one
+# file, and the installation deletes it.
+set -euo pipefail
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+target=$1 prefix=$2 destination=$(realpath -m -- "${3:-}/$2")
+if [[ $prefix != /* ]]; then
+    echo "make $target: PREFIX=$prefix is not an absolute path; try PREFIX=$HOME/.local" >&2
+    exit 1
+fi
+if [[ $destination/ == "$source"/* ]]; then
+    echo "make $target: PREFIX=$prefix is inside the source tree $source, whose files it would overwrite;" \
+        "try PREFIX=$HOME/.local" >&2
+    exit 1
+fi
