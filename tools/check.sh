@@ -135,6 +135,7 @@ build_and_test() {
 
 step "format" check_format
 step "layers" python3 tools/layers.py
+step "map" python3 tools/map.py --check
 step "lint" check_lint
 step "shell" check_shell
 step "headers" check_headers

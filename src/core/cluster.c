@@ -34,7 +34,7 @@ struct rouse_cluster rsi_cluster_spare = {
 
 /*
  * How eagerly idle workers take over, by steal affinity: the time between two steals, and the share taken.
- * DESIGN.md has what each costs.
+ * docs/design/scheduling.md says what each costs.
  */
 static const struct {
     uint32_t pause_ns, eighths;

@@ -27,7 +27,7 @@
  *
  * Rejected: the order as the place at which a thread is listed (promotion must be looked at when a
  * connection comes, not when a thread does); trying first and only choosing by the order whom to wake:
- * the figures are in DESIGN.md.
+ * the figures are in docs/decisions.md.
  */
 #include "io/listener.h"
 #include "core/turn.h"
