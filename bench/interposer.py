@@ -28,7 +28,7 @@ sys.path[:0] = [str(SOURCE), str(SOURCE / "demos")]
 from servers import POINT, DemoError, MariaDB, Running, found, run  # noqa: E402
 
 from rouse.errors import RouseError  # noqa: E402
-from rouse.run import environment, recordings  # noqa: E402
+from rouse.run.launch import environment, recordings  # noqa: E402
 
 PLAIN = "as it is"
 # Beside the run as it is: variables, as options of rouse run set them.

@@ -51,10 +51,10 @@ def running(program: Path, folder: Path) -> Iterator[int]:
 
 def picture_top(pid: int, file: Path) -> None:
     """The second look: percents are of an interval."""
-    from rouse import rowtext, top, toplive
+    from rouse.top import live, rowtext, watched
 
     async def whole() -> str:
-        app = toplive.Top(top.Watched([str(pid)]), rowtext.Wanted(), 3600)
+        app = live.Top(watched.Watched([str(pid)]), rowtext.Wanted(), 3600)
         async with app.run_test(size=TOP_SIZE) as pilot:
             await asyncio.sleep(3)
             app.look()

@@ -24,8 +24,8 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rouse.render import parquet  # noqa: E402 the path comes first
-from rouse.schemas import SCHEMAS  # noqa: E402
+from rouse.tables import parquet  # noqa: E402 the path comes first
+from rouse.tables.schemas import SCHEMAS  # noqa: E402
 
 PROCESSES = 10
 SITES = 2000

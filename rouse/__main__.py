@@ -6,7 +6,7 @@ import sys
 
 def run() -> None:
     try:
-        from rouse.main import main  # it needs packages that may not be there
+        from rouse.cli.main import main  # it needs packages that may not be there
     except ModuleNotFoundError as error:
         need = f"the Python package {error.name}; install it with pip"
         print(f"rouse: needs {need}", file=sys.stderr)

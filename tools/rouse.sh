@@ -12,5 +12,5 @@ if [[ ! -x $python ]]; then
     echo "rouse: could not install the command's Python packages; see $root/build/venv.log" >&2
     exit 3
 fi
-exec "$python" -I -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from rouse.main import main; main()' \
+exec "$python" -I -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from rouse.cli.main import main; main()' \
     "$root" "$@"

@@ -69,7 +69,7 @@ struct shared {
     struct queue queues[QUEUES];
     struct place places[PLACES];
 };
-_Static_assert(sizeof(struct shared) == 20480, "rouse/run.py makes the file");
+_Static_assert(sizeof(struct shared) == 20480, "rouse/run/launch.py makes the file");
 
 static enum { AS_IT_IS, FIFO, LIFO, SCATTER } order;
 static struct shared *shared; /* NULL: no turns */

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rouse.render.text import printable
+from rouse.text import printable
 
 
 def frame_text(label: str) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rouse.plans import address
-from rouse.render.text import duration, printable
+from rouse.query.specs import address
+from rouse.text import duration, printable
 
 Row = Mapping[str, Any]
 ROWS = 40  # threads and locks shown

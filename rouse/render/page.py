@@ -11,9 +11,9 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from rouse.plans import Column, address
-from rouse.render.text import cell, printable
-from rouse.sections import Report, Section, sites_of
+from rouse.query.sections import Report, Section, sites_of
+from rouse.query.specs import Column, address
+from rouse.text import cell, printable
 
 
 def embedded(value: Any) -> str:

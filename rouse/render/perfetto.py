@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rouse.render.text import printable
+from rouse.text import printable
 
 Columns = Mapping[str, npt.NDArray[Any]]
 Names = Mapping[tuple[str, int], str]

@@ -13,8 +13,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from rouse.plans import init_text
-from rouse.render.text import printable
+from rouse.query.specs import init_text
+from rouse.text import printable
 
 PACKAGE = "perftools.profiles"
 Field = descriptor_pb2.FieldDescriptorProto

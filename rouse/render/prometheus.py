@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rouse.plans import address, init_text
-from rouse.render.text import printable
+from rouse.query.specs import address, init_text
+from rouse.text import printable
 
 VERDICTS = {
     "useful": "useful",

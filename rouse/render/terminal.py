@@ -13,9 +13,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from rouse.plans import Column, Row
-from rouse.render.text import UNKNOWN, cell, printable
-from rouse.sections import Report, Section, sites_of
+from rouse.query.sections import Report, Section, sites_of
+from rouse.query.specs import Column, Row
+from rouse.text import UNKNOWN, cell, printable
 
 GAP = 2
 # Columns that a name keeps while others tell nothing, while others can go, and at the end.

@@ -50,6 +50,6 @@ struct rsi_waits {
     uint32_t owners[RSI_WAITS_RINGS];
     struct rsi_waits_ring rings[RSI_WAITS_RINGS];
 };
-_Static_assert(sizeof(struct rsi_waits) == 8458304, "rouse/switches.py makes the file");
+_Static_assert(sizeof(struct rsi_waits) == 8458304, "rouse/sched/switches.py makes the file");
 
 #endif

@@ -13,7 +13,8 @@ from typing import Any
 
 from plain import PROGRAMS, Source, environment, play
 
-from rouse import inputs, listeners
+from rouse.query import listeners
+from rouse.tables import inputs
 
 CONNECTIONS = 300
 ATTEMPTS = 20  # on a busy machine a turn may be taken over because its thread has not run

@@ -21,7 +21,8 @@ from common import SOURCE, here, rouse
 from orders import LOCKS, PROCESSES, THREADS, WAKES, Row, orders, site
 from rich.cells import cell_len
 
-from rouse.render import parquet, pprof
+from rouse.render import pprof
+from rouse.tables import parquet
 
 # What commands a terminal, ends a line, a field or a string, is markup, or turns the writing round.
 NASTY = "x\x1b[2J\r\n\t\x00\x9b1m;\"'\\{}<b>&[red]\u202e\u2028|"

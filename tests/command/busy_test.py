@@ -16,7 +16,8 @@ from typing import Any
 
 from common import BUILD, here, rouse, start_ready
 
-from rouse import busy, kernel
+from rouse.sched import procfs
+from rouse.top import busy
 
 BUSY = BUILD / "tests/command/busy"
 PROCESSOR = min(os.sched_getaffinity(0))
@@ -123,7 +124,7 @@ class Report(Beside):
 
     def await_life(self, program: subprocess.Popen[str], seconds: float) -> None:
         """Until so much time has passed since it began."""
-        began = kernel.read_thread(program.pid, program.pid)
+        began = procfs.read_thread(program.pid, program.pid)
         assert began
         time.sleep(max(seconds - began.age_ns / 1e9, 0))
 

@@ -63,7 +63,7 @@ def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.Co
 
 def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     """The same in this process, which has imported what a new one would first have to."""
-    from rouse.main import main
+    from rouse.cli.main import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     status: Any = 0

@@ -15,7 +15,8 @@ from common import here
 
 from plain import PROGRAMS, Source, environment, record
 
-from rouse import compare, inputs, listeners
+from rouse.query import compare, listeners
+from rouse.tables import inputs
 
 CONNECTIONS = 60
 WAITS = Source("plain_waits")

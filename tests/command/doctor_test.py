@@ -17,7 +17,8 @@ from unittest import mock
 
 from common import rouse
 
-from rouse import doctor, probe
+from rouse.cli import doctor
+from rouse.sched import checks, probe
 
 TSC = "/sys/devices/system/clocksource/clocksource0"
 COMPLETE = {
@@ -93,62 +94,62 @@ class Machines(unittest.TestCase):
             file.unlink(missing_ok=True)
             if text is not None:
                 file.write_text(text)
-        return {check.name: check for check in doctor.examine(Machine(self.root, **changes))}
+        return {check.name: check for check in checks.examine(Machine(self.root, **changes))}
 
     def test_a_machine_that_has_everything(self) -> None:
         found = self.examine()
-        self.assertEqual({check.state for check in found.values()}, {doctor.GOOD})
+        self.assertEqual({check.state for check in found.values()}, {checks.GOOD})
 
     # length: one list of what may be missing
     def test_each_lack_is_found_and_has_a_remedy(self) -> None:
         lacks: list[tuple[str, str, dict[str, str | None], dict[str, Any]]] = [
-            ("kernel", doctor.LIMITED, {"/proc/sys/kernel/osrelease": "6.1.0-18-amd64"}, {}),
-            ("clock", doctor.BAD, {"/proc/cpuinfo": "flags : fpu\n"}, {}),
-            ("clock", doctor.LIMITED, {f"{TSC}/available_clocksource": "hpet"}, {}),
-            ("processors", doctor.LIMITED, {"/sys/fs/cgroup/cpu.max": "150000 100000"}, {}),
-            ("membarrier", doctor.LIMITED, {}, {"membarrier": False}),
-            ("io_uring", doctor.LIMITED, {}, {"ring_error": errno.EPERM}),
-            ("guard pages", doctor.LIMITED, {}, {"guards": False}),
-            ("open files", doctor.LIMITED, {}, {"limits": {resource.RLIMIT_NOFILE: (1024, 4096)}}),
+            ("kernel", checks.LIMITED, {"/proc/sys/kernel/osrelease": "6.1.0-18-amd64"}, {}),
+            ("clock", checks.BAD, {"/proc/cpuinfo": "flags : fpu\n"}, {}),
+            ("clock", checks.LIMITED, {f"{TSC}/available_clocksource": "hpet"}, {}),
+            ("processors", checks.LIMITED, {"/sys/fs/cgroup/cpu.max": "150000 100000"}, {}),
+            ("membarrier", checks.LIMITED, {}, {"membarrier": False}),
+            ("io_uring", checks.LIMITED, {}, {"ring_error": errno.EPERM}),
+            ("guard pages", checks.LIMITED, {}, {"guards": False}),
+            ("open files", checks.LIMITED, {}, {"limits": {resource.RLIMIT_NOFILE: (1024, 4096)}}),
             (
                 "locked memory",
-                doctor.LIMITED,
+                checks.LIMITED,
                 {"/proc/sys/kernel/osrelease": "5.10.0"},
                 {"limits": {resource.RLIMIT_MEMLOCK: (0, 0)}},
             ),
-            ("address space", doctor.LIMITED, {}, {"limits": {resource.RLIMIT_AS: (1 << 30, -1)}}),
-            ("address space", doctor.LIMITED, {"/proc/sys/vm/overcommit_memory": "2"}, {}),
-            ("memory pressure", doctor.LIMITED, {"/proc/pressure/memory": None}, {}),
-            ("recordings", doctor.LIMITED, {}, {"free": 1 << 20}),
-            ("file size", doctor.BAD, {}, {"limits": {resource.RLIMIT_FSIZE: (1 << 20, -1)}}),
-            ("accounting", doctor.LIMITED, {"/proc/self/schedstat": None}, {}),
-            ("accounting", doctor.LIMITED, {"/proc/sys/kernel/task_delayacct": "0"}, {}),
+            ("address space", checks.LIMITED, {}, {"limits": {resource.RLIMIT_AS: (1 << 30, -1)}}),
+            ("address space", checks.LIMITED, {"/proc/sys/vm/overcommit_memory": "2"}, {}),
+            ("memory pressure", checks.LIMITED, {"/proc/pressure/memory": None}, {}),
+            ("recordings", checks.LIMITED, {}, {"free": 1 << 20}),
+            ("file size", checks.BAD, {}, {"limits": {resource.RLIMIT_FSIZE: (1 << 20, -1)}}),
+            ("accounting", checks.LIMITED, {"/proc/self/schedstat": None}, {}),
+            ("accounting", checks.LIMITED, {"/proc/sys/kernel/task_delayacct": "0"}, {}),
             (
                 "tracefs",
-                doctor.LIMITED,
+                checks.LIMITED,
                 {"/sys/kernel/tracing/events/sched/sched_switch/id": None},
                 {},
             ),
-            ("BPF", doctor.LIMITED, {"/proc/self/status": "CapEff:\t0\n"}, {}),
-            ("BPF", doctor.LIMITED, {"/sys/kernel/btf/vmlinux": None}, {}),
-            ("rouse-kernel", doctor.LIMITED, {}, {"not_built": "rouse-kernel"}),
-            ("PERF_RECORD_SWITCH", doctor.LIMITED, {}, {"perf_error": errno.EPERM}),
+            ("BPF", checks.LIMITED, {"/proc/self/status": "CapEff:\t0\n"}, {}),
+            ("BPF", checks.LIMITED, {"/sys/kernel/btf/vmlinux": None}, {}),
+            ("rouse-kernel", checks.LIMITED, {}, {"not_built": "rouse-kernel"}),
+            ("PERF_RECORD_SWITCH", checks.LIMITED, {}, {"perf_error": errno.EPERM}),
             (
                 "PERF_RECORD_SWITCH",
-                doctor.LIMITED,
+                checks.LIMITED,
                 {"/proc/sys/kernel/perf_event_paranoid": "3"},
                 {"perf_error": errno.EACCES},
             ),
-            ("rouse-switches", doctor.LIMITED, {}, {"not_built": "rouse-switches"}),
+            ("rouse-switches", checks.LIMITED, {}, {"not_built": "rouse-switches"}),
             (
                 "perf",
-                doctor.LIMITED,
+                checks.LIMITED,
                 {"/proc/sys/kernel/perf_event_paranoid": "4", "/proc/self/status": "CapEff: 0\n"},
                 {},
             ),
             (
                 "ptrace",
-                doctor.LIMITED,
+                checks.LIMITED,
                 {"/proc/sys/kernel/yama/ptrace_scope": "1", "/proc/self/status": "CapEff: 0\n"},
                 {},
             ),
@@ -174,33 +175,33 @@ class Machines(unittest.TestCase):
 
     def test_aarch64_has_a_clock_that_needs_no_flag(self) -> None:
         found = self.examine({"/proc/cpuinfo": "BogoMIPS : 50.00\n"}, machine="aarch64")
-        self.assertEqual(found["clock"].state, doctor.GOOD)
+        self.assertEqual(found["clock"].state, checks.GOOD)
 
     def test_a_folder_that_is_not_ours_alone(self) -> None:
         self.place.mkdir(mode=0o700)
         self.place.chmod(0o755)
         check = self.examine()["recordings"]
-        self.assertEqual((check.state, check.remedy), (doctor.BAD, f"chmod 700 {self.place}"))
+        self.assertEqual((check.state, check.remedy), (checks.BAD, f"chmod 700 {self.place}"))
 
     def test_files_that_are_damaged(self) -> None:
         noise = dict.fromkeys(COMPLETE, "\x00noise\n")
         self.assertEqual(set(self.examine(noise)), set(self.examine()))
 
     def test_text_fits_a_narrow_terminal(self) -> None:
-        checks = list(self.examine(guards=False, ring_error=1).values())
-        lines = doctor.render(checks, 40, False)
+        found = list(self.examine(guards=False, ring_error=1).values())
+        lines = doctor.render(found, 40, False)
         self.assertEqual([line for line in lines if len(line) > 40], [])
-        self.assertIn("\x1b[", doctor.render(checks, 40, True)[0])
+        self.assertIn("\x1b[", doctor.render(found, 40, True)[0])
         self.assertRegex(lines[-1], r"^\d+ good, 2 limited, 0 bad$")
 
 
 class ThisMachine(unittest.TestCase):
     def test_the_trials_run(self) -> None:
         done = rouse("doctor", "--json")
-        checks = json.loads(done.stdout)
-        is_bad = any(check["state"] == doctor.BAD for check in checks)
+        found = json.loads(done.stdout)
+        is_bad = any(check["state"] == checks.BAD for check in found)
         self.assertEqual((done.returncode, done.stderr), (int(is_bad), ""))
-        self.assertEqual(len(checks), len(doctor.CHECKS))
+        self.assertEqual(len(found), len(checks.CHECKS))
 
     def test_something_bad_is_the_exit_status(self) -> None:
         done = rouse("doctor", ROUSE_OBS_DIR="/proc/no/where")
@@ -211,9 +212,9 @@ class ThisMachine(unittest.TestCase):
     def test_what_is_tried_is_found(self) -> None:
         system = probe.System()
         self.assertIsInstance(system.has_membarrier(), bool)
-        if system.kernel() >= doctor.GUARDS_SINCE and not system.has_guards():
+        if system.kernel() >= checks.GUARDS_SINCE and not system.has_guards():
             print("not run: this kernel is new, and makes no guard pages")
-        if system.kernel() < doctor.GUARDS_SINCE:
+        if system.kernel() < checks.GUARDS_SINCE:
             self.assertFalse(system.has_guards())
 
 

@@ -16,7 +16,7 @@ from common import BUILD, COMMAND, here, next_line, send, start, start_ready
 
 from growing import await_recording
 
-from rouse import recording
+from rouse.store import recording
 
 NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
 

@@ -15,8 +15,9 @@ from common import SOURCE  # noqa: F401 enters the environment that the rest nee
 
 from synthetic import Builder, of_process
 
-from rouse import find, inputs, layout
 from rouse.errors import RouseError
+from rouse.store import find, layout
+from rouse.tables import inputs
 
 
 class Found(unittest.TestCase):

@@ -23,8 +23,11 @@ from common import BUILD, here
 
 import numpy as np
 
-from rouse import engine, find, inputs, layout, report, sites, store
 from rouse.errors import RouseError
+from rouse.render import report
+from rouse.store import decode, find, layout
+from rouse.symbols import sites
+from rouse.tables import engine, inputs
 
 SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
 ROUNDS = int(os.environ.get("ROUSE_FUZZ", "1000"))
@@ -66,7 +69,7 @@ class Flipped(unittest.TestCase):
             assert done.returncode == 0, done.stderr
             cls.recorded = cls.path.read_bytes()
             source = find.open_source(folder / find.file_name(program.pid))
-            cls.image = store.copy(source)
+            cls.image = decode.copy(source)
             source.close()
             program.kill()
 
@@ -130,7 +133,7 @@ class Flipped(unittest.TestCase):
         """It has no sums; what its structure proves to be lost is told."""
         sound = self.read(self.image, 1)
         assert sound
-        head = store.decode_head(np.frombuffer(self.image[: layout.HEAD.itemsize], layout.HEAD)[0])
+        head = decode.decode_head(np.frombuffer(self.image[: layout.HEAD.itemsize], layout.HEAD)[0])
         words = range(layout.DIRECTORY, layout.DIRECTORY + 4 * head.chunk_count)
         pages = np.frombuffer(self.image[words.start : words.stop], "<u4")
         chunks = [int(page) * layout.PAGE + i for page in pages for i in range(32)]

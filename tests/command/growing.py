@@ -12,8 +12,8 @@ from pathlib import Path
 
 import common  # noqa: F401 the package's path
 
-from rouse import recording
 from rouse.errors import RouseError
+from rouse.store import recording
 
 LIMIT_S = 60
 IN_MODIFY = 2  # as linux/inotify.h has it

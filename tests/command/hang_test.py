@@ -16,7 +16,7 @@ from common import BUILD, COMMAND, SOURCE, here, start, start_ready
 
 from growing import await_snapshots
 
-from rouse import find, layout
+from rouse.store import find, layout
 
 HANG = BUILD / "tests" / "command" / "hang"
 TEXT = (SOURCE / "tests" / "command" / "hang.c").read_text(encoding="utf-8")

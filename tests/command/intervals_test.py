@@ -16,7 +16,9 @@ from typing import Any
 
 from common import BUILD, SOURCE, rouse
 
-from rouse import find, kernel, tables
+from rouse.sched import procfs
+from rouse.store import find
+from rouse.tables import build
 
 STATES = ("usr", "lat", "mutex", "rwlock", "cond", "sem", "join", "io", "poll", "accept", "sleep")
 WHOLE = ("usr", "sys", "lck", "slp", "lat")
@@ -114,8 +116,8 @@ class UserThreads(Beside):
         def look() -> tuple[int, int, int, int]:
             read = find.read(source)  # and the kernel at once, at nearly the same moment
             tids = read.writers["tid"][read.writers["is_worker"] != 0].tolist()
-            seen = [kernel.read_thread(self.program.pid, tid) for tid in tids]
-            found = tables.tables(read)
+            seen = [procfs.read_thread(self.program.pid, tid) for tid in tids]
+            found = build.tables(read)
             workers = [row for row in found["workers"].to_pylist() if row["is_worker"]]
             threads = [row for row in found["threads"].to_pylist() if row["origin"] == "user"]
             ran = sum(row["usr"] for row in threads) + sum(row["ended_usr"] for row in workers)

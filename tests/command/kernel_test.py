@@ -16,9 +16,10 @@ from unittest import mock
 
 from common import BUILD, COMMAND, SOURCE, here, main_unless, next_line, send, start_ready
 
-from rouse import asleep, switches
 from rouse.errors import RouseError
-from rouse.probe import BY_BPF
+from rouse.query import scheduler
+from rouse.sched import switches
+from rouse.sched.probe import BY_BPF
 
 HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
@@ -43,14 +44,14 @@ class Text(unittest.TestCase):
 
     def test_what_found_no_room_is_told(self) -> None:
         found = switches.decode("now\t5\nlost\t3\t4\t5\t6\n")
-        self.assertEqual(len(asleep.notes(found)), 4)
-        self.assertIn("3 threads", asleep.notes(found)[0])
+        self.assertEqual(len(scheduler.notes(found)), 4)
+        self.assertIn("3 threads", scheduler.notes(found)[0])
 
     def test_a_sleep_under_way_counts_as_asleep(self) -> None:
         found = switches.decode(
             "now\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t0\t0\tfutex\tname\n"
         )
-        (row,) = asleep.thread_rows(found)
+        (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["now"]), (600, "asleep in futex"))
 
     def test_who_is_not_there_is_told(self) -> None:
@@ -82,13 +83,13 @@ class Seen(unittest.TestCase):
         send(running, "go\n")
         self.assertEqual(next_line(running), "done\n")
         found = recorder.stop()
-        self.assertEqual(asleep.notes(found), [])
+        self.assertEqual(scheduler.notes(found), [])
         return found
 
     def seen(self, scene: str) -> tuple[list[Row], list[Row]]:
         """Threads and sleeps of a scene."""
         found = self.watched(scene)
-        return asleep.thread_rows(found), asleep.sleep_rows(found)
+        return scheduler.thread_rows(found), scheduler.sleep_rows(found)
 
     def named(self, rows: list[Row], name: str) -> list[Row]:
         return [row for row in rows if row["name"] == name]
@@ -118,7 +119,7 @@ class Seen(unittest.TestCase):
     def test_a_timer_is_nobody(self) -> None:
         _, sleeps = self.seen("wakes")
         naps = [row for row in self.named(sleeps, "waker") if "nanosleep" in row["call"]]
-        self.assertEqual({row["waker"] for row in naps}, {asleep.NOBODY})
+        self.assertEqual({row["waker"] for row in naps}, {scheduler.NOBODY})
 
     def test_threads_on_one_processor_wait_for_it_without_sleeping(self) -> None:
         threads, _ = self.seen("crowd")
@@ -132,7 +133,7 @@ class Seen(unittest.TestCase):
             self.assertGreater(row["cpu_ns"], 0)
 
     def test_a_lock_of_the_kernels_own_is_told_with_its_place(self) -> None:
-        rows = asleep.lock_rows(self.watched("writes"))
+        rows = scheduler.lock_rows(self.watched("writes"))
         found = [row for row in rows if row["type"] == "rwsem write" and "write" in row["place"]]
         self.assertTrue(found, rows)
         self.assertGreater(found[0]["wait_most_ns"], 0)
@@ -209,7 +210,7 @@ class Joined(unittest.TestCase):
             self.assertGreater(row["asleep_ns"], 0)
             self.assertGreater(row["queued_ns"], 0)
         (waited,) = self.rows(whole, "condition")
-        (again,) = self.rows(whole, asleep.RELOCK)
+        (again,) = self.rows(whole, scheduler.RELOCK)
         self.assertEqual((waited["count"], again["count"]), (1, 1))
         self.assertEqual(waited["label"], again["label"])
         self.assertGreater(joined_percent(whole), 0.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from common import BUILD
 
-from rouse import layout
+from rouse.store import layout
 
 STRUCTURES = {
     "rsi_store_head": layout.HEAD,

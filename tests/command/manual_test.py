@@ -12,8 +12,9 @@ from common import SOURCE, rouse
 
 import click
 
-from rouse import errors, main
-from rouse.commands import Command
+from rouse import errors
+from rouse.cli import main
+from rouse.cli.commands import Command
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
 PAGES = SOURCE / "docs/man"
@@ -36,12 +37,12 @@ class Manual(unittest.TestCase):
         for name in main.COMMANDS:
             self.assertIn(f"**rouse {name}**", overview)
             self.assertRegex(told, rf"(?m)^  {name} ")
-            self.assertIsInstance(importlib.import_module(f"rouse.{name}").command, Command)
+            self.assertIsInstance(importlib.import_module(f"rouse.cli.{name}").command, Command)
 
     def test_the_options_of_a_command_are_on_its_page(self) -> None:
         for name in main.COMMANDS:
             with self.subTest(command=name):
-                command = importlib.import_module(f"rouse.{name}").command
+                command = importlib.import_module(f"rouse.cli.{name}").command
                 offered = {"-h", "--help"}
                 for parameter in command.params:
                     if isinstance(parameter, click.Option) and not parameter.hidden:

@@ -17,8 +17,8 @@ from common import BUILD, COMMAND, here, main_unless, rouse, start, start_ready
 
 from growing import await_recording
 
-from rouse import find, layout, recording, store
 from rouse.errors import RouseError
+from rouse.store import decode, find, layout, recording
 
 KNOWN = BUILD / "tests/command/known"
 NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
@@ -151,7 +151,9 @@ class Apart(unittest.TestCase):
     def test_the_head_names_the_namespace(self) -> None:
         _, path = self.known(*APART)
         _, own = self.known()
-        heads = [store.decode_head(store.read_moments(find.open_source(p))[0]) for p in (path, own)]
+        heads = [
+            decode.decode_head(decode.read_moments(find.open_source(p))[0]) for p in (path, own)
+        ]
         self.assertEqual(heads[0].pid_namespace, int(path.stem.partition("-")[2]))
         self.assertEqual(heads[1].pid_namespace, find.namespace())
         self.assertEqual([head.is_locked for head in heads], [True, True])

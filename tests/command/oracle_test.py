@@ -19,7 +19,8 @@ from typing import Any
 
 from common import BUILD, here, next_line, start, start_ready
 
-from rouse import find, kernel, store
+from rouse.sched import procfs
+from rouse.store import decode, find
 
 CONNECTIONS, REQUESTS = 5, 20
 CALLS = {"accept4": "accept", "recvfrom": "read", "sendto": "write"}
@@ -100,10 +101,10 @@ class Waits(Case):
         def look() -> tuple[int, int, int]:
             """Its waits, and what the kernel counted before and after they were read."""
             threads = find.read(source).threads
-            (tid,) = threads["tid"][[store.text_of(n) == "sleeper" for n in threads["name"]]]
-            before = kernel.read_thread(program.pid, int(tid))
+            (tid,) = threads["tid"][[decode.text_of(n) == "sleeper" for n in threads["name"]]]
+            before = procfs.read_thread(program.pid, int(tid))
             threads = find.read(source).threads
-            after = kernel.read_thread(program.pid, int(tid))
+            after = procfs.read_thread(program.pid, int(tid))
             (waits,) = threads["waits"][threads["tid"] == tid]
             assert before and after and before.voluntary is not None
             assert after.voluntary is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rouse.schemas import SCHEMAS
+from rouse.tables.schemas import SCHEMAS
 
 Row = Mapping[str, Any]
 HOST = "host:42:7"

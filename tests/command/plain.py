@@ -50,10 +50,10 @@ class Source:
 
 def environment(folder: Path, **repairs: str) -> dict[str, str]:
     """Of a program whose file is to be in that folder."""
-    from rouse import run
+    from rouse.run import launch
 
     with mock.patch.dict(os.environ, {"ROUSE_PRELOAD": str(LIBRARY)}):
-        return run.environment(folder, repairs)
+        return launch.environment(folder, repairs)
 
 
 def why_no_disk() -> str:
@@ -91,7 +91,9 @@ class Recorded:
     """The tables of each process of a scene, which cost less to make than its report."""
 
     def __init__(self, source: Source, scene: str, **variables: str) -> None:
-        from rouse import find, sites, tables
+        from rouse.store import find
+        from rouse.symbols import sites
+        from rouse.tables import build
 
         self.source = source
         self.processes: list[Mapping[str, Any]] = []
@@ -103,7 +105,7 @@ class Recorded:
             for file in sorted(folder.glob("*.rouse")):
                 opened = find.open_source(file)
                 try:
-                    self.processes.append(tables.tables(find.read(opened), RESOLVERS[0]))
+                    self.processes.append(build.tables(find.read(opened), RESOLVERS[0]))
                 finally:
                     opened.close()
 

@@ -22,8 +22,9 @@ from common import COMMAND, rouse, start
 from growing import await_snapshots
 from synthetic import KINDS, Builder, micro, of_process, ticks, tsc
 
-from rouse import inputs, layout, recording, store
 from rouse.errors import RouseError
+from rouse.store import decode, layout, recording
+from rouse.tables import inputs
 
 SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
 ROUNDS = 300
@@ -250,7 +251,7 @@ class Recorder(Case):
         recorder.wait()
         found = recording.read(self.path)
         self.assertGreaterEqual(found.snapshots, 3)
-        self.assertEqual(len(store.decode_bytes(found.store, "file").threads), 1)
+        self.assertEqual(len(decode.decode_bytes(found.store, "file").threads), 1)
 
     def test_a_signal_ends_it_in_good_order(self) -> None:
         self.store(of_process(os.getpid()))

@@ -20,7 +20,8 @@ import pyarrow as pa
 from orders import LOCKS, WAKES, Row, orders, site
 from pyarrow import parquet as files
 
-from rouse.render import parquet, pprof
+from rouse.render import pprof
+from rouse.tables import parquet
 
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} ([0-9.e+-]+)')
 

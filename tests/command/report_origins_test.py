@@ -15,8 +15,8 @@ from common import here
 from orders import LOCKS, WAKES, Row, orders, site
 from report_queries_test import asked, lock, picked
 
-from rouse import locks, queries
-from rouse.render import parquet
+from rouse.query import locks, measures
+from rouse.tables import parquet
 
 
 class Origins(unittest.TestCase):
@@ -63,7 +63,7 @@ class Origins(unittest.TestCase):
             ),
         ):
             wakes = [{**wake, "object": i, "init_site": at} for i, at in enumerate(places)]
-            for query in (queries.wake_ledger, queries.wait_sites):
+            for query in (measures.wake_ledger, measures.wait_sites):
                 (row,) = [r for r in asked(query, wakes=wakes, sites=sites) if r["objects"] == 2]
                 self.assertEqual(row["init_label"], told)
 

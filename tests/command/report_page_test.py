@@ -20,8 +20,8 @@ from common import main_unless, rouse
 
 from orders import LOCKS, THREADS, WAKES, Row, orders, site, tables
 
-from rouse import plans
-from rouse.render import parquet
+from rouse.query import specs
+from rouse.tables import parquet
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
@@ -114,7 +114,7 @@ class Page(unittest.TestCase):
     def test_every_section_every_order_and_every_row(self) -> None:
         page = self.open_orders()
         sections = page.locator("#tabs button").count()
-        self.assertEqual(sections, len(plans.PLANS))
+        self.assertEqual(sections, len(specs.PLANS))
         for tab in page.locator("#tabs button").all():
             tab.click()
             self.assertEqual(tab.get_attribute("aria-selected"), "true")

@@ -28,15 +28,18 @@ from orders import (
 )
 from synthetic import Builder
 
-from rouse import engine, facts, listeners, locks, queries, schemas
-from rouse import tables as decoder
-from rouse.engine import Line
-from rouse.sections import Section, Wanted, sections
+from rouse.query import facts, listeners, locks, measures
+from rouse.query.sections import Section, Wanted, sections
+from rouse.tables import build as decoder
+from rouse.tables import engine, schemas
+from rouse.tables.engine import Line
 
 MANY = 400_000
 
 
-def asked(query: Callable[[queries.Tables], Any], **changed: Sequence[Row]) -> list[dict[str, Any]]:
+def asked(
+    query: Callable[[measures.Tables], Any], **changed: Sequence[Row]
+) -> list[dict[str, Any]]:
     database = engine.open_tables(orders(**changed))
     rows = database.rows(query(database.tables))
     database.close()
@@ -110,7 +113,7 @@ class Locks(unittest.TestCase):
         )
 
     def test_a_holder_that_is_not_known_is_not_the_runtime(self) -> None:
-        rows = asked(queries.wait_sites, locks=[lock(holder_site="0x0", contested=1)])
+        rows = asked(measures.wait_sites, locks=[lock(holder_site="0x0", contested=1)])
         held = [row for row in rows if row["role"] == "held"]
         self.assertEqual(picked(held, "other_label", "count"), [("not known", 1)])
         (side,) = asked(locks.sides, locks=[lock(holder_site="0x0", contested=1)])
@@ -145,7 +148,7 @@ class Locks(unittest.TestCase):
 
 class Wakes(unittest.TestCase):
     def test_the_ledger(self) -> None:
-        rows = asked(queries.wake_ledger)
+        rows = asked(measures.wake_ledger)
         self.assertEqual(
             picked(rows, "kind", "wake_label", "count", "useful", "false_", "timeout", "waste_ns"),
             [
@@ -161,20 +164,20 @@ class Wakes(unittest.TestCase):
         wake = {**WAKES[0], "useful": 1}
         names = ("a", "b", "a", "", None)
         wakes = [{**wake, "object": i, "object_name": name} for i, name in enumerate(names)]
-        rows = asked(queries.wake_ledger, wakes=wakes)
+        rows = asked(measures.wake_ledger, wakes=wakes)
         self.assertEqual(picked(rows, "objects", "names", "object_name"), [(5, 2, None)])
-        rows = asked(queries.wake_ledger, wakes=wakes[3:])
+        rows = asked(measures.wake_ledger, wakes=wakes[3:])
         self.assertEqual(picked(rows, "objects", "names", "object_name"), [(2, 0, None)])
 
     def test_waits_of_idle_pools_and_listeners_are_idle_but_not_those_for_locks(self) -> None:
-        idle = {row["kind"]: row["is_idle"] for row in asked(queries.wake_ledger)}
+        idle = {row["kind"]: row["is_idle"] for row in asked(measures.wake_ledger)}
         self.assertEqual(idle, {"condition": True, "accept": True, "mutex": False})
         busy = [{**thread, "is_idle": False} for thread in THREADS]
-        idle = {r["kind"]: r["is_idle"] for r in asked(queries.wake_ledger, threads=busy)}
+        idle = {r["kind"]: r["is_idle"] for r in asked(measures.wake_ledger, threads=busy)}
         self.assertEqual(idle, {"condition": False, "accept": True, "mutex": False})
 
     def test_wait_sites_have_both_sides(self) -> None:
-        rows = asked(queries.wait_sites)
+        rows = asked(measures.wait_sites)
         self.assertEqual(
             picked(rows, "kind", "wait_label", "role", "other_label", "count", "useless"),
             [
@@ -186,7 +189,7 @@ class Wakes(unittest.TestCase):
         )
 
     def test_totals(self) -> None:
-        (row,) = asked(queries.totals)
+        (row,) = asked(measures.totals)
         expected = {
             **{"calls": 78, "switches": 120, "steals": 4, "wakes": 111, "useful": 100},
             **{"false_": 10, "timeout": 1, "lost_race": 0, "signals_unheard": 5},
@@ -197,18 +200,18 @@ class Wakes(unittest.TestCase):
 
     def test_herds_and_lateness_are_summed_over_workers(self) -> None:
         herds = [{"size_from": 4, "count": 3}, {"size_from": 4, "count": 2, "writer": 1}]
-        self.assertEqual(picked(asked(queries.herds, herds=herds), "size_from", "count"), [(4, 5)])
+        self.assertEqual(picked(asked(measures.herds, herds=herds), "size_from", "count"), [(4, 5)])
         self.assertEqual(
-            picked(asked(queries.lateness), "late_from_ns", "count"), [(2048, 3), (4096, 1)]
+            picked(asked(measures.lateness), "late_from_ns", "count"), [(2048, 3), (4096, 1)]
         )
-        (late,) = asked(queries.lateness_totals)
+        (late,) = asked(measures.lateness_totals)
         self.assertEqual((late["late_ns"], late["late_most_ns"]), (12_000, 5000))
 
     def test_one_record_more_changes_its_figures_and_no_other(self) -> None:
-        before = {row["wake_site"]: row for row in asked(queries.wake_ledger)}
+        before = {row["wake_site"]: row for row in asked(measures.wake_ledger)}
         changed = copy.deepcopy(WAKES)
         changed[2]["lost_race"] = 1
-        after = {row["wake_site"]: row for row in asked(queries.wake_ledger, wakes=changed)}
+        after = {row["wake_site"]: row for row in asked(measures.wake_ledger, wakes=changed)}
         differing = {
             (site, key)
             for site, row in after.items()
@@ -224,17 +227,17 @@ class Wakes(unittest.TestCase):
 class Threads(unittest.TestCase):
     def test_microstates_and_what_their_sum_lacks(self) -> None:
         short = [{**THREADS[0], "usr": 900 * MS}, *THREADS[1:]]
-        rows = {row["thread_id"]: row for row in asked(queries.microstates, threads=short)}
+        rows = {row["thread_id"]: row for row in asked(measures.microstates, threads=short)}
         self.assertEqual((rows[1]["lck"], rows[1]["missing_ns"]), (30 * MS, 40 * MS))
         self.assertEqual((rows[2]["slp"], rows[2]["missing_ns"]), (900 * MS, 0))
 
     def test_jains_index(self) -> None:
-        (row,) = asked(queries.accept_balance)
+        (row,) = asked(measures.accept_balance)
         self.assertEqual((row["threads"], row["accepted"], row["jain"]), (2, 8, 0.8))
         equal = [{**t, "accepted": 5} for t in THREADS]
-        self.assertEqual(asked(queries.accept_balance, threads=equal)[0]["jain"], 1.0)
+        self.assertEqual(asked(measures.accept_balance, threads=equal)[0]["jain"], 1.0)
         alone = [{**t, "state": "accept", "accepted": 9 * (i == 0)} for i, t in enumerate(THREADS)]
-        self.assertAlmostEqual(asked(queries.accept_balance, threads=alone)[0]["jain"], 1 / 3)
+        self.assertAlmostEqual(asked(measures.accept_balance, threads=alone)[0]["jain"], 1 / 3)
 
     def test_a_queue_s_delay_is_those_left_by_the_rate_of_those_taken(self) -> None:
         each: Row = {"listener": "0x7", "name": "here:80"}
@@ -256,12 +259,12 @@ class Threads(unittest.TestCase):
         self.assertIsNone(row["queue_delay_ns"], "one alone has no rate")
 
     def test_threads_that_have_ended(self) -> None:
-        (row,) = asked(queries.ended_threads)
+        (row,) = asked(measures.ended_threads)
         self.assertEqual(
             (row["ended_threads"], row["ended_waits"], row["ended_usr"]), (2, 4, 5 * MS)
         )
         waited = {**WORKERS[1], "ended_mutex": 7, "ended_join": 3, "ended_poll": 1}
-        (row,) = asked(queries.ended_threads, workers=[waited])
+        (row,) = asked(measures.ended_threads, workers=[waited])
         self.assertEqual((row["ended_lck"], row["ended_slp"]), (10, 1))
 
 

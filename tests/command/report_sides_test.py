@@ -11,8 +11,8 @@ from common import SOURCE  # noqa: F401 enters the environment that the rest nee
 from orders import PROCESSES, WAKES
 from report_queries_test import asked, made, picked
 
-from rouse import queries
-from rouse.sections import Wanted
+from rouse.query import measures
+from rouse.query.sections import Wanted
 
 
 class Sides(unittest.TestCase):
@@ -40,10 +40,12 @@ class Sides(unittest.TestCase):
         ):
             for recorder, label in (("preload", told), ("", "runtime")):
                 changed = {"processes": [{**PROCESSES[0], "recorder": recorder}], "wakes": [wake]}
-                (row,) = asked(queries.wake_ledger, **changed)
+                (row,) = asked(measures.wake_ledger, **changed)
                 self.assertEqual(row["wake_label"], label)
                 if wake["kind"] == "semaphore":
-                    woken = [r for r in asked(queries.wait_sites, **changed) if r["role"] == "woke"]
+                    woken = [
+                        r for r in asked(measures.wait_sites, **changed) if r["role"] == "woke"
+                    ]
                     self.assertEqual(picked(woken, "other_label"), [(label,)])
 
 

@@ -22,8 +22,9 @@ from pyarrow import parquet as files
 from rich.cells import cell_len
 from synthetic import KINDS, Builder, micro, of_process, ticks, tsc
 
-from rouse import layout
-from rouse.render import parquet, text
+from rouse import text
+from rouse.store import layout
+from rouse.tables import parquet
 
 NASTY = "x\x1b[31m\n[bold]\u202e\x00<b>"
 

@@ -77,11 +77,12 @@ class Interrupted(unittest.TestCase):
     def test_before_the_program_begins_nothing_is_left_behind(self) -> None:
         script = (
             "import os, signal\n"
-            "from rouse import main, run\n"
+            "from rouse.cli import main\n"
+            "from rouse.run import launch\n"
             "def interrupted(folder, _):\n"
             "    print(folder, flush=True)\n"
             "    os.kill(os.getpid(), signal.SIGINT)\n"
-            "run.environment = interrupted\n"
+            "launch.environment = interrupted\n"
             "main.main()\n"
         )
         done = self.run_it("-c", script, "run", "--", "true", path=str(SOURCE))

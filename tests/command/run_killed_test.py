@@ -14,7 +14,7 @@ from common import COMMAND, next_line, rouse, start
 
 from plain import LIBRARY
 
-from rouse import leftovers
+from rouse.store import leftovers
 
 LIMIT_S = 60
 ASK = 'echo "$ROUSE_OBS_DIR"; read line'

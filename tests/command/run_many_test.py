@@ -18,8 +18,9 @@ from common import here, rouse
 import pyarrow.parquet as pq
 from plain import LIBRARY, Source, record
 
-from rouse import elf, inputs, queries, sites
-from rouse.render import parquet
+from rouse.query import measures
+from rouse.symbols import elf, sites
+from rouse.tables import inputs, parquet
 
 MANY = Source("plain_many")
 KINDS = 4  # of children: how often the nth waits is the rest of nth by it
@@ -45,7 +46,7 @@ class Work:
             written = stack.enter_context(writes)
             found = stack.enter_context(inputs.open_input(str(folder)))
             tables = found.database.tables
-            self.processes = len(found.database.rows(queries.processes(tables)))
+            self.processes = len(found.database.rows(measures.processes(tables)))
             self.done = (opened.call_count, run.call_count, written.call_count)
 
 

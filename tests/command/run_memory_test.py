@@ -13,7 +13,7 @@ from common import rouse
 
 from plain import LIBRARY, Source
 
-from rouse import remains
+from rouse.run import remains
 
 
 class Memory(unittest.TestCase):

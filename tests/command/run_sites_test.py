@@ -11,7 +11,7 @@ from common import rouse
 
 from plain import LIBRARY, Recorded, Source
 
-from rouse import layout
+from rouse.store import layout
 
 SITES = Source("plain_sites")
 NAP = SITES.label("nanosleep(")

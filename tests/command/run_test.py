@@ -22,7 +22,8 @@ from common import SOURCE, rouse
 
 from plain import LIBRARY, PROGRAMS, Source
 
-from rouse import distortion, leftovers, run, unseen
+from rouse.run import distortion, launch, unseen
+from rouse.store import leftovers
 
 MUTEXES = Source("plain")
 PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
@@ -276,7 +277,7 @@ class PassedThrough(Case):
 
     def test_what_is_preloaded_anyway_stays_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
-        self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY.with_name(run.DOOR)}\n")
+        self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY.with_name(launch.DOOR)}\n")
 
     def test_a_program_that_is_not_there_is_told(self) -> None:
         done = self.run_it("no-such-program")

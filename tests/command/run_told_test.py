@@ -15,7 +15,7 @@ from common import SOURCE, here, rouse
 
 from plain import LIBRARY, Source
 
-from rouse import remains
+from rouse.run import remains
 
 PLAIN = Source("plain").program
 LOADED = str(LIBRARY)

@@ -19,7 +19,8 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from synthetic import Builder
 
-from rouse import demangle, elf, layout, sites
+from rouse.store import layout
+from rouse.symbols import demangle, elf, sites
 
 MAIN = """\
 #include "part.h"

@@ -19,8 +19,8 @@ from orders import HOST, LOCKS, MS, WAKES, orders
 from pyarrow import parquet as files
 from synthetic import KINDS, Builder, ticks
 
-from rouse import layout
-from rouse.render import parquet
+from rouse.store import layout
+from rouse.tables import parquet
 
 OTHER = "host:43:8"
 LISTENERS = [

@@ -12,8 +12,9 @@ from common import SOURCE  # noqa: F401 enters the environment that the rest nee
 
 from synthetic import KINDS, START_TSC, Builder, entries, micro, ticks, tsc
 
-from rouse import layout, store, tables
 from rouse.errors import RouseError
+from rouse.store import decode, layout
+from rouse.tables import build
 
 
 def waiting(kind: str, since_ms: float, **more: Any) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def rows(table: Any) -> list[dict[str, Any]]:
 
 class Threads(unittest.TestCase):
     def only(self, builder: Builder, **row: Any) -> dict[str, Any]:
-        found = rows(tables.threads(builder.chunk(layout.THREADS, [row]).store()))
+        found = rows(build.threads(builder.chunk(layout.THREADS, [row]).store()))
         self.assertEqual(len(found), 1)
         return found[0]
 
@@ -77,7 +78,7 @@ class Threads(unittest.TestCase):
 
     def test_free_entries_are_no_threads(self) -> None:
         builder = Builder().chunk(layout.THREADS, [{}, waiting("mutex", 1), {"id": 9}])
-        self.assertEqual(tables.threads(builder.store()).num_rows, 1)
+        self.assertEqual(build.threads(builder.store()).num_rows, 1)
 
     def test_who_is_idle(self) -> None:
         end = 5000
@@ -110,12 +111,12 @@ class Sums(unittest.TestCase):
             builder.chunk(layout.WAKES, [wake(object=8, count=[0, 1, *[0] * 5], name=name)], writer)
         builder.chunk(layout.LOCKS, [{**lock, "lock": 16, "name": again + 1}], 1)
         store_made = builder.store()
-        found = rows(tables.locks(store_made))
+        found = rows(build.locks(store_made))
         self.assertEqual(
             [(row["lock"], row["lock_name"], row["contested"]) for row in found],
             [(8, "hot", 4), (16, "cold", 2)],
         )
-        (row,) = rows(tables.wakes(store_made))
+        (row,) = rows(build.wakes(store_made))
         self.assertEqual((row["object_name"], row["useful"]), ("hot", 2))
 
     def test_wake_ups_are_summed_over_writers(self) -> None:
@@ -124,7 +125,7 @@ class Sums(unittest.TestCase):
         for writer in range(3):
             row = wake(count=count, wait_ticks=ticks(10), wait_most=ticks(writer + 1))
             builder.chunk(layout.WAKES, [row, wake(wait_site=0x3000, count=count)], writer)
-        found = rows(tables.wakes(builder.store()))
+        found = rows(build.wakes(builder.store()))
         self.assertEqual([row["wait_site"] for row in found], ["0x1000", "0x3000"])
         self.assertEqual(found[0]["useful"], 6)
         self.assertEqual((found[0]["cancelled"], found[0]["unrecorded"]), (12, 3))
@@ -136,7 +137,7 @@ class Sums(unittest.TestCase):
         builder = Builder()
         builder.chunk(layout.WAKES, [wake(count=[0, 5, 0, 0, 0, 0, 0])], 0)
         builder.chunk(layout.WAKES, [wake(count=[0, (1 << 64) - 2, 2, 0, 0, 0, 0])], 1)
-        (row,) = rows(tables.wakes(builder.store()))
+        (row,) = rows(build.wakes(builder.store()))
         self.assertEqual((row["useful"], row["lost_race"]), (3, 2))
 
     def test_locks(self) -> None:
@@ -144,7 +145,7 @@ class Sums(unittest.TestCase):
         row = {"kind": KINDS["mutex"], "lock": 0x7F00, "name": 2, "site": 1, "holder_site": 2}
         row |= {"acquired": 10, "contested": 4, "wait_ticks": ticks(100), "spun": 1}
         builder.chunk(layout.LOCKS, [row], 0).chunk(layout.LOCKS, [row], 1)
-        (lock,) = rows(tables.locks(builder.store()))
+        (lock,) = rows(build.locks(builder.store()))
         self.assertEqual((lock["acquired"], lock["contested"], lock["spun"]), (20, 8, 2))
         self.assertEqual((lock["lock_name"], lock["wait_ns"]), ("queue", 200_000_000))
         self.assertEqual((lock["kind"], lock["holder_site"]), ("mutex", "0x2"))
@@ -155,7 +156,7 @@ class Sums(unittest.TestCase):
         calls, herds, lateness = [0] * 24, [0] * 16, [0] * 32
         calls[KINDS["accept"]], herds[3], lateness[0], lateness[10] = 9, 2, 1, 7
         writer |= {"calls": calls, "herds": herds, "lateness": lateness, "ended": 2}
-        found = tables.tables(Builder(1000).chunk(layout.WRITERS, [writer]).store())
+        found = build.tables(Builder(1000).chunk(layout.WRITERS, [writer]).store())
         (worker,) = rows(found["workers"])
         self.assertEqual((worker["idle_ns"], worker["wall_ns"]), (200_000_000, 1_000_000_000))
         self.assertEqual((worker["ended_threads"], worker["voluntary"]), (2, None))
@@ -166,14 +167,14 @@ class Sums(unittest.TestCase):
         self.assertEqual(late, [(0, 1), (1024, 7)])
 
     def test_an_empty_store_has_every_table(self) -> None:
-        found = tables.tables(Builder().store())
+        found = build.tables(Builder().store())
         (process,) = rows(found.pop("processes"))
         self.assertEqual((process["mode"], process["command"]), ("counted", "example --flag"))
         self.assertEqual(process["duration_ns"], 1_000_000_000)
         self.assertEqual(
             {name: table.num_rows for name, table in found.items()}, dict.fromkeys(found, 0)
         )
-        full = tables.tables(sample().store())
+        full = build.tables(sample().store())
         for name, table in found.items():
             # By name, as readers take them.
             self.assertEqual(set(table.schema), set(full[name].schema), name)
@@ -201,7 +202,7 @@ def sample() -> Builder:
 
 class Sites(unittest.TestCase):
     def test_a_stack_is_a_row_a_frame(self) -> None:
-        found = rows(tables.tables(sample().store())["sites"])
+        found = rows(build.tables(sample().store())["sites"])
         stack = [row for row in found if row["site"] == hex(layout.SITE_STACK)]
         self.assertEqual(
             [(row["frame"], row["address"]) for row in stack], [(0, 0x1010), (1, 0x1020)]
@@ -225,7 +226,7 @@ class Sites(unittest.TestCase):
             layout.WAKES, [wake(wait_site=mark | n, count=[0, 1, *[0] * 5]) for n in (2, 0)]
         )
         builder.chunk(layout.THREADS, [waiting("condition", 1, wait_site=mark | 2)])
-        found = tables.tables(builder.store())
+        found = build.tables(builder.store())
         (lock_row,) = rows(found["locks"])
         self.assertEqual((lock_row["site"], lock_row["contested"]), (hex(mark), 4))
         (wake_row,) = rows(found["wakes"])
@@ -238,7 +239,7 @@ class Sites(unittest.TestCase):
 
     def test_a_stack_that_is_not_there(self) -> None:
         builder = Builder().chunk(layout.WAKES, [wake(wait_site=layout.SITE_STACK | 99)])
-        found = rows(tables.tables(builder.store())["sites"])
+        found = rows(build.tables(builder.store())["sites"])
         self.assertIn(
             (hex(layout.SITE_STACK | 99), "runtime"), [(r["site"], r["label"]) for r in found]
         )
@@ -250,7 +251,7 @@ class Versions(unittest.TestCase):
         raw = entries(layout.WAKES, [wake(count=[0, n, 0, 0, 0, 0, 0]) for n in (1, 2)])
         grown = b"".join(row.tobytes().ljust(size, b"\xff") for row in raw)
         builder = Builder().chunk(layout.WAKES, [], raw=grown, entry_bytes=size, capacity=2, used=2)
-        (row,) = rows(tables.wakes(builder.store()))
+        (row,) = rows(build.wakes(builder.store()))
         self.assertEqual(row["useful"], 3)
 
     def test_entries_that_were_shorter_are_read(self) -> None:
@@ -282,7 +283,7 @@ class Damage(unittest.TestCase):
             (sample().bytes()[:500], "500 bytes are not a whole"),
         ):
             with self.assertRaisesRegex(RouseError, says):
-                store.decode_bytes(data, "x")
+                decode.decode_bytes(data, "x")
 
     def test_a_chunk_that_is_wrong_is_left_out_and_told(self) -> None:
         wrong: list[dict[str, Any]] = [
@@ -313,7 +314,7 @@ class Damage(unittest.TestCase):
         data[layout.DIRECTORY + 4 : layout.DIRECTORY + 8] = data[
             layout.DIRECTORY : layout.DIRECTORY + 4
         ]
-        read = store.decode_bytes(bytes(data), "x")
+        read = decode.decode_bytes(bytes(data), "x")
         self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
         self.assertIn("overlaps", read.problems[0])
 
@@ -329,8 +330,8 @@ class Damage(unittest.TestCase):
         whole = sample().bytes()
         everything = {k: len(v) for k, v in sample().store().arrays.items() if k != layout.STACKS}
         for size in range(layout.HEAD.itemsize, len(whole), 1000):
-            read = store.decode_bytes(whole[:size], "x")
-            tables.tables(read)
+            read = decode.decode_bytes(whole[:size], "x")
+            build.tables(read)
             found = {kind: len(read.arrays[kind]) for kind in everything}
             self.assertTrue(read.problems or found == everything, size)
 
@@ -343,10 +344,10 @@ class Damage(unittest.TestCase):
                 at = chance.choice((8, layout.DIRECTORY, layout.CHUNKS)) + chance.randrange(2000)
                 data[at] = chance.randrange(256)
             try:
-                read = store.decode_bytes(bytes(data), "x")
+                read = decode.decode_bytes(bytes(data), "x")
             except RouseError:
                 continue
-            tables.tables(read)
+            build.tables(read)
 
     def test_a_damaged_time_stamp_is_not_the_end(self) -> None:
         builder = Builder(1000).chunk(layout.THREADS, [waiting("mutex", 1, run_tsc=(1 << 64) - 1)])
@@ -367,14 +368,14 @@ class Moving(unittest.TestCase):
     """A store that changes while it is read."""
 
     @staticmethod
-    def source(*steps: tuple[int, int]) -> store.BytesSource:
+    def source(*steps: tuple[int, int]) -> decode.BytesSource:
         """Of a thread whose (seq, waits) are the nth step at the nth read of its chunk."""
         images = [
             Builder().chunk(layout.THREADS, [waiting("mutex", 1, seq=seq, waits=waits)]).bytes()
             for seq, waits in steps
         ]
 
-        class Source(store.BytesSource):
+        class Source(decode.BytesSource):
             reads = 0
 
             def read(self, offset: int, size: int) -> bytes:
@@ -387,7 +388,7 @@ class Moving(unittest.TestCase):
         return Source(images[0], "moving")
 
     def read(self, *steps: tuple[int, int]) -> Any:
-        (thread,) = store.decode(self.source(*steps), [layout.THREADS]).threads
+        (thread,) = decode.decode(self.source(*steps), [layout.THREADS]).threads
         return thread
 
     def test_words_are_of_one_moment(self) -> None:
@@ -398,13 +399,13 @@ class Moving(unittest.TestCase):
 
     def test_a_thread_that_was_killed_while_it_wrote_is_shown_and_told(self) -> None:
         self.assertEqual(int(self.read((3, 5))["waits"]), 5)
-        read = store.decode(self.source((3, 5)), [layout.THREADS])
+        read = decode.decode(self.source((3, 5)), [layout.THREADS])
         self.assertEqual(read.problems, ["threads whose words may be of two moments: 1"])
-        self.assertEqual(store.decode(self.source((2, 5)), [layout.THREADS]).problems, [])
+        self.assertEqual(decode.decode(self.source((2, 5)), [layout.THREADS]).problems, [])
 
     def copied(self, *steps: tuple[int, int]) -> tuple[int, list[str]]:
         """The thread's waits in a copy, first read as a whole, and what a reader says of it."""
-        read = store.decode_bytes(store.copy(self.source(*steps)), "copy")
+        read = decode.decode_bytes(decode.copy(self.source(*steps)), "copy")
         return int(read.threads["waits"][0]), read.problems
 
     def test_words_in_a_copy_are_of_one_moment(self) -> None:
@@ -426,7 +427,7 @@ class Moving(unittest.TestCase):
     def test_others_are_settled_beside_one_that_is_not(self) -> None:
         many = [waiting("mutex", 1, seq=2 + (n == 50), waits=n) for n in range(100)]
         data = Builder().chunk(layout.THREADS, many).bytes()
-        read = store.decode_bytes(store.copy(store.BytesSource(data, "many")), "copy")
+        read = decode.decode_bytes(decode.copy(decode.BytesSource(data, "many")), "copy")
         self.assertEqual(read.slots["waits"].tolist(), list(range(100)))
         self.assertEqual(read.problems, ["threads whose words may be of two moments: 1"])
 

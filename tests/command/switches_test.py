@@ -27,9 +27,11 @@ from unittest import mock
 
 from common import BUILD, COMMAND, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
 
-from rouse import asleep, kernel, probe, switches
 from rouse.errors import RouseError
-from rouse.probe import BY_RECORDS
+from rouse.query import scheduler
+from rouse.sched import probe, procfs, switches
+from rouse.sched.probe import BY_RECORDS
+from rouse.store import leftovers
 
 HELPER = BUILD / "kernel" / BY_RECORDS
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
@@ -65,11 +67,11 @@ class Text(unittest.TestCase):
 
     def test_records_that_found_no_room_are_told(self) -> None:
         found = switches.decode("perf\t7\nnow\t5\nlost\t0\t0\t0\t0\n")
-        (note,) = asleep.notes(found)
+        (note,) = scheduler.notes(found)
         self.assertIn("7 records of switches", note)
 
     def test_threads_without_room_for_their_waits_are_told(self) -> None:
-        (note,) = asleep.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
+        (note,) = scheduler.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
         self.assertIn("3 threads that wait found no room", note)
 
     def test_of_records_nobody_knows_when_a_sleeper_was_woken(self) -> None:
@@ -77,10 +79,10 @@ class Text(unittest.TestCase):
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "sleep\t1\t-\t0\t0\t0\t2\t50\t40\t0\t0\t0\t\n"
         )
-        (row,) = asleep.thread_rows(found)
+        (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"]), (650, None))
         self.assertEqual(row["preempted_ns"], 30)
-        (section,) = asleep.split(found, {}, {})
+        (section,) = scheduler.split(found, {}, {})
         self.assertNotIn("queued_ns", [column.key for column in section.columns])
 
     def test_the_threads_own_sum_splits_what_it_slept(self) -> None:
@@ -89,10 +91,10 @@ class Text(unittest.TestCase):
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t3\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "queue\t1\t80\nsleep\t1\t-\t0\t0\t0\t2\t90\t40\t0\t0\t0\t\n"
         )
-        (row,) = asleep.thread_rows(found)
+        (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"], row["preempted_ns"]), (40, 50, 30))
         found.threads[1].all_queued_ns = 29  # its clock is another
-        (row,) = asleep.thread_rows(found)
+        (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"]), (90, 0))
 
     def test_without_permission_the_sums_are_told_and_what_to_do(self) -> None:
@@ -139,9 +141,9 @@ class Damaged(unittest.TestCase):
 
     def told(self, text: str) -> None:
         found = switches.decode(text)
-        asleep.sections(found)
-        asleep.notes(found)
-        asleep.fact(found)
+        scheduler.sections(found)
+        scheduler.notes(found)
+        scheduler.fact(found)
 
     def test_it_is_whole(self) -> None:
         self.told(self.WHOLE)
@@ -177,7 +179,7 @@ class Seen(unittest.TestCase):
         """A scene that is over, of a program that is still there."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        waits = Path(folder.name) / switches.WAITS
+        waits = Path(folder.name) / leftovers.WAITS
         waits.write_bytes(bytes(switches.WAITS_BYTES))
         with mock.patch.dict(os.environ, PLACE):
             recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()), str(waits))
@@ -190,10 +192,10 @@ class Seen(unittest.TestCase):
 
     def test_switches_are_those_that_the_kernel_counts(self) -> None:
         running, recorder = self.watched("stays")
-        named = {tid: kernel.read_thread(running.pid, tid) for tid in kernel.tids(running.pid)}
+        named = {tid: procfs.read_thread(running.pid, tid) for tid in procfs.tids(running.pid)}
         found = recorder.stop()
-        self.assertEqual(asleep.notes(found), [])
-        rows = {row["tid"]: row for row in asleep.thread_rows(found)}
+        self.assertEqual(scheduler.notes(found), [])
+        rows = {row["tid"]: row for row in scheduler.thread_rows(found)}
         names = []
         for tid, counted in named.items():
             if counted is None or tid == running.pid:  # which has switched before it was watched
@@ -221,7 +223,7 @@ class Seen(unittest.TestCase):
 
     def test_the_child_of_a_fork_is_watched(self) -> None:
         _, recorder = self.watched("forks")
-        rows = asleep.thread_rows(recorder.stop())
+        rows = scheduler.thread_rows(recorder.stop())
         self.assertEqual(len({row["process"] for row in rows}), 2)
         (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
@@ -229,7 +231,7 @@ class Seen(unittest.TestCase):
 
     def test_nothing_of_others_is_seen(self) -> None:
         running, recorder = self.watched("wakes")
-        processes = {row["process"] for row in asleep.thread_rows(recorder.stop())}
+        processes = {row["process"] for row in scheduler.thread_rows(recorder.stop())}
         self.assertEqual(processes, {running.pid})
 
     def test_a_sleep_after_a_wait_is_not_in_it(self) -> None:
@@ -245,7 +247,7 @@ class Seen(unittest.TestCase):
     def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_told(self) -> None:
         """The reader stands still while more waits come than are kept."""
         with tempfile.TemporaryDirectory() as place:
-            waits = Path(place) / switches.WAITS
+            waits = Path(place) / leftovers.WAITS
             waits.write_bytes(bytes(switches.WAITS_BYTES))
             with mock.patch.dict(os.environ, PLACE):
                 recorder = switches.Recorder(BY_RECORDS, str(threading.get_native_id()), str(waits))
@@ -267,7 +269,7 @@ class Seen(unittest.TestCase):
         self.assertGreaterEqual(counts[switches.JOINED], KEPT - 1)
         self.assertLess(counts[switches.JOINED], 2 * KEPT)
         self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
-        (note,) = asleep.notes(found)
+        (note,) = scheduler.notes(found)
         self.assertIn(" sleeps were looked at too late", note)
         owners = {*struct.unpack(f"={RINGS}I", words)} - {0}
         self.assertEqual(owners, {running.pid}, "the rings of threads that have ended are free")

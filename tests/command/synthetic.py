@@ -13,7 +13,8 @@ import common  # noqa: F401 the package's path
 
 import numpy as np
 
-from rouse import clock, find, layout, store
+from rouse import clock
+from rouse.store import decode, find, layout
 
 HZ = 2_000_000_000  # two ticks a ns
 START_NS = 5_000_000_000
@@ -126,9 +127,9 @@ class Builder:
         head = self.head.tobytes().ljust(layout.DIRECTORY, b"\0")
         return head + directory.tobytes() + b"".join(self.chunks)
 
-    def store(self) -> store.Store:
+    def store(self) -> decode.Store:
         """As one reads it after its process has gone."""
-        return store.decode_bytes(self.bytes(), "synthetic")
+        return decode.decode_bytes(self.bytes(), "synthetic")
 
     def write(self, folder: Path, pid: int | None = None) -> Path:
         """As a process's file."""

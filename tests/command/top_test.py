@@ -22,7 +22,8 @@ import numpy as np
 from rich.cells import cell_len
 from synthetic import KINDS, Builder, micro, of_process, tsc
 
-from rouse import find, intervals, layout, rowtext, states
+from rouse.store import find, layout, states
+from rouse.top import intervals, rowtext
 
 NOW = 1000.0  # ms
 

@@ -24,7 +24,8 @@ from synthetic import KINDS, Builder, of_process
 from textual.pilot import Pilot
 from top_test import Program
 
-from rouse import layout, rowtext, top, toplive
+from rouse.store import layout
+from rouse.top import live, rowtext, watched
 
 THREADS: list[dict[str, Any]] = [
     {"id": 1, "doing": layout.DOES_RUN, "name": b"one"},
@@ -48,13 +49,13 @@ class Keys(unittest.TestCase):
         self.addCleanup(lambda: os.environ.update(ROUSE_OBS_DIR=before or ""))
 
     def run_app(
-        self, act: Callable[[toplive.Top, Pilot[int]], Awaitable[None]], width: int = 100
-    ) -> toplive.Top:
+        self, act: Callable[[live.Top, Pilot[int]], Awaitable[None]], width: int = 100
+    ) -> live.Top:
         """Run it without a terminal. Looks are taken when act() asks for them."""
 
-        async def whole() -> toplive.Top:
-            watched = top.Watched([str(self.program.pid)])
-            app = toplive.Top(watched, rowtext.Wanted(), 3600)
+        async def whole() -> live.Top:
+            processes = watched.Watched([str(self.program.pid)])
+            app = live.Top(processes, rowtext.Wanted(), 3600)
             async with app.run_test(size=(width, 24)) as pilot:
                 app.look()
                 await pilot.pause()
@@ -64,7 +65,7 @@ class Keys(unittest.TestCase):
         return asyncio.run(whole())
 
     @staticmethod
-    def screen(app: toplive.Top) -> list[str]:
+    def screen(app: live.Top) -> list[str]:
         """What is on it, as text."""
         found = []
         for widget in (app.totals, app.details if app.drill else app.lines, app.status):
@@ -73,7 +74,7 @@ class Keys(unittest.TestCase):
         return found
 
     def test_threads_are_shown_and_sorted_filtered_and_split(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             text = "\n".join(self.screen(app))
             self.assertIn("PID USERNAME USR SYS", text)
             self.assertRegex(text, r"100 .*/1:one")
@@ -94,13 +95,13 @@ class Keys(unittest.TestCase):
         self.assertEqual(self.run_app(act).return_value, 0)
 
     def test_markup_and_control_characters_are_text(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             self.assertIn("/4:[red]?[2J", "\n".join(self.screen(app)))
 
         self.run_app(act)
 
     def test_forty_columns(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             lines = self.screen(app)
             self.assertEqual({len(line) for line in lines}, {40})
             self.assertRegex(lines[1], "USR .*LCK SLP LAT")
@@ -109,7 +110,7 @@ class Keys(unittest.TestCase):
         self.run_app(act, width=40)
 
     def test_a_thread_is_looked_into(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             await pilot.press("s", "enter")
             text = "\n".join(self.screen(app))
             self.assertIn("2:two", text)
@@ -123,7 +124,7 @@ class Keys(unittest.TestCase):
     def test_only_what_is_seen_is_made(self) -> None:
         made: list[int] = []
 
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             line = rowtext.Picture.line
 
             def counted(self: Any, row: int, *rest: Any) -> str:
@@ -140,7 +141,7 @@ class Keys(unittest.TestCase):
         self.assertLessEqual(len(set(made)), 24)
 
     def test_paused_it_takes_no_look(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             picture = app.picture
             await pilot.press("p")
             app.look()
@@ -153,7 +154,7 @@ class Keys(unittest.TestCase):
         self.run_app(act)
 
     def test_what_ended_is_said_and_is_the_exit_status(self) -> None:
-        async def act(app: toplive.Top, pilot: Pilot[int]) -> None:
+        async def act(app: live.Top, pilot: Pilot[int]) -> None:
             self.program.kill()
             self.program.wait()
             app.look()

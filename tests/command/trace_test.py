@@ -20,8 +20,10 @@ from common import BUILD, SOURCE, rouse
 import numpy as np
 from synthetic import Builder, of_process, tsc
 
-from rouse import events, find, inputs, layout, recording, store, tracer
-from rouse.store import BytesSource, FileSource, Ring, read_ring
+from rouse.store import decode, find, layout, recording, tracer
+from rouse.store.decode import BytesSource, FileSource, Ring, read_ring
+from rouse.store.events import TYPES
+from rouse.tables import events, inputs
 
 LEDGER, KNOWN = (BUILD / "tests" / "command" / name for name in ("ledger", "known"))
 WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # as ledger.c has them
@@ -208,7 +210,7 @@ def ring(count: int, capacity: int, **head: int) -> tuple[bytes, Ring]:
         chunk[name] = value
     entries = np.zeros(capacity, layout.EVENT)
     for n in range(max(count - capacity, 0), count):
-        entries[n % capacity] = (tsc(n), events.TYPES["yield"] | 7 << 24, 0, n)
+        entries[n % capacity] = (tsc(n), TYPES["yield"] | 7 << 24, 0, n)
     raw = chunk.tobytes().ljust(layout.CHUNK_HEAD, b"\0") + entries.tobytes()
     return raw, Ring(0, capacity, 3)
 
@@ -236,7 +238,7 @@ class Rings(unittest.TestCase):
         self.assertEqual(self.values(b"", of), (0, []))
         raw, of = ring(5, 8, written=(1 << 64) - 1)
         first, found = self.values(raw, of)
-        self.assertEqual((first, len(found)), (store.WRITTEN_MOST - 7, 7))
+        self.assertEqual((first, len(found)), (decode.WRITTEN_MOST - 7, 7))
 
 
 class Copied(unittest.TestCase):
@@ -270,7 +272,7 @@ class Copied(unittest.TestCase):
             for count in counts[1:]:
                 self.put(count, mode)
                 asks.drain()
-            writer.snapshot(asks.blanked(store.copy(source)), 6_000_000_000, 7, whole=True)
+            writer.snapshot(asks.blanked(decode.copy(source)), 6_000_000_000, 7, whole=True)
             writer.done("it was asked to")
             asks.close()
         made = inputs.load_recording(self.file, with_events=True)
@@ -300,7 +302,7 @@ class Tables(unittest.TestCase):
     def test_unknown_types_and_wild_stamps_do_no_harm(self) -> None:
         made = Builder().store()
         wild = np.zeros(4, layout.EVENT)
-        wild["what"] = [events.TYPES["run"], 0xFF, (1 << 64) - 1, events.TYPES["name"] | 9 << 8]
+        wild["what"] = [TYPES["run"], 0xFF, (1 << 64) - 1, events.TYPES["name"] | 9 << 8]
         wild["tsc"] = [(1 << 64) - 1, 0, 5, 7]
         wild["value"] = (1 << 64) - 1
         made.arrays[layout.EVENTS] = wild
@@ -311,9 +313,9 @@ class Tables(unittest.TestCase):
     def test_what_was_overwritten_is_told(self) -> None:
         made = Builder().store()
         made.overwritten = 5
-        from rouse import tables
+        from rouse.tables import build
 
-        self.assertEqual(tables.processes(made).column("lost_events").to_pylist(), [5])
+        self.assertEqual(build.processes(made).column("lost_events").to_pylist(), [5])
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ class MakeInstall(Folder):
         run(python, SOURCE / "tools/packages.py", "--copy", packages)
         self.check(command)
         self.check_run(command)
-        self.assertIn(Path("usr/local/lib/rouse/rouse/store.py"), installed.files)
+        self.assertIn(Path("usr/local/lib/rouse/rouse/store/decode.py"), installed.files)
 
 
 class SourceTree(Folder):

@@ -68,7 +68,7 @@ def seen(trace: Path) -> tuple[Ends, Ends]:
 
 def recorded(folder: Path) -> tuple[Ends, Counter[int]]:
     """The ends of waits for futexes by word, and waits for conditions by address."""
-    from rouse import find, layout
+    from rouse.store import find, layout
 
     (file,) = folder.glob("*.rouse")
     source = find.open_source(file)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The commands of `rouse`: one module per command parses options and calls the libraries."""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The command's door: finds the module of a subcommand and runs it.
+
+A subcommand is a module with a click command named `command`. Modules are imported when they are
+asked for: the tables and the terminal are slow to import, and `rouse doctor` needs neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from importlib import metadata
+from typing import NoReturn
+
+import click
+
+from rouse.cli.commands import Group
+from rouse.errors import RouseError, fill_closed, output
+
+# Each with the line that `rouse --help` shows.
+COMMANDS = {
+    "compare": "Two recordings of the same work, side by side.",
+    "doctor": "What this machine allows, and what to do about what it does not.",
+    "record": "Keep what a process records in a file.",
+    "report": "Locks, wake-ups and waits of a process or a recording.",
+    "run": "Run a program, and tell what its threads waited for.",
+    "top": "Where each thread's time goes, live or as text.",
+    "watch": "What the kernel does with the threads of a process.",
+}
+
+EPILOG = """\b
+Exit status:
+  0  done
+  1  done, and something is not as it should be (doctor)
+  2  wrong arguments
+  3  nothing to read, or it cannot be read
+  4  what was watched has ended
+"""
+
+
+class Commands(Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"rouse.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        # See __init__.py: what the command has made by then it clears up.
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+def version() -> str:
+    try:
+        return metadata.version("rouse")
+    except metadata.PackageNotFoundError:
+        return "of a source tree"
+
+
+@click.group(
+    cls=Commands,
+    epilog=EPILOG,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(version(), prog_name="rouse", message="%(prog)s %(version)s")
+def cli() -> None:
+    """What the threads of programs wait for, and why."""
+
+
+def main() -> None:
+    # Whoever reads our output may have had enough: then we end, as other programs do.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    fill_closed()
+    try:
+        status = cli(prog_name="rouse", standalone_mode=False)
+        with output():
+            pass
+        sys.exit(status)
+    except click.ClickException as error:
+        message = error.format_message().rstrip(".")
+        ctx = getattr(error, "ctx", None)
+        print(
+            f"rouse: {message}; see {ctx.command_path if ctx else 'rouse'} --help", file=sys.stderr
+        )
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        end_interrupted()
+    except RouseError as error:
+        print(f"rouse: {printable(str(error))}", file=sys.stderr)
+        sys.exit(error.status)
+
+
+def end_interrupted() -> NoReturn:
+    """By the signal, by which a shell knows that what it does is to end too."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(128 + signal.SIGINT)  # it is blocked
+
+
+def printable(text: str) -> str:
+    """Text from a file, without what would command a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""`rouse run`: a program that knows nothing of rouse, run with the interposer, and reported on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers
+from rouse.cli.commands import Command
+from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, Wanted, distort, run
+from rouse.store import layout
+
+
+@click.command(
+    cls=Command,
+    short_help="Run a program, and tell what its threads waited for.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument(
+    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]..."
+)
+@click.option(
+    "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."
+)
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
+@click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
+@click.option(
+    "--keep",
+    type=Name(),
+    metavar="DIR",
+    help="Make this folder, and leave what was recorded in it, for rouse report DIR.",
+)
+@click.option(
+    "--distortion",
+    "pairs",
+    type=click.IntRange(1, PAIRS_MOST),
+    metavar="N",
+    help="Run PROGRAM N times without recording and N times with it, after one of each that does"
+    " not count, and tell what that costs.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1, layout.SITE_FRAMES),
+    metavar="N",
+    help="How many calls are recorded of where a thread waits or wakes: 1 to 8 [1].",
+)
+@click.option(
+    "--holds",
+    is_flag=True,
+    help="Record every time that a lock is got too, and how long it is held.",
+)
+@click.option(
+    "--kernel",
+    "with_kernel",
+    is_flag=True,
+    help="Also what the kernel's scheduler does: for how long each thread runs, sleeps and waits"
+    " for a processor; as root, who wakes it, and what of each wait is the way to a processor.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1, layout.BYTES_MAX >> 20),
+    metavar="MIB",
+    help="What the record of each process may take at most; what does not fit is counted"
+    f" [{layout.BYTES_MAX >> 20}].",
+)
+@click.option(
+    "--timers",
+    type=Timers(),
+    help="precise: the kernel ends the program's sleeps at once; coalesce:US: it may end those"
+    " together that lie US microseconds apart [as the program has it, mostly 50].",
+)
+@click.option(
+    "--locks",
+    type=click.Choice(["adaptive"]),
+    help="adaptive: who finds a plain mutex held tries for a little while before it sleeps.",
+)
+@click.option(
+    "--accept",
+    type=Accept(),
+    help="Who gets the next connection of a listener, over all threads and processes: fifo, who"
+    " has waited longest; lifo, who came last; scatter:MS, anybody, after a random delay of up to"
+    f" MS milliseconds [as the kernel has it; scatter alone: {SCATTER_MS}].",
+)
+def command(
+    words: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    in_sum: bool,
+    keep: str | None,
+    pairs: int | None,
+    depth: int | None,
+    holds: bool,
+    with_kernel: bool,
+    memory: int | None,
+    timers: int | None,
+    locks: str | None,
+    accept: str | None,
+) -> int:
+    """Run PROGRAM, and report on the waits of its threads when it has ended.
+
+    The program is not rebuilt. Its exit status is that of rouse.
+    """
+    asked = {
+        "ROUSE_OBS": "locks" if holds else None,
+        "ROUSE_OBS_DEPTH": depth,
+        MEMORY: memory,
+        "ROUSE_RUN_SLACK_NS": timers,
+        "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
+        ACCEPT: accept,
+    }
+    variables = {name: str(value) for name, value in asked.items() if value is not None}
+    wanted = Wanted(output, as_json, Path(keep) if keep else None, in_sum, variables, with_kernel)
+    if pairs is None:
+        return run(words, wanted)
+    if keep:
+        raise click.UsageError("--distortion keeps nothing: leave --keep out")
+    if with_kernel:
+        raise click.UsageError("--distortion is of the library: leave --kernel out")
+    return distort(words, wanted, pairs)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""`rouse watch`: what the kernel's scheduler does with the threads of running processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from rouse.cli.arguments import Seconds
+from rouse.cli.commands import Command
+from rouse.errors import EXIT_ENDED, output
+from rouse.query import scheduler
+from rouse.query.sections import Report
+from rouse.render.report import TERMINAL_ROWS, print_report
+from rouse.sched import switches
+from rouse.sched.procfs import KernelThread
+from rouse.sched.sampling import between, look, open_processes, wait
+from rouse.sched.switches import Switches
+from rouse.tables import inputs
+
+SECONDS = 10.0
+SECONDS_MOST = 86_400.0
+EPILOG = """\b
+Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
+"""
+
+
+@contextlib.contextmanager
+def ended_by_signal() -> Iterator[None]:
+    """SIGINT and SIGTERM end the watching, and what was seen is told."""
+
+    def enough(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, enough) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def report(found: Switches, facts: list[tuple[str, str]], is_whole: bool, limit: int) -> Report:
+    sections = scheduler.sections(found, limit)
+    return Report(facts, scheduler.notes(found), sections if is_whole else sections[:1])
+
+
+def show(made: Report, as_json: bool) -> None:
+    with output():
+        if not as_json:
+            print_report(made, sys.stdout)
+            return
+        whole = {
+            **dict(made.facts),
+            "notes": made.notes,
+            "sections": {section.key: section.rows for section in made.sections},
+        }
+        print(json.dumps(whole, ensure_ascii=True, indent=1))
+
+
+@click.command(
+    cls=Command, short_help="What the kernel does with the threads of a process.", epilog=EPILOG
+)
+@click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
+@click.option(
+    "--seconds",
+    type=Seconds(min=0, max=SECONDS_MOST, min_open=True),
+    default=SECONDS,
+    metavar="N",
+    help=f"For how long; less if all end, or SIGINT comes [{SECONDS:.0f}].",
+)
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Rows a section, 0 for all [{TERMINAL_ROWS}; JSON all].",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON; times in ns.")
+def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: bool) -> int:
+    """For how long the threads of running processes sleep, who wakes them, and how long they then
+    wait for a processor.
+
+    Any program may be watched, also a static one or one in Go, with the processes that it forks
+    meanwhile. By BPF, as root; without, from /proc, with less to tell.
+    """
+    opened = open_processes(pids)
+    missing = switches.why_not()
+    before: dict[tuple[int, int], KernelThread] = {}
+    recorder = None
+    if missing:
+        before = look(list(opened))
+    else:
+        recorder = switches.watch(list(opened))
+    begin = time.monotonic()
+    have_ended = False
+    with ended_by_signal():
+        have_ended = wait(opened, seconds)
+    passed = time.monotonic() - begin
+    found = recorder.stop() if recorder else between(before, look(list(opened)))
+    source = "sched_switch, sched_waking and contention_begin, by BPF"
+    if missing:
+        source = (
+            f"/proc alone, without wakers, and with all time in the run queue as queued: {missing}"
+        )
+    facts = [
+        ("processes", f"{', '.join(map(str, opened))}, for {passed:.1f} s"),
+        ("machine", inputs.machine_text()),
+        ("seen by", source),
+    ]
+    rows = TERMINAL_ROWS if limit is None and not as_json else limit or 0
+    show(report(found, facts, not missing, rows), as_json)
+    return EXIT_ENDED if have_ended else 0

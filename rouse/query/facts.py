@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: MIT
+"""What was recorded, and what could not be seen: the head of every report."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+
+from rouse.query import measures, oncpu
+from rouse.tables.engine import Database
+from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
+from rouse.text import duration, share
+
+WAIT_STAMPS = 2  # of a wait: one when someone ends it, and one of a switch, which has two threads
+MISSING_SHARE = 0.01  # of a thread's wall time; beyond that its states do not account for it
+MISSING_LEAST_NS = 1_000_000
+SHOWN_PROCESSES = 4
+# Of processes that were killed, left by _exit(), or confined themselves: how far their times go.
+ENDS = {
+    CONFINED: "it asked for seccomp at {}: what came after is not recorded, nor what it forked"
+    " then",
+    LAST_EVENT: "without a farewell; its last event was at {}, and what came after is not known:"
+    " waits under way then are counted up to it, and shares of threads that waited are not known"
+    " (-)",
+    LAST_SEEN: "without a farewell; it was last seen alive at {}, and times go up to then",
+}
+FRESH_NS = 10_000_000_000  # a recording is older: whether its process runs now it does not tell
+LOST = {
+    "lost_chunks": "kinds of entries that are full",
+    "lost_threads": "threads",
+    "lost_wakes": "wake-ups",
+    "lost_locks": "times that a lock was got, or given up,",
+    "lost_names": "names of locks",
+    "lost_stacks": "call stacks",
+    "lost_modules": "addresses of unknown files of code",
+    "lost_holds": "holds of locks",
+    "lost_events": "events",
+    "lost_origins": "places where locks and the like were initialised",
+}
+PRELOAD_NOTES = [
+    "recorded by rouse run: waits inside libc, as for its own locks and in stdio, and those for"
+    " child processes are not seen and in USR; the mutex that a wait for a condition takes at its"
+    " end is in LAT",
+    "who woke a thread that waited for a lock is inferred from the order of the unlocks; signals,"
+    " broadcasts and posts were seen, whom of several waiters one woke was not",
+]
+ACCEPT_ORDERS = {
+    1: "threads wait for a listener in turn, fifo: the one that has waited longest comes first",
+    2: "threads wait for a listener in turn, lifo: the one that came last comes first",
+    3: "accept was delayed at random, scatter",
+}
+Row = dict[str, Any]
+
+
+def moment(unix_ns: int) -> str:
+    try:
+        when = datetime.datetime.fromtimestamp(unix_ns // 1_000_000_000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_ns} ns after 1970"
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def distortion(database: Database) -> str:
+    """What recording has cost at least, by the runtime's own measurement; empty if nothing."""
+    waits_of = {
+        row["process"]: row["wakes"] for row in database.rows(measures.totals(database.tables))
+    }
+    waits = sum(waits_of.values())
+    workers = [row for row in database.rows(measures.workers(database.tables)) if row["is_worker"]]
+    busy_ns = sum(max(row["wall_ns"] - row["idle_ns"], 0) for row in workers)
+    if not waits or not busy_ns:
+        return ""
+    processes = database.rows(measures.processes(database.tables))
+    stamps = {row["process"]: row["stamp_ns"] for row in processes}
+    known = [ns for ns in stamps.values() if ns]
+    if len(known) < len(processes):
+        return "not known: not every runtime has measured what its time stamps cost"
+    cost_ns = sum(waits * WAIT_STAMPS * stamps[name] for name, waits in waits_of.items())
+    each = " to ".join(f"{ns:.1f}" for ns in sorted({min(known), max(known)}))
+    return (
+        f"at least {duration(round(cost_ns))} of CPU time, {share(cost_ns / busy_ns)} % of what the"
+        f" workers were busy: {waits:,} waits of {WAIT_STAMPS} time stamps each, and one took"
+        f" {each} ns when recording began"
+    )
+
+
+def waiting(database: Database) -> str:
+    """Who waits at this moment; empty if nobody does."""
+    rows = database.rows(measures.waiting(database.tables))
+    if not rows:
+        return ""
+    parts = (
+        ("for locks", [row for row in rows if row["kind"] in measures.LOCK_KINDS]),
+        ("idle", [row for row in rows if row["is_idle"]]),
+    )
+    told = [
+        f"{sum(row['waiting'] for row in some):,} {what},"
+        f" the longest for {duration(max(row['wait_most_ns'] for row in some))}"
+        for what, some in parts
+        if some
+    ]
+    count = sum(row["waiting"] for row in rows)
+    head = f"{count:,}, the time that they have lasted is in the sums"
+    return "; ".join([head, *told])
+
+
+def state_of(row: Row, now_ns: int) -> str:
+    """Of a process, as far as the moment tells that it was read for."""
+    if row["ended"] is None:
+        return "runs, or has ended"
+    if row["ended"]:
+        return "has ended"
+    return "runs" if now_ns - row["taken_unix_ns"] < FRESH_NS else "ran on then"
+
+
+def facts(database: Database, source: str) -> list[tuple[str, str]]:
+    rows = database.rows(measures.processes(database.tables))
+    found = [("source", source)]
+    for row in rows[:SHOWN_PROCESSES]:
+        state = state_of(row, time.time_ns())
+        found += [
+            ("process", f"{row['pid']} on {row['host']}, {row['command'] or row['program']}"),
+            (
+                "recorded",
+                f"for {duration(row['duration_ns'])} from {moment(row['started_unix_ns'])} on;"
+                f" it {state}; recording: {row['mode']}",
+            ),
+        ]
+        if row["end"] in ENDS:
+            last = moment(row["taken_unix_ns"])
+            found.append(("end", ENDS[row["end"]].format(last)))
+    if len(rows) > SHOWN_PROCESSES:
+        found.append(("processes", f"{len(rows)} in all"))
+    waits = waiting(database)
+    if waits:
+        found.append(("waits under way", waits))
+    cost = distortion(database)
+    if cost:
+        found.append(("cost of recording", cost))
+    return found
+
+
+def repair_notes(processes: Sequence[Row]) -> list[str]:
+    """What was changed in the programs, as they were asked to be run."""
+    found = []
+    for slack_ns in sorted({row["slack_ns"] for row in processes} - {0, None}):
+        found.append(f"repair: timers of all threads were given a slack of {duration(slack_ns)}")
+    for spin_ns in sorted({row["spin_ns"] for row in processes} - {0, None}):
+        found.append(
+            f"repair: plain mutexes were spun for up to {duration(spin_ns)} while their holder was"
+            " not known to wait: spun is how often that was enough"
+        )
+    orders = {row["accept_order"] for row in processes}
+    for number in sorted(orders & set(ACCEPT_ORDERS)):
+        most = max(row["scatter_ns"] or 0 for row in processes)
+        by = f" of up to {duration(most)}" if most else ""
+        found.append(f"repair: {ACCEPT_ORDERS[number]}{by}; under Listeners is what that did")
+    if orders & set(ACCEPT_ORDERS) and orders - set(ACCEPT_ORDERS):
+        count = sum(row["accept_order"] not in ACCEPT_ORDERS for row in processes)
+        found.append(f"{count} processes take connections as they come: they found no order")
+    return found
+
+
+def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
+    """What a reader must know so as not to read too much into the figures, or too little."""
+    processes = database.rows(measures.processes(database.tables))
+    totals = database.rows(measures.totals(database.tables))
+    found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
+    found += repair_notes(processes)
+    found += problems
+    found += empty_notes(database, processes, totals)
+    found += lost_notes(processes)
+    found += lock_notes(database)
+    found += state_notes(database)
+    found += processor_notes(database)
+    found += condition_notes(database)
+    found += site_notes(database)
+    unrecorded = sum(row["unrecorded"] for row in totals)
+    if unrecorded:
+        found.append(f"{unrecorded:,} waits could not be recorded whole; they are counted under ?")
+    if show_idle:
+        found.append("idle waits (of listeners, pools, idle connections) are shown with the others")
+    return found
+
+
+def empty_notes(database: Database, processes: Sequence[Row], totals: Sequence[Row]) -> list[str]:
+    found = []
+    if not processes:
+        return ["nothing was recorded: there is no process in it"]
+    off = [row for row in processes if row["mode"] == "off"]
+    if off:
+        which = "recording is" if len(processes) == 1 else f"in {len(off)} processes recording is"
+        found.append(f"{which} off, since ROUSE_OBS=off or rouse_obs_set_mode() said so")
+    if any(row["wakes"] or row["lock_waits"] for row in totals):
+        return found
+    under_way = sum(row["waiting"] for row in totals)
+    if under_way:
+        return [*found, f"no wait has ended since recording began; {under_way:,} are under way"]
+    threads = database.tables["threads"]
+    row = database.rows(threads.aggregate(threads=threads.count(), waits=threads.waits.sum()))[0]
+    if not row["threads"]:
+        found.append("no wait was recorded: the process has no thread of rouse's")
+    else:
+        found.append(
+            f"no wait was recorded: none of its {row['threads']:,} threads has ended one,"
+            " after recording began"
+        )
+    return found
+
+
+def lost_notes(processes: Sequence[Row]) -> list[str]:
+    lost = {name: sum(row[name] or 0 for row in processes) for name in LOST}
+    return [
+        f"{count:,} {LOST[name]} did not fit into the recording and are in no figure"
+        for name, count in lost.items()
+        if count
+    ]
+
+
+def lock_notes(database: Database) -> list[str]:
+    rows = database.rows(measures.complete(database.tables))
+    if not rows or any(row["free"] for row in rows):
+        return []
+    return [
+        "only waits for locks were recorded, not every time one was got, nor how long it was held:"
+        " max, total, count, avg and wait_avg are not known (-)"
+    ]
+
+
+def state_notes(database: Database) -> list[str]:
+    table = measures.microstates(database.tables)
+    table = table.filter(table.usr.notnull())
+    limit = (table.wall_ns.cast("float64") * MISSING_SHARE).round().cast("int64")
+    is_off = (table.missing_ns.abs() > limit) & (table.missing_ns.abs() > MISSING_LEAST_NS)
+    table = table.mutate(off=is_off.cast("int64"), size=table.missing_ns.abs())
+    row = database.rows(
+        table.aggregate(off=table.off.sum(), rows=table.count(), most=table["size"].max())
+    )[0]
+    if not row["off"]:
+        return []
+    return [
+        f"of {row['off']:,} of {row['rows']:,} threads the states do not add up to the time they"
+        f" lived, by up to {duration(row['most'])}"
+    ]
+
+
+def processor_notes(database: Database) -> list[str]:
+    """Whose USR is not what the kernel told."""
+    table = measures.microstates(database.tables)
+    table = table.filter(~table.is_told & (table.had_usr > 0))
+    is_user = table.origin == oncpu.USER
+    row = database.rows(
+        table.aggregate(
+            user=is_user.cast("int64").sum(),
+            user_ns=ibis.ifelse(is_user, table.had_usr, 0).sum(),
+            others=(~is_user).cast("int64").sum(),
+            others_ns=ibis.ifelse(is_user, 0, table.had_usr).sum(),
+        )
+    )[0]
+    ended = database.rows(measures.ended_threads(database.tables))
+    user_ns = (row["user_ns"] or 0) + sum(own["ended_untold"] for own in ended)
+    found = []
+    if user_ns:
+        found.append(
+            f"the kernel's figures of workers are not known for {duration(user_ns)} of USR of user"
+            " threads: they had a worker for so long, which need not have been on a processor"
+        )
+    if row["others"]:
+        found.append(
+            f"of {row['others']:,} kernel threads it is not known how much of"
+            f" {duration(row['others_ns'])} they ran and how much they slept in system calls: USR"
+            " is -, and missing has it"
+        )
+    return found
+
+
+def condition_notes(database: Database) -> list[str]:
+    """A loop around a plain wait is the program's own: why it goes on is not seen.
+
+    The interposer sees the mutex of a wait for a condition, and so whether the thread went on.
+    """
+    preloaded = database.tables["processes"].filter(lambda p: p.recorder == PRELOAD)
+    wakes = database.tables["wakes"].filter(lambda w: w.kind == "condition")
+    wakes = wakes.anti_join(preloaded, "process")
+    places = wakes.group_by("process", "wait_site").agg(
+        useful=wakes.useful.sum(), false_=wakes.false_.sum()
+    )
+    places = places.filter((places.useful > 0) & (places.false_ == 0))
+    count = database.rows(places.aggregate(places=places.count()))[0]["places"]
+    if not count:
+        return []
+    return [
+        f"at {count:,} places that wait for a condition no wake-up is false: in a loop around"
+        " rouse_cond_wait() that cannot be seen, and each counts as useful;"
+        " rouse_cond_wait_while() tells"
+    ]
+
+
+def site_notes(database: Database) -> list[str]:
+    sites = database.tables["sites"].filter(
+        lambda s: (s.frame == 0) & (s.site != measures.NOT_KNOWN)
+    )
+    named = ibis.ifelse(ibis.coalesce(sites.function, "") != "", 1, 0)
+    row = database.rows(sites.aggregate(rows=sites.count(), named=named.sum()))[0]
+    unnamed = row["rows"] - (row["named"] or 0)
+    if not unnamed:
+        return []
+    return [
+        f"{unnamed:,} of {row['rows']:,} sites have no symbol; they are told as module+0x..."
+        " (a program with symbols, or built with -g, names them)"
+    ]

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""Make a report in any of its formats, and write it to a file or a terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from rouse.errors import RouseError, output
+from rouse.query import activity, facts, locks, measures, scheduler
+from rouse.query.sections import Report, Section, Wanted, ask
+from rouse.sched.switches import Switches
+from rouse.tables.engine import ENGINES
+from rouse.tables.inputs import Input, open_input
+from rouse.text import printable
+
+TERMINAL_ROWS = 20
+PAGE_ROWS = 2000
+SERIES_ROWS = 1000  # of locks and sites, and as many of wake-ups: each is a few series
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Options:
+    sections: tuple[str, ...]
+    limit: int | None
+    show_idle: bool
+    as_json: bool
+    files: dict[str, str]  # by format
+    kernel_style: bool = False
+    engine: str = ENGINES[0]
+    in_sum: bool = False
+
+    @property
+    def with_events(self) -> bool:
+        return self.kernel_style or bool({"perfetto", "parquet"} & set(self.files))
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether something is written that has no place for notes."""
+        return self.kernel_style or bool(set(self.files) - {"html"})
+
+
+class Reporter:
+    """Makes each format from one input; what several of them need is asked for once."""
+
+    def __init__(self, opened: Input, options: Options) -> None:
+        self.input = opened
+        self.database = opened.database
+        self.options = options
+
+    def rows(self, query: Callable[[measures.Tables], Any]) -> list[dict[str, Any]]:
+        return self.database.rows(query(self.database.tables))
+
+    @cached_property
+    def frames(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """Each site's frames, the innermost first."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in self.rows(measures.site_frames):
+            found.setdefault((row["process"], row["site"]), []).append(row)
+        return found
+
+    @cached_property
+    def stacks(self) -> dict[str, list[str]]:
+        """The labels of sites with more than one frame, the innermost first."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows(measures.stack_frames):
+            found.setdefault(f"{row['process']} {row['site']}", []).append(row["label"])
+        return found
+
+    @cached_property
+    def waits(self) -> list[dict[str, Any]]:
+        """Of the wait sites, those that are to be shown."""
+        return [
+            row
+            for row in self.rows(measures.wait_sites)
+            if self.options.show_idle or not row["is_idle"]
+        ]
+
+    def report(self, limit: int, show_idle: bool) -> Report:
+        options = self.options
+        wanted = Wanted(
+            options.sections, limit if options.limit is None else options.limit, show_idle
+        )
+        end = ask(self.database, wanted)
+        found = facts.facts(self.database, self.input.source)
+        if self.input.machine:
+            found.append(("machine", self.input.machine))
+        notes = facts.notes(
+            self.database, self.input.notes + self.input.problems, options.show_idle
+        )
+        sections = end()
+        if self.input.switches and not options.sections:
+            found.append(("seen by", scheduler.fact(self.input.switches)))
+            notes += scheduler.notes(self.input.switches)
+            sections += self.kernel_sections(self.input.switches, wanted.limit)
+        return Report(found, notes, sections, self.stacks)
+
+    def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:
+        pids = {row["process"]: int(row["pid"]) for row in self.rows(measures.processes)}
+        labels = {
+            (pids[process], int(site, 16)): frames[0]["label"]
+            for (process, site), frames in self.frames.items()
+        }
+        waits: dict[tuple[int, str, int], int] = {}
+        for row in self.rows(measures.wait_sites):
+            key = (pids[row["process"]], row["kind"], int(row["wait_site"], 16))
+            waits[key] = waits.get(key, 0) + row["count"]
+        return [*scheduler.split(seen, labels, waits, limit), *scheduler.sections(seen, limit)]
+
+    def json(self) -> str:
+        report = self.report(0, self.options.show_idle)
+        whole = {
+            "source": self.input.source,
+            "machine": self.input.machine,
+            "facts": report.facts,
+            "processes": self.rows(measures.processes),
+            "notes": report.notes,
+            "sections": {section.key: section.rows for section in report.sections},
+            "stacks": report.frames,
+            "left_out": {
+                section.key: {"rows": section.more, "idle": section.idle}
+                for section in report.sections
+                if section.more or section.idle
+            },
+        }
+        return json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+
+    def terminal(self, file: TextIO) -> None:
+        print_report(self.report(TERMINAL_ROWS, self.options.show_idle), file)
+
+    # The formats of files
+
+    def html(self) -> bytes:
+        from rouse.render import page
+
+        # The page has idle waits in any case, and hides them until asked.
+        report = self.report(PAGE_ROWS, True)
+        labels = {
+            f"{process} {site}": [row["label"] for row in rows]
+            for (process, site), rows in self.frames.items()
+        }
+        named = self.rows(measures.processes)
+        what = (
+            named[0]["program"].rpartition("/")[2] if len(named) == 1 else f"{len(named)} processes"
+        )
+        return page.render(replace(report, frames=labels), f"rouse report: {what}").encode()
+
+    def pprof(self) -> bytes:
+        from rouse.render import pprof
+
+        return pprof.encode(self.rows(measures.processes), self.waits, self.frames)
+
+    def folded(self) -> bytes:
+        from rouse.render import folded
+
+        return "".join(f"{line}\n" for line in folded.lines(self.waits, self.frames)).encode()
+
+    def prometheus(self) -> bytes:
+        from rouse.render import prometheus
+
+        late = {row["process"]: row["late_ns"] for row in self.rows(measures.lateness_totals)}
+        met, other_locks = self.heaviest(locks.table, prometheus.LOCK_SUMS)
+        wakes, other_wakes = self.heaviest(measures.wake_ledger, prometheus.WAKE_SUMS)
+        lines = prometheus.lines(
+            self.rows(measures.totals),
+            [*met, *prometheus.others(other_locks, prometheus.OTHER_LOCK)],
+            [*wakes, *prometheus.others(other_wakes, prometheus.OTHER_WAKE)],
+            self.rows(measures.calls),
+            self.rows(measures.lateness),
+            late,
+            self.rows(measures.waiting),
+        )
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def heaviest(
+        self, query: Callable[..., Any], names: tuple[str, ...]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The first rows of it, and for each process what the others come to, and their number."""
+        limit = SERIES_ROWS if self.options.limit is None else self.options.limit
+        if not limit:
+            return self.rows(query), []
+        rows = self.rows(lambda t: query(t, lambda r, order: r.order_by(order).limit(limit)))
+        if len(rows) < limit:
+            return rows, []
+
+        def whole(t: measures.Tables) -> Any:
+            table = query(t)
+            return table.group_by("process").agg(rows=table.count(), **measures.sums(table, names))
+
+        left = {row["process"]: row for row in self.rows(whole)}
+        for row in rows:
+            rest = left[row["process"]]
+            rest["rows"] -= 1
+            for name in names:
+                rest[name] -= row[name]
+        return rows, [rest for rest in left.values() if rest["rows"]]
+
+    def perfetto(self) -> Iterator[bytes]:
+        from rouse.render import perfetto
+
+        tables = self.database.tables
+        events = self.database.table(tables["events"])
+        if not events.num_rows:
+            raise RouseError(
+                f"{self.input.source}: has no events",
+                "they are kept with ROUSE_OBS=trace, or by rouse record --trace",
+            )
+        names = {
+            (row["process"], row["thread_id"]): row["name"]
+            for row in self.rows(lambda t: t["threads"].select("process", "thread_id", "name"))
+        }
+        labels = {
+            (row["process"], row["site"]): row["label"]
+            for row in self.rows(lambda t: t["sites"].filter(t["sites"].frame == 0))
+        }
+        processes = self.rows(lambda t: t["processes"])
+        titles = {
+            row["process"]: f"{row['program'].rpartition('/')[2]} {row['pid']}" for row in processes
+        }
+        lost = sum(row["lost_events"] for row in processes)
+        return perfetto.parts(events, titles, names, labels, lost)
+
+    def kernel_style(self) -> str:
+        from rouse.render import kernel_style
+
+        threads = self.rows(activity.thread_events)
+        has_events = bool(threads)
+        counts = {(r["process"], r["worker"]): r for r in self.rows(activity.worker_events)}
+        return kernel_style.text(
+            f"{self.input.source}: switches, wake-ups and spinning",
+            self.rows(lambda t: t["workers"].order_by(["process", "index"])),
+            counts,
+            threads or self.rows(activity.thread_counters),
+            has_events,
+            self.rows(locks.spins),
+            [row for row in self.waits if row["waiting"]],
+        )
+
+    def parquet(self, folder: Path) -> None:
+        from rouse.tables import parquet
+
+        tables = {name: self.database.table(t) for name, t in self.database.tables.items()}
+        try:
+            parquet.write(tables, folder)
+        except OSError as error:
+            raise RouseError(f"{folder}: {error.strerror or error}") from error
+
+
+class Whole(Console):
+    """rich would end the program, with a status of its own, when nobody reads what is written."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def print_report(report: Report, file: TextIO) -> None:
+    from rouse.render.terminal import Terminal
+
+    width = line_width(file)
+    console = Whole(file=file, width=width or 10_000, highlight=False, markup=False, emoji=False)
+    Terminal(console, width).report(report)
+
+
+def line_width(file: TextIO) -> int | None:
+    """Columns of a line; None where nobody counts them."""
+    if file.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return max(shutil.get_terminal_size().columns, 20)
+    return None
+
+
+def put(name: str, parts: Iterable[bytes]) -> None:
+    """Write a file whole or not at all; a device or a pipe is written to. - is standard output."""
+    if name == STDOUT:
+        with output():
+            sys.stdout.buffer.writelines(parts)
+            sys.stdout.buffer.flush()
+        return
+    path = Path(name)
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                file.writelines(parts)
+        else:
+            replace_whole(path.resolve(), parts)
+    except OSError as error:
+        raise RouseError(f"{path}: {error.strerror}") from error
+
+
+def replace_whole(path: Path, parts: Iterable[bytes]) -> None:
+    """Make the file beside, under a name that nobody has, and give it its own at the end."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with partial.open("xb") as file:
+        try:
+            file.writelines(parts)
+            file.flush()
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def run(target: str | None, options: Options) -> None:
+    with open_input(target, options.with_events, options.engine, options.in_sum) as opened:
+        reporter = Reporter(opened, options)
+        for name, file in options.files.items():
+            if name == "parquet":
+                reporter.parquet(Path(file))
+            elif name == "perfetto":
+                put(file, reporter.perfetto())
+            else:
+                put(file, [getattr(reporter, name)()])
+        if options.kernel_style:
+            put(STDOUT, [reporter.kernel_style().encode()])
+        elif options.as_json:
+            put(STDOUT, [reporter.json().encode()])
+        elif not options.files:
+            with output():
+                reporter.terminal(sys.stdout)
+        if options.is_bare:
+            for problem in opened.problems:
+                print(f"rouse: {printable(problem)}", file=sys.stderr)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What recording a program costs: it is run in pairs, without the interposer and with it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rouse.errors import RouseError
+from rouse.text import duration
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run, with all the processes that it waited for; nanoseconds."""
+
+    cpu_ns: int
+    elapsed_ns: int
+
+
+def once(words: Sequence[str], environment: Mapping[str, str]) -> Cost:
+    begin = time.monotonic_ns()
+    try:
+        program = subprocess.Popen(words, env=environment, close_fds=False)
+    except OSError as error:
+        raise RouseError(f"{words[0]}: {error.strerror}", status=126) from error
+    _, status, used = os.wait4(program.pid, 0)
+    elapsed = time.monotonic_ns() - begin
+    program.returncode = os.waitstatus_to_exitcode(status)
+    if program.returncode:
+        how = f"with {program.returncode}" if program.returncode > 0 else "by a signal"
+        raise RouseError(f"{words[0]}: a run ended {how}: nothing is compared", status=1)
+    return Cost(round((used.ru_utime + used.ru_stime) * NS), elapsed)
+
+
+def pairs(
+    count: int, plain: Callable[[], Cost], recorded: Callable[[], Cost]
+) -> list[tuple[Cost, Cost]]:
+    """Alternating, and each pair the other way round than the one before: a machine drifts.
+
+    What the first runs find cold, as files on the disk, is no cost of either: they do not count.
+    """
+    plain()
+    recorded()
+    found = []
+    for number in range(count):
+        if number % 2:
+            second = recorded()
+            found.append((plain(), second))
+        else:
+            first = plain()
+            found.append((first, recorded()))
+    return found
+
+
+def summary(found: Sequence[tuple[Cost, Cost]]) -> dict[str, dict[str, Any]]:
+    """By what was measured: both medians, and that of the pairs' ratios with the extremes."""
+    made = {}
+    for name in ("cpu_ns", "elapsed_ns"):
+        both = [(getattr(plain, name), getattr(with_it, name)) for plain, with_it in found]
+        ratios = [with_it / plain for plain, with_it in both if plain > 0]
+        made[name] = {
+            "without": round(statistics.median(plain for plain, _ in both)),
+            "with": round(statistics.median(with_it for _, with_it in both)),
+            "ratio": statistics.median(ratios) if ratios else None,
+            "least": min(ratios, default=None),
+            "most": max(ratios, default=None),
+        }
+    return made
+
+
+def lines(count: int, made: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    told = []
+    of = "1 pair" if count == 1 else f"{count} pairs"
+    for name, title in (("cpu_ns", "CPU time"), ("elapsed_ns", "elapsed")):
+        row = made[name]
+        ratio = "not known: there is too little of it"
+        if row["ratio"] is not None:
+            ratio = f"{row['ratio']:.3f} [{row['least']:.3f}, {row['most']:.3f}]"
+        told.append(
+            f"{title}, {of}: {duration(row['without'])} without recording,"
+            f" {duration(row['with'])} with it: {ratio}"
+        )
+    return told

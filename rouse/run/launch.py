@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: MIT
+"""Run a program with the interposer, and report on what it recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rouse.errors import RouseError, discard, output
+from rouse.query import scheduler
+from rouse.query.sections import Report
+from rouse.render.report import STDOUT, Options, Reporter, print_report, put
+from rouse.run import distortion, remains, unseen
+from rouse.sched import switches
+from rouse.sched.switches import Switches
+from rouse.store import layout, leftovers
+from rouse.tables import inputs
+from rouse.text import printable
+
+LIBRARY, DOOR = "librouse-preload.so", "librouse-run.so"
+NOT_FOUND, NOT_RUN = 127, 126  # as shells have it
+SENT_BY_KERNEL = 128  # si_code: by the terminal, to the program as well
+FORWARDED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+SPIN_NS = 5_000
+PAIRS_MOST = 1000
+ACCEPT = "ROUSE_RUN_ACCEPT"
+WAITS = "ROUSE_RUN_WAITS"
+MEMORY = "ROUSE_OBS_MIB"
+OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS)
+QUEUES_BYTES = 20480  # of preload/accept/order.c
+
+
+@dataclass(frozen=True)
+class Wanted:
+    output: str | None  # None: standard error
+    as_json: bool
+    keep: Path | None
+    in_sum: bool
+    variables: Mapping[str, str]  # of the program's environment
+    with_kernel: bool = False
+
+
+def library() -> Path:
+    """The interposer: in the folder of the package rouse where it is installed."""
+    here = Path(__file__).resolve().parents[1]
+    asked = os.environ.get("ROUSE_PRELOAD")
+    built = here.parent / "build" / "release" / "preload" / LIBRARY
+    places = [Path(asked).absolute()] if asked else [here / LIBRARY, built]
+    for place in places:
+        if place.is_file() and place.with_name(DOOR).is_file():
+            if set(str(place)) & set(": \t"):
+                raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
+            return place
+    raise RouseError(f"{places[-1]}: is not there", "make builds it, make install-tool installs it")
+
+
+def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The program's: as ours, with the interposer after what is preloaded anyway."""
+    if ACCEPT in variables:
+        # What the run's processes share, with all its memory: a full disk is told now.
+        (folder / "accept").write_bytes(bytes(QUEUES_BYTES))
+    if (folder / leftovers.WAITS).exists():
+        variables = {**variables, WAITS: "1"}
+    before = os.environ.get("LD_PRELOAD", "")
+    door = library().with_name(DOOR)  # which has the library loaded, but not into every program
+    preload = f"{before}:{door}" if before else str(door)
+    # Without it a program with gcc's address sanitizer ends at once: it wants to be first.
+    asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
+    return {
+        **{name: value for name, value in os.environ.items() if name not in OURS},
+        **variables,
+        "ASAN_OPTIONS": asan,
+        "LD_PRELOAD": preload,
+        "ROUSE_OBS_DIR": str(folder),
+        "ROUSE_OBS_KEEP": "1",
+    }
+
+
+@contextlib.contextmanager
+def recordings(keep: Path | None) -> Iterator[Path]:
+    """The folder for the files, this user's alone."""
+    try:
+        if keep:
+            keep.mkdir(mode=0o700)
+            yield keep.resolve()
+            return
+        memory = Path("/dev/shm")
+        place = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+        leftovers.remove_dead(place)
+        with leftovers.temporary(place) as folder:
+            yield folder
+    except FileExistsError as error:
+        raise RouseError(f"{keep}: is there already", "name a folder that is not") from error
+    except OSError as error:
+        raise RouseError(f"{error.filename}: {error.strerror}") from error
+
+
+def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The program, with the signal mask that we had. Ours is waited for in follow()."""
+    of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
+
+    def restore() -> None:
+        signal.signal(signal.SIGCHLD, of_children)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def began(*tried: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(tried, env=variables, close_fds=False, preexec_fn=restore)
+
+    try:
+        return began(*words)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script that does not name what runs it: as shells and env have it.
+    return began("/bin/sh", shutil.which(words[0]) or words[0], *words[1:])
+
+
+def why_not_run(path: str, error: OSError) -> str:
+    """Of a program that is there: what is not may be what would run it."""
+    runner = unseen.named_runner(Path(path)) if error.errno == errno.ENOENT else None
+    return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
+
+
+def follow(program: subprocess.Popen[bytes]) -> int:
+    """Until its end, which is its return code; signals for us are for it."""
+    while (code := program.poll()) is None:
+        got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
+        if got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
+            program.send_signal(got.si_signo)
+    return code
+
+
+def told(line: str) -> None:
+    print(f"rouse: run: {line}", file=sys.stderr)
+
+
+def write(reporter: Reporter, wanted: Wanted) -> None:
+    if wanted.as_json:
+        text = reporter.json().encode()
+        if wanted.output:
+            put(wanted.output, [text])
+        else:
+            sys.stderr.buffer.write(text)
+    elif wanted.output == STDOUT:
+        with output():
+            reporter.terminal(sys.stdout)
+    elif wanted.output:
+        file = io.StringIO()
+        reporter.terminal(file)
+        put(wanted.output, [file.getvalue().encode()])
+    else:
+        reporter.terminal(sys.stderr)
+
+
+def put_line(why: str, source: str, wanted: Wanted) -> None:
+    """In the place of a report; what goes to a file is told where people look as well."""
+    text = f"{printable(why)}\n"
+    if wanted.as_json:
+        whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
+        text = json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+    if wanted.output or not wanted.as_json:
+        told(why)
+    if wanted.output:
+        put(wanted.output, [text.encode()])
+    elif wanted.as_json:
+        sys.stderr.write(text)
+
+
+def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
+    """Where nothing was recorded: what the kernel tells."""
+    told(why)
+    found = [("seen by", scheduler.fact(seen))]
+    made = Report(
+        [("source", source), *found], [why, *scheduler.notes(seen)], scheduler.sections(seen)
+    )
+    file = io.StringIO()
+    if wanted.as_json:
+        rows = {section.key: section.rows for section in made.sections}
+        whole: dict[str, Any] = {"source": source, "machine": "", "facts": found, "processes": []}
+        whole["notes"] = made.notes
+        file.write(json.dumps({**whole, "sections": rows}, ensure_ascii=True, indent=1) + "\n")
+    else:
+        print_report(made, file)
+    if wanted.output:
+        put(wanted.output, [file.getvalue().encode()])
+    else:
+        sys.stderr.write(file.getvalue())
+
+
+def mib_asked(wanted: Wanted) -> int:
+    """What the library refuses is as none: then there is no file."""
+    text = wanted.variables.get(MEMORY) or os.environ.get(MEMORY, "")
+    return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
+
+
+def report(program: str, folder: Path, source: str, seen: Switches | None, wanted: Wanted) -> None:
+    """What was recorded, or one line that says why there is nothing."""
+
+    def put_nothing(why: str, source: str, wanted: Wanted) -> None:
+        if seen:
+            put_seen(why, source, seen, wanted)
+        else:
+            put_line(why, source, wanted)
+
+    files = sorted(folder.glob("*.rouse"))
+    place = wanted.keep or folder.parent
+    if not files:
+        why = unseen.why(program, unseen.Asked(place, mib_asked(wanted)))
+        put_nothing(f"nothing of {program} was recorded: {why}", source, wanted)
+        return
+    looked = {file: remains.look(file) for file in files}
+    heard = [file for file, left in looked.items() if not left.is_silent]
+    later = remains.run_on(looked.values(), wanted.keep)
+    if not heard:
+        silence = remains.silence(program, looked.values(), place)
+        put_nothing("; ".join([silence, *later]), source, wanted)
+        return
+    silent = set(files) - set(heard)
+    for file in silent:
+        if not looked[file].is_live:
+            file.unlink()
+    target = heard[0] if len(heard) == 1 else folder
+    with inputs.open_input(str(target), in_sum=wanted.in_sum) as opened:
+        opened.source = source
+        opened.switches = seen
+        if silent:
+            opened.notes.append(f"{len(silent)} other processes waited for nothing that is seen")
+        opened.notes += later + remains.confined(looked.values())
+        options = Options((), None, False, wanted.as_json, {})
+        write(Reporter(opened, options), wanted)
+
+
+def has_little() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def report_apart(make: Callable[[], None], keep: Path | None) -> None:
+    """In a process of its own: where address space is limited, what reads tables may end it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            make()
+            sys.stderr.flush()
+            os._exit(0)
+        except OSError as error:  # else whoever reads has gone, as where nothing is limited
+            os._exit(int(error.errno == errno.ENOMEM))
+        except BaseException:  # any of its libraries may be the one that had no room
+            os._exit(1)
+    if os.waitpid(child, 0)[1] != 0:
+        kept = "" if keep else "keep what is recorded (--keep DIR), and "
+        told(
+            "no report: the limit on address space (ulimit -v) leaves no room for it;"
+            f" {kept}run `rouse report {keep or 'DIR'}` without the limit"
+        )
+
+
+def end_as(code: int) -> int:
+    """Our exit status; not at all if the program was ended by a signal, which then ends us."""
+    if code >= 0:
+        return code
+    number = -code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left one, if any
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def find_program(name: str) -> str:
+    if not name:
+        raise RouseError("the name of the program is empty", status=NOT_FOUND)
+    path = shutil.which(name)
+    if path is None:
+        is_there = Path(name).exists()
+        what = "cannot be executed" if is_there else "is not there"
+        raise RouseError(f"{name}: {what}", status=NOT_RUN if is_there else NOT_FOUND)
+    return path
+
+
+def distort(words: tuple[str, ...], wanted: Wanted, count: int) -> int:
+    find_program(words[0])
+    library()
+
+    def recorded() -> distortion.Cost:
+        with recordings(None) as folder:
+            return distortion.once(words, environment(folder, wanted.variables))
+
+    pairs = distortion.pairs(count, lambda: distortion.once(words, os.environ), recorded)
+    made = distortion.summary(pairs)
+    text = "".join(f"rouse: run: {line}\n" for line in distortion.lines(count, made))
+    if wanted.as_json:
+        text = json.dumps({"pairs": count, **made}, indent=1) + "\n"
+    if wanted.output:
+        put(wanted.output, [text.encode()])
+    else:
+        sys.stderr.write(text)
+    return 0
+
+
+def run(words: tuple[str, ...], wanted: Wanted) -> int:
+    name = words[0]
+    path = find_program(name)
+    library()
+    with recordings(wanted.keep) as folder, kernel_recorder(wanted, folder) as kernel:
+        try:
+            variables = environment(folder, wanted.variables)
+        except OSError as error:
+            raise RouseError(f"{folder}: {error.strerror}", "is there room?") from error
+        try:
+            program = start(words, variables)
+        except OSError as error:
+            raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
+        code = follow(program)
+        for file in ("accept", leftovers.WAITS):
+            (folder / file).unlink(missing_ok=True)  # those that run on have it mapped
+        seen = kernel_seen(kernel, folder)
+        # Whoever read what it wrote may have gone, and its end is told all the same.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+        def make() -> None:
+            try:
+                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted)
+            except RouseError as error:
+                told(str(error))
+
+        try:
+            if has_little():
+                report_apart(make, wanted.keep)
+            else:
+                make()
+            sys.stderr.flush()
+        except OSError:
+            discard(sys.stderr)
+    return end_as(code)
+
+
+@contextlib.contextmanager
+def kernel_recorder(
+    wanted: Wanted, folder: Path
+) -> Iterator[switches.Recorder | switches.Summer | None]:
+    if not wanted.with_kernel:
+        yield None
+        return
+    recorder = switches.watch_next(library(), folder)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def kernel_seen(
+    recorder: switches.Recorder | switches.Summer | None, folder: Path
+) -> Switches | None:
+    """Told now, and kept beside the recordings."""
+    if recorder is None:
+        return None
+    try:
+        seen = recorder.stop()
+        (folder / leftovers.SWITCHES).write_text(seen.text, encoding="utf-8")
+    except (RouseError, OSError) as error:
+        told(str(error))
+        return None
+    return seen

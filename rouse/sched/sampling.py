@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Wait for processes, and sample their threads from /proc before and after."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Sequence
+
+from rouse.errors import RouseError
+from rouse.sched import procfs, switches
+from rouse.sched.procfs import KernelThread
+from rouse.sched.switches import Sleep, Switches, Thread
+
+
+def open_processes(pids: Sequence[int]) -> dict[int, int]:
+    """Descriptors that become readable when the processes end, by their numbers."""
+    opened = {}
+    for pid in dict.fromkeys(pids):
+        try:
+            opened[pid] = os.pidfd_open(pid)
+        except OSError as error:
+            raise RouseError(f"process {pid}: {error.strerror}") from error
+    return opened
+
+
+def wait(processes: dict[int, int], seconds: float) -> bool:
+    """Until the time is over, all have ended, or we are interrupted. Whether all have ended."""
+    deadline = time.monotonic() + seconds
+    alive = set(processes.values())
+    poll = select.poll()
+    for fd in alive:
+        poll.register(fd, select.POLLIN)
+    while alive and (left := deadline - time.monotonic()) > 0:
+        for fd, _ in poll.poll(left * 1000):
+            poll.unregister(fd)
+            alive.discard(fd)
+    return not alive
+
+
+def look(processes: Sequence[int]) -> dict[tuple[int, int], KernelThread]:
+    return {
+        (pid, tid): found
+        for pid in processes
+        for tid in procfs.tids(pid)
+        if (found := procfs.read_thread(pid, tid))
+    }
+
+
+def between(
+    before: dict[tuple[int, int], KernelThread], after: dict[tuple[int, int], KernelThread]
+) -> Switches:
+    """What /proc tells: all time in the run queue is one, and who woke whom is not known."""
+    found = Switches(now_ns=time.monotonic_ns())
+    for number, ((pid, tid), now) in enumerate(after.items(), 1):
+        was = before.get((pid, tid))
+        first = was.read_ns if was else now.read_ns - now.age_ns
+        cpu = (now.cpu_ns or 0) - ((was.cpu_ns or 0) if was else 0)
+        queued = (now.run_queue_ns or 0) - ((was.run_queue_ns or 0) if was else 0)
+        voluntary = now.voluntary - (was.voluntary if was else 0)
+        involuntary = now.involuntary - (was.involuntary if was else 0)
+        state = switches.RUNS if now.is_runnable else switches.ASLEEP
+        found.threads[number] = Thread(
+            *(tid, pid, now.name, state, found.now_ns, first, switches.NO_CALL),
+            *(voluntary, involuntary, cpu, 0, 0),
+        )
+        slept = max(now.read_ns - first - cpu - queued, 0)
+        found.sleeps.append(Sleep(number, switches.NO_CALL, voluntary, slept, 0, queued, 0, 0, ""))
+    return found

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Where each thread's time has gone up to a moment, its present state counted in.
+
+Works on whole arrays: `rouse top` does this each second for all threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rouse.store import layout
+from rouse.store.decode import Entries
+
+Ticks = npt.NDArray[np.uint64]
+WAITING = np.array([name not in ("usr", "lat") for name in layout.MICRO])
+# What a thread waits for that another one holds: never idle, however long it lasts.
+HELD = np.array([name in ("mutex", "rwlock") for name in layout.MICRO])
+
+
+@dataclass(frozen=True)
+class States:
+    """Of each entry: its present microstate, since when, and its time in all of them."""
+
+    state: npt.NDArray[np.intp]
+    since_tsc: Ticks
+    ticks: Ticks  # one row an entry, one column a microstate
+
+
+def micro_of(kinds: npt.NDArray[np.uint16]) -> npt.NDArray[np.intp]:
+    """The microstate that a wait of this kind is in."""
+    known = np.where(kinds < len(layout.MICRO_OF_KIND), kinds, 0)
+    return np.asarray(layout.MICRO_OF_KIND[known])
+
+
+def span(begin: Ticks, end: Ticks) -> Ticks:
+    """end - begin, or 0 where the stamps of two processors disagree."""
+    return np.where(end > begin, end - begin, np.uint64(0))
+
+
+def fold(slots: Entries, now_tsc: int) -> States:
+    now = np.full(len(slots), max(now_tsc, 0), np.uint64)
+    doing, since, wake = slots["doing"], slots["since_tsc"], slots["wake_tsc"]
+    waits = doing == layout.DOES_WAIT
+    woken = waits & (wake >= since) & (wake != 0)
+    wait_state = micro_of(slots["kind"])
+
+    state = np.full(len(slots), layout.LAT, np.intp)
+    state[doing == layout.DOES_RUN] = layout.USR
+    asleep = waits & ~woken
+    state[asleep] = wait_state[asleep]
+    begin = np.where(woken, wake, since)
+    begin = np.where(doing == layout.DOES_RUN, slots["run_tsc"], begin)
+
+    ticks = slots["ticks"].copy()
+    rows = np.arange(len(slots))
+    nothing = doing == layout.DOES_NOTHING
+    ticks[rows, state] += np.where(nothing, np.uint64(0), span(begin, now))
+    ticks[rows[woken], wait_state[woken]] += span(since, wake)[woken]
+    return States(state, begin, ticks)

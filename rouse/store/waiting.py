@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Waits that are under way: for what, where, since when, and who holds it.
+
+A wait for a lock lasts from the thread's arrival until it has the lock, however often it is woken
+in vain meanwhile. A thread that was woken from another wait, and has not run yet, waits no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rouse.store import layout, stacks, states
+from rouse.store.decode import Entries, Store
+
+KEYS = ("kind", "wait_site", "object", "holder_site")
+# Kinds whose object tells rows apart; that of others is a descriptor, or nothing.
+HAS_OBJECT = np.array([0 < kind <= layout.KIND_NAMES.index("barrier") for kind in range(256)])
+IS_LOCK = np.array([kind in (1, 2, 3) for kind in range(256)])
+WAIT = np.dtype([(name, "<u8") for name in (*KEYS, "name", "ticks")])
+
+
+def under_way(store: Store, now: states.States | None = None) -> Entries:
+    """A row a thread that waits."""
+    slots = store.threads
+    now = now or states.fold(slots, store.now_tsc)
+    kinds = np.minimum(slots["kind"], len(HAS_OBJECT) - 1)
+    contest = slots["contest_tsc"]
+    contends = IS_LOCK[kinds] & (contest != 0) & (slots["since_tsc"] >= contest)
+    waits = states.WAITING[now.state] | contends
+    if not waits.any():
+        return np.zeros(0, WAIT)
+    begin = np.where(contends, contest, slots["since_tsc"])
+    end = np.full(len(slots), max(store.now_tsc, 0), np.uint64)
+    out = np.zeros(int(waits.sum()), WAIT)
+    out["kind"] = slots["kind"][waits]
+    out["wait_site"] = stacks.canonical(store, slots["wait_site"][waits])
+    out["object"] = np.where(HAS_OBJECT[kinds], slots["object"], np.uint64(0))[waits]
+    holders = np.where(contends, slots["contest_holder"], np.uint64(0))[waits]
+    out["holder_site"] = stacks.canonical(store, holders)
+    out["ticks"] = states.span(begin, end)[waits]
+    out["name"] = names(store, out["object"])
+    return out
+
+
+def names(store: Store, objects: Any) -> Any:
+    """The number of each object's name, 0 where no entry tells it."""
+    known: dict[int, int] = {0: 0}
+    for entries, field in (
+        (store.arrays[layout.WAKES], "object"),
+        (store.arrays[layout.LOCKS], "lock"),
+    ):
+        named = entries[entries["name"] != 0]
+        known |= dict(zip(named[field].tolist(), named["name"].tolist(), strict=True))
+    different, which = np.unique(objects, return_inverse=True)
+    numbers = np.array([known.get(word, 0) for word in different.tolist()], np.uint64)
+    return numbers[which.reshape(-1)] if len(different) else np.zeros(0, np.uint64)
+
+
+def are_for_locks(waits: Entries) -> Any:
+    return IS_LOCK[np.minimum(waits["kind"], np.uint64(len(IS_LOCK) - 1)).astype(np.intp)]

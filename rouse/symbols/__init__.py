@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Names for addresses: functions, files and lines."""

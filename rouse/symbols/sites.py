@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT
+"""Sites of a store, which are addresses, as functions, files and lines.
+
+A site is a return address, or a stack of them; each is looked up one byte before, in the call. The
+table has a row a frame, frame 0 the innermost; it holds all that is needed to read a recording
+where the program's files are not.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rouse.store import events, layout, stacks
+from rouse.store.decode import Store, text_of
+from rouse.symbols.elf import Elf, ElfError
+
+END_OF_THREAD = "end of thread"  # where the runtime wakes who joins it
+RUNTIME = "runtime"  # the label of site 0
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of code as it was mapped."""
+
+    start: int
+    end: int
+    bias: int
+    build_id: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    address: int
+    label: str
+    module: str | None = None
+    build_id: str | None = None
+    offset: int | None = None  # the return address in the file
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+def modules_of(store: Store) -> list[Module]:
+    found = []
+    for entry in store.arrays[layout.MODULES]:
+        size = min(int(entry["build_id_bytes"]), 32)
+        found.append(
+            Module(
+                start=int(entry["start"]),
+                end=int(entry["end"]),
+                bias=int(entry["bias"]),
+                build_id=bytes(entry["build_id"][:size]).hex(),
+                path=text_of(entry["path"]),
+            )
+        )
+    return found
+
+
+class Resolver:
+    """Looks addresses up; remembers files and answers. `problems`: files that were of no use."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, str], Elf | None] = {}
+        self.frames: dict[tuple[str, str, int], Frame] = {}
+        self.problems: list[str] = []
+
+    def elf(self, module: Module, live_program: Path | None) -> Elf | None:
+        key = (module.path, module.build_id)
+        if key not in self.files:
+            self.files[key] = self.open(module, live_program)
+        return self.files[key]
+
+    def open(self, module: Module, live_program: Path | None) -> Elf | None:
+        """live_program: the file that still runs, whatever lies at its path by now."""
+        if not module.path.startswith("/"):
+            return None  # the vdso has no file
+        why = ""
+        for path in [live_program, Path(module.path)]:
+            if path is None:
+                continue
+            try:
+                return Elf(path, module.build_id)
+            except ElfError as error:
+                why = str(error)
+        self.problems.append(f"no names from {why}")
+        return None
+
+    def frame(self, module: Module, address: int, live_program: Path | None = None) -> Frame:
+        key = (module.path, module.build_id, address - module.bias)
+        if key not in self.frames:
+            self.frames[key] = self.look_up(module, address, live_program)
+        known = self.frames[key]
+        return (
+            known if known.address == address else Frame(**{**known.__dict__, "address": address})
+        )
+
+    def variable(self, module: Module, address: int, live_program: Path | None) -> str | None:
+        """What a lock is called that is part of a static variable. Kept as frames are."""
+        key = (module.path, module.build_id, address - module.bias)
+        if key not in self.frames:
+            elf, offset, label = self.elf(module, live_program), address - module.bias, ""
+            found = elf.variable(offset) if elf is not None and offset > 0 else None
+            if found:
+                label = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+            self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
+        return self.frames[key].label or None
+
+    def look_up(self, module: Module, address: int, live_program: Path | None) -> Frame:
+        offset = address - module.bias
+        name = posixpath.basename(module.path) or "?"
+        label, function, file, line = f"{name}+{offset:#x}", None, None, None
+        elf = self.elf(module, live_program)
+        if elf is not None and offset > 0:
+            found = elf.function(offset - 1)
+            if found:
+                function = found[0]
+                label = f"{function}+{found[1] + 1:#x}"
+            at = elf.line(offset - 1)
+            if at:
+                file, line = at.file, at.line
+                label = f"{posixpath.basename(file)}:{line}"
+            is_ours = name.startswith("librouse") or (file or "").endswith("core/thread.c")
+            if function == "thread_main" and is_ours:
+                label = END_OF_THREAD
+        return Frame(address, label, module.path, module.build_id, offset, function, file, line)
+
+
+class Sites:
+    """The sites of one store."""
+
+    def __init__(self, store: Store, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.modules = modules_of(store)
+        self.stacks = store.arrays[layout.STACKS]
+        self.program = store.head.program
+        is_seen = store.is_live and store.is_here
+        self.live_program = Path(f"/proc/{store.head.pid}/exe") if is_seen else None
+
+    def addresses(self, site: int) -> list[int]:
+        """A site's return addresses, the innermost first."""
+        if not site & layout.SITE_STACK:
+            return [site]
+        number = site & ~layout.SITE_STACK
+        if number >= len(self.stacks):
+            return [0]
+        stack = self.stacks[number]
+        depth = min(int(stack["depth"]), len(stack["frames"]))
+        return [int(address) for address in stack["frames"][:depth]] or [0]
+
+    def frames(self, site: int) -> list[Frame]:
+        return [self.frame(address) for address in self.addresses(site)]
+
+    def frame(self, address: int) -> Frame:
+        if address == 0:
+            return Frame(0, RUNTIME)
+        module, live = self.module_of(address)
+        if module is None:
+            return Frame(address, f"{address:#x}")
+        return self.resolver.frame(module, address, live)
+
+    def variable(self, address: int) -> str | None:
+        """The static variable that an object is part of; None: it is not known to be of one."""
+        module, live = self.module_of(address)
+        return self.resolver.variable(module, address, live) if module else None
+
+    def variables(self, objects: npt.NDArray[np.uint64]) -> dict[int, str]:
+        """The static variables among them; most objects lie elsewhere."""
+        words = np.unique(objects)
+        is_static = np.zeros(len(words), np.bool_)
+        for module in self.modules:
+            is_static |= (words >= module.start) & (words < module.end)
+        names = {word: self.variable(word) for word in words[is_static].tolist()}
+        return {word: name for word, name in names.items() if name}
+
+    def module_of(self, address: int) -> tuple[Module | None, Path | None]:
+        """And its file that still runs, whatever lies at its path by now."""
+        for module in self.modules:
+            if module.start <= address < module.end:
+                return module, self.live_program if module.path == self.program else None
+        return None, None
+
+    def label(self, site: int) -> str:
+        """The innermost frame's."""
+        return self.frames(site)[0].label
+
+
+def used(store: Store) -> list[int]:
+    """Every site that some entry of the store names."""
+    wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
+    threads, names = store.threads, of_names(store)
+    columns = [
+        *(wakes[name] for name in ("wait_site", "wake_site")),
+        *(locks[name] for name in ("site", "holder_site")),
+        *(threads[name] for name in ("wait_site", "wake_site")),
+        names[names != 0],
+    ]
+    # Events name the sites as their writer does.
+    every = [stacks.canonical(store, np.concatenate(columns)), events.sites_used(store)]
+    return [int(site) for site in np.unique(np.concatenate(every))]
+
+
+def of_names(store: Store) -> npt.NDArray[np.uint64]:
+    """By name, where what it stands for was initialised, of which the interposer tells; else 0."""
+    names = store.arrays[layout.NAMES]
+    is_place = (store.head.recorder == layout.PRELOAD) & (names["text"] == b"")
+    return np.where(is_place, names["key"], 0).astype(np.uint64)
+
+
+def objects_of(store: Store) -> npt.NDArray[np.uint64]:
+    """What threads wait for, or have waited for."""
+    wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
+    every = [wakes["object"], locks["lock"], store.threads["object"]]
+    return np.concatenate(every).astype(np.uint64)
+
+
+def table(store: Store, resolver: Resolver) -> pa.Table:
+    known = Sites(store, resolver)
+    rows = [
+        (hex(site), number, frame)
+        for site in used(store)
+        for number, frame in enumerate(known.frames(site))
+    ]
+    string, int64 = pa.string(), pa.int64()
+    frames = [frame for _, _, frame in rows]
+    return pa.table(
+        {
+            "process": pa.array([store.head.process] * len(rows), string),
+            "site": pa.array([site for site, _, _ in rows], string),
+            "frame": pa.array([number for _, number, _ in rows], int64),
+            "address": pa.array([signed(f.address) for f in frames], int64),
+            "module": pa.array([f.module for f in frames], string),
+            "build_id": pa.array([f.build_id for f in frames], string),
+            "offset": pa.array(
+                [None if f.offset is None else signed(f.offset) for f in frames], int64
+            ),
+            "function": pa.array([f.function for f in frames], string),
+            "file": pa.array([f.file for f in frames], string),
+            "line": pa.array([f.line for f in frames], int64),
+            "label": pa.array([f.label for f in frames], string),
+        }
+    )
+
+
+def signed(word: int) -> int:
+    """An address as an int64, which every table has; one of a damaged file may be out of range."""
+    word %= 1 << 64
+    return word - (1 << 64) if word >= 1 << 63 else word

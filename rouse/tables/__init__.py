@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Recorded data as tables, and the engines that run queries over them."""

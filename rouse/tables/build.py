@@ -1,0 +1,478 @@
+# SPDX-License-Identifier: MIT
+"""A store as tables of Arrow: what every report is made from.
+
+Times are ns, counters int64, both summed over the kernel threads that counted them. `process` names
+the process in tables of many: host:pid:start. A site is a string, the hexadecimal of the store's
+word; "0x0" is the runtime itself or not known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rouse.clock import INT64_MAX, NS
+from rouse.sched import procfs
+from rouse.store import layout, stacks, states, waiting
+from rouse.store.decode import Entries, Store, text_of
+from rouse.symbols import sites
+from rouse.tables import events, schemas
+from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
+
+Tables = dict[str, pa.Table]
+Columns = dict[str, Any]
+
+# A wait this long, for something that nobody holds, is a wait for work.
+IDLE_NS = 1_000_000_000
+LOST = ("threads", "wakes", "locks", "names", "stacks", "modules", "holds")
+WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
+WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
+LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")
+LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds")
+LOCK_TICKS = ("wait_ticks", "spin_ticks", "hold_ticks")
+LOCK_OPEN = ("waiting", "waiting_ticks")
+OPEN_KEYS = ("kind", "wait_site", "object", "name")
+LISTENER_COUNTS = (
+    *("accepted", "woken", "in_vain", "lost", "samples", "backlog", "backlog_most"),
+    *("ordered", "turns", "promoted", "overdue", "put_off", "delays"),
+)
+ENDED = ("ended", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
+KERNEL_COLUMNS = (
+    *("user_ns", "system_ns", "cpu_ns", "run_queue_ns"),
+    *("voluntary", "involuntary", "major_faults", "minor_faults"),
+    *("asleep", "kernel_wall_ns", "kernel_idle_ns"),
+)
+# A kernel thread that is younger than its entry goes on with that of one that has ended.
+YOUNGER_NS = 50_000_000
+
+
+def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
+    """All tables of a store, by name."""
+    found = workers(store)  # first: it asks the kernel, of the moment when the store was read
+    resolver = resolver or sites.Resolver()
+    known = sites.Sites(store, resolver)
+    return {
+        "processes": processes(store),
+        "threads": threads(store),
+        "wakes": wakes(store, known),
+        "locks": locks(store, known),
+        "open_waits": open_waits(store, known),
+        "workers": found,
+        "calls": calls(store),
+        "herds": herds(store),
+        "lateness": lateness(store),
+        "listeners": listeners(store),
+        "sites": sites.table(store, resolver),
+        "events": events.table(store),
+    }
+
+
+# Columns
+
+
+def signed(counters: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Sums modulo 2^64 as numbers; one that is read half-way may be a little below 0, and is 0."""
+    return np.maximum(counters.astype(np.uint64).view(np.int64), 0)
+
+
+def site_ids(words: npt.NDArray[np.uint64]) -> list[str]:
+    return [hex(word) for word in words.tolist()]
+
+
+def names_of(kinds: npt.NDArray[Any], known: Sequence[str]) -> list[str]:
+    return [known[k] if k < len(known) else f"kind {k}" for k in kinds.tolist()]
+
+
+def object_names(
+    store: Store,
+    numbers: npt.NDArray[np.uint64],
+    objects: npt.NDArray[np.uint64],
+    known: sites.Sites | None,
+) -> list[str | None]:
+    """The names behind numbers of them, which begin at 1; else those of static variables."""
+    texts = [text_of(text) for text in store.arrays[layout.NAMES]["text"].tolist()]
+    given = [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
+    if known is None:
+        return given
+    statics = known.variables(objects)
+    return [name or statics.get(word) for name, word in zip(given, objects.tolist(), strict=True)]
+
+
+def init_sites(store: Store, numbers: npt.NDArray[np.uint64]) -> Any:
+    """Where the objects with names of these numbers were initialised; 0x0: it is not known."""
+    places = np.concatenate([np.zeros(1, np.uint64), sites.of_names(store)])
+    return text(site_ids(places[np.where(numbers < len(places), numbers, 0).astype(np.intp)]))
+
+
+def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Of each name the least number that says the same: each writer numbers those it meets anew."""
+    named = store.arrays[layout.NAMES]
+    said = zip(named["text"].tolist(), named["key"].tolist(), strict=True)
+    least: dict[bytes | int, int] = {}
+    first = [least.setdefault(text or key, n) for n, (text, key) in enumerate(said, 1)]
+    known = (numbers > 0) & (numbers <= len(first))
+    out = numbers.astype(np.uint64)
+    if first:
+        out[known] = np.array(first, np.uint64)[out[known].astype(np.intp) - 1]
+    return out
+
+
+def table(store: Store, rows: int, columns: Columns) -> pa.Table:
+    return pa.table({"process": pa.array([store.head.process] * rows, pa.string()), **columns})
+
+
+def text(values: Sequence[str | None]) -> Any:
+    return pa.array(values, pa.string())
+
+
+def grouped(
+    entries: Entries, keys: Sequence[str], sums: Sequence[str], mosts: Sequence[str]
+) -> dict[str, npt.NDArray[np.uint64]]:
+    """One row a key; the others summed modulo 2^64, or the greatest of them."""
+    columns = {name: entries[name].astype(np.uint64) for name in (*keys, *sums, *mosts)}
+    if not len(entries):
+        return columns
+    order = np.lexsort([columns[name] for name in reversed(keys)])
+    columns = {name: column[order] for name, column in columns.items()}
+    is_first = np.zeros(len(entries), np.bool_)
+    is_first[0] = True
+    for name in keys:
+        is_first[1:] |= columns[name][1:] != columns[name][:-1]
+    first = np.flatnonzero(is_first)
+    out = {name: columns[name][first] for name in keys}
+    out |= {name: np.add.reduceat(columns[name], first) for name in sums}
+    out |= {name: np.maximum.reduceat(columns[name], first) for name in mosts}
+    return out
+
+
+# Tables
+
+
+def processes(store: Store) -> pa.Table:
+    head, when = store.head, store.clock
+    lost = {f"lost_{what}": int(signed(store.writers[f"lost_{what}"]).sum()) for what in LOST}
+    row = {
+        "pid": head.pid,
+        "host": head.host,
+        "program": head.program,
+        "command": head.command,
+        "uid": head.uid,
+        "started_unix_ns": head.realtime_ns,
+        "taken_unix_ns": when.unix_ns(store.now_tsc),
+        "duration_ns": max(when.ns_of(store.now_tsc - head.tsc), 0),
+        "mode": head.mode_name,
+        "ended": not store.is_live if store.is_sure else None,
+        "end": end_of(store),
+        "recorder": PRELOAD if head.recorder == layout.PRELOAD else "",
+        "tsc_hz": when.hz,
+        "stamp_ns": head.stamps_ticks * NS / when.hz / layout.STAMPS or None,
+        "site_depth": head.site_depth,
+        "slack_ns": head.slack_ns,
+        "spin_ns": head.spin_ns,
+        "accept_order": head.accept_order,
+        "scatter_ns": head.scatter_ns,
+        "lost_chunks": head.lost_chunks,
+        **lost,
+        "lost_events": head.lost_events + store.overwritten,
+        "lost_origins": head.lost_origins,
+    }
+    columns: Columns = {name: [bounded(value)] for name, value in row.items()}
+    columns["stamp_ns"] = pa.array(columns["stamp_ns"], pa.float64())
+    return table(store, 1, columns)
+
+
+def end_of(store: Store) -> str:
+    """What the moment is that the store is read for."""
+    if store.end or store.is_live or not store.is_sure:
+        return store.end or RUNS
+    if store.head.is_confined:
+        return CONFINED
+    return FAREWELL if store.head.ended else LAST_EVENT
+
+
+def bounded(value: Any) -> Any:
+    """Numbers of a damaged head may be too great for a column."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(min(value, INT64_MAX), -INT64_MAX)
+    return value
+
+
+def threads(store: Store) -> pa.Table:
+    entries, when = store.threads, store.clock
+    now = states.fold(entries, store.now_tsc)
+    ends = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
+    since_ns = when.ns(states.span(now.since_tsc, ends))
+    spent = {name: when.ns(now.ticks[:, i]) for i, name in enumerate(layout.MICRO)}
+    shown = ["USR", "LAT", *layout.MICRO[2:]]
+    columns: Columns = {
+        "thread_id": entries["id"].astype(np.int64),
+        "name": text([text_of(name) for name in entries["name"].tolist()]),
+        "origin": text(names_of(entries["origin"], layout.ORIGINS)),
+        "writer": entries["worker"].astype(np.int64),
+        "tid": entries["tid"].astype(np.int64),
+        "state": text([shown[i] for i in now.state.tolist()]),
+        "kind": text(names_of(entries["kind"], layout.KIND_NAMES)),
+        "object": entries["object"].view(np.int64) if len(entries) else pa.array([], pa.int64()),
+        "wait_site": text(site_ids(stacks.canonical(store, entries["wait_site"]))),
+        "since_ns": since_ns,
+        "waits": signed(entries["waits"]),
+        "useless": signed(entries["useless"]),
+        "yields": signed(entries["yields"]),
+        "accepted": signed(entries["accepted"]),
+        "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
+        **spent,
+        "is_idle": is_idle(now, since_ns),
+        # How long it waited on is not known, and so not what share of its life anything was.
+        "is_cut": states.WAITING[now.state] & (end_of(store) == LAST_EVENT),
+    }
+    return table(store, len(entries), columns)
+
+
+def is_idle(now: states.States, since_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Threads that wait for work: listeners, and those that wait long for what nobody holds."""
+    accepts = now.state == layout.MICRO.index("accept")
+    waits = states.WAITING[now.state] & ~states.HELD[now.state]
+    return np.asarray(accepts | (waits & (since_ns >= IDLE_NS)))
+
+
+def verdict_columns(entries: Entries) -> dict[str, npt.NDArray[np.uint64]]:
+    return {name: entries["count"][:, i] for i, name in enumerate(layout.VERDICTS)}
+
+
+def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
+    entries, when = store.arrays[layout.WAKES], store.clock
+    # Verdicts are columns of one field: they are grouped under names of their own.
+    flat = np.zeros(
+        len(entries),
+        [(name, "<u8") for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most")]
+        + [(name, "<u8") for name in layout.VERDICTS],
+    )
+    for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most"):
+        flat[name] = entries[name]
+    for name, counts in verdict_columns(entries).items():
+        flat[name] = counts
+    flat["name"] = first_numbers(store, entries["name"])
+    for name in ("wait_site", "wake_site"):
+        flat[name] = stacks.canonical(store, entries[name])
+    rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "wait_site": text(site_ids(rows["wait_site"])),
+        "wake_site": text(site_ids(rows["wake_site"])),
+        "object": rows["object"].view(np.int64),
+        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "init_site": init_sites(store, rows["name"]),
+        **{
+            "false_" if name == "false" else name: signed(rows[name])
+            for name in (*layout.VERDICTS[1:], layout.VERDICTS[0])
+        },
+        "wait_ns": when.ns(rows["wait_ticks"]),
+        "wait_most_ns": when.ns(rows["wait_most"]),
+        "late_ns": when.ns(rows["late_ticks"]),
+        "late_most_ns": when.ns(rows["late_most"]),
+        "waste_ns": when.ns(rows["waste_ticks"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
+    """Waits under way are counted apart; the time that they have lasted is in the sums."""
+    ended, when = store.arrays[layout.LOCKS], store.clock
+    waits = waiting.under_way(store)
+    waits = waits[waiting.are_for_locks(waits)]
+    if not len(ended) + len(waits):
+        return schemas.empty("locks")
+    mosts = ("wait_most", "hold_most")
+    names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts, *LOCK_OPEN)
+    entries = np.zeros(len(ended) + len(waits), [(name, "<u8") for name in names])
+    own, still = entries[: len(ended)], entries[len(ended) :]
+    for name in (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts):
+        own[name] = ended[name]
+    for name in ("site", "holder_site"):
+        own[name] = stacks.canonical(store, own[name])
+    for name in ("kind", "name", "holder_site"):
+        still[name] = waits[name]
+    still["lock"], still["site"] = waits["object"], waits["wait_site"]
+    still["waiting"] = 1
+    for name in ("waiting_ticks", "wait_ticks", "wait_most"):
+        still[name] = waits["ticks"]
+    entries["name"] = first_numbers(store, entries["name"])
+    rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_OPEN), mosts)
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "lock": rows["lock"].view(np.int64),
+        "lock_name": text(object_names(store, rows["name"], rows["lock"], known)),
+        "init_site": init_sites(store, rows["name"]),
+        "site": text(site_ids(rows["site"])),
+        "holder_site": text(site_ids(rows["holder_site"])),
+        "acquired": signed(rows["acquired"]),
+        "contested": signed(rows["contested"]),
+        "given_up": signed(rows["given_up"]),
+        "wait_ns": when.ns(rows["wait_ticks"]),
+        "wait_most_ns": when.ns(rows["wait_most"]),
+        "spin_ns": when.ns(rows["spin_ticks"]),
+        "spun": signed(rows["spun"]),
+        "holds": signed(rows["holds"]),
+        "hold_ns": when.ns(rows["hold_ticks"]),
+        "hold_most_ns": when.ns(rows["hold_most"]),
+        "waiting": signed(rows["waiting"]),
+        "waiting_ns": when.ns(rows["waiting_ticks"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
+    """Waits under way, those for locks too."""
+    waits, when = waiting.under_way(store), store.clock
+    if not len(waits):
+        return schemas.empty("open_waits")
+    flat = np.zeros(len(waits), [(n, "<u8") for n in (*OPEN_KEYS, "waiting", "ticks", "most")])
+    for name in (*OPEN_KEYS, "ticks"):
+        flat[name] = waits[name]
+    flat["name"] = first_numbers(store, waits["name"])
+    flat["waiting"], flat["most"] = 1, waits["ticks"]
+    rows = grouped(flat, OPEN_KEYS, ("waiting", "ticks"), ("most",))
+    columns: Columns = {
+        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "wait_site": text(site_ids(rows["wait_site"])),
+        "object": rows["object"].view(np.int64),
+        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "init_site": init_sites(store, rows["name"]),
+        "waiting": signed(rows["waiting"]),
+        "wait_ns": when.ns(rows["ticks"]),
+        "wait_most_ns": when.ns(rows["most"]),
+    }
+    return table(store, len(rows["kind"]), columns)
+
+
+def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each writer: how long it has lived, and how long of that without a thread to run; ns."""
+    entries, when = store.writers, store.clock
+    now = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
+    is_live = entries["is_live"] != 0
+    ends = np.where(is_live, now, entries["end_tsc"])
+    idles = is_live & (entries["idle_since_tsc"] != 0)
+    idle = entries["idle_ticks"] + np.where(
+        idles, states.span(entries["idle_since_tsc"], now), np.uint64(0)
+    )
+    return when.ns(states.span(entries["begin_tsc"], ends)), when.ns(idle)
+
+
+def workers(store: Store) -> pa.Table:
+    entries, when = store.writers, store.clock
+    wall_ns, idle_ns = spells(store)
+    plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
+    ended = {
+        f"ended_{n}": when.ns(entries["ended_ticks"][:, i]) for i, n in enumerate(layout.MICRO)
+    }
+    columns: Columns = {
+        "index": entries["index"].astype(np.int64),
+        "is_worker": entries["is_worker"] != 0,
+        "is_live": entries["is_live"] != 0,
+        "tid": entries["tid"].astype(np.int64),
+        "worker": entries["worker"].astype(np.int64),
+        "cluster": entries["cluster"].astype(np.int64),
+        "wall_ns": wall_ns,
+        "idle_ns": idle_ns,
+        **{name: signed(entries[name]) for name in plain},
+        "lateness_ns": signed(entries["lateness_ns"]),
+        "lateness_most_ns": signed(entries["lateness_most_ns"]),
+        **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
+        **ended,
+        **kernel_columns(store),
+    }
+    return table(store, len(entries), columns)
+
+
+def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
+    """What the kernel tells of a process' threads that have an entry, while it lives; by number.
+
+    With it how long each had lived and been idle: what is recorded may go on after the last sample.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    if not store.is_live or not store.is_here:
+        return found
+    spent = zip(*(part.tolist() for part in spells(store)), strict=True)
+    for writer, (wall_ns, idle_ns) in zip(store.writers, spent, strict=True):
+        tid = int(writer["tid"])
+        known = procfs.read_thread(store.head.pid, tid) if writer["is_live"] and tid > 0 else None
+        if known is None:
+            continue
+        found[tid] = {**dataclasses.asdict(known), "asleep": int(not known.is_runnable)}
+        if known.age_ns > wall_ns - YOUNGER_NS:
+            found[tid] |= {"kernel_wall_ns": wall_ns, "kernel_idle_ns": idle_ns}
+    return found
+
+
+def kernel_columns(store: Store) -> Columns:
+    """What the kernel tells while the process lives; null where it does not."""
+    known = kernel_samples(store)
+    tids = store.writers["tid"].tolist()
+    unknown = pa.nulls(len(tids), pa.int64())
+    columns: Columns = dict.fromkeys(KERNEL_COLUMNS, unknown)
+    if known:
+        for name in KERNEL_COLUMNS:
+            columns[name] = pa.array([known.get(tid, {}).get(name) for tid in tids], pa.int64())
+    # It tells neither for a single thread.
+    columns["syscalls"] = columns["signals"] = unknown
+    return columns
+
+
+def histogram(
+    store: Store, field: str, first: str, first_of: Callable[[int], int | str]
+) -> pa.Table:
+    """A row for each counter of an array of the writers' that is not 0."""
+    counts = signed(store.writers[field])
+    rows, columns = np.nonzero(counts)
+    values = [first_of(i) for i in columns.tolist()]
+    is_text = bool(values) and isinstance(values[0], str)
+    return table(
+        store,
+        len(rows),
+        {
+            "writer": store.writers["index"][rows].astype(np.int64),
+            first: pa.array(values, pa.string() if is_text or first == "kind" else pa.int64()),
+            "completed" if first == "kind" else "count": counts[rows, columns],
+        },
+    )
+
+
+def calls(store: Store) -> pa.Table:
+    kinds = layout.KIND_NAMES
+    return histogram(store, "calls", "kind", lambda i: kinds[i] if i < len(kinds) else f"kind {i}")
+
+
+def herds(store: Store) -> pa.Table:
+    return histogram(store, "herds", "size_from", lambda i: 1 << i)
+
+
+def lateness(store: Store) -> pa.Table:
+    return histogram(store, "lateness", "late_from_ns", lambda i: 1 << i if i else 0)
+
+
+def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """By a clock that all processes of the machine share; 0: never."""
+    when = store.clock
+    since = (stamps - np.uint64(when.tsc)).view(np.int64) * (NS / when.hz)
+    return np.where(stamps > 0, when.monotonic_ns + since.astype(np.int64), 0)
+
+
+def listeners(store: Store) -> pa.Table:
+    """A row for each listener and kernel thread that waited for it, or accepted from it."""
+    entries = store.arrays[layout.LISTENERS]
+    if not len(entries):
+        return schemas.empty("listeners")
+    columns: Columns = {
+        "listener": text(site_ids(entries["cookie"])),
+        "name": text([text_of(name) for name in entries["name"].tolist()]),
+        "writer": store.writer_of[layout.LISTENERS].astype(np.int64),
+        **{name: signed(entries[name]) for name in LISTENER_COUNTS},
+        "delay_ns": store.clock.ns(entries["delay_ticks"]),
+        **{f"{end}_ns": moments(store, entries[f"{end}_tsc"]) for end in ("first", "last")},
+    }
+    return table(store, len(entries), columns)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The events of a store as a table, in the order of time: see enum rsi_event in src/obs/store.h.
+
+Of a row's columns those that its type has no use for are 0 or empty. `worker` is the writer whose
+event it is, `number` which of its events; a run's `value` is when its thread was woken, in ns as
+`at_ns` is (since 1970), 0 if it was not; a got's the ns spun; a steal's the threads taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rouse.store import layout
+from rouse.store.events import TYPES, of, site_words, types_of
+from rouse.tables import schemas
+
+if TYPE_CHECKING:
+    from rouse.store.decode import Entries, Store
+
+NAME, END = TYPES["name"], TYPES["end"]
+TICKS_MOST = 1 << 60  # a stamp this far from the head's is no time
+NS_MOST = 1 << 61
+Numbers = npt.NDArray[np.int64]
+
+
+def coded(values: npt.NDArray[Any], words: list[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(
+        pa.array(values.astype(np.int32)), pa.array(words, pa.string())
+    )
+
+
+def named(values: npt.NDArray[Any], known: tuple[str, ...], used: npt.NDArray[np.bool_]) -> Any:
+    """Names of numbers, where they are used; of one that is newer than this file, its number."""
+    most = int(values.max(initial=0))
+    words = [*known, *(f"kind {n}" for n in range(len(known), most + 1)), ""]
+    return coded(np.where(used, values, len(words) - 1), words)
+
+
+def unix_ns(store: Store, tsc: npt.NDArray[np.uint64]) -> Numbers:
+    when = store.clock
+    ticks = (tsc - np.uint64(when.tsc % (1 << 64))).view(np.int64)
+    ticks = np.clip(ticks, -TICKS_MOST, TICKS_MOST)
+    ns = np.clip(ticks * (1e9 / when.hz), -NS_MOST, NS_MOST).astype(np.int64)
+    return np.asarray(max(min(when.realtime_ns, NS_MOST), 0) + ns)
+
+
+def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Any:
+    """What threads that have ended were called, in the rows of their ends."""
+    parts = np.flatnonzero(types == NAME)
+    kind = (entries["what"][parts] >> np.uint64(8)) & np.uint64(0xFF)
+    words = np.stack([entries["site"][parts], entries["value"][parts]], axis=1)
+    texts: dict[int, list[bytes]] = {}
+    for thread, part, text in zip(ids[parts].tolist(), kind.tolist(), words.tolist(), strict=True):
+        raw = b"".join(word.to_bytes(8, "little") for word in text)
+        texts.setdefault(thread, [b"", b""])[min(part, 1)] = raw
+    known = sorted(texts)
+    spelled = [
+        b"".join(texts[thread]).split(b"\0", 1)[0].decode("utf-8", "replace") for thread in known
+    ]
+    place = np.searchsorted(known, ids) if known else np.zeros(len(ids), np.intp)
+    place = np.minimum(place, max(len(known) - 1, 0))
+    has = (types == END) & (np.asarray(known, np.int64)[place] == ids) if known else types < 0
+    words_of = list(dict.fromkeys(spelled))
+    order = {word: i for i, word in enumerate(words_of)}
+    codes = np.array([order[word] for word in spelled] or [0], np.int32)
+    return coded(np.where(has, codes[place], len(words_of)), [*words_of, ""])
+
+
+def table(store: Store) -> pa.Table:
+    """Every event that was read."""
+    entries, numbers = store.arrays[layout.EVENTS], store.numbers
+    if not len(entries):
+        return schemas.empty("events")
+    owners = store.writer_of[layout.EVENTS]
+    order = np.argsort(entries["tsc"], kind="stable")
+    known = types_of(entries)[order]
+    order = order[(known > 0) & (known < len(TYPES))]
+    entries, owners, numbers = entries[order], owners[order], numbers[order]
+    types, what = types_of(entries), entries["what"]
+    ids = (what >> np.uint64(24)).astype(np.int64)
+    ended = names_of_ended(entries, types, ids)
+    sites = pa.array(site_words(entries, types)).dictionary_encode()
+    value = entries["value"]
+    zero = np.uint64(0)
+    spun = np.where(of(types, "got"), store.clock.ns(np.where(of(types, "got"), value, zero)), 0)
+    is_woken = of(types, "run") & (value != 0)
+    woken = np.where(is_woken, unix_ns(store, value), spun)
+    columns: dict[str, Any] = {
+        "process": coded(np.zeros(len(entries)), [store.head.process]),
+        "type": coded(types, list(layout.EVENT_NAMES)),
+        "kind": named(
+            (what >> np.uint64(8)) & np.uint64(0xFF),
+            layout.KIND_NAMES,
+            of(types, "run", "wait", "wake", "io", "verdict", "lock", "got"),
+        ),
+        "verdict": named(
+            (what >> np.uint64(16)) & np.uint64(0xFF),
+            layout.VERDICTS,
+            of(types, "run", "wake", "io", "verdict", "got"),
+        ),
+        "site": coded(
+            sites.indices.to_numpy(zero_copy_only=False),
+            [hex(site) for site in sites.dictionary.to_pylist()],
+        ),
+        "name": ended,
+        "at_ns": unix_ns(store, entries["tsc"]),
+        "worker": owners.astype(np.int64),
+        "number": numbers,
+        "thread_id": ids,
+        "other_id": np.where(of(types, "wake", "new"), value, zero).view(np.int64),
+        "object": np.where(of(types, "wait", "io", "lock"), value, zero).view(np.int64),
+        "value": np.where(of(types, "steal"), value.view(np.int64), woken),
+    }
+    whole = pa.table(columns)
+    return whole.filter(pa.array(types != NAME)) if np.any(types == NAME) else whole

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""What a report is made from: a running process, its file, a recording, or a folder of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rouse import clock
+from rouse.errors import RouseError
+from rouse.sched import switches
+from rouse.sched.switches import Switches
+from rouse.store import decode, find, layout, leftovers, recording
+from rouse.symbols import sites
+from rouse.tables import build, engine, merge, parquet
+from rouse.tables.engine import ENGINES
+from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS, SCHEMAS
+
+PROBLEMS_MOST = 12  # told of one file
+
+
+@dataclass
+class Loaded:
+    """One process' tables, and what is to be said of how they came."""
+
+    source: str
+    tables: dict[str, pa.Table]
+    problems: list[str] = field(default_factory=list)
+    machine: str = ""
+
+
+@dataclass
+class Input:
+    """What the queries run over."""
+
+    source: str
+    database: engine.Database
+    problems: list[str]
+    machine: str
+    notes: list[str] = field(default_factory=list)
+    switches: Switches | None = None  # what the kernel's scheduler did meanwhile
+
+
+def shortened(problems: list[str]) -> list[str]:
+    if len(problems) <= PROBLEMS_MOST:
+        return problems
+    more = len(problems) - PROBLEMS_MOST
+    return [*problems[:PROBLEMS_MOST], f"and {more:,} more of this sort"]
+
+
+def machine_text() -> str:
+    """This machine, in a line."""
+    about = os.uname()
+    cpus = len(os.sched_getaffinity(0))
+    return f"{about.nodename}, Linux {about.release}, {about.machine}, {cpus} CPUs usable"
+
+
+class Resolvers:
+    """Of the processes of a folder, of which many run the same files: each is read once."""
+
+    def __init__(self) -> None:
+        self.of_gone, self.of_live = sites.Resolver(), sites.Resolver()
+        self.every = [self.of_gone, self.of_live]
+
+    @property
+    def problems(self) -> list[str]:
+        """Of the files that they looked at, not of any one process."""
+        found = [problem for resolver in self.every for problem in resolver.problems]
+        return list(dict.fromkeys(found))
+
+    def of(self, found: decode.Store) -> sites.Resolver:
+        """What runs may have been replaced at its path since, and then only its build tells it."""
+        if not (found.is_live and found.is_here):
+            return self.of_gone
+        has_builds = all(module.build_id for module in sites.modules_of(found))
+        if has_builds:
+            return self.of_live
+        self.every.append(sites.Resolver())
+        return self.every[-1]
+
+
+def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
+    """The file of a process as it is now."""
+    source = find.open_source(path)
+    try:
+        found = find.read(source, decode.ALL_KINDS if with_events else decode.COUNTED)
+    finally:
+        source.close()
+    made = build.tables(found, resolvers.of(found))
+    is_here = found.head.boot_id == clock.boot_id()
+    return Loaded(
+        str(path),
+        made,
+        found.problems,
+        machine_text() if is_here else "",
+    )
+
+
+class RecordedResolver(sites.Resolver):
+    """Names sites as the recording does; files are looked at for those that it does not name."""
+
+    def __init__(self, known: recording.Frames) -> None:
+        super().__init__()
+        for (module, build_id, offset), names in known.items():
+            frame = sites.Frame(0, module=module, build_id=build_id, offset=offset, **names)
+            self.frames[module, build_id, offset] = frame
+
+
+def load_recording(path: Path, with_events: bool = False) -> Loaded:
+    found = recording.read(path)
+    kinds = decode.ALL_KINDS if with_events else decode.COUNTED
+    had_ended = (found.why_done or "").startswith(recording.PROGRAM)
+    # What is no more was seen to be so later than it did its last.
+    moment_ns = None if had_ended else found.monotonic_ns
+    decoded = decode.decode_bytes(found.store, str(path), moment_ns, kinds)
+    put_events(decoded, found.events, with_events)
+    had_ended = had_ended or decoded.head.ended
+    ended = CONFINED if decoded.head.is_confined else FAREWELL
+    decoded.end = ended if decoded.head.ended else LAST_EVENT if had_ended else RUNS
+    if decoded.end == LAST_EVENT and found.alive_ns is not None:
+        decoded.end = LAST_SEEN
+        seen_tsc = max(decoded.clock.tsc_at(found.alive_ns), 0)
+        decoded.now_tsc = max(decoded.now_tsc, seen_tsc)
+    # Nothing of this machine's processes is to be taken for what was recorded.
+    decoded.is_live = False
+    resolver = RecordedResolver(found.frames)
+    made = build.tables(decoded, resolver)
+    made["processes"] = replaced(made["processes"], "ended", [had_ended])
+    made["workers"] = with_kernel(made["workers"], found.kernel)
+    machine = str(found.head.get("machine", ""))
+    problems = found.problems + decoded.problems + resolver.problems
+    return Loaded(str(path), made, problems, machine)
+
+
+def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_events: bool) -> None:
+    """Events that a recorder copied, not those of the rings; gaps are lost ones."""
+    due: dict[int, int] = {}
+    for writer, first, entries in parts:
+        if len(entries):
+            decoded.overwritten += max(first - due.get(writer, 0), 0)
+        due[writer] = first + len(entries)
+    if not with_events or not parts:
+        return
+    decoded.arrays[layout.EVENTS] = np.concatenate([entries for _, _, entries in parts])
+    owners = [np.full(len(entries), writer, np.uint32) for writer, _, entries in parts]
+    numbers = [np.arange(first, first + len(entries)) for _, first, entries in parts]
+    decoded.writer_of[layout.EVENTS] = np.concatenate(owners)
+    decoded.numbers = np.concatenate(numbers).astype(np.int64)
+
+
+def replaced(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    at = table.column_names.index(name)
+    kind = table.schema.field(name).type
+    return table.set_column(at, name, pa.array(values, kind))
+
+
+def with_kernel(workers: pa.Table, samples: dict[str, Any]) -> pa.Table:
+    """The workers with what the kernel said of them when it was recorded."""
+    tids = [str(tid) for tid in workers.column("tid").to_pylist()]
+    for name in build.KERNEL_COLUMNS:
+        values = [samples.get(tid, {}) for tid in tids]
+        numbers = [v.get(name) if isinstance(v, dict) else None for v in values]
+        whole = [n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers]
+        workers = replaced(workers, name, whole)
+    return workers
+
+
+def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
+    """resolvers: what they could not use is told of them, not with what comes back."""
+    if recording.is_recording(path):
+        return load_recording(path, with_events)
+    if find.is_recording(path):
+        return load_store(path, with_events, resolvers)
+    try:
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except OSError as error:
+        raise RouseError(f"{path}: {error.strerror}") from error
+    if is_empty:
+        raise RouseError(f"{path}: is empty", "its recorder has not begun, or could not write")
+    raise RouseError(
+        f"{path}: is no recording of rouse", "rouse record -o FILE makes one of a running process"
+    )
+
+
+def running() -> Path:
+    """The file of the only process that records."""
+    found = find.processes()
+    alive = [process for process in found if process.is_alive]
+    chosen = alive or found
+    if len(chosen) == 1:
+        return chosen[0].path
+    if not chosen:
+        raise RouseError(
+            f"no process of user {os.geteuid()} records ({find.folder()} has none)",
+            "start a program that uses librouse, or name a recording",
+        )
+    listed = ", ".join(str(process.pid) for process in chosen)
+    what = f"{len(chosen)} processes record"
+    if not alive:
+        what = f"no process records now; {len(chosen)} that are no more have left recordings"
+    raise RouseError(f"{what}: {listed}", "name one of them")
+
+
+def is_tables(folder: Path) -> bool:
+    """Whether it is a folder that `rouse report --parquet` made."""
+    return (folder / "processes").is_dir()
+
+
+def put_files(
+    files: list[Path], place: Path, with_events: bool, in_sum: bool
+) -> tuple[int, list[str]]:
+    """The tables of all files beneath place: of how many, and what is wrong with any.
+
+    Of several files of one process the last is taken: so it comes first.
+    """
+    resolvers, parts = Resolvers(), parquet.Parts(place)
+    sums = merge.Sums(parts) if in_sum else None
+    told: list[list[str]] = []
+    taken: set[str] = set()
+    count = 0
+    for path in reversed(files):
+        try:
+            loaded = load_file(path, with_events, resolvers)
+        except RouseError as error:
+            told.append([str(error)])
+            continue
+        (process,) = loaded.tables["processes"].column("process").to_pylist()
+        if sums:
+            sums.add(loaded.tables)
+        elif process not in taken:
+            parts.add(loaded.tables)
+        taken.add(process)
+        told.append([f"{path.name}: {problem}" for problem in loaded.problems])
+        count += 1
+    if sums and count:
+        sums.finish()
+    parts.flush()
+    told.insert(0, resolvers.problems)
+    return count, [problem for some in reversed(told) for problem in some]
+
+
+@contextmanager
+def open_folder(
+    folder: Path,
+    with_events: bool = False,
+    engine_name: str = ENGINES[0],
+    in_sum: bool = False,
+) -> Iterator[Input]:
+    """All recordings in a folder, through Parquet: they need not fit in memory together."""
+    if is_tables(folder):
+        if in_sum:
+            raise RouseError(f"{folder}: has tables", "--sum wants a folder of recordings")
+        database = engine.open_parquet(folder, SCHEMAS, engine_name)
+        with closing(database):
+            yield Input(str(folder), database, [], "")
+        return
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    seen = [path for path in files if path.name == leftovers.SWITCHES]
+    files = [path for path in files if path.name not in leftovers.FILES]
+    with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
+        count, problems = put_files(files, Path(place), with_events, in_sum)
+        if not count:
+            why = "; ".join(shortened(problems)) or "there is no file in it"
+            raise RouseError(f"{folder}: has no recording: {why}")
+        database = engine.open_parquet(Path(place), SCHEMAS, engine_name)
+        source = f"{folder} ({count} recordings)"
+        with closing(database):
+            opened = Input(source, database, shortened(problems), "")
+            opened.switches = switches.read(seen[0]) if seen else None
+            yield opened
+
+
+@contextmanager
+def open_input(
+    target: str | None,
+    with_events: bool = False,
+    engine_name: str = ENGINES[0],
+    in_sum: bool = False,
+) -> Iterator[Input]:
+    """target: a process number, a file or a folder; None: the only process that records.
+
+    Events are many: without with_events their table is empty. in_sum: a folder's processes of one
+    program are one.
+    """
+    path = Path(target) if target else running()
+    if target and not path.exists() and target.isdecimal():
+        path = find.of_pid(int(target))
+    if path.is_dir():
+        with open_folder(path, with_events, engine_name, in_sum) as opened:
+            yield opened
+        return
+    if not path.exists():
+        raise RouseError(f"{path}: is not there", "name a process number, a file or a folder")
+    if not path.is_file():  # a pipe has no beginning to go back to, and may never end
+        raise RouseError(f"{path}: is no file")
+    if engine_name != ENGINES[0]:
+        raise RouseError(f"{path}: is no folder, which --engine {engine_name} wants")
+    resolvers = Resolvers()
+    loaded = load_file(path, with_events, resolvers)
+    database = engine.open_tables(loaded.tables)
+    problems = shortened(loaded.problems + resolvers.problems)
+    with closing(database):
+        yield Input(loaded.source, database, problems, loaded.machine)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""The processes that `rouse top` watches, and the intervals between its looks at them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rouse.errors import RouseError
+from rouse.store import find
+from rouse.top import rowtext
+from rouse.top.intervals import EndedError, Interval, Watch
+
+
+class Watched:
+    """The processes that are watched, with what has been told of them."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self.wanted = wanted
+        self.watches: dict[Path, Watch] = {}  # a number is of its PID namespace, and no key
+        self.known: set[Path] = set()
+        self.messages: list[str] = []
+        self.begin()
+        self.ended = 0
+
+    def begin(self) -> None:
+        """Raise RouseError if there is nothing to watch."""
+        alive = [found for found in find.processes() if found.is_alive]
+        if not self.wanted:
+            chosen = [found.path for found in alive]
+            if not chosen:
+                raise RouseError(
+                    f"no process of this user records (none in {find.folder()})",
+                    "start a program that uses librouse, without ROUSE_OBS=off",
+                )
+        else:
+            chosen = [path for word in self.wanted for path in self.paths_of(word, alive)]
+        for path in dict.fromkeys(chosen):
+            self.watches[path] = Watch(path)
+        self.known = {found.path for found in alive} | set(chosen)
+
+    @staticmethod
+    def paths_of(word: str, alive: Sequence[find.Found]) -> list[Path]:
+        """A process number, or the name of a program."""
+        if word.isdecimal():
+            return [find.of_pid(int(word))]
+        named = [f.path for f in alive if f.program == word]
+        if not named:
+            raise RouseError(
+                f"no process records that runs {word}", "rouse top without a name shows all that do"
+            )
+        return named
+
+    def look_for_new(self) -> None:
+        """Those that were forked by a watched one, and, where all are watched, others."""
+        place = find.folder()
+        names = sorted(os.listdir(place)) if place.is_dir() else []  # noqa: PTH208 names only
+        for path in [place / name for name in names if find.NAME.fullmatch(name)]:
+            if path in self.known:
+                continue
+            parent = self.parent_of(path)
+            if parent or not self.wanted:
+                try:
+                    watch = self.watches[path] = Watch(path)
+                except RouseError:
+                    continue  # it has just begun; the next look sees it
+                began = (
+                    f"{parent.pid} has forked {watch.pid}" if parent else f"{watch.pid} has begun"
+                )
+                self.messages.append(f"process {began} ({watch.process}), which is shown too")
+            self.known.add(path)
+
+    def parent_of(self, path: Path) -> Watch | None:
+        """The watched process that has forked the one of a file."""
+        name = find.NAME.fullmatch(path.name)
+        if not name or path.name != find.file_name(int(name[1])):
+            return None
+        number = find.parent_of(int(name[1]))
+        return next((w for w in self.watches.values() if w.is_here and w.pid == number), None)
+
+    def step(self) -> list[Interval]:
+        """An interval of each process that lives; what became of the others is in messages."""
+        self.look_for_new()
+        found = []
+        for path, watch in list(self.watches.items()):
+            try:
+                found.append(watch.step())
+            except (EndedError, RouseError) as end:
+                self.messages.append(f"process {watch.pid} ({watch.process}) {end}")
+                watch.close()
+                del self.watches[path]
+                # Of the same number, after an exec, it is new.
+                self.known.discard(watch.path)
+                self.ended += 1
+        return found
+
+    def take_messages(self) -> list[str]:
+        taken, self.messages = self.messages, []
+        return [rowtext.printable(text) for text in taken]
+
+
+def tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"rouse: {line}", file=sys.stderr, flush=True)
+
+
+def intervals(watched: Watched, seconds: float, count: int) -> Iterator[list[Interval]]:
+    """Look every so many seconds, count times (0: without end), as long as there is something."""
+    due = time.monotonic()
+    number = 0
+    while watched.watches and (not count or number < count):
+        due += seconds
+        time.sleep(max(due - time.monotonic(), 0))
+        yield watched.step()
+        number += 1
