@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: MIT
 """The command `rouse`: what the threads of programs that use librouse wait for, and why.
 
-Each command is a module with its arguments; decoders (layout, store, tables, sites) do not render,
-renderers do not decode.
+Packages, from the bottom (tools/layers.py checks that imports follow this order):
+
+store    layout of the shared files, reading them, recordings
+symbols  addresses as functions, files and lines
+sched    what the kernel's scheduler and /proc report
+tables   recorded data as tables, and the engines that query them
+query    the queries and the sections of a report
+render   reports as text, HTML, JSON and the formats of other tools
+top      `rouse top`
+run      `rouse run` and `rouse record`
+cli      one module per command: options, and calls into the packages above it in this list
+
+Decoders (store, tables, symbols) do not render, renderers do not decode.
 """
 
 import _signal  # type: ignore[import-not-found]  # signal itself takes milliseconds to import

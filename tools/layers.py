@@ -7,6 +7,10 @@ includes itself and the folders to its left. Above core only the headers in CORE
 Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see only the
 public headers; bench/inside sees src/.
 
+Packages of the command rouse/, from the bottom: the modules of rouse/ itself, then store < symbols
+< sched < tables < query < render < top < run < cli. A module imports from its own package and from
+those left of it, and no import leads back to where it began.
+
 Sizes are advice: the ten longest files and functions are printed, and no length is an error.
 """
 
@@ -44,6 +48,8 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "preload": ("base", "os", "obs"),
     "kernel": ("base", "obs"),
 }
+PACKAGES = ("store", "symbols", "sched", "tables", "query", "render", "top", "run", "cli")
+FRONT_DOOR = "rouse.__main__"  # imports the command that it starts
 MEASURED = (
     "include",
     "src",
@@ -232,6 +238,75 @@ def file_findings(root: Path, path: Path) -> Iterator[Finding]:
                     yield Finding(path, line, error)
 
 
+def module_name(path: Path) -> str:
+    """The dotted name of a Python file whose path is relative to the root."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_rank(module: str) -> int | None:
+    """0 for the modules of rouse/ itself, then the place in PACKAGES; None: an unknown package."""
+    parts = module.split(".")
+    if parts[1:2] and parts[1] in PACKAGES:
+        return PACKAGES.index(parts[1]) + 1
+    return 0 if len(parts) <= 2 else None
+
+
+def imported(text: str, modules: set[str]) -> Iterator[tuple[int, str]]:
+    """Lines and names of the modules that text imports, wherever the import stands."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names if name.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                if inner in modules or node.module in modules:
+                    yield node.lineno, inner if inner in modules else node.module
+
+
+def import_findings(root: Path) -> Iterator[Finding]:
+    """Imports inside rouse/ that run up the order of packages or lead back to where they began."""
+    paths = {
+        module_name(found.relative_to(root)): found.relative_to(root)
+        for found in sorted((root / "rouse").rglob("*.py"))
+    }
+    imports = {
+        module: list(imported((root / path).read_text(encoding="utf-8"), set(paths)))
+        for module, path in paths.items()
+    }
+    for module, path in paths.items():
+        rank = package_rank(module)
+        if rank is None:
+            yield Finding(path, 1, f"lies outside the packages {' '.join(PACKAGES)}")
+            continue
+        for line, other in imports[module] if module != FRONT_DOOR else ():
+            if (package_rank(other) or 0) > rank:
+                yield Finding(path, line, f"{module} must not import {other}: its package is above")
+    for cycle in import_cycles(
+        {module: [other for _, other in found] for module, found in imports.items()}
+    ):
+        yield Finding(paths[cycle[0]], 1, f"imports lead back: {' -> '.join([*cycle, cycle[0]])}")
+
+
+def import_cycles(imports: dict[str, list[str]]) -> Iterator[list[str]]:
+    """A depth-first search: an import of a module that is still being visited closes a cycle."""
+    done: set[str] = set()
+    trail: list[str] = []
+
+    def visit(module: str) -> Iterator[list[str]]:
+        trail.append(module)
+        for other in dict.fromkeys(imports[module]):
+            if other in trail:
+                yield trail[trail.index(other) :]
+            elif other not in done:
+                yield from visit(other)
+        done.add(trail.pop())
+
+    for module in imports:
+        if module not in done:
+            yield from visit(module)
+
+
 def tree_files(root: Path) -> Iterator[Path]:
     for folder in MEASURED:
         for found in sorted((root / folder).rglob("*")):
@@ -258,6 +333,7 @@ def main() -> int:
     paths = list(tree_files(root))
     findings = [finding for path in paths for finding in file_findings(root, path)]
     print_longest(root, paths)
+    findings += import_findings(root)
     for finding in findings:
         print(finding)
     print(f"layers: {len(paths)} files, {len(findings)} findings")

@@ -162,14 +162,8 @@ def files_of(folder: Path, table: str) -> list[str]:
     return sorted(str(path) for path in (folder / table).glob("*.parquet"))
 
 
-def open_parquet(
-    folder: Path, schemas: Mapping[str, pa.Schema], engine: str = ENGINES[0]
-) -> Database:
+def open_parquet(folder: Path, schemas: Mapping[str, pa.Schema]) -> Database:
     """Over folder/NAME/*.parquet; a table of which there is no file is empty."""
-    if engine == "pyspark":
-        from rouse.tables import spark
-
-        return spark.open_parquet(folder, schemas)
     backend = connect()
     for name, schema in schemas.items():
         files = files_of(folder, name)

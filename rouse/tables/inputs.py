@@ -248,6 +248,14 @@ def put_files(
     return count, [problem for some in reversed(told) for problem in some]
 
 
+def open_parquet(folder: Path, engine_name: str) -> engine.Database:
+    if engine_name == "pyspark":
+        from rouse.tables import spark  # it needs packages that few have installed
+
+        return spark.open_parquet(folder, SCHEMAS)
+    return engine.open_parquet(folder, SCHEMAS)
+
+
 @contextmanager
 def open_folder(
     folder: Path,
@@ -259,7 +267,7 @@ def open_folder(
     if is_tables(folder):
         if in_sum:
             raise RouseError(f"{folder}: has tables", "--sum wants a folder of recordings")
-        database = engine.open_parquet(folder, SCHEMAS, engine_name)
+        database = open_parquet(folder, engine_name)
         with closing(database):
             yield Input(str(folder), database, [], "")
         return
@@ -271,7 +279,7 @@ def open_folder(
         if not count:
             why = "; ".join(shortened(problems)) or "there is no file in it"
             raise RouseError(f"{folder}: has no recording: {why}")
-        database = engine.open_parquet(Path(place), SCHEMAS, engine_name)
+        database = open_parquet(Path(place), engine_name)
         source = f"{folder} ({count} recordings)"
         with closing(database):
             opened = Input(source, database, shortened(problems), "")

@@ -302,7 +302,7 @@ class Tables(unittest.TestCase):
     def test_unknown_types_and_wild_stamps_do_no_harm(self) -> None:
         made = Builder().store()
         wild = np.zeros(4, layout.EVENT)
-        wild["what"] = [TYPES["run"], 0xFF, (1 << 64) - 1, events.TYPES["name"] | 9 << 8]
+        wild["what"] = [TYPES["run"], 0xFF, (1 << 64) - 1, TYPES["name"] | 9 << 8]
         wild["tsc"] = [(1 << 64) - 1, 0, 5, 7]
         wild["value"] = (1 << 64) - 1
         made.arrays[layout.EVENTS] = wild

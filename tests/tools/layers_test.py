@@ -70,6 +70,46 @@ class Includes(unittest.TestCase):
         self.assertFalse(self.findings("src/base/a.c", '/*\n#include "os/os.h"\n*/\n'))
 
 
+class Imports(unittest.TestCase):
+    def findings(self, files: dict[str, str]) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                file = Path(folder, "rouse", name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            return [str(finding) for finding in layers.import_findings(Path(folder))]
+
+    def test_a_package_imports_from_itself_and_from_those_below(self) -> None:
+        files = {"clock.py": "", "store/a.py": "", "query/a.py": "", "query/b.py": ""}
+        files["query/a.py"] = (
+            "from rouse import clock\nfrom rouse.store.a import x\nfrom rouse.query import b\n"
+        )
+        self.assertEqual(self.findings(files), [])
+
+    def test_an_import_of_a_package_above_is_reported(self) -> None:
+        files = {"store/a.py": "import os\nfrom rouse.query import b\n", "query/b.py": ""}
+        (found,) = self.findings(files)
+        self.assertIn("rouse/store/a.py:2: rouse.store.a must not import rouse.query.b", found)
+
+    def test_an_import_inside_a_function_counts(self) -> None:
+        text = "def f():\n    from rouse.cli.b import c\n"
+        self.assertEqual(len(self.findings({"clock.py": text, "cli/b.py": ""})), 1)
+        self.assertEqual(self.findings({"__main__.py": text, "cli/b.py": ""}), [])
+
+    def test_a_circle_inside_a_package_is_reported(self) -> None:
+        files = {
+            "query/a.py": "from rouse.query import b\n",
+            "query/b.py": "from rouse.query.c import x\n",
+            "query/c.py": "import rouse.query.a\n",
+        }
+        (found,) = self.findings(files)
+        self.assertIn("rouse.query.a -> rouse.query.b -> rouse.query.c -> rouse.query.a", found)
+
+    def test_a_package_that_has_no_place_is_reported(self) -> None:
+        (found,) = self.findings({"misc/a.py": ""})
+        self.assertIn("lies outside the packages", found)
+
+
 class Sizes(unittest.TestCase):
     def functions(self, text: str) -> list[tuple[int, int]]:
         return [(f.line, f.lines) for f in layers.c_functions(text)]
