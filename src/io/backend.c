@@ -3,7 +3,7 @@
 #include "io/backend.h"
 
 #include "io/ready.h"
-#include "io/ring.h"
+#include "io/uring/ring.h"
 
 #include <rouse/io.h>
 

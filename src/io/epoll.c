@@ -12,7 +12,8 @@
  *
  * The set is made by the first wait, and core learns of the poller then: a program without I/O has none.
  */
-#include "io/listener.h"
+#include "io/accept/listener.h"
+#include "io/accept/order.h"
 #include "io/ready.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ static bool is_awaited_locked(struct rsi_fd *entry, uint8_t bits)
     for (unsigned side = 0; side < 2; side++)
         if ((bits & (1u << side)) != 0 && entry->sides[side].first != NULL)
             return true;
-    return (bits & (1u << RSI_FD_READ)) != 0 && rsi_listener_has_waiters_locked(entry);
+    return (bits & (1u << RSI_FD_READ)) != 0 && rsi_order_has_waiters_locked(entry);
 }
 
 /* Bring what is armed to (armed | add) & ~drop, unless the descriptor was closed. Arming is held. */
@@ -144,7 +145,7 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
     bool is_closed = entry->generation != op->ref.generation;
     bool is_idle = drop == 0 || !is_awaited_locked(entry, drop);
     /* What a ring receives by itself is not for the set to report. */
-    uint8_t elsewhere = (entry->flags & RSI_FD_IS_AHEAD) != 0 ? 1u << RSI_FD_READ : 0;
+    uint8_t elsewhere = (entry->flags & RSI_FD_IS_MULTISHOT) != 0 ? 1u << RSI_FD_READ : 0;
     /* What is dropped is dropped first: whoever comes now waits for arming to have it back. */
     if (!is_closed && is_idle && drop != 0)
         rsi_store_relaxed(&entry->armed, after);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
-#include "io/listener.h"
+#include "io/accept/listener.h"
+#include "io/accept/order.h"
 #include "io/set.h"
-
-#include "io/ahead.h"
+#include "io/uring/multishot.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -201,14 +201,14 @@ static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const
     rsi_store_relaxed(&entry->type, type);
     rsi_store_release(&entry->generation, generation); /* after type: rsi_fdtable_find */
     rsi_store_relaxed(&entry->armed, 0);
-    struct rsi_ahead *ahead = rsi_ahead_detach_locked(entry, fd);
+    struct rsi_multishot *shot = rsi_multishot_detach_locked(entry, fd);
     for (unsigned i = 0; i < 2; i++)
         rsi_fdtable_end_locked(&entry->sides[i], site, &batch);
     if ((entry->flags & RSI_FD_IS_ORDERED) != 0)
-        rsi_listener_end_locked(entry, site, &batch);
+        rsi_order_end_locked(entry, site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
-    rsi_ahead_drop(ahead);
+    rsi_multishot_drop(shot);
     rsi_fdtable_publish(&batch);
     return generation;
 }
@@ -239,20 +239,20 @@ void rsi_fdtable_close_end(const struct rsi_fd_ref *ref)
 void rsi_fdtable_refresh(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
-    struct rsi_ahead *ahead = NULL;
+    struct rsi_multishot *shot = NULL;
     if (entry == NULL)
         return;
     rsi_guard_lock(&entry->arming);
     rsi_guard_lock(&entry->guard);
     if (entry->type > RSI_FD_CLOSING && entry->sides[RSI_FD_READ].first == NULL &&
-        entry->sides[RSI_FD_WRITE].first == NULL && !rsi_listener_has_waiters_locked(entry)) {
+        entry->sides[RSI_FD_WRITE].first == NULL && !rsi_order_has_waiters_locked(entry)) {
         rsi_store_relaxed(&entry->armed, 0);
         rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
-        ahead = rsi_ahead_detach_locked(entry, fd);
+        shot = rsi_multishot_detach_locked(entry, fd);
     }
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
-    rsi_ahead_drop(ahead);
+    rsi_multishot_drop(shot);
 }
 
 int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref)
@@ -349,7 +349,7 @@ static bool entry_has_waiter(struct rsi_fd *entry)
     bool found = false;
     if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0) {
         rsi_guard_lock(&entry->guard);
-        found = rsi_listener_has_waiters_locked(entry);
+        found = rsi_order_has_waiters_locked(entry);
         rsi_guard_unlock(&entry->guard);
     }
     for (unsigned i = 0; i < 2; i++) {
@@ -395,7 +395,7 @@ void rsi_fdtable_child(void)
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
         /* The parent's rings receive for the parent. */
-        rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
+        rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_MULTISHOT);
         /* The kernel copied the descriptors before the memory: this may be about a later one. */
         bool is_kept = (entry->flags & RSI_FD_IS_ORDERED) != 0 &&
                        rsi_listener_child(entry, (int)fd);

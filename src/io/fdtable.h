@@ -50,10 +50,10 @@ enum rsi_fd_type {
 
 /* flags */
 #define RSI_FD_IS_UNIX 1u
-#define RSI_FD_IS_NONBLOCK 2u /* a socket on which O_NONBLOCK is known to be set */
-#define RSI_FD_IS_ORDERED 4u  /* a listener with a queue of its own: listener.h */
-#define RSI_FD_IS_AHEAD 8u    /* a ring receives for it: ahead.h */
-#define RSI_FD_IS_BULK 16u    /* and shall not again */
+#define RSI_FD_IS_NONBLOCK 2u  /* a socket on which O_NONBLOCK is known to be set */
+#define RSI_FD_IS_ORDERED 4u   /* a listener with a queue of its own: listener.h */
+#define RSI_FD_IS_MULTISHOT 8u /* a ring receives for it: multishot.h */
+#define RSI_FD_IS_BULK 16u     /* and shall not again */
 
 /* sides; also bits of armed: 1 << side */
 enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };

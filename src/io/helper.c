@@ -3,7 +3,7 @@
 #include "io/helper.h"
 
 #include "core/blocking.h"
-#include "io/flight.h"
+#include "io/uring/inflight.h"
 
 #include <rouse/io.h>
 
@@ -39,7 +39,7 @@ static int run_elsewhere(const struct rsi_io_op *op, long *result)
 long rsi_helper_run(struct rsi_io_op *op)
 {
     long result;
-    if (rsi_backend_has_rings() && rsi_flight_run_file(op, &result))
+    if (rsi_backend_has_rings() && rsi_inflight_run_file(op, &result))
         return result;
     int error = run_elsewhere(op, &result);
     return error != 0 ? error : result;

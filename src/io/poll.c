@@ -36,11 +36,12 @@
  * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
  * caller is to be told of all that is ready.
  */
-#include "core/turn.h"
-#include "io/ahead.h"
 #include "io/poll.h"
+
+#include "core/turn.h"
 #include "io/ready.h"
 #include "io/set.h"
+#include "io/uring/multishot.h"
 
 #include <rouse/poll.h>
 
@@ -160,16 +161,16 @@ static void slots_see(struct poll_call *call)
 }
 
 /* What a ring has received is not in the kernel any more. Returns how many are ready by that alone. */
-static long look_ahead(struct pollfd *fds, nfds_t count)
+static long look_at_multishots(struct pollfd *fds, nfds_t count)
 {
     long ready = 0;
     for (nfds_t i = 0; i < count; i++) {
         struct pollfd *one = &fds[i];
         struct rsi_fd *entry = rsi_fdtable_peek(one->fd);
-        if (entry == NULL || !rsi_ahead_is_on(entry))
+        if (entry == NULL || !rsi_multishot_is_on(entry))
             continue;
         uint32_t wanted = (uint16_t)one->events | RSI_FD_END_EVENTS;
-        short events = (short)(rsi_ahead_events(entry, one->fd) & wanted);
+        short events = (short)(rsi_multishot_events(entry, one->fd) & wanted);
         ready += one->revents == 0 && events != 0;
         one->revents |= events;
     }
@@ -197,7 +198,7 @@ long rsi_poll_look(struct pollfd *fds, nfds_t count)
     do {
         ready = rsi_syscall5(SYS_ppoll, fds, count, &zero, 0, 0);
     } while (ready == -EINTR);
-    return ready >= 0 && rsi_backend_has_rings() ? ready + look_ahead(fds, count) : ready;
+    return ready >= 0 && rsi_backend_has_rings() ? ready + look_at_multishots(fds, count) : ready;
 }
 
 static long look(const struct poll_call *call)
@@ -220,9 +221,9 @@ static struct rsi_io_op op_of(const struct poll_call *call, const struct slot *s
         struct rsi_io_op){ .ref = slot->ref, .fd = call->fds[slot->index].fd, .side = slot->side };
 }
 
-static bool is_ahead(const struct slot *slot)
+static bool is_multishot(const struct slot *slot)
 {
-    return slot->side == RSI_FD_READ && rsi_ahead_is_on(slot->ref.entry);
+    return slot->side == RSI_FD_READ && rsi_multishot_is_on(slot->ref.entry);
 }
 
 /* A ring takes what comes for one of the descriptors: ppoll would not see it. */
@@ -230,7 +231,7 @@ static void slots_follow_rings(struct poll_call *call)
 {
     bool found = false;
     for (uint32_t i = 0; i < call->slot_count && !found; i++)
-        found = is_ahead(&call->slots[i]);
+        found = is_multishot(&call->slots[i]);
     if (!found)
         return;
     call->by_events = true;
@@ -273,7 +274,7 @@ static bool slot_list(struct slot *slot, uint64_t ticket)
     bool is_good = entry->generation == slot->ref.generation;
     if (slot->waiter.kind != RSI_FD_WATCHER)
         is_good = is_good && (entry->armed & bit) != 0 && side->edges == slot->seen;
-    else if (is_ahead(slot))
+    else if (is_multishot(slot))
         is_good = false;
     if (is_good)
         rsi_fdtable_list_locked(side, &slot->waiter);

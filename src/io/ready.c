@@ -31,8 +31,9 @@
 #include "io/ready.h"
 
 #include "core/turn.h"
-#include "io/ahead.h"
-#include "io/listener.h"
+#include "io/accept/listener.h"
+#include "io/accept/order.h"
+#include "io/uring/multishot.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -78,11 +79,11 @@ static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
     return !a->is_user || (rsi_load_relaxed(&entry->armed) & (1u << op->side)) != 0;
 }
 
-/* What a ring receives by itself is taken from there: ahead.h. Out-of-band data is not of the stream. */
-static bool is_ahead(const struct rsi_io_op *op)
+/* What a ring receives by itself is taken from there: multishot.h. Out-of-band data is not of the stream. */
+static bool is_multishot(const struct rsi_io_op *op)
 {
     long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
-    if (!rsi_ahead_is_on(op->ref.entry))
+    if (!rsi_multishot_is_on(op->ref.entry))
         return false;
     if (op->number == SYS_accept4)
         return true;
@@ -92,8 +93,8 @@ static bool is_ahead(const struct rsi_io_op *op)
 
 static long call_plain(const struct rsi_io_op *op)
 {
-    if (rsi_unlikely(is_ahead(op)))
-        return rsi_ahead_take(op);
+    if (rsi_unlikely(is_multishot(op)))
+        return rsi_multishot_take(op);
     return rsi_syscall6(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3], op->arg[4],
                         op->arg[5]);
 }
@@ -156,8 +157,8 @@ static bool is_ready_now(const struct rsi_io_op *op)
 {
     struct pollfd one = { .fd = op->fd, .events = poll_events(op) };
     struct timespec zero = { 0, 0 };
-    if (is_ahead(op))
-        return rsi_ahead_events(op->ref.entry, op->fd) != 0;
+    if (is_multishot(op))
+        return rsi_multishot_events(op->ref.entry, op->fd) != 0;
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 
@@ -269,9 +270,9 @@ static int wait_event(const struct rsi_io_op *op, struct attempt *a)
             rsi_guard_unlock(&entry->guard);
             return -EBADF;
         }
-        if (!a->is_user && (entry->flags & RSI_FD_IS_AHEAD) == 0)
+        if (!a->is_user && (entry->flags & RSI_FD_IS_MULTISHOT) == 0)
             return sleep_locked(op, a, op->deadline_ns, SLEEP_IN_PPOLL);
-        if (rsi_listener_takes_over(op)) {
+        if (rsi_order_takes_over(op)) {
             rsi_guard_unlock(&entry->guard);
             return -ERESTART;
         }
@@ -326,8 +327,8 @@ static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *re
     do {
         *result = call(op, a);
     } while (*result == -EAGAIN && rsi_unlikely(is_doubtful(op)));
-    if (*result == -EAGAIN && is_ahead(op) && is_last(op)) {
-        rsi_ahead_refresh(op);
+    if (*result == -EAGAIN && is_multishot(op) && is_last(op)) {
+        rsi_multishot_refresh(op);
         *result = call(op, a);
     }
     bool is_empty = note(op, a, *result);
@@ -384,7 +385,7 @@ uint8_t rsi_ready_event_locked(struct rsi_fd *entry, uint32_t epoll_mask,
         rsi_store_release(&reads->edges, reads->edges + 1);
         rsi_fdtable_event_locked(reads, epoll_mask, read_ended, batch);
         if (rsi_unlikely((entry->flags & RSI_FD_IS_ORDERED) != 0) &&
-            rsi_listener_event_locked(entry, read_ended, batch) && reads->first == NULL)
+            rsi_order_event_locked(entry, read_ended, batch) && reads->first == NULL)
             idle |= 1u << RSI_FD_READ;
     }
     if (has_ended || (epoll_mask & RSI_FD_WRITE_EVENTS) != 0) {

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* set.c - sets and their members: made, changed, released. set.h has the protocol. */
+/* set.c - sets, their members, and the threads that wait for them. set.h has the protocol. */
 #include "io/set.h"
 
+#include "core/turn.h"
 #include "io/poll.h"
 #include "io/ready.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#define LOOK_COST 128u /* as in poll.c */
+#define LOOK_MOST 64u  /* members that one look is for */
 #define SETS_MOST 65536u
 
 /* Debts name a set by its index. pins: settlers that use it, so that it is not destroyed meanwhile. */
@@ -19,7 +22,8 @@ static struct {
 
 static uint32_t next_slot; /* where to look for a free one */
 
-struct rouse_set *rsi_set_pin(uint32_t index)
+/* The set with this index, or NULL; it is not destroyed before set_unpin. */
+static struct rouse_set *set_pin(uint32_t index)
 {
     rsi_guard_lock(&slots[index].guard);
     struct rouse_set *set = slots[index].set;
@@ -28,7 +32,7 @@ struct rouse_set *rsi_set_pin(uint32_t index)
     return set;
 }
 
-void rsi_set_unpin(uint32_t index)
+static void set_unpin(uint32_t index)
 {
     rsi_guard_lock(&slots[index].guard);
     slots[index].pins--;
@@ -73,6 +77,105 @@ int rouse_set_create(struct rouse_set **set)
     return -EMFILE;
 }
 
+static void list_add(struct rsi_set_list *list, struct rsi_set_member *m)
+{
+    m->next = NULL;
+    m->prev = list->last;
+    *(list->last != NULL ? &list->last->next : &list->first) = m;
+    list->last = m;
+}
+
+static void list_remove(struct rsi_set_list *list, struct rsi_set_member *m)
+{
+    *(m->prev != NULL ? &m->prev->next : &list->first) = m->next;
+    *(m->next != NULL ? &m->next->prev : &list->last) = m->prev;
+}
+
+static void sleeper_remove_locked(struct rouse_set *set, struct rsi_set_sleeper *s)
+{
+    *(s->prev != NULL ? &s->prev->next : &set->first) = s->next;
+    *(s->next != NULL ? &s->next->prev : &set->last) = s->prev;
+    s->is_listed = false;
+}
+
+static void sleeper_add_locked(struct rouse_set *set, struct rsi_set_sleeper *s)
+{
+    s->next = NULL;
+    s->prev = set->last;
+    *(set->last != NULL ? &set->last->next : &set->first) = s;
+    set->last = s;
+    s->is_listed = true;
+}
+
+/* Take m out of its state's list. Under the set's guard. */
+static void detach_locked(struct rsi_set_member *m)
+{
+    if (m->state == RSI_SET_QUEUED)
+        list_remove(&m->set->queue, m);
+    else if (m->state == RSI_SET_HELD)
+        list_remove(&m->holder->held, m);
+}
+
+/*
+ * m, which is in no list, may be ready: it is for the thread that has slept longest, or for whoever comes
+ * next. Under the set's guard.
+ */
+static void offer_locked(struct rsi_set_member *m, struct rsi_fd_batch *batch)
+{
+    struct rouse_set *set = m->set;
+    struct rsi_set_sleeper *s;
+    while ((s = set->first) != NULL) {
+        sleeper_remove_locked(set, s);
+        s->given = m; /* read by s after it has been woken, or has taken the guard */
+        m->state = RSI_SET_TAKEN;
+        m->has_event = false;
+        if (rsi_fdtable_claim(s->thread, s->ticket, 0, NULL, batch))
+            return;
+        s->given = NULL;
+    }
+    m->state = RSI_SET_QUEUED;
+    list_add(&set->queue, m);
+}
+
+void rsi_set_event_locked(struct rsi_fd_waiter *waiter, uint32_t events, struct rsi_fd_batch *batch)
+{
+    struct rsi_set_member *m = waiter->member;
+    const struct rsi_fd_waiter *reads = &m->waiters[RSI_FD_READ];
+    /* One event, though it is for both sides: reading comes first. */
+    if (waiter != reads && reads->is_listed && (reads->events & events) != 0)
+        return;
+    rsi_guard_lock(&m->set->guard);
+    if (m->state == RSI_SET_TAKEN) {
+        m->has_event = true;
+    } else if (m->state != RSI_SET_QUEUED && !m->is_spent) {
+        detach_locked(m);
+        offer_locked(m, batch);
+    }
+    rsi_guard_unlock(&m->set->guard);
+}
+
+bool rsi_set_has_sleepers_locked(struct rsi_fd_waiter *waiter)
+{
+    struct rouse_set *set = waiter->member->set;
+    rsi_guard_lock(&set->guard);
+    bool found = set->first != NULL;
+    rsi_guard_unlock(&set->guard);
+    return found;
+}
+
+/* The calling thread has looked at m, which it has TAKEN. True: m has left the set, and is the caller's to free. */
+static bool looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd_batch *batch)
+{
+    if (m->is_gone)
+        return true;
+    m->was_ready = is_ready;
+    if ((is_ready || m->has_event) && !m->is_spent)
+        offer_locked(m, batch);
+    else
+        m->state = RSI_SET_IDLE;
+    return false;
+}
+
 /* Out of the descriptor's lists. Under the entry's guard. */
 static void unlist_locked(struct rsi_set_member *m)
 {
@@ -101,7 +204,7 @@ static void leave_locked(struct rsi_set_member *m)
     *(m->all_prev != NULL ? &m->all_prev->all_next : &set->all) = m->all_next;
     if (m->all_next != NULL)
         m->all_next->all_prev = m->all_prev;
-    rsi_set_detach_locked(m);
+    detach_locked(m);
     m->is_gone = true;
     if (m->state != RSI_SET_TAKEN) {
         m->next = set->garbage;
@@ -139,7 +242,8 @@ static struct rsi_set_member *find_locked(const struct rouse_set *set, const str
     return NULL;
 }
 
-int rsi_set_arm(const struct rsi_set_member *m)
+/* Have m's events counted, if they are not. By who has it TAKEN. Returns 0 or -errno. */
+static int member_arm(const struct rsi_set_member *m)
 {
     struct rsi_io_op op = { .ref = m->ref, .fd = m->fd };
     uint32_t events = rsi_load_relaxed(&m->events);
@@ -160,7 +264,7 @@ static int begin(struct rsi_set_member *m)
     struct rsi_fd *entry = m->ref.entry;
     struct rsi_fd_batch batch = { NULL, NULL };
     struct pollfd one = { .fd = m->fd, .events = (short)m->events };
-    int result = rsi_set_arm(m);
+    int result = member_arm(m);
     if (result == 0)
         (void)rsi_poll_look(&one, 1);
     rsi_guard_lock(&entry->guard);
@@ -169,7 +273,7 @@ static int begin(struct rsi_set_member *m)
         result = -EBADF;
     else if (result < 0 && !m->is_gone)
         leave_locked(m);
-    bool is_free = rsi_set_looked_locked(m, one.revents != 0, &batch);
+    bool is_free = looked_locked(m, one.revents != 0, &batch);
     rsi_guard_unlock(&m->set->guard);
     rsi_guard_unlock(&entry->guard);
     rsi_fdtable_publish(&batch);
@@ -256,7 +360,7 @@ int rouse_set_modify(struct rouse_set *set, int fd, short events, unsigned flags
     }
     rsi_guard_lock(&set->guard);
     bool is_taken = m->state == RSI_SET_TAKEN;
-    rsi_set_detach_locked(m);
+    detach_locked(m);
     m->state = RSI_SET_TAKEN;
     m->has_event = is_taken; /* who has it looks again */
     ask_locked(m, events, flags, data);
@@ -265,7 +369,7 @@ int rouse_set_modify(struct rouse_set *set, int fd, short events, unsigned flags
     struct rsi_set_member copy = *m;
     rsi_guard_unlock(&set->guard);
     rsi_guard_unlock(&ref.entry->guard);
-    return is_taken ? rsi_set_arm(&copy) : begin(m);
+    return is_taken ? member_arm(&copy) : begin(m);
 }
 
 int rouse_set_remove(struct rouse_set *set, int fd)
@@ -335,4 +439,312 @@ RSI_NOINLINE void rouse_set_destroy(struct rouse_set *set)
         free(h);
     }
     free(set);
+}
+
+struct look {
+    struct pollfd fds[LOOK_MOST];
+    struct rsi_set_member *members[LOOK_MOST];
+    uint32_t count;
+};
+
+/* Take what is QUEUED, until look holds most. */
+static void take_locked(struct rouse_set *set, struct look *look, uint32_t most)
+{
+    struct rsi_set_member *m;
+    while (look->count < most && (m = set->queue.first) != NULL) {
+        list_remove(&set->queue, m);
+        m->state = RSI_SET_TAKEN;
+        m->has_event = false;
+        look->members[look->count++] = m;
+    }
+}
+
+/*
+ * Ask the kernel. What is TAKEN is not released by others; its events may change meanwhile. A ring that has
+ * ended receiving for a descriptor leaves it unarmed, and tells its members so by an event.
+ */
+static void look_at(struct look *look)
+{
+    for (uint32_t i = 0; i < look->count; i++) {
+        const struct rsi_set_member *m = look->members[i];
+        (void)member_arm(m);
+        look->fds[i] =
+            (struct pollfd){ .fd = m->fd, .events = (short)rsi_load_relaxed(&m->events) };
+    }
+    if (rsi_likely(rsi_poll_look(look->fds, look->count) >= 0))
+        return;
+    /* Of many at once the kernel can have no memory, or a limit. */
+    for (uint32_t i = 0; i < look->count; i++)
+        (void)rsi_poll_look(&look->fds[i], 1);
+}
+
+/* revents: as the kernel was asked, maybe for other events than are wanted by now. */
+static bool is_ready(const struct rsi_set_member *m, short revents)
+{
+    return ((uint16_t)revents & m->events) != 0 && !m->is_spent;
+}
+
+static struct rsi_set_holder *holder_of_locked(const struct rouse_set *set,
+                                               const struct rouse_thread *thread)
+{
+    struct rsi_set_holder *h = set->holders;
+    while (h != NULL && h->thread != thread)
+        h = h->next;
+    return h;
+}
+
+/*
+ * A wait that does not sleep does not wait for events to be counted either: it looks at every member that was
+ * not ready when it was looked at last.
+ */
+static void queue_all_locked(struct rouse_set *set)
+{
+    for (struct rsi_set_member *m = set->all; m != NULL; m = m->all_next)
+        if (m->state == RSI_SET_IDLE && !m->is_spent && !m->was_ready) {
+            m->state = RSI_SET_QUEUED;
+            list_add(&set->queue, m);
+        }
+}
+
+/* What was held may be ready still. */
+static void recall_locked(struct rouse_set *set, struct rsi_set_holder *h)
+{
+    struct rsi_set_member *m;
+    while ((m = h->held.first) != NULL) {
+        list_remove(&h->held, m);
+        m->state = RSI_SET_QUEUED;
+        list_add(&set->queue, m);
+    }
+}
+
+/* While something is QUEUED and somebody sleeps: look, and wake as many as there is to tell. */
+static void distribute(struct rouse_set *set)
+{
+    struct look look;
+    for (;;) {
+        struct rsi_fd_batch batch = { NULL, NULL };
+        look.count = 0;
+        rsi_guard_lock(&set->guard);
+        if (set->first != NULL)
+            take_locked(set, &look, LOOK_MOST);
+        rsi_guard_unlock(&set->guard);
+        if (look.count == 0)
+            return;
+        look_at(&look);
+        rsi_guard_lock(&set->guard);
+        for (uint32_t i = 0; i < look.count; i++)
+            if (!looked_locked(look.members[i], is_ready(look.members[i], look.fds[i].revents),
+                               &batch))
+                look.members[i] = NULL;
+        rsi_guard_unlock(&set->guard);
+        rsi_fdtable_publish(&batch);
+        for (uint32_t i = 0; i < look.count; i++)
+            free(look.members[i]);
+    }
+}
+
+void rsi_set_settle(uint32_t index)
+{
+    struct rouse_set *set = set_pin(index);
+    if (set == NULL)
+        return;
+    rsi_guard_lock(&set->guard);
+    struct rsi_set_holder *h = holder_of_locked(set, rsi_self());
+    if (h != NULL) {
+        recall_locked(set, h);
+        h->thread = NULL;
+    }
+    rsi_guard_unlock(&set->guard);
+    distribute(set);
+    set_unpin(index);
+}
+
+struct set_call {
+    struct rouse_set *set;
+    struct rouse_thread *self;
+    struct rouse_set_event *events;
+    uint32_t most;
+    uint64_t deadline_ns;
+    const void *site;
+    struct rsi_set_holder *holder;
+    struct look look;
+};
+
+/* Tell the caller of m, which is ready. Under the set's guard. */
+static void tell_locked(const struct set_call *call, struct rsi_set_member *m, short revents,
+                        struct rouse_set_event *event, struct rsi_fd_batch *batch)
+{
+    *event = (struct rouse_set_event){ .data = m->data,
+                                       .fd = m->fd,
+                                       .events = (short)((uint16_t)revents & m->events) };
+    m->was_ready = true;
+    if ((m->flags & ROUSE_SET_ONESHOT) != 0) {
+        m->is_spent = true;
+        m->state = RSI_SET_IDLE;
+    } else if (m->has_event) {
+        offer_locked(m, batch); /* a new one: for the next, or for the caller when it is back */
+    } else if ((m->flags & ROUSE_SET_EDGE) != 0) {
+        m->state = RSI_SET_IDLE;
+    } else {
+        m->state = RSI_SET_HELD;
+        m->holder = call->holder;
+        list_add(&call->holder->held, m);
+    }
+}
+
+/* Tell of what is ready, put back the rest. Returns how many were told of. */
+static uint32_t tell(struct set_call *call, bool *has_more)
+{
+    struct rouse_set *set = call->set;
+    struct look *look = &call->look;
+    struct rsi_fd_batch batch = { NULL, NULL };
+    uint32_t told = 0;
+    rsi_guard_lock(&set->guard);
+    for (uint32_t i = 0; i < look->count; i++) {
+        struct rsi_set_member *m = look->members[i];
+        look->members[i] = NULL;
+        if (!m->is_gone && is_ready(m, look->fds[i].revents))
+            tell_locked(call, m, look->fds[i].revents, &call->events[told++], &batch);
+        else if (looked_locked(m, false, &batch))
+            look->members[i] = m;
+    }
+    *has_more = set->queue.first != NULL && set->first != NULL;
+    rsi_guard_unlock(&set->guard);
+    rsi_fdtable_publish(&batch);
+    for (uint32_t i = 0; i < look->count; i++)
+        free(look->members[i]);
+    look->count = 0;
+    return told;
+}
+
+/* Sleep until something is given. Returns 0 (also when something is queued by now) or -errno. */
+static int sleep_once(struct set_call *call)
+{
+    struct rouse_set *set = call->set;
+    struct rsi_set_sleeper s = { .thread = call->self };
+    int result = 0;
+    s.ticket = rsi_park_prepare(call->self, ROUSE_WAIT_SET, set, call->site, call->deadline_ns,
+                                RSI_PARK_CANCELLABLE);
+    rsi_test_delay();
+    rsi_guard_lock(&set->guard);
+    bool is_good = set->queue.first == NULL;
+    if (is_good)
+        sleeper_add_locked(set, &s);
+    rsi_guard_unlock(&set->guard);
+    if (is_good || !rsi_park_abandon(call->self, s.ticket))
+        result = rsi_park_commit(call->self, s.ticket);
+    if (!is_good)
+        return result;
+    /* Who gave something still holds the guard, maybe. */
+    rsi_guard_lock(&set->guard);
+    if (s.is_listed)
+        sleeper_remove_locked(set, &s);
+    if (s.given != NULL)
+        call->look.members[call->look.count++] = s.given;
+    rsi_guard_unlock(&set->guard);
+    return result;
+}
+
+static bool is_over(const struct set_call *call)
+{
+    bool is_past = call->deadline_ns == 0 ||
+                   (call->deadline_ns != ROUSE_FOREVER && call->deadline_ns <= rsi_now_ns());
+    return is_past && !rouse_thread_cancel_pending();
+}
+
+static long wait_for_members(struct set_call *call)
+{
+    struct rouse_set *set = call->set;
+    bool was_woken = false, is_last = false, has_more;
+    rsi_guard_lock(&set->guard);
+    recall_locked(set, call->holder);
+    if (is_over(call))
+        queue_all_locked(set);
+    rsi_guard_unlock(&set->guard);
+    for (;;) {
+        rsi_guard_lock(&set->guard);
+        take_locked(set, &call->look, call->most);
+        rsi_guard_unlock(&set->guard);
+        if (call->look.count != 0) {
+            look_at(&call->look);
+            uint32_t told = tell(call, &has_more);
+            if (has_more)
+                distribute(set);
+            if (told != 0)
+                return told;
+            if (was_woken)
+                rsi_park_verdict(call->self, ROUSE_VERDICT_LOST_RACE);
+            was_woken = false;
+            continue;
+        }
+        if (is_last || is_over(call))
+            return -ETIMEDOUT;
+        int result = sleep_once(call);
+        was_woken = call->look.count != 0;
+        is_last = result == -ETIMEDOUT;
+        if (result < 0 && !is_last)
+            return result;
+    }
+}
+
+/* Make one's holder one's own for the time of the call, so that what is told can be held. */
+static struct rsi_set_holder *holder_begin(struct rouse_set *set, struct rouse_thread *self)
+{
+    struct rsi_set_holder *h;
+    rsi_guard_lock(&set->guard);
+    h = holder_of_locked(set, self);
+    if (h == NULL && (h = holder_of_locked(set, NULL)) != NULL)
+        h->thread = self;
+    rsi_guard_unlock(&set->guard);
+    if (h != NULL || (h = calloc(1, sizeof *h)) == NULL)
+        return h;
+    h->thread = self;
+    rsi_guard_lock(&set->guard);
+    h->next = set->holders;
+    set->holders = h;
+    rsi_guard_unlock(&set->guard);
+    return h;
+}
+
+static int do_wait(struct rouse_set *set, struct rouse_set_event *events, unsigned count,
+                   uint64_t deadline_ns, const void *site)
+{
+    struct set_call call = { .set = set,
+                             .self = rsi_self(),
+                             .events = events,
+                             .most = count < LOOK_MOST ? count : LOOK_MOST,
+                             .deadline_ns = deadline_ns,
+                             .site = site };
+    if (count == 0)
+        return -EINVAL;
+    if (set->forks != rsi_fdtable_forks)
+        return -EBADF;
+    rsi_poll_turn_away(call.self, set->index);
+    rsi_turn_spend(call.self, LOOK_COST);
+    call.holder = holder_begin(set, call.self);
+    if (call.holder == NULL)
+        return -ENOMEM;
+    long result = wait_for_members(&call);
+    rsi_account_call(ROUSE_WAIT_SET, result);
+    rsi_guard_lock(&set->guard);
+    bool owes = call.holder->held.first != NULL;
+    if (!owes)
+        call.holder->thread = NULL;
+    rsi_guard_unlock(&set->guard);
+    /* Others may take over what is held before this: then the debt is for nothing, and does no harm. */
+    if (owes)
+        rsi_poll_owe_set(call.self, set->index);
+    return (int)result;
+}
+
+RSI_NOINLINE int rouse_set_wait(struct rouse_set *set, struct rouse_set_event *events,
+                                unsigned count)
+{
+    return do_wait(set, events, count, ROUSE_FOREVER, RSI_CALLER());
+}
+
+RSI_NOINLINE int rouse_set_wait_until(struct rouse_set *set, struct rouse_set_event *events,
+                                      unsigned count, uint64_t deadline_ns)
+{
+    return do_wait(set, events, count, deadline_ns, RSI_CALLER());
 }

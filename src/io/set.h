@@ -94,25 +94,6 @@ void rsi_set_event_locked(struct rsi_fd_waiter *waiter, uint32_t events,
 void rsi_set_close_locked(struct rsi_fd_waiter *waiter);
 bool rsi_set_has_sleepers_locked(struct rsi_fd_waiter *waiter);
 
-/*
- * m, which is in no list, may be ready: it is for the thread that has slept longest, or for whoever comes
- * next. Under the set's guard.
- */
-void rsi_set_offer_locked(struct rsi_set_member *m, struct rsi_fd_batch *batch);
-
-/* Take m out of its state's list. Under the set's guard. */
-void rsi_set_detach_locked(struct rsi_set_member *m);
-
-/* The calling thread has looked at m, which it has TAKEN. True: m has left the set, and is the caller's to free. */
-bool rsi_set_looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd_batch *batch);
-
-/* Have m's events counted, if they are not. By who has it TAKEN. Returns 0 or -errno. */
-int rsi_set_arm(const struct rsi_set_member *m);
-
-/* The set with this index, or NULL; it is not destroyed before rsi_set_unpin. */
-struct rouse_set *rsi_set_pin(uint32_t index);
-void rsi_set_unpin(uint32_t index);
-
 /* After fork, in the child: there are no sets. */
 void rsi_set_child(void);
 

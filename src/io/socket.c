@@ -7,8 +7,9 @@
  * given to sendfile gets and keeps it; one that connects has it until the connection stands. No other
  * call of rouse cares, since a thread waits either way.
  */
-#include "io/listener.h"
-#include "io/turns.h"
+#include "io/accept/listener.h"
+#include "io/accept/order.h"
+#include "io/accept/turns.h"
 
 #include <rouse/io.h>
 
@@ -27,7 +28,7 @@ static long run_accept(struct rsi_io_op *op)
     bool is_ordered = (rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_ORDERED) != 0;
     if (rsi_likely(!is_ordered) || !rsi_is_user(rsi_self()))
         return rsi_backend_run(op);
-    long result = rsi_listener_accept(op);
+    long result = rsi_order_accept(op);
     rsi_account_call(ROUSE_WAIT_ACCEPT, result);
     return result;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * taken.pml - src/io/ring.c, submit: a worker gives its ring's entries to the kernel, which looks their descriptor's
+ * taken.pml - src/io/uring/ring.c, submit: a worker gives its ring's entries to the kernel, which looks their descriptor's
  * number up, while another thread closes it and a third opens it anew.
  *
  * The worker gives two entries, one after the other, and the kernel may leave the first to the second round. Checked:

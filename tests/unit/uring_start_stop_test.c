@@ -2,7 +2,7 @@
 /* uring_start_stop_test.c - rings begin without a number that the program may use, and end what they are asked to. */
 #include "io_test.h"
 
-#include "io/ring.h"
+#include "io/uring/ring.h"
 
 #include <sys/resource.h>
 
@@ -121,7 +121,7 @@ static void an_overlooked_receive_ends(void **state)
     wire_open(WIRE_TCP, ends);
     (void)crew_add(&crew, CREW_USER, read_until_closed, &ends[0]);
     UNTIL(is_awaited(ends[0], RSI_FD_READ));
-    UNTIL((rsi_load_relaxed(&rsi_fdtable_peek(ends[0])->flags) & RSI_FD_IS_AHEAD) != 0);
+    UNTIL((rsi_load_relaxed(&rsi_fdtable_peek(ends[0])->flags) & RSI_FD_IS_MULTISHOT) != 0);
     EQUALS(send(ends[1], "1", 1, 0), 1);
     UNTIL(rsi_load_acquire(&go) && is_awaited(ends[0], RSI_FD_READ));
     rsi_store_relaxed(&go, 0u);

@@ -2,7 +2,7 @@
 /* uring_test.c - what only rings can get wrong: buffers, what is held, and a worker that does not reap. */
 #include "io_test.h"
 
-#include "io/ring.h"
+#include "io/uring/ring.h"
 
 #define STREAMS 96
 #define PIECES 4

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* backlog.h - connections that a ring has accepted and that no thread has taken yet, oldest first. */
-#ifndef RSI_IO_BACKLOG_H
-#define RSI_IO_BACKLOG_H
+#ifndef RSI_IO_ACCEPT_BACKLOG_H
+#define RSI_IO_ACCEPT_BACKLOG_H
 
 #include "base/base.h"
 

@@ -36,7 +36,7 @@
  * process, written by whoever passes the turn (each turn wakes a process that has nothing to accept yet);
  * pidfds (they tell of a death, not of a stop).
  */
-#include "io/turns.h"
+#include "io/accept/turns.h"
 
 #include "io/ready.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* backlog.c - a circle of descriptors that grows by doubling; memory is taken and given with no guard held. */
-#include "io/backlog.h"
+#include "io/accept/backlog.h"
 
 #include "os/os.h"
 

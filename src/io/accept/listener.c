@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listen.c - listeners with an order: made by the first call that gives them one, shared among processes.
+ * listener.c - listeners with an order: made by the first call that gives them one, shared among processes.
  *
  * What is known of such a listener does not fit into its entry. It is found by the entry's address in a table
  * of chains that only grow: one for each number that was ever such a listener, used again with it.
  */
-#include "io/listener.h"
+#include "io/accept/listener.h"
+
+#include "io/accept/turns.h"
 #include "io/ready.h"
-#include "io/turns.h"
 
 #include <rouse/io.h>
 
@@ -196,7 +197,7 @@ static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
     if (entry->generation != ref->generation)
         result = -EBADF;
     else if (l->turns != NULL || l->is_exclusive || l->first != NULL || l->on_way != 0 ||
-             (entry->flags & RSI_FD_IS_AHEAD) != 0)
+             (entry->flags & RSI_FD_IS_MULTISHOT) != 0)
         result = -EBUSY;
     if (result == 0) {
         l->is_exclusive = turns == NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listener.c - accept in an order.
+ * order.c - accept in an order.
  *
  * Problem: a thread that calls accept while a connection is there may take it although others have waited
  * for long, of whom one has just been woken for it. That one finds nothing, has run in vain, and goes to
@@ -29,11 +29,12 @@
  * connection comes, not when a thread does); trying first and only choosing by the order whom to wake:
  * the figures are in docs/decisions.md.
  */
-#include "io/listener.h"
+#include "io/accept/order.h"
+
 #include "core/turn.h"
-#include "io/ahead.h"
+#include "io/accept/turns.h"
 #include "io/ready.h"
-#include "io/turns.h"
+#include "io/uring/multishot.h"
 
 #include <rouse/io.h>
 
@@ -133,7 +134,7 @@ static bool wake_locked(struct rsi_listener *l, const void *site, struct rsi_fd_
     return false;
 }
 
-bool rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch)
+bool rsi_order_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch)
 {
     struct rsi_listener *l = rsi_listener_of(entry);
     /* In turn one at a time is on its way: when it has settled, the turn is another's. */
@@ -144,7 +145,7 @@ bool rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_bat
     return l->is_exclusive && l->first == NULL;
 }
 
-void rsi_listener_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_batch *batch)
+void rsi_order_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_batch *batch)
 {
     struct rsi_listener *l = rsi_listener_of(entry);
     while (l->first != NULL)
@@ -153,7 +154,7 @@ void rsi_listener_end_locked(struct rsi_fd *entry, const void *site, struct rsi_
     rsi_store_relaxed(&entry->flags, (uint8_t)(entry->flags & ~RSI_FD_IS_ORDERED));
 }
 
-bool rsi_listener_has_waiters_locked(const struct rsi_fd *entry)
+bool rsi_order_has_waiters_locked(const struct rsi_fd *entry)
 {
     return (entry->flags & RSI_FD_IS_ORDERED) != 0 && rsi_listener_of(entry)->first != NULL;
 }
@@ -167,8 +168,8 @@ static bool has_connection(const struct rsi_io_op *op)
 {
     struct pollfd one = { .fd = op->fd, .events = POLLIN };
     struct timespec zero = { 0, 0 };
-    if (rsi_ahead_is_on(op->ref.entry))
-        return rsi_ahead_events(op->ref.entry, op->fd) != 0;
+    if (rsi_multishot_is_on(op->ref.entry))
+        return rsi_multishot_events(op->ref.entry, op->fd) != 0;
     return rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) != 0;
 }
 
@@ -319,8 +320,8 @@ static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const st
             return result == 0 ? -EAGAIN : result;
     }
     do {
-        result = rsi_ahead_is_on(entry)
-                     ? rsi_ahead_take(op)
+        result = rsi_multishot_is_on(entry)
+                     ? rsi_multishot_take(op)
                      : rsi_syscall4(op->number, op->arg[0], op->arg[1], op->arg[2], op->arg[3]);
     } while (result == -EINTR || rsi_listener_is_dead(result));
     if (rsi_unlikely(has_turns) && result != -EAGAIN)
@@ -334,7 +335,7 @@ static void tell(const struct rsi_caller *c, enum rouse_verdict verdict)
         rsi_park_verdict(c->thread, verdict);
 }
 
-long rsi_listener_accept(struct rsi_io_op *op)
+long rsi_order_accept(struct rsi_io_op *op)
 {
     struct rsi_listener *l = rsi_listener_of(op->ref.entry);
     struct rsi_caller c = { .thread = rsi_self() };

@@ -6,8 +6,8 @@
  * that accept from it; its entry has RSI_FD_IS_ORDERED, set under the guard. All else (kernel threads,
  * pollers, listeners without an order) stays in the lists of fdtable.h.
  */
-#ifndef RSI_IO_LISTENER_H
-#define RSI_IO_LISTENER_H
+#ifndef RSI_IO_ACCEPT_LISTENER_H
+#define RSI_IO_ACCEPT_LISTENER_H
 
 #include "io/backend.h"
 
@@ -40,26 +40,6 @@ RSI_INLINE bool rsi_listener_is_current(const struct rsi_io_op *op)
 {
     return op->ref.entry->generation == op->ref.generation;
 }
-
-/* rouse_accept of a user thread on an ordered listener: as rsi_io_backend.run. */
-long rsi_listener_accept(struct rsi_io_op *op);
-
-/* -ERESTART: the listener was given an order before the caller was listed without one. Under the guard. */
-RSI_INLINE bool rsi_listener_takes_over(const struct rsi_io_op *op)
-{
-    return rsi_unlikely(op->kind == ROUSE_WAIT_ACCEPT) &&
-           (op->ref.entry->flags & RSI_FD_IS_ORDERED) != 0;
-}
-
-/*
- * Of an ordered entry, under its guard. event: all if the listener has ended; returns whether further events
- * should go to another process. end: it is closed.
- */
-bool rsi_listener_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch);
-void rsi_listener_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_batch *batch);
-
-/* Of any entry, under its guard. */
-bool rsi_listener_has_waiters_locked(const struct rsi_fd *entry);
 
 /*
  * What the epoll set is to have for op's listener, for the sides in armed: whether event, or the descriptor,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flight.pml - src/io/flight.c: an operation on a ring, its thread, a timer, and the ring's worker.
+ * inflight.pml - src/io/uring/inflight.c: an operation on a ring, its thread, a timer, and the ring's worker.
  *
  * The operation lies on its thread's stack: when the thread has returned nobody may touch it. A thread whose
  * wait was ended by the timer has the operation stopped, by mail to the worker, and waits again: for the

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* ahead.c - begin, bring, take, end: see ahead.h. */
-#include "io/ahead.h"
+/* multishot.c - start a multishot receive, hold what it brings, hand it to calls, end it: see multishot.h. */
+#include "io/uring/multishot.h"
 
-#include "io/backlog.h"
+#include "io/accept/backlog.h"
 #include "io/ready.h"
-#include "io/scatter.h"
 #include "io/set.h"
+#include "io/uring/iov_cursor.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@
 #define BACKLOG_MAX 64u
 #define DESCRIPTORS_LEAST 1024u
 
-enum state { AHEAD_ON, AHEAD_ENDING, AHEAD_ENDED };
+enum state { MULTISHOT_ON, MULTISHOT_ENDING, MULTISHOT_ENDED };
 
-struct rsi_ahead {
+struct rsi_multishot {
     struct rsi_mail mail; /* to the ring's worker: cancel it */
     struct rsi_ring *ring;
     struct rsi_fd *entry;
@@ -42,24 +42,24 @@ struct rsi_ahead {
         holds; /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
 };
 
-static struct rsi_ahead *
+static struct rsi_multishot *
     *chunks[RSI_FD_CHUNKS]; /* by descriptor; each published as the entries are */
 
-static struct rsi_ahead **slot_of(int fd)
+static struct rsi_multishot **slot_of(int fd)
 {
     unsigned number = (unsigned)fd;
     /* Acquire: pairs with slot_make. */
-    struct rsi_ahead **chunk = rsi_load_acquire(&chunks[number / RSI_FD_CHUNK]);
+    struct rsi_multishot **chunk = rsi_load_acquire(&chunks[number / RSI_FD_CHUNK]);
     return chunk != NULL ? &chunk[number % RSI_FD_CHUNK] : NULL;
 }
 
-static struct rsi_ahead **slot_make(int fd)
+static struct rsi_multishot **slot_make(int fd)
 {
     size_t bytes = RSI_FD_CHUNK * sizeof **chunks;
-    struct rsi_ahead **slot = slot_of(fd), **expected = NULL;
+    struct rsi_multishot **slot = slot_of(fd), **expected = NULL;
     if (slot != NULL)
         return slot;
-    struct rsi_ahead **chunk = rsi_map(bytes);
+    struct rsi_multishot **chunk = rsi_map(bytes);
     if (chunk == NULL)
         return NULL;
     if (!rsi_cas_release(&chunks[(unsigned)fd / RSI_FD_CHUNK], &expected, chunk)) /* slot_of */
@@ -67,57 +67,57 @@ static struct rsi_ahead **slot_make(int fd)
     return slot_of(fd);
 }
 
-static bool holds_something(const struct rsi_ahead *ahead)
+static bool holds_something(const struct rsi_multishot *shot)
 {
-    return ahead->first != 0 || ahead->backlog.count != 0;
+    return shot->first != 0 || shot->backlog.count != 0;
 }
 
 /* It has ended, and nothing is left of it for anyone. */
-static bool has_served(const struct rsi_ahead *ahead)
+static bool has_served(const struct rsi_multishot *shot)
 {
-    return ahead->state == AHEAD_ENDED && !holds_something(ahead) && ahead->error == 0;
+    return shot->state == MULTISHOT_ENDED && !holds_something(shot) && shot->error == 0;
 }
 
-static void dispose(struct rsi_ahead *ahead)
+static void dispose(struct rsi_multishot *shot)
 {
-    rsi_backlog_drop(&ahead->backlog);
-    free(ahead);
+    rsi_backlog_drop(&shot->backlog);
+    free(shot);
 }
 
 /* On the ring's worker. */
-static void release(struct rsi_ahead *ahead)
+static void release(struct rsi_multishot *shot)
 {
-    if (--ahead->holds == 0)
-        free(ahead);
+    if (--shot->holds == 0)
+        free(shot);
 }
 
 static void submit_cancel(struct rsi_mail *mail)
 {
-    struct rsi_ahead *ahead = rsi_container_of(mail, struct rsi_ahead, mail);
-    bool is_under_way = ahead->holds == 2;
+    struct rsi_multishot *shot = rsi_container_of(mail, struct rsi_multishot, mail);
+    bool is_under_way = shot->holds == 2;
     if (!is_under_way)
-        release(ahead);
+        release(shot);
     /* Refused only when the kernel has no memory for a submission: try until it has. */
-    else if (!rsi_ring_cancel(ahead->ring, ahead, RSI_RING_AHEAD, RSI_RING_AHEAD_CANCEL))
-        rsi_mail_send(ahead->ring->index, mail);
+    else if (!rsi_ring_cancel(shot->ring, shot, RSI_RING_MULTISHOT, RSI_RING_MULTISHOT_CANCEL))
+        rsi_mail_send(shot->ring->index, mail);
 }
 
-void rsi_ahead_cancelled(struct rsi_ahead *ahead, int answer)
+void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer)
 {
     if (rsi_ring_overlooked(answer))
-        submit_cancel(&ahead->mail);
+        submit_cancel(&shot->mail);
     else
-        release(ahead);
+        release(shot);
 }
 
 /* On any thread. */
-static void cancel(struct rsi_ahead *ahead)
+static void cancel(struct rsi_multishot *shot)
 {
-    ahead->mail.take = submit_cancel;
-    if (rouse_worker_index() == (int)ahead->ring->index)
-        submit_cancel(&ahead->mail);
+    shot->mail.take = submit_cancel;
+    if (rouse_worker_index() == (int)shot->ring->index)
+        submit_cancel(&shot->mail);
     else
-        rsi_mail_send(ahead->ring->index, &ahead->mail);
+        rsi_mail_send(shot->ring->index, &shot->mail);
 }
 
 /*
@@ -132,9 +132,9 @@ static bool has_watchers_locked(const struct rsi_fd_side *side)
     return false;
 }
 
-/* Under arming and the guard. Whether ahead is now the descriptor's, or why not. */
-static int attach_locked(const struct rsi_io_op *op, struct rsi_ahead *ahead,
-                         struct rsi_ahead **slot)
+/* Under arming and the guard. Whether shot is now the descriptor's, or why not. */
+static int attach_locked(const struct rsi_io_op *op, struct rsi_multishot *shot,
+                         struct rsi_multishot **slot)
 {
     struct rsi_fd *entry = op->ref.entry;
     const uint8_t bit = 1u << RSI_FD_READ;
@@ -145,17 +145,17 @@ static int attach_locked(const struct rsi_io_op *op, struct rsi_ahead *ahead,
     if (*slot != NULL || (entry->flags & RSI_FD_IS_BULK) != 0 ||
         has_watchers_locked(&entry->sides[RSI_FD_READ]))
         return 0;
-    *slot = ahead;
+    *slot = shot;
     rsi_store_relaxed(&entry->armed, entry->armed | bit);
-    rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_AHEAD);
+    rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_MULTISHOT);
     return 2;
 }
 
-static void submit(struct io_uring_sqe *entry, struct rsi_ahead *ahead)
+static void submit(struct io_uring_sqe *entry, struct rsi_multishot *shot)
 {
-    entry->fd = ahead->fd;
-    entry->user_data = (uintptr_t)ahead | RSI_RING_AHEAD;
-    if (ahead->is_listener) {
+    entry->fd = shot->fd;
+    entry->user_data = (uintptr_t)shot | RSI_RING_MULTISHOT;
+    if (shot->is_listener) {
         entry->opcode = IORING_OP_ACCEPT;
         entry->ioprio = IORING_ACCEPT_MULTISHOT;
         entry->accept_flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
@@ -188,88 +188,88 @@ static bool is_suited(const struct rsi_io_op *op)
            (rsi_load_relaxed(&entry->sticky) & (RSI_FD_READ_ENDED | RSI_FD_URGENT)) == 0;
 }
 
-int rsi_ahead_arm(const struct rsi_io_op *op)
+int rsi_multishot_arm(const struct rsi_io_op *op)
 {
     struct rsi_fd *entry = op->ref.entry;
     struct rsi_ring *ring;
     if (!is_suited(op) || (ring = rsi_ring_self()) == NULL)
         return 0;
-    struct rsi_ahead **slot = slot_make(op->fd), *ahead = malloc(sizeof *ahead);
+    struct rsi_multishot **slot = slot_make(op->fd), *shot = malloc(sizeof *shot);
     struct io_uring_sqe *receive =
-        slot != NULL && ahead != NULL ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL) : NULL;
+        slot != NULL && shot != NULL ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL) : NULL;
     if (receive == NULL) {
-        free(ahead);
+        free(shot);
         return 0;
     }
-    *ahead = (struct rsi_ahead){
+    *shot = (struct rsi_multishot){
         .ring = ring, .entry = entry, .fd = op->fd, .is_listener = op->number == SYS_accept4
     };
     rsi_guard_lock(&entry->arming);
     rsi_guard_lock(&entry->guard);
-    int result = attach_locked(op, ahead, slot);
+    int result = attach_locked(op, shot, slot);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
     if (result == 2) {
-        submit(receive, ahead);
+        submit(receive, shot);
         return 1;
     }
     receive->opcode = IORING_OP_NOP;
     receive->flags = IOSQE_CQE_SKIP_SUCCESS;
-    free(ahead);
+    free(shot);
     return result;
 }
 
 /* One buffer more; the last of its list. */
-static void hold_locked(struct rsi_ahead *ahead, unsigned number, unsigned bytes)
+static void hold_locked(struct rsi_multishot *shot, unsigned number, unsigned bytes)
 {
-    struct rsi_ring_buffer *buffers = ahead->ring->buffers;
+    struct rsi_ring_buffer *buffers = shot->ring->buffers;
     buffers[number] = (struct rsi_ring_buffer){ 0, (uint16_t)bytes };
-    if (ahead->first != 0)
-        buffers[ahead->last - 1].next = (uint16_t)(number + 1);
+    if (shot->first != 0)
+        buffers[shot->last - 1].next = (uint16_t)(number + 1);
     else
-        ahead->first = (uint16_t)(number + 1);
-    ahead->last = (uint16_t)(number + 1);
-    ahead->held++;
-    ahead->full = bytes == RSI_RING_BUFFER_BYTES ? (uint8_t)(ahead->full + 1) : 0;
+        shot->first = (uint16_t)(number + 1);
+    shot->last = (uint16_t)(number + 1);
+    shot->held++;
+    shot->full = bytes == RSI_RING_BUFFER_BYTES ? (uint8_t)(shot->full + 1) : 0;
 }
 
 /* What the completion brought, in epoll's terms. Returns whether the receive should be ended. */
-static bool note_locked(struct rsi_ahead *ahead, const struct io_uring_cqe *completion,
+static bool note_locked(struct rsi_multishot *shot, const struct io_uring_cqe *completion,
                         uint32_t *events)
 {
     int result = completion->res;
     *events = EPOLLIN;
-    if (result > 0 && !ahead->is_listener)
-        hold_locked(ahead, completion->flags >> IORING_CQE_BUFFER_SHIFT, (unsigned)result);
+    if (result > 0 && !shot->is_listener)
+        hold_locked(shot, completion->flags >> IORING_CQE_BUFFER_SHIFT, (unsigned)result);
     if ((completion->flags & IORING_CQE_F_MORE) == 0) {
-        ahead->state = AHEAD_ENDED;
-        if (result == 0 && !ahead->is_listener)
+        shot->state = MULTISHOT_ENDED;
+        if (result == 0 && !shot->is_listener)
             *events |= EPOLLRDHUP;
         else if (result < 0 && result != -ENOBUFS && result != -ECANCELED) {
-            ahead->error = (int16_t)result;
-            *events |= ahead->is_listener ? 0 : EPOLLERR;
+            shot->error = (int16_t)result;
+            *events |= shot->is_listener ? 0 : EPOLLERR;
         }
         return false;
     }
-    if (ahead->full < FULL_MAX && ahead->held < HELD_MAX && ahead->backlog.count < BACKLOG_MAX)
+    if (shot->full < FULL_MAX && shot->held < HELD_MAX && shot->backlog.count < BACKLOG_MAX)
         return false;
     /* The kernel may have overlooked the first request: ring.h, rsi_ring_overlooked. */
-    if (ahead->state != AHEAD_ON && (ahead->held + ahead->backlog.count) % HELD_MAX != 0)
+    if (shot->state != MULTISHOT_ON && (shot->held + shot->backlog.count) % HELD_MAX != 0)
         return false;
-    ahead->state = AHEAD_ENDING;
-    if (!ahead->is_listener)
-        rsi_store_relaxed(&ahead->entry->flags, ahead->entry->flags | RSI_FD_IS_BULK);
+    shot->state = MULTISHOT_ENDING;
+    if (!shot->is_listener)
+        rsi_store_relaxed(&shot->entry->flags, shot->entry->flags | RSI_FD_IS_BULK);
     return true;
 }
 
-bool rsi_ahead_is_current(struct rsi_ahead *ahead)
+bool rsi_multishot_is_current(struct rsi_multishot *shot)
 {
-    ahead->is_void = rsi_load_relaxed(&ahead->is_detached);
-    return !ahead->is_void;
+    shot->is_void = rsi_load_relaxed(&shot->is_detached);
+    return !shot->is_void;
 }
 
 /* What a detached receive still brings is nobody's. */
-static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
+static void discard(struct rsi_ring *ring, struct rsi_multishot *shot,
                     const struct io_uring_cqe *completion)
 {
     if ((completion->flags & IORING_CQE_F_BUFFER) != 0) {
@@ -277,20 +277,21 @@ static void discard(struct rsi_ring *ring, struct rsi_ahead *ahead,
         ring->buffers[number].next = 0;
         rsi_ring_buffers_return(ring, number + 1);
     }
-    if (ahead->is_listener && completion->res >= 0 && !ahead->is_void)
+    if (shot->is_listener && completion->res >= 0 && !shot->is_void)
         rsi_syscall1(SYS_close, completion->res);
     if ((completion->flags & IORING_CQE_F_MORE) == 0)
-        release(ahead);
+        release(shot);
 }
 
 /*
  * Nothing is held and nothing will come: calls go to the kernel again. Those that wait for an event of this
  * receive have to ask for another. Under the guard alone: who arms finds the bit cleared or does not come.
  */
-static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct rsi_fd_batch *batch)
+static void remove_locked(struct rsi_fd *entry, struct rsi_multishot **slot,
+                          struct rsi_fd_batch *batch)
 {
     *slot = NULL;
-    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
+    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_MULTISHOT);
     rsi_store_relaxed(&entry->armed, entry->armed & (uint8_t) ~(1u << RSI_FD_READ));
     struct rsi_fd_side *side = &entry->sides[RSI_FD_READ];
     for (struct rsi_fd_waiter *waiter = side->first, *next; waiter != NULL; waiter = next) {
@@ -306,51 +307,51 @@ static void remove_locked(struct rsi_fd *entry, struct rsi_ahead **slot, struct 
     }
 }
 
-void rsi_ahead_done(struct rsi_ring *ring, struct rsi_ahead *ahead,
-                    const struct io_uring_cqe *completion, struct rsi_fd_batch *batch)
+void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
+                             const struct io_uring_cqe *completion, struct rsi_fd_batch *batch)
 {
-    struct rsi_fd *entry = ahead->entry;
+    struct rsi_fd *entry = shot->entry;
     uint32_t events;
     int *memory = NULL, *old = NULL;
-    bool is_connection = ahead->is_listener && completion->res >= 0 && !ahead->is_void,
+    bool is_connection = shot->is_listener && completion->res >= 0 && !shot->is_void,
          is_useless = false, is_over = false;
     /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
-    bool is_dropped = is_connection && !rsi_backlog_grow(&ahead->backlog, &memory);
+    bool is_dropped = is_connection && !rsi_backlog_grow(&shot->backlog, &memory);
     rsi_guard_lock(&entry->guard);
-    bool is_detached = ahead->is_detached;
+    bool is_detached = shot->is_detached;
     if (rsi_likely(!is_detached)) {
         if (is_connection && !is_dropped)
-            old = rsi_backlog_push(&ahead->backlog, completion->res, memory);
-        is_useless = note_locked(ahead, completion, &events);
+            old = rsi_backlog_push(&shot->backlog, completion->res, memory);
+        is_useless = note_locked(shot, completion, &events);
         (void)rsi_ready_event_locked(entry, events, batch);
-        is_over = has_served(ahead);
+        is_over = has_served(shot);
         if (is_over)
-            remove_locked(entry, slot_of(ahead->fd), batch);
+            remove_locked(entry, slot_of(shot->fd), batch);
     }
     rsi_guard_unlock(&entry->guard);
     /* The struct is not to be touched from here, unless it is over: who takes what is held may release it. */
     if (is_over)
-        dispose(ahead);
+        dispose(shot);
     free(is_detached ? memory : old);
     if (rsi_unlikely(is_dropped && !is_detached))
         rsi_syscall1(SYS_close, completion->res);
     if (rsi_unlikely(is_detached))
-        discard(ring, ahead, completion);
+        discard(ring, shot, completion);
     if (rsi_unlikely(is_useless))
-        (void)rsi_ring_cancel(ring, ahead, RSI_RING_AHEAD, RSI_RING_CANCEL);
+        (void)rsi_ring_cancel(ring, shot, RSI_RING_MULTISHOT, RSI_RING_CANCEL);
     if (rsi_unlikely(completion->res == -ENOBUFS))
         ring->is_short = true;
 }
 
 /* Move held bytes to the caller. *freed gets the buffers that are empty now, as a list. */
-static size_t move_locked(struct rsi_ahead *ahead, struct rsi_scatter *to, uint16_t *freed)
+static size_t move_locked(struct rsi_multishot *shot, struct rsi_iov_cursor *to, uint16_t *freed)
 {
-    struct rsi_ring_buffer *buffers = ahead->ring->buffers;
-    uint16_t at = ahead->first, last = 0;
-    size_t taken = ahead->taken, moved = 0;
+    struct rsi_ring_buffer *buffers = shot->ring->buffers;
+    uint16_t at = shot->first, last = 0;
+    size_t taken = shot->taken, moved = 0;
     while (at != 0) {
         size_t left = buffers[at - 1].bytes - taken;
-        size_t part = rsi_scatter_put(to, rsi_ring_buffer(ahead->ring, at - 1u) + taken, left);
+        size_t part = rsi_iov_cursor_put(to, rsi_ring_buffer(shot->ring, at - 1u) + taken, left);
         moved += part;
         taken += part;
         if (part < left)
@@ -359,16 +360,16 @@ static size_t move_locked(struct rsi_ahead *ahead, struct rsi_scatter *to, uint1
         at = buffers[at - 1].next;
         taken = 0;
         if (!to->is_peek)
-            ahead->held--;
+            shot->held--;
     }
     if (to->is_peek)
         return moved;
     if (last != 0) {
-        *freed = ahead->first;
+        *freed = shot->first;
         buffers[last - 1].next = 0;
     }
-    ahead->first = at;
-    ahead->taken = (uint16_t)taken;
+    shot->first = at;
+    shot->taken = (uint16_t)taken;
     return moved;
 }
 
@@ -379,37 +380,37 @@ static long call_plain(const struct rsi_io_op *op)
 }
 
 /* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
-static long take_locked(const struct rsi_io_op *op, struct rsi_ahead **slot, uint16_t *freed,
-                        struct rsi_ahead **ended, struct rsi_fd_batch *batch)
+static long take_locked(const struct rsi_io_op *op, struct rsi_multishot **slot, uint16_t *freed,
+                        struct rsi_multishot **ended, struct rsi_fd_batch *batch)
 {
-    struct rsi_ahead *ahead = *slot;
-    struct rsi_scatter to;
+    struct rsi_multishot *shot = *slot;
+    struct rsi_iov_cursor to;
     long result = -EAGAIN;
-    if (ahead->backlog.count != 0) {
-        result = rsi_backlog_take(&ahead->backlog, (struct sockaddr *)op->arg[1],
+    if (shot->backlog.count != 0) {
+        result = rsi_backlog_take(&shot->backlog, (struct sockaddr *)op->arg[1],
                                   (socklen_t *)op->arg[2]);
-        if (holds_something(ahead) || ahead->error != 0)
+        if (holds_something(shot) || shot->error != 0)
             return result;
     }
-    if (ahead->first != 0) {
-        rsi_scatter_begin(op, &to);
-        result = (long)move_locked(ahead, &to, freed);
+    if (shot->first != 0) {
+        rsi_iov_cursor_begin(op, &to);
+        result = (long)move_locked(shot, &to, freed);
         /* Not left for the next call: one that found it empty before need not try (ready.c). */
-        if (ahead->first != 0 || ahead->error != 0)
+        if (shot->first != 0 || shot->error != 0)
             return result;
     }
-    if (ahead->state == AHEAD_ENDED) { /* with an error, or what was held is taken now */
-        *ended = ahead;
+    if (shot->state == MULTISHOT_ENDED) { /* with an error, or what was held is taken now */
+        *ended = shot;
         remove_locked(op->ref.entry, slot, batch);
     }
     return result;
 }
 
-long rsi_ahead_take(const struct rsi_io_op *op)
+long rsi_multishot_take(const struct rsi_io_op *op)
 {
     struct rsi_fd *entry = op->ref.entry;
     struct rsi_fd_batch batch = { NULL, NULL };
-    struct rsi_ahead **slot = slot_of(op->fd), *ended = NULL;
+    struct rsi_multishot **slot = slot_of(op->fd), *ended = NULL;
     struct rsi_ring *ring = NULL;
     uint16_t freed = 0;
     long result = -EAGAIN;
@@ -435,65 +436,107 @@ long rsi_ahead_take(const struct rsi_io_op *op)
     return result;
 }
 
-int rsi_ahead_worker(struct rsi_fd *entry, int fd)
+int rsi_multishot_worker(struct rsi_fd *entry, int fd)
 {
-    struct rsi_ahead **slot = slot_of(fd);
+    struct rsi_multishot **slot = slot_of(fd);
     rsi_guard_lock(&entry->guard);
-    const struct rsi_ahead *ahead = slot != NULL ? *slot : NULL;
-    int index = ahead != NULL ? (int)ahead->ring->index : -1;
+    const struct rsi_multishot *shot = slot != NULL ? *slot : NULL;
+    int index = shot != NULL ? (int)shot->ring->index : -1;
     rsi_guard_unlock(&entry->guard);
     return index;
 }
 
-uint32_t rsi_ahead_events(struct rsi_fd *entry, int fd)
+uint32_t rsi_multishot_events(struct rsi_fd *entry, int fd)
 {
     uint32_t events = 0;
     rsi_guard_lock(&entry->guard);
-    struct rsi_ahead **slot = slot_of(fd), *ahead = slot != NULL ? *slot : NULL;
-    if (ahead != NULL && holds_something(ahead))
+    struct rsi_multishot **slot = slot_of(fd), *shot = slot != NULL ? *slot : NULL;
+    if (shot != NULL && holds_something(shot))
         events |= EPOLLIN | EPOLLRDNORM;
-    if (ahead != NULL && ahead->error != 0)
-        events |= EPOLLIN | EPOLLRDNORM | (ahead->is_listener ? 0u : EPOLLERR | EPOLLHUP);
+    if (shot != NULL && shot->error != 0)
+        events |= EPOLLIN | EPOLLRDNORM | (shot->is_listener ? 0u : EPOLLERR | EPOLLHUP);
     rsi_guard_unlock(&entry->guard);
     return events;
 }
 
-struct rsi_ahead *rsi_ahead_detach_locked(struct rsi_fd *entry, int fd)
+struct rsi_multishot *rsi_multishot_detach_locked(struct rsi_fd *entry, int fd)
 {
-    if ((entry->flags & RSI_FD_IS_AHEAD) == 0)
+    if ((entry->flags & RSI_FD_IS_MULTISHOT) == 0)
         return NULL;
-    struct rsi_ahead **slot = slot_of(fd), *ahead = slot != NULL ? *slot : NULL;
-    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_AHEAD);
-    if (ahead == NULL)
+    struct rsi_multishot **slot = slot_of(fd), *shot = slot != NULL ? *slot : NULL;
+    rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_MULTISHOT);
+    if (shot == NULL)
         return NULL;
     *slot = NULL;
-    rsi_store_relaxed(&ahead->is_detached, true);
-    ahead->holds = 2;
-    return ahead;
+    rsi_store_relaxed(&shot->is_detached, true);
+    shot->holds = 2;
+    return shot;
 }
 
-void rsi_ahead_drop(struct rsi_ahead *ahead)
+void rsi_multishot_drop(struct rsi_multishot *shot)
 {
-    if (ahead == NULL)
+    if (shot == NULL)
         return;
-    if (ahead->first != 0)
-        rsi_ring_buffers_return(ahead->ring, ahead->first);
-    ahead->first = 0;
-    rsi_backlog_drop(&ahead->backlog);
-    if (ahead->state == AHEAD_ENDED) {
-        free(ahead);
+    if (shot->first != 0)
+        rsi_ring_buffers_return(shot->ring, shot->first);
+    shot->first = 0;
+    rsi_backlog_drop(&shot->backlog);
+    if (shot->state == MULTISHOT_ENDED) {
+        free(shot);
         return;
     }
     /* Only the kernel knows it until it has let go; a program may end before that. */
     if (__lsan_ignore_object)
-        __lsan_ignore_object(ahead);
-    rsi_ring_await_taken(ahead->ring); /* cancel gives the struct up */
-    cancel(ahead);
+        __lsan_ignore_object(shot);
+    rsi_ring_await_taken(shot->ring); /* cancel gives the struct up */
+    cancel(shot);
 }
 
-void rsi_ahead_child(void)
+void rsi_multishot_child(void)
 {
     for (unsigned i = 0; i < RSI_FD_CHUNKS; i++)
         if (chunks[i] != NULL)
             memset(chunks[i], 0, RSI_FD_CHUNK * sizeof **chunks);
+}
+
+/* How long a call that is not to wait waits for another worker's answer. */
+#define REFRESH_NS 1000000u
+
+/* Released by the ring's worker, for whom the thread may not wait long enough. */
+struct refresh {
+    struct rsi_mail mail;
+    struct rouse_thread *thread;
+    uint64_t ticket;
+};
+
+static void refresh_for(struct rsi_mail *mail)
+{
+    struct refresh *refresh = rsi_container_of(mail, struct refresh, mail);
+    struct rouse_thread *thread = refresh->thread;
+    uint64_t ticket = refresh->ticket;
+    free(refresh);
+    rsi_ring_turn(true);
+    if (rsi_park_claim(thread, ticket, 0, NULL))
+        rsi_park_publish(thread);
+}
+
+void rsi_multishot_refresh(const struct rsi_io_op *op)
+{
+    int index = rsi_multishot_worker(op->ref.entry, op->fd);
+    if (index < 0)
+        return;
+    if (index == rouse_worker_index()) {
+        rsi_ring_turn(true);
+        return;
+    }
+    struct refresh *refresh = malloc(sizeof *refresh);
+    if (refresh == NULL)
+        return;
+    struct rouse_thread *self = rsi_self();
+    uint64_t ticket = rsi_park_prepare(self, (enum rouse_wait_kind)op->kind,
+                                       (const void *)(intptr_t)op->fd, op->site,
+                                       rsi_now_ns() + REFRESH_NS, 0);
+    *refresh = (struct refresh){ .mail.take = refresh_for, .thread = self, .ticket = ticket };
+    rsi_mail_send((unsigned)index, &refresh->mail);
+    (void)rsi_park_commit(self, ticket);
 }

@@ -14,8 +14,8 @@
  *
  * A completion's user_data is an address with one of the tags below in its low bits.
  */
-#ifndef RSI_IO_RING_H
-#define RSI_IO_RING_H
+#ifndef RSI_IO_URING_RING_H
+#define RSI_IO_URING_RING_H
 
 #include "io/fdtable.h"
 #include "os/os.h"
@@ -25,16 +25,16 @@
 
 #define RSI_RING_TAGS 7u /* mask */
 enum rsi_ring_tag {
-    RSI_RING_FLIGHT,        /* struct rsi_flight: one operation, flight.c */
-    RSI_RING_AHEAD,         /* struct rsi_ahead: a receive that goes on, ahead.c */
-    RSI_RING_WAKE,          /* the worker was woken by its wake word */
-    RSI_RING_SET,           /* the epoll set has events */
-    RSI_RING_CANCEL,        /* nothing to be done */
-    RSI_RING_FLIGHT_CANCEL, /* of a struct rsi_flight: a request to stop it has been answered */
-    RSI_RING_AHEAD_CANCEL,  /* as above, of a struct rsi_ahead */
+    RSI_RING_INFLIGHT,        /* struct rsi_inflight: one operation, inflight.c */
+    RSI_RING_MULTISHOT,       /* struct rsi_multishot: a receive that goes on, multishot.c */
+    RSI_RING_WAKE,            /* the worker was woken by its wake word */
+    RSI_RING_SET,             /* the epoll set has events */
+    RSI_RING_CANCEL,          /* nothing to be done */
+    RSI_RING_INFLIGHT_CANCEL, /* of a struct rsi_inflight: a request to stop it has been answered */
+    RSI_RING_MULTISHOT_CANCEL, /* as above, of a struct rsi_multishot */
 };
 
-/* Buffers that receives take from; see ahead.c. */
+/* Buffers that receives take from; see multishot.c. */
 #define RSI_RING_OP_FUTEX_WAIT 51 /* younger than the headers of some systems */
 
 #define RSI_RING_BUFFER_BYTES 2048u
@@ -56,13 +56,13 @@ struct rsi_ring {
     uint32_t tail;  /* entries made so far; the kernel knows of them up to *sq_tail */
     uint32_t index; /* the worker's */
     int fd;
-    int enter_fd;         /* fd, or, if that is -1, its registered number */
-    uint32_t enter_flags; /* of the latter */
-    uint32_t flying;      /* operations under way; read by any thread */
-    uint32_t phase;       /* of a submission; read by closers */
-    bool is_short;        /* a receive of this round found no buffer */
-    bool has_wake_wait;   /* the kernel waits for the worker's wake word */
-    bool has_set_wait;    /* and for the epoll set */
+    int enter_fd;            /* fd, or, if that is -1, its registered number */
+    uint32_t enter_flags;    /* of the latter */
+    uint32_t inflight_count; /* operations under way; read by any thread */
+    uint32_t phase;          /* of a submission; read by closers */
+    bool is_short;           /* a receive of this round found no buffer */
+    bool has_wake_wait;      /* the kernel waits for the worker's wake word */
+    bool has_set_wait;       /* and for the epoll set */
     void *memory, *entries_memory;
     size_t memory_bytes, entries_bytes;
 
@@ -74,6 +74,16 @@ struct rsi_ring {
     struct rsi_ring_buffer buffers[RSI_RING_BUFFERS];
     _Alignas(RSI_CACHE_LINE) uint32_t returned; /* number + 1 of the first of a list */
 };
+
+/* The enabled ring of each worker, by index. Written by its worker (release), read by any (acquire). */
+extern struct rsi_ring *rsi_rings[RSI_WORKERS_MAX];
+
+/* The calling worker's ring if it is already enabled. NULL otherwise. */
+RSI_INLINE struct rsi_ring *rsi_ring_mine(void)
+{
+    int index = rouse_worker_index();
+    return index < 0 ? NULL : rsi_load_relaxed(&rsi_rings[index]);
+}
 
 /* The calling worker's ring; NULL on other kernel threads and spares, where io_uring is not the backend or was refused. */
 struct rsi_ring *rsi_ring_self(void);
@@ -95,7 +105,7 @@ void rsi_ring_enable_all(void);
 bool rsi_ring_watches_set(void);
 
 /* Whether an operation of any ring is under way that its thread waits for. */
-bool rsi_ring_any_flies(void);
+bool rsi_ring_has_inflight(void);
 
 /*
  * An entry to fill in, zeroed but for its user_data; submitted with the round. NULL when the kernel takes no
@@ -149,14 +159,6 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
 
 /* In a child after fork: the rings are the parent's. */
 void rsi_ring_child(void);
-
-/*
- * ring_make.c: one ring, for the worker with this index, which has to enable it before it uses it; NULL: *why says what
- * was refused. enable: on the worker; false: the kernel refuses. destroy: by anybody when nobody uses it.
- */
-struct rsi_ring *rsi_ring_new(unsigned index, const char **why);
-bool rsi_ring_enable(struct rsi_ring *ring);
-void rsi_ring_destroy(struct rsi_ring *ring);
 
 /* The buffer with this number. */
 RSI_INLINE char *rsi_ring_buffer(const struct rsi_ring *ring, unsigned number)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* scatter.c - see scatter.h. */
-#include "io/scatter.h"
+#include "io/uring/iov_cursor.h"
 
 #include <string.h>
 
-void rsi_scatter_begin(const struct rsi_io_op *op, struct rsi_scatter *to)
+void rsi_iov_cursor_begin(const struct rsi_io_op *op, struct rsi_iov_cursor *to)
 {
     long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
-    *to = (struct rsi_scatter){ .is_peek = (flags & MSG_PEEK) != 0,
-                                .is_dropped = (flags & MSG_TRUNC) != 0 };
+    *to = (struct rsi_iov_cursor){ .is_peek = (flags & MSG_PEEK) != 0,
+                                   .is_dropped = (flags & MSG_TRUNC) != 0 };
     if (op->number == SYS_recvfrom) {
         to->one = (struct iovec){ (void *)op->arg[1], (size_t)op->arg[2] };
         to->pieces = &to->one;
@@ -23,7 +23,7 @@ void rsi_scatter_begin(const struct rsi_io_op *op, struct rsi_scatter *to)
     }
 }
 
-size_t rsi_scatter_put(struct rsi_scatter *to, const char *from, size_t bytes)
+size_t rsi_iov_cursor_put(struct rsi_iov_cursor *to, const char *from, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes && to->count != 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flight.h - one operation on a ring, from submission to completion.
+ * inflight.h - one operation on a ring, from submission to completion.
  *
  * The thread that wants it waits; the operation lies on its stack and owns its buffer until the kernel has
  * told of its end. A deadline, a cancel or a request to stop ends the wait and not the operation: the thread
@@ -11,30 +11,31 @@
  * and it has prepared the second one; ALONE -> DONE by the completion, which then ends that second wait.
  * Both write it by an exchange, so that one of them sees the other's; whoever comes second acts. After its
  * exchange the completion does not touch the operation any more, unless the thread is ALONE. Model:
- * tests/model/flight.pml.
+ * tests/model/inflight.pml.
  */
-#ifndef RSI_IO_FLIGHT_H
-#define RSI_IO_FLIGHT_H
+#ifndef RSI_IO_URING_INFLIGHT_H
+#define RSI_IO_URING_INFLIGHT_H
 
 #include "io/backend.h"
 
-struct rsi_flight;
+struct rsi_inflight;
 
 /*
  * Carry out op on the calling worker's ring, if it is an operation that is better off there. Returns whether
  * it was; *result is then the call's.
  */
-bool rsi_flight_run(const struct rsi_io_op *op, long *result);
+bool rsi_inflight_run(const struct rsi_io_op *op, long *result);
 
 /* The same for a file's operation, which cannot be stopped. */
-bool rsi_flight_run_file(struct rsi_io_op *op, long *result);
+bool rsi_inflight_run_file(struct rsi_io_op *op, long *result);
 
 /* Whether its descriptor is still open; if not, it will not be submitted. */
-bool rsi_flight_is_current(struct rsi_flight *flight);
+bool rsi_inflight_is_current(struct rsi_inflight *inflight);
 
-void rsi_flight_done(struct rsi_flight *flight, int result, struct rsi_fd_batch *batch);
+void rsi_inflight_completed(struct rsi_inflight *inflight, int result, struct rsi_fd_batch *batch);
 
 /* The answer to a request to stop it: rsi_ring_cancel. */
-void rsi_flight_cancelled(struct rsi_flight *flight, int answer, struct rsi_fd_batch *batch);
+void rsi_inflight_cancel_answered(struct rsi_inflight *inflight, int answer,
+                                  struct rsi_fd_batch *batch);
 
 #endif

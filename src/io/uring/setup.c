@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* ring_make.c - a ring: set up, mapped, given buffers, enabled, destroyed. */
-#include "io/ring.h"
+#include "io/backend.h"
+#include "io/uring/ring.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <valgrind/valgrind.h>
 
 #define SETUP_NO_SQARRAY (1u << 16) /* younger than the headers of some systems */
 
 #define ENTRIES 256
 #define COMPLETIONS 4096
 #define PROBED_OPS 256
+
+#define PR_FUTEX_HASH_NUMBER 78
+#define PR_FUTEX_HASH_SET_SLOTS_NUMBER 1
+#define FUTEX_SLOTS 64
+
+/* Each is written by its worker; release, and acquire. */
+struct rsi_ring *rsi_rings[RSI_WORKERS_MAX];
+/* Made by others, for the worker to enable; release, and acquire. */
+static struct rsi_ring *fresh_rings[RSI_WORKERS_MAX];
+static uint32_t ring_end; /* one past the highest worker that has had a ring */
 
 static long ring_register(int fd, unsigned what, void *value, unsigned count)
 {
@@ -96,7 +108,7 @@ static void register_fd(struct rsi_ring *ring)
     ring->fd = -1;
 }
 
-bool rsi_ring_enable(struct rsi_ring *ring)
+static bool ring_enable(struct rsi_ring *ring)
 {
     if (ring_register(ring->fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) != 0)
         return false;
@@ -104,7 +116,7 @@ bool rsi_ring_enable(struct rsi_ring *ring)
     return true;
 }
 
-void rsi_ring_destroy(struct rsi_ring *ring)
+static void ring_destroy(struct rsi_ring *ring)
 {
     if (ring->buffer_ring != NULL)
         rsi_unmap(ring->buffer_ring, RSI_RING_BUFFERS * sizeof(struct io_uring_buf));
@@ -119,7 +131,7 @@ void rsi_ring_destroy(struct rsi_ring *ring)
     rsi_unmap(ring, sizeof *ring);
 }
 
-struct rsi_ring *rsi_ring_new(unsigned index, const char **why)
+static struct rsi_ring *ring_new(unsigned index, const char **why)
 {
     struct io_uring_params params = {
         .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL |
@@ -141,6 +153,109 @@ struct rsi_ring *rsi_ring_new(unsigned index, const char **why)
         *why = "the kernel is older than 6.7, or refuses io_uring_enter";
     else if (map(ring, &params) && make_buffers(ring))
         return ring;
-    rsi_ring_destroy(ring);
+    ring_destroy(ring);
     return NULL;
+}
+
+/* Returns NULL, or why there is none. */
+static const char *make_fresh(unsigned index)
+{
+    const char *why = NULL;
+    if (rsi_load_acquire(&rsi_rings[index]) != NULL ||
+        rsi_load_acquire(&fresh_rings[index]) != NULL)
+        return NULL; /* an earlier worker's: the kernel thread is the same */
+    struct rsi_ring *ring = ring_new(index, &why);
+    rsi_store_release(&fresh_rings[index], ring); /* pairs with enable_own */
+    return ring != NULL ? NULL : why;
+}
+
+void rsi_ring_make(unsigned index)
+{
+    (void)make_fresh(index); /* without a ring it goes by readiness */
+}
+
+const char *rsi_ring_make_all(void)
+{
+    if (RUNNING_ON_VALGRIND)
+        return "Valgrind lets no other thread run while one waits in io_uring_enter";
+    const char *why = make_fresh(0);
+    for (unsigned i = 1; why == NULL && i < rouse_worker_count(); i++)
+        rsi_ring_make(i);
+    return why;
+}
+
+static RSI_COLD struct rsi_ring *enable_own(unsigned index)
+{
+    struct rsi_ring *ring = rsi_load_acquire(&fresh_rings[index]); /* pairs with make_fresh */
+    if (ring == NULL)
+        return NULL;
+    rsi_store_relaxed(&fresh_rings[index], NULL);
+    if (!ring_enable(ring)) {
+        ring_destroy(ring);
+        return NULL;
+    }
+    uint32_t end = rsi_load_relaxed(&ring_end);
+    while (end <= index && !rsi_cas_relaxed(&ring_end, &end, index + 1)) {
+    }
+    rsi_store_release(&rsi_rings[index], ring); /* pairs with rsi_ring_has_inflight */
+    return ring;
+}
+
+struct rsi_ring *rsi_ring_self(void)
+{
+    int index = rouse_worker_index();
+    if (index < 0 || !rsi_backend_has_rings())
+        return NULL;
+    struct rsi_ring *ring = rsi_load_relaxed(&rsi_rings[index]);
+    return rsi_likely(ring != NULL) ? ring : enable_own((unsigned)index);
+}
+
+static void enable_mine(struct rsi_mail *mail)
+{
+    (void)rsi_ring_self();
+    free(mail);
+}
+
+void rsi_ring_enable_all(void)
+{
+    for (unsigned i = 0; i < rouse_worker_count(); i++) {
+        struct rsi_mail *mail = malloc(sizeof *mail);
+        if (mail == NULL)
+            return; /* it will be enabled when it is needed */
+        mail->take = enable_mine;
+        rsi_mail_send(i, mail);
+    }
+}
+
+bool rsi_ring_has_inflight(void)
+{
+    for (uint32_t i = 0; i < rsi_load_relaxed(&ring_end); i++) {
+        const struct rsi_ring *ring = rsi_load_acquire(&rsi_rings[i]); /* pairs with enable_own */
+        if (ring != NULL && rsi_load_relaxed(&ring->inflight_count) != 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A process gets a hash of futexes of its own with its second thread (Linux 6.16), and a wait that a ring has
+ * begun before that is never found again. A child of fork has one thread, which may be a worker: it gets its
+ * hash now. Elsewhere workers are not the first threads. Kernels without such a hash refuse, and need none.
+ */
+static void settle_futexes(void)
+{
+    rsi_syscall5(SYS_prctl, PR_FUTEX_HASH_NUMBER, PR_FUTEX_HASH_SET_SLOTS_NUMBER, FUTEX_SLOTS, 0,
+                 0);
+}
+
+void rsi_ring_child(void)
+{
+    settle_futexes();
+    for (unsigned i = 0; i < RSI_WORKERS_MAX; i++) {
+        if (rsi_rings[i] != NULL)
+            ring_destroy(rsi_rings[i]);
+        if (fresh_rings[i] != NULL)
+            ring_destroy(fresh_rings[i]);
+        rsi_rings[i] = fresh_rings[i] = NULL;
+    }
 }

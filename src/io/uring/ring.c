@@ -1,125 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ring.c - the workers' rings: had, filled, entered, emptied. ring_make.c makes one.
+ * ring.c - the workers' rings: fill in entries, submit them, reap completions. setup.c makes a ring.
  *
- * System calls are made by hand: liburing speaks by errno in places, and Debian 12's lacks half of what is
- * used here. The memory that is shared with the kernel is written by stores with release and read by loads
- * with acquire; the kernel has the other half of each.
+ * From a completion to the thread that waits for it:
+ *   1  rsi_ring_turn or rsi_ring_sleep enters the kernel on the ring's worker (enter_and_reap).
+ *   2  reap_completions takes each completion; complete_one calls the handler that its tag names:
+ *        one operation   rsi_inflight_completed (inflight.c) stores the result and claims the operation's thread
+ *        multishot       rsi_multishot_completed (multishot.c) keeps what arrived and reports an edge of the
+ *                        descriptor, which claims the oldest thread that waits there (ready.c, rsi_ready_event_locked)
+ *   3  A claim ends the thread's wait (fdtable.h, rsi_fdtable_claim). reap_completions publishes all claimed
+ *      threads at once (rsi_fdtable_publish), and the workers run them.
+ *
+ * System calls are made directly: liburing reports some errors in errno, and Debian 12's version lacks half of
+ * the operations used here. Memory shared with the kernel is written by release stores and read by acquire
+ * loads, which pair with the kernel's.
  */
-#include "io/ring.h"
+#include "io/uring/ring.h"
 
-#include "io/ahead.h"
 #include "io/backend.h"
-#include "io/flight.h"
 #include "io/ready.h"
+#include "io/uring/inflight.h"
+#include "io/uring/multishot.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <time.h>
-#include <valgrind/valgrind.h>
 
 /* Younger than the headers of some systems. */
 #define FUTEX_WORD_PRIVATE (2 | 128) /* FUTEX2_SIZE_U32 | FUTEX2_PRIVATE */
 
-#define PR_FUTEX_HASH_NUMBER 78
-#define PR_FUTEX_HASH_SET_SLOTS_NUMBER 1
-#define FUTEX_SLOTS 64
-
 enum phase { PHASE_NONE, PHASE_LOOKS, PHASE_GIVES }; /* of submit */
-
-/* Each is written by its worker; release, and acquire. */
-static struct rsi_ring *rings[RSI_WORKERS_MAX];
-/* Made by others, for the worker to enable; release, and acquire. */
-static struct rsi_ring *fresh_rings[RSI_WORKERS_MAX];
-static uint32_t ring_end; /* one past the highest worker that has had a ring */
-
-/* Returns NULL, or why there is none. */
-static const char *make_fresh(unsigned index)
-{
-    const char *why = NULL;
-    if (rsi_load_acquire(&rings[index]) != NULL || rsi_load_acquire(&fresh_rings[index]) != NULL)
-        return NULL; /* an earlier worker's: the kernel thread is the same */
-    struct rsi_ring *ring = rsi_ring_new(index, &why);
-    rsi_store_release(&fresh_rings[index], ring); /* pairs with enable_own */
-    return ring != NULL ? NULL : why;
-}
-
-void rsi_ring_make(unsigned index)
-{
-    (void)make_fresh(index); /* without a ring it goes by readiness */
-}
-
-const char *rsi_ring_make_all(void)
-{
-    if (RUNNING_ON_VALGRIND)
-        return "Valgrind lets no other thread run while one waits in io_uring_enter";
-    const char *why = make_fresh(0);
-    for (unsigned i = 1; why == NULL && i < rouse_worker_count(); i++)
-        rsi_ring_make(i);
-    return why;
-}
-
-static RSI_COLD struct rsi_ring *enable_own(unsigned index)
-{
-    struct rsi_ring *ring = rsi_load_acquire(&fresh_rings[index]); /* pairs with make_fresh */
-    if (ring == NULL)
-        return NULL;
-    rsi_store_relaxed(&fresh_rings[index], NULL);
-    if (!rsi_ring_enable(ring)) {
-        rsi_ring_destroy(ring);
-        return NULL;
-    }
-    uint32_t end = rsi_load_relaxed(&ring_end);
-    while (end <= index && !rsi_cas_relaxed(&ring_end, &end, index + 1)) {
-    }
-    rsi_store_release(&rings[index], ring); /* pairs with rsi_ring_any_flies */
-    return ring;
-}
-
-struct rsi_ring *rsi_ring_self(void)
-{
-    int index = rouse_worker_index();
-    if (index < 0 || !rsi_backend_has_rings())
-        return NULL;
-    struct rsi_ring *ring = rsi_load_relaxed(&rings[index]);
-    return rsi_likely(ring != NULL) ? ring : enable_own((unsigned)index);
-}
-
-static void enable_mine(struct rsi_mail *mail)
-{
-    (void)rsi_ring_self();
-    free(mail);
-}
-
-void rsi_ring_enable_all(void)
-{
-    for (unsigned i = 0; i < rouse_worker_count(); i++) {
-        struct rsi_mail *mail = malloc(sizeof *mail);
-        if (mail == NULL)
-            return; /* it will be enabled when it is needed */
-        mail->take = enable_mine;
-        rsi_mail_send(i, mail);
-    }
-}
-
-bool rsi_ring_any_flies(void)
-{
-    for (uint32_t i = 0; i < rsi_load_relaxed(&ring_end); i++) {
-        const struct rsi_ring *ring = rsi_load_acquire(&rings[i]); /* pairs with enable_own */
-        if (ring != NULL && rsi_load_relaxed(&ring->flying) != 0)
-            return true;
-    }
-    return false;
-}
-
-/* The calling worker's, if it has been made. */
-static struct rsi_ring *mine(void)
-{
-    int index = rouse_worker_index();
-    return index < 0 ? NULL : rsi_load_relaxed(&rings[index]);
-}
 
 /* All that the kernel has not taken: what it left the last time, for want of memory, is looked at anew. */
 static void check_entries(struct rsi_ring *ring)
@@ -128,9 +39,9 @@ static void check_entries(struct rsi_ring *ring)
         struct io_uring_sqe *entry = &ring->entries[at & ring->sq_mask];
         enum rsi_ring_tag tag = (enum rsi_ring_tag)(entry->user_data & RSI_RING_TAGS);
         void *object = (void *)(uintptr_t)(entry->user_data & ~(uint64_t)RSI_RING_TAGS);
-        bool is_current = tag == RSI_RING_FLIGHT  ? rsi_flight_is_current(object)
-                          : tag == RSI_RING_AHEAD ? rsi_ahead_is_current(object)
-                                                  : true;
+        bool is_current = tag == RSI_RING_INFLIGHT    ? rsi_inflight_is_current(object)
+                          : tag == RSI_RING_MULTISHOT ? rsi_multishot_is_current(object)
+                                                      : true;
         if (rsi_unlikely(!is_current))
             *entry =
                 (struct io_uring_sqe){ .opcode = IORING_OP_NOP, .user_data = entry->user_data };
@@ -143,7 +54,7 @@ static void check_entries(struct rsi_ring *ring)
  * been closed, and be another's: what was closed is not submitted. Who closes what is received ahead, with no call
  * under way, keeps the number until the kernel has had its look:
  *   worker: S1 phase = LOOKS;             full fence;  S2 look at what is closed;  phase = GIVES;  the kernel takes it
- *   closer: C1 mark it closed (ahead.c);  full fence;  C2 wait while phase is LOOKS, or GIVES and not all is taken
+ *   closer: C1 mark it closed (multishot.c);  full fence;  C2 wait while phase is LOOKS, or GIVES and not all is taken
  * One of the two sees the other. Model: tests/model/taken.pml. (A close amid another thread's send goes unseen
  * after S2, as it would between that call's last look and the kernel's.)
  */
@@ -229,30 +140,32 @@ bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_ta
     return true;
 }
 
-static void dispatch(struct rsi_ring *ring, const struct io_uring_cqe *completion,
-                     struct rsi_fd_batch *batch)
+static void complete_one(struct rsi_ring *ring, const struct io_uring_cqe *completion,
+                         struct rsi_fd_batch *batch)
 {
     enum rsi_ring_tag tag = (enum rsi_ring_tag)(completion->user_data & RSI_RING_TAGS);
     void *object = (void *)(uintptr_t)(completion->user_data & ~(uint64_t)RSI_RING_TAGS);
     switch (tag) {
-    case RSI_RING_FLIGHT: rsi_flight_done(object, completion->res, batch); break;
-    case RSI_RING_AHEAD: rsi_ahead_done(ring, object, completion, batch); break;
+    case RSI_RING_INFLIGHT: rsi_inflight_completed(object, completion->res, batch); break;
+    case RSI_RING_MULTISHOT: rsi_multishot_completed(ring, object, completion, batch); break;
     case RSI_RING_WAKE: ring->has_wake_wait = false; break;
     case RSI_RING_SET: ring->has_set_wait = false; break;
     case RSI_RING_CANCEL: break;
-    case RSI_RING_FLIGHT_CANCEL: rsi_flight_cancelled(object, completion->res, batch); break;
-    case RSI_RING_AHEAD_CANCEL: rsi_ahead_cancelled(object, completion->res); break;
+    case RSI_RING_INFLIGHT_CANCEL:
+        rsi_inflight_cancel_answered(object, completion->res, batch);
+        break;
+    case RSI_RING_MULTISHOT_CANCEL: rsi_multishot_cancel_answered(object, completion->res); break;
     }
 }
 
 /* Take all completions. Returns whether the epoll set has events. */
-static bool reap(struct rsi_ring *ring)
+static bool reap_completions(struct rsi_ring *ring)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
     bool had_set_wait = ring->has_set_wait;
     uint32_t head = rsi_load_relaxed(ring->cq_head), tail = rsi_load_acquire(ring->cq_tail);
     for (; head != tail; head++) {
-        dispatch(ring, &ring->completions[head & ring->cq_mask], &batch);
+        complete_one(ring, &ring->completions[head & ring->cq_mask], &batch);
         rsi_store_release(ring->cq_head, head + 1);
     }
     if (rsi_unlikely(ring->is_short))
@@ -270,7 +183,7 @@ static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadl
         rsi_ring_buffers_more(ring);
     do {
         enter(ring, count, deadline_ns);
-        if (reap(ring)) {
+        if (reap_completions(ring)) {
             if (has_role)
                 rsi_epoll_poller.poll(0);
             else
@@ -283,7 +196,7 @@ static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadl
 
 bool rsi_ring_watches_set(void)
 {
-    const struct rsi_ring *ring = mine();
+    const struct rsi_ring *ring = rsi_ring_mine();
     return ring != NULL && ring->has_set_wait;
 }
 
@@ -300,7 +213,7 @@ static void watch_set(struct rsi_ring *ring)
 
 void rsi_ring_turn(bool is_due)
 {
-    struct rsi_ring *ring = mine();
+    struct rsi_ring *ring = rsi_ring_mine();
     if (ring == NULL || (!is_due && !rsi_ring_has_entries(ring)))
         return;
     if (is_due)
@@ -310,7 +223,7 @@ void rsi_ring_turn(bool is_due)
 
 bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
 {
-    struct rsi_ring *ring = mine();
+    struct rsi_ring *ring = rsi_ring_mine();
     if (ring == NULL)
         return false;
     if (watches_set)
@@ -365,7 +278,7 @@ void rsi_ring_buffers_more(struct rsi_ring *ring)
 
 void rsi_ring_buffers_return(struct rsi_ring *ring, unsigned first)
 {
-    struct rsi_ring *own = mine();
+    struct rsi_ring *own = rsi_ring_mine();
     if (own != NULL && ring == own) {
         buffers_give_list(own, first);
         return;
@@ -377,27 +290,4 @@ void rsi_ring_buffers_return(struct rsi_ring *ring, unsigned first)
     do {
         ring->buffers[last - 1].next = (uint16_t)head;
     } while (!rsi_cas_release(&ring->returned, &head, first)); /* pairs with the exchange above */
-}
-
-/*
- * A process gets a hash of futexes of its own with its second thread (Linux 6.16), and a wait that a ring has
- * begun before that is never found again. A child of fork has one thread, which may be a worker: it gets its
- * hash now. Elsewhere workers are not the first threads. Kernels without such a hash refuse, and need none.
- */
-static void settle_futexes(void)
-{
-    rsi_syscall5(SYS_prctl, PR_FUTEX_HASH_NUMBER, PR_FUTEX_HASH_SET_SLOTS_NUMBER, FUTEX_SLOTS, 0,
-                 0);
-}
-
-void rsi_ring_child(void)
-{
-    settle_futexes();
-    for (unsigned i = 0; i < RSI_WORKERS_MAX; i++) {
-        if (rings[i] != NULL)
-            rsi_ring_destroy(rings[i]);
-        if (fresh_rings[i] != NULL)
-            rsi_ring_destroy(fresh_rings[i]);
-        rings[i] = fresh_rings[i] = NULL;
-    }
 }

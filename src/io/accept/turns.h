@@ -5,8 +5,8 @@
  * All calls but make and drop are made with the listener's entry's arming held. fd is the listener, data what
  * the epoll set reports with its events (see epoll.c).
  */
-#ifndef RSI_IO_TURNS_H
-#define RSI_IO_TURNS_H
+#ifndef RSI_IO_ACCEPT_TURNS_H
+#define RSI_IO_ACCEPT_TURNS_H
 
 #include "base/base.h"
 

@@ -2,17 +2,17 @@
 /*
  * uring.c - the backend of completion: rings for what gains by them, the epoll set for the rest.
  *
- *   TCP streams     received into the ring's buffers as bytes come (ahead.c); sent by the round (flight.c)
+ *   TCP streams     received into the ring's buffers as bytes come (multishot.c); sent by the round (inflight.c)
  *   files           read, written and synchronised by the kernel's own workers: no helper threads
  *   everything else readiness, as with the other backend. A worker that sleeps in its ring is told by the
  *                   ring when the set has events.
  * Threads that are not on a worker have no ring; they take what the rings have received, and otherwise make
  * their calls themselves.
  */
-#include "io/ahead.h"
-#include "io/flight.h"
 #include "io/ready.h"
-#include "io/ring.h"
+#include "io/uring/inflight.h"
+#include "io/uring/multishot.h"
+#include "io/uring/ring.h"
 
 /*
  * A stream that was read empty is received ahead from now on. (One that is read again when more has come would
@@ -24,13 +24,13 @@ static void arm_early(const struct rsi_io_op *op)
     if (op->side == RSI_FD_READ && (op->rules & RSI_IO_SHORT_ENDS) != 0 &&
         (rsi_load_relaxed(&op->ref.entry->armed) & (1u << RSI_FD_READ)) == 0 &&
         rsi_load_relaxed(&side->spent) == rsi_load_relaxed(&side->edges))
-        (void)rsi_ahead_arm(op);
+        (void)rsi_multishot_arm(op);
 }
 
 static long run(struct rsi_io_op *op)
 {
     long result;
-    if (op->side == RSI_FD_WRITE && rsi_flight_run(op, &result))
+    if (op->side == RSI_FD_WRITE && rsi_inflight_run(op, &result))
         return result;
     arm_early(op);
     return rsi_ready_run(op);
@@ -38,7 +38,7 @@ static long run(struct rsi_io_op *op)
 
 static int arm(const struct rsi_io_op *op)
 {
-    int result = rsi_ahead_arm(op);
+    int result = rsi_multishot_arm(op);
     if (result != 0)
         return result < 0 ? result : 0;
     return rsi_epoll_arm(op, (uint8_t)(1u << op->side));
@@ -57,13 +57,13 @@ static void interrupt(void)
 
 static bool has_waiters(void)
 {
-    return rsi_ring_any_flies() || rsi_fdtable_has_waiters();
+    return rsi_ring_has_inflight() || rsi_fdtable_has_waiters();
 }
 
 static void child(void)
 {
     rsi_ring_child();
-    rsi_ahead_child();
+    rsi_multishot_child();
     rsi_epoll_poller.child();
 }
 
