@@ -1,35 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * idle.c - workers out of work: searching, sleeping, watching, being woken.
+ * idle.c - how an idle worker sleeps, and who wakes it.
+ *
+ * A worker without work goes through rsi_idle_wait: it searches other queues, joins its cluster's idle list,
+ * looks once more, and sleeps in the poller or on its wake_word. A thread that makes work runnable wakes one
+ * idle worker through rsi_idle_wake_if_useful (idle.h), rsi_idle_wake_for or rsi_idle_wake_one; all end in
+ * wake() below.
  *
  * Invariant: no runnable thread stays queued while every worker of its cluster sleeps.
- *   submit:  S1 push (section or inbox);      F1 light fence;  S2 load takers, searching
+ *   submit:  S1 push (queue or inbox);        F1 light fence;  S2 load takers, searching
  *   sleep:   W1 join the idle list, searching -= 1;  F2 heavy fence;  W2 look at all queues again
- * F1 and F2 order push against load and joining against looking: S2 sees the sleeper or W2 sees the
- * push. Model: tests/model/idle.pml, which fails without either. It is a cluster's: who pushes from outside of
- * it, be it a kernel thread or a worker of another cluster, does so by a seq_cst exchange, a full fence of its
- * own. When every other worker of the cluster is asleep there is nobody whose light fence needs the heavy
- * one: a full fence will do, and the last worker to fall asleep saves the system call. (A worker that wakes
- * meanwhile leaves the list under idle_guard, after W1, and sees it.)
+ * F1 and F2 order the push against the load and the joining against the look: S2 sees the sleeper or W2 sees
+ * the push. Model: tests/model/idle.pml, which fails without either. This holds per cluster. A thread outside
+ * the cluster, on a kernel thread or on a worker of another cluster, pushes by a seq_cst exchange, which is a
+ * full fence of its own. When every other worker of the cluster is asleep, no light fence needs the heavy
+ * one: a full fence is enough, and the last worker to fall asleep saves the system call. (A worker that wakes
+ * in the meantime leaves the list under idle_guard, after W1, and sees it.)
  *
- * Where threads go to the shortest queue nobody takes over, so takers is 0: whoever pushes wakes the worker
- * that it pushed to, if that is asleep, and W2 looks at the worker's own queue alone. Fences as above.
+ * Where threads go to the shortest queue, no worker steals, so takers is 0. A push then wakes the worker that
+ * it pushed to, if that is asleep, and W2 looks only at the worker's own queue. The fences are the same.
  *
- * A wake-up of a halted CPU costs more than most threads' turns. So one ready thread in the next slot
- * of a worker that is about to park wakes nobody. What if that worker does not park but computes? One
- * idle worker, of whatever cluster, is the watcher: watch.c.
+ * A wake-up of a halted CPU costs more than most threads' turns. So one ready thread in the next slot of a
+ * worker that is about to park wakes nobody. In case that worker computes instead of parking, one idle worker
+ * of the process, the watcher, looks after it: watch.c.
  *
- * searching counts workers that are awake for work and have none yet, those just woken included. While
- * there is one nobody else is woken; the one that finds work as the last searcher wakes the next if
- * there is more. Who was woken in vain and then finds a thread in its inbox has found work too: one that
- * ran threads and stayed counted would keep all others asleep.
+ * searching counts workers that are awake to find work and have none yet, including those just woken. While
+ * there is one, nobody else is woken. The last searcher to find work wakes the next worker if there is more.
+ * A worker whose wake-up was spurious and that then finds a thread in its inbox has found work too: if it ran
+ * threads and stayed counted, it would keep all others asleep.
  *
- * The poller. One worker at a time polls, for all clusters. Idle workers sleep in it if they can have it;
- * busy ones look at it from time to time. One that runs out while others run looks before it searches: what
- * threads have just sent to each other is often there by then, and is its own to run. What a worker of A polls
- * for B costs a second wake-up, so that one whose poll was of use to others alone leaves the poller to those,
- * as long as somebody runs. So the last to fall asleep polls; and while somebody runs there is a watcher, which
- * has the poller if it finds that nobody has polled since its last look.
+ * The poller. One worker at a time polls, for all clusters. Idle workers sleep in the poller if it is free;
+ * busy ones look at it from time to time. A worker that runs out of work while others run polls before it
+ * searches: what threads have just sent to each other has often arrived, and belongs to this worker. If a
+ * worker of cluster A polls events for B, B needs a second wake-up. So a worker whose last poll only found
+ * work for other clusters leaves the poller to those while any worker runs. The last worker to fall asleep
+ * polls in any case. While a worker runs, there is a watcher, and it takes over the poller if nobody has
+ * polled since its last look.
  */
 #include "core/queue_lock.h"
 
@@ -53,15 +59,15 @@ static void idle_unlink_locked(struct rouse_cluster *cluster, struct rsi_worker 
     rsi_fetch_sub_seq_cst(&rsi_rt.idle_count, 1u);
 }
 
-/* The one to wake: preferred if it is idle, and rather not the one in the poller. */
+/* Choose the worker to wake: preferred if it is idle, otherwise preferably one that is not in the poller. */
 static struct rsi_worker *idle_choose_locked(const struct rouse_cluster *cluster,
                                              const struct rsi_worker *self,
                                              struct rsi_worker *preferred)
 {
     struct rsi_worker *chosen = NULL;
     /*
-     * Which cluster first: what it was in another one does not count, and only in this one does the guard keep it
-     * idle. Acquire pairs with reset: it was idle no more in the other.
+     * Check the cluster first. Only this cluster's guard keeps the worker idle here; its state in another
+     * cluster does not matter. Acquire pairs with enter: it was no longer idle in the other.
      */
     if (preferred && rsi_load_acquire(&preferred->cluster) == cluster &&
         rsi_load_relaxed(&preferred->is_idle))
@@ -74,8 +80,8 @@ static struct rsi_worker *idle_choose_locked(const struct rouse_cluster *cluster
 }
 
 /*
- * Wake one idle worker. Not the calling one, which is listed while it publishes what a poll or its timers
- * brought: it is awake and will look at its queue. exactly: preferred or none.
+ * Wake one idle worker, but not the calling one: it is listed while it publishes what a poll or its timers
+ * found, but it is awake and will look at its queue. exactly: wake preferred or nobody.
  */
 static RSI_NOINLINE void wake(struct rouse_cluster *cluster, struct rsi_worker *preferred,
                               bool exactly)
@@ -109,7 +115,9 @@ void rsi_idle_wake_one(struct rouse_cluster *cluster, struct rsi_worker *preferr
     wake(cluster, preferred, false);
 }
 
-/* Wake w and no other, if it sleeps. F1: it is seen asleep, or it sees why it was to be woken. */
+/*
+ * Wake w, and no other worker, if it sleeps. F1: either this sees it asleep, or it sees the reason to wake.
+ */
 void rsi_idle_wake_worker(struct rsi_worker *w)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -125,13 +133,13 @@ void rsi_idle_wake_for(struct rsi_worker *w)
         rsi_idle_wake_worker(w);
         return;
     }
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for who is none of the cluster: see above */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for callers outside the cluster: see above */
     if (rsi_load_relaxed(&cluster->takers) == 0 || rsi_load_relaxed(&cluster->searching) != 0)
         return;
     wake(cluster, w, false);
 }
 
-/* Some idle worker of the cluster, which may be idle no more when this returns; or NULL. */
+/* Some idle worker of the cluster, or NULL. It may no longer be idle when this returns. */
 struct rsi_worker *rsi_idle_peek(struct rouse_cluster *cluster)
 {
     rsi_guard_lock(&cluster->idle_guard);
@@ -140,7 +148,7 @@ struct rsi_worker *rsi_idle_peek(struct rouse_cluster *cluster)
     return w;
 }
 
-/* All clusters, the one without threads last; NULL: there are no more. */
+/* The i-th cluster; the one without threads comes last. NULL: there are no more. */
 static struct rouse_cluster *cluster_at(uint32_t i)
 {
     uint32_t count =
@@ -148,7 +156,7 @@ static struct rouse_cluster *cluster_at(uint32_t i)
     return i < count ? rsi_rt.clusters[i] : i == count ? &rsi_cluster_spare : NULL;
 }
 
-/* One idle worker, of first if that has one. */
+/* Wake one idle worker, preferably in first. */
 static void wake_somewhere(struct rouse_cluster *first)
 {
     struct rouse_cluster *cluster = first;
@@ -164,8 +172,8 @@ void rsi_idle_wake_any(void)
 }
 
 /*
- * w, which was idle, runs: somebody has to watch it, if there is an idle worker anywhere. One who searches
- * will, when it falls asleep. The fence: the watcher that resigns sees that w runs, or this sees no watcher.
+ * w was idle and now runs. Another idle worker, if there is one, must watch it. A searcher will do so when it
+ * falls asleep. The fence: either a resigning watcher sees that w runs, or this sees no watcher.
  */
 static void see_to_watcher(struct rsi_worker *w)
 {
@@ -175,7 +183,9 @@ static void see_to_watcher(struct rsi_worker *w)
         wake_somewhere(w->cluster);
 }
 
-/* The first with work, from a random one on; or, where a thief takes only one thread, the longest queue. */
+/*
+ * The first worker with work, starting at a random one. If a thief takes only one thread: the longest queue.
+ */
 static struct rsi_worker *victim_choose(struct rsi_worker *w)
 {
     const struct rouse_cluster *cluster = w->cluster;
@@ -206,7 +216,7 @@ static bool steal_from_any(struct rsi_worker *w)
     return true;
 }
 
-/* Whether w could find something to run. A worker is left alone with its own queue by those who take nothing. */
+/* Whether w could find something to run. Where no worker steals, this is only its own queue. */
 static bool anyone_has_work(const struct rsi_worker *w)
 {
     const struct rouse_cluster *cluster = w->cluster;
@@ -223,9 +233,10 @@ static bool anyone_has_work(const struct rsi_worker *w)
 }
 
 /*
- * A steal stops its victim for microseconds (the heavy fence). A thief whose loot did not last for long
- * lets more come together: where one thread creates others that end at once, it would stop the creator for
- * every few of them. It looks at its own queue only, for a look at another's is a cache miss there.
+ * A steal stops its victim for microseconds (the heavy fence). A thief that soon ran out of what it stole
+ * lets more accumulate: if one thread creates others that end at once, the thief would stop the creator for
+ * every few of them. It looks only at its own queue here, because a look at another worker's queue causes a
+ * cache miss there.
  */
 static void steal_pause(const struct rsi_worker *w)
 {
@@ -244,7 +255,7 @@ static bool is_timer_due(const struct rsi_worker *w)
     return next != UINT64_MAX && rsi_now_ns() >= next;
 }
 
-/* End the waits that are due; true: there was one, and w has work. */
+/* End the waits that are due. True: there was one, and w has work. */
 static bool timers_run(struct rsi_worker *w)
 {
     uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
@@ -258,7 +269,7 @@ static bool timers_run(struct rsi_worker *w)
     return due != NULL;
 }
 
-/* Whether events have come already. Not for a worker whose polls are of use to other clusters only. */
+/* Poll. True: w has work. Not for a worker whose polls only find work for other clusters. */
 static bool poll_brings_work(struct rsi_worker *w)
 {
     if (!rsi_load_acquire(&rsi_rt.poller) || w->avoids_poller)
@@ -267,7 +278,7 @@ static bool poll_brings_work(struct rsi_worker *w)
     return rsi_worker_has_work(w);
 }
 
-/* Look for work while others run, until a deadline of w's own; true when w has some now. */
+/* Look for work while others run, until w's own next deadline. True: w has some now. */
 static bool search(struct rsi_worker *w)
 {
     steal_pause(w);
@@ -281,8 +292,8 @@ static bool search(struct rsi_worker *w)
 }
 
 /*
- * w stops being a searcher because it has work. The last one wakes another if there is more, or if nobody
- * watches: what was submitted meanwhile relied on it.
+ * w has found work and is no longer a searcher. The last searcher wakes another worker if there is more work,
+ * or if nobody watches: threads submitted in the meantime relied on the searcher.
  */
 void rsi_idle_found(struct rsi_worker *w)
 {
@@ -302,14 +313,14 @@ static bool poll_role_take(const struct rsi_worker *w, const struct rsi_poller *
     return true;
 }
 
-/* Sleep in the poller's set; whoever wakes w must interrupt it. */
+/* Sleep in the poller. A waker of w must interrupt the poll. */
 static void sleep_in_set(struct rsi_worker *w, const struct rsi_poller *poller,
                          uint64_t deadline_ns)
 {
     rsi_guard_lock(&w->cluster->idle_guard);
     w->is_polling = w->is_idle;
     rsi_guard_unlock(&w->cluster->idle_guard);
-    if (!w->is_polling) /* woken meanwhile, by futex: do not block */
+    if (!w->is_polling) /* already woken, by futex: do not block */
         return;
     poller->poll(deadline_ns);
     rsi_guard_lock(&w->cluster->idle_guard);
@@ -317,7 +328,7 @@ static void sleep_in_set(struct rsi_worker *w, const struct rsi_poller *poller,
     rsi_guard_unlock(&w->cluster->idle_guard);
 }
 
-/* Block until woken, until something finished in the poller, or until deadline_ns. */
+/* Block until woken, until the poller has a finished wait, or until deadline_ns. */
 static void sleep_once(struct rsi_worker *w, uint64_t deadline_ns)
 {
     if (rsi_load_acquire(&w->wake_word))
@@ -358,7 +369,7 @@ static void idle_join(struct rsi_worker *w)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Back among the living; somebody who woke w has done most of it. */
+/* w is awake again. If another worker woke it, that one has already done most of this. */
 static void idle_leave(struct rsi_worker *w)
 {
     struct rouse_cluster *cluster = w->cluster;
@@ -376,8 +387,8 @@ static void idle_leave(struct rsi_worker *w)
 }
 
 /*
- * A kernel thread has ended, and may have been the last that did not wait for another: nobody else falls
- * asleep to notice it. One worker does, once more.
+ * A kernel thread has ended. It may have been the last that did not wait for another thread, and no worker
+ * falls asleep now to notice the deadlock. So wake one worker, which looks once more before it sleeps.
  */
 void rsi_idle_look_again(void)
 {
@@ -386,7 +397,7 @@ void rsi_idle_look_again(void)
         rsi_idle_wake_any();
 }
 
-/* Hand over what w has collected for its poller before it looks for work elsewhere. */
+/* Submit what w has collected for its poller before it looks for work elsewhere. True: w has work. */
 static bool collected_brings_work(struct rsi_worker *w)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
@@ -397,7 +408,7 @@ static bool collected_brings_work(struct rsi_worker *w)
     return rsi_worker_has_work(w);
 }
 
-/* Return when there is, or may be, something to run on w. */
+/* Return when w has something to run, or may have. */
 void rsi_idle_wait(struct rsi_worker *w)
 {
     struct rsi_quiet quiet = { 0, 0 };
@@ -406,7 +417,7 @@ void rsi_idle_wait(struct rsi_worker *w)
         return;
     bool others_run = rsi_load_relaxed(&cluster->idle_count) + 1 <
                       rsi_load_relaxed(&cluster->worker_count);
-    /* Its own next thread is about to come: not worth telling anyone, or looking elsewhere. */
+    /* Its own next thread is due soon: not worth waking anyone or searching elsewhere. */
     if (!w->is_searching &&
         (timers_run(w) || (rsi_sleep_lead_spin(w) && (timers_run(w) || rsi_worker_has_work(w)))))
         return;
@@ -446,7 +457,7 @@ void rsi_idle_wait(struct rsi_worker *w)
     rsi_test_delay();
 }
 
-/* In a child after fork: whoever slept is gone. */
+/* In a child after fork the sleeping workers do not exist. */
 void rsi_idle_child(void)
 {
     rsi_rt.idle_count = rsi_rt.watching = rsi_rt.polling = 0;

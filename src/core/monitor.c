@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * monitor.c - workers that are stuck, and the spare ones that stand in for them.
+ * monitor.c - finds stuck workers, and adds spare workers in their place.
  *
- * Problem: a thread that sits in a system call of the program's own, or computes without a turn, keeps its
- * worker; what is queued behind it is taken over by an idle one, the watcher (idle.c). If none of the cluster is
- * idle nobody comes, not for queues, timers or the poller. So one kernel thread, the monitor, looks at clusters in
- * which no worker is idle. Where something waits and a worker is stuck it adds a worker, a spare: that one has
- * nothing to do, so it is the watcher, and takes over as any watcher does.
+ * Problem: a thread that blocks in a system call of the program's own, or computes without ending its turn,
+ * keeps its worker. An idle worker, the watcher (watch.c), takes over the threads queued behind it. If the
+ * cluster has no idle worker, nobody sees to its queues, timers or poller. So one kernel thread, the monitor,
+ * looks at clusters without an idle worker. If something waits there and a worker is stuck, the monitor adds
+ * a worker, a spare. The spare has nothing to do, so it becomes the watcher and takes over as any watcher
+ * does.
  *
- * Stuck is who has begun no turn since an earlier look, and has since then either run for COMPUTES_NS of CPU time
- * or is asleep in the kernel and has hardly run. Runnable is not stuck: who was preempted runs for no time, and
- * is not asleep. One more worker would only take CPU time from it.
+ * A worker is stuck if it has begun no turn since an earlier look and, since then, has either used
+ * COMPUTES_NS of CPU time, or is asleep in the kernel and has hardly run. A runnable worker is not stuck: a
+ * preempted one uses no CPU time but is not asleep, and one more worker would only take CPU time from it.
  *
- * A spare is a worker like others and stays while as many are stuck as there are spares, and LINGER_NS longer:
- * who blocks once blocks again. There are `bound` at most.
+ * A spare is a normal worker. It stays while as many workers are stuck as there are spares, and LINGER_NS
+ * longer, because a thread that has blocked once usually blocks again. There are at most `bound` spares.
  *
- * Sleep: the monitor sleeps for good while in each cluster a worker is idle and there are no spares, once
- * nothing has moved from one look to the next.
+ * Sleep: the monitor sleeps without a limit while every cluster has an idle worker and there are no spares,
+ * once nothing has moved from one look to the next.
  *   monitor: M1 awake = 0;         full fence;  M2 look at all idle counts again
  *   worker:  W1 leave the idle list, as the last;  full fence;  W2 look at awake; if 0: awake = 1, wake
- * One of the two sees the other. Model: tests/model/monitor.pml. Else it looks after PERIOD_MIN_NS, which doubles
- * up to PERIOD_MAX_NS, and up to PERIOD_LONG_NS while it need not hurry.
- * Rejected: asking by a signal where the stuck thread is. It may interrupt the system call that it is in, and the
- * program would see EINTR because of us.
+ * One of the two sees the other. Model: tests/model/monitor.pml. Otherwise it looks after PERIOD_MIN_NS,
+ * which doubles up to PERIOD_MAX_NS; while it has spares but no cluster is busy, after PERIOD_LONG_NS.
+ * Rejected: a signal that asks the stuck thread where it is. The signal may interrupt its system call, and
+ * the program would see an EINTR that we caused.
  */
 #include "core/core.h"
 
@@ -39,15 +40,15 @@
 #define STACK_BYTES ((size_t)64 * 1024)
 #define RECORDS 32u
 
-/* The monitor's memory of a worker. */
+/* The monitor's notes on a worker. */
 struct watched {
     uint64_t turns;
-    uint64_t since_ns; /* when it was first seen without a turn; 0: it has had one */
-    uint64_t cpu_ns;   /* its CPU time then */
-    uint64_t stuck;    /* its record's number; 0: it is not stuck */
+    uint64_t since_ns; /* when it was first seen without a new turn; 0: it has made one since */
+    uint64_t cpu_ns;   /* its CPU time at that moment */
+    uint64_t stuck;    /* number of its record; 0: it is not stuck */
 };
 
-/* Written by the monitor; read by anyone. even: whole. */
+/* The monitor writes it, any thread reads it. An even value of even: the record is complete. */
 struct record {
     uint64_t even;
     struct rouse_stuck stuck;
@@ -55,30 +56,33 @@ struct record {
 
 static struct {
     uint32_t awake; /* futex; see above */
-    uint32_t bound; /* spares at most; 0: no monitor */
+    uint32_t bound; /* most spares allowed; 0: no monitor */
     uint32_t is_running;
     uint32_t spares, spares_most;
     uint64_t stuck_count, refused_count;
     uint64_t turns; /* of all workers, at the last look */
-    uint32_t polls; /* rsi_rt.poll_count then */
+    uint32_t polls; /* rsi_rt.poll_count at the last look */
     uint64_t
         needless_since[ROUSE_CLUSTERS_MAX]; /* by home - 1: fewer are stuck than spares are there */
-    sigset_t mask;                          /* of whoever started the first workers */
+    sigset_t mask;                          /* of the thread that started the first workers */
     struct watched watched[RSI_WORKERS_MAX];
     struct record records[RECORDS]; /* number n at n % RECORDS */
 } monitor = { .awake = 1 };
 
-/* CPU time of a kernel thread of this process; 0: it is gone. */
+/* CPU time of a kernel thread of this process. 0: it has ended. */
 static uint64_t cpu_ns_of(int32_t tid)
 {
     struct timespec time = { 0, 0 };
-    /* As pthread_getcpuclockid makes it. */
+    /* The clock id that pthread_getcpuclockid would return. */
     int32_t clock = (int32_t)(~(uint32_t)tid << 3 | 6);
     rsi_syscall2(SYS_clock_gettime, clock, &time);
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* The start of /proc/self/task/tid/name, after rsi_spares_prepare. Returns bytes, ended with a 0; or 0. */
+/*
+ * Read the start of /proc/self/task/tid/name, after rsi_spares_prepare. Returns the number of bytes, which a
+ * 0 follows; 0 on failure.
+ */
 static size_t task_read(int32_t tid, const char *name, char *buffer, size_t bytes)
 {
     char path[64];
@@ -92,17 +96,19 @@ static size_t task_read(int32_t tid, const char *name, char *buffer, size_t byte
     return length > 0 ? (size_t)length : 0;
 }
 
-/* Whether it sleeps in the kernel, and is not merely without a CPU. */
+/* Whether it sleeps in the kernel, as opposed to waiting for a CPU. */
 static bool is_asleep(int32_t tid)
 {
     char text[256];
     if (!rsi_spares_prepare() || !task_read(tid, "stat", text, sizeof text))
         return false;
-    const char *end = strrchr(text, ')'); /* of the name, which may hold anything */
+    const char *end = strrchr(text, ')'); /* end of the name, which may contain anything */
     return end && end[1] == ' ' && (end[2] == 'S' || end[2] == 'D');
 }
 
-/* Which system call, made where; "number six arguments sp pc", or "running". */
+/*
+ * Read its system call and where it was made. The file contains "number six arguments sp pc", or "running".
+ */
 static void call_read(int32_t tid, struct rouse_stuck *stuck)
 {
     char text[256];
@@ -128,7 +134,7 @@ static void record_write(uint64_t number, const struct rouse_stuck *stuck)
 }
 _Static_assert(sizeof(struct rouse_stuck) % sizeof(uint64_t) == 0, "copied by words");
 
-/* False: it is being written. */
+/* False: the monitor is writing it. */
 static bool record_read(uint64_t number, struct rouse_stuck *stuck)
 {
     struct record *record = &monitor.records[number % RECORDS];
@@ -167,7 +173,7 @@ static void record_begin(struct rsi_worker *w, struct watched *watched, bool com
                          uint64_t now_ns)
 {
     const struct rouse_thread *t = rsi_load_relaxed(&w->exec.current);
-    /* t lies in one of the slabs: acquires the making of it. */
+    /* t is in one of the slabs: acquire its creation. */
     for (unsigned i = 0; i < rsi_slab_count(); i++)
         (void)rsi_load_acquire(&rsi_slab_at(i)->used);
     struct rouse_stuck stuck = { .worker = w->index, .call = -1, .is_now = true };
@@ -185,7 +191,7 @@ static void record_begin(struct rsi_worker *w, struct watched *watched, bool com
     rsi_store_release(&monitor.stuck_count, watched->stuck); /* pairs with rouse_obs_stuck */
 }
 
-/* How long it has lasted by now; unless others have taken its place. */
+/* Update how long it has lasted, unless newer records have replaced this one. */
 static void record_go_on(struct watched *watched, bool is_now, uint64_t now_ns)
 {
     struct rouse_stuck stuck;
@@ -198,7 +204,7 @@ static void record_go_on(struct watched *watched, bool is_now, uint64_t now_ns)
         watched->stuck = 0;
 }
 
-/* Whether w is stuck, as far as can be told by now. */
+/* Whether w is known to be stuck at this time. */
 static bool look_at(struct rsi_worker *w, uint64_t now_ns)
 {
     struct watched *watched = &monitor.watched[w->index];
@@ -232,7 +238,7 @@ static bool has_waiting(struct rsi_worker *w, uint64_t now_ns)
            rsi_load_relaxed(&w->timer_next_ns) <= now_ns;
 }
 
-/* Descriptors are waited for, and nobody looks whether they are ready. */
+/* Whether threads wait for descriptors and nobody polls. */
 static bool poller_waits(void)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
@@ -276,7 +282,7 @@ static bool is_busy(const struct rouse_cluster *cluster)
            rsi_load_relaxed(&cluster->idle_count) == 0;
 }
 
-/* Of all clusters. */
+/* In any cluster. */
 static bool any_is_busy(void)
 {
     for (uint32_t i = 0; i < rsi_load_acquire(&rsi_rt.cluster_count); i++)
@@ -285,7 +291,7 @@ static bool any_is_busy(void)
     return false;
 }
 
-/* polls: the poller waits for somebody to look. */
+/* polls: the poller needs somebody to poll. */
 static void see_to_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
 {
     uint64_t *needless = &monitor.needless_since[cluster->home - 1];
@@ -305,12 +311,12 @@ static void see_to_cluster(struct rouse_cluster *cluster, bool polls, uint64_t n
         *needless = now_ns;
     else if (now_ns - *needless >= LINGER_NS)
         spare_remove(cluster);
-    /* Who searches was woken and is on its way. */
+    /* A searcher was woken and is on its way. */
     if (stuck > spares && waits && is_busy(cluster) && rsi_load_relaxed(&cluster->searching) == 0)
         spare_add(cluster);
 }
 
-/* Spares and turns of all workers. */
+/* Count the spares. Returns the turns of all workers. */
 static uint64_t count_all(void)
 {
     uint32_t spares = 0;
@@ -324,7 +330,7 @@ static uint64_t count_all(void)
     return turns;
 }
 
-/* One look at all. False: nobody need look again soon. */
+/* Look at all clusters once. False: no need to look again soon. */
 static bool look(uint64_t now_ns)
 {
     uint64_t turns = count_all();
@@ -339,7 +345,7 @@ static bool look(uint64_t now_ns)
     return goes_on;
 }
 
-/* Until somebody leaves a cluster without an idle worker; while there are spares, not for long. */
+/* Sleep until a cluster has no idle worker; while there are spares, not for long. */
 static void sleep_until_busy(uint64_t now_ns)
 {
     rsi_store_relaxed(&monitor.awake, 0u); /* M1 */
@@ -366,7 +372,7 @@ static void *monitor_main(void *unused)
     return unused;
 }
 
-/* A cluster has no idle worker any more. */
+/* The last idle worker of a cluster has left the idle list. */
 void rsi_monitor_wake(void)
 {
     uint32_t asleep = 0;
@@ -377,7 +383,10 @@ void rsi_monitor_wake(void)
         rsi_futex_wake(&monitor.awake, 1);
 }
 
-/* By whoever starts the runtime, with its lock. Without a kernel thread for it there is no monitor. */
+/*
+ * Called with the runtime's lock when the runtime starts. If the kernel thread cannot be started there is no
+ * monitor.
+ */
 void rsi_monitor_start(uint32_t bound)
 {
     rsi_store_relaxed(&monitor.bound, bound);
@@ -394,7 +403,7 @@ unsigned rsi_monitor_threads(void)
     return rsi_load_relaxed(&monitor.is_running) + rsi_spares_threads();
 }
 
-/* In a child after fork there is neither monitor nor spare; before what is said of the workers is forgotten. */
+/* In a child after fork there is neither monitor nor spare. Called before the workers' state is reset. */
 void rsi_monitor_child(void)
 {
     for (uint32_t i = 0; i < rsi_rt.worker_count; i++) {

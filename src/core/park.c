@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * park.c - the one place where a thread stops running and is made to run again.
+ * park.c - how a thread stops running and is made runnable again.
  *
- * Problem: a waker may come before the sleeper has left its stack, and three may come at once: waker,
- * timer, cancel.
+ * Problem: a waker may come before the sleeper has left its stack. A waker, the timer and a cancel may all
+ * come at once, and only one may end the wait.
  *
- * The claim word holds 4 * the number of the wait + {0: not waiting, 1: waits, 2: waits, cancellable}.
- *   prepare  stores number + 1 with 1 or 2 (the ticket). Plain store: nobody else may write while the
- *            low bits are 0.
- *   claim    compare-and-swap from the ticket to the same number with 0. One succeeds; its owner then
+ * The claim word holds 4 * wait number + {0: no wait, 1: waits, 2: waits and may be cancelled}.
+ *   prepare  stores number + 1 with 1 or 2: the ticket. A plain store is enough, since nobody else may
+ *            write while the low bits are 0.
+ *   claim    compare-and-swap from the ticket to the same number with 0. One succeeds. Its caller then
  *            owns the block's result and record until it publishes.
- *   publish  makes the thread runnable. It may run before it has left its old stack as far as the
- *            queues know: who picks it waits for on_cpu == 0 (worker.c).
+ *   publish  makes the thread runnable. A worker may pick it before it has left its old stack, so that
+ *            worker first waits for on_cpu == 0 (worker.c).
  * So a thread that has prepared always goes through the switch, unless it wins its own claim back.
  *
- * Rejected: a fourth state "parked", set by compare-and-swap once the stack is left, so that a waker who
- * comes early leaves a token instead of queueing the thread. One more locked instruction a wait (2.5 ns
- * of 15) for a case that is rare. Rejected: a lock held over the switch; wakers spin.
- * Locks: none held here. Model: tests/model/park.pml.
+ * Rejected: a fourth state "parked", set by compare-and-swap once the stack is left, so that an early waker
+ * leaves a token instead of queueing the thread. It costs one more locked instruction per wait (2.5 ns of 15)
+ * for a rare case. Rejected: a lock held over the switch, on which wakers spin. Locks: none held here. Model:
+ * tests/model/park.pml.
  */
 #include "core/switch.h"
 
@@ -25,7 +25,7 @@
 
 uint32_t rsi_obs_mode;
 
-/* t is no thread of this worker's cluster, or this is no worker. */
+/* t belongs to another cluster, or the caller is not a worker. */
 static RSI_NOINLINE void publish_elsewhere(struct rouse_thread *t)
 {
     if (t->waiter.origin == RSI_ORIGIN_USER)
@@ -68,7 +68,7 @@ void rsi_park_publish_list(struct rouse_thread *first)
         rsi_run_later_list(w, mine);
 }
 
-/* Take one request to stop, if there is one. */
+/* Take one stop request, if there is one. */
 static bool cancel_take(struct rouse_thread *t)
 {
     uint32_t requests = rsi_load_relaxed(&t->waiter.cancel);
@@ -78,12 +78,15 @@ static bool cancel_take(struct rouse_thread *t)
     return false;
 }
 
-/* End one's own prepared wait for a request to stop that came before the wait could be seen. */
+/* End the caller's own prepared wait, if a stop request came before others could see the wait. */
 bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
 {
     if ((ticket & 3) != 2)
         return false;
-    /* Pairs with the heavy fence in rouse_thread_cancel: it sees the ticket, or this sees the request. */
+    /*
+     * Pairs with the heavy fence in rouse_thread_cancel: either that sees the ticket, or this sees the
+     * request.
+     */
     rsi_fence_light();
     if (rsi_likely((rsi_load_relaxed(&self->waiter.cancel) & ~RSI_PARK_OWES) == 0) ||
         !cancel_take(self))
@@ -91,11 +94,11 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
     if (rsi_park_claim(self, ticket, -ECANCELED, NULL))
         return true;
     rsi_fetch_add_seq_cst(&self->waiter.cancel,
-                          1u); /* woken meanwhile: for the next blocking call */
+                          1u); /* woken in the meantime: keep the request for the next blocking call */
     return false;
 }
 
-/* Written before the first debt, always with the same. */
+/* Every debt has the same settle function. It is stored before the first debt. */
 static void (*settle_debt)(uint32_t what);
 
 void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what))
@@ -119,7 +122,7 @@ void rsi_park_settle(struct rouse_thread *self)
         settle(rsi_park_debt(self, true));
 }
 
-/* The deadline passed before the wait began: self is runnable, and not the timers' affair. */
+/* The deadline passed before the wait began: self is runnable and never enters the timers. */
 static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t ticket)
 {
     if (rsi_park_claim(self, ticket, -ETIMEDOUT, NULL))
@@ -129,7 +132,7 @@ static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t
     return self->waiter.result;
 }
 
-/* What a wait seldom needs: a kernel thread's sleep, a deadline. */
+/* The rare cases of a wait: kernel threads, deadlines, stop requests, debts. */
 static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
     rsi_park_settle(self);
@@ -170,7 +173,7 @@ void rsi_turn_spent(struct rouse_thread *self)
     if (self->waiter.origin == RSI_ORIGIN_USER)
         rsi_switch_yield(rsi_exec_self()->worker, self, RSI_LEAVES_QUEUED);
     else
-        self->exec.turn_units = UINT32_MAX; /* the kernel shares out its turns */
+        self->exec.turn_units = UINT32_MAX; /* the kernel schedules kernel threads */
 }
 
 uint64_t rsi_now_coarse_ns(void)
@@ -180,8 +183,8 @@ uint64_t rsi_now_coarse_ns(void)
 }
 
 /*
- * The request is counted first, then the wait is looked for; the waiter writes its ticket first, then
- * looks for requests (rsi_park_cancel_self). The fences make one of the two see the other. Whoever delivers the
+ * The request is counted before the wait is looked up. The waiter stores its ticket before it looks for
+ * requests (rsi_park_cancel_self). The fences make one of the two see the other. The side that delivers a
  * request takes it first, so that it is delivered once.
  */
 RSI_NOINLINE int rouse_thread_cancel(struct rouse_thread *t)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place.c - which worker gets a thread that none of its cluster's own workers made runnable.
+ * place.c - which worker gets a thread that was made runnable from outside its cluster.
  *
- * A thread woken by a thread of its cluster stays on that worker: worker.c. All others come here: woken by a
- * kernel thread or by another cluster's worker, moved between clusters, created from outside, left over by
- * a worker that ended. They are pushed to an inbox, by an exchange that is a full fence; so a worker of
- * another cluster is to this one's sleepers what a kernel thread is: idle.c.
+ * A thread woken by a thread of its own cluster stays on that worker: worker.c. All others come here: woken
+ * by a kernel thread or by another cluster's worker, moved between clusters, created from outside, or left
+ * over by a worker that ended. They are pushed to an inbox by an exchange that is a full fence. So for a
+ * cluster's sleeping workers, a worker of another cluster is the same as a kernel thread: idle.c.
  *
- * A thread may be moved to another cluster at any time, by a plain store to its home. So whoever reads home
- * may act on an old one, and no queue is searched for a thread that is moved: a worker looks at home before it
- * runs what it took off its queue, and hands on what belongs elsewhere. Rejected: taking the thread out of
- * the queue when it is moved; who moves it would have to find it, in a queue, an inbox or a thief's hands.
+ * A thread may be moved to another cluster at any time, by a plain store to its home. So a reader of home may
+ * act on an old value, and moving a thread does not search the queues. A worker looks at home before it runs
+ * a thread from its queue, and passes on those that belong elsewhere. Rejected: removing the thread from its
+ * queue when it is moved. The mover would have to find it in a queue, an inbox or a thief's hands.
  */
 #include "core/switch.h"
 
-/* What stands before a thread that is placed there, the one that runs included. */
+/* How many threads are ahead of one that is placed there, including the running one. */
 static uint64_t load_of(struct rsi_worker *w)
 {
     int32_t pushed = rsi_load_relaxed(&w->inbox_length);
@@ -27,7 +27,7 @@ static bool takes(struct rsi_worker *w)
     return w && rsi_load_relaxed(&w->inbox) != RSI_INBOX_CLOSED;
 }
 
-/* From start on, so that equal ones have their turns. */
+/* Search from start on, so that workers with equally short queues are used in turn. */
 static struct rsi_worker *shortest(struct rouse_cluster *cluster, uint32_t start)
 {
     uint32_t count = rsi_load_relaxed(&cluster->slot_count);
@@ -55,7 +55,7 @@ static struct rsi_worker *any(struct rouse_cluster *cluster, uint32_t start)
     return NULL;
 }
 
-/* Of the cluster that t belongs to now; NULL while that has no worker that stays. */
+/* A worker of t's current cluster; NULL while every worker of it is leaving. */
 static struct rsi_worker *choose(struct rouse_thread *t, bool is_new)
 {
     struct rouse_cluster *cluster = rsi_cluster_of(rsi_load_relaxed(&t->waiter.home));
@@ -67,7 +67,7 @@ static struct rsi_worker *choose(struct rouse_thread *t, bool is_new)
     return any(cluster, (uint32_t)rsi_load_relaxed(&t->id));
 }
 
-/* False: w is leaving. Releases t to rsi_inbox_drain; a full fence, F1 of idle.c. */
+/* False: w is leaving. Releases t to rsi_inbox_drain. Also the full fence F1 of idle.c. */
 bool rsi_inbox_push(struct rsi_worker *w, struct rouse_thread *t)
 {
     struct rouse_thread *newest = rsi_load_relaxed(&w->inbox);
@@ -88,7 +88,7 @@ static void run_elsewhere(struct rouse_thread *t, bool is_new)
         w = choose(t, is_new);
         if (w && rsi_inbox_push(w, t))
             break;
-        /* Its last worker is being replaced, or it is being moved out of a closed cluster. */
+        /* The cluster's last worker is being replaced, or t is being moved out of a closed cluster. */
         rsi_syscall0(SYS_sched_yield);
     }
     if (self && rsi_load_relaxed(&w->cluster) != self->cluster)
@@ -96,13 +96,13 @@ static void run_elsewhere(struct rouse_thread *t, bool is_new)
     rsi_idle_wake_for(w);
 }
 
-/* t is runnable, in no queue, and its cluster may be any. */
+/* t is runnable, in no queue, and of any cluster. */
 void rsi_run_elsewhere(struct rouse_thread *t)
 {
     run_elsewhere(t, false);
 }
 
-/* A list linked through queue_link, in its order. */
+/* Place a list linked through queue_link, in its order. */
 void rsi_run_elsewhere_list(struct rouse_thread *first)
 {
     while (first) {
@@ -112,7 +112,7 @@ void rsi_run_elsewhere_list(struct rouse_thread *first)
     }
 }
 
-/* t was created by a thread of w; NULL: by a kernel thread. */
+/* A thread of w created t. NULL: a kernel thread did. */
 void rsi_run_new(struct rsi_worker *w, struct rouse_thread *t)
 {
     if (!w || w->cluster->is_shortest || rsi_load_relaxed(&t->waiter.home) != w->exec.home) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* queue_lock.c - the slow halves of queue_lock.h. */
+/* queue_lock.c - the slow paths of queue_lock.h. */
 #include "core/queue_lock.h"
 
-/* A thief is inside for some ten instructions a thread it takes, unless it was preempted there. */
+/* A thief stays inside for about ten instructions per thread that it takes, unless it is preempted there. */
 void rsi_queue_lock_enter_slow(struct rsi_worker *w)
 {
     for (;;) {

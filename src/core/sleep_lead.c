@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sleep_lead.c - a worker that has nothing to do until its next deadline: how long it sleeps, when it stays awake.
+ * sleep_lead.c - how an idle worker sleeps until its next deadline and still wakes up on time.
  *
- * Problem: the kernel wakes a sleeper late (its timer, a halted CPU, the switch: 15 to 60 us here), and to
- * sleep for however short costs as much CPU time. So a worker asks to be woken earlier than its deadline, by as
- * much as the kernel is late as often as not: lead_ns, which goes up a step when it was later and down a step when
- * it was not. And it waits awake for a deadline that is nearer than that. Threads are never woken early: their
- * deadlines are compared with the clock as ever.
+ * Problem: the kernel wakes a sleeper late (timer slack, a halted CPU, the switch: 15 to 60 us on our
+ * machine), and even the shortest sleep costs as much CPU time. So a worker asks to be woken earlier than its
+ * deadline, by the median lateness. This lead, lead_ns, grows by one step after a wake-up later than expected
+ * and shrinks by one step after one that was not. For a deadline closer than the lead, the worker spins.
+ * Threads are never woken early: their deadlines are still compared with the clock.
  *
- * Waiting awake is bounded: a SHARE'th of the time, and MOST_NS saved up. A worker with a deadline each
- * microsecond has soon spent it, sleeps, and finds some dozens due at once, which costs less; one with a
- * deadline each millisecond can afford to be punctual.
- * Rejected: waiting awake whenever it costs less than a sleep (100 % of a CPU with a deadline each microsecond,
- * against half of one); a fixed lead (a virtual machine's is ten times a bare one's).
+ * Spinning is limited to 1/SHARE of the time, of which at most MOST_NS can be saved up. A worker with a
+ * deadline every microsecond soon spends that, sleeps, and finds dozens of deadlines due at once, which costs
+ * less. A worker with a deadline every millisecond can afford to be punctual. Rejected: spinning whenever it
+ * costs less than a sleep (100 % of a CPU with a deadline every microsecond, against half of one); a fixed
+ * lead (a virtual machine needs ten times that of a physical one).
  */
 #include "core/core.h"
 
@@ -21,7 +21,7 @@
 #define SHARE 16
 #define MOST_NS 200000
 
-/* Whether w may stay awake for so long. */
+/* Whether w may spin for this long. */
 static bool affords(struct rsi_worker *w, uint64_t now_ns, uint64_t ns)
 {
     uint64_t credit = w->spin_credit_ns + (now_ns - w->spin_seen_ns) / SHARE;
@@ -30,10 +30,7 @@ static bool affords(struct rsi_worker *w, uint64_t now_ns, uint64_t ns)
     return w->spin_credit_ns >= ns;
 }
 
-/*
- * Wait awake if the next deadline is near. Ends early when w is given something to do. True: some time was
- * waited so.
- */
+/* Spin until the next deadline if it is near. Ends early when w is given work. True: some time was spent. */
 bool rsi_sleep_lead_spin(struct rsi_worker *w)
 {
     uint64_t next = rsi_load_relaxed(&w->timer_next_ns);
@@ -52,7 +49,7 @@ bool rsi_sleep_lead_spin(struct rsi_worker *w)
     return true;
 }
 
-/* What to ask of the kernel in order to be awake at deadline_ns. */
+/* The time to ask the kernel for in order to be awake at deadline_ns. */
 uint64_t rsi_sleep_lead_deadline(const struct rsi_worker *w, uint64_t deadline_ns)
 {
     return deadline_ns != UINT64_MAX && deadline_ns - w->lead_ns > rsi_now_ns()
@@ -60,7 +57,7 @@ uint64_t rsi_sleep_lead_deadline(const struct rsi_worker *w, uint64_t deadline_n
                : deadline_ns;
 }
 
-/* A sleep until asked_ns has ended, for whatever reason. */
+/* A sleep until asked_ns has ended, for whatever reason: adapt the lead. */
 void rsi_sleep_lead_ended(struct rsi_worker *w, uint64_t asked_ns)
 {
     uint64_t now = asked_ns == UINT64_MAX ? 0 : rsi_now_ns();

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spares.c - spare workers for the monitor, which has a table of descriptors of its own.
+ * spares.c - starts spare workers for the monitor, which has a descriptor table of its own.
  *
- * Problem: the monitor looks into /proc while the program runs, and a file that is opened takes the lowest free
- * number for a moment. The program may have closed that number under threads that use it still, and keep others
- * from opening until they have turned away, as POSIX asks of it. They would read our file in its place, and what
- * is believed of the number from then on (fdtable.h) would be of a file that the program never opened.
+ * Problem: the monitor reads /proc while the program runs, and each file that it opens takes the lowest free
+ * descriptor number for a moment. The program may just have closed that number while its threads still use
+ * it, and prevent other opens until they have stopped, as POSIX requires of it. Those threads would then read
+ * our file, and our own record of that number (fdtable.h) would describe a file that the program never
+ * opened.
  *
- * So the monitor leaves the program's table for an empty one when it first has a doubt. What it creates would have
- * that one too; a kernel thread that it has started before, and that sleeps else, creates spares in its stead.
- * Where the kernel refuses a table (before Linux 5.9, or by a filter) the monitor stays in the program's.
- * Rejected: a kernel thread that opens for the monitor (it is asked at every look: two switches for each worker
- * that is without a CPU); a descriptor for each worker, kept open (one number each, and a spare's would still be
- * taken while the program runs).
+ * So the monitor unshares its descriptor table, and empties it, before it first opens a file. Threads that it
+ * creates afterwards would share that table. A kernel thread that it has started earlier creates the spare
+ * workers instead, and sleeps otherwise. Where the kernel refuses to unshare (before Linux 5.9, or by a
+ * filter) the monitor keeps the program's table. Rejected: a kernel thread that opens files for the monitor
+ * (two switches for each look at a worker without a CPU); one descriptor per worker that stays open (it uses
+ * numbers, and opening it for a spare would still take a number while the program runs).
  */
 #include "core/core.h"
 
@@ -23,7 +24,7 @@ enum order_state { ORDER_NONE, ORDER_GIVEN };
 
 static struct {
     uint32_t
-        state; /* futex: given by the monitor, taken back by the hirer; each releases what it wrote */
+        state; /* futex: the monitor sets ORDER_GIVEN, the starter ORDER_NONE; each releases what it wrote */
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
@@ -38,7 +39,7 @@ static void *spares_main(void *unused)
     for (;;) {
         while (rsi_load_acquire(&order.state) != ORDER_GIVEN) /* pairs with rsi_spares_add */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
-        /* A worker has the signals that the first ones had; a helper blocks all. */
+        /* A worker has the signal mask of the first workers; a helper blocks all signals. */
         pthread_sigmask(SIG_SETMASK, order.mask, &own);
         order.error = rsi_workers_add(order.cluster, &order.worker);
         pthread_sigmask(SIG_SETMASK, &own, NULL);
@@ -57,7 +58,7 @@ bool rsi_spares_prepare(void)
         rsi_store_relaxed(&order.is_running, 0u);
         return false;
     }
-    /* Valgrind has all threads in one table. */
+    /* Under Valgrind all threads share one table. */
     if (!RUNNING_ON_VALGRIND)
         rsi_syscall3(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
     return true;

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * switch.h - the hot half of worker.c: who is next, and the step from one stack to the other.
+ * switch.h - the switch: picks the next thread and steps from one stack to the other.
  *
- * Inline, so that a call that parks has one frame and saves the callee-saved registers once: the switch
- * clobbers them all.
+ * The steps of a switch: rsi_switch_out takes the next thread off the queue, rsi_switch_to records the switch
+ * and checks that the next thread's stack is free, rsi_switch_step changes stacks, and rsi_switch_finish, on
+ * the new stack, releases the old one. worker.c has the order in which threads run; ctx/ctx.h changes the
+ * registers.
+ *
+ * These functions are inline, so that a call that parks has one frame and saves the callee-saved registers
+ * only once: the switch clobbers them all.
  */
 #ifndef RSI_CORE_SWITCH_H
 #define RSI_CORE_SWITCH_H
@@ -31,7 +36,7 @@ RSI_INLINE struct rouse_thread *rsi_queue_pop(struct rsi_worker *w)
     return t;
 }
 
-/* The thread whose turn it is, taken off, or NULL. Inside the section. */
+/* Remove and return the thread that runs next, or NULL. Under the queue lock. */
 RSI_INLINE struct rouse_thread *rsi_take_locked(struct rsi_worker *w)
 {
     if (rsi_unlikely(rsi_load_relaxed(&w->inbox) != NULL) && !rsi_inbox_drain(w))
@@ -47,7 +52,7 @@ RSI_INLINE struct rouse_thread *rsi_take_locked(struct rsi_worker *w)
     return t;
 }
 
-/* A turn begins: events are let in from time to time though the worker is busy. */
+/* Begin a turn. Every look_every turns, a busy worker also looks at timers and finished I/O. */
 RSI_INLINE void rsi_turn_begin(struct rsi_worker *w)
 {
     if (rsi_unlikely(--w->look_left == 0))
@@ -64,8 +69,8 @@ RSI_INLINE void rsi_worker_enter(struct rsi_worker *w, struct rouse_thread *t)
 }
 
 /*
- * On the new stack: let go of the one that was left. value: what the switch brought. Returns the worker.
- * The idle loop's own on_cpu is written too, and means nothing.
+ * On the new stack: release the stack just left. value is what the switch passed on. Returns the worker. This
+ * also writes the idle loop's own on_cpu, which nothing reads.
  */
 RSI_INLINE struct rsi_worker *rsi_switch_finish(void *value, struct rsi_ctx *ctx)
 {
@@ -78,7 +83,7 @@ RSI_INLINE struct rsi_worker *rsi_switch_finish(void *value, struct rsi_ctx *ctx
     return value;
 }
 
-/* The step itself. ctx: the next thread's, already entered, or the idle loop's. */
+/* Change stacks. ctx: the next thread's, which was already entered, or the idle loop's. */
 RSI_INLINE void rsi_switch_step(struct rsi_worker *w, struct rouse_thread *self,
                                 struct rsi_ctx *ctx, uintptr_t bits)
 {
@@ -87,7 +92,7 @@ RSI_INLINE void rsi_switch_step(struct rsi_worker *w, struct rouse_thread *self,
     rsi_switch_finish(value, left);
 }
 
-/* Whether a worker goes from self to to without its idle loop between them. on_cpu: of to. */
+/* Whether a worker goes directly from self to to, without its idle loop in between. on_cpu: that of to. */
 RSI_INLINE bool rsi_enters(const struct rouse_thread *self, const struct rouse_thread *to,
                            uint32_t on_cpu)
 {
@@ -95,9 +100,9 @@ RSI_INLINE bool rsi_enters(const struct rouse_thread *self, const struct rouse_t
 }
 
 /*
- * Leave self, which runs on w, for to, which was taken off w's queues, or for the idle loop (NULL).
- * Returns when self runs again, maybe elsewhere. to may be self: it was woken, or queued by its own
- * yield, before it left.
+ * Leave self, which runs on w, for to, or for the idle loop if to is NULL. to was just taken off w's queues.
+ * Returns when self runs again, possibly on another worker. to may be self: it was woken, or its own yield
+ * queued it, before it left.
  */
 RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
                               struct rouse_thread *to, enum rsi_leave why)
@@ -107,7 +112,7 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
     uint32_t on_cpu = RSI_CPU_ELSEWHERE;
     bool is_entered = true;
     if (rsi_likely(to != NULL) && rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home))
-        on_cpu = rsi_load_acquire(&to->waiter.on_cpu); /* rsi_switch_finish and trim.c release it */
+        on_cpu = rsi_load_acquire(&to->waiter.on_cpu); /* pairs with the releases in rsi_switch_finish and trim.c */
     if (rsi_unlikely(rsi_obs_is_on_or(on_cpu))) {
         if (rsi_obs_is_on())
             rsi_account_switch(w, self, rsi_enters(self, to, on_cpu) ? to : NULL, why);
@@ -121,7 +126,7 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
         rsi_test_delay();
         rsi_worker_enter(w, to);
         ctx = &to->waiter.ctx;
-    } else { /* to wait for its stack, or to be sent to its cluster: from another stack than this */
+    } else { /* its stack is in use, or it belongs to another cluster: handled from the idle loop's stack */
         w->handoff = to;
         rsi_store_relaxed(&w->exec.current, NULL);
     }
@@ -132,7 +137,7 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
         rsi_switch_step(w, self, ctx, bits);
 }
 
-/* Leave self for whoever is next. why: it waits, though it may have been woken already; or it has ended. */
+/* Leave self for the next thread. why: self waits (it may have been woken already), or it has ended. */
 RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, enum rsi_leave why)
 {
     rsi_turn_begin(w);
@@ -143,8 +148,8 @@ RSI_INLINE void rsi_switch_out(struct rsi_worker *w, struct rouse_thread *self, 
 }
 
 /*
- * Let the others go first. self stands in the queue before its stack is left, as a thread does that was
- * woken early: whoever takes it waits for on_cpu.
+ * Let other threads run first. self is queued before it leaves its stack, like a thread that was woken early.
+ * The worker that dequeues it waits for on_cpu.
  */
 RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self,
                                  enum rsi_leave why)

@@ -1,37 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer.c - the deadlines of user threads: four sorted lanes and a 4-ary heap a worker, in its section.
+ * timer.c - the deadlines of user threads. Each worker has four sorted lanes and a 4-ary heap, under its
+ * queue lock.
  *
- * Most deadlines of a program are "now and so much", for a few values of so much, and each kind of them
- * comes in order. A lane is a ring of entries in order of deadline: a deadline that is not before the
- * lane's last goes to its end, into the lane whose last is nearest; where none fits, into the heap. To arm and to
- * expire in a lane touches two lines that were touched just before, where the heap's log n lines and
- * branches cost 100 ns with 10,000 entries; and a lane tells which threads are next, so that their blocks
- * are fetched ahead. What is due is taken from lanes and heap in order of deadline, all in one pass.
+ * Most deadlines of a program are now plus a constant, for a few values of the constant, and those of each
+ * value are created in order. A lane is a ring of entries in order of deadline. A deadline that is not before
+ * the last one of some lane is appended to such a lane, the one with the nearest last; if there is none it
+ * goes into the heap. To arm and expire in a lane touches two cache lines that were touched just before. The
+ * heap's log n lines and branches cost 100 ns with 10,000 entries. A lane also shows which threads are next,
+ * so that their blocks can be prefetched. One pass takes due entries from lanes and heap in order of
+ * deadline.
  *
- * A deadline is seldom reached: most waits end before. So ending a wait does not touch the heap. A
- * thread has at most one entry that counts, named by its timer_word {worker, generation, about when}; an
- * entry whose generation differs is stale. If the thread waits again on the same worker, with a later deadline, the
- * entry stays; when it comes up and the thread's present deadline is later, it moves there. A keep-alive
- * connection that arms a minute's limit for each request touches the heap once a minute.
+ * Few deadlines are reached: most waits end earlier. So the end of a wait does not touch the heap. A thread
+ * has at most one valid entry, named by its timer_word {worker, generation, approximate time}. An entry with
+ * a different generation is stale. If the thread waits again on the same worker, with a later deadline, the
+ * entry stays. When it comes up and the thread's current deadline is later, it moves there. A keep-alive
+ * connection that sets a limit of one minute for each request touches the heap once a minute.
  *
- * Nothing is lost: arming and expiring on one worker exclude each other (the section); arming on another
- * worker makes a new generation there. An entry that finds its thread not waiting clears timer_word, so
- * that the next arming inserts. The waiter stores its deadline before its claim word, so whoever sees
- * the claim word of a wait sees that wait's deadline.
+ * Nothing is lost: arming and expiring on one worker exclude each other (the queue lock), and arming on
+ * another worker makes a new generation there. An entry that finds its thread not waiting clears timer_word,
+ * so that the next arming inserts a new one. The waiter stores its deadline before its claim word, so a
+ * reader that sees the claim word of a wait also sees that wait's deadline.
  *
- * Stale entries are counted, and swept when they are half of the heap: it stays below twice the threads.
- * Rejected: removing an entry at each wake-up (the heap's moves write to other threads' blocks).
+ * Stale entries are counted, and swept when they are half of all entries. So entries stay below twice the
+ * number of threads. Rejected: removing an entry at each wake-up (the heap's moves write to other threads'
+ * blocks).
  */
 #include "core/core.h"
 
 #include <errno.h>
 
-#define AHEAD 8 /* entries; their blocks are fetched while these are fired */
+#define AHEAD 8 /* blocks are prefetched this many entries before they fire */
 #define LANE_FIRST 256u
 
-/* timer_word: worker index + 1 (0: no entry), generation, and the entry's deadline in units of 16 us,
- * rounded up, so that it can be compared without the entry. One word, so that it never tears. */
+/*
+ * timer_word: worker index + 1 (0: no entry), generation, and the entry's deadline in units of 16 us, rounded
+ * up, so that it can be compared without reading the entry. It is one word, so that it never tears.
+ */
 #define KEY_BITS 42
 #define KEY_SHIFT 14
 #define KEY_MASK ((UINT64_C(1) << KEY_BITS) - 1)
@@ -74,7 +79,7 @@ static struct rouse_thread *thread_of(const struct rsi_timer *entry)
                                               ((UINT64_C(1) << ADDRESS_BITS) - 1));
 }
 
-/* Whether word, of the entry's thread, names another entry than this one of w, or none. */
+/* Whether word, the timer_word of the entry's thread, names another entry than this one of w, or none. */
 static bool is_stale(const struct rsi_worker *w, const struct rsi_timer *entry, uint64_t word)
 {
     return owner_of(word) != (uint64_t)w->index + 1 ||
@@ -106,7 +111,7 @@ bool rsi_timer_setup(struct rsi_worker *w)
     w->heap = rsi_map(RSI_HEAP_BYTES);
     if (!w->heap)
         return false;
-    /* Apart: Valgrind warns of mappings from 256 MiB on. */
+    /* A separate mapping, because Valgrind warns about mappings of 256 MiB and more. */
     struct rsi_timer *rings = rsi_map(RSI_LANES_BYTES);
     if (!rings) {
         rsi_unmap(w->heap, RSI_HEAP_BYTES);
@@ -121,7 +126,7 @@ bool rsi_timer_setup(struct rsi_worker *w)
     return true;
 }
 
-/* Twice the room, where there may be: what no longer lies at its place moves to the new half. */
+/* Double the capacity, if allowed. Entries whose position has changed move to the new half. */
 static bool lane_grow(struct rsi_timer_lane *lane)
 {
     uint32_t mask = lane->mask * 2 + 1;
@@ -188,7 +193,7 @@ static void sift_down(struct rsi_timer *heap, uint32_t length, uint32_t at, stru
     heap[at] = entry;
 }
 
-/* The lane whose first is the earliest of all, *deadline_ns; NULL: the heap. */
+/* The lane whose first entry is the earliest of all, and that deadline in *deadline_ns. NULL: the heap. */
 static struct rsi_timer_lane *first_of(struct rsi_worker *w, uint64_t *deadline_ns)
 {
     struct rsi_timer_lane *first = NULL;
@@ -261,14 +266,14 @@ void rsi_timer_arm(struct rsi_worker *w, struct rouse_thread *t, uint64_t deadli
         w->timer_count == RSI_HEAP_MAX)
         sweep(w);
     uint64_t fresh = word_make((uint64_t)w->index + 1, generation_of(word) + 1, deadline_ns);
-    /* An expiring worker may clear or move the old entry at the same time; then it is not stale. */
+    /* An expiring worker may clear or move the old entry at the same time. Then it is not stale. */
     word = rsi_exchange_acq_rel(&t->timer_word, fresh);
     if (owner_of(word))
         stale_add(owner_of(word), 1);
     insert(w, entry_make(deadline_ns, t, fresh));
 }
 
-/* t has ended: its entry, wherever it is, is stale. */
+/* t has ended: its entry becomes stale, on whichever worker it is. */
 void rsi_timer_forget(struct rouse_thread *t)
 {
     uint64_t word = rsi_load_relaxed(&t->timer_word);
@@ -311,13 +316,16 @@ void rsi_timer_adopt(struct rsi_worker *w, const struct rsi_worker *from,
         uint64_t word = rsi_load_relaxed(&t->timer_word);
         uint64_t fresh =
             word_make((uint64_t)w->index + 1, generation_of(word), entries[i].deadline_ns);
-        /* It may be armed elsewhere at the same time; then that counts. */
+        /* If it is armed elsewhere at the same time, that arming wins. */
         if (!is_stale(from, &entries[i], word) && rsi_cas_relaxed(&t->timer_word, &word, fresh))
             insert(w, entries[i]);
     }
 }
 
-/* The block of an entry that comes up soon; it may be any, for a fetch cannot fail. */
+/*
+ * Prefetch the block of an entry that comes up soon. The address may be arbitrary, since a prefetch cannot
+ * fail.
+ */
 static void fetch(const struct rsi_timer_lane *lane, uint32_t ahead)
 {
     const char *block = (const char *)thread_of(&lane->ring[(lane->head + ahead) & lane->mask]);
@@ -325,7 +333,7 @@ static void fetch(const struct rsi_timer_lane *lane, uint32_t ahead)
         __builtin_prefetch(block + at, 1);
 }
 
-/* The entry has come up and was taken out. True: its thread's wait was ended by it. */
+/* The entry has come up and was removed. True: this ended its thread's wait. */
 static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
 {
     struct rouse_thread *t = thread_of(&entry);
@@ -333,7 +341,7 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
     uint64_t claim = rsi_load_acquire(&t->waiter.claim); /* pairs with the release in prepare */
     uint64_t deadline = rsi_load_relaxed(&t->waiter.deadline_ns);
     bool waits = (claim & 3) != 0;
-    /* Also if it is due: its turn is after those whose deadlines are before. */
+    /* Also if that deadline is due: the thread runs after those with earlier deadlines. */
     bool moves = waits && deadline > entry.deadline_ns && deadline != ROUSE_FOREVER;
     uint64_t owner = moves ? (uint64_t)w->index + 1 : 0;
     if (is_stale(w, &entry, word) ||
@@ -353,7 +361,7 @@ static bool fire(struct rsi_worker *w, struct rsi_timer entry, uint64_t now_ns)
     return true;
 }
 
-/* End the waits that are due. Returns their threads, linked by queue_link, in order of deadline. */
+/* End the waits that are due. Returns their threads, linked through queue_link, in order of deadline. */
 struct rouse_thread *rsi_timer_expire(struct rsi_worker *w, uint64_t now_ns)
 {
     struct rouse_thread *first = NULL, **last = &first;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * watch.c - the watcher: one idle worker of the process, of whatever cluster, that looks after those who run.
+ * watch.c - the watcher: one idle worker of the process, of any cluster, that looks after the running ones.
  *
- * It sleeps with a time-out while others run, and looks for what has not moved since it looked last: behind a
- * thread that computes or sits in a system call, in queues, next slots, timers and the poller. It takes threads
- * of its own cluster; those of another go to a worker there that is idle, if there is one. Its period doubles
- * from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing, and it falls asleep for good after a period without
- * a turn anywhere: an idle process makes no system call.
+ * It sleeps with a time-out while others run, and looks for whatever has not moved since its last look: in
+ * queues, next slots, timers and the poller, behind a thread that computes or blocks in a system call. It
+ * takes threads of its own cluster itself. Threads of another cluster go to an idle worker there, if there is
+ * one. Its period doubles from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing. After a period without a
+ * turn anywhere it sleeps without a limit: an idle process makes no system calls.
  *
- * Invariant: while a worker runs and another is idle, somebody watches or searches, and will watch when it
- * falls asleep. Who begins to run looks whether somebody watches (see_to_watcher in idle.c), after it has left
- * the idle list; who resigns as the watcher looks at the lists once more after that. A full fence stands
- * between the two halves of either.
- * Rejected: a watcher a cluster. Each idle cluster would have one that wakes up 100 times a second for as long
- * as anything runs, since somebody has to look at the poller for it.
+ * Invariant: while a worker runs and another is idle, some worker watches, or searches and will watch when it
+ * falls asleep. A worker that begins to run checks for a watcher (see_to_watcher in idle.c) after it has left
+ * the idle list. A watcher that resigns looks at the lists once more after that. On both sides a full fence
+ * stands between the two steps. Rejected: one watcher per cluster. Each idle cluster would have one that
+ * wakes up 100 times per second for as long as anything runs, because somebody has to look at the poller for
+ * it.
  */
 #include "core/queue_lock.h"
 
@@ -21,11 +21,12 @@
 #define WATCH_MAX_NS 10000000
 
 static uint32_t
-    watch_polls; /* the watcher's memory, with watch_turns; handed on with rsi_rt.watching */
+    watch_polls; /* with watch_turns, the watcher's notes; they pass with rsi_rt.watching to the next one */
 
 /*
- * other, of another cluster, has threads to run. Somebody who is idle there takes over what a worker that is
- * not stuck has; what is stuck is brought to him. If nobody is, or no more, it goes back to other.
+ * other belongs to another cluster and has threads to run. If other is not stuck, an idle worker of that
+ * cluster is woken to steal them. If it is stuck, they are moved to an idle worker there. If there is none
+ * (any more), they go back to other.
  */
 static void help_cluster(struct rsi_worker *other, bool is_stuck)
 {
@@ -39,7 +40,7 @@ static void help_cluster(struct rsi_worker *other, bool is_stuck)
     }
 }
 
-/* What other has that did not move, or that is more than it can run at once. True: w has work now. */
+/* Take threads of other that did not move, or that are more than it can run at once. True: w has work now. */
 static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool is_stuck)
 {
     if (!rsi_worker_has_work(other) && !(is_stuck && rsi_load_relaxed(&other->next)))
@@ -50,7 +51,7 @@ static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool i
     return false;
 }
 
-/* What other's timers are due for, which does not look at them. True: there was something. */
+/* End waits that other's timers are due for, because other does not look at them. True: there were some. */
 static bool look_at_timers(struct rsi_worker *w, struct rsi_worker *other, uint64_t now_ns)
 {
     if (now_ns < rsi_load_relaxed(&other->timer_next_ns) || !rsi_queue_lock_enter_thief(other))
@@ -62,7 +63,7 @@ static bool look_at_timers(struct rsi_worker *w, struct rsi_worker *other, uint6
     return due != NULL;
 }
 
-/* One look of the watcher. True: w has work now. *is_quiet: nothing happened since the last look. */
+/* One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. */
 static bool look(struct rsi_worker *w, bool *is_quiet)
 {
     bool found = false;
@@ -110,7 +111,7 @@ void rsi_watch_end(struct rsi_worker *w)
     rsi_store_release(&rsi_rt.watching, 0u);
 }
 
-/* The watcher's due look; true: there is work. */
+/* Look, if w is the watcher and a look is due. True: there is work. */
 bool rsi_watch_if_due(struct rsi_worker *w)
 {
     bool is_quiet;
@@ -122,7 +123,10 @@ bool rsi_watch_if_due(struct rsi_worker *w)
     }
     if (is_quiet && w->watch_period_ns == WATCH_MAX_NS) {
         rsi_watch_end(w);
-        /* Before rsi_watch_begin looks again: it sees who leaves the list now, or that one sees no watcher. */
+        /*
+         * Before rsi_watch_begin looks again: either it sees a worker that leaves the list now, or that
+         * worker sees no watcher.
+         */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return false;
     }

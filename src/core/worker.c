@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * worker.c - what a worker runs next, and how it gets there.
+ * worker.c - which thread a worker runs next, and how it gets there.
  *
- * A worker has a queue (first in, first out), a next slot, and an inbox. A thread woken by a thread of
- * the same worker goes to the next slot, for what it was woken with is in this CPU's cache; the one that
- * was there goes to the queue. After RSI_NEXT_RUN_MAX turns from the slot in a row the queue has its
- * turn: with k threads runnable none waits for more than (1 + RSI_NEXT_RUN_MAX) * k turns of others.
- * A wake-up from outside of the thread's cluster goes to an inbox: place.c.
+ * A worker has a queue (first in, first out), a next slot, and an inbox. A thread woken by a thread of the
+ * same worker goes to the next slot, because the data it was woken with is in this CPU's cache. The slot's
+ * previous thread goes to the queue. After RSI_NEXT_RUN_MAX turns from the slot in a row, the queue has its
+ * turn: with k runnable threads, none waits for more than (1 + RSI_NEXT_RUN_MAX) * k turns of others. A
+ * wake-up from outside the thread's cluster goes to an inbox: place.c.
  *
- * Leaving a stack: the worker picks the next thread while still on the old stack, switches, and only
- * then, on the new stack, lets the old one go (rsi_switch_finish): on_cpu becomes 0. A thread can be
- * woken, queued and picked elsewhere before that. Whoever picks it then must wait for on_cpu, and does
- * so on its own kernel thread's stack, where it keeps nobody waiting in turn.
+ * Leaving a stack: the worker picks the next thread while still on the old stack, switches, and only then, on
+ * the new stack, releases the old one (rsi_switch_finish in switch.h sets on_cpu to 0). Before that, a thread
+ * can be woken, queued and picked by another worker. That worker must wait for on_cpu. It does so on its own
+ * kernel thread's stack, where no third worker has to wait for it.
  */
 #include "core/switch.h"
 #include "obs/file.h"
 #include "obs/trace.h"
 
-#define LOOK_NS 20000   /* how often a busy worker looks at its timers, about */
-#define POLL_NS 100000  /* and at the poller: rsi_worker_polled */
-#define ROUND_NS 100000 /* and hands it what was collected, at the latest: turn_poller */
+#define LOOK_NS 20000   /* interval at which a busy worker looks at its timers, approximately */
+#define POLL_NS 100000  /* interval of its polls: rsi_worker_polled */
+#define ROUND_NS 100000 /* longest time that collected I/O waits for submission: turn_poller */
 #define STEAL_MAX 256
 #define BALANCE_LEAST 8
 #define STUCK_EIGHTHS \
-    4 /* of the queue of a worker that is stuck; the others may go on with the rest */
+    4 /* share of a stuck worker's queue that is taken; other workers may take the rest */
 
 struct rsi_exec rsi_exec_none = { .home = RSI_HOME_NONE };
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;
 
 /*
- * Move the whole inbox to the queue's end, oldest first. Acquires what rsi_inbox_push released; or, where it
- * finds it closed, what the closer did.
+ * Move the whole inbox to the end of the queue, oldest first. Acquires what rsi_inbox_push released or, if
+ * the inbox is closed, what the closer did.
  */
 bool rsi_inbox_drain(struct rsi_worker *w)
 {
@@ -57,18 +57,18 @@ bool rsi_inbox_drain(struct rsi_worker *w)
 }
 
 /*
- * The poller was looked at. What it brought stands in the queue: until that has had its turn more of it
- * would only stand behind.
+ * Note a poll. The threads it made runnable are in the queue. Another poll would only queue more behind them,
+ * so it can wait until they have run.
  */
 void rsi_worker_polled(struct rsi_worker *w, uint64_t now_ns)
 {
     w->poll_ns = now_ns;
-    w->poll_turn = w->turns + rsi_load_relaxed(&w->queue_length); /* a thief may be at it */
+    w->poll_turn = w->turns + rsi_load_relaxed(&w->queue_length); /* a thief may change it */
 }
 
 /*
- * A busy worker takes threads over from one that has many more, or theirs would have far fewer turns than
- * its own. Not for a few: they would be carried back and forth.
+ * A busy worker steals from a worker with many more threads, whose threads would otherwise run far less often
+ * than its own. It does not do so for a few threads, which would then move back and forth.
  */
 static void balance(struct rsi_worker *w, uint64_t now_ns)
 {
@@ -76,7 +76,7 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
     uint32_t slot =
         (uint32_t)(rsi_random_next(&w->random) % rsi_load_relaxed(&cluster->slot_count));
     struct rsi_worker *other =
-        rsi_load_acquire(&cluster->workers[slot]); /* pairs with its hiring */
+        rsi_load_acquire(&cluster->workers[slot]); /* pairs with slot_take */
     uint32_t mine = rsi_load_relaxed(&w->queue_length);
     if (other && !cluster->is_shortest && now_ns - w->steal_ns >= cluster->steal_pause_ns &&
         rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST &&
@@ -85,8 +85,9 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
 }
 
 /*
- * Hand over what threads have collected for the poller: when all that were runnable at the last time have had
- * their turn, so that it is much at once; at the latest after ROUND_NS. is_due: whether there is something or not.
+ * Submit what threads have collected for the poller: once all threads that were runnable at the last
+ * submission have run, so that much is submitted at once, or after ROUND_NS at the latest. is_due: do so even
+ * if nothing was collected.
  */
 static void turn_poller(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t now_ns,
                         bool is_due)
@@ -104,7 +105,7 @@ static RSI_COLD void account_look(uint64_t now_ns)
     rsi_trace_look(now_ns);
 }
 
-/* Let events in though the worker is busy: expired timers, finished I/O. */
+/* Look for events while the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
     uint64_t now = rsi_now_ns(), since = now - w->look_ns;
@@ -151,7 +152,7 @@ void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail)
     struct rsi_mail *newest = rsi_load_relaxed(&w->mail);
     do {
         mail->next = newest;
-    } while (!rsi_cas_seq_cst(&w->mail, &newest, mail)); /* releases it to rsi_mail_take */
+    } while (!rsi_cas_seq_cst(&w->mail, &newest, mail)); /* pairs with rsi_mail_take */
     rsi_idle_wake_worker(w);
 }
 
@@ -174,9 +175,9 @@ uint32_t rsi_worker_others(void)
 }
 
 /*
- * A switch by a thread that handles an exception: libstdc++ keeps a kernel thread's exceptions in
- * flight in two words; a rouse thread takes its own along. Rejected: saving and restoring them at every
- * switch; most threads have none.
+ * A switch by a thread that handles an exception. libstdc++ keeps a kernel thread's exceptions in flight in
+ * two words, and a rouse thread takes its own along. Rejected: saving and restoring them on every switch;
+ * most threads have none.
  */
 RSI_NOINLINE void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self,
                                       struct rsi_ctx *ctx, uintptr_t bits)
@@ -235,16 +236,16 @@ void rsi_worker_main(struct rsi_worker *w)
             rsi_idle_wait(w);
             continue;
         }
-        if (w->is_searching) /* woken in vain, and then it came */
+        if (w->is_searching) /* its wake-up was spurious, and then a thread arrived */
             rsi_idle_found(w);
         if (rsi_load_relaxed(&t->waiter.home) == w->exec.home)
             run(w, t);
         else
-            rsi_run_elsewhere(t); /* moved to another cluster while it stood in a queue */
+            rsi_run_elsewhere(t); /* moved to another cluster while it was queued */
     }
 }
 
-/* t, woken by a thread of w, runs next. */
+/* A thread of w woke t: t runs next. */
 void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_queue_lock_enter(w);
@@ -257,7 +258,7 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
-/* t runs after all that are runnable on w. Who runs it out of its own turn is not worth a wake-up. */
+/* t runs after all threads that are runnable on w now. */
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_queue_lock_enter(w);
@@ -267,7 +268,7 @@ void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
-/* A list linked through queue_link, in its order. Threads of other clusters go to theirs. */
+/* Queue a list linked through queue_link, in its order. Threads of other clusters go to their clusters. */
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
 {
     struct rouse_thread *mine = NULL, **last = &mine;
@@ -295,7 +296,7 @@ void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
     rsi_idle_wake_if_useful(w, is_lonely);
 }
 
-/* How many of length threads a thief of the cluster takes; at most STEAL_MAX. */
+/* How many of length threads a thief in the cluster takes, at most STEAL_MAX. */
 static uint32_t share(const struct rouse_cluster *cluster, uint32_t length, bool stuck)
 {
     uint32_t eighths = stuck ? STUCK_EIGHTHS : cluster->steal_eighths;
@@ -306,9 +307,10 @@ static uint32_t share(const struct rouse_cluster *cluster, uint32_t length, bool
 }
 
 /*
- * Take threads from victim: a share of its queue, oldest first, and its inbox. stuck: also its next slot,
- * which otherwise belongs to whoever is about to park there. Returns a list, linked through queue_link: a busy
- * worker steals on the stack of whatever thread it runs, which an array of them would take to a second page.
+ * Take threads from victim: a share of its queue, oldest first, including its inbox. stuck: also its next
+ * slot, which otherwise belongs to the thread that is about to park there. Returns a list linked through
+ * queue_link, not an array: a busy worker steals on the stack of the thread that it runs, and an array would
+ * touch a second page of that stack.
  */
 static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned *taken)
 {
@@ -334,7 +336,7 @@ static struct rouse_thread *take(struct rsi_worker *victim, bool stuck, unsigned
     return first;
 }
 
-/* w takes threads from victim, of its own cluster. Returns how many. */
+/* w takes threads from victim, in its own cluster. Returns how many. */
 unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
 {
     unsigned count;
@@ -353,7 +355,7 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
     return count;
 }
 
-/* A worker that is stuck: threads of it go to an idle one of its cluster, which need not be the caller's. */
+/* Move threads of a stuck worker to an idle one of the same cluster, which need not be the caller's. */
 void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck)
 {
     unsigned count;
