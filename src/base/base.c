@@ -117,7 +117,7 @@ static void tell_list(const char *format, va_list list)
     *sink.at++ = '\n';
     ssize_t written = write(STDERR_FILENO, line, (size_t)(sink.at - line));
     if (written < 0 &&
-        errno == EBADF) { /* the monitor has none of the program's descriptors: core/spares.c */
+        errno == EBADF) { /* the monitor has a descriptor table of its own: core/spares.c */
         int fd = open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
         written = write(fd, line, (size_t)(sink.at - line));
         close(fd);

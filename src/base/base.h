@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * base.h - what every other file may use: atomics whose order stands in their name, a spin guard,
- * fatal errors, small arithmetic. Knows nothing of threads.
+ * base.h - used by every other file: atomics with their memory order in the name, a spin guard, fatal errors,
+ * small arithmetic. Nothing here depends on threads.
  */
 #ifndef RSI_BASE_BASE_H
 #define RSI_BASE_BASE_H
@@ -20,15 +20,18 @@
 #define RSI_INLINE static inline __attribute__((always_inline))
 #define RSI_COLD __attribute__((cold, noinline))
 #define RSI_PRINTF(at, first) __attribute__((format(printf, at, first)))
-/* The site of a call. Only in a function that is RSI_NOINLINE: link-time optimisation would inline it. */
+/*
+ * The site of a call. Use it only in a function that is RSI_NOINLINE, since link-time optimisation would
+ * inline others.
+ */
 #define RSI_CALLER() __builtin_return_address(0)
 
 #define rsi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /*
- * ROUSE_TEST builds count the writes to lines that others may read or write: rsi_wrote stands in every
- * atomic that stores. Elsewhere it is nothing. is_locked: a read-modify-write, or a sequentially consistent
- * store, which is one on x86-64.
+ * ROUSE_TEST builds count the writes to cache lines that other threads may use: every atomic that stores
+ * contains rsi_wrote. In other builds it does nothing. is_locked: a read-modify-write, or a sequentially
+ * consistent store, which is one on x86-64.
  */
 #ifdef ROUSE_TEST
 #define rsi_wrote(p, is_locked) \
@@ -41,7 +44,7 @@ void rsi_test_wrote(const volatile void *at, bool is_locked);
 #define rsi_wrote(p, is_locked) ((void)0)
 #endif
 
-/* The public headers have plain fields, so that C++ can read them: every access goes through these. */
+/* The public headers have plain fields, so that C++ can use them. Every access goes through these macros. */
 #define rsi_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define rsi_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define rsi_load_seq_cst(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
@@ -80,7 +83,7 @@ void rsi_test_wrote(const volatile void *at, bool is_locked);
     (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_RELEASE))
 #define rsi_fetch_and_seq_cst(p, v) \
     (rsi_wrote((p), true), __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST))
-/* expected is a pointer and holds the old value after a failure; both fail relaxed. */
+/* expected is a pointer, and holds the old value after a failure. A failure has relaxed order. */
 #define rsi_cas_relaxed(p, expected, v) \
     (rsi_wrote((p), true), \
      __atomic_compare_exchange_n((p), (expected), (v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -141,9 +144,9 @@ RSI_INLINE uint64_t rsi_random_next(uint64_t *state)
 }
 
 /*
- * A guard protects a few instructions of an object's own state: spin, then give the CPU away, since its
- * holder may be preempted. Nothing blocks or calls out while holding one. 0 is free.
- * guard_lock's acquire pairs with guard_unlock's release.
+ * A guard protects a few instructions on an object's own state. It spins, then yields the CPU, because its
+ * holder may be preempted. Code that holds a guard neither blocks nor calls out. 0 is free. The acquire in
+ * guard_lock pairs with the release in guard_unlock.
  */
 void rsi_guard_lock_slow(uint32_t *guard);
 
@@ -164,34 +167,36 @@ RSI_INLINE void rsi_guard_unlock(uint32_t *guard)
 }
 
 /*
- * Write one line to standard error, "rouse: " and the text. The hook, if set, names the thread: it appends
- * " (thread 7 \"accept\")" or the like. rsi_fatal then ends the program by SIGABRT.
+ * Write one line to standard error, "rouse: " and the text. The hook, if set, names the thread: it appends,
+ * for example, " (thread 7 \"accept\")". rsi_fatal then ends the program by SIGABRT.
  */
 void rsi_tell(const char *format, ...) RSI_PRINTF(1, 2);
 _Noreturn void rsi_fatal(const char *format, ...) RSI_PRINTF(1, 2);
 extern size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
 
-/* Formats into buffer, always ends it with 0, returns the bytes before the 0. For signal handlers:
- * knows %s %d %u %lu %zu %lx %p %%; and no others. */
+/*
+ * Format into buffer and always end it with 0. Returns the number of bytes before the 0. Safe in signal
+ * handlers. Supports only %s %d %u %lu %zu %lx %p %%.
+ */
 size_t rsi_format(char *buffer, size_t bytes, const char *format, ...) RSI_PRINTF(3, 4);
 size_t rsi_format_list(char *buffer, size_t bytes, const char *format, va_list list)
     RSI_PRINTF(3, 0);
 
-/* The leak checker's; NULL in a program without one. */
+/* From the leak checker. NULL in a program without one. */
 extern void __lsan_ignore_object(const void *object) __attribute__((weak));
 
 /*
- * ROUSE_TEST builds delay here for a random while, to widen races; elsewhere this is nothing.
- * ROUSE_TEST_SEED seeds it, ROUSE_TEST_DELAY is the chance in 1/1024 (0 by default).
+ * ROUSE_TEST builds delay here for a random time, to widen races. In other builds this does nothing.
+ * ROUSE_TEST_SEED is the seed, ROUSE_TEST_DELAY the probability in 1/1024 (default 0).
  */
 #ifdef ROUSE_TEST
 void rsi_test_delay(void);
 
 /*
- * Count the writes of the calling kernel thread, whatever thread runs on it, from begin to end; of one
- * kernel thread at a time. They are sorted by the range that they fall into (count of them; the last entry
- * has the others), and the distinct cache lines are counted. Not counted: what is written without an atomic,
- * and what the kernel writes.
+ * Count the writes of the calling kernel thread from begin to end, whichever rouse thread runs on it. Only
+ * one kernel thread at a time can be counted. Writes are counted by the range of addresses that they fall
+ * into; the last entry counts the others. Distinct cache lines are counted too. Not counted: writes without
+ * an atomic, and writes by the kernel.
  */
 #define RSI_TEST_RANGES 8u
 struct rsi_test_range {
@@ -205,9 +210,11 @@ struct rsi_test_writes {
 void rsi_test_writes_begin(const struct rsi_test_range *ranges, unsigned count);
 void rsi_test_writes_end(struct rsi_test_writes *writes);
 
-/* So many requests to a ring that it stop something are overlooked from now on, as the kernel may (io/ring.h). */
+/*
+ * How many requests to a ring to cancel something are ignored from now on, as the kernel may do (io/ring.h).
+ */
 extern uint32_t rsi_test_overlooked;
-bool rsi_test_overlooks(void); /* this one is */
+bool rsi_test_overlooks(void); /* whether to ignore this one */
 #else
 #define rsi_test_delay() ((void)0)
 #define rsi_test_overlooks() false

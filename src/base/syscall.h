@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * syscall.h - the kernel's calls, past libc.
+ * syscall.h - system calls, without libc.
  *
- * A result >= 0 or -errno; errno stays as it is. And in a program that is recorded a call of ours by libc's
- * name would be taken for the program's own.
+ * They return a result >= 0 or -errno, and leave errno unchanged. Also, in a recorded program, the interposer
+ * would count a call through libc as the program's own.
  */
 #ifndef RSI_BASE_SYSCALL_H
 #define RSI_BASE_SYSCALL_H

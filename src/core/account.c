@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * account.c - the microstates of threads and the ledger of their wake-ups.
+ * account.c - records threads' microstates and the ledger of their wake-ups.
  *
- * A switch is one moment: its time stamp ends the run of the thread that leaves and begins that of the one that
- * comes. A wake-up is another. So a wait costs two stamps, which are most of what recording costs.
+ * A switch is one moment: its time stamp ends the run of the thread that leaves and begins the run of the
+ * next one. A wake-up is another moment. So a wait costs two time stamps, which are most of the cost of
+ * recording.
  *
- *     leave   since_tsc = now, what it waits for; the run since run_tsc is USR
- *     wake    wake_tsc, wake_site, waker_id, verdict; by the winner of the claim
- *     enter   run_tsc = now; since_tsc..wake_tsc was the wait, wake_tsc..now LAT; both go to the ledger
+ *     leave   since_tsc = now, and what it waits for; the run since run_tsc is USR
+ *     wake    wake_tsc, wake_site, waker_id, verdict; written by the winner of the claim
+ *     enter   run_tsc = now; since_tsc..wake_tsc was the wait, wake_tsc..now is LAT; both go to the ledger
  *
- * A wait may be ended before its thread has left (woken before asleep): wake_tsc < since_tsc, and the wait is of
- * length 0. Whether a wake-up was recorded is told by wake_tsc > run_tsc, the begin of the run before it.
- * A verdict that turns out otherwise later is taken back from one count and added to another.
+ * A wait may end before its thread has left (woken before asleep). Then wake_tsc < since_tsc and the wait has
+ * length 0. A wake-up was recorded if wake_tsc > run_tsc, the start of the run before it. If a verdict later
+ * turns out to be different, it is subtracted from one count and added to another.
+ *
+ * Other events (calls, herds, steals, late timers) are plain counts, at the end of this file. contest.c
+ * counts contended locks, hold.c how long locks are held.
  */
 #include "core/account.h"
 
@@ -29,7 +33,7 @@ static struct {
     bool is_refused;
 } opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* Where the name stands in an object of the kind; 0: it has none. */
+/* Offset of the name in an object of the kind. 0: it has none. */
 static const uint16_t name_offsets[ROUSE_WAIT_KINDS] = {
     [ROUSE_WAIT_MUTEX] = offsetof(struct rouse_mutex, name),
     [ROUSE_WAIT_READ_LOCK] = offsetof(struct rouse_rwlock, name),
@@ -38,7 +42,7 @@ static const uint16_t name_offsets[ROUSE_WAIT_KINDS] = {
     [ROUSE_WAIT_SEM] = offsetof(struct rouse_sem, name),
 };
 
-/* The file is made when the first thread has something to say. False: it cannot be, and recording is off. */
+/* Create the file when the first thread has something to record. False: that failed, and recording is off. */
 static RSI_COLD bool file_open(void)
 {
     pthread_mutex_lock(&opening.mutex);
@@ -47,7 +51,7 @@ static RSI_COLD bool file_open(void)
         const char *asked = secure_getenv("ROUSE_OBS");
         rsi_file_alone();
         opening.is_refused = rsi_file_open(reason, sizeof reason) != 0;
-        if (opening.is_refused && asked && *asked) /* else nobody has asked for it */
+        if (opening.is_refused && asked && *asked) /* otherwise recording was not requested */
             rsi_tell("nothing is recorded: %s", reason);
         if (!opening.is_refused) {
             rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));
@@ -92,7 +96,7 @@ static void name_copy(struct rsi_store_thread *slot, const struct rouse_thread *
         rsi_store_relaxed(&slot->name[i], name[i]);
 }
 
-/* t runs, or is about to, and has no slot yet. */
+/* t runs, or is about to, and has no slot yet: give it one. */
 static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
                                                       struct rouse_thread *t, uint64_t now)
 {
@@ -114,9 +118,9 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     rsi_slot_changed(slot);
-    rsi_store_release(&t->waiter.record.slot, slot); /* whoever looks at t sees it whole */
+    rsi_store_release(&t->waiter.record.slot, slot); /* readers of t see it complete */
     rsi_test_delay();
-    rsi_fence_light(); /* pairs with the heavy one in rsi_account_name */
+    rsi_fence_light(); /* pairs with the heavy fence in rsi_account_name */
     if (rsi_load_relaxed(&t->waiter.has_cold))
         name_copy(slot, t);
     return slot;
@@ -129,7 +133,7 @@ RSI_INLINE struct rsi_wake_key key_of(const struct rsi_store_thread *slot)
                                   has_object ? slot->object : 0, slot->kind, RSI_NAME_ANY };
 }
 
-/* Where the name of the object of a key stands. */
+/* The address of the pointer to the name of the key's object. */
 RSI_INLINE const char *const *name_at(const struct rsi_wake_key *key)
 {
     uint16_t at = name_offsets[key->kind];
@@ -142,7 +146,7 @@ RSI_INLINE bool is_useless(uint32_t verdict)
            verdict == ROUSE_VERDICT_EARLY;
 }
 
-/* The entry of slot's last wait, or NULL. A call of its own: the key's address is taken here only. */
+/* The entry of slot's last wait, or NULL. Not inlined, so that the key's address is taken only here. */
 static RSI_NOINLINE struct rsi_store_wake *wake_find(struct rsi_writer *writer,
                                                      const struct rsi_store_thread *slot)
 {
@@ -157,7 +161,7 @@ static RSI_COLD void waste(struct rsi_writer *writer, struct rsi_store_thread *s
         rsi_count(wake->waste_ticks, ticks);
 }
 
-/* self, which runs, leaves its CPU. */
+/* self was running and leaves its CPU. */
 RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum rsi_leave why,
                       uint64_t now)
 {
@@ -186,7 +190,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     rsi_slot_changed(slot);
 }
 
-/* The wait of slot is over, and its thread is about to run. */
+/* The wait of slot is over and its thread is about to run. */
 RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t now)
 {
     uint64_t since = slot->since_tsc, woken = rsi_load_relaxed(&slot->wake_tsc);
@@ -287,7 +291,7 @@ void rsi_account_entered(struct rouse_thread *self)
         return;
     uint64_t now = rsi_tsc();
     if (rsi_unlikely(rsi_load_relaxed(&rsi_file_head->trace_until_ns) != 0))
-        rsi_trace_look(rsi_now_ns()); /* there may be no worker that does */
+        rsi_trace_look(rsi_now_ns()); /* there may be no worker to do it */
     if (rsi_trace_is_on())
         rsi_trace_switch(writer, NULL, self, RSI_LEAVES_ENDED, now);
     if (rsi_trace_is_on() && !self->waiter.record.slot)
@@ -308,17 +312,18 @@ RSI_INLINE void woken(struct rsi_store_thread *slot, uint64_t waker_id, uint64_t
     rsi_store_relaxed(&slot->waker_id, waker_id);
     rsi_store_relaxed(&slot->wake_site, wake_site);
     rsi_store_relaxed(&slot->verdict, verdict);
-    rsi_store_release(&slot->wake_tsc, rsi_tsc()); /* a reader that sees it sees the three above */
+    /* A reader that sees it also sees the three above. */
+    rsi_store_release(&slot->wake_tsc, rsi_tsc());
 }
 
-/* With a call stack for a site, or an event. */
+/* If sites are call stacks, or events are traced. */
 static RSI_COLD struct rouse_thread *wake_slow(struct rouse_thread *t,
                                                struct rsi_store_thread *slot, uint64_t waker_id,
                                                int result, const void *site)
 {
     struct rsi_writer *writer = rsi_exec_self()->writer;
     uint64_t wake_site = rsi_site_of(writer, site);
-    if (rsi_trace_is_on() && writer) /* else the thread's RUN tells */
+    if (rsi_trace_is_on() && writer) /* otherwise the thread's RUN event shows it */
         rsi_trace_wake(writer, t, verdict_of(result), wake_site, waker_id);
     woken(slot, waker_id, wake_site, verdict_of(result));
     return t;
@@ -326,7 +331,7 @@ static RSI_COLD struct rouse_thread *wake_slow(struct rouse_thread *t,
 
 struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const void *site)
 {
-    /* t may be on its way to sleep, and get its slot now. Acquire: pairs with slot_new. */
+    /* t may be about to sleep and just be getting its slot. Acquire: pairs with slot_new. */
     struct rsi_store_thread *slot = rsi_load_acquire(&t->waiter.record.slot);
     if (rsi_unlikely(!slot))
         return t;
@@ -338,7 +343,7 @@ struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const 
     return t;
 }
 
-/* One wake-up of the key was counted as before, and is a verdict. */
+/* One wake-up of the key was counted under before and now belongs under verdict. */
 static void recount(struct rsi_writer *writer, const struct rsi_wake_key *key, uint32_t before,
                     uint32_t verdict)
 {
@@ -383,7 +388,7 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
         rsi_trace_verdict(writer, self, past->kind, verdict);
     if (is_useless(verdict))
         rsi_count(slot->useless, 1);
-    if (slot->waits == past->waits) /* no other wait since */
+    if (slot->waits == past->waits) /* there was no other wait since */
         rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
 }
 
@@ -441,16 +446,16 @@ void rsi_account_lateness(uint64_t late_ns)
 }
 
 /*
- * By any thread. The name was written, then the slot is looked for; slot_new writes the slot, then looks for a name:
- * the fences make one of the two see the other, so that no name is missed.
- * t may end meanwhile, and its slot be another's: that one has no name yet, or loses its own to this one, if it comes
- * between the look at the id and the copy. A lock would make it impossible, at the cost of one for each thread that
- * ends.
+ * Any thread may call this. The caller wrote the name before it looks for the slot here; slot_new writes the
+ * slot before it looks for a name. The fences make one of the two see the other, so no name is missed. t may
+ * end in the meantime and its slot may go to another thread. That thread has no name yet, or loses its own
+ * name to this one if this happens between the check of the id and the copy. A lock would prevent that, at
+ * the cost of one lock for each thread that ends.
  */
 void rsi_account_name(struct rouse_thread *t)
 {
-    struct rsi_store_thread *slot =
-        rsi_load_acquire(&t->waiter.record.slot); /* pairs with slot_new */
+    /* Pairs with slot_new. */
+    struct rsi_store_thread *slot = rsi_load_acquire(&t->waiter.record.slot);
     if (!slot && rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF) {
         rsi_fence_heavy();
         slot = rsi_load_acquire(&t->waiter.record.slot); /* pairs with slot_new */
@@ -470,7 +475,7 @@ void rsi_account_thread_end(struct rouse_thread *self)
         rsi_trace_end(writer, self);
     if (slot->doing == RSI_DOES_RUN)
         rsi_count(slot->ticks[RSI_IN_USR], rsi_tsc() - slot->run_tsc);
-    if (writer) /* else the slot is lost: recording was switched off, and this kernel thread never had one */
+    if (writer) /* otherwise the slot is lost: recording was switched off and this kernel thread never had a writer */
         rsi_writer_slot_end(writer, slot);
 }
 

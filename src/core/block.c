@@ -2,8 +2,8 @@
 /*
  * block.c - slabs of control blocks.
  *
- * A worker keeps free blocks of user threads for itself and takes more from the pool by the batch. Free
- * blocks are linked through queue_link, last freed first, since those are in the cache.
+ * A worker keeps free blocks of user threads for itself, and refills from the pool in batches. Free blocks
+ * are linked through queue_link, the last freed first, because it is in the cache.
  */
 #include "core/core.h"
 
@@ -14,14 +14,14 @@
 
 struct kind {
     struct rouse_thread *free;
-    struct rsi_slab *fresh; /* whose unused slots come next */
+    struct rsi_slab *fresh; /* the slab whose unused slots come next */
 };
 
 static struct {
     uint32_t guard;
     struct kind user, kernel;
     struct rsi_slab slabs[SLABS_MAX];
-    uint32_t slab_count; /* release by the allocator, acquire by rsi_slab_count */
+    uint32_t slab_count; /* the allocator releases it, rsi_slab_count acquires it */
 } pool;
 
 static struct rsi_slab *slab_new(void)
@@ -58,7 +58,8 @@ static struct rouse_thread *alloc_locked(struct kind *kind)
     if (!slab)
         return NULL;
     t = rsi_slab_block(slab, slab->used);
-    rsi_store_release(&slab->used, slab->used + 1); /* pairs with readers of all blocks */
+    /* Pairs with the acquires of all that list blocks. */
+    rsi_store_release(&slab->used, slab->used + 1);
     return t;
 }
 
@@ -96,7 +97,7 @@ struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user)
 void rsi_cold_clear_slow(struct rouse_thread *t)
 {
     struct rsi_cold *cold = rsi_cold_at(t);
-    for (size_t i = 0; i < ROUSE_NAME_BYTES; i++) /* whoever lists threads may read it */
+    for (size_t i = 0; i < ROUSE_NAME_BYTES; i++) /* a thread that lists threads may read it */
         rsi_store_relaxed(&cold->name[i], 0);
     t->waiter.has_cold = false;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * block.h - memory for control blocks. Blocks of user threads and of kernel and foreign ones are kept
- * apart, since they are laid out differently; both are reused and never unmapped, so that a stale pointer
- * stays readable.
+ * block.h - memory for control blocks.
  *
- * Blocks lie in groups of four pages: three of blocks, one of their cold parts (struct rsi_cold), which is not
- * touched for most threads. With 192 bytes a parked thread has 4,288 with its page of stack; when name and
- * record were in the block there were 64 more.
+ * Blocks of user threads and of kernel and foreign threads are kept apart, because their layouts differ. Both
+ * kinds are reused and never unmapped, so that a stale pointer stays readable.
+ *
+ * Blocks are allocated in groups of four pages: three pages of blocks, and one of their cold parts (struct
+ * rsi_cold), which most threads do not touch. With 192 bytes per block, a parked thread uses 4,288 bytes
+ * including one page of stack. With name and record in the block it used 64 more.
  */
 #ifndef RSI_CORE_BLOCK_H
 #define RSI_CORE_BLOCK_H
@@ -28,23 +29,28 @@ struct rouse_thread;
 struct rsi_slab {
     char *base; /* aligned to a group */
     uint32_t slots;
-    uint32_t used; /* slots handed out at least once; those above hold no block yet */
+    uint32_t used; /* slots used at least once; those above hold no block yet */
 };
 
-/* A block of the kind, zeroed when fresh and as it was left when reused; NULL: no memory. w may be NULL. */
+/*
+ * Allocate a block of the kind. It is zeroed when fresh, and keeps its old contents when reused. NULL: no
+ * memory. w may be NULL.
+ */
 struct rouse_thread *rsi_block_alloc(struct rsi_worker *w, bool is_user);
 void rsi_block_free(struct rsi_worker *w, struct rouse_thread *t);
 
-/* All blocks ever handed out, for readers who must cope with their being reused meanwhile. */
+/* All blocks ever allocated. Readers must expect that a block is reused at any time. */
 unsigned rsi_slab_count(void);
 const struct rsi_slab *rsi_slab_at(unsigned index);
 struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot);
 
-/* w ends: what it kept for itself goes back to the pool. */
+/* w ends: return its free blocks to the pool. */
 void rsi_blocks_give(struct rsi_worker *w);
 
-/* Over a fork. In the child: all blocks but survivor are marked free, their waits are over, and none is
- * handed out again. */
+/*
+ * Over a fork. In the child, all blocks except survivor are marked free and their waits are over; none of
+ * them is reused.
+ */
 void rsi_block_fork_prepare(void);
 void rsi_block_fork_parent(void);
 void rsi_block_child(struct rouse_thread *survivor);

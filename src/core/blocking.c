@@ -2,9 +2,9 @@
 /*
  * blocking.c - helper kernel threads for calls that block.
  *
- * Jobs lie on their callers' stacks, in a list under a pthread mutex: what a helper does costs far more.
- * A helper is started when a job comes and none is idle, up to HELPERS_MAX; jobs beyond that wait. Idle
- * helpers wait without a time-out; more than HELPERS_KEEP end instead.
+ * Jobs are on their callers' stacks, in a list under a pthread mutex, which costs far less than a helper's
+ * work. A job that finds no idle helper starts one, up to HELPERS_MAX; further jobs wait. Idle helpers wait
+ * without a time-out. If more than HELPERS_KEEP are idle, the others end.
  */
 #include "core/core.h"
 
@@ -51,13 +51,13 @@ static struct job *job_take_locked(void)
     return job;
 }
 
-/* The function may use the runtime, as a thread that lasts as long as the call. */
+/* The function may use the runtime, as a foreign thread that lasts as long as the call. */
 static void job_run(const struct job *job)
 {
     caller_served = job->caller;
     job->fn(job->arg);
     rsi_foreign_forget();
-    if (caller_served) /* not in a child that it forked */
+    if (caller_served) /* 0 in a child that it forked */
         rsi_fetch_sub_seq_cst(&rsi_rt.helpers_busy, 1u);
     caller_served = NULL;
 }
@@ -66,7 +66,7 @@ static void *helper_main(void *unused)
 {
     pthread_setname_np(pthread_self(), "rouse-helper");
     void *signal_stack = rsi_fault_stack_take();
-    if (signal_stack) /* without one an overflow is not told; better than no helper */
+    if (signal_stack) /* without one a stack overflow is not reported; that is better than no helper */
         rsi_fault_begin_kernel(signal_stack);
     rsi_kernel_thread_guard("a function that rouse_blocking runs: let it return");
     pthread_mutex_lock(&helpers.mutex);
@@ -82,7 +82,7 @@ static void *helper_main(void *unused)
         pthread_mutex_unlock(&helpers.mutex);
         job_run(job);
         struct rouse_thread *caller = job->caller;
-        /* Nothing else can claim it: no deadline, not cancellable. */
+        /* Nothing else can claim this wait: it has no deadline and cannot be cancelled. */
         if (rsi_park_claim(caller, job->ticket, 0, NULL))
             rsi_park_publish(caller);
         pthread_mutex_lock(&helpers.mutex);
@@ -95,7 +95,7 @@ static void *helper_main(void *unused)
     return unused;
 }
 
-/* Helpers take no signals, but for those of their own faults: the others are for the program's threads. */
+/* Helpers block all signals except those of their own faults. The others are for the program's threads. */
 static void mask_fill(sigset_t *mask)
 {
     static const int of_faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS };

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cluster.c - clusters as the program sees them: made, destroyed, given threads and workers.
+ * cluster.c - the public calls on clusters: create and destroy them, give them threads and workers.
  *
- * A cluster's structure is never freed, since threads name clusters by number, and may do so late. What
- * threads belong to a cluster is not counted: that would be a shared line written by each creation. It is
- * destroyed like this:
- *   destroy: D1 state = CLOSING;  heavy fence;  D2 look at the home of every thread; one found: LIVE again
+ * A cluster's structure is never freed, because threads name clusters by number, possibly late. The threads
+ * of a cluster are not counted: every creation would write to a shared cache line. So destroying works like
+ * this:
+ *   destroy: D1 state = CLOSING;  heavy fence;  D2 look at the home of every thread; if one is found: LIVE again
  *   enter:   N1 home = the cluster (and its thread lives);  light fence;  N2 look at state; if not LIVE: undo
- * D2 sees the thread or N2 sees the state. No thread enters the default cluster like this: it stays.
+ * D2 sees the thread or N2 sees the state. The default cluster does not need this, since it is never
+ * destroyed.
  */
 #include "core/core.h"
 
@@ -26,14 +27,16 @@ struct rouse_cluster rsi_cluster_default = {
 struct rouse_cluster rsi_cluster_spare = {
     .home = RSI_HOME_NONE,
     .state = RSI_CLUSTER_LIVE,
-    .is_shortest = true, /* nobody has anything to take */
+    .is_shortest = true, /* no worker in it steals */
 };
 
-/* How long a new cluster waits for the workers of destroyed ones to end, when there is room for no other. */
+/*
+ * How long a new cluster waits for the workers of destroyed clusters to end, if there is room for no other.
+ */
 #define ENDING_NS UINT64_C(1000000000)
 
 /*
- * How eagerly idle workers take over, by steal affinity: the time between two steals, and the share taken.
+ * How eagerly idle workers steal, by steal affinity: the time between two steals, and the share taken.
  * docs/design/scheduling.md says what each costs.
  */
 static const struct {
@@ -82,7 +85,7 @@ void rsi_clusters_from_environment(void)
     rsi_rt.cluster_count = 1;
 }
 
-/* Memory for one more, or that of one that has ended. */
+/* Find the structure of a cluster that has ended, or allocate a new one. */
 static int find_locked(struct rouse_cluster **out)
 {
     uint32_t index = 0;
@@ -97,8 +100,8 @@ static int find_locked(struct rouse_cluster **out)
             return -ENOMEM;
         memset(cluster, 0, sizeof *cluster);
         cluster->home = (uint16_t)(index + 1);
-        rsi_store_release(&rsi_rt.clusters[index],
-                          cluster); /* pairs with readers of all clusters */
+        /* Pairs with readers of all clusters. */
+        rsi_store_release(&rsi_rt.clusters[index], cluster);
         rsi_store_release(&rsi_rt.cluster_count, index + 1);
     }
     *out = cluster;
@@ -115,7 +118,7 @@ static void name_store(struct rouse_cluster *cluster, const char *name)
     cluster->name[i] = 0;
 }
 
-/* Its first worker or all fail. */
+/* Start the cluster's workers. If one cannot be started, end those that were. */
 static int start_locked(struct rouse_cluster *cluster, struct rouse_thread **queued)
 {
     int error = 0;
@@ -140,7 +143,7 @@ static bool is_usable(const struct rouse_cluster_attr *attr)
            attr->steal_affinity <= ROUSE_STEAL_AFFINITY_MAX;
 }
 
-/* Whether one that was destroyed still waits for its workers to end. */
+/* Whether a destroyed cluster still waits for its workers to end. */
 static bool any_ends(void)
 {
     bool found = false;
@@ -186,7 +189,7 @@ int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_
         return error;
     uint64_t limit_ns = rsi_now_ns() + ENDING_NS;
     for (;;) {
-        /* Asked before the attempt: the last of them may end meanwhile. */
+        /* Checked before the attempt, because the last of them may end during it. */
         bool may_help = any_ends() && rsi_now_ns() < limit_ns;
         error = create(out, attr, attr->cpus ? &cpus : NULL);
         if (error != -EAGAIN || !may_help)
@@ -196,7 +199,7 @@ int rouse_cluster_create(struct rouse_cluster **out, const struct rouse_cluster_
     return error;
 }
 
-/* Whether a thread belongs to it that has not ended. */
+/* Whether a live thread belongs to the cluster. */
 static bool has_thread(const struct rouse_cluster *cluster)
 {
     for (unsigned i = 0; i < rsi_slab_count(); i++) {
@@ -231,7 +234,7 @@ int rouse_cluster_destroy(struct rouse_cluster *cluster)
     return error;
 }
 
-/* t belongs to cluster from now on. Returns 0 or -EINVAL: it was destroyed, and all is as it was. */
+/* Make t belong to cluster. Returns 0, or -EINVAL with nothing changed if the cluster was destroyed. */
 int rsi_cluster_enter(struct rouse_thread *t, struct rouse_cluster *cluster)
 {
     uint16_t before = rsi_load_relaxed(&t->waiter.home), home = cluster->home;
@@ -283,7 +286,7 @@ int rouse_cluster_worker_add(struct rouse_cluster *cluster)
     return error ? error : (int)w->index;
 }
 
-/* The one with that number; negative: the last of the list that stays. */
+/* The worker with that number. Negative: the last one in the list that is not leaving. */
 static struct rsi_worker *find_worker(struct rouse_cluster *cluster, int number)
 {
     struct rsi_worker *found = NULL;
@@ -340,7 +343,7 @@ void rouse_cluster_stats_read(struct rouse_cluster *cluster, struct rouse_cluste
     rsi_runtime_unlock();
 }
 
-/* In a child after fork: workers are started again later; who was about to end has ended. */
+/* In a child after fork: workers are started again later. Clusters that were about to end have ended. */
 void rsi_clusters_child(void)
 {
     for (uint32_t i = 0; i <= rsi_rt.cluster_count; i++) {

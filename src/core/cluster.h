@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cluster.h - what a cluster is. Settings are whoever makes it's; its list of workers changes under the
- * runtime's lock and is read by anyone; what idle.c names changes under its idle_guard.
+ * cluster.h - struct rouse_cluster. The thread that makes a cluster writes its settings. Its list of workers
+ * changes under the runtime's lock, and any thread may read it. The fields of idle.c change under its
+ * idle_guard.
  */
 #ifndef RSI_CORE_CLUSTER_H
 #define RSI_CORE_CLUSTER_H
@@ -26,23 +27,24 @@ enum rsi_cluster_state {
 };
 
 struct rouse_cluster {
-    uint16_t home;           /* its number, from 1; in its threads' blocks */
+    uint16_t home;           /* its number, from 1; stored in its threads' blocks */
     uint8_t state;           /* enum rsi_cluster_state */
-    bool is_shortest;        /* placement: to the shortest queue */
-    uint32_t affinity;       /* 1 to 6; the next two follow from it */
-    uint32_t steal_eighths;  /* of a queue that a thief takes, rounded up; 0: one thread */
-    uint64_t steal_pause_ns; /* between two steals of an idle worker */
-    uint32_t slot_count;     /* of workers[] in use so far; NULLs among them */
-    uint32_t worker_count;   /* whose kernel threads run */
-    uint32_t staying_count;  /* of its list, those that are not leaving */
-    uint32_t wanted;         /* after a fork so many are started again */
-    uint64_t past_turns, past_steals, past_stolen; /* of workers that have ended */
+    bool is_shortest;        /* placement goes to the shortest queue */
+    uint32_t affinity;       /* 1 to 6; determines the next two */
+    uint32_t steal_eighths;  /* share of a queue that a thief takes, rounded up; 0: one thread */
+    uint64_t steal_pause_ns; /* least time between two steals of an idle worker */
+    uint32_t slot_count;     /* entries of workers[] in use so far, including NULLs */
+    uint32_t worker_count;   /* workers whose kernel threads run */
+    uint32_t staying_count;  /* those in its list that are not leaving */
+    uint32_t wanted;         /* how many are started again after a fork */
+    uint64_t past_turns, past_steals, past_stolen; /* sums over workers that have ended */
     char name[ROUSE_NAME_BYTES];
     bool is_pinned;
     struct rsi_cpus cpus;
 
-    /* idle.c has the protocol of these */
-    _Alignas(RSI_CACHE_LINE) uint32_t takers; /* idle workers, if they take from each other; or 0 */
+    /* idle.c describes the protocol of these. */
+    /* Idle workers that may steal; 0 where no worker steals. */
+    _Alignas(RSI_CACHE_LINE) uint32_t takers;
     uint32_t searching;
     uint32_t idle_count;
     uint32_t idle_guard;

@@ -11,7 +11,7 @@
  *   time-outs                         timer.c                 calls that block           blocking.c
  *   what recording counts             account.c, contest.c, hold.c
  *
- * Who may write what:
+ * Write access:
  *   a thread's block   the thread itself while it runs; the winner of its claim between claim and publish; the
  *                      worker that dequeues it, until it runs. Exceptions are marked at the field.
  *   a worker           its own kernel thread, under the queue lock where the field says so; a thief that holds

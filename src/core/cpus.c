@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* cpus.c - where workers may run. */
+/* cpus.c - the CPUs on which workers may run. */
 #include "core/core.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
 
-/* Where workers may run that are not bound: not where whoever starts them happens to be bound to. */
+/*
+ * The CPUs of workers that are not pinned: those of the process, not those of the thread that starts the
+ * workers.
+ */
 static struct rsi_cpus cpus_of_process;
-static bool
-    is_any_pinned; /* under the runtime's lock; without a pin all threads have the same CPUs */
+/* under the runtime's lock; without a pin, all threads may use the same CPUs */
+static bool is_any_pinned;
 
 void rsi_cpus_setup(void)
 {
@@ -23,7 +26,7 @@ const struct rsi_cpus *rsi_cpus_of(const struct rouse_cluster *cluster)
     return cluster->is_pinned ? &cluster->cpus : &cpus_of_process;
 }
 
-/* A number of at most max at *text, which is moved behind it; or -1. */
+/* Read a number of at most max at *text and advance *text past it. -1: there is none. */
 static int number(const char **text, int max)
 {
     int value = 0;
@@ -37,7 +40,6 @@ static int number(const char **text, int max)
     return value;
 }
 
-/* "0-3,8" */
 int rsi_cpus_parse(const char *text, struct rsi_cpus *cpus)
 {
     const int bits = 8 * sizeof cpus->bits[0];
@@ -64,7 +66,7 @@ int rsi_cpus_pin_locked(struct rsi_worker *w, const struct rsi_cpus *cpus)
     return -pthread_setaffinity_np(w->pthread, sizeof *cpus, (const cpu_set_t *)cpus);
 }
 
-/* Where workers to come may run. cpus NULL: anywhere. */
+/* The CPUs of future workers. cpus NULL: any. */
 void rsi_cpus_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *cpus)
 {
     cluster->is_pinned = cpus != NULL;
@@ -73,7 +75,7 @@ void rsi_cpus_bind_locked(struct rouse_cluster *cluster, const struct rsi_cpus *
         cluster->cpus = *cpus;
 }
 
-/* cpus NULL: anywhere. worker negative: all, and those to come. */
+/* cpus NULL: any. worker negative: all current workers, and future ones. */
 int rsi_cpus_pin(struct rouse_cluster *cluster, int worker, const struct rsi_cpus *cpus)
 {
     int error = worker < 0 ? 0 : -EINVAL;

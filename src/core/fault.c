@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fault.c - a stack overflow is told as one.
+ * fault.c - reports stack overflows.
  *
- * A fault in the guard page of the thread that runs is told by a line that names the thread, and ends the
- * program as the fault would. Every other fault goes to the handler that was there before; a handler that
- * the program installs later replaces ours, and overflows then reach it as plain SIGSEGV.
+ * A fault in the guard page of the running thread prints a line that names the thread, and ends the program
+ * as the fault would. Every other fault goes to the handler that was installed before ours. A handler that
+ * the program installs later replaces ours, and then receives overflows as plain SIGSEGV.
  *
- * Handlers of threads that rouse made run on a stack of their own. Where a kernel thread's stack ends is
- * not asked of the C library, which would ask the kernel and allocate: its guard is told from a stray
- * pointer by being mapped without access, and near the stack pointer.
+ * On threads that rouse made, handlers run on a separate signal stack. We do not ask the C library where a
+ * kernel thread's stack ends, because it would ask the kernel and allocate. Instead, a fault address counts
+ * as the guard if it is mapped without access and near the stack pointer; other addresses are stray pointers.
  */
 #include "core/core.h"
 
@@ -49,7 +49,7 @@ void rsi_fault_stack_give(void *stack)
     rsi_guard_unlock(&pool.guard);
 }
 
-/* In a child after fork: the list may have been caught half changed. */
+/* In a child after fork: fork may have copied the list in the middle of a change. */
 void rsi_fault_child(void)
 {
     pool.guard = 0;
@@ -79,10 +79,11 @@ static void set_default(int number)
     sigaction(number, &action, NULL);
 }
 
-/* As the kernel would have called it, but for the stack. */
+/* Call the old handler as the kernel would have, except for the stack. */
 static void pass_on(const struct sigaction *old, int number, siginfo_t *info, void *context)
 {
-    bool is_sent = info->si_code <= 0; /* by kill(2) or the like: no instruction will fault again */
+    /* Sent by kill(2) or similar: no instruction will fault again. */
+    bool is_sent = info->si_code <= 0;
     if ((old->sa_flags & SA_SIGINFO) == 0 && old->sa_handler == SIG_IGN && is_sent)
         return;
     if ((old->sa_flags & SA_SIGINFO) == 0 &&
@@ -132,7 +133,7 @@ void rsi_fault_setup(void)
     sigaction(SIGBUS, &action, &old_bus);
 }
 
-/* Before w's kernel thread is started: nothing that it needs may be missing later. */
+/* Called before w's kernel thread starts, so that everything that can fail has been done. */
 bool rsi_fault_prepare_worker(struct rsi_worker *w)
 {
     if (!w->signal_stack)
@@ -147,7 +148,7 @@ void rsi_fault_setup_worker(struct rsi_worker *w)
     sigaltstack(&stack, NULL);
 }
 
-/* On a worker's kernel thread that is about to end; the next one may have its signal stack. */
+/* On a worker's kernel thread that is about to end. The next one may use its signal stack. */
 void rsi_fault_end_worker(void)
 {
     stack_t none = { .ss_flags = SS_DISABLE };

@@ -2,14 +2,14 @@
 /*
  * fork.c - fork from a program with rouse threads.
  *
- * The child has one thread, the one that forked, as POSIX has it. If that was a user thread, its worker
- * goes on with it alone; the others are started by the next call that needs them. The other threads'
- * stacks stay where they are, since data on them may be in use, and are never run: no claim of their
- * waits succeeds any more. epoll sets are the parent's: the poller drops them and makes its own.
+ * As in POSIX, the child has one thread, the one that forked. If that was a user thread, its worker continues
+ * with it alone, and the next call that needs the other workers starts them. The other threads' stacks stay
+ * mapped, because data on them may be in use. They never run: no claim of their waits succeeds any more.
+ * epoll sets belong to the parent: the poller drops them and makes its own.
  *
- * The kernel copies page after page while the other threads run, so that the child may see a later store
- * and not an earlier one. What it goes on to use is therefore locked over the fork; all else, as the
- * workers' queues, is made anew.
+ * The kernel copies page after page while the other threads run, so the child may see a later store and not
+ * an earlier one. Everything that the child continues to use is therefore locked over the fork. The rest,
+ * such as the workers' queues, is made anew.
  */
 #include "core/core.h"
 
@@ -47,13 +47,13 @@ static void on_child(void)
     if (self && survivor) {
         self->timer_word = 0;
         rsi_store_relaxed(&self->waiter.worker_index, survivor->index); /* renumbered */
-        rsi_store_relaxed(&self->waiter.home,
-                          survivor->exec.home); /* if it was being moved: it stays */
+        /* If it was being moved to another cluster, it stays here. */
+        rsi_store_relaxed(&self->waiter.home, survivor->exec.home);
     } else if (self) {
         self->tid = (int32_t)rsi_gettid();
     }
     if (self && self->join_word > RSI_JOIN_ENDED)
-        self->join_word = RSI_JOIN_NONE; /* its joiner is not here */
+        self->join_word = RSI_JOIN_NONE; /* its joiner does not exist in the child */
     const struct rsi_poller *poller = rsi_load_relaxed(&rsi_rt.poller);
     rsi_store_relaxed(&rsi_rt.poller, NULL);
     if (poller)

@@ -2,17 +2,18 @@
 /*
  * hold.c - how long locks are held, while every acquisition is recorded.
  *
- * Problem: a hold begins on one worker and may end on another, and a lock has no room for a time stamp: its size is
- * part of the ABI. So the holds under way stand in a table of the process's own, by thread and lock. A thread
- * changes entries of its own only, so that one atomic word is enough: whose the entry is.
+ * Problem: a hold may begin on one worker and end on another, and a lock has no room for a time stamp: its
+ * size is part of the ABI. So current holds are in a table of the process, by thread and lock. A thread
+ * changes only its own entries, so one atomic word is enough: the owner of the entry.
  *
- *   begin   0, or who of an epoch that is over -> who (compare-and-swap); the rest of the entry is then the thread's
+ *   begin   0, or an owner of a past epoch -> who (compare-and-swap); the rest of the entry is then the thread's
  *   end     who -> 0
  *
- * An entry is looked for in WINDOW places, and so is room for one: no chains, and nothing to repair. Where there is no
- * room, the acquisition is counted, its hold is not, and lost_holds says so. An epoch begins whenever this kind of
- * recording is switched on: what ended while it was off cannot be taken for a hold that goes on.
- * Rejected: a field in the lock; a list in the thread's control block, since a thread may hold any number.
+ * An entry, or room for one, is looked for in WINDOW places: there are no chains and nothing to repair. If
+ * there is no room, the acquisition is counted but its hold is not, and lost_holds says so. A new epoch
+ * begins whenever this kind of recording is switched on, so that a hold that ended while it was off is not
+ * mistaken for a current one. Rejected: a field in the lock; a list in the thread's control block, since a
+ * thread may hold any number of locks.
  */
 #include "core/account.h"
 #include "core/core.h"
@@ -38,9 +39,9 @@ uint32_t rsi_lock_limit = RSI_LOCK_HELD;
 
 static struct {
     pthread_mutex_t mutex; /* held while the mode changes */
-    struct entry
-        *entries;   /* NULL: never asked for. Release by rsi_holds_setup, acquire by self_word */
-    uint64_t epoch; /* of holds that begin now */
+    /* NULL: never requested. rsi_holds_setup releases it, self_word acquires it */
+    struct entry *entries;
+    uint64_t epoch; /* the epoch of holds that begin now */
 } holds = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 int rsi_holds_setup(bool is_on)
@@ -65,7 +66,7 @@ void rsi_holds_child(void)
     pthread_mutex_init(&holds.mutex, NULL);
 }
 
-/* What the calling thread's entries begin with; 0: there are no entries. */
+/* The value of who in the calling thread's entries. 0: there are no entries. */
 static uint64_t self_word(void)
 {
     if (!rsi_load_acquire(&holds.entries)) /* pairs with rsi_holds_setup */
@@ -93,7 +94,7 @@ static struct entry *claim(const void *lock, uint64_t who)
     for (unsigned n = 0; who && n < WINDOW; n++) {
         struct entry *entry = entry_at(lock, who, n);
         uint64_t before = rsi_load_relaxed(&entry->who);
-        /* acquire pairs with the release of rsi_hold_end: the entry is written after it was read for the last time */
+        /* Acquire pairs with the release in rsi_hold_end: the entry is written only after its last read. */
         if ((before == 0 || before >> EPOCH_SHIFT != who >> EPOCH_SHIFT) &&
             rsi_cas_acquire(&entry->who, &before, who))
             return entry;
@@ -111,7 +112,8 @@ static struct rsi_store_lock *row(struct rsi_writer *writer, const void *lock, u
 bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *const *name,
                     const void *site, const struct rsi_contest *contest)
 {
-    bool is_counted = contest && contest->since_tsc != 0; /* as acquired, by rsi_contest_end */
+    bool is_counted = contest &&
+                      contest->since_tsc != 0; /* rsi_contest_end has counted the acquisition */
     uint64_t who = self_word();
     struct entry *entry = find(lock, who);
     if (entry) {
@@ -138,7 +140,7 @@ bool rsi_hold_begin(enum rouse_wait_kind kind, const void *lock, const char *con
     entry->holder_site = holder_site;
     entry->kind = (uint32_t)kind;
     entry->depth = 1;
-    entry->since_tsc = rsi_tsc(); /* last: what recording costs is not in it */
+    entry->since_tsc = rsi_tsc(); /* last, so that the cost of recording is not included */
     return true;
 }
 

@@ -151,8 +151,8 @@ struct rsi_worker *rsi_idle_peek(struct rouse_cluster *cluster)
 /* The i-th cluster; the one without threads comes last. NULL: there are no more. */
 static struct rouse_cluster *cluster_at(uint32_t i)
 {
-    uint32_t count =
-        rsi_load_acquire(&rsi_rt.cluster_count); /* pairs with cluster.c's find_locked */
+    /* Pairs with cluster.c's find_locked. */
+    uint32_t count = rsi_load_acquire(&rsi_rt.cluster_count);
     return i < count ? rsi_rt.clusters[i] : i == count ? &rsi_cluster_spare : NULL;
 }
 
@@ -224,8 +224,8 @@ static bool anyone_has_work(const struct rsi_worker *w)
         rsi_load_relaxed(&w->next_cluster))
         return true;
     for (uint32_t i = 0; !cluster->is_shortest && i < rsi_load_acquire(&cluster->slot_count); i++) {
-        const struct rsi_worker *other =
-            rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
+        /* Pairs with list. */
+        const struct rsi_worker *other = rsi_load_acquire(&cluster->workers[i]);
         if (other && rsi_worker_has_work(other))
             return true;
     }

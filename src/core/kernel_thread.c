@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernel.c - threads that are kernel threads: kind kernel, and foreign ones made known at first use.
+ * kernel_thread.c - threads that are kernel threads: those of kind kernel, and foreign ones known since their
+ * first call.
  *
- * Such a thread parks on a futex in its block, or in ppoll when it waits for a descriptor. Whoever ends a
- * ppoll sends it INTERRUPT_SIGNAL, which these threads keep blocked but for the time of the call, so that
- * it cannot come too early and be lost.
+ * Such a thread parks on a futex in its block, or in ppoll when it waits for a descriptor. To end a ppoll, a
+ * waker sends it INTERRUPT_SIGNAL. These threads keep that signal blocked except during the call, so that it
+ * cannot arrive too early and be lost.
  */
 #include "core/core.h"
 
@@ -22,7 +23,7 @@
 #define INTERRUPT_SIGNAL (SIGRTMAX - 2)
 #define KERNEL_SIGSET_BYTES 8
 
-/* futex in the block: 0 while it runs or waits with a deadline, or one of these */
+/* The futex in the block: 0 while the thread runs or waits with a deadline, or one of these. */
 enum { PUBLISHED = 1, COUNTED = 2 };
 
 static pthread_key_t foreign_key;
@@ -30,7 +31,7 @@ static pthread_key_t guard_key;
 
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number; /* its arrival is the message */
+    (void)signal_number; /* its arrival is all that matters */
 }
 
 static void foreign_end(void *value)
@@ -50,7 +51,7 @@ static void foreign_end(void *value)
 #ifdef RSI_ASAN
 #define FRAMES_BYTES ((size_t)16384)
 
-/* A worker that ends so has left its frames without a return: their marks still stand, and mean nothing. */
+/* A worker that ends this way never returned from its frames. Their marks remain and mean nothing. */
 static void forget_frames(void)
 {
     char *here = __builtin_frame_address(0);
@@ -60,7 +61,10 @@ static void forget_frames(void)
 #define forget_frames() ((void)0)
 #endif
 
-/* What ends here would be missed without a word: a worker by all its threads, a thread by who joins it. */
+/*
+ * Without this message the end would go unnoticed: a worker takes all its threads with it, and a joiner waits
+ * for ever.
+ */
 static void guard_end(void *what)
 {
     forget_frames();
@@ -69,7 +73,7 @@ static void guard_end(void *what)
 
 void rsi_kernel_thread_guard(const char *what)
 {
-    (void)pthread_setspecific(guard_key, what); /* without memory for it, it is not told */
+    (void)pthread_setspecific(guard_key, what); /* out of memory: such an end is not reported */
 }
 
 void rsi_kernel_thread_setup(void)
@@ -82,7 +86,7 @@ void rsi_kernel_thread_setup(void)
         rsi_fatal("no pthread key is left for the threads rouse did not make");
 }
 
-/* On the kernel thread itself. */
+/* Runs on the kernel thread itself. */
 static void begin(struct rouse_thread *self)
 {
     sigset_t set, before;
@@ -92,8 +96,8 @@ static void begin(struct rouse_thread *self)
     rsi_obs_thread_begin(&before);
     self->tid = (int32_t)rsi_gettid();
     self->futex = 0;
-    rsi_store_relaxed(&self->exec.in_ppoll,
-                      (uint8_t)0); /* a late publisher of the block may still look */
+    /* A late publisher of the block may still read it. */
+    rsi_store_relaxed(&self->exec.in_ppoll, (uint8_t)0);
     rsi_store_relaxed(&self->waiter.on_cpu, RSI_CPU_RUNS);
     self->exec.current = self;
     self->exec.worker = NULL;
@@ -143,7 +147,7 @@ struct rouse_thread *rsi_foreign_adopt(void)
     return rsi_exec_self()->current;
 }
 
-/* If it was made known, it is no more. */
+/* Forget the calling foreign thread, if it has a control block. */
 void rsi_foreign_forget(void)
 {
     struct rouse_thread *self = rsi_exec_self()->current;
@@ -174,11 +178,11 @@ static void *kernel_main(void *value)
     self->locals = NULL;
     rsi_thread_finish(self, fn(self->arg));
     rsi_kernel_thread_end(self);
-    /* Not pthread_exit: its first call loads libgcc_s, and aborts where descriptors or memory are out. */
+    /* Not pthread_exit: its first call loads libgcc_s, and aborts if descriptors or memory have run out. */
     return NULL;
 }
 
-/* The context, which a kernel thread has no other use for, tells it of its signal stack. */
+/* A kernel thread does not use its context, so ctx.sp passes it the address of its signal stack. */
 static int create(struct rouse_thread *t, const pthread_attr_t *attr)
 {
     pthread_t pthread;
@@ -214,7 +218,7 @@ void rsi_kernel_thread_publish(struct rouse_thread *t)
     /* Pairs with the loads in published and commit_ppoll. */
     if (rsi_exchange_seq_cst(&t->futex, PUBLISHED) == COUNTED)
         rsi_fetch_sub_seq_cst(&rsi_rt.kernel_parked, 1u);
-    /* From here on t may run, end, and its block be another's: a stray wake-up does no harm. */
+    /* From here on t may run and end, and its block may be reused. A stray wake-up does no harm. */
     if (rsi_load_seq_cst(&t->exec.in_ppoll))
         rsi_syscall3(SYS_tgkill, getpid(), tid, INTERRUPT_SIGNAL);
     else
@@ -234,8 +238,10 @@ static int claimed_result(struct rouse_thread *self)
     return self->waiter.result;
 }
 
-/* Without a deadline. Counted before the sleep; whoever publishes takes it back, so that the count is true
- * at any time: it says who is left to wake somebody. */
+/*
+ * Sleep without a deadline. The thread counts itself before it sleeps, and the publisher takes the count
+ * back, so that the count is right at any time: deadlock detection uses it.
+ */
 static void sleep_counted(struct rouse_thread *self)
 {
     struct rsi_quiet quiet = { 0, 0 };
@@ -304,16 +310,15 @@ int rsi_park_commit_ppoll(struct rouse_thread *self, uint64_t ticket, struct pol
     rsi_park_settle(self);
     if (rsi_park_cancel_self(self, ticket))
         return -ECANCELED;
-    rsi_store_seq_cst(
-        &self->exec.in_ppoll,
-        (uint8_t)1); /* before the first look at futex: see rsi_kernel_thread_publish */
+    /* Before the first look at futex: see rsi_kernel_thread_publish. */
+    rsi_store_seq_cst(&self->exec.in_ppoll, (uint8_t)1);
     leave_cpu(self);
     while (result == -EINTR && !published(self)) {
         long ready = ppoll_once(self, fds, count);
         result = ready > 0 ? 0 : ready == 0 ? -ETIMEDOUT : (int)ready;
     }
     rsi_store_seq_cst(&self->exec.in_ppoll, (uint8_t)0);
-    /* Ended by the kernel, unless somebody else was first. */
+    /* ppoll has ended the wait, unless a waker was first. */
     if (result == -EINTR || !rsi_park_claim(self, ticket, result, NULL))
         result = claimed_result(self);
     enter_cpu(self);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* key.c - thread-local values. A key that is deleted and made anew does not show its old values. */
+/* key.c - thread-local values. A key that is deleted and created again does not show its old values. */
 #include "core/core.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #define DESTRUCTOR_ROUNDS 4
 
 struct rsi_value {
-    uint64_t generation; /* of the key when it was set */
+    uint64_t generation; /* the key's generation when the value was set */
     void *value;
 };
 
@@ -64,7 +64,7 @@ int rouse_key_set(unsigned key, const void *value)
         values = calloc(ROUSE_KEYS_MAX, sizeof *values);
         if (!values)
             return -ENOMEM;
-        if (__lsan_ignore_object) /* it does not look for pointers in control blocks */
+        if (__lsan_ignore_object) /* it does not search control blocks for pointers */
             __lsan_ignore_object(values);
         self->locals = values;
     }
@@ -86,7 +86,7 @@ void rsi_keys_fork_prepare(void)
     rsi_guard_lock(&keys_guard);
 }
 
-/* In the child, too. */
+/* Also called in the child. */
 void rsi_keys_fork_parent(void)
 {
     rsi_guard_unlock(&keys_guard);

@@ -62,9 +62,9 @@ static struct {
     uint64_t stuck_count, refused_count;
     uint64_t turns; /* of all workers, at the last look */
     uint32_t polls; /* rsi_rt.poll_count at the last look */
-    uint64_t
-        needless_since[ROUSE_CLUSTERS_MAX]; /* by home - 1: fewer are stuck than spares are there */
-    sigset_t mask;                          /* of the thread that started the first workers */
+    /* by home - 1: fewer are stuck than spares are there */
+    uint64_t needless_since[ROUSE_CLUSTERS_MAX];
+    sigset_t mask; /* of the thread that started the first workers */
     struct watched watched[RSI_WORKERS_MAX];
     struct record records[RECORDS]; /* number n at n % RECORDS */
 } monitor = { .awake = 1 };

@@ -93,8 +93,8 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
         return false;
     if (rsi_park_claim(self, ticket, -ECANCELED, NULL))
         return true;
-    rsi_fetch_add_seq_cst(&self->waiter.cancel,
-                          1u); /* woken in the meantime: keep the request for the next blocking call */
+    /* Woken in the meantime: keep the request for the next blocking call. */
+    rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
     return false;
 }
 

@@ -70,8 +70,8 @@ RSI_INLINE bool rsi_park_claim_bare(struct rouse_thread *t, uint64_t ticket, int
 {
     struct rsi_waiter *waiter = rsi_waiter(t);
     uint64_t expected = ticket;
-    uintptr_t sp =
-        (uintptr_t)rsi_load_relaxed(&waiter->ctx.sp); /* arbitrary if the claim is late */
+    /* Arbitrary if the claim is late. */
+    uintptr_t sp = (uintptr_t)rsi_load_relaxed(&waiter->ctx.sp);
     __builtin_prefetch((const void *)sp);
     __builtin_prefetch((const void *)(sp + RSI_CACHE_LINE));
     rsi_test_delay();
@@ -120,7 +120,7 @@ RSI_INLINE bool rsi_park_owes(struct rouse_thread *self)
     return (rsi_load_relaxed(&rsi_waiter(self)->cancel) & RSI_PARK_OWES) != 0;
 }
 
-/* What self owes. is_seen_to: also clear the debt. */
+/* Returns the debt of self. is_seen_to: also clear it. */
 uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to);
 
 #endif

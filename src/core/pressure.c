@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pressure.c - waits for the kernel to say that memory is short, and then trims stacks.
+ * pressure.c - trims stacks when the kernel reports that memory is short.
  *
- * Pressure stall information (PSI) has triggers: a descriptor on which poll(2) says POLLPRI at most once in
- * the trigger's window. Only whoever asked for it has the kernel thread that waits there, and it sleeps
- * until then: an idle process makes no call. Rejected: looking at the figures from the idle loop, which
- * is a wake-up a second. A window of 2 s is what the kernel allows without privileges.
+ * Pressure stall information (PSI) has triggers: descriptors on which poll(2) reports POLLPRI at most once
+ * per window. Only a program that asked for it has the kernel thread that waits there. It sleeps until then,
+ * so an idle process makes no system calls. Rejected: reading the figures from the idle loop, which is one
+ * wake-up per second. The kernel allows unprivileged processes no window shorter than 2 s.
  */
 #include "core/core.h"
 
@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char trigger[] = "some 100000 2000000"; /* us in a window of us */
+static const char trigger[] = "some 100000 2000000"; /* us of stall in a window in us */
 
 static struct {
-    uint32_t is_on; /* acquire and release by whoever starts; release by the thread that ends */
+    uint32_t is_on; /* starters acquire and release it; the thread that ends releases it */
     int fd;
 } watch = { 0, -1 };
 
@@ -38,7 +38,7 @@ static int open_trigger(const char *path)
     return written < 0 ? (int)written : fd;
 }
 
-/* The process's own group, of version 2. False: it has none. */
+/* The path of the process's own cgroup, version 2. False: it has none. */
 static bool group_path(char *path, size_t bytes)
 {
     char text[4096];
@@ -65,17 +65,18 @@ static void *watch_main(void *unused)
     for (;;) {
         int ready = poll(&event, 1, -1);
         if (ready > 0 && event.revents & (POLLERR | POLLHUP | POLLNVAL))
-            break; /* the group is gone */
+            break; /* the cgroup was removed */
         if (ready > 0)
             (void)rouse_stacks_trim(0);
     }
-    rsi_store_relaxed(&watch.fd, -1); /* before the close: a child closes what stands there */
+    /* Before the close, since a child closes the descriptor stored here. */
+    rsi_store_relaxed(&watch.fd, -1);
     rsi_syscall1(SYS_close, event.fd);
-    rsi_store_release(&watch.is_on, 0u); /* pairs with the exchange of whoever starts the next */
+    rsi_store_release(&watch.is_on, 0u); /* pairs with the exchange in rsi_pressure_watch */
     return unused;
 }
 
-/* Owns fd from then on, also when it fails. */
+/* Takes ownership of fd, also when it fails. */
 int rsi_pressure_watch(int fd)
 {
     if (rsi_exchange_acquire(&watch.is_on, 1u) != 0) {

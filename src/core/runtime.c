@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runtime.c - the start of the runtime, at the first call that needs it; its settings; its numbers. */
+/* runtime.c - starts the runtime at the first call that needs it; its settings; thread ids. */
 #include "core/core.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 struct rsi_runtime rsi_rt;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
-static unsigned workers_wanted; /* under start_mutex; 0: not settled */
+static unsigned workers_wanted; /* under start_mutex; 0: not decided yet */
 static int spares_config;       /* under start_mutex; as in rouse_config */
 static unsigned spares_wanted;  /* under start_mutex */
 static enum rouse_io io_wanted; /* written under start_mutex */
@@ -29,7 +29,7 @@ static unsigned workers_from_environment(void)
     return (unsigned)workers;
 }
 
-/* As many as there are workers, unless ROUSE_SPARES has another number. */
+/* As many as there are workers, unless ROUSE_SPARES gives another number. */
 static unsigned spares_from_environment(void)
 {
     const char *text = getenv("ROUSE_SPARES");
@@ -109,7 +109,7 @@ int rouse_worker_index(void)
     return exec->worker ? (int)exec->worker->index : -1;
 }
 
-/* A number never given out before; workers take them in ranges, so that they share no line. */
+/* An id that was never used before. Workers take ids in ranges, so that they share no cache line. */
 uint64_t rsi_id_next(struct rsi_worker *w)
 {
     if (!w)
@@ -135,7 +135,7 @@ static void setup_once(void)
     rsi_pressure_setup();
 }
 
-/* As many of its workers as can be had; after a fork for the second time. Fails when there is none. */
+/* Start as many of the cluster's workers as possible; after a fork, again. Fails if there is none. */
 static int cluster_start_locked(struct rouse_cluster *cluster)
 {
     int error = 0;
@@ -144,7 +144,7 @@ static int cluster_start_locked(struct rouse_cluster *cluster)
     return cluster->staying_count != 0 ? 0 : error;
 }
 
-/* With as many workers as can be had. Fails when a cluster has none. */
+/* Start as many workers as possible. Fails if a cluster has none. */
 int rsi_runtime_try_start_slow(void)
 {
     static bool is_set_up;
@@ -169,7 +169,7 @@ int rsi_runtime_try_start_slow(void)
     return error;
 }
 
-/* For calls that have no error to return. */
+/* For calls that cannot return an error. */
 void rsi_runtime_start_slow(void)
 {
     if (rsi_runtime_try_start_slow() != 0)
@@ -190,7 +190,10 @@ void rsi_poller_register(const struct rsi_poller *poller)
 {
     rsi_runtime_start();
     rsi_store_release(&rsi_rt.poller, poller); /* pairs with idle workers' acquire */
-    /* Who sleeps already does so without it; a kernel thread that waits would wake none of them. */
+    /*
+     * Workers that already sleep do so without the poller, and a kernel thread that waits would wake none of
+     * them.
+     */
     rsi_idle_wake_any();
 }
 
@@ -202,8 +205,8 @@ void rsi_poller_own(unsigned worker_index)
 }
 
 /*
- * In a child after fork: survivor is the worker that forked, NULL if a kernel thread did. The other
- * workers are started again by the next call that starts the runtime.
+ * In a child after fork. survivor is the worker that forked, NULL if a kernel thread did. The next call that
+ * starts the runtime starts the other workers again.
  */
 void rsi_runtime_child(struct rsi_worker *survivor)
 {

@@ -23,8 +23,8 @@
 enum order_state { ORDER_NONE, ORDER_GIVEN };
 
 static struct {
-    uint32_t
-        state; /* futex: the monitor sets ORDER_GIVEN, the starter ORDER_NONE; each releases what it wrote */
+    /* futex: the monitor sets ORDER_GIVEN, the starter ORDER_NONE; each releases what it wrote */
+    uint32_t state;
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;

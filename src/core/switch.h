@@ -112,7 +112,8 @@ RSI_INLINE void rsi_switch_to(struct rsi_worker *w, struct rouse_thread *self,
     uint32_t on_cpu = RSI_CPU_ELSEWHERE;
     bool is_entered = true;
     if (rsi_likely(to != NULL) && rsi_likely(rsi_load_relaxed(&to->waiter.home) == w->exec.home))
-        on_cpu = rsi_load_acquire(&to->waiter.on_cpu); /* pairs with the releases in rsi_switch_finish and trim.c */
+        /* Pairs with the releases in rsi_switch_finish and trim.c. */
+        on_cpu = rsi_load_acquire(&to->waiter.on_cpu);
     if (rsi_unlikely(rsi_obs_is_on_or(on_cpu))) {
         if (rsi_obs_is_on())
             rsi_account_switch(w, self, rsi_enters(self, to, on_cpu) ? to : NULL, why);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - threads from creation to release.
+ * thread.c - the life of a thread, from creation to the release of its control block.
  *
- * join_word says who cares for the end:
+ * join_word says who handles the end:
  *   NONE <-> a joiner's address: it waits, and may give up
  *   NONE -> DETACHED
- *   NONE -> ENDED, joiner -> joiner + ENDING -> joiner + ENDED: by the end itself
- *   ENDED, joiner + ENDED -> DETACHED: by whoever then releases the block
- * A joiner that waits is woken by the thread itself, which stores ENDING, so that it can be the next to
- * run. It may reuse the block only when the stack is left: that is told, by ENDED, on the stack that
- * comes after. After ENDED, or after DETACHED was found and the block released, the block is not touched.
- * A joiner that finds ENDING waits the few instructions for ENDED; anyone else finds a word that is
- * neither NONE nor ENDED, and is refused: two never release one block. Until ENDING a joiner may give up,
- * and then join again or detach: the end takes nothing for granted that it has seen before. Model:
- * tests/model/join.pml.
+ *   NONE -> ENDED, joiner -> joiner + ENDING -> joiner + ENDED: stored by the ending thread
+ *   ENDED, joiner + ENDED -> DETACHED: stored by the thread that then releases the block
+ * The ending thread itself wakes a waiting joiner and stores ENDING, so that the joiner can run next. The
+ * joiner may reuse the block only after the ending thread has left its stack. ENDED says so, and is stored on
+ * the next stack. After ENDED is stored, or DETACHED was found and the block released, the ending side does
+ * not touch the block. A joiner that finds ENDING waits the few instructions for ENDED. Any other thread
+ * finds a word that is neither NONE nor ENDED and gets an error, so that two threads never release one block.
+ * Until ENDING is stored, a joiner may give up, and then join again or detach. So the ending thread rereads
+ * join_word and never relies on an old value. Model: tests/model/join.pml.
  */
 #include "core/switch.h"
 
@@ -26,7 +26,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#define PROMISES 32 /* stacks a worker reserves at a time */
+#define PROMISES 32 /* stacks that a worker reserves at a time */
 #define LEAVING_SPINS 256
 
 static struct rsi_worker *worker_self(void)
@@ -34,7 +34,7 @@ static struct rsi_worker *worker_self(void)
     return rsi_exec_self()->worker;
 }
 
-/* What a block must be when its thread begins; the claim word and timer_word live on. */
+/* Reset a block for a new thread. The claim word and timer_word keep their values. */
 static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
 {
     t->waiter.is_listed = false;
@@ -46,7 +46,7 @@ static void block_reset(struct rouse_thread *t, struct rsi_worker *w)
     rsi_store_relaxed(&t->id, rsi_id_next(w));
 }
 
-/* The last that self does as a thread: its keys; its result is kept. */
+/* The last step of self as a thread: run its key destructors and keep its result. */
 void rsi_thread_finish(struct rouse_thread *self, void *result)
 {
     self->waiter.is_finishing = true;
@@ -69,7 +69,7 @@ static void thread_main(void *value, struct rsi_ctx *left)
     rouse_thread_exit(fn(self->arg));
 }
 
-/* Reserve a stack for a thread to be created. Workers do so by the batch. */
+/* Reserve a stack for a thread that is being created. Workers reserve in batches. */
 static bool stack_reserve(struct rsi_worker *w, unsigned class)
 {
     if (!w || class != RSI_STACK_CLASS_DEFAULT)
@@ -96,7 +96,7 @@ static void stack_unreserve(struct rsi_worker *w, unsigned class)
     }
 }
 
-/* A free stack for a thread that holds a reservation: the one that this worker used last, if it can be. */
+/* Take a free stack for a thread that holds a reservation, if possible the one that this worker used last. */
 static struct rsi_stack stack_take(struct rsi_worker *w, unsigned class)
 {
     if (class == RSI_STACK_CLASS_DEFAULT && w->stack_count != 0)
@@ -104,7 +104,7 @@ static struct rsi_stack stack_take(struct rsi_worker *w, unsigned class)
     return rsi_stack_take(class);
 }
 
-/* What lies in the cache is backed by reservations of its own, or a thread elsewhere could miss it. */
+/* Stacks in the cache need reservations of their own. Otherwise a thread elsewhere could find no stack. */
 static void stack_give(struct rsi_worker *w, unsigned class, struct rsi_stack stack)
 {
     if (class == RSI_STACK_CLASS_DEFAULT) {
@@ -118,7 +118,7 @@ static void stack_give(struct rsi_worker *w, unsigned class, struct rsi_stack st
     rsi_stack_give(class, stack);
 }
 
-/* w ends: what it kept for itself goes back. */
+/* w ends: return the stacks and reservations that it kept. */
 void rsi_thread_stacks_give(struct rsi_worker *w)
 {
     const unsigned class = RSI_STACK_CLASS_DEFAULT;
@@ -139,7 +139,7 @@ RSI_NOINLINE void rsi_thread_bind(struct rsi_worker *w, struct rouse_thread *t)
     rsi_ctx_init(&t->waiter.ctx, t->stack.low, t->stack.high, thread_main);
 }
 
-/* A thread without a name touches no memory for it. */
+/* A thread without a name touches no memory for one. */
 static void name_store(struct rouse_thread *t, const char *name)
 {
     size_t i = 0;
@@ -153,7 +153,7 @@ static void name_store(struct rouse_thread *t, const char *name)
     rsi_store_relaxed(&stored[i], 0);
 }
 
-/* A block of the right kind with all that can fail done, but for the kernel's own threads. */
+/* Allocate a block of the right kind, and do everything that can fail except creating a kernel thread. */
 static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rouse_thread_attr *attr,
                                          bool is_user)
 {
@@ -180,7 +180,7 @@ static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rous
     return t;
 }
 
-/* The cluster of a user thread that is about to begin. */
+/* Enter the cluster of a new user thread. */
 static int join_cluster(struct rouse_thread *t, struct rouse_cluster *cluster)
 {
     const struct rouse_thread *self = rsi_exec_self()->current;
@@ -217,7 +217,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
         attr->stack_bytes > RSI_STACK_BYTES_MAX)
         return -EINVAL;
     int error = rsi_runtime_try_start();
-    /* The caller is made known too: whoever looks for a deadlock is to see that it runs. */
+    /* The caller gets a control block too, so that a deadlock check sees that it runs. */
     if (!error && !rsi_exec_self()->current)
         error = rsi_foreign_try_adopt();
     if (rsi_unlikely(error))
@@ -232,7 +232,8 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     t->arg = arg;
     t->join_word = attr->detached ? RSI_JOIN_DETACHED : RSI_JOIN_NONE;
     name_store(t, attr->name);
-    rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE); /* pairs with readers of all blocks */
+    /* Pairs with the acquires of all that list blocks. */
+    rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE);
     if (out)
         *out = t;
     error = is_user ? join_cluster(t, attr->cluster)
@@ -245,8 +246,8 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
 }
 
 /*
- * Wake t's joiner, if there is one: t's result stands. The joiner goes on when t's stack is left. Returns
- * what stands in join_word: NONE, DETACHED, or a joiner with ENDING, which nobody but t's end changes.
+ * Wake t's joiner, if there is one. t's result is stored. The joiner continues when t has left its stack.
+ * Returns join_word: NONE, DETACHED, or a joiner with ENDING, which only t's end changes.
  */
 static uintptr_t announce_end(struct rouse_thread *t, const void *site)
 {
@@ -254,10 +255,10 @@ static uintptr_t announce_end(struct rouse_thread *t, const void *site)
     while (seen > RSI_JOIN_ENDED && (seen & RSI_JOIN_ENDING) == 0) {
         struct rouse_thread *joiner = (struct rouse_thread *)seen;
         rsi_test_delay();
-        /* Not an exchange: it may have given up, and detached t. Releases all that t did. */
+        /* Not an exchange: the joiner may have given up and detached t. Releases everything t did. */
         if (!rsi_cas_acq_rel(&t->join_word, &seen, seen | RSI_JOIN_ENDING))
             continue;
-        /* It cannot go on to another wait before it sees ENDED; acquired with its address. */
+        /* The joiner cannot begin another wait before it sees ENDED. Acquired with its address. */
         uint64_t ticket = rsi_load_relaxed(&joiner->waiter.claim);
         if ((ticket & 3) != 0 && rsi_park_claim(joiner, ticket, 0, site))
             rsi_park_publish(joiner);
@@ -266,7 +267,7 @@ static uintptr_t announce_end(struct rouse_thread *t, const void *site)
     return seen;
 }
 
-/* On a stack other than t's: t has ended. Returns w, for the switch. */
+/* t has ended. Called on another stack than t's. Returns w, for the switch. */
 RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rouse_thread *t)
 {
     if (t->waiter.origin == RSI_ORIGIN_USER) {
@@ -278,10 +279,15 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
     rsi_store_relaxed(&t->waiter.life, RSI_LIFE_ENDED);
     rsi_store_relaxed(&t->waiter.on_cpu, 0u);
     for (;;) {
-        /* A joiner may have come late. Who runs here now is not who wakes it: no site. */
+        /*
+         * A joiner may have come late. The thread that runs here now is not the waker, so there is no site.
+         */
         uintptr_t seen = announce_end(t, NULL);
         if (seen == RSI_JOIN_DETACHED) {
-            /* What a detacher did to the block is before its next use. Pairs with rouse_thread_detach. */
+            /*
+             * Pairs with rouse_thread_detach: what a detacher did to the block comes before the block's next
+             * use.
+             */
             (void)rsi_load_acquire(&t->join_word);
             rsi_block_free(w, t);
             return w;
@@ -290,7 +296,7 @@ RSI_NOINLINE struct rsi_worker *rsi_thread_left(struct rsi_worker *w, struct rou
             rsi_store_release(&t->join_word, seen | RSI_JOIN_ENDED);
             return w;
         }
-        /* All it did is released to whoever joins. Pairs with the acquire in join_ended. */
+        /* Releases everything t did to its joiner. Pairs with the acquire in join_ended. */
         if (rsi_cas_acq_rel(&t->join_word, &seen, RSI_JOIN_ENDED))
             return w;
     }
@@ -315,7 +321,7 @@ RSI_NOINLINE void rouse_thread_exit(void *result)
 
 static int join_finish(struct rouse_thread *t, void **result)
 {
-    /* Until the block is used again, whoever comes once more is refused. */
+    /* Until the block is reused, another join gets an error. */
     rsi_store_relaxed(&t->join_word, RSI_JOIN_DETACHED);
     if (result)
         *result = t->arg;
@@ -323,11 +329,11 @@ static int join_finish(struct rouse_thread *t, void **result)
     return 0;
 }
 
-/* Join a thread that has ended and for which nobody waits: -EBUSY if it has not ended. */
+/* Join a thread that has ended and has no waiting joiner. -EBUSY: it has not ended. */
 static int join_ended(struct rouse_thread *t, void **result)
 {
     uintptr_t seen = rsi_load_relaxed(&t->join_word);
-    /* Pairs with rsi_thread_left; exclusive, lest two release the block. */
+    /* Pairs with rsi_thread_left. Exclusive, so that two threads never release the block. */
     if (seen == RSI_JOIN_ENDED && rsi_cas_acquire(&t->join_word, &seen, RSI_JOIN_DETACHED))
         return join_finish(t, result);
     return seen == RSI_JOIN_NONE ? -EBUSY : -EINVAL;
@@ -347,9 +353,9 @@ static int join_wait(struct rouse_thread *self, struct rouse_thread *t, void **r
         if (spins < LEAVING_SPINS)
             rsi_cpu_relax();
         else
-            rsi_syscall0(SYS_sched_yield); /* its kernel thread is off the CPU */
+            rsi_syscall0(SYS_sched_yield); /* the kernel thread it ends on is off the CPU */
     }
-    if (error == -ECANCELED) /* it had ended: the request is for the next blocking call */
+    if (error == -ECANCELED) /* t had ended: keep the request for the next blocking call */
         rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
     return join_finish(t, result);
 }
@@ -366,7 +372,7 @@ static int join(struct rouse_thread *t, void **result, uint64_t deadline_ns, con
         /* Releases the claim word to announce_end. */
         if (rsi_cas_acq_rel(&t->join_word, &expected, (uintptr_t)self))
             return join_wait(self, t, result, ticket);
-        /* Cancelled just now: the request is kept for later. Or an old entry of the timer came up. */
+        /* Cancelled just now: keep the request. Otherwise an old entry of the timer fired. */
         if (!rsi_park_abandon(self, ticket) && rsi_park_commit(self, ticket) == -ECANCELED)
             rsi_fetch_add_seq_cst(&self->waiter.cancel, 1u);
     }
@@ -387,7 +393,7 @@ RSI_NOINLINE int rouse_thread_join_until(struct rouse_thread *t, void **result,
 int rouse_thread_join_try(struct rouse_thread *t, void **result)
 {
     struct rouse_thread *self = rsi_self();
-    rsi_turn_spend(self, 1); /* a loop of this must let t run */
+    rsi_turn_spend(self, 1); /* a loop around this call must let t run */
     return t == self ? -EDEADLK : join_ended(t, result);
 }
 
@@ -406,7 +412,10 @@ void rouse_thread_yield(void)
         rsi_switch_yield(exec->worker, exec->current, RSI_LEAVES_QUEUED);
 }
 
-/* self has been moved: go on on a worker of its new cluster. It is runnable there before its stack is left. */
+/*
+ * self was moved: continue on a worker of its new cluster. It becomes runnable there before it has left its
+ * stack.
+ */
 void rsi_thread_leave(struct rouse_thread *self)
 {
     struct rsi_worker *w = rsi_exec_self()->worker;
@@ -450,7 +459,7 @@ size_t rouse_thread_name(const struct rouse_thread *t, char *buffer, size_t byte
     return length;
 }
 
-/* deadline_ns: 0 when it has passed. */
+/* deadline_ns: 0 if it has passed. */
 RSI_INLINE int sleep_until(uint64_t deadline_ns, const void *site)
 {
     struct rouse_thread *self = rsi_self();
@@ -463,7 +472,7 @@ RSI_INLINE int sleep_until(uint64_t deadline_ns, const void *site)
 
 RSI_NOINLINE int rouse_sleep_until(uint64_t deadline_ns)
 {
-    /* Past: it keeps its place among the runnable, and does not wait for the timers to be looked at. */
+    /* In the past: the thread stays runnable and does not wait for the next look at timers. */
     return sleep_until(deadline_ns > rsi_now_ns() ? deadline_ns : 0, RSI_CALLER());
 }
 

@@ -1,50 +1,51 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trim.c - memory of parked threads' stacks goes back to the kernel.
+ * trim.c - gives memory of parked threads' stacks back to the kernel.
  *
- * Problem: a thread that once called deep and then waits for an hour keeps every page that it touched. What
- * lies below its stack pointer is dead, but the thread may be woken, picked and run at any moment, and then
- * it is not.
+ * Problem: a thread that once had a deep call stack and then waits for an hour keeps every page that it
+ * touched. The memory below its stack pointer is dead, but only until the thread runs again, and it may be
+ * woken, picked and run at any moment.
  *
- * Whoever picks a thread waits until on_cpu is 0 (worker.c): the trimmer holds it by that word.
+ * A worker that picks a thread waits until on_cpu is 0 (worker.c). The trimmer holds the thread by that word.
  *   trim:  R1 swap on_cpu, 0 -> TRIMMED;   F1 heavy fence;   R2 load claim: still the wait that was seen?
  *          If so give back; then swap on_cpu, TRIMMED -> 0. If not, only the latter.
- *   run:   P1 the claim ends the wait;     F2 light fence (the section's, before the thread is taken off a
- *          queue);                         P2 load on_cpu, and wait unless it is 0; P3 store RUNS.
- * P1 is before P2: the thread is published after its claim, and picked after that. The fences have one order,
- * so P2 sees R1, and waits; or R2 sees P1, and nothing is given back. R2 finds the wait that was seen before
- * R1, and numbers of waits never repeat: the thread has been parked from then on, and stays so until on_cpu
- * is 0 again. So its stack pointer is what was read, and the block has not become another thread's.
- * Whoever picked it without seeing R1 overwrites TRIMMED by P3: the last swap fails, and leaves RUNS.
- * The waiter itself may write on_cpu only while it is 0 or RUNS: it does not run.
+ *   run:   P1 the claim ends the wait;     F2 light fence (the queue lock's, before the thread is dequeued);
+ *          P2 load on_cpu, and wait unless it is 0; P3 store RUNS.
+ * P1 is before P2: the thread is published after its claim, and picked after that. The fences have one order.
+ * So either P2 sees R1 and waits, or R2 sees P1 and nothing is given back. If R2 finds the wait that was seen
+ * before R1, then the thread has been parked since then, because wait numbers never repeat, and it stays
+ * parked until on_cpu is 0 again. So its stack pointer is the one that was read, and the block does not
+ * belong to another thread. A worker that picked it without seeing R1 overwrites TRIMMED by P3. The last swap
+ * then fails and leaves RUNS. The waiter itself may write on_cpu only while it is 0 or RUNS: it does not run.
  * Model: tests/model/trim.pml.
  *
- * Some are held at a time, since a heavy fence costs as much as giving back a page; not many, since a worker
- * that picks one of them waits.
+ * Several threads are held at a time, because a heavy fence costs as much as giving back a page. They are
+ * few, because a worker that picks one of them waits.
  *
- * How long a wait has lasted is known without recording only by having seen it before: each look leaves low bits
- * of the wait's number in the block. One in 256 new waits passes for an old one, and loses nothing by it. Rejected: the time in the block at each park; a store and a load more in a
- * path of 15 ns, for a question that is asked once a minute.
+ * Without recording, the only way to know how long a wait has lasted is to have seen it before: each look
+ * stores the low bits of the wait's number in the block. One in 256 new waits is mistaken for an old one,
+ * which does no harm. Rejected: storing the time in the block at each park. That is one more store and load
+ * in a path of 15 ns, for a question that is asked once per minute.
  */
 #include "core/core.h"
 
-/* For words that their owner may be writing, plainly: what is read counts only if R2 says so. */
+/* For words that their owner may be writing without atomics. A value counts only if R2 confirms it. */
 #define RACY __attribute__((no_sanitize("thread")))
 #define PEEK(p) (*(const volatile __typeof__(*(p)) *)(p))
-#define RED_ZONE \
-    128 /* below its stack pointer a function may keep data (x86-64), at the switch too */
+/* a function may keep data this far below its stack pointer (x86-64), at the switch too */
+#define RED_ZONE 128
 
 struct held {
     struct rouse_thread *thread;
     uint64_t claim;
     struct iovec unused;
-    size_t bytes; /* of these in memory */
+    size_t bytes; /* bytes of unused that are in memory */
 };
 
 static struct {
     uint32_t is_busy;
     bool has_marks;
-    uint64_t marked_ns; /* when the marks of blocks had been set */
+    uint64_t marked_ns; /* when the blocks' marks were set */
 } trim;
 
 struct round {
@@ -57,7 +58,7 @@ struct round {
 static void release(struct rouse_thread *t)
 {
     uint32_t expected = RSI_CPU_TRIMMED;
-    /* Pairs with the acquires before a thread is run. It fails when it was picked before it was held. */
+    /* Pairs with the acquires before a thread is run. Fails if the thread was picked before it was held. */
     (void)rsi_cas_release(&t->waiter.on_cpu, &expected, 0u);
 }
 
@@ -83,8 +84,8 @@ static void give_back(struct round *round)
 }
 
 /*
- * What could be given back of t, which seems to be parked. May be nonsense when t has moved on, which R2
- * finds; stacks are never unmapped.
+ * Find what could be given back of t, which seems to be parked. The result may be wrong if t has moved on; R2
+ * detects that, and stacks are never unmapped.
  */
 RACY static bool find_unused(const struct rouse_thread *t, struct held *held)
 {
@@ -115,7 +116,7 @@ RACY static void look(struct round *round, struct rouse_thread *t)
     bool is_old = waiter->trim_mark == mark;
     waiter->trim_mark = mark;
     uint32_t expected = 0;
-    /* Read after the claim: a wait that is only prepared has RUNS. Pairs with rsi_switch_finish. */
+    /* Read after the claim: during a wait that is only prepared it is RUNS. Pairs with rsi_switch_finish. */
     if ((!is_old && !round->any_age) || rsi_load_acquire(&waiter->on_cpu) != 0 ||
         !find_unused(t, held))
         return;
@@ -152,7 +153,7 @@ struct call {
 static void run(void *value)
 {
     struct call *call = value;
-    /* Acquire and release are for the next call's marks. */
+    /* Acquire and release order the marks between calls. */
     if (rsi_exchange_acquire(&trim.is_busy, 1u) != 0)
         return;
     call->bytes = trim_threads(call->min_idle_ns) + rsi_stack_trim();

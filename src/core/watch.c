@@ -20,8 +20,8 @@
 #define WATCH_MIN_NS 200000
 #define WATCH_MAX_NS 10000000
 
-static uint32_t
-    watch_polls; /* with watch_turns, the watcher's notes; they pass with rsi_rt.watching to the next one */
+/* with watch_turns, the watcher's notes; they pass with rsi_rt.watching to the next one */
+static uint32_t watch_polls;
 
 /*
  * other belongs to another cluster and has threads to run. If other is not stuck, an idle worker of that

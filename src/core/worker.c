@@ -22,8 +22,8 @@
 #define ROUND_NS 100000 /* longest time that collected I/O waits for submission: turn_poller */
 #define STEAL_MAX 256
 #define BALANCE_LEAST 8
-#define STUCK_EIGHTHS \
-    4 /* share of a stuck worker's queue that is taken; other workers may take the rest */
+/* share of a stuck worker's queue that is taken; other workers may take the rest */
+#define STUCK_EIGHTHS 4
 
 struct rsi_exec rsi_exec_none = { .home = RSI_HOME_NONE };
 __attribute__((used)) __thread struct rsi_exec *rsi_tls_exec = &rsi_exec_none;
@@ -75,8 +75,7 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
     const struct rouse_cluster *cluster = w->cluster;
     uint32_t slot =
         (uint32_t)(rsi_random_next(&w->random) % rsi_load_relaxed(&cluster->slot_count));
-    struct rsi_worker *other =
-        rsi_load_acquire(&cluster->workers[slot]); /* pairs with slot_take */
+    struct rsi_worker *other = rsi_load_acquire(&cluster->workers[slot]); /* pairs with slot_take */
     uint32_t mine = rsi_load_relaxed(&w->queue_length);
     if (other && !cluster->is_shortest && now_ns - w->steal_ns >= cluster->steal_pause_ns &&
         rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST &&

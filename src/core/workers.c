@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * workers.c - workers come and go.
+ * workers.c - how workers are added and removed.
  *
- * A worker's structure is never freed: wakers and timers name workers by index, and may do so late. A new
- * worker takes the structure of one that has ended, if there is one. Its kernel thread waits until all can
- * see it in its cluster's list and counts, or others could take it for asleep.
+ * A worker's structure is never freed: wakers and timers name workers by index, possibly late. A new worker
+ * reuses the structure of one that has ended, if there is one. Its kernel thread waits until all threads can
+ * see it in its cluster's list and counts. Otherwise others could believe that it is asleep.
  *
  * A worker is removed in these steps, so that nothing is lost:
- *   1. It is marked as leaving and its inbox is closed, by whoever removes it. What the inbox held, and what
- *      comes from now on, goes to others.
- *   2. A closed inbox makes it find nothing in its queue: when the turn under way is over it is on its kernel
- *      thread's own stack, and sees the mark.
- *   3. It leaves its cluster's list; takes queue and timers out, in its section; and gives them to others.
- *   4. It is counted no more, and its kernel thread ends.
- * In between thieves may still take from its queue, and the watcher end what its timers are due for.
+ *   1. The remover marks it as leaving and closes its inbox. The inbox's threads, and all later ones, go to other
+ *      workers.
+ *   2. Because its inbox is closed it finds nothing in its queue. After the current turn it is on its kernel
+ *      thread's own stack and sees the mark.
+ *   3. It leaves its cluster's list, takes out queue and timers under its queue lock, and gives them to others.
+ *   4. It is no longer counted, and its kernel thread ends.
+ * In between, thieves may still take from its queue, and the watcher may end waits that its timers are due
+ * for.
  *
- * A kernel thread that may own an io_uring does not end: the kernel lets nobody else reap what is under way
- * there. It goes on in a cluster of its own kind, to which no thread belongs, where it takes its ring's
- * completions and mail, and from where it is taken first when a worker is added: it is in its new cluster's list
- * at once, and may be given threads, and arrives when it next looks around. It need not have arrived to be
- * relied on: what it does meanwhile, as taking its ring's completions, may be what makes its first threads
- * runnable.
+ * A kernel thread that may own an io_uring does not end, because the kernel lets no other thread reap that
+ * ring's pending operations. It continues in rsi_cluster_spare, to which no thread belongs, and handles its
+ * ring's completions and mail there. When a worker is added, such a spare one is reused first: it is in its
+ * new cluster's list at once, may be given threads, and arrives when it next looks. Others need not wait for
+ * its arrival: handling its ring's completions in the meantime may be what makes its first threads runnable.
  */
 #include "core/switch.h"
 
@@ -28,8 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIMERS_A_STEP \
-    64 /* adopted in another's section at a time: it must not be kept out for long */
+/* adopted at a time under another worker's queue lock, which must not be held for long */
+#define TIMERS_A_STEP 64
 
 /* libstdc++'s accessor of a kernel thread's exception state; absent in a program without C++. */
 extern void *__cxa_get_globals(void) __attribute__((weak));
@@ -47,7 +47,9 @@ static void threads_give(struct rsi_worker *w)
     rsi_run_elsewhere_list(first);
 }
 
-/* One that stays, as far as can be seen; of the default cluster where its own has none. */
+/*
+ * A worker that is not leaving, as far as can be seen. If the cluster has none: one of the default cluster.
+ */
 static struct rsi_worker *stays(struct rouse_cluster *cluster)
 {
     for (;;) {
@@ -60,7 +62,7 @@ static struct rsi_worker *stays(struct rouse_cluster *cluster)
     }
 }
 
-/* False: whoever was to have them is leaving as well, or was not to be had. */
+/* False: the receiving worker is leaving as well, or its queue lock was busy. */
 static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer *entries,
                              uint32_t count)
 {
@@ -73,11 +75,11 @@ static bool timers_hand_over(const struct rsi_worker *w, const struct rsi_timer 
     if (is_there)
         rsi_timer_adopt(to, w, entries, count);
     rsi_queue_lock_leave_thief(to);
-    rsi_idle_wake_worker(to); /* it may sleep for longer than these allow */
+    rsi_idle_wake_worker(to); /* its sleep may be longer than these deadlines allow */
     return is_there;
 }
 
-/* w is of cluster from now on. Before its kernel thread runs, or on it. */
+/* w belongs to cluster from now on. Called before its kernel thread runs, or on it. */
 static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
     rsi_store_release(&w->cluster, cluster); /* pairs with the watcher's acquire */
@@ -93,7 +95,10 @@ static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_store_relaxed(&w->stolen, 0);
 }
 
-/* As a new worker must be; the last one's queues were left empty. Whoever knew that one may still look. */
+/*
+ * Reset w for a new worker. The previous one left its queues empty. Other threads that know the structure may
+ * still look at it.
+ */
 static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
     enter(w, cluster);
@@ -113,12 +118,12 @@ static void slot_take(struct rsi_worker *w, struct rouse_cluster *cluster)
     w->slot = slot;
     rsi_store_relaxed(&cluster->worker_count, cluster->worker_count + 1);
     cluster->staying_count++;
-    rsi_store_release(&cluster->workers[slot], w); /* pairs with whoever goes through the list */
+    rsi_store_release(&cluster->workers[slot], w); /* pairs with all readers of the list */
     if (slot == cluster->slot_count)
         rsi_store_release(&cluster->slot_count, slot + 1);
 }
 
-/* From here on the others see w: they may push to its inbox, and steal. */
+/* From here on others see w: they may push to its inbox, and steal. */
 static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
     w->is_free = false;
@@ -131,7 +136,7 @@ static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_futex_wake(&w->has_arrived, 1);
 }
 
-/* Threads of other clusters may have entries here, from before they were moved. */
+/* Threads of other clusters may have entries here from before they were moved. */
 static void timers_give(struct rsi_worker *w)
 {
     struct rsi_timer entries[TIMERS_A_STEP];
@@ -159,7 +164,7 @@ static void count_out_locked(struct rsi_worker *w)
         rsi_store_relaxed(&cluster->state, RSI_CLUSTER_FREE);
 }
 
-/* The next kernel thread may have w as soon as this returns. */
+/* Another kernel thread may reuse w as soon as the lock is released. */
 static void end_locked(struct rsi_worker *w)
 {
     rsi_fault_end_worker();
@@ -170,7 +175,7 @@ static void end_locked(struct rsi_worker *w)
     w->is_free = true;
 }
 
-/* w has left its cluster. False: it ends. */
+/* w has left its cluster. False: its kernel thread ends. */
 static bool go_on(struct rsi_worker *w)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
@@ -187,7 +192,7 @@ static bool go_on(struct rsi_worker *w)
     return has_ring;
 }
 
-/* On w's own kernel thread. False: it ends. */
+/* On w's own kernel thread. False: the thread ends. */
 static bool leave_cluster(struct rsi_worker *w)
 {
     if (w->is_searching)
@@ -200,7 +205,7 @@ static bool leave_cluster(struct rsi_worker *w)
     rsi_thread_stacks_give(w);
     rsi_blocks_give(w);
     bool goes_on = go_on(w);
-    /* As if it had fallen asleep as the last: somebody has to see that nothing runs, and poll. */
+    /* As if it had been the last to fall asleep: some worker must notice that nothing runs, and poll. */
     rsi_idle_wake_any();
     return goes_on;
 }
@@ -249,7 +254,7 @@ static struct rsi_worker *worker_new(uint32_t index)
     return w;
 }
 
-/* One that nobody has, at the first free index. */
+/* Find a free structure, at the first free index. */
 static int worker_find_locked(struct rsi_worker **out)
 {
     uint32_t index = 0;
@@ -278,13 +283,13 @@ static int thread_start(struct rsi_worker *w, const struct rsi_cpus *cpus)
     return -error;
 }
 
-/* The cluster in whose list w stands. */
+/* The cluster whose list contains w. */
 static struct rouse_cluster *list_of(const struct rsi_worker *w)
 {
     return w->next_cluster ? w->next_cluster : w->cluster;
 }
 
-/* Step 1. Returns what its inbox held, in its order. */
+/* Step 1. Returns the threads of its inbox, in order. */
 static struct rouse_thread *leave_locked(struct rsi_worker *w)
 {
     list_of(w)->staying_count--;
@@ -300,7 +305,7 @@ static struct rouse_thread *leave_locked(struct rsi_worker *w)
     return oldest;
 }
 
-/* One that has been without threads since it left a cluster. Returns 0, -EINVAL, or -ENOENT: there is none. */
+/* Reuse a spare worker. Returns 0, -EINVAL, or -ENOENT if there is none. */
 static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
 {
     for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
@@ -322,7 +327,7 @@ static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **o
     return -ENOENT;
 }
 
-/* On w's kernel thread: it has been taken from among the spare ones. It may be about to leave already. */
+/* On w's kernel thread: it was a spare worker and has been reused. It may already be about to leave. */
 void rsi_workers_arrive(struct rsi_worker *w)
 {
     if (w->is_searching)
@@ -358,7 +363,7 @@ int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **ou
         return error;
     if (out)
         *out = w;
-    rsi_monitor_wake(); /* it may never be idle */
+    rsi_monitor_wake(); /* the new worker may never be idle */
     return 0;
 }
 
@@ -393,7 +398,10 @@ int rsi_workers_remove(struct rsi_worker *w)
     return 0;
 }
 
-/* All workers of a cluster in which no thread is left. *queued: threads of other clusters that stood here. */
+/*
+ * Remove all workers of a cluster to which no thread belongs. *queued: threads of other clusters in their
+ * inboxes.
+ */
 void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued)
 {
     for (uint32_t i = 0; i < cluster->slot_count; i++) {
@@ -423,12 +431,12 @@ static void worker_child(struct rsi_worker *w)
     w->wake_word = 0;
     w->is_free = true;
     if (&w->exec != rsi_exec_self())
-        w->exec.current = NULL; /* what it ran is no more */
+        w->exec.current = NULL; /* the thread it ran does not exist in the child */
 }
 
 /*
- * In a child after fork: survivor is the worker that forked, NULL if a kernel thread did. The others are
- * started again by the next call that starts the runtime.
+ * In a child after fork. survivor is the worker that forked, NULL if a kernel thread did. The next call that
+ * starts the runtime starts the others again.
  */
 void rsi_workers_child(struct rsi_worker *survivor)
 {

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-/* Unwinding ends here: the return address is declared undefined. */
+/* Unwinding ends here, because the return address is declared undefined. */
 #if defined(__x86_64__)
 __asm__(".text\n"
         ".globl rsi_ctx_start\n"
@@ -49,7 +49,7 @@ void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
     ctx->asan_fake = NULL;
 #endif
 #ifdef RSI_TSAN
-    /* Kept with the stack: TSan has room for 8,128 fibers and gives none back. */
+    /* The fiber is kept with the stack: TSan supports 8,128 fibers and does not reuse them. */
     void **fiber = (void **)high - 2;
     if (!*fiber)
         *fiber = __tsan_create_fiber(0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ctx.h - leaving one stack for another.
+ * ctx.h - the switch itself: saves one stack's registers and continues on another stack.
  *
- * The switch is inline assembly that declares every register clobbered: the compiler saves what is live
- * at the place, and nothing else. It ends in an indirect jump, not in ret, which the CPU's return
- * predictor would get wrong. mxcsr and the x87 control word stay with the worker. The frame-address
- * register cannot be declared, so it is saved by hand. Unwinding through it needs no help: at the
- * resume label the frame is the one the compiler described.
+ * core/switch.h decides which stack comes next. The switch is inline assembly that declares every register
+ * clobbered, so the compiler saves only what is live at that place. It ends in an indirect jump and not in
+ * ret, which the CPU's return predictor would mispredict. mxcsr and the x87 control word stay with the
+ * worker. The frame-address register cannot be declared as clobbered, so the assembly saves it. Unwinding
+ * needs no special support: at the resume label the frame is the one that the compiler described.
  */
 #ifndef RSI_CTX_CTX_H
 #define RSI_CTX_CTX_H
@@ -35,7 +35,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* A stack that nobody stands on. Offsets are known to the assembly below and to tools/rouse-gdb.py. */
+/* A stack that is not running. The assembly below and tools/rouse-gdb.py know the offsets. */
 struct rsi_ctx {
     void *sp;
     void *ip;
@@ -50,17 +50,20 @@ struct rsi_ctx {
 #endif
 };
 
-/* Where a new stack begins: calls the function that rsi_ctx_init left in fp, with what the switch brought. */
+/*
+ * The first code on a new stack: calls the function that rsi_ctx_init stored in fp, with the value passed by
+ * the switch.
+ */
 void rsi_ctx_start(void);
 
 /*
- * Lay out a context that will call entry(value, left) on the stack [low, high); entry must not return.
- * high is 16-byte aligned.
+ * Set up a context that will call entry(value, left) on the stack [low, high). entry must not return. high is
+ * 16-byte aligned.
  */
 void rsi_ctx_init(struct rsi_ctx *ctx, void *low, void *high,
                   void (*entry)(void *value, struct rsi_ctx *left));
 
-/* Describe the calling kernel thread's own stack, so that sanitizers can come back to it. */
+/* Describe the calling kernel thread's own stack, so that sanitizers can switch back to it. */
 void rsi_ctx_init_native(struct rsi_ctx *ctx);
 
 RSI_INLINE void rsi_ctx_before(struct rsi_ctx *from, struct rsi_ctx *to)
@@ -75,7 +78,7 @@ RSI_INLINE void rsi_ctx_before(struct rsi_ctx *from, struct rsi_ctx *to)
 #endif
 }
 
-/* On the new stack, before anything else; ctx is the context now running. */
+/* Called on the new stack before anything else. ctx is the context now running. */
 RSI_INLINE void rsi_ctx_after(struct rsi_ctx *ctx)
 {
     (void)ctx;
@@ -85,9 +88,9 @@ RSI_INLINE void rsi_ctx_after(struct rsi_ctx *ctx)
 }
 
 /*
- * Leave the present stack, described in *from, for *to. Returns when somebody switches back: *value is
- * then what this somebody passed, and the result the context that it left. Nothing that was derived from
- * thread-local storage before may be used after.
+ * Switch from the current stack, saved in *from, to *to. Returns when another context switches back: *value
+ * is then the value it passed, and the result is the context that it left. Nothing derived from thread-local
+ * storage before the switch may be used after it.
  */
 RSI_INLINE struct rsi_ctx *rsi_ctx_switch(struct rsi_ctx *from, struct rsi_ctx *to, void **value)
 {

@@ -2,13 +2,13 @@
 /*
  * stack.c - slabs of guarded stacks.
  *
- * Guards: MADV_GUARD_INSTALL (Linux 6.13) marks a page in the page table and costs no mapping; mprotect
- * splits the mapping and meets the limit of 65,530 mappings near 32,000 stacks. Some emulators answer 0
- * to madvise values they do not know, so it is probed by its effect. Guards are made many at a time
- * where process_madvise can (720 ns each alone, 450 in a batch of 16).
+ * Guards: MADV_GUARD_INSTALL (Linux 6.13) marks a page in the page table and needs no mapping of its own.
+ * mprotect splits the mapping, and reaches the limit of 65,530 mappings near 32,000 stacks. Some emulators
+ * return 0 for madvise values that they do not know, so the probe checks the effect. Where process_madvise
+ * works, guards are made in batches (720 ns per guard alone, 450 in a batch of 16).
  *
- * A free stack is linked by a word of its own, so a page of it must stay. Cold ones, whose memory is given
- * back, therefore stand in a list in the last page of one of them: of 257 one page is left.
+ * A free stack is linked by a word inside it, so one of its pages must stay. Cold stacks, whose memory was
+ * given back, are therefore listed in the last page of one of them: 257 stacks keep one page.
  */
 #include "ctx/stack.h"
 
@@ -38,30 +38,30 @@
 #define COLD_MOST 256
 #define LOOK_PAGES 256
 
-/* In pages of their own. */
+/* Stored in pages of their own. */
 struct slab {
     char *base;
     struct slab *next; /* the class's slabs, oldest first */
     uint32_t slots, guarded, taken;
 };
 
-/* In the last page of a stack, below its top: the page has 2,112 bytes of each colour. */
+/* Stored in the last page of a stack, below its top. The page has 2,112 bytes for each colour. */
 struct cold {
     struct cold *next;
-    char *high; /* this stack's own top */
+    char *high; /* top of this stack */
     size_t count;
-    char *tops[COLD_MOST]; /* of stacks without memory */
+    char *tops[COLD_MOST]; /* tops of stacks without memory */
 };
 _Static_assert(sizeof(struct cold) + 16 <= RSI_PAGE - (COLOURS - 1) * RSI_CACHE_LINE,
                "a list of cold stacks reaches into what TSan keeps at the top");
 
 struct class
 {
-    char *free;        /* tops of stacks given back, latest first, linked by the word below */
-    struct cold *cold; /* taken when none is free */
+    char *free;        /* tops of free stacks, latest first, linked by the word below */
+    struct cold *cold; /* used when free is empty */
     uint32_t free_count;
-    struct slab *take; /* whose guarded slots come next */
-    struct slab *last; /* where guards are made */
+    struct slab *take; /* the slab whose guarded slots are used next */
+    struct slab *last; /* the slab in which guards are made */
     uint64_t unreserved;
 };
 
@@ -99,7 +99,7 @@ static int probe_guards(void)
         return result;
     if (pipe2(fds, O_CLOEXEC) == 0) {
         *(volatile char *)page = 1;
-        /* A guarded page cannot be read, by the kernel either. */
+        /* A guarded page cannot be read, even by the kernel. */
         if (madvise(page, RSI_PAGE, MADV_GUARD_INSTALL) == 0 &&
             rsi_syscall3(SYS_write, fds[1], page, 1) == -EFAULT)
             result = 1;
@@ -123,7 +123,7 @@ static size_t stride_of(unsigned class)
     return rsi_stack_class_bytes(class) + RSI_PAGE;
 }
 
-/* Guard the next slots of s, up to GUARD_BATCH; how many were. */
+/* Guard the next slots of s, up to GUARD_BATCH. Returns how many. */
 static uint32_t guard_some(unsigned class, const struct slab *s)
 {
     struct iovec pages[GUARD_BATCH];
@@ -164,7 +164,7 @@ static bool slab_add(unsigned index)
     return true;
 }
 
-/* More guarded slots. */
+/* Make more guarded slots. */
 static bool grow(unsigned index)
 {
     struct class *class = &pool.classes[index];
@@ -198,7 +198,7 @@ void rsi_stack_unreserve(unsigned index, unsigned count)
 
 struct rsi_stack rsi_stack_of(unsigned class, char *high)
 {
-    /* The colour is below a page, so that the slot's end is the next page boundary. */
+    /* The colour is smaller than a page, so the slot's end is the next page boundary. */
     char *end = (char *)rsi_round_up((uintptr_t)high, RSI_PAGE);
     return (struct rsi_stack){ end - rsi_stack_class_bytes(class), high };
 }
@@ -216,7 +216,7 @@ static char *take_fresh(unsigned index)
     char *low = s->base + slot * stride_of(index) + RSI_PAGE;
     char *end = low + rsi_stack_class_bytes(index);
     (void)VALGRIND_STACK_REGISTER(low, end);
-    /* 11 is odd, so that 32 neighbours get 32 colours, far from each other. */
+    /* 11 is odd, so that 32 neighbours get 32 different colours, far from each other. */
     return end - (size_t)(slot * 11 % COLOURS) * RSI_CACHE_LINE;
 }
 
@@ -276,7 +276,7 @@ size_t rsi_stack_resident(const char *low, const char *end)
 
 void rsi_stack_drop(const struct iovec *ranges, unsigned count)
 {
-    /* Linux 6.13: one call, and the other CPUs are told once. */
+    /* Linux 6.13: one call, and one notification of the other CPUs. */
     size_t bytes = 0;
     for (unsigned i = 0; i < count; i++)
         bytes += ranges[i].iov_len;
@@ -287,7 +287,7 @@ void rsi_stack_drop(const struct iovec *ranges, unsigned count)
         (void)rsi_syscall3(SYS_madvise, ranges[i].iov_base, ranges[i].iov_len, MADV_DONTNEED);
 }
 
-/* A free stack becomes a cold one. Returns what of it holds nothing that is still of use. */
+/* Turn a free stack into a cold one. Returns the range that holds nothing of use. */
 static struct iovec make_cold(struct class *class, struct rsi_stack stack)
 {
     char *end = (char *)rsi_round_up((uintptr_t)stack.high, RSI_PAGE);
@@ -295,12 +295,13 @@ static struct iovec make_cold(struct class *class, struct rsi_stack stack)
     if (cold && cold->count < COLD_MOST) {
         cold->tops[cold->count++] = stack.high;
 #ifdef RSI_TSAN
-        end -= RSI_PAGE; /* its fiber stands there */
+        end -= RSI_PAGE; /* its fiber is stored there */
 #endif
     } else {
         end -= RSI_PAGE;
 #ifdef RSI_ASAN
-        __asan_unpoison_memory_region(end, RSI_PAGE); /* of frames that its last thread left */
+        /* Marks of frames that its last thread left. */
+        __asan_unpoison_memory_region(end, RSI_PAGE);
 #endif
         cold = (struct cold *)end;
         cold->next = class->cold;
@@ -331,7 +332,7 @@ size_t rsi_stack_trim(void)
 {
     size_t bytes = 0;
     for (unsigned index = 0; index < RSI_STACK_CLASSES; index++) {
-        /* As many as are free now: others may be given back as fast as these are looked at. */
+        /* Only as many as are free now: other threads may free stacks as fast as these are handled. */
         uint32_t rest = rsi_load_relaxed(&pool.classes[index].free_count);
         while (rest != 0) {
             unsigned count = rest < RSI_STACK_DROP_MAX ? rest : RSI_STACK_DROP_MAX;

@@ -34,7 +34,7 @@ static bool read_file(const char *path, char *buffer, size_t bytes)
     return true;
 }
 
-/* The quota of one cgroup folder in CPUs, rounded up; UINT32_MAX when it has none. */
+/* The quota of one cgroup folder in CPUs, rounded up. UINT32_MAX: it has none. */
 static unsigned folder_quota(const char *folder, bool is_v2)
 {
     char path[4352], text[64];
@@ -56,7 +56,7 @@ static unsigned folder_quota(const char *folder, bool is_v2)
     return (unsigned)((quota + period - 1) / period);
 }
 
-/* A quota binds wherever it stands between the process's own group and the root. */
+/* Every quota between the process's own group and the root applies. */
 static unsigned path_quota(const char *mount, char *group, bool is_v2)
 {
     unsigned least = UINT32_MAX;
@@ -73,7 +73,7 @@ static unsigned path_quota(const char *mount, char *group, bool is_v2)
     }
 }
 
-/* Whether a comma-separated list of controllers, as version 1 has it, names the one for CPU time. */
+/* Whether a comma-separated list of controllers, as in version 1, contains the one for CPU time. */
 static bool names_cpu(const char *controllers)
 {
     while (*controllers) {

@@ -31,7 +31,7 @@ int rsi_futex_wait(uint32_t *word, uint32_t expected, uint64_t deadline_ns)
         limit = rsi_timespec(deadline_ns);
         timeout = &limit;
     }
-    /* WAIT_BITSET, since its time-out is absolute. */
+    /* WAIT_BITSET, because its time-out is absolute. */
     return (int)rsi_syscall6(SYS_futex, (long)word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
                              expected, (long)timeout, 0, (long)FUTEX_BITSET_MATCH_ANY);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * os.h - what rouse asks of Linux, call by call. All return a result >= 0 or -errno, and leave errno
- * alone: its address may be cached by a compiler across a switch to another worker.
+ * os.h - the Linux calls that rouse uses. All return a result >= 0 or -errno and leave errno alone: a
+ * compiler may cache its address across a switch to another worker.
  */
 #ifndef RSI_OS_OS_H
 #define RSI_OS_OS_H
@@ -13,7 +13,7 @@ struct timespec;
 /* CLOCK_MONOTONIC, ns. */
 uint64_t rsi_now_ns(void);
 
-/* deadline_ns as a timespec; UINT64_MAX must not be passed. */
+/* ns as a timespec. ns must not be UINT64_MAX. */
 struct timespec rsi_timespec(uint64_t ns);
 
 /*
@@ -28,9 +28,9 @@ int rsi_futex_wake(uint32_t *word, int count);
  *     store A; rsi_fence_light(); load B
  * and the other
  *     store B; rsi_fence_heavy(); load A
- * then at least one sees the other's store. The light half costs no instruction where the kernel has
- * membarrier(2); the heavy half makes every CPU that runs this process pass a full barrier (0.4 us alone,
- * 3 us with a running peer, measured). Without membarrier both are full fences.
+ * then at least one sees the other's store. The light half costs no instruction if the kernel has
+ * membarrier(2). The heavy half makes every CPU that runs this process execute a full barrier (measured: 0.4
+ * us alone, 3 us with one running peer). Without membarrier both are full fences.
  */
 extern bool rsi_fence_light_is_full;
 void rsi_fence_setup(void);
@@ -44,20 +44,23 @@ RSI_INLINE void rsi_fence_light(void)
         rsi_compiler_barrier();
 }
 
-/* CPUs this process may use: its affinity mask, cut by its cgroup's quota (v1 or v2), at least 1. */
+/*
+ * The number of CPUs this process may use: its affinity mask, limited by its cgroup's quota (v1 or v2); at
+ * least 1.
+ */
 unsigned rsi_cpu_count(void);
 
 /*
- * The least quota, in CPUs rounded up, of the groups named by cgroup_file (as /proc/self/cgroup is) and
- * of those around them, under mount; UINT32_MAX when none has one.
+ * The smallest quota, in CPUs rounded up, of the groups that cgroup_file names (in the format of
+ * /proc/self/cgroup) and of their parents, under mount. UINT32_MAX: there is none.
  */
 unsigned rsi_cpu_quota(const char *cgroup_file, const char *mount);
 
-/* Anonymous private memory, not reserved, without huge pages; NULL when there is none. */
+/* Anonymous private memory, not reserved, without huge pages. NULL: out of memory. */
 void *rsi_map(size_t bytes);
 void rsi_unmap(void *address, size_t bytes);
 
-/* Timer slack of the calling kernel thread, 1 ns: sleeps end when they should. */
+/* Set the timer slack of the calling kernel thread to 1 ns, so that sleeps end on time. */
 void rsi_timer_slack_min(void);
 
 long rsi_gettid(void);
