@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Entry points for set-up, build, checks and installation. Meson does the build. `make help` lists the targets.
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+.NOTPARALLEL: # ninja and meson run the jobs; two targets at once would build in one folder
 SHELL := /bin/bash
 
 PORT ?= 8080

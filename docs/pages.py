@@ -25,12 +25,14 @@ NAVIGATION = {
     "README.md": "rouse",
     "docs/man/index.md": "Manual",
     "docs/reading-waits.md": "Reading waits",
+    "docs/investigations.md": "Investigations",
     "docs/benchmarks.md": "Benchmarks",
     "DESIGN.md": "Design",
     "HACKING.md": "Hacking",
+    "docs/glossary.md": "Glossary",
 }
 MANUAL = "docs/man/index.md"  # made from the pages' names, not a file
-SECTIONS = {"1": "Commands", "3": "Library calls", "7": "Overview"}
+SECTIONS = {"1": "Commands", "3": "Library calls", "7": "Overviews"}
 LOWDOWN = ("--parse-no-intraemph", "--parse-no-metadata", "--out-no-smarty")
 
 FRAME = """\

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * echo_load.c - a load for echo servers: each connection has a thread that sends and waits for the echo.
+ * echo_load.c - a load generator for echo servers. One thread per connection sends a message and reads the echo.
  *
- * usage: echo_load PORT [CONNECTIONS [SECONDS]]    (100, 3)
+ * usage: echo_load PORT [CONNECTIONS [SECONDS]]    (defaults: 100 connections, 3 s)
  *
- * Prints the round trips a second of all connections together. The same blocking style as a server's;
- * ROUSE_THREADS=kernel in the environment makes each thread a kernel thread.
+ * Prints the round trips per second of all connections together. If nothing listens on PORT yet, it waits up to 5 s
+ * for a server that is just starting. ROUSE_THREADS=kernel in the environment makes each thread a kernel thread.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -46,6 +46,24 @@ static int round_trip(int fd)
     return memcmp(echo, MESSAGE, MESSAGE_BYTES) == 0 ? 0 : -EBADMSG;
 }
 
+/* Wait until the server listens: a script may start both programs at once. */
+static int wait_for_server(void)
+{
+    uint64_t deadline_ns = rouse_now_ns() + 5 * SECOND_NS;
+
+    for (;;) {
+        int error, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        if (fd < 0)
+            return -errno;
+        error = rouse_connect(fd, (struct sockaddr *)&server, sizeof(server));
+        rouse_close(fd);
+        if (error != -ECONNREFUSED || rouse_now_ns() > deadline_ns)
+            return error;
+        rouse_sleep_until(rouse_now_ns() + SECOND_NS / 50);
+    }
+}
+
 static void *run(void *arg)
 {
     struct client *client = arg;
@@ -71,7 +89,7 @@ int main(int argc, char **argv)
     double seconds = argc > 3 ? atof(argv[3]) : 3;
     struct client *clients = calloc(count ? count : 1, sizeof(*clients));
     uint64_t round_trips = 0;
-    int error = 0;
+    int error;
 
     if (argc < 2 || !clients) {
         fprintf(stderr, "usage: echo_load PORT [CONNECTIONS [SECONDS]]\n");
@@ -79,6 +97,7 @@ int main(int argc, char **argv)
     }
     server.sin_port = htons((unsigned short)atoi(argv[1]));
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    error = wait_for_server();
     end_ns = rouse_now_ns() + (uint64_t)(seconds * 1e9);
 
     while (error == 0 && started < count) {
@@ -91,7 +110,8 @@ int main(int argc, char **argv)
         error = error ? error : clients[i].error;
     }
     free(clients);
-    printf("%zu connections: %.0f round trips a second\n", started, (double)round_trips / seconds);
+    printf("%zu connections: %.0f round trips per second\n", started,
+           (double)round_trips / seconds);
     if (error)
         fprintf(stderr, "echo_load: %s\n", strerror(-error));
     return error != 0;

@@ -121,17 +121,27 @@ class Manual(unittest.TestCase):
                 if not name.endswith("_H"):
                     self.assertRegex(text, rf"\b{name}\b", header.name)
 
-    def test_every_variable_of_the_environment_is_on_a_page(self) -> None:
-        read = set()
-        for path in [*(SOURCE / "src").rglob("*.c"), *(SOURCE / "serve").rglob("*.c")]:
-            read.update(re.findall(r'getenv\("(\w+)"\)', path.read_text(encoding="utf-8")))
-        page = pages.part(manual()["rouse.7.md"], "Environment")
-        told = set(re.findall(r"^`(\w+)`$", page, re.MULTILINE))
-        # Those of builds with ROUSE_TEST are for who works on rouse.
-        self.assertEqual({name for name in read if not name.startswith("ROUSE_TEST_")}, told)
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        for name in told:
-            self.assertIn(f"| `{name}` |", readme)
+    def test_every_variable_that_the_code_reads_is_documented(self) -> None:
+        literal = re.compile(r'"(ROUSE_[A-Z_]+)"')
+        call = re.compile(r'(?:getenv\(|environ(?:\.get\(|\[))"(ROUSE_[A-Z_]+)"')
+        shell = re.compile(r"\$\{?(ROUSE_[A-Z_]+)")
+        read: set[str] = set()
+        for folder in ("src", "serve", "preload", "kernel", "rouse", "bench", "demos", "examples"):
+            for path in [*(SOURCE / folder).rglob("*.c"), *(SOURCE / folder).rglob("*.py")]:
+                read.update(literal.findall(path.read_text(encoding="utf-8")))
+        for path in [*(SOURCE / "tests").rglob("*.[ch]"), *(SOURCE / "tests").rglob("*.py")]:
+            read.update(call.findall(path.read_text(encoding="utf-8")))
+        for path in [*(SOURCE / "tools").glob("*.sh"), *(SOURCE / "bench").glob("*.sh")]:
+            read.update(shell.findall(path.read_text(encoding="utf-8")))
+        page = manual()["rouse-environment.7.md"]
+        lines = re.findall(r"^`ROUSE_\w+`(?:, `ROUSE_\w+`)*$", page, re.MULTILINE)
+        documented = set(re.findall(r"ROUSE_\w+", "\n".join(lines)))
+        self.assertEqual(documented, read)
+
+    def test_no_other_page_lists_the_variables(self) -> None:
+        for name, text in manual().items():
+            if name != "rouse-environment.7.md":
+                self.assertNotRegex(pages.part(text, "Environment"), r"(?m)^`ROUSE_\w+`(,|$)", name)
 
     def test_the_options_of_the_programs_are_on_their_pages(self) -> None:
         for program in ("rouse-serve", "rouse-bench"):
@@ -213,13 +223,19 @@ class Site(unittest.TestCase):
             found += [(path.parent / link).resolve() for link in links if link]
         self.assertEqual({path.resolve() for path in SITE.rglob("*.html")} - reached, set())
 
-    def test_the_first_page_names_every_goal_of_make(self) -> None:
+    def test_contributors_find_every_target_of_make(self) -> None:
         makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")
         goals = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
         assert goals
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        page = (SOURCE / "CONTRIBUTING.md").read_text(encoding="utf-8")
         for goal in set(goals[1].split()) - {"all", "setup"}:
-            self.assertIn(f"`make {goal}`", readme)
+            self.assertIn(f"`make {goal}`", page)
+
+    def test_the_chart_shows_the_figures_of_the_benchmarks(self) -> None:
+        drawn = (SOURCE / "docs/pictures/threads.svg").read_text(encoding="utf-8")
+        self.assertEqual(
+            drawn, run(sys.executable, SOURCE / "bench/chart.py", "--to", "/dev/stdout")
+        )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class Examples(unittest.TestCase):
                     env=environment,
                     timeout=LIMIT_S,
                 )
-                found = re.fullmatch(r"50 connections: (\d+) round trips a second\n", load)
+                found = re.fullmatch(r"50 connections: (\d+) round trips per second\n", load)
                 assert found, load
                 self.assertGreater(int(found[1]), 0)
 

@@ -1,87 +1,65 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The README's way to an echo server: its commands and its program, run as they stand there.
-
-They run in a copy of the sources and a home of their own. Two things differ: the ports are free
-ones, and after a server's start it is waited for, as whoever types has no need to.
-"""
+"""Paste the README's commands, unchanged and in their order, in a clean HOME."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 from installed import SOURCE, skip_without
 
-SECTION = "Ten minutes to your own echo server"
-PORTS = ("7777", "7778")
+PORT = 7777  # as the README has it
+WORDS_MOST = 900
+LINES_MOST = 12  # of the echo server
 LIMIT_S = 540
 
-
-def section() -> str:
-    text = (SOURCE / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {SECTION}\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
-    assert found
-    return found[1]
+TEXT = (SOURCE / "README.md").read_text(encoding="utf-8")
 
 
-def script() -> str:
-    """The section's commands, its files written where the text says so."""
-    lines: list[str] = []
-    pieces = re.split(r"^```(\w+)\n(.*?)^```\n", section(), flags=re.DOTALL | re.MULTILINE)
-    for text, language, code in zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=False):
-        if language == "sh":
-            lines.append(code)
-        else:
-            name = re.findall(r"Save this as `(.+?)`", text)[-1]
-            lines.append(f"cat >{name} <<'END OF FILE'\n{code}END OF FILE\n")
-    return "".join(lines)
-
-
-def with_free_ports(commands: str) -> str:
-    with contextlib.ExitStack() as stack:
-        for port in PORTS:
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            free = str(probe.getsockname()[1])
-            up = f"until (exec 4<>/dev/tcp/127.0.0.1/{free}); do kill -0 $server; sleep 0.05; done"
-            start = rf"^(.* {port} & server=\$!)$"
-            commands, count = re.subn(start, rf"\1\n{up}", commands, flags=re.MULTILINE)
-            assert count == 1
-            commands = commands.replace(port, free)
-    return commands
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 
 def plain_environment(home: Path) -> dict[str, str]:
-    """That of a login, without what make, meson and these tests have set."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not re.match(r"(ROUSE_|MAKE|MFLAGS|MESON|PKG_CONFIG|LD_LIBRARY_PATH|DESTDIR|CC$)", name)
-    }
-    # The packages of the command need not be fetched again for each home.
+    """A login's environment, without the variables that make, meson and these tests set."""
+    ours = r"(ROUSE_|MAKE|MFLAGS|MESON|PKG_CONFIG|LD_LIBRARY_PATH|DESTDIR|PREFIX|CC$)"
+    kept = {name: value for name, value in os.environ.items() if not re.match(ours, name)}
+    # The packages of the command are not downloaded again for each HOME.
     cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
     return {**kept, "HOME": str(home), "PIP_CACHE_DIR": cache}
 
 
 class Readme(unittest.TestCase):
-    def test_its_commands_lead_to_an_echo_server(self) -> None:
+    def test_it_is_short(self) -> None:
+        self.assertLessEqual(len(TEXT.split()), WORDS_MOST)
+        server = re.findall(r"<<'END'\n(.*?)^END$", TEXT, re.DOTALL | re.MULTILINE)
+        self.assertEqual([len(lines.splitlines()) <= LINES_MOST for lines in server], [True])
+
+    def test_its_commands_work_when_pasted(self) -> None:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", PORT))
+            except OSError:
+                print(f"not run: port {PORT} of the README is in use")
+                sys.exit(77)
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder)
-            checkout = home / "checkout"
+            checkout = home / "rouse"
             caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
             shutil.copytree(SOURCE, checkout, symlinks=True, ignore=caches)
-            # -m: as at a terminal; without it bash starts its jobs with SIGQUIT ignored.
-            commands = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -meux\n" + script()
+            before = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts}
+            # -m: as at a terminal, each job gets its own process group and default signals.
+            first = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -meux\n"
             result = subprocess.run(
-                ["bash", "-c", with_free_ports(commands)],
+                ["bash", "-c", first + "".join(blocks())],
                 cwd=checkout,
                 env=plain_environment(home),
                 stdin=subprocess.DEVNULL,
@@ -89,13 +67,18 @@ class Readme(unittest.TestCase):
                 text=True,
                 timeout=LIMIT_S,
             )
-            told = f"{result.stdout}\n{result.stderr}"
-            self.assertEqual(result.returncode, 0, told)
-            self.assertRegex(result.stdout, r"(?m)^hello$", told)
+            output = f"{result.stdout}\n{result.stderr}"
+            self.assertEqual(result.returncode, 0, output)
+            # The report of `rouse run` names the line that waits and the lock.
+            self.assertRegex(output, r"(?m)^.*one_lock\.c:\d+ .*cache_lock", output)
             rates = re.findall(r"^100 connections: (\d+) round trips", result.stdout, re.MULTILINE)
-            self.assertEqual(len([rate for rate in rates if int(rate) > 0]), 2, told)
-            # SIGQUIT's list: the connection of the "hello" still stands.
-            self.assertIn('"connection"', result.stderr, told)
+            self.assertEqual([int(rate) > 0 for rate in rates], [True], output)
+            # `rouse report` reads the echo server.
+            self.assertRegex(result.stdout, r"(?m)^process: .* \./echo", output)
+            left = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts}
+            fresh = {path.relative_to(checkout).parts[0] for path in left - before}
+            self.assertEqual(fresh, {"build"}, "the checkout stays as it was")
+            self.assertLessEqual(before, left)
 
 
 if __name__ == "__main__":
