@@ -54,22 +54,22 @@ SECTIONS = (
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
-Made by `make bench`, which runs `bench/run.sh`; nothing here was written by hand. `bench/run.sh
---write` replaces this file.
+`make bench` makes this page: it runs `bench/run.sh`, and `bench/run.sh --write` replaces this file.
+Nothing here is written by hand.
 
-- One source for all: a case of `rouse-bench` is one file, compiled against rouse, against a bare
-  clone() library and, as programs of their own, against plain pthreads, State Threads and
-  Boost.Fiber. Goroutines have a program of the same cases.
-- A run takes up to 11 samples of 10 ms and more, after finding out how many operations fill one,
-  and reports their median. {rounds} rounds were made, every other one in reverse order; kernel
-  threads of rouse and clone(), which are there for orientation, had at most {few}, and so had
-  pthreads where there are thousands of them.
-- A ratio is of runs of the same round, which were next to each other in time. Its interval is
-  Student's t on the logarithms, 95 %. A claim holds when the whole interval lies on its side.
-- The row of the empty operation is what the harness itself costs; it is not taken off the others.
+- All libraries run one source: a case of `rouse-bench` is one file, compiled for rouse, for a bare
+  clone() library and, as separate programs, for plain pthreads, State Threads and Boost.Fiber. A
+  program in Go has the same cases.
+- A run first finds out how many operations fill 10 ms. It then takes up to 11 samples of at least
+  that length and reports their median. There were {rounds} rounds, every other one in reverse order.
+  Kernel threads of rouse and clone(), which serve for orientation, had at most {few} rounds, and so
+  had pthreads where there are thousands of them.
+- A ratio compares runs of the same round, which were close in time. Its interval is Student's t on
+  the logarithms, 95 %. A claim holds when the whole interval lies on its side.
+- The row of the empty operation is the cost of the harness. It is not subtracted from the others.
 - User threads are not pre-empted: on a contended mutex all of them yield after 64 operations.
-- Boost.Fiber runs round robin on one worker and steals work on more, as it does by default: idle
-  workers spin. Told to sleep, its second worker is never woken by the first, and does nothing.
+- Boost.Fiber runs round robin on one worker and steals work on more, which is its default: idle
+  workers spin. If its workers sleep instead, the first never wakes the second, which does nothing.
 """
 
 

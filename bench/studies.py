@@ -103,7 +103,7 @@ def shares(data: Data) -> Iterator[str]:
     useless = [number(1000 * wasted(row)) for row in (old_row, new)]
     yield (
         f"- **all four**, against none: {calls[0]} calls/s against {calls[1]}; {switches[0]} "
-        f"switches a call against {switches[1]}; of 1,000 wake-ups {useless[0]} for nothing, "
+        f"switches a call against {switches[1]}; of 1,000 wake-ups {useless[0]} spurious, "
         f"against {useless[1]}."
     )
 

@@ -35,7 +35,7 @@ SHARES = {
     "kernel threads, SO_REUSEPORT": (*KERNEL, "--shared-by", "reuseport"),
 }
 FIGURES = (
-    ("wasted_per_connection", "in vain"),
+    ("wasted_per_connection", "without effect"),
     ("switches_per_connection", "switches"),
     ("late_p50_us", "p50, µs"),
     ("late_p99_us", "p99"),
@@ -43,11 +43,12 @@ FIGURES = (
     ("worst_wait_ms", "worst wait, ms"),
 )
 CAPTION = (
-    "Medians of the rounds. Jain's index is 1 when all get the same, 1/n when one gets all. In "
-    "vain: returns of poll(2) or epoll_wait(2) a connection that found nothing; threads that the "
-    "kernel woke and put to sleep again inside the call are seen as switches only. Switches: "
-    "voluntary ones of the servers a connection. p50, p99 and most: from the beginning of "
-    "connect(2) until accepted. Worst wait: of a thread that was ready to accept."
+    "Medians of the rounds. Jain's index is 1 when all receive the same number, 1/n when one "
+    "receives all. Without effect: returns of poll(2) or epoll_wait(2) per connection that found "
+    "nothing. Threads that the kernel woke and put to sleep again inside the call appear as "
+    "switches only. Switches: voluntary ones of the servers per connection. p50, p99 and most: "
+    "from the beginning of connect(2) until accepted. Worst wait: of a thread that was ready to "
+    "accept."
 )
 
 

@@ -153,8 +153,8 @@ def wake_table(part: Mapping[str, Reports]) -> Table:
         "select(): wake-ups of 1,000 calls, by verdict",
         ["", *(verdict.replace("_", " ") for verdict in verdicts)],
         before=[
-            "A call that finds an event at once needs no wake-up. What poll(2) does inside cannot "
-            "be seen: all its calls that got an event count as useful."
+            "A call that finds an event at once needs no wake-up. poll(2) does not show what happens "
+            "inside it: all its calls that returned an event count as useful."
         ],
     )
     for name, reports in part.items():
@@ -187,7 +187,7 @@ def time_table(part: Mapping[str, Reports]) -> Table:
     table = Table(
         "select(): time-outs of 5 ms, how late",
         ["", "p50 µs", "p99 µs", "most µs", "wake-ups an instant"],
-        before=["An instant is 0.1 ms in which the timer woke anybody."],
+        before=["An instant is 0.1 ms in which the timer woke at least one thread."],
     )
     for name, reports in part.items():
         table.rows.append([name, *(number(of(reports, figure)) for figure in figures)])
@@ -197,10 +197,10 @@ def time_table(part: Mapping[str, Reports]) -> Table:
 def size_table(data: Data, scale: Scale) -> Table:
     names = [OLD, NEW, *BESIDE]
     table = Table(
-        "select(): calls a second by threads and descriptors a set",
+        "select(): calls per second by threads and descriptors per set",
         ["threads x set", *names, f"false wake-ups a call, {OLD}"],
         before=[
-            "poll(2) and rouse_poll want an eventfd for each descriptor; sizes stay below 20,000 "
+            "poll(2) and rouse_poll need an eventfd for each descriptor. Sizes stay below 20,000 "
             "of them, a usual limit."
         ],
     )
@@ -220,7 +220,9 @@ def large_table(data: Data, scale: Scale) -> Table:
             *(f"{lock}: {what}" for lock in ("global", "fine") for what in WAITED),
             "calls/s, global to fine",
         ],
-        before=["All else new: what the lock alone costs, waiting in ns a call."],
+        before=[
+            "All other mechanisms are new: the cost of the lock alone, as waiting in ns per call."
+        ],
     )
     for sets in scale.large:
         part = data[f"lock {sets}"]

@@ -74,7 +74,7 @@ class Readme(unittest.TestCase):
             rates = re.findall(r"^100 connections: (\d+) round trips", result.stdout, re.MULTILINE)
             self.assertEqual([int(rate) > 0 for rate in rates], [True], output)
             # `rouse report` reads the echo server.
-            self.assertRegex(result.stdout, r"(?m)^process: .* \./echo", output)
+            self.assertRegex(result.stdout, r"(?m)^ *process: \d+ .*\becho\b", output)
             left = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts}
             fresh = {path.relative_to(checkout).parts[0] for path in left - before}
             self.assertEqual(fresh, {"build"}, "the checkout stays as it was")
