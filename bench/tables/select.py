@@ -153,8 +153,8 @@ def wake_table(part: Mapping[str, Reports]) -> Table:
         "select(): wake-ups of 1,000 calls, by verdict",
         ["", *(verdict.replace("_", " ") for verdict in verdicts)],
         before=[
-            "A call that finds an event at once needs no wake-up. poll(2) does not show what happens "
-            "inside it: all its calls that returned an event count as useful."
+            "A call that finds an event at once needs no wake-up. poll(2) does not show what "
+            "happens inside it: all its calls that returned an event count as useful."
         ],
     )
     for name, reports in part.items():
