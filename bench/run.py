@@ -62,8 +62,8 @@ Nothing here is written by hand.
   program in Go has the same cases.
 - A run first finds out how many operations fill 10 ms. It then takes up to 11 samples of at least
   that length and reports their median. There were {rounds} rounds, every second one in reverse
-  order. Kernel threads of rouse and clone(), which serve for orientation, had at most {few} rounds, and so
-  had pthreads where there are thousands of them.
+  order. Kernel threads of rouse and clone(), which serve for orientation, had at most {few}
+  rounds, and so had pthreads where there are thousands of them.
 - A ratio compares runs of the same round, which were close in time. Its interval is Student's t on
   the logarithms, 95 %. A claim holds when the whole interval lies on its side.
 - The row of the empty operation is the cost of the harness. It is not subtracted from the others.
