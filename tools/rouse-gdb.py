@@ -127,7 +127,7 @@ class Thread:
             return f"running on worker {worker}" if self.origin == ORIGIN_USER else "running"
         if self.waits:
             return self.wait()
-        return "runnable" if int(self.waiter["ctx"]["sp"]) else "runnable, not begun"
+        return "runnable" if int(self.waiter["ctx"]["sp"]) else "runnable, not started"
 
     def wait(self) -> str:
         record = self.waiter["record"]

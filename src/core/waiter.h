@@ -4,7 +4,7 @@
  *
  * Public within librouse: sync/ and io/ may include it. park.h has the protocol that changes these fields.
  * The wait record is struct rsi_wait below; while recording is on, its second half is the thread's slot in
- * the shared file (obs/store.h). account.c writes both, and obs/look.c reads them.
+ * the shared file (obs/store.h). account.c writes both, and obs/inspect.c reads them.
  */
 #ifndef RSI_CORE_WAITER_H
 #define RSI_CORE_WAITER_H

@@ -2,9 +2,9 @@
 /*
  * cfi.c - reads .eh_frame.
  *
- * The description (FDE) of the function around an address is found by the sorted table of .eh_frame_hdr;
- * its program, after that of what it has in common with others (CIE), is run up to the address. What
- * cannot be understood is as good as not there.
+ * The sorted table of .eh_frame_hdr leads to the description (FDE) of the function around an address. Its program
+ * is run up to the address, after the program that it shares with others (CIE). Information that cannot be decoded
+ * is treated as absent.
  * Source: DWARF 5, section 6.4; Linux Standard Base, "Exception Frames".
  */
 #include "obs/cfi.h"
@@ -12,7 +12,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* A row takes 300 bytes, and compilers nest them one deep. */
+/* A row takes 300 bytes, and compilers nest remembered rows one deep. */
 #define REMEMBERED_MAX 2
 
 struct description {
@@ -92,7 +92,7 @@ void rsi_bytes_skip(struct rsi_bytes *b, uint64_t bytes)
     }
 }
 
-/* A pointer in one of the DW_EH_PE encodings; those that .eh_frame has for code. */
+/* A pointer in one of the DW_EH_PE encodings that .eh_frame uses for code. */
 static uint64_t take_pointer(struct rsi_bytes *b, uint8_t encoding)
 {
     uint64_t place = (uintptr_t)b->at, value = 0;
@@ -115,11 +115,14 @@ static uint64_t take_pointer(struct rsi_bytes *b, uint8_t encoding)
     return value;
 }
 
-/* The description's place for ip, or NULL: .eh_frame_hdr is a table sorted by address. */
+/* The address of the description for ip, or NULL. .eh_frame_hdr is a table sorted by address. */
 static const uint8_t *find_place(const struct dl_find_object *object, uint64_t ip)
 {
     const uint8_t *header = object->dlfo_eh_frame;
-    /* version 1; .eh_frame's address in 4 bytes; the count in 4; pairs of 4 bytes, from the header */
+    /*
+     * .eh_frame_hdr version 1; .eh_frame's address in 4 bytes; the count in 4; pairs of 4-byte offsets from the
+     * header
+     */
     if (!header || header[0] != 1 || (header[1] & 0x0f) != 0xb || header[2] != 0x03 ||
         header[3] != 0x3b)
         return NULL;
@@ -158,7 +161,7 @@ static struct rsi_bytes entry_at(const uint8_t *place, const struct dl_find_obje
 
 static bool parse_cie(struct rsi_bytes b, struct description *d)
 {
-    rsi_bytes_take(&b, 4); /* it is a CIE */
+    rsi_bytes_take(&b, 4); /* the CIE id */
     uint64_t version = rsi_bytes_take(&b, 1);
     const char *augmentation = (const char *)b.at;
     while (rsi_bytes_take(&b, 1))
@@ -188,14 +191,16 @@ static bool parse_cie(struct rsi_bytes b, struct description *d)
     return !b.is_bad && (d->has_augmentation || augmentation[0] == 0);
 }
 
-/* Find what describes the code at ip. */
+/* Find the description of the code at ip. */
 static bool describe(uint64_t ip, struct description *d)
 {
     struct dl_find_object object;
     if (_dl_find_object((void *)(uintptr_t)ip, &object) != 0)
         return false;
     const uint8_t *place = find_place(&object, ip);
-    /* Where there is room between a program's segments, it is of another than the code. */
+    /*
+     * If a program has gaps between its segments, the table can be in another mapping than the code.
+     */
     if (!place || _dl_find_object((void *)(uintptr_t)place, &object) != 0)
         return false;
     struct rsi_bytes b = entry_at(place, &object);
@@ -225,7 +230,7 @@ static void set_initial(struct program *p, uint64_t reg)
         set_rule(p, reg, p->initial.kind[reg], p->initial.value[reg]);
 }
 
-/* Skip a block and return where its length stands. */
+/* Skip a block and return the address of its length. */
 static const uint8_t *take_block(struct rsi_bytes *b)
 {
     const uint8_t *place = b->at;
@@ -249,7 +254,7 @@ static void restore(struct program *p, struct rsi_bytes *b)
         *p->row = p->remembered[--p->remembered_count];
 }
 
-/* The instructions about the CFA. False: it is none of these. */
+/* The instructions that define the CFA. False: opcode is not one of them. */
 static bool run_cfa(struct program *p, struct rsi_bytes *b, uint8_t opcode)
 {
     struct rsi_cfi_row *row = p->row;
@@ -276,7 +281,7 @@ static bool run_cfa(struct program *p, struct rsi_bytes *b, uint8_t opcode)
     }
 }
 
-/* The instructions with a register first. */
+/* The instructions whose first operand is a register. */
 static void run_register(struct program *p, struct rsi_bytes *b, uint8_t opcode)
 {
     uint64_t reg = rsi_bytes_uleb(b);
@@ -320,7 +325,7 @@ static void run_other(struct program *p, struct rsi_bytes *b, uint8_t opcode)
     }
 }
 
-/* Run a program up to the row that holds at ip. False: it cannot be understood. */
+/* Run a program up to the row that holds at ip. False: it cannot be decoded. */
 static bool run_program(struct program *p, struct rsi_bytes b, uint64_t ip)
 {
     while (b.at < b.end && p->at_ip <= ip) {

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * deadlock.c - tells when every thread waits for another.
+ * deadlock.c - detects and reports that every thread waits for another.
  *
- * Problem: a run that hangs should say so; one that merely waits for the outside must never be accused.
- * When a worker or a kernel thread is about to sleep without a limit and core's counters say that nothing
- * runs, nothing is timed and no descriptor is waited for, it sleeps for SETTLE_NS first. If it still
- * looks so then, the thing is looked at closely, by two passes over all threads:
- *   - every thread is parked without a deadline for something that only another thread can do: not for
- *     time, and not for the world;
- *   - that was so at one instant: claim words never repeat, so two passes that find the same words have
- *     seen waits that lasted from the one to the other, and no worker has begun a turn meanwhile;
- *   - between the passes the kernel counts as many threads of this process as were seen in both, with the
- *     workers and helpers, and so none besides: it could wake one of ours. core's own count of kernel
- *     threads cannot be used for that: one that begins later would stand for one that is not known.
- * The last is asked once more after a second: a kernel thread may have been about to end.
- * A program that is idle for good is looked at twice, then never again.
+ * Problem: a program that hangs should say so. A program that only waits for external events must never be
+ * reported.
+ * When a worker or a kernel thread is about to sleep without a limit, and core's counters say that no thread runs,
+ * no timer is set and no thread waits for a descriptor, it first sleeps for SETTLE_NS. If the counters are
+ * unchanged then, the state is examined closely, by two passes over all threads. A deadlock is reported if:
+ * - every thread is parked without a deadline for something that only another thread can do, so not for time and
+ *   not for I/O;
+ * - that was true at one instant. Claim words never repeat, so two passes that read the same words have seen waits
+ *   that lasted from one pass to the other; and no worker has run a thread meanwhile;
+ * - between the passes, the kernel's number of threads of this process equals the number of threads seen in both
+ *   passes plus the workers and helpers. So no other kernel thread exists that could wake one of them. core's own
+ *   count of kernel threads does not suffice: a thread that begins later would stand for one that is unknown.
+ * If only the last condition fails, it is checked again after a second, since a kernel thread may have been about
+ * to end.
+ * A program that is idle permanently is examined twice, then never again.
  *
- * A program whose main() has left by pthread_exit ends, as POSIX has it, with its last thread; so does a
- * child that a user thread forked. The C library counts the workers, so that it is seen here: no thread of
- * ours is there, and no kernel thread but workers and helpers. While there is another one, it is looked for
- * once a second.
+ * A program whose main() has left by pthread_exit ends with its last thread, as POSIX requires. The same holds for
+ * a child that a user thread forked. The C library counts the workers as threads, so the end is detected here: no
+ * rouse thread is left, and no kernel threads except workers and helpers. While another kernel thread exists, this
+ * is checked once per second.
  */
 #include "obs/dump.h"
-#include "obs/look.h"
+#include "obs/inspect.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,10 +35,10 @@
 #define AGAIN_NS 1000000000u
 #define LOOKS_MAX 2
 
-#define THREADS_FIELD 20 /* of /proc/self/stat */
+#define THREADS_FIELD 20 /* num_threads in /proc/self/stat */
 
-static uint32_t guard;          /* one at a time looks closely */
-static uint64_t reported_state; /* what was reported last; under guard */
+static uint32_t guard;          /* one thread at a time examines */
+static uint64_t reported_state; /* the state reported last; under guard */
 
 static bool is_timed(void)
 {
@@ -46,7 +48,9 @@ static bool is_timed(void)
     return false;
 }
 
-/* By the counters alone; a few loads, for it is asked whenever the last worker falls asleep. */
+/*
+ * Checks only the counters: a few loads, since it is called whenever the last worker is about to sleep.
+ */
 static bool nothing_runs(void)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
@@ -57,9 +61,9 @@ static bool nothing_runs(void)
 }
 
 struct census {
-    uint64_t state; /* a hash of who waits in which wait */
+    uint64_t state; /* a hash of all threads and their waits */
     uint32_t count;
-    uint32_t kernel_count; /* of these, those that are kernel threads */
+    uint32_t kernel_count; /* those of them that are kernel threads */
     bool all_wait;
 };
 
@@ -74,7 +78,7 @@ static bool count_one(struct rouse_thread *t, void *context)
     if (rsi_load_acquire(&t->waiter.life) != RSI_LIFE_LIVE)
         return true;
     uint64_t claim = rsi_load_acquire(&t->waiter.claim); /* pairs with rsi_park_prepare */
-    /* on_cpu after the claim: it is set in a wait that is only prepared. */
+    /* on_cpu is read after the claim word: it is still set in a wait that is only prepared. */
     census->all_wait = (claim & 3) != 0 && rsi_load_acquire(&t->waiter.on_cpu) != RSI_CPU_RUNS &&
                        rsi_load_relaxed(&t->waiter.deadline_ns) == ROUSE_FOREVER &&
                        for_another(rsi_load_relaxed(&t->waiter.record.kind));
@@ -89,11 +93,11 @@ static struct census take_census(void)
 {
     struct census census = { .state = 1, .all_wait = true };
     rsi_blocks_visit(count_one, &census);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* all of this is read before what follows */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* these reads stay before later ones */
     return census;
 }
 
-/* Turns of all workers; one that has fallen asleep again is seen with all of its own. */
+/* Turns of all workers. If a worker ran and sleeps again, all of its turns are counted. */
 static uint64_t count_turns(void)
 {
     uint64_t turns = 0;
@@ -102,7 +106,7 @@ static uint64_t count_turns(void)
     return turns;
 }
 
-/* Kernel threads of this process that have not ended; 0: it could not be told. */
+/* Kernel threads of this process that have not ended; 0: unknown. */
 struct kernel_census {
     uint32_t count;
     bool is_main_dead;
@@ -118,8 +122,9 @@ static struct kernel_census take_kernel_census(void)
     long length = rsi_syscall3(SYS_read, fd, text, sizeof text - 1);
     rsi_syscall1(SYS_close, fd);
     text[length > 0 ? length : 0] = 0;
-    const char *at = strrchr(text, ')'); /* the second field's end: the name may hold anything */
-    /* A main thread that has ended stays as a zombie while others run, and is counted by the kernel. */
+    /* end of the second field, a name that may contain any character */
+    const char *at = strrchr(text, ')');
+    /* A main thread that has ended stays a zombie while others run, and the kernel counts it. */
     census.is_main_dead = at && at[1] == ' ' && at[2] == 'Z';
     for (unsigned field = 2; at && field < THREADS_FIELD; field++)
         at = strchr(at + 1, ' ');
@@ -135,7 +140,7 @@ static void *end_program(void *unused)
     return unused;
 }
 
-/* On a thread of its own, since what runs at exit may need every worker. */
+/* On its own thread, since exit handlers may need every worker. */
 static void end_with_last_thread(void)
 {
     pthread_t pthread;
@@ -145,7 +150,7 @@ static void end_with_last_thread(void)
 
 enum look { LOOK_DONE, LOOK_AGAIN, LOOK_ALWAYS };
 
-/* There is no thread: was that the end? */
+/* No rouse thread is left. Decide whether the program has ended. */
 static enum look look_for_end(const struct kernel_census *kernel, bool all_are_known)
 {
     if (!kernel->is_main_dead && !rsi_rt.is_main_worker)
@@ -156,13 +161,15 @@ static enum look look_for_end(const struct kernel_census *kernel, bool all_are_k
     return LOOK_DONE;
 }
 
-/* Look closely, and report; or why to look again later. */
+/* Examine the state closely and report a deadlock. Returns whether to examine again later. */
 static enum look look(void)
 {
     uint64_t turns = count_turns();
     struct census first = take_census();
     struct kernel_census kernel = take_kernel_census();
-    /* Read later than the kernel's count: a helper is counted after it began, and not when it ends. */
+    /*
+     * Read after the kernel's count: a helper is counted after it began, and no longer when it ends.
+     */
     uint32_t known = rsi_worker_live_count() + rsi_helper_count() + rsi_pressure_threads() +
                      rsi_monitor_threads() + first.kernel_count;
     struct census second = take_census();
@@ -176,7 +183,7 @@ static enum look look(void)
     if (first.state == reported_state)
         return LOOK_DONE;
     reported_state = first.state;
-    rsi_dump(STDERR_FILENO, "every thread waits for another: none can ever run again");
+    rsi_dump(STDERR_FILENO, "deadlock: every thread waits for another thread");
     return LOOK_DONE;
 }
 

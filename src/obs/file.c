@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * file.c - makes, maps and grows the shared file.
+ * file.c - creates, maps and grows the shared file.
  *
- * The file and its mapping are as long as they may ever be, and have memory only where something was allotted: it is asked for
- * (MADV_POPULATE_WRITE, Linux 5.14) before it is touched, since a store to a page that the file system has no room
- * for is a SIGBUS. So no descriptor is kept: they are the program's. (fallocate would need one.)
+ * The file and its mapping have their maximal length from the start, and memory only where a chunk was allocated.
+ * That memory is requested (MADV_POPULATE_WRITE, Linux 5.14) before it is touched, since a store to a page for
+ * which the file system has no room raises SIGBUS. This needs no open descriptor, which would take one of the
+ * program's numbers (fallocate would need one).
  */
 #include "obs/folder.h"
 #include "obs/mapping.h"
@@ -28,49 +29,52 @@
 #include <unistd.h>
 
 #define TICK_NS 1000000000u
-#define FOLD_PAGES 64u /* that others may still allot while the mapping is folded */
+#define FOLD_PAGES 64u /* may still be allocated while the mapping is folded */
 #define MIB_MOST (int)(RSI_STORE_BYTES_MAX >> 20)
 
 struct rsi_store_head *rsi_file_head;
 uint32_t rsi_site_depth = 1;
 
 /*
- * Kinds of chunks that found no room, a bit each: no other of them is asked for, so that what has no room costs
- * a look, and the head's counts do not run away. Of the process, not of the file; any thread adds.
+ * Kinds of chunks that found no room, one bit each. No more of them are requested, so a failed request costs one
+ * load, and the counts in the head do not grow without limit. Belongs to the process, not the file; any thread
+ * adds.
  */
 static uint32_t refused;
 
-static uint64_t
-    tick_due_tsc; /* when rsi_file_tick_tsc looks at the clock next; relaxed: any thread */
+/* When rsi_file_tick_tsc reads the clock next. Relaxed: any thread. */
+static uint64_t tick_due_tsc;
 
 /*
- * That the file may have, and its mapping unless it is folded; from ROUSE_OBS_MIB. Not more, since the address space of
- * a program may be limited too. Written while nothing is mapped.
+ * Most pages of the file, and of its mapping unless folded; from ROUSE_OBS_MIB. Limited because the address space
+ * of a program may be limited too. Written while nothing is mapped.
  */
 static uint64_t pages_most = RSI_STORE_BYTES_MAX / RSI_PAGE;
 
 /*
- * Folding: the end of the mapping goes for a while. folds is odd meanwhile, and a futex; pages_mapped are there.
+ * Folding unmaps the end of the mapping for a while. folds is odd meanwhile, and a futex; pages_mapped is the
+ * mapped part.
  *
- * Invariant: pages that a thread has found to be within pages_mapped, after it took them, stay mapped.
- *   allot:  A1 page_count += n (acq_rel);       A2 load pages_mapped
- *   fold:   F1 pages_mapped = fewer;            F2 page_count += 0 (acq_rel);   F3 unmap what is beyond both
- * Either A1 comes before F2, which then reads a count that covers those pages, or after it, and A2 sees F1: they are
- * among the fewer, or the thread waits until there are more again. Those that were beyond before F1 had no room.
+ * Invariant: pages that a thread has allocated and then found to be below pages_mapped stay mapped.
+ *   allocate:  A1 page_count += n (acq_rel);       A2 load pages_mapped
+ *   fold:      F1 pages_mapped = fewer;            F2 page_count += 0 (acq_rel);   F3 unmap the pages beyond both
+ * If A1 comes before F2, F2 reads a count that covers those pages. If it comes after F2, A2 sees F1: the pages are
+ * among the fewer, or the thread waits until more are mapped. Pages that were beyond pages_mapped before F1 had no
+ * room.
  */
 static uint64_t pages_mapped;
 static uint32_t folds;
 
-static char file_path[320];    /* absolute: the program may change its folder */
-static uint64_t pid_namespace; /* 0: not known */
-static bool is_kept;           /* it stays, and so do others of its folder: ROUSE_OBS_KEEP */
+static char file_path[320];    /* absolute, since the program may change its working directory */
+static uint64_t pid_namespace; /* 0: unknown */
+static bool is_kept;           /* ROUSE_OBS_KEEP: this file and others in its folder are kept */
 
 static uint64_t own_namespace(void)
 {
     struct stat status;
     if (stat("/proc/self/ns/pid", &status) == 0)
         return status.st_ino;
-    return errno == ENOENT ? RSI_STORE_INITIAL_PIDS : 0; /* of a kernel that has only one */
+    return errno == ENOENT ? RSI_STORE_INITIAL_PIDS : 0; /* a kernel without PID namespaces */
 }
 
 static size_t read_text(const char *path, char *to, size_t bytes)
@@ -83,7 +87,9 @@ static size_t read_text(const char *path, char *to, size_t bytes)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* Field 22 of /proc/self/stat; the second, a name in parentheses, may hold anything. */
+/*
+ * Field 22 of /proc/self/stat. The second field, a name in parentheses, may contain any character.
+ */
 static uint64_t start_ticks(void)
 {
     char text[1024];
@@ -116,8 +122,8 @@ static uint64_t realtime_ns(void)
 }
 
 /*
- * What time stamps cost on this machine, whose hypervisor may have a say in it: the least of a few tries, since others
- * may come between. Most of what recording costs is time stamps.
+ * The cost of time stamps on this machine, which a hypervisor may raise. The least of a few tries, since other work
+ * may interrupt one. Time stamps are most of the cost of recording.
  */
 static uint64_t stamps_ticks(void)
 {
@@ -155,7 +161,8 @@ static void head_fill(struct rsi_store_head *head)
     head->program[length > 0 ? length : 0] = 0;
     read_text("/proc/self/cmdline", head->command, sizeof head->command);
     gethostname(head->host, sizeof head->host - 1);
-    rsi_store_release(&head->magic, RSI_STORE_MAGIC); /* a reader that sees it sees the rest */
+    /* pairs with the acquire of readers, which then see the rest */
+    rsi_store_release(&head->magic, RSI_STORE_MAGIC);
 }
 
 static size_t bytes_most(void)
@@ -169,7 +176,7 @@ static bool may_be_long(void)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes_most();
 }
 
-/* Memory for a part of the mapping. False: there is none. */
+/* Allocate memory for a part of the mapping. False: no memory. */
 static bool allot(void *at, size_t bytes)
 {
     return rsi_syscall3(SYS_madvise, at, bytes, MADV_POPULATE_WRITE) == 0;
@@ -199,7 +206,10 @@ static int map(int fd, char *reason, size_t bytes)
     return 0;
 }
 
-/* Not every file system leaves it with the mapping: one of the network takes it away with the descriptor. */
+/*
+ * Check that the lock is still there. On some network file systems it ends when the descriptor is closed, not with
+ * the mapping.
+ */
 static void note_lock(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -222,7 +232,8 @@ static int file_new(int folder, char *reason, size_t bytes)
     if (length <= 0)
         return rsi_folder_failed(reason, bytes, "cannot read", link);
     memcpy(file_path + length, name, sizeof name);
-    unlinkat(folder, name + 1, 0); /* of an earlier process of this number, or before an exec */
+    /* left by an earlier process with this PID, or by this process before an exec */
+    unlinkat(folder, name + 1, 0);
     int fd = openat(folder, name + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return rsi_folder_failed(reason, bytes, "cannot make", file_path);
@@ -262,7 +273,7 @@ int rsi_file_open(char *reason, size_t reason_bytes)
     int folder = rsi_folder_open(reason, reason_bytes);
     if (folder < 0)
         return folder;
-    pid_namespace = own_namespace(); /* a child may have another than its parent */
+    pid_namespace = own_namespace(); /* a child may be in another namespace than its parent */
     const char *keep = secure_getenv("ROUSE_OBS_KEEP");
     if (keep)
         is_kept = strcmp(keep, "1") == 0;
@@ -278,12 +289,12 @@ static uint32_t *directory(struct rsi_store_head *head)
     return (uint32_t *)(void *)((char *)head + RSI_STORE_DIRECTORY);
 }
 
-/* Whether so many pages are mapped; if they will be, it waits for that. */
+/* Whether the first `pages` pages are mapped. Waits if unfold is about to map them. */
 static bool is_mapped(uint64_t pages)
 {
     for (;;) {
-        uint32_t seen = rsi_load_acquire(&folds); /* pairs with unfold: what it mapped is seen */
-        if (pages <= rsi_load_acquire(&pages_mapped)) /* the same; and with fold: folds is odd */
+        uint32_t seen = rsi_load_acquire(&folds); /* pairs with unfold: the mapping is visible */
+        if (pages <= rsi_load_acquire(&pages_mapped)) /* as above, and with fold: folds is odd */
             return true;
         if (seen % 2 == 0 && rsi_load_relaxed(&folds) == seen)
             return false;
@@ -298,10 +309,9 @@ static struct rsi_store_chunk *chunk_new(struct rsi_store_head *head, enum rsi_s
                                          size_t entry_bytes, unsigned pages, uint32_t writer)
 {
     if (!is_mapped(rsi_load_relaxed(&head->page_count) + pages))
-        return NULL; /* what is left is for others that ask for less */
+        return NULL; /* smaller requests may still fit */
     uint32_t index = rsi_fetch_add_relaxed(&head->chunk_count, 1u);
-    uint64_t page =
-        rsi_fetch_add_acq_rel(&head->page_count, (uint64_t)pages); /* pairs with fold's */
+    uint64_t page = rsi_fetch_add_acq_rel(&head->page_count, (uint64_t)pages); /* pairs with fold */
     uint64_t offset = page * RSI_PAGE, bytes = (uint64_t)pages * RSI_PAGE;
     uint64_t word = RSI_STORE_DIRECTORY + UINT64_C(4) * index;
     if (index >= RSI_STORE_CHUNKS_MAX || !is_mapped(page + pages) ||
@@ -314,8 +324,8 @@ static struct rsi_store_chunk *chunk_new(struct rsi_store_head *head, enum rsi_s
     chunk->entry_bytes = (uint32_t)entry_bytes;
     chunk->capacity = (uint32_t)((bytes - RSI_STORE_CHUNK_HEAD) / entry_bytes);
     chunk->writer = writer;
-    rsi_store_release(&directory(head)[index],
-                      (uint32_t)page); /* a reader that sees it sees the head */
+    /* Pairs with the acquire of readers, which then see the head. */
+    rsi_store_release(&directory(head)[index], (uint32_t)page);
     return chunk;
 }
 
@@ -333,8 +343,8 @@ struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_by
 }
 
 /*
- * The directory's pages have memory once a chunk of theirs was asked for, and reading one that has none would ask for
- * it too, with SIGBUS for an answer where there is none. One that can have none has no chunk either.
+ * A page of the directory has memory once one of its chunks was requested. Reading a page without memory would
+ * request it too, and raise SIGBUS if there is none. A page that can have no memory has no chunks either.
  */
 void rsi_file_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
                     void *sum)
@@ -363,14 +373,16 @@ bool rsi_file_fold(void)
     for (uint32_t seen = rsi_load_relaxed(&folds);; seen = rsi_load_relaxed(&folds)) {
         if (seen % 2 != 0)
             (void)rsi_futex_wait(&folds, seen, UINT64_MAX);
-        else if (rsi_cas_acquire(&folds, &seen, seen + 1)) /* pairs with unfold of another */
+        /* pairs with the unfold of another thread */
+        else if (rsi_cas_acquire(&folds, &seen, seen + 1))
             break;
     }
     uint64_t before = rsi_load_relaxed(&pages_mapped);
     uint64_t kept = rsi_load_relaxed(&head->page_count) + FOLD_PAGES;
     kept = kept < before ? kept : before;
     rsi_store_release(&pages_mapped, kept); /* pairs with is_mapped: folds is odd */
-    uint64_t taken = rsi_fetch_add_acq_rel(&head->page_count, UINT64_C(0)); /* and chunk_new's */
+    /* pairs with chunk_new */
+    uint64_t taken = rsi_fetch_add_acq_rel(&head->page_count, UINT64_C(0));
     taken = taken < before ? taken : before;
     kept = kept > taken ? kept : taken;
     rsi_store_release(&pages_mapped, kept); /* as above */
@@ -379,7 +391,10 @@ bool rsi_file_fold(void)
     return true;
 }
 
-/* It grows where it is, since others point into it. What stands in the way by now stays there, and leaves less room. */
+/*
+ * The mapping grows in place, since pointers into it exist. Mappings that were made behind it meanwhile stay, and
+ * leave less room.
+ */
 void rsi_file_unfold(void)
 {
     struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
@@ -392,8 +407,9 @@ void rsi_file_unfold(void)
             more /= 2;
         more = more < pages_most - pages ? more : pages_most - pages;
     }
-    rsi_store_release(&pages_mapped, pages);                 /* pairs with is_mapped */
-    rsi_store_release(&folds, rsi_load_relaxed(&folds) + 1); /* the same, and fold of another */
+    rsi_store_release(&pages_mapped, pages); /* pairs with is_mapped */
+    /* the same, and with the fold of another thread */
+    rsi_store_release(&folds, rsi_load_relaxed(&folds) + 1);
     rsi_futex_wake(&folds, INT_MAX);
 }
 
@@ -405,10 +421,11 @@ void rsi_file_tick(uint64_t now_ns)
         return;
     uint64_t seq = head->tick_seq;
     rsi_store_relaxed(&head->tick_seq, seq + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* a reader that sees what follows sees it odd */
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* a reader that sees the later stores sees it odd */
     rsi_store_relaxed(&head->tick_monotonic_ns, rsi_now_ns());
     rsi_store_relaxed(&head->tick_tsc, rsi_tsc());
-    rsi_store_release(&head->tick_seq, seq + 2); /* pairs with the reader's first look */
+    /* pairs with the reader's first load of tick_seq */
+    rsi_store_release(&head->tick_seq, seq + 2);
     rsi_guard_unlock(&head->tick_guard);
 }
 
@@ -418,7 +435,8 @@ void rsi_file_tick_tsc(uint64_t tsc)
     if (rsi_likely(tsc < rsi_load_relaxed(&tick_due_tsc)) || !head || tsc < head->tsc)
         return;
     uint64_t now_ns = rsi_now_ns(), ns = now_ns - head->monotonic_ns;
-    uint64_t ticks = tsc - head->tsc; /* no more than have been: their rate is not known better */
+    /* at most as many as have passed: the rate is not known better */
+    uint64_t ticks = tsc - head->tsc;
     rsi_file_tick(now_ns);
     rsi_store_relaxed(&tick_due_tsc, tsc + ticks / (ns / TICK_NS + 1));
 }
@@ -429,7 +447,7 @@ void rsi_file_end(void)
     if (!head || head->pid != getpid())
         return;
     rsi_file_tick(UINT64_MAX);
-    rsi_store_release(&head->ended, 1u); /* all that was counted is there */
+    rsi_store_release(&head->ended, 1u); /* release: a reader that sees it sees all counts */
     if (!is_kept)
         unlink(file_path);
 }
@@ -439,7 +457,8 @@ void rsi_file_alone(void)
     void (*step_aside)(void) = NULL;
     void *found = dlsym(RTLD_DEFAULT, "rouse_preload_step_aside");
     if (found) {
-        memcpy(&step_aside, &found, sizeof found); /* ISO C has no cast for it */
+        /* ISO C has no cast from object to function pointers */
+        memcpy(&step_aside, &found, sizeof found);
         step_aside();
     }
 }
@@ -454,7 +473,8 @@ void rsi_file_child(void)
     rsi_store_relaxed(&tick_due_tsc, UINT64_C(0));
     struct rsi_span span = { 0, 0 };
     size_t length = (size_t)rsi_load_relaxed(&pages_mapped) * RSI_PAGE;
-    if (rsi_load_relaxed(&folds) % 2 != 0) /* another thread was at it: the kernel knows how far */
+    /* another thread was folding: ask the kernel for the size */
+    if (rsi_load_relaxed(&folds) % 2 != 0)
         rsi_mapping_find((uintptr_t)head, &span);
     rsi_store_relaxed(&folds, 0u);
     rsi_unmap(head, span.high ? span.high - (uintptr_t)head : length);

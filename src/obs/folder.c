@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * folder.c - the folder that the shared files lie in, and which of them are of processes that have ended.
+ * folder.c - the folder of the shared files, and which of the files belong to processes that have ended.
  *
- * Rejected: the file in a folder that others may write to, under a number as name: another user could lay a
- * link there. The folder is the user's own, and it is looked at through its descriptor.
- * Whether the process of a file lives is asked of the kernel by its number; in another PID namespace that is another
- * process, or none. So the file has a lock (flock), which is the mapping's too: it goes when the process ends or
- * calls exec, and not with the descriptor.
+ * Rejected: files named by PID in a folder that others may write to. Another user could place a symbolic link
+ * there. The folder belongs to the user, and is checked through its descriptor.
+ * Whether the process of a file is alive is checked by its PID. In another PID namespace that number belongs to
+ * another process or none, so the file also has a lock (flock). The mapping holds the lock as well: it ends when
+ * the process ends or calls exec, not when the descriptor is closed.
  */
 #include "obs/folder.h"
 
@@ -20,11 +20,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEAD_KEPT 8 /* files that killed processes of the user have left */
+#define DEAD_KEPT 8 /* files of killed processes that are kept */
 
 /*
- * As ROUSE_OBS_DIR had it when this process, or the one that it was forked from, first made a file: a server may
- * empty its environment before it makes its workers.
+ * ROUSE_OBS_DIR as it was when this process, or the one that it was forked from, first created a file: a server may
+ * clear its environment before it forks its workers.
  */
 static char folder_asked[256];
 
@@ -58,7 +58,7 @@ int rsi_folder_open(char *reason, size_t bytes)
     struct stat status;
     if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
         close(fd);
-        rsi_format(reason, bytes, "%s is not this user's own, with mode 0700", path);
+        rsi_format(reason, bytes, "%s must belong to this user and have mode 0700", path);
         return -EPERM;
     }
     return fd;
@@ -69,7 +69,7 @@ bool rsi_folder_has_lock(int fd)
     return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-/* Whether the process of a file in another PID namespace may live. */
+/* Whether the process of a file in another PID namespace may be alive. */
 static bool may_be_alive(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

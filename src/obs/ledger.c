@@ -2,9 +2,9 @@
 /*
  * ledger.c - writers, their slots for threads, and their entries by key.
  *
- * Each kernel thread counts into entries of its own: no locked instruction, and no line that two write. Whoever
- * reads adds the writers up. Rejected: one table for all, by hash in the file: an atomic addition for each of five
- * words of a wake-up, on a line that all workers want.
+ * Each kernel thread counts in its own entries: no locked instruction, and no cache line with two writers. Readers
+ * add up the writers. Rejected: one hash table in the file for all. Each of the five words of a wake-up would need
+ * an atomic addition, on a cache line that all workers write.
  */
 #include "obs/ledger.h"
 
@@ -17,13 +17,13 @@
 #include <sys/auxv.h>
 #include <sys/uio.h>
 
-#define INDEX_FIRST (RSI_PAGE / sizeof(uint64_t)) /* of a table */
-#define WORKER_PAGES 4u                           /* of a chunk */
+#define INDEX_FIRST (RSI_PAGE / sizeof(uint64_t)) /* entries of the first table */
+#define WORKER_PAGES 4u                           /* pages per chunk */
 #define KERNEL_PAGES 1u
 #define THREADS_PAGES 16u
 
 static struct {
-    pthread_mutex_t mutex; /* held while memory is asked for */
+    pthread_mutex_t mutex; /* held while memory is allocated */
     struct rsi_writer *free;
     struct rsi_store_chunk *writers, *names; /* where the next entry comes from */
     uint32_t writer_count, name_count;
@@ -50,10 +50,10 @@ const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS] = {
     [RSI_STORE_WAIT_FUTEX] = { RSI_IN_SEM, true },
 };
 _Static_assert(ROUSE_WAIT_KINDS == RSI_STORE_WAIT_FUTEX,
-               "kinds of the file go on after the public ones");
+               "the kinds of the file follow the public ones");
 _Static_assert(RSI_STORE_WAIT_FUTEX < RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
 
-/* Under the mutex: an entry of a chunk that all share. */
+/* Under the mutex: allocate an entry of a chunk that all writers share. */
 static void *shared_next_locked(struct rsi_store_chunk **chunk, enum rsi_store_kind kind,
                                 size_t entry_bytes, unsigned pages)
 {
@@ -102,7 +102,10 @@ struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
     rsi_store_relaxed(&writer->shared->tid, tid);
     rsi_store_relaxed(&writer->shared->end_tsc, UINT64_C(0));
     rsi_store_release(&writer->shared->is_live, 1u);
-    /* Others are noted with the first entry that names them; most waits under way are the program's own. */
+    /*
+     * Record the program itself now, since most waits in progress are its own. Other modules are recorded with
+     * their first entry.
+     */
     rsi_module_note(writer, getauxval(AT_ENTRY));
     return writer;
 }
@@ -147,7 +150,7 @@ struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer)
     return slot;
 }
 
-/* The words of slot from an offset on, each whole: somebody may read them. */
+/* Clear the words of slot from an offset on, each whole, since another process may read them. */
 static void clear(struct rsi_store_thread *slot, size_t from)
 {
     typedef uint64_t __attribute__((may_alias)) word;
@@ -176,7 +179,7 @@ void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slo
     writer->free = slot;
 }
 
-/* Whether entry is the key's. */
+/* Whether entry has the key. */
 typedef bool is_of(const void *entry, const void *key);
 
 RSI_INLINE bool name_is_of(uint32_t name, uint32_t wanted)
@@ -217,7 +220,7 @@ static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
     index->table[at] = rsi_index_word(entry, hash);
 }
 
-/* A table of twice the size, or the first. False: no memory; the old one stays. */
+/* Double the table, or create the first. False: no memory; the old table stays. */
 static bool index_grow(struct rsi_index *index, bool is_wakes)
 {
     uint32_t size = index->table ? 2 * (index->mask + 1) : INDEX_FIRST;
@@ -237,7 +240,9 @@ static bool index_grow(struct rsi_index *index, bool is_wakes)
     return true;
 }
 
-/* Room for an entry, zero and not yet valid; NULL: none. Where there was none once, it is not looked for again. */
+/*
+ * Room for an entry, zero and not valid yet; NULL: no room. After one failure it is not tried again.
+ */
 static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool is_wakes)
 {
     if (index->is_full)
@@ -261,7 +266,7 @@ static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool
     return entry;
 }
 
-/* Read from memory that may be gone. */
+/* Read memory that may be unmapped. */
 static bool read_far(const void *from, void *to, size_t bytes)
 {
     struct iovec local = { to, bytes }, remote = { (void *)(uintptr_t)from, bytes };
@@ -269,7 +274,7 @@ static bool read_far(const void *from, void *to, size_t bytes)
            (long)bytes;
 }
 
-/* Its number + 1; 0: no room. */
+/* Add a name. Returns its number + 1; 0: no room. */
 static uint32_t name_add(struct rsi_writer *writer, uint64_t key, const char *text)
 {
     pthread_mutex_lock(&ledger.mutex);
@@ -294,15 +299,15 @@ uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site)
     return name_add(writer, site, "");
 }
 
-/* The number of a name + 1; 0: it has none, or it cannot be had. */
+/* The number of an object's name + 1; 0: it has none, or it cannot be read. */
 static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
 {
     const char *text = NULL;
     char copy[sizeof(struct rsi_store_name) - sizeof(uint64_t)] = { 0 };
     if (!where || !read_far(where, &text, sizeof text) || !text)
         return 0;
-    if (!read_far(text, copy,
-                  sizeof copy)) { /* byte by byte: the end of what is readable may be near */
+    if (!read_far(text, copy, sizeof copy)) {
+        /* Byte by byte, since the end of readable memory may be near. */
         size_t length = 0;
         memset(copy, 0, sizeof copy);
         while (length < sizeof copy && read_far(text + length, copy + length, 1) && copy[length])

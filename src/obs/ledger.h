@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ledger.h - what one kernel thread counts in the shared file: its threads' slots, its wake-ups, its locks.
+ * ledger.h - the entries of the shared file that one kernel thread writes: slots of threads, wake-ups, locks.
  *
- * A writer belongs to one kernel thread at a time, and only that one calls what is here with it, but where it is
- * said. Nothing here blocks, but for the few microseconds of asking for memory.
+ * src/core/account.c (the runtime) and preload/record/ (the interposer) count waits through these calls; readers
+ * are listed in store.h. A writer belongs to one kernel thread at a time, and only that thread makes these calls
+ * with it, unless noted. No call blocks, except for the few microseconds of allocating memory.
  */
 #ifndef RSI_OBS_LEDGER_H
 #define RSI_OBS_LEDGER_H
@@ -11,35 +12,36 @@
 #include "obs/file.h"
 
 /*
- * Entries of one kind, found by hash; the table is the process's own, the entries lie in the file. A word of it is an
- * entry's address and, above that, the upper bits of its hash: who looks for one reads no line of others.
+ * Entries of one kind, found by hash. The table belongs to the process; the entries are in the file. A word of the
+ * table is the address of an entry and, above it, the upper bits of its hash, so that a lookup does not read the
+ * cache lines of other entries.
  */
 struct rsi_index {
     uint64_t *table; /* NULL: no entry yet */
     uint32_t mask, count;
-    bool is_full;                  /* there was no room for an entry */
+    bool is_full;                  /* an entry found no room */
     struct rsi_store_chunk *chunk; /* where the next entry comes from */
 };
 
 struct rsi_writer {
     struct rsi_store_writer *shared;
     uint32_t index;
-    uint32_t chunk_pages; /* of a chunk of entries: few for those that have little to say */
+    uint32_t chunk_pages; /* pages per chunk of entries: few for threads that record little */
     struct rsi_index wakes, locks;
-    struct rsi_store_chunk *threads;   /* whence the next slot comes */
+    struct rsi_store_chunk *threads;   /* where the next slot comes from */
     struct rsi_store_thread *free;     /* slots, linked through begin_tsc */
-    struct rsi_store_chunk *listeners; /* the interposer's; NULL: none yet */
-    struct rsi_store_chunk *ring;      /* of events; NULL: none yet, or no room for one */
-    uint32_t ring_next;                /* its entry for the next */
-    bool is_ringless;                  /* there was no room */
-    struct rsi_walker *walker;         /* NULL until it walks: walk.c */
-    uintptr_t stack_low, stack_high;   /* of its kernel thread, once that has walked on it */
-    struct rsi_writer *next;           /* of those that nobody has */
+    struct rsi_store_chunk *listeners; /* written by the interposer; NULL: none yet */
+    struct rsi_store_chunk *ring;      /* of events; NULL: none yet, or there was no room */
+    uint32_t ring_next;                /* index of its next entry */
+    bool is_ringless;                  /* there was no room for a ring */
+    struct rsi_walker *walker;         /* NULL before the first stack walk; walk.c */
+    uintptr_t stack_low, stack_high;   /* of the stack of its kernel thread, once it was walked */
+    struct rsi_writer *next;           /* next unused writer */
 };
 
 /*
- * name: that of the entry, 0 for none; an object that was initialised anew elsewhere has another. ANY: whatever it has,
- * since an object has one name all its life; it is read where the entry is made.
+ * name: the name of the entry, 0 for none; an object that was initialized again elsewhere has another. ANY:
+ * whichever the object has, since its name never changes; it is read when the entry is created.
  */
 #define RSI_NAME_ANY UINT32_MAX
 
@@ -53,59 +55,69 @@ struct rsi_lock_key {
     uint32_t kind, name;
 };
 
-/* What each enum rouse_wait_kind is counted as, and whether its object tells entries apart. */
+/* The state that each wait kind counts as, and whether its entries are separate per object. */
 struct rsi_wait_class {
     uint8_t micro; /* enum rsi_micro */
     bool has_object;
 };
 extern const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS];
 
-/* One that nobody has; NULL: no memory. Any thread. */
+/* Get an unused writer; NULL: no memory. Any thread. */
 struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid);
-/* Its kernel thread ends. */
+/* Return the writer when its kernel thread ends. */
 void rsi_writer_give(struct rsi_writer *writer);
-/* In a child after fork: there are none. */
+/* Forget all writers, in a child after fork. */
 void rsi_writers_child(void);
 
-/* A slot for a thread, all zero; NULL: none is left. */
+/* Get a slot for a thread, all zero; NULL: no room. */
 struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer);
-/* Its thread has ended: its time goes to the writer's totals. */
+/* Free a slot when its thread has ended; its times are added to the writer's totals. */
 void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot);
 
 /*
- * The entry of a key, made if there is none; NULL: no room, which the caller counts. name: where the address of the
- * object's name stands, if the key leaves that open; read once, when the entry is made, even if the object is there no
- * more; NULL: it has none.
+ * Find or create the entry of a key; NULL: no room, which the caller counts. name: where the address of the
+ * object's name is, if the key leaves the name open; NULL: the object has none. It is read once, when the entry is
+ * created, and safely even if the object is already gone.
  */
 struct rsi_store_wake *rsi_writer_wake(struct rsi_writer *writer, const struct rsi_wake_key *key,
                                        const char *const *name);
-/* The same where it is likely to be there, and first in its place; else NULL. */
+/*
+ * The same, but returns the entry only if it is found at the first place of the table; otherwise NULL.
+ */
 RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer *writer,
                                                         const struct rsi_wake_key *key);
 struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct rsi_lock_key *key,
                                        const char *const *name);
 
-/* A name without a text for what was initialised at a site; 0: no room, which is counted. */
+/*
+ * Create a name without text, for objects that were initialized at a site; 0: no room, which is counted.
+ */
 uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site);
 
-/* Words of the file are read by other processes at any time: written whole. One writer: no locked instruction. */
+/*
+ * Other processes may read the words of the file at any time, so each is written whole. There is one writer, so no
+ * locked instruction is needed.
+ */
 #define rsi_count(word, by) rsi_store_relaxed(&(word), rsi_load_relaxed(&(word)) + (by))
 #define rsi_count_most(word, value) \
     ((value) > rsi_load_relaxed(&(word)) ? rsi_store_relaxed(&(word), (value)) : (void)0)
 
-/* What a reader sees of a slot's words that are written between is of one moment, or it sees that they change. */
+/*
+ * Words of a slot that are written between these two calls are consistent for a reader, or it sees that they are
+ * changing.
+ */
 RSI_INLINE void rsi_slot_change(struct rsi_store_thread *slot)
 {
     rsi_store_relaxed(&slot->seq, slot->seq + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second look at seq */
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second load of seq */
 }
 
 RSI_INLINE void rsi_slot_changed(struct rsi_store_thread *slot)
 {
-    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first */
+    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first load of seq */
 }
 
-/* A wait is over: in the entry of its wake-up. */
+/* Count a wait that has ended in the entry of its wake-up. */
 RSI_INLINE void rsi_wake_count(struct rsi_store_wake *wake, uint32_t verdict, uint64_t waited,
                                uint64_t late)
 {
@@ -116,7 +128,10 @@ RSI_INLINE void rsi_wake_count(struct rsi_store_wake *wake, uint32_t verdict, ui
     rsi_count_most(wake->late_most, late);
 }
 
-/* Of the low bits. A bit of h reaches those of the product above it only: those that differ must stand below 32. */
+/*
+ * Hash, from the upper half of a product. A bit of h affects only the product bits above it, so the bits that
+ * differ between keys must be below bit 32.
+ */
 RSI_INLINE uint32_t rsi_hash(uint64_t a, uint64_t b, uint64_t c)
 {
     uint64_t h = a ^ (b << 21 | b >> 43) ^ (c << 11 | c >> 53);
@@ -124,13 +139,13 @@ RSI_INLINE uint32_t rsi_hash(uint64_t a, uint64_t b, uint64_t c)
 }
 
 #define RSI_INDEX_ADDRESS \
-    ((UINT64_C(1) << 48) - 1) /* no address of a program is longer unless it asks for one */
+    ((UINT64_C(1) << 48) - 1) /* user addresses are no longer, unless a program asks for that */
 RSI_INLINE uint64_t rsi_index_word(const void *entry, uint32_t hash)
 {
     return (uintptr_t)entry | (uint64_t)hash >> 16 << 48;
 }
 
-/* What a word of hash leads to; NULL: it is none of that hash. */
+/* The entry of a table word; NULL: its hash differs. */
 RSI_INLINE void *rsi_index_entry(uint64_t word, uint32_t hash)
 {
     return rsi_likely(word >> 48 == hash >> 16) ? (void *)(uintptr_t)(word & RSI_INDEX_ADDRESS)
@@ -159,7 +174,7 @@ RSI_INLINE struct rsi_store_wake *rsi_writer_wake_there(const struct rsi_writer 
     return rsi_likely(wake && rsi_wake_is_of(wake, key)) ? wake : NULL;
 }
 
-/* How full a histogram's power of two is: floor(log2(value)), 0 for 0, at most most. */
+/* The index in a histogram by powers of two: floor(log2(value)), 0 for 0, at most `most`. */
 RSI_INLINE unsigned rsi_log2(uint64_t value, unsigned most)
 {
     unsigned bits = value ? 63u - (unsigned)__builtin_clzll(value) : 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* mapping.c - the mapping around an address, of /proc/self/maps: without memory, without a lock, by system calls alone. */
+/*
+ * mapping.c - finds a mapping in /proc/self/maps, without memory allocation or locks, by system calls alone.
+ */
 #include "obs/mapping.h"
 
 #include "os/os.h"
@@ -22,7 +24,7 @@ static uint64_t hex(const char **at)
     }
 }
 
-/* Whether a line of /proc/self/maps is of the mapping around address; then *span is it. */
+/* Whether a line of /proc/self/maps describes the mapping around address, which then is *span. */
 static bool parse_mapping(const char *line, uintptr_t address, struct rsi_span *span)
 {
     span->low = hex(&line);
@@ -47,8 +49,10 @@ static bool find_mapping_in(const char *path, uintptr_t address, struct rsi_span
             break;
         used += got > 0 ? (size_t)got : 0;
         text[used] = 0;
-        /* Only the head of a line matters: where a line is longer than text, its tail is a line too, and
-         * names no mapping. */
+        /*
+         * Only the beginning of a line matters. The rest of a line that is longer than text is parsed as a line
+         * too, and describes no mapping.
+         */
         char *line = text, *end;
         while (!is_found && (end = strchr(line, '\n')) != NULL) {
             is_found = parse_mapping(line, address, span);
@@ -67,7 +71,7 @@ static bool find_mapping_in(const char *path, uintptr_t address, struct rsi_span
 
 void rsi_mapping_find(uintptr_t address, struct rsi_span *span)
 {
-    /* /proc/self is the main thread, which may have ended. */
+    /* /proc/self is the main thread, which may have ended */
     if (!find_mapping_in("/proc/self/maps", address, span) &&
         !find_mapping_in("/proc/thread-self/maps", address, span))
         *span = (struct rsi_span){ 0, 0 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * module.c - notes a module when the first site in it is met.
+ * module.c - records a module when a site in it is first used.
  *
- * A reader of a live process could look into /proc/PID/maps; one that comes later, or on another machine, could not.
- * A module that is unloaded stays noted; another that is mapped where it was is noted after it, and a reader takes
- * the later one.
+ * A reader of a live process could use /proc/PID/maps, but a later reader, or one on another machine, could not. A
+ * module that is unloaded stays recorded. If another is then mapped at its address, that one is recorded after it,
+ * and readers use the later entry.
  */
 #include "obs/module.h"
 
@@ -36,7 +36,9 @@ static bool is_noted(uint64_t address)
     return false;
 }
 
-/* The program's own are known to the kernel: the place that was asked for may be of a segment without them. */
+/*
+ * The program's own headers come from the kernel, since the part that was found may be a segment without them.
+ */
 struct rsi_module_headers rsi_module_headers_of(const struct dl_find_object *found)
 {
     const struct link_map *map = found->dlfo_link_map;
@@ -49,7 +51,10 @@ struct rsi_module_headers rsi_module_headers_of(const struct dl_find_object *fou
                                         header->e_phnum };
 }
 
-/* All segments: the loader knows those of a program one by one where there is room between them, as for large pages. */
+/*
+ * Widen the range to all segments. The loader lists those of a program one by one if there are gaps between them,
+ * as for large pages.
+ */
 static void widen(struct rsi_store_module *module, const struct rsi_module_headers *headers)
 {
     uint64_t start = UINT64_MAX, end = 0;
@@ -95,7 +100,10 @@ static void fill(struct rsi_store_module *module, const struct dl_find_object *f
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;
     module->bias = map->l_addr;
-    /* The program has no name there; by now it may have another root, or no /proc. */
+    /*
+     * The program has no name in the link map. Its path was read early: by now the program may have another root
+     * directory or no /proc.
+     */
     const char *path = map->l_name && map->l_name[0] ? map->l_name : rsi_file_head->program;
     rsi_format(module->path, sizeof module->path, "%s", path);
     widen(module, &headers);

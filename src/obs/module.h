@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* module.h - which files of code a recording's sites are in. */
+/* module.h - records the files of code (modules) that the sites of a recording are in. */
 #ifndef RSI_OBS_MODULE_H
 #define RSI_OBS_MODULE_H
 
@@ -14,13 +14,13 @@ struct rsi_module_headers {
     size_t count;
 };
 
-/* A module's program headers; count is 0 where they are not to be seen. */
+/* A module's program headers; count is 0 if they cannot be read. */
 struct rsi_module_headers rsi_module_headers_of(const struct dl_find_object *found);
 
-/* See that the module of a site is in the file. Any thread; cheap for one that is. */
+/* Record the module that contains site, once. Any thread; cheap if it is recorded already. */
 void rsi_module_note(struct rsi_writer *writer, uint64_t site);
 
-/* In a child after fork: none is. */
+/* Forget all modules, in a child after fork. */
 void rsi_modules_child(void);
 
 #endif

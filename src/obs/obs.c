@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* obs.c - recording: its switch, its names, and the last wait of a thread. */
+/* obs.c - recording: its mode, the names of its values, and a thread's latest wait. */
 #include "core/account.h"
-#include "obs/ask.h"
+#include "obs/signal_unwind.h"
 #include "obs/file.h"
-#include "obs/look.h"
+#include "obs/inspect.h"
 #include "obs/site.h"
 #include "obs/trace.h"
 #include "obs/walk.h"
@@ -106,7 +106,7 @@ void rouse_obs_last_wait(struct rouse_wait_record *record)
 static size_t describe(char *buffer, size_t bytes)
 {
     struct rsi_exec *exec = rsi_exec_self();
-    /* A helper is what it does for another. */
+    /* A helper thread is described as the thread that it works for. */
     struct rouse_thread *caller = rsi_blocking_caller(), *t = caller ? caller : exec->current;
     if (!t)
         return 0;
@@ -133,7 +133,7 @@ static uint32_t mode_from_environment(void)
 void rsi_obs_setup(void)
 {
     rsi_fatal_describe = describe;
-    if (!rsi_sites_setup(rsi_ask_stack_end))
+    if (!rsi_sites_setup(rsi_signal_unwind_stack_end))
         rsi_fatal("ROUSE_OBS_DEPTH is \"%s\"; give a number from 1 to %d",
                   getenv("ROUSE_OBS_DEPTH"), RSI_SITE_FRAMES);
     if (set_mode(mode_from_environment()) != 0)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * site.c - call stacks as sites, each kept once.
+ * site.c - call stacks as sites, each stored once.
  *
- * A stack that is known is found without a lock: a table of the process's own, by hash, of numbers; the stacks
- * themselves lie in the file and do not change. One that is not known is walked again by fresh rows before it is
- * kept, so that no row of a file of code that is gone ever names a caller; it is then added under a mutex.
+ * A known stack is found without a lock: a table in the process maps hashes to numbers, and the stacks in the file
+ * never change. Before an unknown stack is stored, it is walked again with fresh unwind rows, so that a stale row
+ * of an unloaded module can never name a caller. It is then added under a mutex.
  *
- * The holder's side of a contest is an address only: whoever gets a lock that is free does not walk.
+ * The holder's site of a contended lock is an address only, because an uncontended acquisition does not walk the
+ * stack.
  */
 #include "obs/site.h"
 
@@ -36,7 +37,7 @@ static struct {
     struct rsi_store_chunk *chunk;
     rsi_stack_end_of *stack_end;
     uint32_t count; /* under mutex; read racily */
-    bool is_full;   /* no other stack is kept; under mutex; read racily */
+    bool is_full;   /* no more stacks are stored; under mutex; read racily */
 } sites = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 bool rsi_sites_setup(rsi_stack_end_of *stack_end)
@@ -61,7 +62,7 @@ static uint64_t hash_of(const uint64_t *frames, unsigned depth)
     return hash;
 }
 
-/* The number of a stack; RSI_SITE_STACK: it is not there. */
+/* The number of a stack. RSI_SITE_STACK: not stored. */
 static uint64_t find(const struct table *table, uint64_t hash, const uint64_t *frames,
                      unsigned depth)
 {
@@ -117,7 +118,7 @@ static RSI_COLD struct table *table_new(void)
     return sites.table;
 }
 
-/* As seen by a fresh walk. */
+/* Store the stack as a fresh walk finds it. */
 static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table,
                              const struct rsi_here *here, uintptr_t high, uint64_t site)
 {
@@ -153,8 +154,7 @@ RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site
         return RSI_SITE_STACK | number;
     struct rsi_trail trail;
     unsigned depth = rsi_walk(writer->walker, &here, high, address, frames, most, false, &trail);
-    if (rsi_unlikely(depth ==
-                     0)) /* not on a stack that is known; or inlined, by link-time optimisation */
+    if (rsi_unlikely(depth == 0)) /* Not on a known stack, or inlined by link-time optimization. */
         return address;
     number = find(table, hash_of(frames, depth), frames, depth);
     if (rsi_likely(number != RSI_SITE_STACK)) {

@@ -2,9 +2,9 @@
 /*
  * symbol.c - reads the symbol tables of ELF files.
  *
- * The tables are copied by pread and not mapped, so that a file that is cut short meanwhile does no harm.
- * A file that is no longer the one that was loaded (an upgrade) is told by its ELF header, which has the
- * file's own lay-out in it, and is not believed.
+ * The tables are copied by pread, not mapped, so a file that is truncated meanwhile does no harm. A file that is no
+ * longer the one that was loaded (after an upgrade) is recognized by its ELF header, which contains the file's
+ * layout, and is ignored.
  */
 #include "obs/symbol.h"
 
@@ -17,7 +17,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* All of it, or false. */
+/* Read all bytes. False: that failed. */
 static bool read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
 {
     char *to = buffer;
@@ -45,7 +45,7 @@ static char *read_section(int fd, const Elf64_Shdr *section, size_t *bytes)
     return copy;
 }
 
-/* The symbol table if there is one, else the dynamic one, and the strings that belong to it. */
+/* Read the symbol table, or else the dynamic symbol table, and its strings. */
 static void read_tables(int fd, const Elf64_Ehdr *header, struct rsi_module *m)
 {
     Elf64_Shdr section = { 0 }, symbols = { .sh_type = SHT_NULL }, strings = { 0 };
@@ -72,8 +72,10 @@ static void name_module(struct rsi_module *m, const char *path)
     rsi_format(m->name, sizeof m->name, "%s", slash ? slash + 1 : path);
 }
 
-/* Name the program's own module and return its path: /proc/self shows nothing once main() has ended by
- * pthread_exit. */
+/*
+ * Name the program's own module and return its path. /proc/self shows nothing once main() has ended by
+ * pthread_exit.
+ */
 static const char *name_program(struct rsi_module *m)
 {
     static const char *const paths[] = { "/proc/self/exe", "/proc/thread-self/exe" };
@@ -90,7 +92,9 @@ static const char *name_program(struct rsi_module *m)
     return paths[0];
 }
 
-/* Where the file's header is mapped: before the part that was found, if there is room between a program's segments. */
+/*
+ * Where the file's header is mapped: before the part that was found, if the program has gaps between its segments.
+ */
 static const void *header_of(const struct dl_find_object *object)
 {
     const struct rsi_module_headers headers = rsi_module_headers_of(object);
@@ -136,7 +140,7 @@ static const struct rsi_module *find_module(struct rsi_symbols *symbols, uintptr
     return NULL;
 }
 
-/* A symbol without a size may end anywhere: it is not believed. */
+/* A symbol without a size may end anywhere, and is ignored. */
 static void find_symbol(const struct rsi_module *m, struct rsi_found *found)
 {
     uint64_t at = found->address - m->bias;

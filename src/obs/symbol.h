@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symbol.h - names for addresses of code, for text that is written in signal handlers.
+ * symbol.h - symbol names of code addresses, for text that is written in signal handlers.
  *
- * Read from the modules' files, since a program's own static functions stand there only. No locks, no
- * malloc, no libc but _dl_find_object and getauxval. A name is given only if the symbol's size says that it
- * contains the address; else it is the module and the offset in it. C++ names stay as they are: c++filt reads
- * them.
+ * They are read from the modules' files, since only those contain a program's static functions. No locks, no
+ * malloc, nothing of libc except _dl_find_object and getauxval. A name is given only if the symbol's size says that
+ * it contains the address; otherwise the text is the module and the offset in it. C++ names stay mangled; use
+ * c++filt.
  */
 #ifndef RSI_OBS_SYMBOL_H
 #define RSI_OBS_SYMBOL_H
@@ -17,8 +17,9 @@
 #define RSI_MODULE_NAME_BYTES 64
 
 struct rsi_module {
-    uintptr_t start, end; /* of its mapping, or a part; 0: this entry and those after are free */
-    uintptr_t bias;       /* of its addresses over the file's */
+    /* range of its mapping, or a part; 0: this entry and those after it are free */
+    uintptr_t start, end;
+    uintptr_t bias; /* difference of its addresses from the file's */
     char name[RSI_MODULE_NAME_BYTES];
     char *table, *strings; /* copies of its symbol and string tables; NULL: none */
     size_t table_bytes, strings_bytes;
@@ -27,24 +28,24 @@ struct rsi_module {
 struct rsi_found {
     uintptr_t address;
     const struct rsi_module *module; /* NULL: not in a module */
-    const char *symbol;              /* NULL: none contains it */
+    const char *symbol;              /* NULL: no symbol contains it */
     uint64_t offset;                 /* from the symbol */
 };
 
-/* All zero to begin with, which is what rsi_map gives. */
+/* Initially all zero, as rsi_map returns it. */
 struct rsi_symbols {
     struct rsi_module modules[RSI_MODULES_MAX];
     struct rsi_found cache[RSI_SYMBOLS_CACHED];
 };
 
 /*
- * "function+0x1c (module+0x11fc)", "module+0x11fc" or "0x7f...": the last number is what addr2line wants.
- * Returns the bytes before the 0.
+ * Format address as "function+0x1c (module+0x11fc)", "module+0x11fc" or "0x7f...". The last number is the argument
+ * for addr2line. Returns the bytes before the final 0.
  */
 size_t rsi_symbol_format(struct rsi_symbols *symbols, const void *address, char *buffer,
                          size_t bytes);
 
-/* Give back what was read. */
+/* Release everything that was read. */
 void rsi_symbols_end(struct rsi_symbols *symbols);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * totals.c - the sums of what is recorded, for the process itself.
+ * totals.c - sums of the process's own records: rouse_obs_totals.
  *
- * One moment is in the file's head; the other, which tells how fast the time stamp runs, is now: what a reader in
- * another process takes from the head can be a second old, or not there yet.
- * A count that was corrected on another worker than it was counted on is "negative" there: sums are modulo 2^64, and
- * one that is below 0 was read between the two.
+ * The rate of the time-stamp counter is computed from the instant in the file's head and the current time. The
+ * second instant in the head, which readers in other processes use, can be a second old or missing.
+ * A count that was corrected on another worker than the one that counted is "negative" there, so sums are modulo
+ * 2^64. A sum below 0 was read between the two steps of a correction.
  */
 #include "obs/file.h"
 #include "os/os.h"
@@ -14,7 +14,7 @@
 #include <rouse/obs.h>
 #include <string.h>
 
-/* Kinds that this library does not know are none of its own. */
+/* Kinds that are unknown to this library are not its own, and are skipped. */
 static void wake_add(const void *entry, void *sum)
 {
     const struct rsi_store_wake *wake = entry;
@@ -80,7 +80,8 @@ static uint64_t ns_of(uint64_t ticks, struct span measured)
 
 int rouse_obs_totals(struct rouse_totals *totals)
 {
-    const struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with its maker */
+    /* pairs with rsi_file_open */
+    const struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head);
     memset(totals, 0, sizeof *totals);
     if (!head)
         return -ENODATA;

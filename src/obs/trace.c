@@ -2,10 +2,10 @@
 /*
  * trace.c - writes events into rings.
  *
- * An event is four words in memory that only its writer writes, and a count behind them: no locked instruction.
- * A ring is made when its kernel thread first switches in the mode trace, and stays.
- * Rejected: a second file for the rings. It would have to be found, guarded and copied as the first is; a reader
- * that wants no events leaves their chunks out.
+ * An event is four words in memory that only its writer writes, followed by an update of the count: no locked
+ * instruction. A ring is created when its kernel thread first switches threads in trace mode, and stays.
+ * Rejected: a second file for the rings. It would have to be found, protected and copied like the first. A reader
+ * that needs no events skips their chunks.
  */
 #include "obs/trace.h"
 
@@ -14,14 +14,16 @@
 
 #include <string.h>
 
-/* Pages of a ring: of workers while there is plenty of room, and later; of other kernel threads. */
+/*
+ * Pages of a ring: for workers while there is plenty of room, for workers later, for other kernel threads.
+ */
 #define PLENTY_PAGES 2048u /* 262,136 events */
 #define WORKER_PAGES 256u
 #define KERNEL_PAGES 32u
 
-static uint64_t ring_bytes; /* given to rings, or asked for in vain; any thread adds */
-static uint32_t
-    mode_before; /* what the mode was until another process asked for events; off: none asks */
+static uint64_t ring_bytes; /* allocated to rings, or requested without success; any thread adds */
+/* The mode before another process requested events. OFF: none requests them. */
+static uint32_t mode_before;
 
 static uint64_t what(enum rsi_event type, uint64_t kind, uint64_t verdict, uint64_t thread_id)
 {
@@ -38,7 +40,10 @@ RSI_INLINE void put(struct rsi_writer *writer, uint64_t tsc, uint64_t word, uint
         return;
     }
     struct rsi_store_event *event = rsi_chunk_entry(ring, writer->ring_next);
-    /* A reader that has seen a word of this event sees the count before it: the entry's older event is no good. */
+    /*
+     * A reader that sees a word of this event also sees the earlier count, so it knows that the older event in this
+     * entry is invalid.
+     */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     rsi_store_relaxed(&event->tsc, tsc);
     rsi_store_relaxed(&event->what, word);
@@ -60,7 +65,9 @@ static RSI_COLD void make_ring(struct rsi_writer *writer)
     writer->is_ringless = !writer->ring;
 }
 
-/* What is known of the wait that is over: the wake-up may have come from a kernel thread without a ring. */
+/*
+ * Add what is known of the wait that has ended: the wake-up may have come from a kernel thread without a ring.
+ */
 static void put_run(struct rsi_writer *writer, const struct rouse_thread *t, uint64_t now)
 {
     const struct rsi_store_thread *slot = t->waiter.record.slot;
@@ -88,7 +95,7 @@ RSI_NOINLINE void rsi_trace_switch(struct rsi_writer *writer, const struct rouse
         put(writer, now, what(RSI_EVENT_IDLE, 0, 0, 0), 0, 0);
 }
 
-/* Whether the poller ends waits of a kind, if no thread, timer or cancel does. */
+/* Whether the poller ends waits of a kind, unless a thread, a timer or a cancellation does. */
 static bool is_polled(uint32_t kind)
 {
     return kind == ROUSE_WAIT_READ || kind == ROUSE_WAIT_WRITE || kind == ROUSE_WAIT_ACCEPT ||
@@ -145,7 +152,7 @@ RSI_NOINLINE void rsi_trace_end(struct rsi_writer *writer, const struct rouse_th
     put(writer, now, what(RSI_EVENT_END, 0, 0, self->id), 0, 0);
 }
 
-/* The program may set it otherwise meanwhile: that holds. */
+/* If the program sets the mode at the same time, its mode wins. */
 static void change_mode(uint32_t from, uint32_t to)
 {
     uint32_t mode = from;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace.h - events, one by one, into rings of the shared file: the mode ROUSE_OBS_TRACE.
- *
- * Those that take a writer are called in that mode only, by the writer's own kernel thread.
+ * trace.h - records single events in rings of the shared file, in the mode ROUSE_OBS_TRACE. Functions with a writer
+ * parameter are called only in that mode, by the kernel thread of the writer.
  */
 #ifndef RSI_OBS_TRACE_H
 #define RSI_OBS_TRACE_H
@@ -16,9 +15,9 @@ RSI_INLINE bool rsi_trace_is_on(void)
 }
 
 /*
- * Events as store.h has them. switch: from self (NULL: its idle loop) to to (NULL: to that); of a kernel thread, to
- * sleep. Makes the ring if there is none, which takes milliseconds: not under a guard, nor in a section. The
- * others leave their event out where there is none yet.
+ * Record the events that store.h defines. rsi_trace_switch: from self (NULL: the idle loop) to `to` (NULL: the idle
+ * loop; for a kernel thread, sleep). It creates the ring if there is none, which takes milliseconds: do not call it
+ * under a guard or in a critical section. The others drop their event if there is no ring yet.
  */
 void rsi_trace_switch(struct rsi_writer *writer, const struct rouse_thread *self,
                       const struct rouse_thread *to, enum rsi_leave why, uint64_t now);
@@ -27,7 +26,7 @@ void rsi_trace_wake(struct rsi_writer *writer, const struct rouse_thread *t, uin
 void rsi_trace_verdict(struct rsi_writer *writer, const struct rouse_thread *t, uint32_t kind,
                        uint32_t verdict);
 void rsi_trace_steal(struct rsi_writer *writer, unsigned count);
-/* LOCK and GOT; now: of the latter. */
+/* The events LOCK and GOT; now is the time of GOT. */
 void rsi_trace_lock(struct rsi_writer *writer, const struct rouse_thread *self,
                     const struct rsi_contest *contest, const struct rsi_lock_key *key,
                     uint32_t verdict, uint64_t now);
@@ -35,13 +34,16 @@ void rsi_trace_new(struct rsi_writer *writer, const struct rouse_thread *t, uint
                    uint64_t now);
 void rsi_trace_end(struct rsi_writer *writer, const struct rouse_thread *self);
 
-/* Whether another process asks for events, or no longer: to be called now and then while recording is on. */
+/*
+ * Check whether another process (`rouse record`) requests events, or no longer does. To be called now and then
+ * while recording is on.
+ */
 void rsi_trace_look(uint64_t now_ns);
 
 /* The program itself has set the mode. */
 void rsi_trace_settled(void);
 
-/* In a child after fork: nobody asks it, and it has no rings. */
+/* Reset, in a child after fork: no process requests its events, and it has no rings. */
 void rsi_trace_child(void);
 
 #endif

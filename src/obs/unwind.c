@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unwind.c - stepping from frame to frame by what cfi.c says of each.
+ * unwind.c - steps from frame to frame, using the call frame information of cfi.c.
  *
- * A step computes the canonical frame address (CFA: the stack pointer before the call) and takes the
- * caller's registers from where they were saved. A register that was not known and not saved stays
- * unknown, and a rule that needs it ends the walk.
+ * A step computes the canonical frame address (CFA: the stack pointer before the call) and reads the caller's
+ * registers from where they were saved. A register that was neither known nor saved stays unknown, and a rule that
+ * needs it ends the walk.
  *
- * Why not libgcc's unwinder: it starts at its own caller only, and it believes what it reads. A thread
- * that is interrupted in the middle of a switch, or of code whose information is inexact, would end
- * the program that is being looked at.
+ * Rejected: libgcc's unwinder. It starts only at its own caller, and trusts what it reads. A thread that was
+ * interrupted in the middle of a context switch, or in code with inexact information, would crash the program being
+ * examined.
  */
 #include "obs/unwind.h"
 
@@ -31,7 +31,9 @@ struct stack {
     bool is_bad;
 };
 
-/* Not instrumented: what it reads may be a red zone of somebody else's frame, or just being written. */
+/*
+ * Not instrumented: the word may be in the red zone of another frame, or be written concurrently.
+ */
 __attribute__((noinline, no_sanitize("address", "thread"))) static uint64_t raw_word(uintptr_t at)
 {
     return *(const volatile uint64_t *)at;
@@ -150,7 +152,9 @@ static void operate(const struct walk *w, struct stack *s, struct rsi_bytes *b, 
     }
 }
 
-/* The value of the expression at place, its length first; seed, if not NULL, is pushed before. */
+/*
+ * Evaluate the expression at place, which begins with its length. seed, if not NULL, is pushed first.
+ */
 static bool evaluate(const struct walk *w, const uint8_t *place, const uint64_t *seed,
                      uint64_t *value)
 {
@@ -176,7 +180,7 @@ static bool find_cfa(const struct walk *w, uint64_t *cfa)
     return true;
 }
 
-/* The caller's value of one register; false: not known. */
+/* The caller's value of one register. False: unknown. */
 static bool caller_value(const struct walk *w, unsigned reg, uint64_t cfa, uint64_t *value)
 {
     int64_t rule_value = w->row.value[reg];
@@ -195,7 +199,9 @@ static bool caller_value(const struct walk *w, unsigned reg, uint64_t cfa, uint6
 
 enum step { STEP_DONE, STEP_LAST, STEP_LOST };
 
-/* Interrupted in one of the linker's stubs, which have no description on AArch64, and no frame. */
+/*
+ * The thread was interrupted in a stub of the linker, which on AArch64 has no description and no frame.
+ */
 static enum step step_stub(struct walk *w)
 {
 #if defined(__aarch64__)

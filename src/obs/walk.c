@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * walk.c - walks one's own stack by rows that are kept.
+ * walk.c - walks the caller's own stack with cached rows.
  *
- * A row is found by its instruction's address. A file of code that is unloaded leaves rows behind, which another may be
- * found by: a walk by such rows reads nothing outside of its stack, and whoever keeps its outcome makes sure of it
- * by a fresh one. A signal handler may walk in the middle of a walk: a row is written between a zero and its address.
- * Most walks go as one before them, on this stack or another: if the words that it went by hold the same, as far from
- * where it began, then the rows are the same, and the outcome. So those words are compared first.
- * Rejected: frame pointers, since the compilers leave them out, libc has none, and nothing tells which code has.
+ * Rows are looked up by instruction address. After a module is unloaded, its rows stay in the cache and may be
+ * found for another module. A walk with such rows reads nothing outside its stack, and a caller that stores the
+ * result verifies it with a fresh walk. A signal handler may walk in the middle of a walk, so a row is written
+ * between clearing and setting its address.
+ * Most walks repeat an earlier walk, on the same stack or another: if the stack words that the earlier walk
+ * depended on have the same values at the same distance from its start, then the rows and the result are the same.
+ * So those words are compared first.
+ * Rejected: frame pointers. Compilers omit them, libc has none, and nothing says which code has them.
  */
 #include "obs/walk.h"
 
@@ -15,14 +17,14 @@
 #include "os/os.h"
 
 #define ROWS_BITS 10   /* 24 KiB */
-#define INNER_MOST 16u /* frames of the runtime's own, from the site inwards */
+#define INNER_MOST 16u /* the runtime's own frames between the start and the site */
 
 enum {
     ROW_CFA_FP = 1,   /* the CFA is relative to the frame pointer, else to the stack pointer */
-    ROW_FP_SAVED = 2, /* at the CFA + fp; else it is as it was */
+    ROW_FP_SAVED = 2, /* saved at the CFA + fp; otherwise unchanged */
     ROW_FP_LOST = 4,
     ROW_SIGNED = 8, /* AArch64: the return address carries an authentication code */
-    ROW_END = 16,   /* there is no caller, or it is not known */
+    ROW_END = 16,   /* no caller, or an unknown one */
 };
 
 struct row {
@@ -34,7 +36,7 @@ struct row {
 #define PATHS_BITS 5
 #define PATHS_WAYS 4u
 
-/* A walk whose outcome is known. */
+/* A walk whose result is known. */
 struct path {
     uint64_t site; /* 0: none */
     uint64_t ip, number;
@@ -44,7 +46,8 @@ struct path {
 struct rsi_walker {
     struct row rows[1u << ROWS_BITS];
     struct path paths[1u << PATHS_BITS][PATHS_WAYS];
-    uint32_t changes; /* of paths: a signal handler may make one in the middle of a look */
+    /* changes of paths: a signal handler may make one in the middle of a lookup */
+    uint32_t changes;
 };
 
 struct rsi_walker *rsi_walker_new(void)
@@ -94,10 +97,10 @@ RSI_INLINE const struct row *row_of(struct rsi_walker *walker, uint64_t ip, bool
     return row;
 }
 
-/* What stands on the stack may be in a red zone. */
+/* The words on the stack may be in a red zone. */
 #define NOT_INSTRUMENTED __attribute__((no_sanitize("address", "thread")))
 
-/* Of [low, high). */
+/* Read a word of the stack [low, high). */
 __attribute__((noinline)) NOT_INSTRUMENTED static bool stack_word(uintptr_t low, uintptr_t high,
                                                                   uint64_t at, uint64_t *word)
 {
@@ -107,7 +110,7 @@ __attribute__((noinline)) NOT_INSTRUMENTED static bool stack_word(uintptr_t low,
     return true;
 }
 
-/* From a frame to its caller's. lookup: an address in the call. */
+/* Step from a frame to its caller's. row describes an address inside the call. */
 RSI_INLINE bool step(const struct row *row, struct rsi_here *at, uintptr_t high, bool *is_fp_known)
 {
     uint32_t flags = row->flags;
@@ -167,7 +170,8 @@ RSI_INLINE NOT_INSTRUMENTED bool is_same(const struct rsi_trail *trail, const st
     if (trail->room && trail->room != room)
         return false;
     for (uint32_t n = trail->count;
-         n-- > 0;) { /* the outermost first: the runtime's own are the same */
+         /* outermost first: the innermost frames are the runtime's own and rarely differ */
+         n-- > 0;) {
         uint64_t offset = trail->offsets[n];
         if (offset + sizeof(uint64_t) > room ||
             *(const volatile uint64_t *)(uintptr_t)(here->sp + offset) != trail->values[n])
@@ -194,7 +198,9 @@ NOT_INSTRUMENTED uint64_t rsi_walk_number(const struct rsi_walker *walker,
     return RSI_WALK_UNKNOWN;
 }
 
-/* The least recently made goes; a handler that comes in between finds none of this site, or a whole one. */
+/*
+ * Replaces the oldest path. A signal handler in between finds either no path of this site or a complete one.
+ */
 void rsi_walk_keep(struct rsi_walker *walker, const struct rsi_here *here, uint64_t site,
                    const struct rsi_trail *trail, uint64_t number)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * walk.h - the calls that led to a site, from the stack that one stands on; many times a second.
+ * walk.h - the calls that led to a site, from the caller's own stack; fast enough for every wait.
  *
- * unwind.h walks any thread's stack from any instruction; this walks one's own from a call, and keeps what .eh_frame
- * says of each return address, reduced to three offsets. A frame that needs more (a CFA that is an expression, or
- * relative to another register than stack and frame pointer) ends the walk, as does whatever makes no sense.
+ * unwind.h unwinds any thread's stack from any instruction. This file walks the caller's own stack from a call, and
+ * caches what .eh_frame says about each return address, reduced to three offsets. A frame that needs more (a CFA
+ * that is an expression, or relative to a register other than the stack and frame pointers) ends the walk, as does
+ * an inconsistent frame.
  */
 #ifndef RSI_OBS_WALK_H
 #define RSI_OBS_WALK_H
@@ -13,18 +14,18 @@
 
 #define RSI_SITE_FRAMES 8
 
-/* One kernel thread's rows. */
+/* One kernel thread's cached rows. */
 struct rsi_walker;
 
-/* NULL: no memory. It is never given back. */
+/* Returns NULL if there is no memory. It is never freed. */
 struct rsi_walker *rsi_walker_new(void);
 
-/* Where a walk begins. */
+/* The registers at which a walk begins. */
 struct rsi_here {
     uint64_t ip, sp, fp;
 };
 
-/* Of the function that calls it, which must not return before the walk. */
+/* Those of the calling function, which must not return before the walk. */
 RSI_INLINE struct rsi_here rsi_here(void)
 {
     struct rsi_here here;
@@ -38,24 +39,25 @@ RSI_INLINE struct rsi_here rsi_here(void)
     return here;
 }
 
-/* The words of the stack that a walk went by, the innermost first. */
+/* The stack words that a walk depended on, innermost first. */
 #define RSI_TRAIL_MOST 16u
 struct rsi_trail {
-    uint64_t room;  /* 0, or how much stack there was, which the walk's end may hang on */
-    uint32_t count; /* 0: it does not do, since the walk went by more than these words */
-    uint32_t offsets[RSI_TRAIL_MOST]; /* from where it began */
+    uint64_t room;  /* 0, or the size of the stack, if the end of the walk may depend on it */
+    uint32_t count; /* 0: unusable, since the walk depended on more than these words */
+    uint32_t offsets[RSI_TRAIL_MOST]; /* from the start of the walk */
     uint64_t values[RSI_TRAIL_MOST];
 };
 
 /*
- * The return addresses from site on, the innermost first, at most most; 0: site is none of the nearest. Nothing is
- * read but [here.sp, high) of the stack, and .eh_frame where no row is known; is_fresh: whether it is or not.
+ * Fill frames with the return addresses from site outwards, innermost first, at most `most`. Returns how many; 0:
+ * site is not among the nearest frames. Reads only [here.sp, high) of the stack, and .eh_frame where no row is
+ * cached; is_fresh: .eh_frame in every case.
  */
 unsigned rsi_walk(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t high,
                   uint64_t site, uint64_t *frames, unsigned most, bool is_fresh,
                   struct rsi_trail *trail);
 
-/* The number that was kept for a walk that would go as this one; RSI_WALK_UNKNOWN: there is none. */
+/* The number stored for an identical walk; RSI_WALK_UNKNOWN: none. */
 #define RSI_WALK_UNKNOWN UINT64_MAX
 uint64_t rsi_walk_number(const struct rsi_walker *walker, const struct rsi_here *here,
                          uintptr_t high, uint64_t site);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barrier.c - threads that wait for each other.
+ * barrier.c - barriers: a fixed number of threads wait for each other.
  *
- * The last to come releases all that are in the list, under the guard. A waiter whose time runs out, or
- * that is cancelled, takes its arrival back if it still stands in the list; if it does not, the last has
- * come in the meantime and counted it: then it has passed, whatever the timer says, and a cancel is asked
- * for again.
+ * The last thread to arrive releases all threads in the list, under the guard. A waiter that times out or is
+ * cancelled takes its arrival back if it is still in the list. If it is not, the last thread has arrived meanwhile
+ * and counted it: the waiter has passed, despite the time-out, and a cancellation is requested again.
  *
- * arrived counts those in the list; leaving, those whom the last released though their time had run out:
- * they still have to look. The last may destroy the barrier at once, so destroy waits for them. Those
- * who were woken do not touch it any more.
+ * arrived counts the threads in the list. leaving counts the threads that the last one released although they had
+ * timed out or been cancelled: they still have to take the guard. The last thread may destroy the barrier at once,
+ * so destroy waits for them. Threads that were woken do not touch the barrier any more.
  */
 #include "core/turn.h"
 #include "sync/misuse.h"
@@ -31,7 +30,7 @@ static void release_all_locked(struct rouse_barrier *b, const void *site,
     b->arrived = 0;
 }
 
-/* Returns what the call returns: 0 if the barrier opened before the caller could leave. */
+/* Returns the result of the call: 0 if the barrier opened before the caller could leave. */
 static RSI_COLD int leave(struct rouse_barrier *b, struct rouse_thread *self, int result)
 {
     rsi_test_delay();

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cond.c - condition variables; a signal wakes the longest waiter, a broadcast every one.
+ * cond.c - condition variables. A signal wakes the longest waiter, a broadcast all waiters.
  *
- * A waiter enters the list while it holds the mutex, so whoever changes the condition under the mutex
- * afterwards finds it there. waiting counts those who are in the list, and those who left it by time-out
- * or cancel and still have to look at it; it is raised before the mutex is released. So one who
- * changed the condition under the mutex and reads waiting 0 has nobody to wake, and needs no guard.
+ * A waiter enters the list while it holds the mutex, so a thread that later changes the condition under the mutex
+ * finds it there. waiting counts the threads in the list, and those that left it by time-out or cancellation and
+ * still have to take the guard. It is incremented before the mutex is released. So a thread that has changed the
+ * condition under the mutex and reads waiting 0 has no thread to wake, and needs no guard.
  *
- * Lifetime: signal and broadcast do not touch the object after publishing. A waiter that was woken does
- * not touch it any more; one whose time ran out does, so destroy waits until waiting is 0.
+ * Lifetime: signal and broadcast do not touch the object after publishing. A woken waiter does not touch it any
+ * more. A waiter that timed out does, so destroy waits until waiting is 0.
  *
- * Rejected: moving the waiters of a broadcast to the mutex's list instead of waking them (wait morphing).
- * It spares kernel threads a herd. User threads that are woken run one after the other on their worker,
- * and the first has mostly unlocked when the second runs; while a moved waiter's record would
- * name the wrong object, the wrong waker and the wrong time.
+ * Rejected: moving the waiters of a broadcast to the mutex's list instead of waking them (wait morphing). It avoids
+ * a thundering herd of kernel threads. But woken user threads run one after the other on their worker, and the
+ * first has usually unlocked when the second runs. A moved waiter's record would also name the wrong object, waker
+ * and time.
  */
 #include "sync/misuse.h"
 #include "sync/mutex.h"
@@ -35,7 +35,7 @@ static _Noreturn RSI_COLD void misuse(const struct rouse_cond *c, const char *wh
     rsi_misuse("condition variable", c, c->name, what, site, NULL);
 }
 
-/* Relaxed: whoever has to see it has had the mutex since. */
+/* Relaxed: a thread that must see it has held the mutex since. */
 RSI_INLINE void count_waiting_locked(struct rouse_cond *c, uint32_t by)
 {
     rsi_store_relaxed(&c->waiting, c->waiting + by);
@@ -67,8 +67,9 @@ static RSI_COLD void leave(struct wait *w)
 }
 
 /*
- * Wait once. The verdict can be given only when the condition is known; until then a wake-up counts as useful.
- * past remembers the wait, since the mutex's may come after it. Returns commit's result.
+ * Wait once. The verdict is known only when the predicate has been evaluated; until then a wake-up counts as
+ * useful. past remembers this wait, since the wait for the mutex may follow it. Returns the result of
+ * rsi_park_commit.
  */
 static int wait_once(struct wait *w, struct rsi_past *past)
 {
@@ -189,6 +190,6 @@ RSI_NOINLINE void rouse_cond_destroy(struct rouse_cond *c)
         rsi_guard_unlock(&c->guard);
         if (waiting == 0)
             return;
-        rouse_thread_yield(); /* they have been woken, and leave */
+        rouse_thread_yield(); /* the remaining threads have been woken, and are leaving */
     }
 }

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* misuse.h - how a program ends that uses a sync object wrongly. */
+/* misuse.h - ends the program with a message when a sync object is misused. */
 #ifndef RSI_SYNC_MISUSE_H
 #define RSI_SYNC_MISUSE_H
 
 #include "base/base.h"
 
-/* Who holds an object, and by which call it was taken; read while others may change it. */
+/*
+ * The holder of an object and the site where it acquired it; read while other threads may change them.
+ */
 struct rsi_holder {
-    const struct rouse_thread *thread; /* NULL: nobody */
+    const struct rouse_thread *thread; /* NULL: no thread */
     const void *site;
 };
 
 /*
- * One line: type, name (may be NULL) and address of the object, what was done to it and by which call, and
- * its holder (NULL: it cannot have one). what goes on from the address: "unlocked by a thread that does not
- * hold it".
+ * Print one line and end the program: the type, name (may be NULL) and address of the object, the misuse, the call
+ * site, and the holder (NULL: the object has none). what continues the sentence after the address: "unlocked by a
+ * thread that does not hold it".
  */
 _Noreturn RSI_COLD void rsi_misuse(const char *type, const void *object, const char *name,
                                    const char *what, const void *site,

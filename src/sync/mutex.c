@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mutex.c - an adaptive lock that a newcomer may barge into, until a sleeper has waited 1 ms.
+ * mutex.c - an adaptive lock. A newcomer may barge in until a sleeper has waited 1 ms.
  *
- * Problem: handing a lock to its oldest waiter at every unlock is fair and slow, since the lock stands
- * still until that waiter runs. Never handing it over is fast and starves sleepers.
+ * Problem: handing the lock to its oldest waiter at every unlock is fair but slow, since the lock is idle until
+ * that waiter runs. Never handing it over is fast but starves sleepers.
  *
- * state, all transitions by compare-and-swap, or by a store of the one who holds lock and guard:
+ * state, changed by compare-and-swap, or by a store of the thread that holds both the lock and the guard:
  *   LOCKED   held
- *   WAITERS  the list is not empty; changes under the guard only
- *   WOKEN    one waiter was woken and has neither taken the lock nor gone back to sleep; further unlocks
- *            wake nobody, and stay one instruction
- *   HANDOFF  the first in the list has waited more than 1 ms in vain; the next unlock keeps LOCKED and
- *            makes it the owner. Implies LOCKED and WAITERS
- *   TIMED    the hold is recorded; the next unlock says how long it was. Implies LOCKED; changed by the
- *            one who holds the lock only
+ *   WAITERS  the list is not empty; changes only under the guard
+ *   WOKEN    one waiter was woken and has neither acquired the lock nor gone back to sleep; further unlocks
+ *            wake no thread, and stay one instruction
+ *   HANDOFF  the first waiter in the list has waited for more than 1 ms and lost a race; the next unlock keeps
+ *            LOCKED and makes that waiter the owner. Implies LOCKED and WAITERS
+ *   TIMED    the hold is recorded; the next unlock reports its length. Implies LOCKED; changed only by the
+ *            thread that holds the lock
  *
  *            lock, fast          0 W K WK -> + LOCKED            (W: WAITERS, K: WOKEN)
  *            unlock, fast        unless W without K, or HANDOFF, or TIMED   -> - LOCKED
  *            unlock, slow        W -> - LOCKED + K, first in the list is woken
  *            unlock, handing     W HANDOFF -> - HANDOFF, owner = first in the list
- *            woken, gets it      K -> + LOCKED - K
+ *            woken, acquires     K -> + LOCKED - K
  *            woken, too late     LOCKED K -> LOCKED W (HANDOFF), back to the front of the list
  *
- * No wake-up is lost: WAITERS is set while LOCKED is seen, in one step, so the holder's unlock sees it;
- * and while WOKEN keeps unlocks from waking, the woken thread will either unlock itself or, still seeing
- * LOCKED, clear WOKEN in the same step in which it queues.
+ * No wake-up is lost. WAITERS is set in one step with the check of LOCKED, so the holder's unlock sees it. While
+ * WOKEN keeps unlocks from waking, the woken thread will either unlock itself or, if it still sees LOCKED, clear
+ * WOKEN in the same step in which it queues.
  *
- * Lifetime: the last to hold the lock may free it once it has unlocked. So an unlock's last access is
- * the one that drops LOCKED; only if it has claimed a waiter, which is still inside lock, it may use the
- * mutex until it publishes that waiter.
+ * Lifetime: the last thread to hold the lock may free it after unlocking. So the last access of an unlock is the
+ * one that clears LOCKED. Only an unlock that has claimed a waiter, which is still inside lock, may use the mutex
+ * until it publishes that waiter.
  *
- * Every acquisition is recorded on request only, and then each goes the slow way: take compares with a number
- * instead of a constant, an unlock sees TIMED where it looks for WAITERS. Neither way has an instruction more for it.
+ * Recording every acquisition is optional, and then each takes the slow path: take compares with a variable instead
+ * of a constant, and an unlock sees TIMED where it checks WAITERS. So neither fast path has an extra instruction
+ * for it.
  *
- * Rejected: spinners that set WOKEN, as Go's do: a stream of spinners then keeps a sleeper asleep for
- * ever, and nobody counts its 1 ms.
+ * Rejected: spinners that set WOKEN, as in Go. A stream of spinners then keeps a sleeper asleep forever, and
+ * nothing measures its 1 ms.
  *
- * Source: sync.Mutex of Go for WOKEN and the 1 ms hand-over; the spin on a running owner is Solaris'.
+ * Source: sync.Mutex of Go for WOKEN and the hand-over after 1 ms; Solaris for spinning while the owner runs.
  */
 #include "sync/mutex.h"
 
@@ -54,7 +55,7 @@
 #define HANDOFF 8u
 #define TIMED 16u
 
-/* What a waiter's commit returns: woken to try again, or owner already. */
+/* Results of a waiter's rsi_park_commit: woken to try again, or owner already. */
 #define RETRY 0
 #define HANDED 1
 
@@ -62,10 +63,10 @@
 #define PATIENCE_NS 1000000u
 
 /*
- * Spinning: pauses between two looks, doubled each time; and the sum of all, about 10 us. Each look takes
- * the line away from the holder. A first look after 4 pauses makes an operation of two workers that hammer
- * one mutex cost 16 ns, after 32 it is 8; after 64, 7, but a short critical section is then waited for in
- * vain for twice as long.
+ * Spinning: the number of pauses between two checks, doubled each time, and the sum of all, about 10 us. Each check
+ * takes the cache line away from the holder. Two workers that contend for one mutex need 16 ns per operation if the
+ * first check follows 4 pauses, 8 ns after 32, and 7 ns after 64; but with 64, a short critical section is
+ * overslept by twice as long.
  */
 #define SPIN_FIRST 32u
 #define SPIN_MOST 256u
@@ -78,7 +79,7 @@ struct request {
     uint64_t deadline_ns;
     unsigned flags;
     uint32_t spin_total;
-    uint32_t woken;    /* WOKEN while this thread is the one that the bit stands for, else 0 */
+    uint32_t woken;    /* WOKEN while that bit stands for this thread, else 0 */
     uint64_t since_ns; /* when it first went to sleep; 0: not yet */
     struct rsi_contest contest;
 };
@@ -93,19 +94,21 @@ _Noreturn static RSI_COLD void misuse(const struct rouse_mutex *m, const char *w
 
 RSI_INLINE void own(struct rouse_mutex *m, struct rouse_thread *self, const void *site)
 {
-    rsi_store_release(&m->owner, self); /* its block goes with it to owner_runs */
+    rsi_store_release(&m->owner, self); /* publishes its control block to owner_runs */
     rsi_store_relaxed(&m->acquire_site, site);
 }
 
-/* One attempt. HANDOFF implies LOCKED, so a lock that is about to be handed over is never barged into.
- * Acquire pairs with the release that dropped LOCKED. */
+/*
+ * One attempt. HANDOFF implies LOCKED, so a thread never barges into a lock that is about to be handed over.
+ * Acquire pairs with the release that cleared LOCKED.
+ */
 RSI_INLINE bool take(struct rouse_mutex *m)
 {
     uint32_t state = rsi_load_relaxed(&m->state);
     return rsi_lock_is_open(state) && rsi_cas_acquire(&m->state, &state, state | LOCKED);
 }
 
-/* The caller has just got m: its hold is recorded from here on. contest: NULL if m was free. */
+/* The caller has just acquired m: record its hold from now on. contest: NULL if m was free. */
 static void hold(struct rouse_mutex *m, const void *site, const struct rsi_contest *contest)
 {
     if (rsi_hold_begin(ROUSE_WAIT_MUTEX, m, &m->name, site, contest))
@@ -125,7 +128,7 @@ static RSI_NOINLINE bool take_timed(struct rouse_mutex *m, struct rouse_thread *
     return true;
 }
 
-/* No owner: it has just come or is just leaving. */
+/* No owner: it has just acquired the lock, or is just releasing it. */
 static bool owner_runs(struct rouse_mutex *m)
 {
     struct rouse_thread *owner = rsi_load_acquire(&m->owner); /* pairs with own */
@@ -143,13 +146,15 @@ static void relax(unsigned count)
         rsi_cpu_relax();
 }
 
-/* Try to take the lock, at least once, and go on while its holder runs elsewhere, for a bounded time. */
+/*
+ * Try to acquire the lock, at least once, and repeat while its holder runs on another CPU, for a bounded time.
+ */
 static bool spin(struct request *r)
 {
     struct rouse_mutex *m = r->m;
     for (unsigned spent = 0, pauses = SPIN_FIRST;; spent += pauses, pauses = more(pauses)) {
         uint32_t state = rsi_load_relaxed(&m->state);
-        /* pairs with the release that dropped LOCKED */
+        /* pairs with the release that cleared LOCKED */
         if (!(state & LOCKED) && rsi_cas_acquire(&m->state, &state, (state | LOCKED) & ~r->woken))
             return true;
         if (state & HANDOFF || spent >= r->spin_total || !owner_runs(m))
@@ -158,18 +163,18 @@ static bool spin(struct request *r)
     }
 }
 
-/* As spin; while recording, how long it took is counted. */
+/* As spin; while recording is on, the time is counted. */
 static bool spin_recorded(struct request *r)
 {
     if (rsi_likely(r->contest.since_tsc == 0))
         return spin(r);
     uint64_t since_tsc = rsi_tsc();
-    bool is_got = spin(r);
+    bool is_acquired = spin(r);
     r->contest.spin_ticks += rsi_tsc() - since_tsc;
-    return is_got;
+    return is_acquired;
 }
 
-/* The time ran out, or a cancel came. HANDOFF was set for the first in the list only. */
+/* The waiter timed out or was cancelled. HANDOFF was set only for the first in the list. */
 static void leave(struct request *r)
 {
     struct rouse_mutex *m = r->m;
@@ -185,8 +190,8 @@ static void leave(struct request *r)
 }
 
 /*
- * Announce a sleeper and give up the WOKEN that stood for it, in one step that needs LOCKED. False: the
- * lock came free. Relaxed: whoever sees WAITERS takes the guard before it looks at the list.
+ * Announce a sleeper and clear the WOKEN that stood for it, in one step that requires LOCKED. False: the lock was
+ * released. Relaxed: a thread that sees WAITERS takes the guard before it reads the list.
  */
 static bool announce_locked(struct request *r, uint32_t bits)
 {
@@ -198,11 +203,11 @@ static bool announce_locked(struct request *r, uint32_t bits)
     return true;
 }
 
-/* Sleep until woken. Returns RETRY (also when the lock came free before), HANDED or -errno. */
+/* Sleep until woken. Returns RETRY (also if the lock was released before), HANDED or -errno. */
 static int sleep_queued(struct request *r)
 {
     struct rouse_mutex *m = r->m;
-    /* The exact time is asked for by those only who were woken in vain. */
+    /* Only a thread that has lost a race reads the exact time. */
     bool is_late = r->since_ns && rsi_now_ns() - r->since_ns > PATIENCE_NS;
 
     rsi_guard_lock(&m->guard);
@@ -230,7 +235,7 @@ static int sleep_queued(struct request *r)
     return result;
 }
 
-/* Returns 1 when the caller had to sleep, 0 when not, or -errno. */
+/* Returns 1 if the caller slept, 0 if not, or -errno. */
 static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *self,
                                   const void *site, uint64_t deadline_ns, unsigned flags)
 {
@@ -241,7 +246,7 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
     struct request r = { .m = m, .self = self, .site = site };
     r.deadline_ns = deadline_ns;
     r.flags = flags;
-    /* with a past deadline the sleep ends at once, and still gives others their turn */
+    /* With a past deadline the sleep ends at once, but still lets other threads run. */
     bool is_past = deadline_ns != ROUSE_FOREVER && deadline_ns <= rsi_now_ns();
     r.spin_total = is_past ? 0 : SPIN_TOTAL;
     int result = RETRY;
@@ -268,13 +273,13 @@ bool rsi_mutex_lock(struct rouse_mutex *m, struct rouse_thread *self, const void
     return false;
 }
 
-/* Whether an unlock that sees this state has to look at the list, or to end a recorded hold. */
+/* Whether an unlock that sees this state must check the list, or end a recorded hold. */
 RSI_INLINE bool must_wake(uint32_t state)
 {
     return state & (WAITERS | TIMED) && (state & (WOKEN | HANDOFF | TIMED)) != WOKEN;
 }
 
-/* Drop LOCKED, the last access to m, unless somebody has to be woken. Release pairs with take. */
+/* Clear LOCKED, the last access to m, unless a thread must be woken. Release pairs with take. */
 RSI_INLINE bool drop(struct rouse_mutex *m)
 {
     uint32_t state = rsi_load_relaxed(&m->state);
@@ -285,9 +290,9 @@ RSI_INLINE bool drop(struct rouse_mutex *m)
 }
 
 /*
- * Under guard and lock nobody else changes state: barging needs it unlocked, all else the guard. Hence
- * stores. Returns the thread to publish, with which the lock is dropped or handed over; NULL: there was
- * none, and the lock is still held.
+ * With guard and lock held, no other thread changes state: barging requires it unlocked, and everything else
+ * requires the guard. So plain stores suffice. Returns the thread to publish; the lock has then been released or
+ * handed over. NULL: there was none, and the lock is still held.
  */
 static struct rouse_thread *pass_on_locked(struct rouse_mutex *m, const void *site)
 {
@@ -320,7 +325,7 @@ static void wake_one(struct rouse_mutex *m, const void *site)
     } while (!drop(m));
 }
 
-/* What a recorded hold was is counted when others can have the lock already; m may be gone by then. */
+/* The hold is counted after other threads may have acquired the lock; m may be freed by then. */
 static RSI_NOINLINE void unlock_slow(struct rouse_mutex *m, const void *site)
 {
     if (rsi_unlikely(rsi_load_relaxed(&m->state) & TIMED)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * once.c - a function that is run by its first caller and waited for by the others.
+ * once.c - runs a function once: the first caller runs it, and the others wait.
  *
- * state goes NEW -> RUNNING -> DONE, under the guard. DONE is read without it: acquire there pairs with
- * the release in finish, so whoever sees DONE sees all that the function did.
+ * state goes NEW -> RUNNING -> DONE, under the guard. DONE is read without the guard: that acquire pairs with the
+ * release in finish, so a thread that sees DONE sees everything the function did.
  */
 #include "core/turn.h"
 #include "sync/misuse.h"
@@ -39,7 +39,9 @@ RSI_INLINE bool is_done(struct rouse_once *o)
     return rsi_load_acquire(&o->state) == DONE; /* pairs with finish */
 }
 
-/* Whether the caller is the first, and runs the function. Fatal from within it. */
+/*
+ * Whether the caller is the first and runs the function. Fatal if called from within the function.
+ */
 static bool begin_locked(struct wait *w)
 {
     struct rouse_once *o = w->o;

@@ -4,30 +4,29 @@
  *
  * state
  *   WRITER   held for writing
- *   WAITERS  the list is not empty; changes under the guard only, and never without a holder: the lock is
- *            handed over, not dropped, while somebody waits
- *   TIMED    the hold of a writer, or of a reader at least, is recorded: its unlock says how long it was. Set by
- *            one who holds the lock, cleared by the last who does
+ *   WAITERS  the list is not empty; changes only under the guard, and is never set without a holder: while
+ *            threads wait, the lock is handed over and not released
+ *   TIMED    the hold of the writer, or of at least one reader, is recorded: its unlock reports its length. Set
+ *            by a holder, cleared by the last holder
  *   READERS  how many readers hold it
- * Never WRITER and readers together.
+ * WRITER and READERS are never set together.
  *
  *   read lock     one compare-and-swap, if neither WRITER nor WAITERS; else into the list
  *   write lock    one, from 0; else into the list
- *   read unlock   one, unless it is the last reader and WAITERS: then the oldest writer gets the lock
- *   write unlock  one, unless WAITERS: then all readers in the list get the lock, or the oldest writer
+ *   read unlock   one, unless it is the last reader and WAITERS: then the oldest writer acquires the lock
+ *   write unlock  one, unless WAITERS: then all readers in the list acquire the lock, or the oldest writer
  *
- * A newcomer cannot overtake, since WAITERS closes the fast ways in. So a writer waits for the readers
- * there and for at most one phase of readers for each writer before it; a reader for at most one writer.
+ * A newcomer cannot overtake, since WAITERS closes the fast paths. So a writer waits for the current readers and
+ * for at most one phase of readers per writer before it. A reader waits for at most one writer.
  *
- * The list has the readers in front, the youngest first, and the writers behind them, the oldest first:
- * readers are let in all at once, so that their order is of no use. To find the oldest writer costs a
- * look at each waiting reader, and that reader is let in when that writer leaves: no list is walked more
- * than once a phase.
+ * The list has the readers in front, youngest first, and the writers behind them, oldest first. Readers are
+ * admitted all at once, so their order does not matter. Finding the oldest writer means passing each waiting
+ * reader, and those readers are admitted when that writer leaves: the list is walked at most once per phase.
  *
- * Lifetime: as in mutex.c. Whoever drops the lock with nobody to hand it to drops it last of all, outside
- * of the guard.
+ * Lifetime: as in mutex.c. A thread that releases the lock without handing it over does so as its last access,
+ * outside the guard.
  *
- * Source: the phases are those of Brandenburg and Anderson's phase-fair locks.
+ * Source: the phase-fair locks of Brandenburg and Anderson.
  */
 #include "core/hold.h"
 #include "core/turn.h"
@@ -38,12 +37,12 @@
 
 #define READER 1u
 #define READERS (BORROW - 1)
-#define BORROW (1u << 28) /* what taking a reader from none sets */
+#define BORROW (1u << 28) /* the bit that subtracting a reader from none sets */
 #define WRITER RSI_LOCK_HELD
 #define WAITERS (1u << 30)
 #define TIMED (1u << 31)
 _Static_assert(BORROW < WRITER && WRITER < WAITERS,
-               "below WRITER is: no writer, no waiters, nothing timed");
+               "a state below WRITER has no writer, no waiters and no timed hold");
 
 /* rsi_waiter.mode */
 enum { MODE_READ = 1, MODE_WRITE };
@@ -65,8 +64,8 @@ static _Noreturn RSI_COLD void misuse(const struct rouse_rwlock *l, const char *
 }
 
 /*
- * Acquire pairs with the release of whoever left last; readers between pass it on, by their own. While every
- * acquisition is recorded only those are let in that say so.
+ * Acquire pairs with the release of the thread that left last; readers in between pass it on with their own. While
+ * every acquisition is recorded, only calls with is_timed succeed.
  */
 RSI_INLINE bool take_read(struct rouse_rwlock *l, bool is_timed)
 {
@@ -77,7 +76,7 @@ RSI_INLINE bool take_read(struct rouse_rwlock *l, bool is_timed)
     return false;
 }
 
-/* As take_read. A lock with readers in it is open; the exchange fails then. */
+/* As take_read. A lock with readers counts as open here, but then the exchange fails. */
 RSI_INLINE bool take_write(struct rouse_rwlock *l, bool is_timed)
 {
     uint32_t state = rsi_load_relaxed(&l->state), none = 0;
@@ -85,7 +84,9 @@ RSI_INLINE bool take_write(struct rouse_rwlock *l, bool is_timed)
            rsi_cas_acquire(&l->state, &none, WRITER);
 }
 
-/* A reader stores its site only while recording: another reader's line is not to be taken for it. */
+/*
+ * A reader stores its site only while recording, so as not to take the cache line from other readers.
+ */
 RSI_INLINE void own_read(struct rouse_rwlock *l, const void *site)
 {
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))
@@ -120,16 +121,19 @@ static void claim_writer_locked(struct rouse_rwlock *l, const void *site,
     }
 }
 
-/* The state once the claimed threads have the lock and nobody else. Release pairs with the takes. */
+/*
+ * Set the state after the claimed threads have become the only holders. Release pairs with take_read and
+ * take_write.
+ */
 static void set_holders_locked(struct rouse_rwlock *l, uint32_t holders)
 {
     rsi_store_release(&l->state, holders | (l->waiters.first ? WAITERS : 0));
 }
 
 /*
- * The lock changes hands. mine is the caller's part of state, WRITER or READER, and all that is held, so
- * that with guard and WAITERS nobody else can change state. Without anybody to hand it to the caller
- * still holds it afterwards, and WAITERS is gone.
+ * Hand the lock over. mine is the caller's part of state, WRITER or READER, and the only hold, so with guard and
+ * WAITERS no other thread can change state. If there is no thread to hand it to, the caller still holds the lock
+ * afterwards, and WAITERS is clear.
  */
 static void hand_over_locked(struct rouse_rwlock *l, uint32_t mine, const void *site,
                              struct rsi_claimed *claimed)
@@ -152,8 +156,10 @@ static void hand_over_locked(struct rouse_rwlock *l, uint32_t mine, const void *
         set_holders_locked(l, is_writer ? WRITER : READER * claimed->count);
 }
 
-/* False: it was no longer mine | WAITERS, or nobody was left to hand it to. Acquire: what the readers
- * before did goes to the next writer with what this one did. */
+/*
+ * False: state was no longer mine | WAITERS, or no waiter was left. Acquire: the next writer must see what all
+ * earlier readers did, as well as this one.
+ */
 static RSI_NOINLINE bool hand_over(struct rouse_rwlock *l, uint32_t mine, const void *site)
 {
     struct rsi_claimed claimed = { 0 };
@@ -167,8 +173,8 @@ static RSI_NOINLINE bool hand_over(struct rouse_rwlock *l, uint32_t mine, const 
 }
 
 /*
- * The time ran out, or a cancel came. When the last writer gives up, the readers it kept out go in to
- * those that read.
+ * The waiter timed out or was cancelled. If it was the last waiting writer, the readers behind it join the current
+ * readers.
  */
 static RSI_COLD void leave(struct wait *w)
 {
@@ -178,7 +184,7 @@ static RSI_COLD void leave(struct wait *w)
     rsi_guard_lock(&l->guard);
     if (rsi_waitlist_leave(&l->waiters, w->self)) {
         struct rouse_thread *last = l->waiters.last;
-        /* pairs with the release of the last writer, for the readers let in here */
+        /* pairs with the release of the last writer, for the readers admitted here */
         bool is_written = rsi_load_acquire(&l->state) & WRITER;
         if (last && rsi_waiter(last)->mode == MODE_READ && !is_written)
             claim_readers_locked(l, w->site, &claimed);
@@ -189,21 +195,23 @@ static RSI_COLD void leave(struct wait *w)
     rsi_claimed_publish(&claimed);
 }
 
-/* Set WAITERS, or take the lock after all. True: taken. */
+/* Set WAITERS, or acquire the lock if it is free by now. True: acquired. */
 static bool take_or_announce_locked(struct rouse_rwlock *l, uint8_t mode)
 {
     uint32_t state = rsi_load_relaxed(&l->state);
     while (!(state & WAITERS)) {
         bool is_free = mode == MODE_READ ? !(state & WRITER) : state == 0;
         uint32_t held = mode == MODE_READ ? state + READER : WRITER;
-        /* acquire as in the takes */
+        /* acquire as in take_read and take_write */
         if (rsi_cas_acquire(&l->state, &state, is_free ? held : state | WAITERS))
             return is_free;
     }
     return false;
 }
 
-/* The caller has just got l: its hold is recorded from here on. contest: NULL if l was free for it. */
+/*
+ * The caller has just acquired l: record its hold from now on. contest: NULL if l was free for it.
+ */
 static void hold(struct rouse_rwlock *l, uint8_t mode, const void *site,
                  const struct rsi_contest *contest)
 {
@@ -212,7 +220,7 @@ static void hold(struct rouse_rwlock *l, uint8_t mode, const void *site,
         rsi_fetch_or_relaxed(&l->state, TIMED);
 }
 
-/* As the takes, while every acquisition is recorded; false at any other time. */
+/* As take_read and take_write, while every acquisition is recorded; otherwise false. */
 static RSI_NOINLINE bool take_timed(struct rouse_rwlock *l, uint8_t mode, const void *site)
 {
     if (!rsi_holds_are_timed() || !(mode == MODE_READ ? take_read(l, true) : take_write(l, true)))
@@ -318,7 +326,9 @@ RSI_NOINLINE int rouse_rwlock_read_lock_try(struct rouse_rwlock *l)
     return 0;
 }
 
-/* A reader leaves, and ends a recorded hold if it has one. l may be gone when that is counted. */
+/*
+ * A reader leaves, and ends its recorded hold if it has one. The hold is counted last; l may be freed by then.
+ */
 static RSI_NOINLINE void read_unlock_slow(struct rouse_rwlock *l, const void *site)
 {
     struct rsi_hold past = { 0 };
@@ -329,15 +339,16 @@ static RSI_NOINLINE void read_unlock_slow(struct rouse_rwlock *l, const void *si
         rsi_hold_end(l, &past);
     for (;;) {
         bool is_last = (state & READERS) == READER;
-        if (is_last &&
-            state & TIMED) { /* exchanged whole: a reader that came meanwhile may have set it */
+        if (is_last && state & TIMED) {
+            /* The whole state is exchanged: a reader that arrived meanwhile may have set TIMED. */
             if (rsi_cas_relaxed(&l->state, &state, state & ~TIMED))
                 state &= ~TIMED;
         } else if (is_last && state & WAITERS) {
             if (hand_over(l, READER, site))
                 break;
             state = rsi_load_relaxed(&l->state);
-        } else if (rsi_cas_release(&l->state, &state, state - READER)) { /* pairs with the takes */
+        } else if (rsi_cas_release(&l->state, &state,
+                                   state - READER)) { /* pairs with take_read, take_write */
             break;
         }
     }
@@ -354,7 +365,8 @@ RSI_NOINLINE void rouse_rwlock_read_unlock(struct rouse_rwlock *l)
             read_unlock_slow(l, RSI_CALLER());
             return;
         }
-    } while (!rsi_cas_release(&l->state, &state, state - READER)); /* pairs with the takes */
+    } while (
+        !rsi_cas_release(&l->state, &state, state - READER)); /* pairs with take_read, take_write */
 }
 
 RSI_NOINLINE void rouse_rwlock_write_lock(struct rouse_rwlock *l)
@@ -377,7 +389,7 @@ RSI_NOINLINE int rouse_rwlock_write_lock_try(struct rouse_rwlock *l)
     return 0;
 }
 
-/* Somebody waits, or the hold is recorded. l may be gone when that is counted. */
+/* Threads wait, or the hold is recorded. The hold is counted last; l may be freed by then. */
 static RSI_NOINLINE void write_unlock_slow(struct rouse_rwlock *l, const void *site)
 {
     struct rsi_hold past = { 0 };
@@ -386,7 +398,7 @@ static RSI_NOINLINE void write_unlock_slow(struct rouse_rwlock *l, const void *s
         rsi_fetch_and_relaxed(&l->state, ~TIMED);
     }
     uint32_t state = WRITER;
-    while (!rsi_cas_release(&l->state, &state, 0)) { /* pairs with the takes */
+    while (!rsi_cas_release(&l->state, &state, 0)) { /* pairs with take_read, take_write */
         if (hand_over(l, WRITER, site))
             break;
         state = WRITER;
@@ -401,7 +413,7 @@ RSI_NOINLINE void rouse_rwlock_write_unlock(struct rouse_rwlock *l)
         misuse(l, "unlocked for writing by a thread that does not hold it", RSI_CALLER());
     rsi_store_relaxed(&l->owner, NULL);
     uint32_t state = WRITER;
-    if (rsi_unlikely(!rsi_cas_release(&l->state, &state, 0))) /* pairs with the takes */
+    if (rsi_unlikely(!rsi_cas_release(&l->state, &state, 0))) /* pairs with take_read, take_write */
         write_unlock_slow(l, RSI_CALLER());
 }
 

@@ -2,15 +2,16 @@
 /*
  * sem.c - a counting semaphore that hands each unit to the longest waiter.
  *
- * count and list change under the guard: one locked instruction a call, since its release is a store.
- * Invariant, while the guard is free: count > 0 implies that the list is empty. So a post with waiters
- * never touches count, no newcomer can take a unit from a waiter, and nobody is woken in vain.
+ * count and list change under the guard: one locked instruction per call, since releasing the guard is a store.
+ * Invariant, while the guard is free: count > 0 implies that the list is empty. So a post with waiters never
+ * touches count, a newcomer cannot take a unit from a waiter, and no wake-up is spurious.
  *
- * Lifetime: whoever got the last unit may free the semaphore. A unit put into count can be taken only
- * after the guard's release, the poster's last access; one handed over, only after the publishing.
+ * Lifetime: the thread that acquired the last unit may free the semaphore. A unit added to count can be acquired
+ * only after the guard's release, which is the poster's last access. A unit that is handed over is acquired only
+ * after the publishing.
  *
- * Rejected: taking a unit by compare-and-swap on count without the guard. It saves nothing (the guard is
- * one such instruction too), and a taker could free the semaphore before the poster has released it.
+ * Rejected: acquiring a unit by compare-and-swap on count without the guard. It saves nothing (the guard is one
+ * such instruction too), and the thread could free the semaphore before the poster has released the guard.
  */
 #include "core/turn.h"
 #include "sync/misuse.h"
@@ -27,7 +28,9 @@ RSI_INLINE bool take_locked(struct rouse_sem *s)
     return true;
 }
 
-/* The time ran out, or a cancel came; nothing was handed over, since no claim but that one succeeded. */
+/*
+ * The waiter timed out or was cancelled. No unit was handed over, since that claim was the only one to succeed.
+ */
 static RSI_COLD int leave(struct rouse_sem *s, struct rouse_thread *self, int result)
 {
     rsi_test_delay();
@@ -40,7 +43,7 @@ static RSI_COLD int leave(struct rouse_sem *s, struct rouse_thread *self, int re
 RSI_INLINE int wait_until(struct rouse_sem *s, uint64_t deadline_ns, const void *site)
 {
     struct rouse_thread *self = rsi_self();
-    /* before a unit is held, and only if it looks as if there were no need to sleep */
+    /* before a unit is held, and only if the call will probably not sleep */
     if (rsi_load_relaxed(&s->count) > 0)
         rsi_turn_spend(self, 1);
 

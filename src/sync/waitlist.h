@@ -2,17 +2,17 @@
 /*
  * waitlist.h - the list of threads that wait for one object, linked through their control blocks.
  *
- * Every call here is made under the object's guard. A thread stands in at most one list, since it waits
- * for one thing at a time; is_listed says whether it does. It does not begin another wait before it has
- * left the list, so the wait that a waker finds it in is the one it is listed for.
+ * Every call here is made under the object's guard. A thread is in at most one list, since it waits for one object
+ * at a time; is_listed says whether it is. It does not begin another wait before it has left the list, so the wait
+ * in which a waker finds it is the one that it is listed for.
  *
- * Who ends a wait: a waker takes the waiter out, claims it, releases the guard, publishes. A waiter whose
- * time ran out, or that was cancelled, was claimed elsewhere: it takes the guard and itself out, unless a
- * waker has taken it out already and, when its claim failed, gone on to the next.
+ * Ending a wait: a waker removes the waiter from the list, claims it, releases the guard and publishes it. A waiter
+ * that timed out or was cancelled has been claimed elsewhere: it takes the guard and removes itself, unless a waker
+ * has removed it already and, when its claim failed, gone on to the next waiter.
  *
- * Lifetime: a waker that has claimed a waiter and not yet published it may use the object, since that
- * waiter is still inside its call. After publishing, or after the release of the guard when nothing was
- * claimed, the object may be gone.
+ * Lifetime: a waker that has claimed a waiter and not yet published it may use the object, since that waiter is
+ * still inside its call. After publishing, or after releasing the guard if nothing was claimed, the object may be
+ * gone.
  */
 #ifndef RSI_SYNC_WAITLIST_H
 #define RSI_SYNC_WAITLIST_H
@@ -77,14 +77,14 @@ RSI_INLINE struct rouse_thread *rsi_waitlist_pop_front(struct rouse_waiters *lis
     return t;
 }
 
-/* End the wait that t is listed for, unless its time ran out or a cancel came. */
+/* End the wait that t is listed for, unless it has timed out or been cancelled. */
 RSI_INLINE bool rsi_waitlist_end(struct rouse_thread *t, int result, const void *site)
 {
     uint64_t ticket = rsi_load_relaxed(&rsi_waiter(t)->claim);
     return (ticket & 3) != 0 && rsi_park_claim(t, ticket, result, site);
 }
 
-/* Take t out; whether its wait is now this caller's to end. */
+/* Remove t from the list. True: its wait is now for the caller to end. */
 RSI_INLINE bool rsi_waitlist_claim(struct rouse_waiters *list, struct rouse_thread *t, int result,
                                    const void *site)
 {
@@ -92,9 +92,7 @@ RSI_INLINE bool rsi_waitlist_claim(struct rouse_waiters *list, struct rouse_thre
     return rsi_waitlist_end(t, result, site);
 }
 
-/*
- * Take out and claim the first waiter that can still be claimed; NULL: there is none, the list is empty.
- */
+/* Remove and claim the first waiter that can still be claimed; NULL: the list is empty. */
 RSI_INLINE struct rouse_thread *rsi_waitlist_claim_first(struct rouse_waiters *list, int result,
                                                          const void *site)
 {
@@ -111,8 +109,8 @@ RSI_INLINE struct rouse_thread *rsi_waitlist_claim_first(struct rouse_waiters *l
 }
 
 /*
- * Threads that were claimed and are to be published together, in the order of rsi_park_publish_list.
- * They are in no list any more, so that their links are free for this.
+ * Threads that were claimed and will be published together, in the order of rsi_park_publish_list. They are in no
+ * list any more, so their links are reused here.
  */
 struct rsi_claimed {
     struct rouse_thread *first, *last;
@@ -138,7 +136,7 @@ RSI_INLINE void rsi_claimed_publish(struct rsi_claimed *claimed)
         rsi_park_publish_list(claimed->first);
 }
 
-/* Whether a timed-out or cancelled waiter had to take itself out. */
+/* Remove a waiter that timed out or was cancelled. False: a waker had removed it. */
 RSI_INLINE bool rsi_waitlist_leave(struct rouse_waiters *list, struct rouse_thread *self)
 {
     if (!rsi_waiter(self)->is_listed)
@@ -147,7 +145,7 @@ RSI_INLINE bool rsi_waitlist_leave(struct rouse_waiters *list, struct rouse_thre
     return true;
 }
 
-/* What a claim writes, useful, is corrected here. Costs nothing but a load while recording is off. */
+/* Correct the verdict: a claim writes "useful". Costs one load while recording is off. */
 RSI_INLINE void rsi_waitlist_verdict(struct rouse_thread *self, enum rouse_verdict verdict)
 {
     if (rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF))

@@ -9,7 +9,7 @@ import unittest
 
 from waits_common import END_OF_DUMP, PROGRAM, SANITIZED, Scene, not_run, threads_of
 
-REPORT = "rouse: every thread waits for another: none can ever run again\n"
+REPORT = "rouse: deadlock: every thread waits for another thread\n"
 
 # The longest that a report can be late, in seconds: what settles, and one more look.
 LATEST_S = 1.05
@@ -39,7 +39,7 @@ class Deadlock(unittest.TestCase):
                         threads["left"], 'waiting for mutex 0x.* "orders", at accounts_'
                     )
                     self.assertRegex(
-                        threads["left"], 'held by thread . "right", taken at orders_first'
+                        threads["left"], 'held by thread . "right", acquired at orders_first'
                     )
                     self.assertRegex(
                         threads["right"], 'waiting for mutex 0x.* "accounts", at orders_'

@@ -29,7 +29,7 @@ class Sigquit(unittest.TestCase):
             self.assertRegex(
                 threads["locker"], r'user: waiting for mutex 0x\w+ "accounts", at lock_a'
             )
-            self.assertRegex(threads["locker"], r"\n    held by thread \d+, taken at \w+\+0x")
+            self.assertRegex(threads["locker"], r"\n    held by thread \d+, acquired at \w+\+0x")
             self.assertRegex(
                 threads["sleeper"], r"user: sleeping, at sleep_long\+.*, at most \d+\."
             )

@@ -186,7 +186,7 @@ static void check_waiters(struct rouse_thread **t, enum rouse_kind kind)
     }
     rsi_format(expected, sizeof expected, "mutex %p ", (void *)&mutex);
     CHECK_HAS(t[0], expected);
-    rsi_format(expected, sizeof expected, "\n    held by thread %lu, taken at %s",
+    rsi_format(expected, sizeof expected, "\n    held by thread %lu, acquired at %s",
                rouse_thread_id(rouse_thread_self()), SITES_ARE_KEPT ? "test_waits+" : "");
     CHECK_HAS(t[0], expected);
     CHECK_HAS(t[1], expected);
@@ -341,7 +341,7 @@ static void test_stuck_workers(MAYBE_UNUSED void **unused)
         CHECK_HAS(t[i], ", user: running on worker ");
         CHECK_HAS_FRAME(t[i], ROUSE_KIND_KERNEL, "spin+");
     }
-    CHECK_HAS(t[count], ", user: runnable, not begun\n    #0 spin+0x0 (");
+    CHECK_HAS(t[count], ", user: runnable, not started\n    #0 spin+0x0 (");
     CHECK_HAS(kernel, ", kernel, tid ");
     CHECK_HAS(kernel, ": running\n");
     CHECK_HAS(ended, ", user: ended, not joined");
@@ -366,7 +366,7 @@ static void take_short_turns(void)
         dump();
         for (unsigned i = 0; i < COUNT; i++) {
             runnable += strstr(part_of(t[i]), ", user: runnable") != NULL;
-            missed += strstr(part_of(t[i]), "it moves on too fast") != NULL;
+            missed += strstr(part_of(t[i]), "the thread runs on too fast") != NULL;
         }
     }
     printf("%u of %u runnable, %u missed\n", runnable, COUNT * ROUNDS, missed);

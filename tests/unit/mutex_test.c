@@ -402,7 +402,7 @@ int main(int argc, char **argv)
         { "unlock_by_named_thread", " \"hasty\")\n", unlock_by_named_thread },
         { "unlock_others", "; held by thread ", unlock_others },
         { "relock", "locked again by the thread that holds it", relock },
-        { "relock", ", taken at relock+0x", relock },
+        { "relock", ", acquired at relock+0x", relock },
         { "relock_until", "locked again by the thread that holds it", relock_until },
         { "destroy_held", "destroyed while held or waited for", destroy_held },
         { "destroy_waited_for", "destroyed while held or waited for", destroy_waited_for },

@@ -187,7 +187,7 @@ static void a_folder_that_others_may_use_is_refused(void **state)
     snprintf(path, sizeof path, "%s/open", folder);
     snprintf(variable, sizeof variable, "ROUSE_OBS_DIR=%s", path);
     CHECK(mkdir(path, 0755) == 0);
-    is_refused("go_on_without", variable, "not this user's own");
+    is_refused("go_on_without", variable, "must belong to this user");
     CHECK(rmdir(path) == 0);
     CHECK(symlink(folder, path) == 0);
     is_refused("go_on_without", variable, "cannot open");
@@ -204,7 +204,7 @@ static void a_folder_that_others_may_use_is_refused(void **state)
         CHECK(rmdir(path) == 0);
         return;
     }
-    is_refused("go_on_without", variable, "not this user's own");
+    is_refused("go_on_without", variable, "must belong to this user");
     CHECK(rmdir(path) == 0);
 }
 

@@ -4,7 +4,7 @@
 #define OBS_TEST_H
 
 #include "core_test.h"
-#include "obs/look.h"
+#include "obs/inspect.h"
 #include "obs/symbol.h"
 
 /* A function that keeps a call and a frame of its own; a call at its end is followed by KEEP_FRAME. */

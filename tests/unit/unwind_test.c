@@ -6,7 +6,7 @@
  */
 #include "obs_test.h"
 
-#include "obs/ask.h"
+#include "obs/signal_unwind.h"
 #include "obs/unwind.h"
 
 #include <pthread.h>
@@ -156,10 +156,10 @@ static void test_parked_thread(void **unused)
     (void)unused;
     struct sleeper s = { .sem = ROUSE_SEM_INIT(0) };
     struct rouse_thread *t = start(ROUSE_KIND_USER, sleeper_main, &s);
-    struct rsi_looker looker = { .tid = 0 };
-    struct rsi_seen seen;
+    struct rsi_inspector inspector = { .tid = 0 };
+    struct rsi_inspected seen;
     UNTIL(waits(t));
-    CHECK(rsi_look(&looker, t, &seen));
+    CHECK(rsi_inspect(&inspector, t, &seen));
     CHECK(seen.has_backtrace);
     CHECK_EQUAL(seen.backtrace.unwound, RSI_UNWOUND_ALL);
     const void *const *frames = seen.backtrace.frames;
@@ -218,7 +218,7 @@ static void test_interrupted_anywhere(void **unused)
         const struct rouse_thread *whose = NULL;
         struct rsi_backtrace backtrace;
         int32_t tid = rsi_load_relaxed(&rsi_rt.workers[i % rsi_worker_count()]->tid);
-        if (!rsi_ask(tid, SECOND, &whose, &backtrace) || !whose)
+        if (!rsi_signal_unwind(tid, SECOND, &whose, &backtrace) || !whose)
             continue;
         answered++;
         bool is_whole = backtrace.unwound == RSI_UNWOUND_ALL &&

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ask.c - a signal to one kernel thread, which walks its own stack in the handler and goes on.
+ * signal_unwind.c - sends a signal to one kernel thread, which unwinds its own stack in the handler and continues.
  *
- * The state word holds 4 * the number of the question + {idle, asked, answering, answered}. The handler
- * takes a question by compare-and-swap, so that a signal that arrives after the asker has given up, or
- * on a thread that got the number of one that has ended, finds no question and does nothing. Memory that
- * handlers write is static for that reason.
+ * The state word holds 4 * the number of the request + {idle, asked, answering, answered}. The handler accepts a
+ * request by compare-and-swap. So a signal that arrives after the requester has given up, or on a new thread with
+ * the id of one that has ended, finds no request and does nothing. For the same reason the memory that handlers
+ * write is static.
  *
- * The signal stays blocked nowhere: rsi_obs_thread_begin opens it on all threads that rouse knows. It
- * restarts system calls where the kernel can; rouse's own cope with EINTR.
- * Rejected: stopping all workers while their stacks are walked from outside. It takes as long as the
- * slowest, and little is gained: each backtrace must be consistent in itself, and is. Only a worker whose
- * threads take turns faster than a stack is walked is held, while one of them is looked at.
+ * The signal must not stay blocked: rsi_obs_thread_begin unblocks it on all threads that rouse knows. It restarts
+ * system calls where the kernel can; rouse's own calls handle EINTR.
+ * Rejected: stopping all workers while their stacks are unwound from outside. It takes as long as the slowest
+ * worker and gains little, since each backtrace is already consistent in itself. Only a worker whose threads run
+ * for less time than an unwind takes is held, while one of them is examined.
  */
-#include "obs/ask.h"
+#include "obs/signal_unwind.h"
 
 #include "obs/mapping.h"
 
@@ -25,14 +25,15 @@
 
 #define ASK_SIGNAL (SIGRTMAX - 3)
 
-#define ALIVE_NS 10000000u     /* how often it is looked whether who is asked is still there */
-#define HOLD_MAX_NS 100000000u /* so that nobody is held for good, whatever becomes of the asker */
+#define ALIVE_NS 10000000u /* how often to check that the thread still exists */
+/* so that no thread is held forever, whatever happens to the requester */
+#define HOLD_MAX_NS 100000000u
 
 enum { IDLE, ASKED, ANSWERING, ANSWERED };
 
 static struct {
     uint32_t state; /* futex */
-    uint32_t hold;  /* futex: not 0 while those who have answered are to stay */
+    uint32_t hold;  /* futex: not 0 while threads that have answered must wait */
     uint32_t hold_count;
     int32_t tid;
     const struct rouse_thread *whose;
@@ -44,7 +45,7 @@ static bool contains(const struct rsi_span *span, uintptr_t address)
     return address >= span->low && address < span->high;
 }
 
-/* The calling kernel thread's signal stack, if it is on it. */
+/* The calling kernel thread's signal stack, if it runs on it. */
 static struct rsi_span signal_stack(uintptr_t sp)
 {
     stack_t stack = { .ss_sp = NULL };
@@ -53,7 +54,9 @@ static struct rsi_span signal_stack(uintptr_t sp)
     return contains(&span, sp) ? span : (struct rsi_span){ 0, 0 };
 }
 
-/* Between the load of the new stack pointer and the jump to the code that belongs to it: ctx.h. */
+/*
+ * Whether ip is between the load of the new stack pointer and the jump to the code that belongs to it: ctx.h.
+ */
 static bool is_switching(uint64_t ip)
 {
 #if defined(__x86_64__)
@@ -64,8 +67,8 @@ static bool is_switching(uint64_t ip)
     return memcmp((const void *)(uintptr_t)ip, jump, sizeof jump) == 0;
 }
 
-const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
-                                        struct rsi_backtrace *backtrace)
+const struct rouse_thread *rsi_signal_unwind_self(const struct rsi_regs *regs,
+                                                  struct rsi_backtrace *backtrace)
 {
     const struct rouse_thread *t = rsi_exec_self()->current;
     uintptr_t sp = regs->value[RSI_REG_SP];
@@ -79,13 +82,13 @@ const struct rouse_thread *rsi_ask_self(const struct rsi_regs *regs,
     else if (!contains(&spans[1], sp))
         rsi_mapping_find(sp, &spans[0]);
     if (!contains(&spans[0], sp) && !contains(&spans[1], sp) && is_user)
-        return NULL; /* t is not on its stack yet */
+        return NULL; /* t is not on its own stack yet */
     backtrace->unwound =
         rsi_unwind(regs, spans, backtrace->frames, RSI_FRAMES_MAX, &backtrace->count);
     return t;
 }
 
-uintptr_t rsi_ask_stack_end(struct rsi_writer *writer, uint64_t sp)
+uintptr_t rsi_signal_unwind_stack_end(struct rsi_writer *writer, uint64_t sp)
 {
     const struct rouse_thread *t = rsi_exec_self()->current;
     if (!t)
@@ -105,7 +108,7 @@ uintptr_t rsi_ask_stack_end(struct rsi_writer *writer, uint64_t sp)
 
 static void on_ask(int number, siginfo_t *info, void *context)
 {
-    uint32_t state = rsi_load_acquire(&question.state); /* pairs with the release in rsi_ask */
+    uint32_t state = rsi_load_acquire(&question.state); /* pairs with rsi_signal_unwind */
     struct rsi_regs regs;
     (void)number;
     (void)info;
@@ -113,25 +116,28 @@ static void on_ask(int number, siginfo_t *info, void *context)
         !rsi_cas_acquire(&question.state, &state, (state & ~3u) + ANSWERING))
         return;
     rsi_regs_from_context(&regs, context);
-    question.whose = rsi_ask_self(&regs, &question.backtrace);
-    rsi_store_release(&question.state, (state & ~3u) + ANSWERED); /* pairs with rsi_ask's acquire */
+    question.whose = rsi_signal_unwind_self(&regs, &question.backtrace);
+    rsi_store_release(&question.state, (state & ~3u) + ANSWERED); /* pairs with await */
     rsi_futex_wake(&question.state, 1);
     uint32_t hold = rsi_load_acquire(&question.hold);
     uint64_t until_ns = hold ? rsi_now_ns() + HOLD_MAX_NS : 0;
-    while (hold && rsi_load_acquire(&question.hold) == hold && /* pairs with rsi_ask_release */
+    /* Pairs with rsi_signal_unwind_release. */
+    while (hold && rsi_load_acquire(&question.hold) == hold &&
            rsi_futex_wait(&question.hold, hold, until_ns) != -ETIMEDOUT)
         ;
 }
 
-void rsi_ask_hold(void)
+void rsi_signal_unwind_hold(void)
 {
-    /* A number of its own, so that whoever is still waiting for the last to end does not take it for that.
-     * Seen by whoever sees the next question. */
+    /*
+     * A new number, so that a thread still waiting for the previous hold to end does not take this one for it. The
+     * reader of the next request sees it.
+     */
     question.hold_count += 1 + (question.hold_count == UINT32_MAX);
     rsi_store_relaxed(&question.hold, question.hold_count);
 }
 
-void rsi_ask_release(void)
+void rsi_signal_unwind_release(void)
 {
     rsi_store_release(&question.hold, 0u);
     rsi_futex_wake(&question.hold, INT_MAX);
@@ -142,7 +148,7 @@ static bool is_alive(int32_t tid)
     return rsi_syscall3(SYS_tgkill, getpid(), tid, 0) == 0;
 }
 
-/* False: nobody took the question in time, and it is taken back. */
+/* False: the request was not accepted in time, and is withdrawn. */
 static bool await(uint32_t asked, int32_t tid, uint64_t deadline_ns)
 {
     for (;;) {
@@ -150,7 +156,7 @@ static bool await(uint32_t asked, int32_t tid, uint64_t deadline_ns)
         uint64_t now_ns = rsi_now_ns();
         if (state == asked - ASKED + ANSWERED)
             return true;
-        /* Who has begun will answer, as soon as it gets the CPU. */
+        /* A thread that has begun will answer as soon as it gets the CPU. */
         if (state == asked && (now_ns >= deadline_ns || !is_alive(tid)) &&
             rsi_cas_acquire(&question.state, &state, asked - ASKED))
             return false;
@@ -158,8 +164,8 @@ static bool await(uint32_t asked, int32_t tid, uint64_t deadline_ns)
     }
 }
 
-bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
-             struct rsi_backtrace *backtrace)
+bool rsi_signal_unwind(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
+                       struct rsi_backtrace *backtrace)
 {
     uint32_t asked = (rsi_load_relaxed(&question.state) & ~3u) + 4 + ASKED;
     rsi_store_relaxed(&question.tid, tid);
@@ -172,7 +178,7 @@ bool rsi_ask(int32_t tid, uint64_t limit_ns, const struct rouse_thread **whose,
     return true;
 }
 
-void rsi_ask_setup(void)
+void rsi_signal_unwind_setup(void)
 {
     struct sigaction action = { .sa_sigaction = on_ask,
                                 .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
@@ -180,7 +186,7 @@ void rsi_ask_setup(void)
     sigaction(ASK_SIGNAL, &action, NULL);
 }
 
-/* It may have been started where all signals were blocked. */
+/* Unblock the signal: the thread may have been started with all signals blocked. */
 void rsi_obs_thread_begin(const sigset_t *blocked)
 {
     sigset_t set;
@@ -191,7 +197,7 @@ void rsi_obs_thread_begin(const sigset_t *blocked)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-void rsi_ask_child(void)
+void rsi_signal_unwind_child(void)
 {
     question.state = question.hold = 0;
 }
