@@ -11,7 +11,9 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from plain import PROGRAMS, Source, environment, play
+from common import FIXTURES
+
+from interposed import Source, environment, play
 
 from rouse.query import listeners
 from rouse.tables import inputs
@@ -26,7 +28,7 @@ def herd(*words: object, **repairs: str) -> tuple[Row, Row]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         done = subprocess.run(
-            [PROGRAMS / "herd", *map(str, words)],
+            [FIXTURES / "herd", *map(str, words)],
             env=environment(folder, **repairs),
             capture_output=True,
             text=True,
@@ -124,11 +126,11 @@ class InTurn(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
-    """plain_accept.c checks for itself; every scene with each order, and as it is."""
+    """shared_listener.c checks for itself; every scene with each order, and as it is."""
 
     def play(self, scene: str, **repairs: str) -> None:
         with tempfile.TemporaryDirectory() as place:
-            play(Path(place), Source("plain_accept"), scene, **repairs)
+            play(Path(place), Source("shared_listener"), scene, **repairs)
 
     def test_what_calls_return_is_the_same(self) -> None:
         for scene in ("behind", "interrupt", "interrupt_accept", "cancel", "end"):
@@ -162,13 +164,12 @@ WHILE_OUT = (
 
 
 class Corners(unittest.TestCase):
-    """plain_turns.c, plain_sets.c and plain_out.c, which check for themselves as plain_accept.c
-    does."""
+    """Scenes of listener_turns.c, listener_epoll.c and listener_out.c: each checks itself."""
 
     def play(self, scene: str, order: str) -> list[Row]:
         """The rows of its listeners."""
-        of_out = "plain_out" if scene in WHILE_OUT else "plain_turns"
-        program = "plain_sets" if scene in OF_SETS else of_out
+        of_out = "listener_out" if scene in WHILE_OUT else "listener_turns"
+        program = "listener_epoll" if scene in OF_SETS else of_out
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             play(folder, Source(program), scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))

@@ -14,12 +14,12 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, here, rouse, start_ready
+from common import FIXTURES, here, rouse, start_ready
 
 from rouse.sched import procfs
 from rouse.top import busy
 
-BUSY = BUILD / "tests/command/busy"
+BUSY = FIXTURES / "busy"
 PROCESSOR = min(os.sched_getaffinity(0))
 HOG = "print('ready', flush=True)\nwhile True: pass"
 STATES = ("usr", "lat", "lck", "slp")

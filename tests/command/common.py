@@ -21,6 +21,7 @@ from unittest import mock
 
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
+FIXTURES = BUILD / "tests" / "command" / "fixtures"  # the programs in C
 VENV = SOURCE / "build" / "venv"
 PYTHON = VENV / "bin" / "python"
 NEEDED = (

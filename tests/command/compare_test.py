@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse compare` on recordings of plain_waits.c, with and without a repair."""
+"""`rouse compare` on recordings of sync_waits.c, with and without a repair."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import here
+from common import FIXTURES, here
 
-from plain import PROGRAMS, Source, environment, record
+from interposed import Source, environment, record
 
 from rouse.query import compare, listeners
 from rouse.tables import inputs
 
 CONNECTIONS = 60
-WAITS = Source("plain_waits")
+WAITS = Source("sync_waits")
 MS = 1_000_000
 
 
@@ -43,7 +43,7 @@ class Compare(unittest.TestCase):
         for folder, repairs in ((cls.herd, {}), (cls.in_turn, {"ROUSE_RUN_ACCEPT": "fifo"})):
             folder.mkdir(mode=0o700)
             subprocess.run(
-                [PROGRAMS / "herd", "poll", "2", "1", str(CONNECTIONS), "1"],
+                [FIXTURES / "herd", "poll", "2", "1", str(CONNECTIONS), "1"],
                 env=environment(folder, **repairs),
                 stdout=subprocess.DEVNULL,
                 check=True,

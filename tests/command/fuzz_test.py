@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import BUILD, here
+from common import FIXTURES, here
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Flipped(unittest.TestCase):
             "stdout": subprocess.PIPE,
             "env": {**os.environ, **own},
         }
-        with subprocess.Popen([BUILD / "tests/command/known"], text=True, **words) as program:
+        with subprocess.Popen([FIXTURES / "known_states"], text=True, **words) as program:
             assert program.stdout
             program.stdout.readline()
             record = ("record", "-o", cls.path, "--interval", "0.2", "--seconds", "0.3")

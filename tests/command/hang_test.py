@@ -12,13 +12,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, COMMAND, SOURCE, here, start, start_ready
+from common import COMMAND, FIXTURES, SOURCE, here, start, start_ready
 
-from growing import await_snapshots
+from file_growth import await_snapshots
 
 from rouse.store import find, layout
 
-HANG = BUILD / "tests" / "command" / "hang"
+HANG = FIXTURES / "hang"
 TEXT = (SOURCE / "tests" / "command" / "hang.c").read_text(encoding="utf-8")
 LINES = TEXT.splitlines()
 WAITERS, READERS, POOL = (

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, SOURCE, rouse
+from common import FIXTURES, SOURCE, rouse
 
 from rouse.sched import procfs
 from rouse.store import find
@@ -27,7 +27,7 @@ WHOLE = ("usr", "sys", "lck", "slp", "lat")
 class Known(subprocess.Popen[str]):
     def __init__(self, folder: Path, threads: str) -> None:
         super().__init__(
-            [BUILD / "tests/command/known"],
+            [FIXTURES / "known_states"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

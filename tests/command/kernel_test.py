@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import BUILD, COMMAND, SOURCE, here, main_unless, next_line, send, start_ready
+from common import BUILD, COMMAND, FIXTURES, SOURCE, here, main_unless, next_line, send, start_ready
 
 from rouse.errors import RouseError
 from rouse.query import scheduler
@@ -23,7 +23,6 @@ from rouse.sched.probe import BY_BPF
 
 HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
-PROGRAMS = BUILD / "tests" / "command"
 TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_KERNEL": str(HELPER)}
@@ -60,7 +59,7 @@ class Text(unittest.TestCase):
         self.assertIn("No such process", said.stderr)
 
     def test_without_bpf_proc_is_read_and_what_to_do_is_told(self) -> None:
-        program = start_ready(self, PROGRAMS / "switching", "endless")
+        program = start_ready(self, FIXTURES / "switching", "endless")
         send(program, "go\n")
         with mock.patch.object(switches, "why_not", lambda: "BPF is not allowed; be root"):
             said = here("watch", str(program.pid), "--seconds", "1", "--json")
@@ -76,7 +75,7 @@ class Text(unittest.TestCase):
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
 class Seen(unittest.TestCase):
     def watched(self, scene: str) -> switches.Switches:
-        running = start_ready(self, PROGRAMS / "switching", scene)
+        running = start_ready(self, FIXTURES / "switching", scene)
         with mock.patch.dict(os.environ, PLACE):
             recorder = switches.watch([running.pid])
         self.addCleanup(recorder.close)
@@ -147,9 +146,9 @@ class Seen(unittest.TestCase):
 
     def test_the_command_watches_a_static_program(self) -> None:
         name = "switching_static"
-        if not (PROGRAMS / name).exists():
+        if not (FIXTURES / name).exists():
             name = "switching"
-        program = start_ready(self, PROGRAMS / name, "endless")
+        program = start_ready(self, FIXTURES / name, "endless")
         send(program, "go\n")
         said = here("watch", str(program.pid), "--seconds", "1", "--json", **PLACE)
         self.assertEqual((said.returncode, said.stderr), (0, ""))
@@ -179,7 +178,7 @@ class Joined(unittest.TestCase):
 
     def run_scenes(self, program: str, *words: str | Path) -> Any:
         done = subprocess.run(
-            [*COMMAND, "run", "--kernel", "--json", "--", PROGRAMS / program, *words],
+            [*COMMAND, "run", "--kernel", "--json", "--", FIXTURES / program, *words],
             input="go\n",
             capture_output=True,
             text=True,
@@ -231,7 +230,7 @@ class Joined(unittest.TestCase):
         self.assertEqual((row["waits"], row["count"]), (1, 1))
 
     def test_of_a_static_program_the_kernel_tells(self) -> None:
-        if not (PROGRAMS / "switching_static").exists():
+        if not (FIXTURES / "switching_static").exists():
             self.skipTest("not run: nothing static is built here")
         whole = self.run_scenes("switching_static", "wakes")
         self.assertIn("static", whole["notes"][0])
@@ -246,4 +245,4 @@ def joined_percent(whole: Any) -> float:
 
 
 if __name__ == "__main__":
-    main_unless("" if (PROGRAMS / "switching").exists() else "its program was not built")
+    main_unless("" if (FIXTURES / "switching").exists() else "its program was not built")

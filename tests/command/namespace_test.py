@@ -13,14 +13,14 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, COMMAND, here, main_unless, rouse, start, start_ready
+from common import COMMAND, FIXTURES, here, main_unless, rouse, start, start_ready
 
-from growing import await_recording
+from file_growth import await_recording
 
 from rouse.errors import RouseError
 from rouse.store import decode, find, layout, recording
 
-KNOWN = BUILD / "tests/command/known"
+KNOWN = FIXTURES / "known_states"
 NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 NOTE = "it runs in another PID namespace: its kernel threads cannot be seen from here"
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 
 class Apart(unittest.TestCase):
-    """Of tests/command/known.c, each time the process 1 of its own namespace."""
+    """Of tests/command/fixtures/known_states.c, each time the process 1 of its own namespace."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, here, next_line, start, start_ready
+from common import BUILD, FIXTURES, here, next_line, start, start_ready
 
 from rouse.sched import procfs
 from rouse.store import decode, find
@@ -93,7 +93,7 @@ class Calls(Case):
 class Waits(Case):
     def test_a_kernel_thread_left_its_cpu_so_often_as_it_waited(self) -> None:
         """Of a thread that only sleeps, 1 ms each time."""
-        known = BUILD / "tests/command/known"
+        known = FIXTURES / "known_states"
         program = start_ready(self, known, ROUSE_THREADS="kernel", **self.own)
         source = find.open_source(self.only_file())
         self.addCleanup(source.close)

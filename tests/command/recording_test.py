@@ -19,7 +19,7 @@ from typing import Any
 
 from common import COMMAND, rouse, start
 
-from growing import await_snapshots
+from file_growth import await_snapshots
 from synthetic import KINDS, Builder, micro, of_process, ticks, tsc
 
 from rouse.errors import RouseError

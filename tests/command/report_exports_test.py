@@ -17,7 +17,7 @@ from pathlib import Path
 from common import rouse
 
 import pyarrow as pa
-from orders import LOCKS, WAKES, Row, orders, site
+from known_tables import LOCKS, WAKES, Row, orders, site
 from pyarrow import parquet as files
 
 from rouse.render import pprof

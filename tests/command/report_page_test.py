@@ -18,7 +18,7 @@ from typing import Any
 
 from common import main_unless, rouse
 
-from orders import LOCKS, THREADS, WAKES, Row, orders, site, tables
+from known_tables import LOCKS, THREADS, WAKES, Row, orders, site, tables
 
 from rouse.query import specs
 from rouse.tables import parquet

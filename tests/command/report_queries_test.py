@@ -13,7 +13,7 @@ from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
-from orders import (
+from known_tables import (
     LOCKS,
     MS,
     PROCESSES,

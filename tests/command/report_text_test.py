@@ -17,7 +17,7 @@ from unittest import mock
 
 from common import here, rouse
 
-from orders import MS, THREADS, WAKES, Row, orders, site, tables
+from known_tables import MS, THREADS, WAKES, Row, orders, site, tables
 from pyarrow import parquet as files
 from rich.cells import cell_len
 from synthetic import KINDS, Builder, micro, of_process, ticks, tsc

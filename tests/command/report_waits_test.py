@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, SOURCE, here, next_line, start, start_ready
+from common import BUILD, FIXTURES, SOURCE, here, next_line, start, start_ready
 
 MS = 1_000_000
 CLOCKS = 1e-4  # by which the time stamp, as it is converted, and the system's clock may differ
-LEDGER = BUILD / "tests" / "command" / "ledger"
-LINES = (SOURCE / "tests" / "command" / "ledger.c").read_text(encoding="utf-8").splitlines()
+LEDGER = FIXTURES / "known_waits"
+LINES = (SOURCE / "tests" / "command" / "known_waits.c").read_text(encoding="utf-8").splitlines()
 KNOWN = {
     match[1]: int(match[2]) for line in LINES if (match := re.match(r"\s+([A-Z_]+) = (\d+),", line))
 }
@@ -30,7 +30,7 @@ Sections = Mapping[str, list[dict[str, Any]]]
 def label(code: str, nth: int = 0) -> str:
     """Of the nth line of the program with that code, as sites are called."""
     found = [number for number, line in enumerate(LINES, 1) if code in line]
-    return f"ledger.c:{found[nth]}"
+    return f"known_waits.c:{found[nth]}"
 
 
 class Case(unittest.TestCase):
@@ -148,7 +148,7 @@ class Ledger(Case):
 
 class Names(Case):
     def test_functions_of_cpp_are_told_as_in_the_source(self) -> None:
-        program = start_ready(self, BUILD / "tests" / "command" / "names", **self.own)
+        program = start_ready(self, FIXTURES / "cxx_names", **self.own)
         words = ("report", "--all", "--folded", "-", str(program.pid))
         done = here(*words, **self.own)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common import COMMAND, SOURCE, rouse
 
-from plain import LIBRARY
+from interposed import LIBRARY
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)}
 TELL_IGNORED = (

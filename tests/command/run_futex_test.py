@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is recorded of futexes that a program calls itself, by construction: plain_futex.c."""
+"""What is recorded of futexes that a program calls itself, by construction: raw_futex.c."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from plain import Source, played
+from interposed import Source, played
 
-FUTEX = Source("plain_futex")
+FUTEX = Source("raw_futex")
 KNOWN, label = FUTEX.known, FUTEX.label
 SCENES = ("wake", "herd", "end", "requeue", "pi", "others")
 VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")

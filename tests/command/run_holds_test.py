@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every time that a lock is got and how long it is held, by construction: plain_holds.c."""
+"""Every time that a lock is got and how long it is held, by construction: lock_holds.c."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections import Counter
 
 from common import rouse
 
-from plain import LIBRARY, Recorded, Source
+from interposed import LIBRARY, Recorded, Source
 
-HOLDS = Source("plain_holds")
+HOLDS = Source("lock_holds")
 KNOWN, label = HOLDS.known, HOLDS.label
 MS = 1_000_000
 FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_up")

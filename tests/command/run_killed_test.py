@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common import COMMAND, next_line, rouse, start
 
-from plain import LIBRARY
+from interposed import LIBRARY
 
 from rouse.store import leftovers
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 import unittest
 from collections import Counter
 
-from common import main_unless
+from common import FIXTURES, main_unless
 
-from plain import PROGRAMS, Source, played
+from interposed import Source, played
 
-SANITIZERS = [name for name in ("address", "thread") if (PROGRAMS / f"plain_{name}").exists()]
+SANITIZERS = [name for name in ("address", "thread") if (FIXTURES / f"mutex_cond_{name}").exists()]
 SCENES = {
-    "plain": ("mutex", "broadcasts", "signals", "timeouts", "cancelled"),
-    "plain_waits": ("rwlock", "sem", "barrier", "join"),  # pthread_once is the sanitizer's own
+    "mutex_cond": ("mutex", "broadcasts", "signals", "timeouts", "cancelled"),
+    "sync_waits": ("rwlock", "sem", "barrier", "join"),  # pthread_once is the sanitizer's own
 }
 Waits = dict[str, Counter[tuple[str, str, str]]]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse run` on programs of POSIX threads whose waits are known by construction: plain.c."""
+"""`rouse run` on programs of POSIX threads whose waits are known by construction: mutex_cond.c."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import SOURCE, rouse
+from common import FIXTURES, SOURCE, rouse
 
-from plain import LIBRARY, PROGRAMS, Source
+from interposed import LIBRARY, Source
 
 from rouse.run import distortion, launch, unseen
 from rouse.store import leftovers
 
-MUTEXES = Source("plain")
+MUTEXES = Source("mutex_cond")
 PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
-STATIC, LEDGER = PROGRAMS / "plain_static", PROGRAMS / "ledger"
+STATIC, LEDGER = FIXTURES / "mutex_cond_static", FIXTURES / "known_waits"
 MS = 1_000_000
 NOBODY = 65534
 ASKED = unseen.Asked(Path("/dev/shm"), 256)  # of a program that is not recorded
@@ -355,7 +355,7 @@ class Reports(Case):
     def test_a_kept_recording_is_read_again(self) -> None:
         kept = self.folder / "kept"
         done = self.run_it("--keep", kept, "--", PLAIN, "mutex")
-        self.assertIn("plain.c:", done.stderr)
+        self.assertIn("mutex_cond.c:", done.stderr)
         self.assertEqual(kept.stat().st_mode & 0o777, 0o700)
         found = json.loads(rouse("report", "--json", kept).stdout)
         self.assertEqual(found["sections"]["totals"][0]["lock_waits"], KNOWN["WAITERS"])
@@ -390,7 +390,7 @@ class Reports(Case):
 
     def test_the_report_may_follow_on_standard_output(self) -> None:
         done = self.run_it("-o", "-", "--", PLAIN, "mutex")
-        self.assertIn("plain.c:", done.stdout)
+        self.assertIn("mutex_cond.c:", done.stdout)
         self.assertEqual(done.stderr, "")
 
     def test_nothing_is_left_behind(self) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is recorded beside mutexes and conditions, by construction: plain_waits.c, plain_io.c."""
+"""What is recorded beside mutexes and conditions, by construction: sync_waits.c, fd_waits.c."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from plain import Source, recorded
+from interposed import Source, recorded
 
 Row = dict[str, Any]
 Report = Mapping[str, list[Row]]
-WAITS, IO = Source("plain_waits"), Source("plain_io")
+WAITS, IO = Source("sync_waits"), Source("fd_waits")
 VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from common import main_unless, rouse
 
 import pyarrow as pa
-from orders import HOST, LOCKS, MS, WAKES, orders
+from known_tables import HOST, LOCKS, MS, WAKES, orders
 from pyarrow import parquet as files
 from synthetic import KINDS, Builder, ticks
 

@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import BUILD, COMMAND, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
+from common import (
+    BUILD,
+    COMMAND,
+    FIXTURES,
+    PYTHON,
+    SOURCE,
+    here,
+    main_unless,
+    next_line,
+    send,
+    start_ready,
+)
 
 from rouse.errors import RouseError
 from rouse.query import scheduler
@@ -35,7 +46,7 @@ from rouse.store import leftovers
 
 HELPER = BUILD / "kernel" / BY_RECORDS
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
-SWITCHING = BUILD / "tests" / "command" / "switching"
+SWITCHING = FIXTURES / "switching"
 TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}

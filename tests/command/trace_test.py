@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, SOURCE, rouse
+from common import FIXTURES, SOURCE, rouse
 
 import numpy as np
 from synthetic import Builder, of_process, tsc
@@ -25,8 +25,8 @@ from rouse.store.decode import BytesSource, FileSource, Ring, read_ring
 from rouse.store.events import TYPES
 from rouse.tables import events, inputs
 
-LEDGER, KNOWN = (BUILD / "tests" / "command" / name for name in ("ledger", "known"))
-WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # as ledger.c has them
+LEDGER, KNOWN = (FIXTURES / name for name in ("known_waits", "known_states"))
+WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # as known_waits.c has them
 FEW, MANY = 50_000, 500_000
 
 

@@ -17,7 +17,7 @@ BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 THERE = BUILD.parent / "aarch64"  # tools/configure.sh aarch64
 QEMU = SOURCE / "tools" / "qemu.sh"
 VENV = SOURCE / "build" / "venv" / "bin" / "python"
-TESTS = ("waits", "futex", "sites", "inits", "holds", "answers")
+TESTS = ("waits", "futex", "call_stacks", "init_sites", "holds", "return_values")
 # The emulator has locks: a thread that sleeps for one has not come to its scene's wait yet.
 TRIES = 4
 SECONDS = 400  # for a test

@@ -6,7 +6,7 @@
  * The allocators are this program's own, so that only the runtime's allocations are counted: those made
  * while it is called.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #if defined(RSI_ASAN) || defined(RSI_TSAN)
 int main(void)

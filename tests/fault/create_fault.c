@@ -7,7 +7,7 @@
  * Nor does a runtime that cannot start end the program: the creation of the first thread returns the error,
  * and the next one starts it. Futexes are cut short by EINTR and EAGAIN, as they may be at any time, and nobody is to notice.
  */
-#include "../unit/blocks.h"
+#include "unit/core/blocks.h"
 #include "nth_call.h"
 
 #include "core/core.h"

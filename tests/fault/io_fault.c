@@ -9,7 +9,7 @@
  */
 #include "nth_call.h"
 
-#include "../unit/io_test.h"
+#include "unit/io/io_test.h"
 
 #include <sys/sendfile.h>
 

@@ -9,8 +9,8 @@
 #ifndef NTH_CALL_H
 #define NTH_CALL_H
 
-#include "../unit/io_test.h"
-#include "../unit/sync_test.h"
+#include "unit/io/io_test.h"
+#include "unit/sync/sync_test.h"
 
 #include <linux/audit.h>
 #include <linux/filter.h>

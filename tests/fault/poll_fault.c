@@ -6,7 +6,7 @@
  */
 #include "nth_call.h"
 
-#include "../unit/poll_test.h"
+#include "unit/io/poll_test.h"
 
 #include <sys/select.h>
 

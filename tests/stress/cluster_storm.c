@@ -7,7 +7,7 @@
  * to: a thread that is lost is a hang, which the watchdog shows. No sleep ends early. At the end no queue and no
  * inbox holds anything. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #include <pthread.h>
 #include <sys/socket.h>

@@ -4,7 +4,7 @@
  *
  * Wants 5 GiB of free memory and a kernel whose guards need no mapping each (Linux 6.13).
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #define CROWD 1000000u
 #define NEEDED_BYTES (UINT64_C(5) << 30)

@@ -5,7 +5,7 @@
  * one worker left must be awake. ROUSE_SEED and ROUSE_SCALE (the time in percent) are taken from the
  * environment: on a busy machine a round takes a few of its time slices.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #define HOGS_MAX 3
 #define BURSTS 3

@@ -9,7 +9,7 @@
  * (rounds in percent) are taken from the environment. Runs with 1, 2 and 4 workers, or with
  * ROUSE_WORKERS.
  */
-#include "../unit/io_test.h"
+#include "unit/io/io_test.h"
 
 #define SLOTS 12
 #define USERS 32

@@ -13,7 +13,7 @@
  * excludes it by a lock. ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent) are taken from the
  * environment. Runs with 1, 2 and 4 workers, or with ROUSE_WORKERS.
  */
-#include "../unit/io_test.h"
+#include "unit/io/io_test.h"
 
 #include <sys/uio.h>
 

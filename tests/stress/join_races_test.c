@@ -4,7 +4,7 @@
  * cancelled, or come two at a time. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the
  * environment.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 static uint64_t random_state;
 static uint64_t rounds;

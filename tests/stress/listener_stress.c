@@ -3,7 +3,7 @@
  * listener_stress.c - threads that accept in an order, with deadlines that pass, cancels and closes: each
  * connection is served though any thread that was chosen for it may give up, and no thread sleeps for ever.
  */
-#include "../unit/io_test.h"
+#include "unit/io/io_test.h"
 
 #define SERVERS 12
 #define CLIENTS 2

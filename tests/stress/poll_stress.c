@@ -9,7 +9,7 @@
  * ROUSE_SEED (printed) and ROUSE_SCALE (tokens in percent) are taken from the environment. Runs with 1, 2
  * and 4 workers, or with ROUSE_WORKERS.
  */
-#include "../unit/poll_test.h"
+#include "unit/io/poll_test.h"
 
 #define CHANNELS 12
 #define GUESTS 12

@@ -8,7 +8,7 @@
  * sleeps nothing may lie in a queue. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the
  * environment.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #include <pthread.h>
 

@@ -11,7 +11,7 @@
  * ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent) are taken from the environment. Runs with 1, 2
  * and 4 workers, or with ROUSE_WORKERS.
  */
-#include "../unit/sync_test.h"
+#include "unit/sync/sync_test.h"
 
 #define ACCOUNTS 5
 #define TOKENS 3

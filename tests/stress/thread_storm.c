@@ -7,8 +7,8 @@
  * done both, exactly once, with its own argument, and no block is in use that was not before.
  * ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
  */
-#include "../unit/blocks.h"
-#include "../unit/core_test.h"
+#include "unit/core/blocks.h"
+#include "unit/core/core_test.h"
 
 #include <pthread.h>
 

@@ -4,7 +4,7 @@
  *
  * ROUSE_SEED and ROUSE_SCALE (rounds and threads in percent) are taken from the environment.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #include <sys/sysinfo.h>
 

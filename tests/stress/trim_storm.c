@@ -6,7 +6,7 @@
  * each wait. Wakers are user threads, kernel threads and the timer. Nothing that is in use may be lost,
  * nobody may be left asleep. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
  */
-#include "../unit/core_test.h"
+#include "unit/core/core_test.h"
 
 #include <pthread.h>
 

@@ -37,7 +37,7 @@ class Mutants(unittest.TestCase):
         known = {
             p.stem
             for kind in ("unit", "stress", "fault")
-            for p in (ROOT / "tests" / kind).iterdir()
+            for p in (ROOT / "tests" / kind).rglob("*.c*")
         }
         for mutant in mutants.load(mutants.LISTS):
             with self.subTest(mutant.name):

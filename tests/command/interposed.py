@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of the interposer share: its programs, their sources, and records of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import BUILD, FIXTURES, SOURCE, here
+
+LIBRARY = BUILD / "preload" / "librouse-preload.so"
+LIMIT = 60  # seconds for a scene
+
+if not LIBRARY.exists():
+    print("not run: there is no librouse-preload.so in a build with sanitizers")
+    sys.exit(77)
+
+
+def lines_of(name: str) -> list[str]:
+    return (
+        (SOURCE / "tests" / "command" / "fixtures" / name).read_text(encoding="utf-8").splitlines()
+    )
+
+
+class Source:
+    """A program, and the lines that it was made of."""
+
+    def __init__(self, name: str, program: str = "") -> None:
+        self.program = FIXTURES / (program or name)
+        self.file = f"{name}.c"
+        self.lines = lines_of(self.file)
+        found = (
+            re.match(r"\s+([A-Z_]+) = (\d+),", line) for line in self.lines + lines_of("pthreads.h")
+        )
+        self.known = {match[1]: int(match[2]) for match in found if match}
+
+    def label(self, code: str, nth: int = 0) -> str:
+        """Of the nth line with that code, as sites are called."""
+        numbers = [number for number, line in enumerate(self.lines, 1) if code in line]
+        return f"{self.file}:{numbers[nth]}"
+
+
+def environment(folder: Path, **repairs: str) -> dict[str, str]:
+    """Of a program whose file is to be in that folder."""
+    from rouse.run import launch
+
+    with mock.patch.dict(os.environ, {"ROUSE_PRELOAD": str(LIBRARY)}):
+        return launch.environment(folder, repairs)
+
+
+def why_no_disk() -> str:
+    """Why a test has no disk of its own, to fill it; empty if it has."""
+    if os.getuid() != 0:
+        return "not run: only root can make a disk that is full"
+    done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    return f"not run: no mounts of one's own: {done.stderr.strip()}" if done.returncode else ""
+
+
+def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
+    """Run a scene of the program, which says nothing. Its number is returned."""
+    there = environment(folder, **repairs)
+    both = subprocess.PIPE
+    with subprocess.Popen(
+        [source.program, scene], env=there, stdout=both, stderr=both, text=True
+    ) as program:
+        try:
+            said = program.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            words = ("gdb", "-batch", "-p", str(program.pid), "-ex", "thread apply all bt")
+            subprocess.run(words, stdout=sys.stderr, check=False)  # where each thread is
+            raise
+        finally:
+            program.kill()
+    if program.returncode == 77 and said[0].startswith("not run: "):
+        print(said[0], end="", flush=True)
+        raise unittest.SkipTest(said[0].strip())
+    if (program.returncode, *said) != (0, "", ""):
+        raise AssertionError(f"{source.program} {scene}: {program.returncode} {said}")
+    return program.pid
+
+
+class Recorded:
+    """The tables of each process of a scene, which cost less to make than its report."""
+
+    def __init__(self, source: Source, scene: str, **variables: str) -> None:
+        from rouse.store import find
+        from rouse.symbols import sites
+        from rouse.tables import build
+
+        self.source = source
+        self.processes: list[Mapping[str, Any]] = []
+        if not RESOLVERS:
+            RESOLVERS.append(sites.Resolver())
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "scene"
+            record(folder, source, scene, **variables)
+            for file in sorted(folder.glob("*.rouse")):
+                opened = find.open_source(file)
+                try:
+                    self.processes.append(build.tables(find.read(opened), RESOLVERS[0]))
+                finally:
+                    opened.close()
+
+    def rows(self, name: str) -> Iterator[tuple[dict[str, Any], Mapping[str, tuple[str, ...]]]]:
+        """Rows of a table, with their process's sites as far as the program goes."""
+        for process in self.processes:
+            stacks: dict[str, tuple[str, ...]] = {}
+            for frame in process["sites"].to_pylist():
+                if frame["label"].startswith(self.source.file):
+                    stacks[frame["site"]] = (*stacks.get(frame["site"], ()), frame["label"])
+            for row in process[name].to_pylist():
+                yield row, stacks
+
+
+RESOLVERS: list[Any] = []  # one for all: most sites are of the same files
+
+
+def record(folder: Path, source: Source, scene: str, **repairs: str) -> None:
+    """Run a scene of the program, and have its file in a new folder."""
+    folder.mkdir(mode=0o700)
+    play(folder, source, scene, **repairs)
+
+
+def played(source: Source, *scenes: str) -> dict[str, Mapping[str, list[dict[str, Any]]]]:
+    """The sections of the report on each of the scenes, which is one report."""
+    with tempfile.TemporaryDirectory() as place:
+        pids = {play(Path(place), source, scene): scene for scene in scenes}
+        if len(pids) < len(scenes):
+            raise AssertionError("two of the programs had the same number")
+        said = here("report", "--all", "--json", place)
+    if (said.returncode, said.stderr) != (0, ""):
+        raise AssertionError(said)
+    whole = json.loads(said.stdout)
+    found: dict[str, Mapping[str, list[dict[str, Any]]]] = {}
+    for process in whole["processes"]:
+        found[pids[process["pid"]]] = {
+            key: [row for row in rows if row.get("process") == process["process"]]
+            for key, rows in whole["sections"].items()
+        }
+    return found
+
+
+def recorded(
+    test: unittest.TestCase, source: Source, scene: str, **repairs: str
+) -> Mapping[str, list[dict[str, Any]]]:
+    """The sections of the report on a scene of the program, with what is idle."""
+    with tempfile.TemporaryDirectory() as place:
+        record(Path(place) / "scene", source, scene, **repairs)
+        said = here("report", "--all", "--json", Path(place) / "scene")
+    test.assertEqual((said.returncode, said.stderr), (0, ""))
+    found: Mapping[str, list[dict[str, Any]]] = json.loads(said.stdout)["sections"]
+    return found

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What becomes of `rouse record`, with and without --trace, when its program goes another way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import COMMAND, FIXTURES, here, next_line, send, start, start_ready
+
+from file_growth import await_recording
+
+from rouse.store import recording
+
+NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
+
+
+class Recorded(unittest.TestCase):
+    """Of tests/command/fixtures/known_states.c, whose threads have known names."""
+
+    words: tuple[str, ...] = ()
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name) / "recordings"
+        self.file = Path(place.name) / "file"
+        self.own = {"ROUSE_OBS_DIR": str(self.folder)}
+        self.program = start_ready(self, FIXTURES / "known_states", **self.own)
+        words = ("record", "-o", self.file, "--interval", "0.05", str(self.program.pid))
+        self.recorder = start(self, *COMMAND, *words, *self.words, **self.own)
+        self.await_recording(2)
+
+    def await_recording(self, snapshots: int) -> recording.Recording:
+        """What is in the file as soon as it has that many, and, of a trace, some events."""
+
+        def is_enough(found: recording.Recording) -> bool:
+            has_events = any(len(entries) for _, _, entries in found.events)
+            return found.snapshots >= snapshots and (has_events or not self.words)
+
+        return await_recording(self.file, is_enough)
+
+    def report(self, *words: str | Path) -> Any:
+        done = here("report", *words, "--json", "--all", "-s", "threads", **self.own)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    def check_file(self, why: str, ended: bool) -> None:
+        """The recorder has ended in good order and said why; the file tells all that was there."""
+        self.assertEqual(self.recorder.wait(60), 0)
+        assert self.recorder.stderr
+        self.assertRegex(self.recorder.stderr.read(), rf"\A[^\n]* snapshots; {why}\n\Z")
+        found = recording.read(self.file)
+        self.assertRegex(found.why_done or "", rf"\A{why}\Z")
+        self.assertEqual(found.problems, [])
+        trace = self.file.with_name("trace")
+        told = self.report(self.file, *(("--perfetto", trace) if self.words else ()))
+        self.assertEqual(told["processes"][0]["ended"], ended)
+        self.assertLessEqual(NAMES, {thread["name"] for thread in told["sections"]["threads"]})
+        if self.words:
+            events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+            self.assertIn("running", {event["name"] for event in events})
+
+    def test_the_program_ends_in_good_order(self) -> None:
+        assert self.program.stdin
+        self.program.stdin.close()
+        self.program.wait()
+        self.program.stdin = None
+        self.check_file("the program has ended", ended=True)
+
+    def test_the_program_is_killed(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        self.check_file(r"the program was killed, or left by _exit\(\)", ended=True)
+
+    def test_the_program_becomes_another(self) -> None:
+        send(self.program, "x")
+        self.check_file(r"the program runs another program now \(exec\)", ended=True)
+        # What it left is not added to by a process that goes on without these threads.
+        path = self.folder / f"{self.program.pid}.rouse"
+        first, second = self.report(path), self.report(path)
+        self.assertEqual(first["processes"][0]["ended"], True)
+        self.assertEqual(
+            first["processes"][0]["duration_ns"], second["processes"][0]["duration_ns"]
+        )
+        self.assertIn("runs another program now (exec)", first["notes"][0])
+
+    def test_the_program_forks(self) -> None:
+        """The parent is recorded on; the child by itself, and nobody asked that for events."""
+        send(self.program, "f")
+        child = int(next_line(self.program).split()[1])
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        before = recording.read(self.file)
+        after = self.await_recording(before.snapshots + 2)
+        if self.words:
+            last = sum(len(entries) for _, _, entries in before.events)
+            self.assertGreater(sum(len(entries) for _, _, entries in after.events), last)
+        self.recorder.send_signal(signal.SIGTERM)
+        self.recorder.wait(60)
+        self.program.kill()  # it computes, and takes from what follows
+        told = self.report(str(child))
+        self.assertEqual(told["processes"][0]["mode"], "counted")
+        self.assertEqual(["child"], [t["name"] for t in told["sections"]["threads"] if t["name"]])
+        done = here("report", str(child), "--perfetto", "-", **self.own)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("has no events", done.stderr)
+        self.check_file("stopped by SIGTERM", ended=False)
+
+
+class Traced(Recorded):
+    words = ("--trace",)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What a row of many waits says of their objects, and of wakers that were not seen."""
+
+from __future__ import annotations
+
+import unittest
+
+from common import SOURCE  # noqa: F401 enters the environment that the rest needs
+
+from known_tables import PROCESSES, WAKES
+from report_queries_test import asked, made, picked
+
+from rouse.query import measures
+from rouse.query.sections import Wanted
+
+
+class Sides(unittest.TestCase):
+    def test_a_row_of_several_objects_has_no_one_of_them_for_all(self) -> None:
+        wake = {**WAKES[0], "kind": "semaphore", "useful": 1}
+        for objects, told in (
+            (((1, "a"), (2, "b")), "2 objects"),
+            (((1, "a"), (2, None)), "2 objects"),
+            (((1, "a"), (2, "a")), "2 objects: a"),
+            (((1, "a"), (1, "a")), "a"),
+            (((1, None),), "0x1"),
+        ):
+            wakes = [{**wake, "object": number, "object_name": name} for number, name in objects]
+            (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
+            self.assertEqual(row["object_label"], told)
+
+    def test_who_wakes_and_is_not_seen_is_not_the_runtime_of_a_program_that_has_none(self) -> None:
+        posted = {**WAKES[0], "kind": "semaphore", "wake_site": "0x0"}
+        none = {**posted, "useful": 0}
+        for wake, told in (
+            (posted, "not known"),
+            ({**none, "cancelled": 1}, "not known"),
+            ({**none, "timeout": 1}, "runtime"),
+            ({**posted, "kind": "sleep"}, "runtime"),
+        ):
+            for recorder, label in (("preload", told), ("", "runtime")):
+                changed = {"processes": [{**PROCESSES[0], "recorder": recorder}], "wakes": [wake]}
+                (row,) = asked(measures.wake_ledger, **changed)
+                self.assertEqual(row["wake_label"], label)
+                if wake["kind"] == "semaphore":
+                    woken = [
+                        r for r in asked(measures.wait_sites, **changed) if r["role"] == "woke"
+                    ]
+                    self.assertEqual(picked(woken, "other_label"), [(label,)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What the record of a process may take at most is what it takes."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from common import rouse
+
+from interposed import LIBRARY, Source
+
+from rouse.run import remains
+
+
+class Memory(unittest.TestCase):
+    def run_in_one_mib(self, *program: str | Path) -> tuple[Path, str]:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        kept = Path(place.name) / "kept"
+        words = ("--memory", "1", "--keep", kept, "--", *program)
+        done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return kept, done.stderr
+
+    def test_a_record_takes_no_more_than_it_may(self) -> None:
+        """200 threads that wait at once, of which 20 KiB each have no room in 1 MiB."""
+        script = (
+            "import threading\n"
+            "n, met, bell = 200, threading.Barrier(201), threading.Event()\n"
+            "def wait(): met.wait(); bell.wait()\n"
+            "threads = [threading.Thread(target=wait) for _ in range(n)]\n"
+            "for t in threads: t.start()\n"
+            "met.wait(); bell.set()\n"
+            "for t in threads: t.join()\n"
+        )
+        kept, said = self.run_in_one_mib(sys.executable, "-c", script)
+        self.assertRegex(said, r"\d wake-ups did not fit into the recording")
+        (file,) = kept.glob("*.rouse")
+        self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
+        left = remains.look(file)
+        told = remains.silence("it", [left], kept)  # as if none of its waits had found room
+        self.assertIn("in the 1 MiB that a record may take; give it more with --memory", told)
+
+    def test_no_more_address_space_is_taken(self) -> None:
+        script = (
+            "import re, resource, threading\n"
+            "status = open('/proc/self/status').read()\n"
+            "print(re.search('VmSize:.* (.*) kB', status)[1])\n"
+            "taken = threading.Lock()\n"
+            "taken.acquire(); taken.acquire(timeout=0.001)\n"
+        )
+
+        def taken_kb(mib: int) -> int:
+            words = ("run", "--memory", str(mib), "--", sys.executable, "-c", script)
+            done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("Wait sites", done.stderr)
+            return int(done.stdout)
+
+        self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)
+
+    def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
+        """They come one by one: some have a ledger and no slot."""
+        _, said = self.run_in_one_mib(Source("abnormal_waits").program, "fills")
+        self.assertRegex(said, r"did not fit into the recording")
+
+
+if __name__ == "__main__":
+    unittest.main()

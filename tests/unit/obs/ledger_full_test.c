@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ledger_full_test.c - a record that has no room left: what is missing is counted, once each, and asking for room again
+ * costs nothing in the file. One that is folded has none for a while.
+ */
+#include "ledger_read.h"
+#include "obs_test.h"
+
+#include "os/os.h"
+
+#include <sys/mman.h>
+
+#define THREADS 40u
+#define WAITS 5u
+#define MUCH 100u
+
+static struct {
+    struct rouse_sem sem;
+    struct rouse_mutex mutex;
+    uint32_t ran;
+    int32_t asks; /* a thread's number; 0: it has ended */
+} scene;
+
+/* No page is left; what has room in its chunk goes on. */
+static void fill(void)
+{
+    rsi_store_relaxed(&rsi_file_head->page_count, RSI_STORE_BYTES_MAX / RSI_PAGE);
+}
+
+static struct rouse_totals totals_get(void)
+{
+    struct rouse_totals all;
+    CHECK_EQUAL(rouse_obs_totals(&all), 0);
+    return all;
+}
+
+static void lost_stacks_add(const void *entry, void *sum)
+{
+    const struct rsi_store_writer *writer = entry;
+    *(uint64_t *)sum += rsi_load_relaxed(&writer->lost_stacks);
+}
+
+static uint64_t lost_stacks(void)
+{
+    uint64_t sum = 0;
+    entries_visit(RSI_STORE_WRITERS, lost_stacks_add, &sum);
+    return sum;
+}
+
+static void *take_units(void *unused)
+{
+    for (unsigned i = 0; i < WAITS; i++)
+        CHECK_EQUAL(rouse_sem_wait(&scene.sem), 0);
+    return unused;
+}
+
+static void start_all(struct rouse_thread **threads, void *(*fn)(void *))
+{
+    for (unsigned i = 0; i < THREADS; i++)
+        threads[i] = start(ROUSE_KIND_USER, fn, NULL);
+    for (unsigned i = 0; i < THREADS; i++)
+        UNTIL(waits(threads[i]));
+}
+
+/* main does not wait for them, which would be counted. */
+static void join_all(struct rouse_thread *const *threads)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
+        UNTIL(rsi_load_acquire(&threads[i]->join_word) == RSI_JOIN_ENDED); /* pairs with the end */
+        join(threads[i]);
+    }
+}
+
+/* Each wait is one: whoever was woken queues behind those that were not. */
+static void take_units_in_turn(void)
+{
+    struct rouse_thread *threads[THREADS];
+    start_all(threads, take_units);
+    for (unsigned round = 0; round < WAITS; round++) {
+        for (unsigned i = 0; i < THREADS; i++)
+            UNTIL(waits(threads[i]));
+        for (unsigned i = 0; i < THREADS; i++)
+            CHECK_EQUAL(rouse_sem_post(&scene.sem), 0);
+    }
+    join_all(threads);
+}
+
+static void *lock_and_unlock(void *unused)
+{
+    rouse_mutex_lock(&scene.mutex);
+    rouse_mutex_unlock(&scene.mutex);
+    return unused;
+}
+
+static void *run(void *unused)
+{
+    rsi_store_release(&scene.ran, 1u); /* pairs with main's acquire */
+    return unused;
+}
+
+/* The worker has slots, and nothing else yet. */
+static void give_slots(void)
+{
+    struct rouse_thread *t = start(ROUSE_KIND_USER, run, NULL);
+    UNTIL(rsi_load_acquire(&scene.ran) != 0); /* pairs with run's release */
+    CHECK_EQUAL(rouse_thread_detach(t), 0);
+}
+
+struct counts {
+    uint64_t pages, chunks, lost;
+};
+
+static struct counts file_counts(void)
+{
+    return (struct counts){ rsi_load_relaxed(&rsi_file_head->page_count),
+                            rsi_load_relaxed(&rsi_file_head->chunk_count),
+                            rsi_load_relaxed(&rsi_file_head->lost_chunks) };
+}
+
+static void nothing_more_is_asked_for(const struct counts *before)
+{
+    struct counts after = file_counts();
+    CHECK_EQUAL(after.pages, before->pages);
+    CHECK_EQUAL(after.chunks, before->chunks);
+    CHECK_EQUAL(after.lost, before->lost);
+}
+
+/* --- programs of their own */
+
+static void have_no_slots(void)
+{
+    CHECK(rouse_thread_self() != NULL);                                   /* main has a slot */
+    rsi_store_relaxed(&rsi_file_head->chunk_count, RSI_STORE_CHUNKS_MAX); /* no word is left */
+    struct counts full = { 0 };
+    for (unsigned round = 1; round <= 3; round++) {
+        take_units_in_turn();
+        struct rouse_totals all = totals_get();
+        CHECK_EQUAL(all.lost_threads, round * THREADS);
+        CHECK_EQUAL(all.lost_wakes, round * THREADS * WAITS);
+        CHECK(all.switches >= round * THREADS * (WAITS + 1));
+        if (round > 1)
+            nothing_more_is_asked_for(&full);
+        full = file_counts();
+        CHECK_EQUAL(full.lost, 1); /* chunks of slots */
+    }
+}
+
+static void have_no_entries(void)
+{
+    CHECK(rouse_thread_self() != NULL); /* main has a slot */
+    give_slots();
+    fill();
+    struct counts full = { 0 };
+    for (unsigned round = 1; round <= 2; round++) {
+        struct rouse_thread *threads[THREADS];
+        take_units_in_turn();
+        struct rouse_totals all = totals_get();
+        uint64_t locks = (round - 1) * (uint64_t)THREADS;
+        CHECK_EQUAL(all.lost_threads, 0);
+        CHECK_EQUAL(all.lost_wakes, round * THREADS * WAITS + locks);
+        CHECK_EQUAL(all.wakes[ROUSE_WAIT_SEM][ROUSE_VERDICT_USEFUL], 0);
+        rouse_mutex_lock(&scene.mutex);
+        start_all(threads, lock_and_unlock);
+        rouse_mutex_unlock(&scene.mutex);
+        join_all(threads);
+        all = totals_get();
+        CHECK_EQUAL(all.lost_locks, locks + THREADS);
+        CHECK_EQUAL(all.lock_contested[ROUSE_WAIT_MUTEX], 0);
+        if (round > 1)
+            nothing_more_is_asked_for(&full);
+        full = file_counts();
+        CHECK_EQUAL(full.lost, 2); /* chunks of wake-ups and of locks */
+    }
+}
+
+/* Of ROUSE_OBS_MIB=1. */
+static void have_little(void)
+{
+    CHECK(rouse_thread_self() != NULL);
+    while (rsi_file_chunk(RSI_STORE_WAKES, sizeof(struct rsi_store_wake), 1, 0))
+        ;
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->page_count), (1u << 20) / RSI_PAGE);
+    CHECK_EQUAL(file_counts().lost, 1);
+}
+
+static bool is_there(uint64_t page)
+{
+    return msync((char *)rsi_file_head + page * RSI_PAGE, RSI_PAGE, MS_ASYNC) == 0;
+}
+
+static bool has_room(enum rsi_store_kind kind, unsigned pages)
+{
+    struct rsi_store_chunk *chunk =
+        rsi_file_chunk(kind, sizeof(struct rsi_store_name), pages, UINT32_MAX);
+    if (chunk)
+        memset((char *)chunk + RSI_STORE_CHUNK_HEAD, 0, pages * RSI_PAGE - RSI_STORE_CHUNK_HEAD);
+    return chunk != NULL;
+}
+
+/* More than is left while the mapping is folded. */
+static void *ask_for_much(void *unused)
+{
+    rsi_store_relaxed(&scene.asks, (int32_t)rsi_gettid());
+    CHECK(has_room(RSI_STORE_NAMES, MUCH));
+    rsi_store_relaxed(&scene.asks, 0);
+    return unused;
+}
+
+static bool sleeps_or_has_ended(const int32_t *tid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", rsi_load_relaxed(tid));
+    FILE *file = fopen(path, "r");
+    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[got] = 0;
+    return rsi_load_relaxed(tid) == 0 || strstr(text, ") S ");
+}
+
+/* Of ROUSE_OBS_MIB=2. */
+static void fold(void)
+{
+    const uint64_t all = (2u << 20) / RSI_PAGE;
+    pthread_t asks;
+    CHECK(rouse_thread_self() != NULL);
+    scene.asks = -1;
+    CHECK(is_there(all - 1));
+    CHECK(rsi_file_fold());
+    uint64_t used = rsi_load_relaxed(&rsi_file_head->page_count);
+    CHECK(is_there(used - 1) && !is_there(used + MUCH - 1) && !is_there(all - 1));
+    CHECK(has_room(RSI_STORE_NAMES, 1));
+    CHECK_EQUAL(pthread_create(&asks, NULL, ask_for_much, NULL), 0);
+    UNTIL(sleeps_or_has_ended(&scene.asks));
+    rsi_file_unfold();
+    CHECK_EQUAL(pthread_join(asks, NULL), 0);
+    CHECK(is_there(all - 1));
+    CHECK_EQUAL(file_counts().lost, 0);
+}
+
+/* The same, and there is a mapping of another's when it grows again. */
+static void fold_with_another_in_the_way(void)
+{
+    const uint64_t all = (2u << 20) / RSI_PAGE;
+    CHECK(rouse_thread_self() != NULL);
+    CHECK(rsi_file_fold());
+    char *place = (char *)rsi_file_head + (all - MUCH) * RSI_PAGE;
+    char *other = mmap(place, RSI_PAGE, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(other == place);
+    *other = 1;
+    rsi_file_unfold();
+    CHECK(is_there(all - MUCH - 1) && !is_there(all - 1));
+    while (has_room(RSI_STORE_NAMES, 1))
+        ;
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->page_count), all - MUCH);
+    CHECK_EQUAL(*other, 1);
+    CHECK_EQUAL(munmap(other, RSI_PAGE), 0);
+    CHECK(rsi_file_fold());
+    CHECK(is_there(all - MUCH - 1));
+    rsi_file_unfold();
+    CHECK(is_there(all - 1) && has_room(RSI_STORE_MODULES, MUCH));
+    CHECK(!has_room(RSI_STORE_STACKS, 1));
+}
+
+static void have_no_record(void)
+{
+    CHECK(rouse_thread_self() != NULL);
+    CHECK(rsi_load_relaxed(&rsi_file_head) == NULL);
+}
+
+/* Each wait has two sites. */
+static void have_no_stacks(void)
+{
+    CHECK(rouse_thread_self() != NULL); /* main has a slot */
+    give_slots();
+    CHECK_EQUAL(lost_stacks(), 0);
+    fill();
+    for (unsigned round = 1; round <= 2; round++) {
+        take_units_in_turn();
+        CHECK_EQUAL(lost_stacks(), (SITES_ARE_KEPT ? 2 : 0) * round * THREADS * WAITS);
+    }
+}
+
+/* --- the tests */
+
+static void threads_without_a_slot_are_counted_once(void **state)
+{
+    (void)state;
+    scenario_exits("have_no_slots", NULL, 0);
+}
+
+static void wakeups_and_contests_without_an_entry_are_counted(void **state)
+{
+    (void)state;
+    scenario_exits("have_no_entries", NULL, 0);
+}
+
+static void stacks_that_are_not_kept_are_counted(void **state)
+{
+    (void)state;
+    scenario_exits("have_no_stacks", "ROUSE_OBS_DEPTH=8", 0);
+}
+
+static void a_file_takes_no_more_than_it_may(void **state)
+{
+    (void)state;
+    scenario_exits("have_little", "ROUSE_OBS_MIB=1", 0);
+    for (unsigned i = 0; i < 4; i++) {
+        static const char *const wrong[] = { "ROUSE_OBS_MIB=0", "ROUSE_OBS_MIB=257",
+                                             "ROUSE_OBS_MIB=1x",
+                                             "ROUSE_OBS_MIB=99999999999999999999" };
+        scenario_exits("have_no_record", wrong[i], 0);
+    }
+}
+
+static void what_is_folded_comes_back(void **state)
+{
+    (void)state;
+    scenario_exits("fold", "ROUSE_OBS_MIB=2", 0);
+    scenario_exits("fold_with_another_in_the_way", "ROUSE_OBS_MIB=2", 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct scenario scenarios[] = {
+        { "have_little", have_little },
+        { "have_no_record", have_no_record },
+        { "have_no_slots", have_no_slots },
+        { "have_no_entries", have_no_entries },
+        { "have_no_stacks", have_no_stacks },
+        { "fold", fold },
+        { "fold_with_another_in_the_way", fold_with_another_in_the_way },
+    };
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_takes_no_more_than_it_may),
+        cmocka_unit_test(threads_without_a_slot_are_counted_once),
+        cmocka_unit_test(wakeups_and_contests_without_an_entry_are_counted),
+        cmocka_unit_test(stacks_that_are_not_kept_are_counted),
+        cmocka_unit_test(what_is_folded_comes_back),
+    };
+    const struct program program = { .limit_s = 60,
+                                     .tests = tests,
+                                     .test_count = LENGTH(tests),
+                                     .scenarios = scenarios,
+                                     .scenario_count = LENGTH(scenarios) };
+    setenv("ROUSE_OBS", "counted", 1);
+    setenv("ROUSE_WORKERS", "1", 1);
+    return program_run(&program, argc, argv);
+}
