@@ -142,7 +142,7 @@ class UserThreads(Beside):
         self.program.letters.close()
         _, err = top.communicate(timeout=60)
         self.assertEqual(top.returncode, 4)
-        self.assertRegex(err, rf"^rouse: process {self.program.pid} \(known\) has ended\n$")
+        self.assertRegex(err, rf"^rouse: process {self.program.pid} \(known_states\) has ended\n$")
 
     def test_the_program_is_killed(self) -> None:
         top = self.start(str(self.program.pid))
@@ -152,7 +152,7 @@ class UserThreads(Beside):
         self.assertEqual(top.returncode, 4)
         self.assertRegex(
             err,
-            rf"^rouse: process {self.program.pid} \(known\) was killed, or left by _exit\(\)\n$",
+            rf"^rouse: process {self.program.pid} \(known_states\) was killed, or left by _exit\(\)\n$",
         )
         # What it left is not live, and can be looked into.
         done = rouse(
@@ -166,7 +166,7 @@ class UserThreads(Beside):
         self.program.send("x")
         _, err = top.communicate(timeout=60)
         self.assertEqual(top.returncode, 4)
-        self.assertIn("(known) runs another program now (exec)\n", err)
+        self.assertIn("(known_states) runs another program now (exec)\n", err)
 
     def test_the_program_forks(self) -> None:
         top = self.start(str(self.program.pid))
@@ -174,10 +174,10 @@ class UserThreads(Beside):
         self.program.send("f")
         child = int(self.program.lines.readline().split()[1])
         told = top.stderr.readline()
-        self.assertIn(f"process {self.program.pid} has forked {child} (known)", told)
+        self.assertIn(f"process {self.program.pid} has forked {child} (known_states)", told)
         self.assertIn("child", self.top("--filter", "child"))
         os.kill(child, signal.SIGKILL)
-        self.assertIn(f"process {child} (known) was killed", top.stderr.readline())
+        self.assertIn(f"process {child} (known_states) was killed", top.stderr.readline())
         top.kill()
         top.communicate()
 

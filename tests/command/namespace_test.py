@@ -92,7 +92,7 @@ class Apart(unittest.TestCase):
         self.assertEqual(listed, [(1, True, False)] * 2)
         with self.assertRaisesRegex(RouseError, "there are 2 in other PID namespaces"):
             find.of_pid(1)
-        done = rouse("top", "--batch", "0.1", "1", "--all", "--json", "known")
+        done = rouse("top", "--batch", "0.1", "1", "--all", "--json", "known_states")
         self.assertEqual(done.returncode, 0, done.stderr)
         told = json.loads(done.stdout)
         self.assertEqual([p["pid"] for p in told["processes"]], [1, 1])
