@@ -152,7 +152,8 @@ class UserThreads(Beside):
         self.assertEqual(top.returncode, 4)
         self.assertRegex(
             err,
-            rf"^rouse: process {self.program.pid} \(known_states\) was killed, or left by _exit\(\)\n$",
+            rf"^rouse: process {self.program.pid} \(known_states\) was killed, or left by"
+            r" _exit\(\)\n$",
         )
         # What it left is not live, and can be looked into.
         done = rouse(
