@@ -59,7 +59,7 @@ static struct rsi_waits_ring *ring_of(struct rsi_joins_place *place, __u32 tid)
 
 struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns)
 {
-    struct rsi_joins_wait found = { .join = waits ? RSI_KERNEL_OUTSIDE : RSI_KERNEL_ALONE };
+    struct rsi_joins_wait found = { .join = waits ? RSI_BPF_OUTSIDE : RSI_BPF_ALONE };
     struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
     if (!ring)
         return found;
@@ -79,12 +79,12 @@ struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, _
     __atomic_thread_fence(
         __ATOMIC_ACQUIRE); /* pairs with the thread's, before it writes the next */
     if (is_found ? rsi_load_relaxed(&ring->count) >= place->last + RSI_WAITS_KEPT : first > 0)
-        return (struct rsi_joins_wait){ .join = RSI_KERNEL_UNREAD };
+        return (struct rsi_joins_wait){ .join = RSI_BPF_UNREAD };
     if (is_found && (end_ns == 0 || at_ns < end_ns)) {
-        found.join = RSI_KERNEL_JOINED;
+        found.join = RSI_BPF_JOINED;
         return found;
     }
-    return (struct rsi_joins_wait){ .join = RSI_KERNEL_OUTSIDE };
+    return (struct rsi_joins_wait){ .join = RSI_BPF_OUTSIDE };
 }
 
 /* The first thread was one of the command's before. */

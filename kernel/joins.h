@@ -18,7 +18,7 @@ struct rsi_joins_place {
 struct rsi_joins_wait {
     __u64 site;
     __u32 kind;
-    enum rsi_kernel_join join;
+    enum rsi_bpf_join join;
 };
 
 /* Returns 0 or -errno; without it nothing is known of waits. */

@@ -147,7 +147,7 @@ static void decode(const struct perf_event_header *head, const __u32 *words,
     case PERF_RECORD_COMM: /* pid, tid, name */
         record->pid = words[0];
         record->tid = words[1];
-        memcpy(record->name, &words[2], strnlen((const char *)&words[2], RSI_KERNEL_NAME - 1));
+        memcpy(record->name, &words[2], strnlen((const char *)&words[2], RSI_BPF_NAME - 1));
         break;
     case PERF_RECORD_FORK: /* pid, parent's, tid, parent's */
     case PERF_RECORD_EXIT:

@@ -18,8 +18,8 @@ struct rsi_record {
     __u32 type;    /* PERF_RECORD_... */
     __u32 misc;
     __u32 pid, tid;
-    __u32 parent;               /* of PERF_RECORD_FORK: the thread that made it */
-    char name[RSI_KERNEL_NAME]; /* of PERF_RECORD_COMM */
+    __u32 parent;            /* of PERF_RECORD_FORK: the thread that made it */
+    char name[RSI_BPF_NAME]; /* of PERF_RECORD_COMM */
 };
 
 /*

@@ -97,9 +97,9 @@ static const char *call_name(int number)
 /* A name that the program has given, as far as it is text of one line. */
 static const char *clean(const char *name)
 {
-    static char text[RSI_KERNEL_NAME + 1];
+    static char text[RSI_BPF_NAME + 1];
     size_t i = 0;
-    for (; i < RSI_KERNEL_NAME && name[i]; i++)
+    for (; i < RSI_BPF_NAME && name[i]; i++)
         text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
     text[i] = 0;
     return text;
@@ -107,7 +107,7 @@ static const char *clean(const char *name)
 
 static void print_threads(int map)
 {
-    struct rsi_kernel_thread t;
+    struct rsi_bpf_thread t;
     for (__u32 key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0; at = &key) {
         if (bpf_map_lookup_elem(map, &key, &t) < 0)
             continue;
@@ -119,8 +119,8 @@ static void print_threads(int map)
 
 static void print_sleeps(int map)
 {
-    struct rsi_kernel_sleep s;
-    for (struct rsi_kernel_sleep_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
+    struct rsi_bpf_sleep s;
+    for (struct rsi_bpf_sleep_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
          at = &key)
         if (bpf_map_lookup_elem(map, &key, &s) == 0)
             printf("sleep\t%u\t%s\t%u\t%u\t%llx\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%s\n",
@@ -131,17 +131,17 @@ static void print_sleeps(int map)
 
 static void print_locks(int map, int stacks)
 {
-    struct rsi_kernel_lock sum;
-    for (struct rsi_kernel_lock_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
+    struct rsi_bpf_lock sum;
+    for (struct rsi_bpf_lock_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
          at = &key) {
-        __u64 frames[RSI_KERNEL_FRAMES] = { 0 };
+        __u64 frames[RSI_BPF_FRAMES] = { 0 };
         if (bpf_map_lookup_elem(map, &key, &sum) < 0)
             continue;
         if (key.stack >= 0)
             (void)bpf_map_lookup_elem(stacks, &key.stack, frames);
         printf("lock\t%llx\t%u\t%llu\t%llu\t%llu", key.lock, key.flags, sum.count, sum.wait_ns,
                sum.wait_most_ns);
-        for (size_t i = 0; i < RSI_KERNEL_FRAMES && frames[i]; i++)
+        for (size_t i = 0; i < RSI_BPF_FRAMES && frames[i]; i++)
             printf("\t%llx", frames[i]);
         putchar('\n');
     }
@@ -206,7 +206,7 @@ static void watch(struct bpf_object *object, const char *library)
 static void print_all(struct bpf_object *object)
 {
     struct timespec now;
-    __u64 lost[RSI_KERNEL_LOST_KINDS] = { 0 };
+    __u64 lost[RSI_BPF_LOST_KINDS] = { 0 };
     clock_gettime(CLOCK_MONOTONIC, &now);
     printf("now\t%llu\n",
            (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
@@ -214,10 +214,10 @@ static void print_all(struct bpf_object *object)
     print_threads(map_of(object, "ended"));
     print_sleeps(map_of(object, "sleeps"));
     print_locks(map_of(object, "locks"), map_of(object, "stacks"));
-    for (__u32 kind = 0; kind < RSI_KERNEL_LOST_KINDS; kind++)
+    for (__u32 kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
         (void)bpf_map_lookup_elem(map_of(object, "lost"), &kind, &lost[kind]);
     fputs("lost", stdout);
-    for (size_t kind = 0; kind < RSI_KERNEL_LOST_KINDS; kind++)
+    for (size_t kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
         printf("\t%llu", lost[kind]);
     putchar('\n');
 }
@@ -245,9 +245,9 @@ int main(int argc, char **argv)
     if (error < 0)
         die("the kernel takes no BPF program from us", error);
     if (is_run)
-        want(object, argv[2], RSI_KERNEL_CHILD);
+        want(object, argv[2], RSI_BPF_CHILD);
     for (int i = 2; !is_run && i < argc; i++)
-        want(object, argv[i], RSI_KERNEL_PROCESS);
+        want(object, argv[i], RSI_BPF_PROCESS);
     watch(object, is_run ? argv[3] : NULL);
     print_all(object);
     bpf_object__close(object);

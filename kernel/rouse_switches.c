@@ -14,7 +14,7 @@
  *   queue      thread's id, time in the run queue in all, also after it was woken (schedstat)
  * An error is one line on standard error, and the status 1.
  */
-#include "account.h"
+#include "sums.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void take(bool is_all)
     if (!rsi_rings_take(is_all, &records))
         die("records", ENOMEM);
     for (size_t i = 0; i < records.count; i++)
-        rsi_account_add(&records.all[i]);
+        rsi_sums_add(&records.all[i]);
 }
 
 /* Until standard input ends. */
@@ -67,17 +67,17 @@ static void watch(void)
 /* As far as it is text of one line. */
 static const char *clean(const char *name)
 {
-    static char text[RSI_KERNEL_NAME];
+    static char text[RSI_BPF_NAME];
     size_t i = 0;
-    for (; i < RSI_KERNEL_NAME - 1 && name[i]; i++)
+    for (; i < RSI_BPF_NAME - 1 && name[i]; i++)
         text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
     text[i] = 0;
     return text;
 }
 
-static void print_thread(struct rsi_account_thread *t)
+static void print_thread(struct rsi_sums_thread *t)
 {
-    if (t->state != RSI_KERNEL_ENDED)
+    if (t->state != RSI_BPF_ENDED)
         t->is_told = rsi_joins_queue(t->pid, t->tid, &t->all_queued_ns);
     printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t-\t%s\n", t->id,
            t->tid, t->pid, t->state, t->since_ns, t->first_ns, t->voluntary, t->involuntary,
@@ -86,7 +86,7 @@ static void print_thread(struct rsi_account_thread *t)
         printf("queue\t%u\t%llu\n", t->id, t->all_queued_ns);
 }
 
-static void print_sleep(const struct rsi_account_sleep *s)
+static void print_sleep(const struct rsi_sums_sleep *s)
 {
     printf("sleep\t%u\t-\t%u\t%u\t%llx\t%llu\t%llu\t%llu\t0\t0\t0\t\n", s->thread,
            (unsigned)s->wait.join, s->wait.kind, s->wait.site, s->count, s->ns, s->most_ns);
@@ -96,15 +96,15 @@ static void print_all(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    printf("perf\t%llu\n", rsi_account.lost_records);
+    printf("perf\t%llu\n", rsi_sums.lost_records);
     printf("now\t%llu\n",
            (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
-    for (__u32 i = 0; i < rsi_account.count; i++)
-        print_thread(&rsi_account.threads[i]);
-    for (size_t i = 0; i < RSI_KERNEL_SLEEPS; i++)
-        if (rsi_account.sleeps[i].count)
-            print_sleep(&rsi_account.sleeps[i]);
-    printf("lost\t%llu\t%llu\t%llu\t0\n", rsi_account.lost_threads, rsi_account.lost_sleeps,
+    for (__u32 i = 0; i < rsi_sums.count; i++)
+        print_thread(&rsi_sums.threads[i]);
+    for (size_t i = 0; i < RSI_BPF_SLEEPS; i++)
+        if (rsi_sums.sleeps[i].count)
+            print_sleep(&rsi_sums.sleeps[i]);
+    printf("lost\t%llu\t%llu\t%llu\t0\n", rsi_sums.lost_threads, rsi_sums.lost_sleeps,
            rsi_joins_refused());
 }
 

@@ -27,10 +27,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define STATE_MASK 0xffu
 #define STATE_DEAD 0x80u
 
-/* What is asked for: enum rsi_kernel_wanted by numbers. Written before begin runs. */
+/* What is asked for: enum rsi_bpf_wanted by numbers. Written before begin runs. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_PROCESSES);
+    __uint(max_entries, RSI_BPF_PROCESSES);
     __type(key, __u32);
     __type(value, __u32);
 } processes SEC(".maps");
@@ -38,50 +38,50 @@ struct {
 /* Processes that are recorded by librouse-preload.so. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_PROCESSES);
+    __uint(max_entries, RSI_BPF_PROCESSES);
     __type(key, __u32);
-    __type(value, struct rsi_kernel_recorder);
+    __type(value, struct rsi_bpf_recorder);
 } recorders SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_THREADS);
+    __uint(max_entries, RSI_BPF_THREADS);
     __type(key, __u32); /* the thread's number */
-    __type(value, struct rsi_kernel_thread);
+    __type(value, struct rsi_bpf_thread);
 } threads SEC(".maps");
 
 /* Those that have ended, by id. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_THREADS);
+    __uint(max_entries, RSI_BPF_THREADS);
     __type(key, __u32);
-    __type(value, struct rsi_kernel_thread);
+    __type(value, struct rsi_bpf_thread);
 } ended SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_SLEEPS);
-    __type(key, struct rsi_kernel_sleep_key);
-    __type(value, struct rsi_kernel_sleep);
+    __uint(max_entries, RSI_BPF_SLEEPS);
+    __type(key, struct rsi_bpf_sleep_key);
+    __type(value, struct rsi_bpf_sleep);
 } sleeps SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, RSI_KERNEL_LOCKS);
-    __type(key, struct rsi_kernel_lock_key);
-    __type(value, struct rsi_kernel_lock);
+    __uint(max_entries, RSI_BPF_LOCKS);
+    __type(key, struct rsi_bpf_lock_key);
+    __type(value, struct rsi_bpf_lock);
 } locks SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_STACK_TRACE);
-    __uint(max_entries, RSI_KERNEL_STACKS);
+    __uint(max_entries, RSI_BPF_STACKS);
     __uint(key_size, sizeof(__u32));
-    __uint(value_size, RSI_KERNEL_FRAMES * sizeof(__u64));
+    __uint(value_size, RSI_BPF_FRAMES * sizeof(__u64));
 } stacks SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, RSI_KERNEL_LOST_KINDS);
+    __uint(max_entries, RSI_BPF_LOST_KINDS);
     __type(key, __u32);
     __type(value, __u64);
 } lost SEC(".maps");
@@ -141,7 +141,7 @@ static void most(__u64 *of, __u64 ns)
 static void add(struct task_struct *task, __u32 state, __u64 now)
 {
     __u32 tid = (__u32)task->pid;
-    struct rsi_kernel_thread new = {
+    struct rsi_bpf_thread new = {
         .id = __sync_fetch_and_add(&last_id, 1) + 1,
         .tid = tid,
         .tgid = (__u32)task->tgid,
@@ -150,11 +150,11 @@ static void add(struct task_struct *task, __u32 state, __u64 now)
         .since_ns = now,
     };
     __builtin_memcpy(new.name, task->comm, sizeof(new.name));
-    if (state == RSI_KERNEL_SLEEPS_NOW)
+    if (state == RSI_BPF_SLEEPS_NOW)
         new.key.call = call_of(task);
     long error = bpf_map_update_elem(&threads, &tid, &new, BPF_NOEXIST);
     if (error < 0 && error != -EEXIST) /* begin and forked may meet the same one */
-        lose(RSI_KERNEL_LOST_THREADS);
+        lose(RSI_BPF_LOST_THREADS);
 }
 
 /* The threads that are there already when the other programs here begin. */
@@ -166,13 +166,12 @@ int begin(struct bpf_iter__task *context)
         return 0;
     __u32 tgid = (__u32)task->tgid;
     __u32 *wanted = bpf_map_lookup_elem(&processes, &tgid);
-    if (!wanted || *wanted != RSI_KERNEL_PROCESS)
+    if (!wanted || *wanted != RSI_BPF_PROCESS)
         return 0;
     __u32 tid = (__u32)task->pid;
     if (bpf_map_lookup_elem(&threads, &tid))
         return 0;
-    add(task, task->__state & STATE_MASK ? RSI_KERNEL_SLEEPS_NOW : RSI_KERNEL_RUNS,
-        bpf_ktime_get_ns());
+    add(task, task->__state & STATE_MASK ? RSI_BPF_SLEEPS_NOW : RSI_BPF_RUNS, bpf_ktime_get_ns());
     return 0;
 }
 
@@ -181,15 +180,15 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
     __u32 tid = (__u32)parent->pid, of = (__u32)parent->tgid, tgid = (__u32)child->tgid;
     if (bpf_map_lookup_elem(&threads, &tid)) {
-        struct rsi_kernel_recorder *recorder = bpf_map_lookup_elem(&recorders, &of);
+        struct rsi_bpf_recorder *recorder = bpf_map_lookup_elem(&recorders, &of);
         if (recorder && of != tgid && bpf_map_update_elem(&recorders, &tgid, recorder, BPF_ANY) < 0)
-            lose(RSI_KERNEL_LOST_RECORDERS);
-        add(child, RSI_KERNEL_QUEUED, bpf_ktime_get_ns());
+            lose(RSI_BPF_LOST_RECORDERS);
+        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns());
         return 0;
     }
     __u32 *wanted = bpf_map_lookup_elem(&processes, &tid);
-    if (wanted && *wanted == RSI_KERNEL_CHILD && bpf_map_delete_elem(&processes, &tid) == 0)
-        add(child, RSI_KERNEL_QUEUED, bpf_ktime_get_ns());
+    if (wanted && *wanted == RSI_BPF_CHILD && bpf_map_delete_elem(&processes, &tid) == 0)
+        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns());
     return 0;
 }
 
@@ -197,7 +196,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(executed, struct task_struct *task, int before)
 {
     __u32 tid = (__u32)task->pid, was = (__u32)before;
-    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &was);
+    struct rsi_bpf_thread *thread = bpf_map_lookup_elem(&threads, &was);
     if (!thread)
         return 0;
     __u32 tgid = (__u32)task->tgid;
@@ -210,11 +209,11 @@ int BPF_PROG(executed, struct task_struct *task, int before)
     return 0;
 }
 
-static void end(struct rsi_kernel_thread *thread, __u32 tid)
+static void end(struct rsi_bpf_thread *thread, __u32 tid)
 {
     __u32 id = thread->id;
     if (bpf_map_update_elem(&ended, &id, thread, BPF_ANY) < 0)
-        lose(RSI_KERNEL_LOST_THREADS);
+        lose(RSI_BPF_LOST_THREADS);
     bpf_map_delete_elem(&threads, &tid);
 }
 
@@ -244,7 +243,7 @@ int told(struct pt_regs *regs)
 {
     __u32 tid = (__u32)bpf_get_current_pid_tgid(), tgid = (__u32)(bpf_get_current_pid_tgid() >> 32);
     struct task_struct *self = bpf_get_current_task_btf();
-    struct rsi_kernel_recorder recorder = { 0 };
+    struct rsi_bpf_recorder recorder = { 0 };
 #if defined(__TARGET_ARCH_x86)
     __u64 party = regs->di, words = regs->si;
 #else
@@ -255,32 +254,32 @@ int told(struct pt_regs *regs)
     recorder.party = party - pointer_of(self);
     if (bpf_probe_read_user(&recorder.words, sizeof(recorder.words), (void *)words) < 0 ||
         bpf_map_update_elem(&recorders, &tgid, &recorder, BPF_ANY) < 0)
-        lose(RSI_KERNEL_LOST_RECORDERS);
+        lose(RSI_BPF_LOST_RECORDERS);
     return 0;
 }
 
 #define READ(to, from) (bpf_probe_read_user(&(to), sizeof(to), (const void *)(from)) == 0)
 
 /* Which recorded wait the thread that is switched away sleeps in. */
-static void join(struct rsi_kernel_sleep_key *key, struct task_struct *task)
+static void join(struct rsi_bpf_sleep_key *key, struct task_struct *task)
 {
     __u32 tgid = (__u32)task->tgid;
-    struct rsi_kernel_recorder *recorder = bpf_map_lookup_elem(&recorders, &tgid);
+    struct rsi_bpf_recorder *recorder = bpf_map_lookup_elem(&recorders, &tgid);
     __u64 party, slot, object;
     __u16 doing, kind;
-    key->join = RSI_KERNEL_ALONE;
+    key->join = RSI_BPF_ALONE;
     key->kind = 0;
     key->site = 0;
     if (!recorder)
         return;
-    const struct rsi_kernel_recorder_words *words = &recorder->words;
-    key->join = RSI_KERNEL_UNREAD;
+    const struct rsi_bpf_recorder_words *words = &recorder->words;
+    key->join = RSI_BPF_UNREAD;
     if (!READ(party, pointer_of(task) + recorder->party))
         return;
     slot = 0;
     if (party && !READ(slot, party + words->slot))
         return;
-    key->join = RSI_KERNEL_OUTSIDE;
+    key->join = RSI_BPF_OUTSIDE;
     if (!slot)
         return;
     if (!READ(doing, slot + words->doing) || doing != words->does_wait ||
@@ -288,31 +287,30 @@ static void join(struct rsi_kernel_sleep_key *key, struct task_struct *task)
         !READ(key->site, slot + words->wait_site))
         return;
     key->kind = kind;
-    key->join = RSI_KERNEL_JOINED;
+    key->join = RSI_BPF_JOINED;
     if (kind == words->condition && key->call == CALL_FUTEX &&
         argument_of(task) - object >= CONDITION_BYTES)
-        key->join = RSI_KERNEL_RELOCK;
+        key->join = RSI_BPF_RELOCK;
 }
 
-static void leave(struct rsi_kernel_thread *thread, struct task_struct *task, bool is_sleep,
-                  __u64 now)
+static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool is_sleep, __u64 now)
 {
-    if (thread->state == RSI_KERNEL_RUNS)
+    if (thread->state == RSI_BPF_RUNS)
         thread->cpu_ns += now - thread->since_ns;
     thread->since_ns = now;
     __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new one */
     if (!is_sleep) {
         thread->involuntary++;
-        thread->state = RSI_KERNEL_QUEUED;
+        thread->state = RSI_BPF_QUEUED;
         return;
     }
     thread->voluntary++;
-    thread->state = RSI_KERNEL_SLEEPS_NOW;
+    thread->state = RSI_BPF_SLEEPS_NOW;
     thread->key.call = call_of(task);
     join(&thread->key, task);
 }
 
-static void count_sleep(struct rsi_kernel_thread *thread, __u64 now)
+static void count_sleep(struct rsi_bpf_thread *thread, __u64 now)
 {
     __u64 since = thread->since_ns, woken = thread->woken_ns;
     bool is_known = woken != 0;
@@ -320,18 +318,18 @@ static void count_sleep(struct rsi_kernel_thread *thread, __u64 now)
         woken = since;
     if (woken > now)
         woken = now;
-    struct rsi_kernel_sleep_key key = thread->key;
+    struct rsi_bpf_sleep_key key = thread->key;
     key.thread = thread->id;
     key.waker = is_known ? thread->waker : 0;
-    struct rsi_kernel_sleep *sum = bpf_map_lookup_elem(&sleeps, &key);
+    struct rsi_bpf_sleep *sum = bpf_map_lookup_elem(&sleeps, &key);
     if (!sum) {
-        struct rsi_kernel_sleep none = { 0 };
+        struct rsi_bpf_sleep none = { 0 };
         __builtin_memcpy(none.waker_name, thread->waker_name, sizeof(none.waker_name));
         bpf_map_update_elem(&sleeps, &key, &none, BPF_NOEXIST);
         sum = bpf_map_lookup_elem(&sleeps, &key);
     }
     if (!sum) {
-        lose(RSI_KERNEL_LOST_SLEEPS);
+        lose(RSI_BPF_LOST_SLEEPS);
         return;
     }
     sum->count++;
@@ -341,15 +339,15 @@ static void count_sleep(struct rsi_kernel_thread *thread, __u64 now)
     most(&sum->queued_most_ns, now - woken);
 }
 
-static void enter(struct rsi_kernel_thread *thread, __u64 now)
+static void enter(struct rsi_bpf_thread *thread, __u64 now)
 {
-    if (thread->state == RSI_KERNEL_SLEEPS_NOW) {
+    if (thread->state == RSI_BPF_SLEEPS_NOW) {
         count_sleep(thread, now);
-    } else if (thread->state == RSI_KERNEL_QUEUED) {
+    } else if (thread->state == RSI_BPF_QUEUED) {
         thread->queued_ns += now - thread->since_ns;
         most(&thread->queued_most_ns, now - thread->since_ns);
     }
-    thread->state = RSI_KERNEL_RUNS;
+    thread->state = RSI_BPF_RUNS;
     thread->since_ns = now;
 }
 
@@ -358,14 +356,14 @@ int BPF_PROG(switched, bool is_preempted, struct task_struct *before, struct tas
              unsigned int state)
 {
     __u32 from = (__u32)before->pid, to = (__u32)after->pid;
-    struct rsi_kernel_thread *thread;
+    struct rsi_bpf_thread *thread;
     __u64 now = 0;
     thread = from ? bpf_map_lookup_elem(&threads, &from) : 0;
     if (thread) {
         now = bpf_ktime_get_ns();
         leave(thread, before, !is_preempted && (state & STATE_MASK) != 0, now);
         if (!is_preempted && (state & STATE_DEAD)) {
-            thread->state = RSI_KERNEL_ENDED;
+            thread->state = RSI_BPF_ENDED;
             end(thread, from);
         }
     }
@@ -379,7 +377,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *task)
 {
     __u32 tid = (__u32)task->pid;
-    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+    struct rsi_bpf_thread *thread = bpf_map_lookup_elem(&threads, &tid);
     if (!thread)
         return 0;
     bool is_irq = is_interrupt(ctx);
@@ -398,22 +396,22 @@ int BPF_PROG(waking, struct task_struct *task)
 
 /* The calling thread's, if it is watched. What interrupts wait for in its time
  * is not its own. */
-static struct rsi_kernel_thread *own(const void *given)
+static struct rsi_bpf_thread *own(const void *given)
 {
     __u32 tid = (__u32)bpf_get_current_pid_tgid();
-    struct rsi_kernel_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+    struct rsi_bpf_thread *thread = bpf_map_lookup_elem(&threads, &tid);
     return thread && !is_interrupt(given) ? thread : 0;
 }
 
 SEC("tp_btf/contention_begin")
 int BPF_PROG(contended, void *lock, unsigned int flags)
 {
-    struct rsi_kernel_thread *thread = own(ctx);
+    struct rsi_bpf_thread *thread = own(ctx);
     if (!thread)
         return 0;
     if (flags & FLAG_MUTEX) /* it may spin first, and is one wait all the same */
         flags &= ~FLAG_SPIN;
-    struct rsi_kernel_contest *contest = &thread->contests[flags & FLAG_SPIN];
+    struct rsi_bpf_contest *contest = &thread->contests[flags & FLAG_SPIN];
     if (contest->key.lock == (__u64)lock)
         return 0;
     contest->key.lock = (__u64)lock;
@@ -423,18 +421,18 @@ int BPF_PROG(contended, void *lock, unsigned int flags)
     return 0;
 }
 
-static void count_lock(struct rsi_kernel_contest *contest)
+static void count_lock(struct rsi_bpf_contest *contest)
 {
     __u64 ns = bpf_ktime_get_ns() - contest->since_ns;
-    struct rsi_kernel_lock *sum = bpf_map_lookup_elem(&locks, &contest->key);
+    struct rsi_bpf_lock *sum = bpf_map_lookup_elem(&locks, &contest->key);
     if (!sum) {
-        const struct rsi_kernel_lock none = { 0 };
+        const struct rsi_bpf_lock none = { 0 };
         bpf_map_update_elem(&locks, &contest->key, &none, BPF_NOEXIST);
         sum = bpf_map_lookup_elem(&locks, &contest->key);
     }
     contest->key.lock = 0;
     if (!sum) {
-        lose(RSI_KERNEL_LOST_LOCKS);
+        lose(RSI_BPF_LOST_LOCKS);
         return;
     }
     __sync_fetch_and_add(&sum->count, 1);
@@ -445,7 +443,7 @@ static void count_lock(struct rsi_kernel_contest *contest)
 SEC("tp_btf/contention_end")
 int BPF_PROG(settled, void *lock, int error)
 {
-    struct rsi_kernel_thread *thread = own(ctx);
+    struct rsi_bpf_thread *thread = own(ctx);
     if (!thread)
         return 0;
     if (thread->contests[0].key.lock == (__u64)lock)

@@ -25,10 +25,10 @@ from rouse.store import leftovers
 
 BY_SUMS = "getrusage"
 WAITS_BYTES = 8458304  # of src/obs/waits.h
-STATES = ("running", "asleep", "in the run queue", "ended")  # enum rsi_kernel_state
+STATES = ("running", "asleep", "in the run queue", "ended")  # enum rsi_bpf_state
 RUNS, ASLEEP, QUEUED, ENDED = range(len(STATES))
 NO_CALL = "-"
-# enum rsi_kernel_join
+# enum rsi_bpf_join
 ALONE, OUTSIDE, JOINED, RELOCK, UNREAD = range(5)
 END_SECONDS = 30  # for the helper to print; it has 80,000 rows at most
 

@@ -125,7 +125,7 @@ void rsi_idle_wake_worker(struct rsi_worker *w)
         wake(rsi_load_relaxed(&w->cluster), w, true);
 }
 
-/* After a push to w's inbox. */
+/* Call this after a push to w's inbox. */
 void rsi_idle_wake_for(struct rsi_worker *w)
 {
     struct rouse_cluster *cluster = rsi_load_relaxed(&w->cluster);

@@ -62,7 +62,7 @@ static struct {
     uint64_t stuck_count, refused_count;
     uint64_t turns; /* of all workers, at the last look */
     uint32_t polls; /* rsi_rt.poll_count at the last look */
-    /* by home - 1: fewer are stuck than spares are there */
+    /* By home - 1: since when there are more spares than stuck workers; 0: there are not. */
     uint64_t needless_since[ROUSE_CLUSTERS_MAX];
     sigset_t mask; /* of the thread that started the first workers */
     struct watched watched[RSI_WORKERS_MAX];

@@ -100,7 +100,6 @@ class Machines(unittest.TestCase):
         found = self.examine()
         self.assertEqual({check.state for check in found.values()}, {checks.GOOD})
 
-    # length: one list of what may be missing
     def test_each_lack_is_found_and_has_a_remedy(self) -> None:
         lacks: list[tuple[str, str, dict[str, str | None], dict[str, Any]]] = [
             ("kernel", checks.LIMITED, {"/proc/sys/kernel/osrelease": "6.1.0-18-amd64"}, {}),

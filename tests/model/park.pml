@@ -66,7 +66,7 @@ inline publish(cpu, result)
 #ifndef RESULT_LATE
     store_relaxed(cpu, RESULT, result);
 #endif
-    /* its place in a queue: a section or an inbox, which release */
+    /* its place in a queue: a queue lock or an inbox, which release */
     store_release(cpu, PUBLISHED, memory[PUBLISHED] + 1);
 #ifdef RESULT_LATE
     store_relaxed(cpu, RESULT, result);

@@ -40,7 +40,7 @@ inline change(cpu)
     inside--
 }
 
-inline section_enter(cpu)
+inline queue_lock_enter(cpu)
 {
 #ifdef NO_F1
     seen = LOAD(cpu, THIEF_IN);
@@ -68,7 +68,7 @@ inline section_enter(cpu)
     od
 }
 
-inline section_leave(cpu)
+inline queue_lock_leave(cpu)
 {
 #ifdef OWNER_LEAVES_RELAXED
     store_relaxed(cpu, OWNER_IN, 0)
@@ -77,7 +77,7 @@ inline section_leave(cpu)
 #endif
 }
 
-inline section_leave_thief(cpu)
+inline queue_lock_leave_thief(cpu)
 {
 #ifdef THIEF_LEAVES_RELAXED
     store_relaxed(cpu, THIEF_IN, 0);
@@ -92,9 +92,9 @@ proctype owner(byte cpu)
     byte seen, round;
     do
     :: round < ROUNDS ->
-        section_enter(cpu);
+        queue_lock_enter(cpu);
         change(cpu);
-        section_leave(cpu);
+        queue_lock_leave(cpu);
         round++
     :: else -> break
     od
@@ -120,13 +120,13 @@ proctype thief(byte cpu)
 #ifdef GIVE_UP_KEEPS
         guard_unlock(cpu, STEAL_GUARD);
 #else
-        section_leave_thief(cpu);
+        queue_lock_leave_thief(cpu);
 #endif
         goto gave_up
     od;
 #endif
     change(cpu);
-    section_leave_thief(cpu);
+    queue_lock_leave_thief(cpu);
 gave_up:
     skip
 }

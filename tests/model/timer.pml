@@ -13,7 +13,7 @@
  * mutant NO_CLEAR WAITS=2: an entry that finds its thread not waiting leaves timer_word as it is
  * mutant NO_GENERATION: a new entry does not make older ones stale
  * mutant CAS_STORES WAITS=2: an expiring worker writes timer_word without comparing
- * mutant NO_SECTION WAITS=2: arming and expiring on one worker do not exclude each other
+ * mutant NO_QUEUE_LOCK WAITS=2: arming and expiring on one worker do not exclude each other
  * mutant NO_ARM WAITS=2: a wait that has a deadline does not arm
  * mutant DEADLINE_LATE WAITS=2: prepare stores the deadline after the claim word
  * mutant PREPARE_RELAXED WAITS=2: prepare's store of the claim word is relaxed
@@ -54,18 +54,18 @@ byte timer_word;
 byte now = 1;
 byte runs_on;           /* the worker that the thread runs on, or NONE */
 bool is_expiring[WORKERS]; /* by itself: it cannot run the thread meanwhile */
-bool section[WORKERS];
+bool queue_lock[WORKERS];
 bool is_published, is_timeout;
 byte deadline_of_wait; /* as the thread sees it */
 bool is_asleep;
 bool has_ended;
 
-#ifdef NO_SECTION
-#define SECTION_ENTER(w) skip
+#ifdef NO_QUEUE_LOCK
+#define QUEUE_LOCK_ENTER(w) skip
 #else
-#define SECTION_ENTER(w) atomic { !section[w]; section[w] = true }
+#define QUEUE_LOCK_ENTER(w) atomic { !queue_lock[w]; queue_lock[w] = true }
 #endif
-#define SECTION_LEAVE(w) section[w] = false
+#define QUEUE_LOCK_LEAVE(w) queue_lock[w] = false
 
 #ifdef NO_GENERATION
 #define NEXT_GENERATION(word) GENERATION(word)
@@ -113,7 +113,7 @@ inline claim_wait(ticket, timeout_won, won)
 
 inline arm(w, d)
 {
-    SECTION_ENTER(w);
+    QUEUE_LOCK_ENTER(w);
     word = timer_word;
     if
     :: OWNER(word) == w + 1 &&
@@ -128,7 +128,7 @@ inline arm(w, d)
         atomic { IS_DRAINED(w); timer_word = fresh };
         insert(w, d, GENERATION(fresh))
     fi;
-    SECTION_LEAVE(w);
+    QUEUE_LOCK_LEAVE(w);
     atomic { word = 0; fresh = 0 }
 }
 
@@ -192,7 +192,7 @@ proctype thread()
     has_ended = true
 }
 
-/* fire, with the section held; here is the CPU that does it */
+/* fire, with the queue lock held; here is the CPU that does it */
 inline fire(w, here, d, g)
 {
     word = timer_word;
@@ -261,10 +261,10 @@ proctype expirer(byte me)
         cpu = (runs_on == me -> THIEF : me);
         is_expiring[me] = cpu == me
     }
-        SECTION_ENTER(me);
+        QUEUE_LOCK_ENTER(me);
         IS_DRAINED(me); /* of the thief's membarrier; else me waited for it in vain */
         expire(me, cpu);
-        SECTION_LEAVE(me);
+        QUEUE_LOCK_LEAVE(me);
         atomic { is_expiring[me] = false; cpu = 0 }
     od
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * account.c - a thread runs, sleeps, or waits for a processor, and the records move it from one to the other.
+ * sums.c - a thread runs, sleeps, or waits for a processor, and the records move it from one to the other.
  *
  * Whether it sleeps or waits for a processor is told by the switch away from it: it was taken off while it could run, or
  * not. When a sleeper is woken is not told: it sleeps until it runs again.
  */
-#include "account.h"
+#include "sums.h"
 
 #include <string.h>
 
 #define BUCKETS 16384u
 
-struct rsi_account rsi_account;
+struct rsi_sums rsi_sums;
 static __u32 alive[BUCKETS]; /* the first thread's id; 0: none */
 
 static __u32 *bucket_of(__u32 tid)
@@ -19,28 +19,28 @@ static __u32 *bucket_of(__u32 tid)
     return &alive[tid % BUCKETS];
 }
 
-static struct rsi_account_thread *by_id(__u32 id)
+static struct rsi_sums_thread *by_id(__u32 id)
 {
-    return id ? &rsi_account.threads[id - 1] : NULL;
+    return id ? &rsi_sums.threads[id - 1] : NULL;
 }
 
-static struct rsi_account_thread *find(__u32 tid)
+static struct rsi_sums_thread *find(__u32 tid)
 {
-    struct rsi_account_thread *thread = by_id(*bucket_of(tid));
+    struct rsi_sums_thread *thread = by_id(*bucket_of(tid));
     while (thread && thread->tid != tid)
         thread = by_id(thread->next);
     return thread;
 }
 
 /* NULL: there is no room. */
-static struct rsi_account_thread *make(const struct rsi_record *record, enum rsi_kernel_state state)
+static struct rsi_sums_thread *make(const struct rsi_record *record, enum rsi_bpf_state state)
 {
     __u32 *bucket = bucket_of(record->tid);
-    if (rsi_account.count == 2 * RSI_KERNEL_THREADS)
+    if (rsi_sums.count == 2 * RSI_BPF_THREADS)
         return NULL;
-    struct rsi_account_thread *thread = &rsi_account.threads[rsi_account.count++];
-    *thread = (struct rsi_account_thread){
-        .id = rsi_account.count,
+    struct rsi_sums_thread *thread = &rsi_sums.threads[rsi_sums.count++];
+    *thread = (struct rsi_sums_thread){
+        .id = rsi_sums.count,
         .tid = record->tid,
         .pid = record->pid,
         .state = state,
@@ -53,7 +53,7 @@ static struct rsi_account_thread *make(const struct rsi_record *record, enum rsi
 }
 
 /* The present state ends. Returns for how long it has lasted. */
-static __u64 change(struct rsi_account_thread *thread, __u64 now_ns, enum rsi_kernel_state state)
+static __u64 change(struct rsi_sums_thread *thread, __u64 now_ns, enum rsi_bpf_state state)
 {
     __u64 passed_ns = now_ns > thread->since_ns ? now_ns - thread->since_ns : 0;
     thread->since_ns = now_ns;
@@ -62,14 +62,14 @@ static __u64 change(struct rsi_account_thread *thread, __u64 now_ns, enum rsi_ke
 }
 
 /* Of the wait that it was in last; NULL: there is no room. */
-static struct rsi_account_sleep *sleep_of(const struct rsi_account_thread *thread)
+static struct rsi_sums_sleep *sleep_of(const struct rsi_sums_thread *thread)
 {
     const struct rsi_joins_wait *wait = &thread->wait;
     __u64 hash = (wait->site * 8 + wait->kind * 4 + wait->join) * 0x9e3779b97f4a7c15 + thread->id;
-    for (__u32 i = 0; i < RSI_KERNEL_SLEEPS; i++) {
-        struct rsi_account_sleep *sleep = &rsi_account.sleeps[(hash + i) % RSI_KERNEL_SLEEPS];
+    for (__u32 i = 0; i < RSI_BPF_SLEEPS; i++) {
+        struct rsi_sums_sleep *sleep = &rsi_sums.sleeps[(hash + i) % RSI_BPF_SLEEPS];
         if (sleep->thread == 0)
-            *sleep = (struct rsi_account_sleep){ .thread = thread->id, .wait = *wait };
+            *sleep = (struct rsi_sums_sleep){ .thread = thread->id, .wait = *wait };
         if (sleep->thread == thread->id && sleep->wait.site == wait->site &&
             sleep->wait.kind == wait->kind && sleep->wait.join == wait->join)
             return sleep;
@@ -77,18 +77,18 @@ static struct rsi_account_sleep *sleep_of(const struct rsi_account_thread *threa
     return NULL;
 }
 
-static void put_on(struct rsi_account_thread *thread, __u64 now_ns)
+static void put_on(struct rsi_sums_thread *thread, __u64 now_ns)
 {
-    enum rsi_kernel_state before = thread->state;
-    __u64 passed_ns = change(thread, now_ns, RSI_KERNEL_RUNS);
-    if (before == RSI_KERNEL_QUEUED) {
+    enum rsi_bpf_state before = thread->state;
+    __u64 passed_ns = change(thread, now_ns, RSI_BPF_RUNS);
+    if (before == RSI_BPF_QUEUED) {
         thread->queued_ns += passed_ns;
         if (passed_ns > thread->queued_most_ns)
             thread->queued_most_ns = passed_ns;
-    } else if (before == RSI_KERNEL_SLEEPS_NOW) {
-        struct rsi_account_sleep *sleep = sleep_of(thread);
+    } else if (before == RSI_BPF_SLEEPS_NOW) {
+        struct rsi_sums_sleep *sleep = sleep_of(thread);
         if (!sleep) {
-            rsi_account.lost_sleeps++;
+            rsi_sums.lost_sleeps++;
             return;
         }
         sleep->count++;
@@ -98,11 +98,10 @@ static void put_on(struct rsi_account_thread *thread, __u64 now_ns)
     }
 }
 
-static void take_off(struct rsi_account_thread *thread, __u64 now_ns, bool is_preempted)
+static void take_off(struct rsi_sums_thread *thread, __u64 now_ns, bool is_preempted)
 {
-    bool has_run = thread->state == RSI_KERNEL_RUNS; /* else a record is missing */
-    __u64 passed_ns =
-        change(thread, now_ns, is_preempted ? RSI_KERNEL_QUEUED : RSI_KERNEL_SLEEPS_NOW);
+    bool has_run = thread->state == RSI_BPF_RUNS; /* else a record is missing */
+    __u64 passed_ns = change(thread, now_ns, is_preempted ? RSI_BPF_QUEUED : RSI_BPF_SLEEPS_NOW);
     thread->cpu_ns += has_run ? passed_ns : 0;
     if (!is_preempted)
         thread->wait = rsi_joins_find(&thread->place, thread->tid, now_ns);
@@ -110,14 +109,14 @@ static void take_off(struct rsi_account_thread *thread, __u64 now_ns, bool is_pr
     thread->voluntary += !is_preempted;
 }
 
-static void end(struct rsi_account_thread *thread, __u64 now_ns)
+static void end(struct rsi_sums_thread *thread, __u64 now_ns)
 {
-    bool has_run = thread->state == RSI_KERNEL_RUNS;
-    __u64 passed_ns = change(thread, now_ns, RSI_KERNEL_ENDED);
+    bool has_run = thread->state == RSI_BPF_RUNS;
+    __u64 passed_ns = change(thread, now_ns, RSI_BPF_ENDED);
     thread->cpu_ns += has_run ? passed_ns : 0;
     __u32 *link = bucket_of(thread->tid);
     while (*link != thread->id)
-        link = &rsi_account.threads[*link - 1].next;
+        link = &rsi_sums.threads[*link - 1].next;
     *link = thread->next;
     thread->is_told = rsi_joins_end(&thread->place, thread->tid, &thread->all_queued_ns);
 }
@@ -125,10 +124,10 @@ static void end(struct rsi_account_thread *thread, __u64 now_ns)
 /* It is new, and has the name of who made it. */
 static void born(const struct rsi_record *record)
 {
-    struct rsi_account_thread *thread = make(record, RSI_KERNEL_QUEUED);
-    const struct rsi_account_thread *parent = find(record->parent);
+    struct rsi_sums_thread *thread = make(record, RSI_BPF_QUEUED);
+    const struct rsi_sums_thread *parent = find(record->parent);
     if (!thread)
-        rsi_account.lost_threads++;
+        rsi_sums.lost_threads++;
     else if (parent)
         memcpy(thread->name, parent->name, sizeof(thread->name));
 }
@@ -136,18 +135,18 @@ static void born(const struct rsi_record *record)
 /* Also of one that has not been told of so far: the first, which has just run the program, and runs. */
 static void named(const struct rsi_record *record)
 {
-    struct rsi_account_thread *thread = find(record->tid);
+    struct rsi_sums_thread *thread = find(record->tid);
     if (!thread)
-        thread = make(record, RSI_KERNEL_RUNS);
+        thread = make(record, RSI_BPF_RUNS);
     if (thread)
         memcpy(thread->name, record->name, sizeof(thread->name));
 }
 
 static void switched(const struct rsi_record *record)
 {
-    struct rsi_account_thread *thread = find(record->tid);
+    struct rsi_sums_thread *thread = find(record->tid);
     if (!thread) /* the record that it is new is among those lost */
-        thread = make(record, RSI_KERNEL_RUNS);
+        thread = make(record, RSI_BPF_RUNS);
     if (!thread)
         return;
     if (record->misc & PERF_RECORD_MISC_SWITCH_OUT)
@@ -156,11 +155,11 @@ static void switched(const struct rsi_record *record)
         put_on(thread, record->time_ns);
 }
 
-void rsi_account_add(const struct rsi_record *record)
+void rsi_sums_add(const struct rsi_record *record)
 {
-    struct rsi_account_thread *thread;
+    struct rsi_sums_thread *thread;
     if (record->type == PERF_RECORD_LOST)
-        rsi_account.lost_records += record->lost;
+        rsi_sums.lost_records += record->lost;
     if (record->tid == 0) /* of a process that this PID namespace does not see */
         return;
     switch (record->type) {
