@@ -15,8 +15,8 @@
 
 /* Lies at the top of the thread's own mapping, which join unmaps. */
 struct clone_thread {
-    _Atomic uint32_t
-        tid; /* the kernel sets it to 0, and wakes its futex, when the thread is gone */
+    /* the kernel sets it to 0, and wakes its futex, when the thread is gone */
+    _Atomic uint32_t tid;
     void *(*fn)(void *);
     void *arg;
     void *mapping;

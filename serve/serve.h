@@ -97,8 +97,8 @@ struct connection {
     llhttp_t parser;
     char *in;
     size_t in_bytes, in_used, in_parsed, request_at;
-    uint64_t
-        deadline_ns; /* for the whole request, from its first byte on; else for the idle time */
+    /* for the whole request, from its first byte on; else for the idle time */
+    uint64_t deadline_ns;
     struct span target, field, modified_since;
     bool is_metrics;        /* it belongs to metrics, not to pages */
     bool in_modified_since; /* the header being read is If-Modified-Since */

@@ -20,8 +20,8 @@ static struct {
     struct member members[1024];
     size_t count, begun;
     uint64_t turns, worst;
-    uint64_t
-        steady_turn; /* from here on all have begun: before, those in a circle were runnable too */
+    /* from here on all have begun: before, those in a circle were runnable too */
+    uint64_t steady_turn;
     enum way worst_way;
     unsigned rounds;
 } crowd;
