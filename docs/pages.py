@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Make the man pages and the HTML pages from the Markdown files, which are the only source.
 
-Both are lowdown's work; this script shifts headings, finds the names that share a page, turns links
-between Markdown files into links between pages, and puts the frame around them. The site has the
-repository's own shape, so that a link which works in one works in the other: README.md becomes
-index.html, docs/man/x.3.md docs/man/x.3.html, and a source file that a page links to is copied.
+lowdown converts the text. This script shifts headings, finds the names that share a page, turns
+links between Markdown files into links between pages, and adds the frame. The site has the same
+folders as the repository, so a link works in both: README.md becomes index.html, docs/man/x.3.md
+becomes docs/man/x.3.html, and a source file that a page links to is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAVIGATION = {
     "HACKING.md": "Hacking",
     "docs/glossary.md": "Glossary",
 }
-MANUAL = "docs/man/index.md"  # made from the pages' names, not a file
+MANUAL = "docs/man/index.md"  # generated from the pages' names; no such file exists
 SECTIONS = {"1": "Commands", "3": "Library calls", "7": "Overviews"}
 LOWDOWN = ("--parse-no-intraemph", "--parse-no-metadata", "--out-no-smarty")
 
@@ -54,7 +54,7 @@ FRAME = """\
 
 
 def lines_outside_code(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it stands outside fenced code."""
+    """Yield each line, and whether it is outside fenced code."""
     outside = True
     for line in text.split("\n"):
         fence = line.lstrip().startswith("```")
@@ -63,7 +63,7 @@ def lines_outside_code(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def part(text: str, heading: str) -> str:
-    """What stands under a heading of the second level."""
+    """Return the text under a heading of the second level."""
     found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     return found[1].strip() if found else ""
 
@@ -73,7 +73,7 @@ def title_of(text: str) -> str:
 
 
 def names_of(page: str) -> list[str]:
-    """The names under which a man page is found, its own first."""
+    """Return the names of a man page, its own first."""
     return [name.strip() for name in part(page, "Name").split(" - ", 1)[0].split(",")]
 
 
@@ -134,7 +134,7 @@ class Site:
         }
         options = [option for pair in meta.items() for option in ("-M", "=".join(pair))]
         roff = self.convert("\n".join(shifted), "-s", "-tman", "--nroff-nolinks", *options)
-        # A typewriter font is no font of a terminal; bold stands for it there.
+        # Terminals have no typewriter font; use bold instead.
         return roff.replace("\\fC", "\\fB")
 
     def write_man(self, out: Path) -> None:
@@ -153,7 +153,7 @@ class Site:
         return "index.html" if name == "README.md" else name.removesuffix(".md") + ".html"
 
     def link(self, page: str, target: str) -> str:
-        """Where a link of a page leads in the site."""
+        """Return the target of a page's link in the site."""
         path, mark, fragment = target.partition("#")
         if not path or re.match(r"[a-z]+:", target):
             return target
@@ -166,7 +166,7 @@ class Site:
         return posixpath.relpath(name, folder or ".") + mark + fragment
 
     def link_call(self, page: str, call: re.Match[str]) -> str:
-        """A call that is named in the text leads to its page."""
+        """Turn a call that is named in the text into a link to its page."""
         name = self.page_of.get(call[1])
         if name is None or name == page:
             return call[0]
@@ -205,7 +205,7 @@ class Site:
 
 
 def write_depfile(path: Path, target: str, site: Site) -> None:
-    """What a change of makes the pages old; a new Markdown file is seen by its folder."""
+    """Write the files whose changes make the pages out of date; folders stand for new files."""
     folders = {source.parent for source in site.sources}
     inputs = [*site.sources, *folders, *(site.root / name for name in sorted(site.copied))]
     path.write_text(f"{target}: " + " ".join(os.fspath(name) for name in inputs) + "\n")
@@ -214,11 +214,11 @@ def write_depfile(path: Path, target: str, site: Site) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--lowdown", default="lowdown")
-    parser.add_argument("--version", required=True, help="of rouse")
+    parser.add_argument("--version", required=True, help="version of rouse")
     parser.add_argument("--depfile", type=Path)
     parser.add_argument("--target", default="html", help="the depfile's target")
     parser.add_argument("root", type=Path, help="the repository")
-    parser.add_argument("out", type=Path, help="gets html, man1, man3, man7")
+    parser.add_argument("out", type=Path, help="folder for html, man1, man3, man7")
     options = parser.parse_args()
 
     site = Site(options.root.resolve(), options.lowdown, options.version)
