@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* inflight.c - see inflight.h. */
+/* inflight.c - submit one operation, wait for its completion, stop it early. See inflight.h. */
 #include "io/uring/inflight.h"
 
 #include "core/turn.h"
@@ -11,24 +11,28 @@
 enum inflight_state { INFLIGHT_PENDING, INFLIGHT_DONE, INFLIGHT_STOPPING };
 
 struct rsi_inflight {
-    struct rsi_mail mail; /* to the ring's worker: stop it */
+    struct rsi_mail mail; /* asks the ring's worker to stop the operation */
     struct rsi_ring *ring;
     struct rouse_thread *thread;
     uint64_t ticket;
-    uint64_t last_ticket; /* of the wait for the acknowledgement */
+    uint64_t last_ticket; /* of the second wait, for the acknowledgement */
     int32_t result;
     uint32_t state;
     struct rsi_fd_ref ref;
-    bool is_void; /* was not submitted: closed before */
-    /* Of a inflight that is alone, the ring's worker's: the thread waits until the one is true, the other false. */
-    bool is_over; /* the operation has ended */
-    bool
-        is_asked; /* the kernel is asked, or is to be asked, to stop it; no answer yet. Before, the thread's */
+    bool is_void; /* not submitted, because its descriptor was closed first */
+    /*
+     * While STOPPING these two belong to the ring's worker (before, to the thread). The thread waits until is_over
+     * is true and is_asked is false.
+     */
+    /* The operation has ended. */
+    bool is_over;
+    /* The kernel is asked, or will be asked, to stop it, and has not answered yet. */
+    bool is_asked;
 };
 
 bool rsi_inflight_is_current(struct rsi_inflight *inflight)
 {
-    /* Acquire: pairs with end_generation, as in ready.c. */
+    /* Acquire: pairs with end_generation in fdtable.c, as in ready.c. */
     inflight->is_void = rsi_load_acquire(&inflight->ref.entry->generation) !=
                         inflight->ref.generation;
     return !inflight->is_void;
@@ -44,7 +48,7 @@ void rsi_inflight_completed(struct rsi_inflight *inflight, int result, struct rs
     rsi_test_delay();
     /* Releases the result, and acquires last_ticket; pairs with the exchange in stop. */
     if (rsi_exchange_acq_rel(&inflight->state, INFLIGHT_DONE) == INFLIGHT_STOPPING) {
-        ticket = inflight->last_ticket; /* it waits: its stack is as it was */
+        ticket = inflight->last_ticket; /* it still waits, so its stack is intact */
         inflight->is_over = true;
         if (inflight->is_asked)
             return;
@@ -52,7 +56,10 @@ void rsi_inflight_completed(struct rsi_inflight *inflight, int result, struct rs
     (void)rsi_fdtable_claim(thread, ticket, 0, NULL, batch);
 }
 
-/* On the ring's worker. The thread waits, for the completion and for the answer, which come in either order. */
+/*
+ * Ask the kernel to stop the operation. On the ring's worker. The thread waits for the completion and for the
+ * answer to this request, which arrive in either order.
+ */
 static void submit_stop(struct rsi_mail *mail)
 {
     struct rsi_inflight *inflight = rsi_container_of(mail, struct rsi_inflight, mail);
@@ -61,7 +68,7 @@ static void submit_stop(struct rsi_mail *mail)
             rsi_park_publish(inflight->thread);
         return;
     }
-    /* Refused only when the kernel has no memory for a submission: try until it has. */
+    /* This fails only while the kernel has no memory for a submission: retry until it has. */
     if (!rsi_ring_cancel(inflight->ring, inflight, RSI_RING_INFLIGHT, RSI_RING_INFLIGHT_CANCEL))
         rsi_mail_send(inflight->ring->index, mail);
 }
@@ -77,7 +84,7 @@ void rsi_inflight_cancel_answered(struct rsi_inflight *inflight, int answer,
         inflight->is_asked = false;
 }
 
-/* The wait ended, but maybe not the operation: have it stopped, and return when the kernel has let go. */
+/* The wait has ended, but perhaps not the operation: stop it, and return when the kernel no longer uses it. */
 static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
 {
     struct rouse_thread *self = inflight->thread;
@@ -86,7 +93,7 @@ static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
                                              ROUSE_FOREVER, 0);
     inflight->is_asked = true;
     rsi_test_delay();
-    /* Acquires the result, and releases the two; pairs with the exchange in rsi_inflight_completed. */
+    /* Acquires result; releases last_ticket and is_asked. Pairs with the exchange in rsi_inflight_completed. */
     if (rsi_exchange_acq_rel(&inflight->state, INFLIGHT_STOPPING) == INFLIGHT_DONE) {
         if (!rsi_park_abandon(self, inflight->last_ticket))
             (void)rsi_park_commit(self, inflight->last_ticket);
@@ -100,7 +107,7 @@ static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
     (void)rsi_park_commit(self, inflight->last_ticket);
 }
 
-/* What the caller is told: waited is how the wait ended. */
+/* The result for the caller. waited is how the first wait ended. */
 static long outcome(const struct rsi_inflight *inflight, int waited)
 {
     long result = inflight->is_void ? -EBADF : inflight->result;
@@ -111,7 +118,7 @@ static long outcome(const struct rsi_inflight *inflight, int waited)
     return result;
 }
 
-/* The thread is about to sleep: a close is to find it. False: closed already. */
+/* List the thread before it sleeps, so that a close finds it. Returns false if it is closed already. */
 static bool list(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -131,8 +138,8 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
 }
 
 /*
- * Send one entry on its way and wait for it. Returns as outcome; -ENOBUFS: there is no entry to be had.
- * is_stream: a close, a deadline or a request to stop ends it.
+ * Fill one entry from what and wait for its completion. Returns as outcome does, or -ENOBUFS if the ring has no
+ * free entry. is_stream: a close, a deadline or a cancel ends the operation.
  */
 static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
                             const struct io_uring_sqe *what, bool is_stream)
@@ -165,17 +172,17 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     if (is_stream)
         unlist(op, &waiter);
     long result = outcome(&inflight, waited);
-    if (has_past && result >= 0) /* the time was over, and it was done all the same */
+    if (has_past && result >= 0) /* the deadline had passed, but the operation succeeded */
         rsi_park_past_verdict(inflight.thread, &past, ROUSE_VERDICT_USEFUL);
     return result;
 }
 
-/* False: the ring has no such operation. */
+/* Returns false if the ring has no such operation. */
 static bool fill_entry(const struct rsi_io_op *op, struct io_uring_sqe *entry)
 {
     *entry = (struct io_uring_sqe){ .fd = op->fd, .addr = (uint64_t)op->arg[1] };
     entry->len = (uint32_t)op->arg[2];
-    entry->off = UINT64_MAX; /* where the file stands */
+    entry->off = UINT64_MAX; /* at the file position */
     switch (op->number) {
     case SYS_sendto:
         entry->opcode = IORING_OP_SEND;
@@ -196,7 +203,7 @@ static bool fill_entry(const struct rsi_io_op *op, struct io_uring_sqe *entry)
     case SYS_pwrite64:
         entry->opcode = op->number == SYS_pread64 ? IORING_OP_READ : IORING_OP_WRITE;
         entry->off = (uint64_t)op->arg[3];
-        return op->arg[3] >= 0; /* the kernel would take -1 for where the file stands */
+        return op->arg[3] >= 0; /* the kernel takes -1 to mean the file position */
     case SYS_fsync:
         entry->opcode = IORING_OP_FSYNC;
         entry->addr = entry->len = 0;
@@ -207,15 +214,19 @@ static bool fill_entry(const struct rsi_io_op *op, struct io_uring_sqe *entry)
 }
 
 /*
- * A send that has no company is made at once: a round for it alone would be a system call too, and a switch
- * more. Company are threads that have yet to run, and may send too: several, for one may just be yielding.
+ * A lone send is made at once: a round for it alone would also cost a system call, and a switch on top. A send is
+ * worth a round when other entries wait, or when several threads are runnable, which may send too. (One runnable
+ * thread is not enough: it may just be yielding.)
  */
 static bool is_worth_a_round(const struct rsi_ring *ring)
 {
     return rsi_ring_has_entries(ring) || rsi_worker_others() > 1;
 }
 
-/* Each time on the ring of the worker that the thread is on by then. False: there is none, or no entry. */
+/*
+ * Repeat until the operation is done, each time on the ring of the thread's current worker. Returns false if that
+ * worker has no ring or the ring has no free entry.
+ */
 static bool run_until_done(const struct rsi_io_op *op, bool is_stream, long *result)
 {
     struct io_uring_sqe entry;
@@ -238,7 +249,7 @@ bool rsi_inflight_run(const struct rsi_io_op *op, long *result)
 
 bool rsi_inflight_run_file(struct rsi_io_op *op, long *result)
 {
-    /* Of a pipe, say, the ring would wait where pread fails. */
+    /* Files only: on a pipe, for example, the ring would wait where pread fails. */
     return rsi_is_user(rsi_self()) && rsi_fdtable_find(op->fd, &op->ref) == RSI_FD_FILE &&
            run_until_done(op, false, result);
 }

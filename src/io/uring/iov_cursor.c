@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* scatter.c - see scatter.h. */
+/* iov_cursor.c - copy received bytes into the pieces of an iovec. See iov_cursor.h. */
 #include "io/uring/iov_cursor.h"
 
 #include <string.h>

@@ -14,27 +14,27 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-/* So many whole buffers in a row, and so many held at once, make a stream one that is read in bulk. */
+/* A stream with this many full buffers in a row, or this many held at once, is read by plain calls instead. */
 #define FULL_MAX 2u
 #define HELD_MAX 8u
-/* Of connections: the kernel has a queue of its own, which tells the peers when it is full. */
+/* Connections held. Beyond that they stay in the kernel's own queue, which pushes back on peers when full. */
 #define BACKLOG_MAX 64u
 #define DESCRIPTORS_LEAST 1024u
 
 enum state { MULTISHOT_ON, MULTISHOT_ENDING, MULTISHOT_ENDED };
 
 struct rsi_multishot {
-    struct rsi_mail mail; /* to the ring's worker: cancel it */
+    struct rsi_mail mail; /* asks the ring's worker to cancel it */
     struct rsi_ring *ring;
     struct rsi_fd *entry;
     int fd;
     struct rsi_backlog backlog; /* a listener's; else all of the next lines */
-    uint16_t first, last;       /* buffers held, number + 1; 0: none */
-    uint16_t taken;             /* bytes of the first that have been taken */
-    uint16_t held;              /* how many */
-    int16_t error;              /* how the stream ended; told once, when nothing is held any more */
+    uint16_t first, last;       /* list of held buffers, as number + 1; 0 if none */
+    uint16_t taken;             /* bytes already taken from the first buffer */
+    uint16_t held;              /* number of held buffers */
+    int16_t error; /* how the stream ended. Reported once, when nothing is held any more */
     uint8_t state;
-    uint8_t full; /* buffers in a row that were filled */
+    uint8_t full; /* consecutive buffers that arrived full */
     bool is_detached;
     bool is_listener;
     bool is_void; /* was not submitted: closed before */
@@ -72,7 +72,7 @@ static bool holds_something(const struct rsi_multishot *shot)
     return shot->first != 0 || shot->backlog.count != 0;
 }
 
-/* It has ended, and nothing is left of it for anyone. */
+/* It has ended and nothing is left to be taken or reported. */
 static bool has_served(const struct rsi_multishot *shot)
 {
     return shot->state == MULTISHOT_ENDED && !holds_something(shot) && shot->error == 0;
@@ -97,7 +97,7 @@ static void submit_cancel(struct rsi_mail *mail)
     bool is_under_way = shot->holds == 2;
     if (!is_under_way)
         release(shot);
-    /* Refused only when the kernel has no memory for a submission: try until it has. */
+    /* This fails only while the kernel has no memory for a submission: retry until it has. */
     else if (!rsi_ring_cancel(shot->ring, shot, RSI_RING_MULTISHOT, RSI_RING_MULTISHOT_CANCEL))
         rsi_mail_send(shot->ring->index, mail);
 }
@@ -121,8 +121,8 @@ static void cancel(struct rsi_multishot *shot)
 }
 
 /*
- * Nothing but events keeps a thread that watches the descriptor itself from missing what is taken here. A
- * set's members want events of all kinds, for good.
+ * A thread that watches the descriptor itself (in ppoll) would not see data that a ring has taken, and a member of
+ * a set needs events of every kind for as long as it is a member. With either, no multishot receive is started.
  */
 static bool has_watchers_locked(const struct rsi_fd_side *side)
 {
@@ -132,7 +132,7 @@ static bool has_watchers_locked(const struct rsi_fd_side *side)
     return false;
 }
 
-/* Under arming and the guard. Whether shot is now the descriptor's, or why not. */
+/* Under arming and the guard. Returns 2: attached. 1: armed already. 0: not suited. -EBADF: closed. */
 static int attach_locked(const struct rsi_io_op *op, struct rsi_multishot *shot,
                          struct rsi_multishot **slot)
 {
@@ -141,7 +141,7 @@ static int attach_locked(const struct rsi_io_op *op, struct rsi_multishot *shot,
     if (entry->generation != op->ref.generation)
         return -EBADF;
     if ((entry->armed & bit) != 0)
-        return 1; /* by another, either way */
+        return 1; /* by another call, as a receive or in the epoll set */
     if (*slot != NULL || (entry->flags & RSI_FD_IS_BULK) != 0 ||
         has_watchers_locked(&entry->sides[RSI_FD_READ]))
         return 0;
@@ -166,7 +166,7 @@ static void submit(struct io_uring_sqe *entry, struct rsi_multishot *shot)
     }
 }
 
-/* A process that has few descriptors needs them for other things than connections that nobody serves yet. */
+/* With a low descriptor limit, connections that no thread serves yet must not use up the numbers. */
 static bool has_many_descriptors(void)
 {
     struct rlimit limit = { 0 };
@@ -174,7 +174,10 @@ static bool has_many_descriptors(void)
            limit.rlim_cur >= DESCRIPTORS_LEAST;
 }
 
-/* Of a listener with an order (listener.h) each connection is asked for when its turn has come. */
+/*
+ * A listener with an order (accept/listener.h) is not suited: it requests each connection only when a thread's
+ * turn has come.
+ */
 static bool is_suited(const struct rsi_io_op *op)
 {
     const struct rsi_fd *entry = op->ref.entry;
@@ -219,7 +222,7 @@ int rsi_multishot_arm(const struct rsi_io_op *op)
     return result;
 }
 
-/* One buffer more; the last of its list. */
+/* Append one buffer to the held list. */
 static void hold_locked(struct rsi_multishot *shot, unsigned number, unsigned bytes)
 {
     struct rsi_ring_buffer *buffers = shot->ring->buffers;
@@ -233,7 +236,7 @@ static void hold_locked(struct rsi_multishot *shot, unsigned number, unsigned by
     shot->full = bytes == RSI_RING_BUFFER_BYTES ? (uint8_t)(shot->full + 1) : 0;
 }
 
-/* What the completion brought, in epoll's terms. Returns whether the receive should be ended. */
+/* Record what the completion brought; *events are its epoll bits. Returns whether to cancel the receive. */
 static bool note_locked(struct rsi_multishot *shot, const struct io_uring_cqe *completion,
                         uint32_t *events)
 {
@@ -253,7 +256,7 @@ static bool note_locked(struct rsi_multishot *shot, const struct io_uring_cqe *c
     }
     if (shot->full < FULL_MAX && shot->held < HELD_MAX && shot->backlog.count < BACKLOG_MAX)
         return false;
-    /* The kernel may have overlooked the first request: ring.h, rsi_ring_overlooked. */
+    /* Repeat the request from time to time: the kernel may have overlooked it (ring.h, rsi_ring_overlooked). */
     if (shot->state != MULTISHOT_ON && (shot->held + shot->backlog.count) % HELD_MAX != 0)
         return false;
     shot->state = MULTISHOT_ENDING;
@@ -268,7 +271,7 @@ bool rsi_multishot_is_current(struct rsi_multishot *shot)
     return !shot->is_void;
 }
 
-/* What a detached receive still brings is nobody's. */
+/* Data that arrives for a detached receive belongs to no descriptor: return it or close it. */
 static void discard(struct rsi_ring *ring, struct rsi_multishot *shot,
                     const struct io_uring_cqe *completion)
 {
@@ -284,8 +287,9 @@ static void discard(struct rsi_ring *ring, struct rsi_multishot *shot,
 }
 
 /*
- * Nothing is held and nothing will come: calls go to the kernel again. Those that wait for an event of this
- * receive have to ask for another. Under the guard alone: who arms finds the bit cleared or does not come.
+ * Nothing is held and nothing more will arrive: calls go to the kernel again. Threads that wait for an event of
+ * this receive must arm the descriptor anew, so wake them. The guard alone suffices: a thread that arms either
+ * finds the bit cleared or has found it set before.
  */
 static void remove_locked(struct rsi_fd *entry, struct rsi_multishot **slot,
                           struct rsi_fd_batch *batch)
@@ -299,7 +303,8 @@ static void remove_locked(struct rsi_fd *entry, struct rsi_multishot **slot,
         if (waiter->kind == RSI_FD_WATCHER)
             continue;
         if (waiter->kind == RSI_FD_MEMBER) {
-            rsi_set_event_locked(waiter, RSI_FD_ANY_EVENT, batch); /* whoever looks arms it */
+            rsi_set_event_locked(waiter, RSI_FD_ANY_EVENT,
+                                 batch); /* the thread that looks at it arms it */
             continue;
         }
         rsi_fdtable_unlist_locked(side, waiter);
@@ -315,7 +320,10 @@ void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
     int *memory = NULL, *old = NULL;
     bool is_connection = shot->is_listener && completion->res >= 0 && !shot->is_void,
          is_useless = false, is_over = false;
-    /* Who takes makes room only; without memory the connection is dropped, as by a full queue. */
+    /*
+     * Takers only make room, so growing without the guard is safe. Without memory the connection is dropped, as by
+     * a full kernel queue.
+     */
     bool is_dropped = is_connection && !rsi_backlog_grow(&shot->backlog, &memory);
     rsi_guard_lock(&entry->guard);
     bool is_detached = shot->is_detached;
@@ -329,7 +337,7 @@ void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
             remove_locked(entry, slot_of(shot->fd), batch);
     }
     rsi_guard_unlock(&entry->guard);
-    /* The struct is not to be touched from here, unless it is over: who takes what is held may release it. */
+    /* From here the struct may be freed by the thread that takes the held data, unless it is over. */
     if (is_over)
         dispose(shot);
     free(is_detached ? memory : old);
@@ -343,7 +351,7 @@ void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
         ring->is_short = true;
 }
 
-/* Move held bytes to the caller. *freed gets the buffers that are empty now, as a list. */
+/* Copy held bytes to the caller. *freed becomes the list of buffers that are now empty. */
 static size_t move_locked(struct rsi_multishot *shot, struct rsi_iov_cursor *to, uint16_t *freed)
 {
     struct rsi_ring_buffer *buffers = shot->ring->buffers;
@@ -379,7 +387,7 @@ static long call_plain(const struct rsi_io_op *op)
                         op->arg[5]);
 }
 
-/* One look at what is held. *ended: a struct that has served its time, for the caller to release. */
+/* Take from what is held. *ended: a struct with nothing left, for the caller to free. */
 static long take_locked(const struct rsi_io_op *op, struct rsi_multishot **slot, uint16_t *freed,
                         struct rsi_multishot **ended, struct rsi_fd_batch *batch)
 {
@@ -395,11 +403,11 @@ static long take_locked(const struct rsi_io_op *op, struct rsi_multishot **slot,
     if (shot->first != 0) {
         rsi_iov_cursor_begin(op, &to);
         result = (long)move_locked(shot, &to, freed);
-        /* Not left for the next call: one that found it empty before need not try (ready.c). */
+        /* Do not leave the end for the next call: a caller that saw the side spent would not try (ready.c). */
         if (shot->first != 0 || shot->error != 0)
             return result;
     }
-    if (shot->state == MULTISHOT_ENDED) { /* with an error, or what was held is taken now */
+    if (shot->state == MULTISHOT_ENDED) { /* with an error, or its held data is now all taken */
         *ended = shot;
         remove_locked(op->ref.entry, slot, batch);
     }
@@ -485,10 +493,10 @@ void rsi_multishot_drop(struct rsi_multishot *shot)
         free(shot);
         return;
     }
-    /* Only the kernel knows it until it has let go; a program may end before that. */
+    /* Until its last completion only the kernel refers to it, and the program may exit before that. */
     if (__lsan_ignore_object)
         __lsan_ignore_object(shot);
-    rsi_ring_await_taken(shot->ring); /* cancel gives the struct up */
+    rsi_ring_await_taken(shot->ring); /* before cancel, which may free the struct */
     cancel(shot);
 }
 
@@ -499,10 +507,10 @@ void rsi_multishot_child(void)
             memset(chunks[i], 0, RSI_FD_CHUNK * sizeof **chunks);
 }
 
-/* How long a call that is not to wait waits for another worker's answer. */
+/* How long a non-waiting call waits for another worker's answer. */
 #define REFRESH_NS 1000000u
 
-/* Released by the ring's worker, for whom the thread may not wait long enough. */
+/* Freed by the ring's worker, since the thread may give up first. */
 struct refresh {
     struct rsi_mail mail;
     struct rouse_thread *thread;

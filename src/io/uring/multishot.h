@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multishot.h - receives that go on: bytes of a TCP stream that the kernel has already put into a buffer.
+ * multishot.h - multishot receive and accept: one request, after which the kernel delivers data as it arrives.
  *
- * A stream on which a thread had to wait once gets a multishot receive on the ring of that thread's worker:
- * from then on the kernel puts what arrives into one of the ring's buffers and says so, without being asked
- * again. What it brought hangs at the descriptor until a call takes it. To the rest of io this looks like
- * readiness: each completion counts an edge of the read side (fdtable.h), and a call that finds nothing
- * held gets EAGAIN and waits for the next edge.
+ * When a thread first has to wait on a TCP stream, its worker's ring starts a multishot receive. From then on the
+ * kernel puts arriving bytes into one of the ring's buffers and posts a completion, without being asked again.
+ * The buffers are held for the descriptor until a call takes them. Listeners use a multishot accept in the same
+ * way, and hold accepted connections. To the rest of io this looks like readiness: each completion counts an edge
+ * of the read side (fdtable.h), and a call that finds nothing held gets EAGAIN and waits for the next edge.
  *
  *   none    the descriptor has no struct rsi_multishot: calls go to the kernel
- *   on      the kernel receives for it; no call may, or bytes would pass each other
- *   ending  a cancel is on its way; as on, but for new buffers
- *   ended   the kernel receives no more: when what is held is taken the struct goes: none
+ *   on      the kernel receives for it. No call may receive directly, or bytes would overtake each other
+ *   ending  a cancel has been requested. As on, except that no new buffers are expected
+ *   ended   the kernel has stopped. When all held data has been taken the struct is freed: none
  *
- * It ends by itself when the stream does or no buffer is left, and is ended when it is of no use: a stream
- * that fills whole buffers would be copied twice for nothing, so it is read by plain calls from then on
- * (RSI_FD_IS_BULK); and by the close of the descriptor.
- * The struct is written under its descriptor's guard; it is released when the kernel knows of it no more.
+ * A receive ends by itself when the stream ends or no buffer is free. It is cancelled when the descriptor is
+ * closed, and when it does not pay: a stream that fills whole buffers would be copied twice, so plain calls read
+ * it from then on (RSI_FD_IS_BULK).
+ * The struct is written under its descriptor's guard. It is freed when the kernel no longer refers to it.
  */
 #ifndef RSI_IO_URING_MULTISHOT_H
 #define RSI_IO_URING_MULTISHOT_H
@@ -27,49 +27,56 @@
 struct rsi_multishot;
 
 /*
- * Begin to receive for op's descriptor, if that is of use; its side is then armed. Returns 1; 0: not here; or
- * -EBADF: it was closed. On a worker.
+ * Start a multishot receive or accept for op's descriptor, if it is suited; its read side is then armed. Returns 1
+ * if it is armed, 0 if it is not suited, or -EBADF if it was closed. On a worker.
  */
 int rsi_multishot_arm(const struct rsi_io_op *op);
 
-/* Whether a ring receives, or has received, for entry. */
+/* Whether a ring receives for entry, or still holds data for it. */
 RSI_INLINE bool rsi_multishot_is_on(const struct rsi_fd *entry)
 {
     return rsi_unlikely((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_MULTISHOT) != 0);
 }
 
-/* What the kernel has brought for op, as the call would have it; -EAGAIN if there is nothing. */
+/* Take held data for op. Returns what the system call would return; -EAGAIN if nothing is held. */
 long rsi_multishot_take(const struct rsi_io_op *op);
 
 /*
- * refresh.c: have the kernel bring what has arrived by now, for a call that will not wait for it. Waits for the ring's
- * worker, if that is another, for a millisecond at most.
+ * Make the kernel deliver what has arrived by now, for a call that will not wait. If the ring belongs to another
+ * worker, this waits for that worker for at most 1 ms.
  */
 void rsi_multishot_refresh(const struct rsi_io_op *op);
 
 /* The index of the worker whose ring receives for fd, or -1. */
 int rsi_multishot_worker(struct rsi_fd *entry, int fd);
 
-/* What poll would say of what is held, in epoll's terms; 0: nothing. */
+/* The events that poll would report for the held data, as epoll bits. 0 if nothing is held. */
 uint32_t rsi_multishot_events(struct rsi_fd *entry, int fd);
 
 /*
- * The descriptor is being closed, or its number is another's: take its struct off. Under the guard; then, with
- * no guard held, rsi_multishot_drop with what it returned.
+ * The descriptor is being closed, or its number now names another one: detach its struct. Called under the guard.
+ * The caller then passes the result to rsi_multishot_drop, with no guard held.
  */
 struct rsi_multishot *rsi_multishot_detach_locked(struct rsi_fd *entry, int fd);
 void rsi_multishot_drop(struct rsi_multishot *shot);
 
-/* Whether its descriptor is still open; if not, it will not be submitted. On the ring's worker. */
+/*
+ * Before submission: whether its descriptor is still open. If not, the entry is not submitted. On the ring's
+ * worker.
+ */
 bool rsi_multishot_is_current(struct rsi_multishot *shot);
 
+/*
+ * A completion has arrived: hold what it brought and report an edge, whose claimed threads join batch. On the
+ * ring's worker.
+ */
 void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
                              const struct io_uring_cqe *completion, struct rsi_fd_batch *batch);
 
-/* The answer to a request to stop one that was detached: rsi_ring_cancel. */
+/* The kernel has answered a request to stop a detached receive (rsi_ring_cancel). On the ring's worker. */
 void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer);
 
-/* In a child after fork: what the parent's kernel brought is the parent's. */
+/* In a child after fork: forget what the parent's rings hold. */
 void rsi_multishot_child(void);
 
 #endif

@@ -27,12 +27,15 @@
 #include <poll.h>
 #include <time.h>
 
-/* Younger than the headers of some systems. */
+/* Newer than the headers of some systems. */
 #define FUTEX_WORD_PRIVATE (2 | 128) /* FUTEX2_SIZE_U32 | FUTEX2_PRIVATE */
 
 enum phase { PHASE_NONE, PHASE_LOOKS, PHASE_GIVES }; /* of submit */
 
-/* All that the kernel has not taken: what it left the last time, for want of memory, is looked at anew. */
+/*
+ * Before submission: replace entries whose descriptor was closed by a no-op. Looks at all entries that the kernel has
+ * not taken, including those that it left the last time for lack of memory.
+ */
 static void check_entries(struct rsi_ring *ring)
 {
     for (uint32_t at = rsi_load_acquire(ring->sq_head); at != ring->tail; at++) {
@@ -50,13 +53,14 @@ static void check_entries(struct rsi_ring *ring)
 }
 
 /*
- * Submit what there is. An entry names its descriptor by number, which the kernel looks up now. By then it may have
- * been closed, and be another's: what was closed is not submitted. Who closes what is received ahead, with no call
- * under way, keeps the number until the kernel has had its look:
- *   worker: S1 phase = LOOKS;             full fence;  S2 look at what is closed;  phase = GIVES;  the kernel takes it
- *   closer: C1 mark it closed (multishot.c);  full fence;  C2 wait while phase is LOOKS, or GIVES and not all is taken
- * One of the two sees the other. Model: tests/model/taken.pml. (A close amid another thread's send goes unseen
- * after S2, as it would between that call's last look and the kernel's.)
+ * Submit all entries. An entry names its descriptor by number, and the kernel looks the number up now. By then the
+ * descriptor may have been closed and the number may name another one, so entries of closed descriptors are not
+ * submitted. A thread that closes a descriptor with a multishot receive keeps the number until the kernel has
+ * looked it up:
+ *   worker: S1 phase = LOOKS              full fence   S2 check which are closed   phase = GIVES   kernel takes them
+ *   closer: C1 mark closed (multishot.c)  full fence   C2 wait while phase is LOOKS, or GIVES and not all are taken
+ * At least one of the two sees the other. Model: tests/model/taken.pml. (A close during another thread's send is not
+ * seen after S2. It would not be seen either between the last check of a plain call and the kernel's look-up.)
  */
 static void submit(struct rsi_ring *ring, unsigned count, uint32_t flags, const void *argument,
                    size_t bytes)
@@ -75,7 +79,7 @@ static void submit(struct rsi_ring *ring, unsigned count, uint32_t flags, const 
         rsi_store_release(&ring->phase, PHASE_NONE); /* pairs with is_untaken */
 }
 
-/* C2: whether the kernel has yet to look up what the worker has looked at. */
+/* C2: whether the kernel still has to look up entries that the worker has checked. */
 static bool is_untaken(const struct rsi_ring *ring)
 {
     uint32_t phase = rsi_load_acquire(&ring->phase);
@@ -95,8 +99,8 @@ void rsi_ring_await_taken(const struct rsi_ring *ring)
 }
 
 /*
- * Submit what there is, wait for count completions until deadline_ns (0: do not wait), and have the kernel
- * make completions of what has happened. What it did not take stays for the next time.
+ * Submit all entries, wait for count completions until deadline_ns (count 0: do not wait), and make the kernel post
+ * completions for what has happened. Entries that the kernel did not take stay for the next time.
  */
 static void enter(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns)
 {
@@ -158,7 +162,7 @@ static void complete_one(struct rsi_ring *ring, const struct io_uring_cqe *compl
     }
 }
 
-/* Take all completions. Returns whether the epoll set has events. */
+/* Handle all completions, then publish the threads that they claimed. Returns whether the epoll set has events. */
 static bool reap_completions(struct rsi_ring *ring)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
@@ -169,13 +173,13 @@ static bool reap_completions(struct rsi_ring *ring)
         rsi_store_release(ring->cq_head, head + 1);
     }
     if (rsi_unlikely(ring->is_short))
-        rsi_ring_buffers_more(ring); /* once, however many were in want of one */
+        rsi_ring_buffers_more(ring); /* once, however many receives lacked one */
     ring->is_short = false;
     rsi_fdtable_publish(&batch);
     return had_set_wait && !ring->has_set_wait;
 }
 
-/* has_role: the caller is the one that polls the set. */
+/* has_role: the caller is the worker that polls the epoll set. */
 static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns,
                            bool has_role)
 {
@@ -190,7 +194,7 @@ static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadl
                 rsi_poller_try();
         }
         count = 0;
-        /* What did not find room in the queue of completions comes at the next call. */
+        /* Completions that overflowed the queue are posted at the next call. */
     } while (rsi_unlikely((rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW) != 0));
 }
 
@@ -242,7 +246,7 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
     return true;
 }
 
-/* Into the kernel's hands; the caller makes the tail seen. */
+/* Hand one buffer to the kernel. The caller publishes the tail. */
 static void buffer_give(struct rsi_ring *ring, unsigned number)
 {
     struct io_uring_buf *slot =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ring_make.c - a ring: set up, mapped, given buffers, enabled, destroyed. */
+/* setup.c - the set-up of rings: make one for each worker, enable it on that worker, drop it after fork. */
 #include "io/backend.h"
 #include "io/uring/ring.h"
 
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <valgrind/valgrind.h>
 
-#define SETUP_NO_SQARRAY (1u << 16) /* younger than the headers of some systems */
+#define SETUP_NO_SQARRAY (1u << 16) /* newer than the headers of some systems */
 
 #define ENTRIES 256
 #define COMPLETIONS 4096
@@ -19,23 +19,23 @@
 
 /* Each is written by its worker; release, and acquire. */
 struct rsi_ring *rsi_rings[RSI_WORKERS_MAX];
-/* Made by others, for the worker to enable; release, and acquire. */
+/* Made by another thread, for the worker to enable. Written by release, read by acquire. */
 static struct rsi_ring *fresh_rings[RSI_WORKERS_MAX];
-static uint32_t ring_end; /* one past the highest worker that has had a ring */
+static uint32_t ring_end; /* one past the highest worker that ever had a ring */
 
 static long ring_register(int fd, unsigned what, void *value, unsigned count)
 {
     return rsi_syscall4(SYS_io_uring_register, fd, what, value, count);
 }
 
-/* Whether the kernel has the youngest operation that is used here (Linux 6.7). */
+/* Whether the kernel has the newest operation used here (Linux 6.7). */
 static bool has_operations(int fd)
 {
     union {
         char room[sizeof(struct io_uring_probe) + PROBED_OPS * sizeof(struct io_uring_probe_op)];
         struct io_uring_probe head;
     } probe = { { 0 } };
-    /* A filter may refuse this call alone; of a ring that is not enabled yet the kernel says EBADFD. */
+    /* A seccomp filter may refuse just this call. Unfiltered, a ring that is not enabled yet gives EBADFD. */
     if (rsi_syscall6(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, 0, 0) != -EBADFD)
         return false;
     return ring_register(fd, IORING_REGISTER_PROBE, &probe, PROBED_OPS) == 0 &&
@@ -43,7 +43,10 @@ static bool has_operations(int fd)
            (probe.head.ops[RSI_RING_OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
 }
 
-/* By the kernel's own call: libc's tells the thread sanitizer of a descriptor whose end it would not see. */
+/*
+ * mmap by direct system call: libc's would announce the descriptor to ThreadSanitizer, which would never see its
+ * close.
+ */
 static void *map_part(const struct rsi_ring *ring, size_t bytes, long offset)
 {
     long result = rsi_syscall6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE,
@@ -92,9 +95,9 @@ static bool make_buffers(struct rsi_ring *ring)
 }
 
 /*
- * A registered ring needs no descriptor, and saves the kernel a look-up at each call: no number of the
- * program's is taken, and none that was just closed becomes a ring under those who still use it. Where that
- * is refused the descriptor stays.
+ * A registered ring needs no descriptor and saves the kernel a look-up per call. It takes no number from the
+ * program, and a number that was just closed cannot become a ring under code that still uses it. If the kernel
+ * refuses, the descriptor stays.
  */
 static void register_fd(struct rsi_ring *ring)
 {
@@ -157,13 +160,13 @@ static struct rsi_ring *ring_new(unsigned index, const char **why)
     return NULL;
 }
 
-/* Returns NULL, or why there is none. */
+/* Returns NULL, or why there is no ring. */
 static const char *make_fresh(unsigned index)
 {
     const char *why = NULL;
     if (rsi_load_acquire(&rsi_rings[index]) != NULL ||
         rsi_load_acquire(&fresh_rings[index]) != NULL)
-        return NULL; /* an earlier worker's: the kernel thread is the same */
+        return NULL; /* of an earlier worker on the same kernel thread */
     struct rsi_ring *ring = ring_new(index, &why);
     rsi_store_release(&fresh_rings[index], ring); /* pairs with enable_own */
     return ring != NULL ? NULL : why;
@@ -171,7 +174,7 @@ static const char *make_fresh(unsigned index)
 
 void rsi_ring_make(unsigned index)
 {
-    (void)make_fresh(index); /* without a ring it goes by readiness */
+    (void)make_fresh(index); /* without a ring the worker uses readiness */
 }
 
 const char *rsi_ring_make_all(void)
@@ -221,7 +224,7 @@ void rsi_ring_enable_all(void)
     for (unsigned i = 0; i < rouse_worker_count(); i++) {
         struct rsi_mail *mail = malloc(sizeof *mail);
         if (mail == NULL)
-            return; /* it will be enabled when it is needed */
+            return; /* each worker enables its ring at its first use */
         mail->take = enable_mine;
         rsi_mail_send(i, mail);
     }
@@ -238,9 +241,9 @@ bool rsi_ring_has_inflight(void)
 }
 
 /*
- * A process gets a hash of futexes of its own with its second thread (Linux 6.16), and a wait that a ring has
- * begun before that is never found again. A child of fork has one thread, which may be a worker: it gets its
- * hash now. Elsewhere workers are not the first threads. Kernels without such a hash refuse, and need none.
+ * Linux 6.16 gives a process its own futex hash when it creates its second thread, and a wait that a ring started
+ * before that is never found again. A child of fork has one thread, which may be a worker, so create the hash now.
+ * In other processes workers are never the first threads. Kernels without such a hash refuse, and do not need it.
  */
 static void settle_futexes(void)
 {

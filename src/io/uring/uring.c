@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * uring.c - the backend of completion: rings for what gains by them, the epoll set for the rest.
+ * uring.c - the io_uring backend: rings for the operations that gain from them, the epoll set for the rest.
  *
- *   TCP streams     received into the ring's buffers as bytes come (multishot.c); sent by the round (inflight.c)
- *   files           read, written and synchronised by the kernel's own workers: no helper threads
- *   everything else readiness, as with the other backend. A worker that sleeps in its ring is told by the
- *                   ring when the set has events.
- * Threads that are not on a worker have no ring; they take what the rings have received, and otherwise make
- * their calls themselves.
+ *   TCP streams     received into the ring's buffers as bytes arrive (multishot.c); sends are submitted once per
+ *                   scheduling round (inflight.c)
+ *   files           read, written and synchronised by the kernel's own workers, without helper threads
+ *   everything else readiness, as with the epoll backend. The ring wakes a worker that sleeps in it when the
+ *                   epoll set has events.
+ * Threads that are not on a worker have no ring. They take data that the rings have received, and otherwise make
+ * their system calls themselves. ring.c shows the way from a completion to the waiting thread.
  */
 #include "io/ready.h"
 #include "io/uring/inflight.h"
@@ -15,8 +16,8 @@
 #include "io/uring/ring.h"
 
 /*
- * A stream that was read empty is received ahead from now on. (One that is read again when more has come would
- * never have to wait, and cost a call a read for ever.)
+ * Start a multishot receive as soon as a stream has been read empty. (A stream that is only read when data is
+ * already there never waits, so it would otherwise pay one system call per read for ever.)
  */
 static void arm_early(const struct rsi_io_op *op)
 {
