@@ -7,6 +7,8 @@ includes itself and the folders to its left. Above core only the headers in CORE
 Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see only the
 public headers; bench/inside sees src/.
 
+Folders of preload/, from the bottom: process < record < accept < hooks.
+
 Packages of the command rouse/, from the bottom: the modules of rouse/ itself, then store < symbols
 < sched < tables < query < render < top < run < cli. A module imports from its own package and from
 those left of it, and no import leads back to where it began.
@@ -48,6 +50,8 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "preload": ("base", "os", "obs"),
     "kernel": ("base", "obs"),
 }
+# Folders of preload/, from the bottom. lifecycle.c, beside them, calls every module.
+INTERPOSER = ("process", "record", "accept", "hooks")
 PACKAGES = ("store", "symbols", "sched", "tables", "query", "render", "top", "run", "cli")
 FRONT_DOOR = "rouse.__main__"  # imports the command that it starts
 MEASURED = (
@@ -128,6 +132,10 @@ def include_error(root: Path, path: Path, quote: str, header: str) -> str | None
         if not may_include(layer, header):
             return f'{layer} must not see "{header}"'
         return None
+    if top == "preload" and rest[0] in INTERPOSER:
+        folder = header.split("/", 1)[0]
+        if folder in INTERPOSER and INTERPOSER.index(folder) > INTERPOSER.index(rest[0]):
+            return f'preload/{rest[0]} must not see "{header}"'
     own_folders = (root / path.parent, root / top)
     if any((folder / header).is_file() for folder in own_folders):
         return None

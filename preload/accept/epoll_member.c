@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * epoll_member.c - the listeners in the program's epoll sets, and what an event of theirs says.
+ * epoll_member.c - keeps track of the listeners in the program's epoll sets.
  *
- * An event has no descriptor but what the program put there as data, so what it put there is kept. Not seen: what a
- * program that is run by exec has been left, and sets that are filled by other means than libc.
+ * An event carries only the program's data, so the data of each listener is kept to recognise its events. Not seen:
+ * sets that a program inherits over exec, and sets that are filled by other means than libc.
  *
- * A thread that waits for its turn to accept has its listener out of the set. What the program does with it meanwhile
- * is done with it inside, so that the kernel answers as if it had never been out. The guard is held over these calls,
- * with all signals blocked: a handler may close a descriptor.
+ * While a thread waits for its turn to accept, its listener is out of the set. epoll_ctl on the listener meanwhile puts
+ * it back, makes the program's call, and takes it out again, so the kernel answers as if it had never been out. The
+ * guard is held over these calls with all signals blocked, because a handler may close a descriptor.
  */
-#include "preload.h"
+#include "accept/epoll_member.h"
+
+#include "process/guard.h"
+#include "process/real.h"
+#include "process/recording.h"
+#include "process/self.h"
 
 #include <signal.h>
 
-#define MEMBERS 64u /* in a process; those beyond are not seen */
+#define MEMBERS 64u /* per process; others are not seen */
 
 struct rpi_epoll_member {
-    int set, fd; /* these three are also read without the guard: what is found so is a guess */
+    int set, fd; /* these three are also read without the guard, and may then be out of date */
     uint64_t data;
     struct epoll_event event;
-    int32_t pid;    /* that has put it there */
-    int32_t waiter; /* a thread that is in an order; 0: none */
-    bool is_out;    /* of the set, for as long as that thread has not the turn */
-    bool is_shared; /* another thread has come while it was waited for: never in an order again */
+    int32_t pid;    /* the process that added it */
+    int32_t waiter; /* the thread that waits for it in turn; 0: none */
+    bool is_out;    /* it is out of the set until that thread has the turn */
+    bool is_shared; /* a second thread waited at the same time: never in turn again */
 };
 
-static struct rpi_epoll_member members[MEMBERS]; /* under the guard; free: set is -1 */
-static unsigned used;                            /* places that were ever taken; relaxed: a hint */
+static struct rpi_epoll_member members[MEMBERS]; /* protected by the guard; free: set is -1 */
+static unsigned used; /* how many places have ever been used; relaxed: a hint */
 static uint32_t guard;
 
 static void lock(sigset_t *before)
 {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, before);
-    rsi_guard_lock(&guard);
+    rpi_guard_enter(&guard, before);
 }
 
 static void unlock(const sigset_t *before)
 {
-    rsi_guard_unlock(&guard);
-    pthread_sigmask(SIG_SETMASK, before, NULL);
+    rpi_guard_exit(&guard, before);
 }
 
 static struct rpi_epoll_member *find_locked(int set, int fd)
@@ -74,7 +75,7 @@ static void put_locked(int set, int fd, const struct epoll_event *event)
     place->pid = (int32_t)getpid();
 }
 
-/* Whether it is one, set or listener: a guess. */
+/* Whether fd is a known set or listener. May be out of date. */
 static bool is_any(int fd)
 {
     unsigned count = rsi_load_relaxed(&used), i = 0;
@@ -136,7 +137,7 @@ static void move_locked(struct rpi_epoll_member *member, bool is_out)
         member->is_out = is_out;
 }
 
-/* Two threads that wait for one set cannot have its listener in it and out of it. */
+/* If two threads wait for one set, the listener cannot be in it for one and out of it for the other. */
 bool rpi_epoll_member_begin(int32_t tid, int set, int fd, bool *is_edge)
 {
     sigset_t before;
@@ -157,7 +158,7 @@ bool rpi_epoll_member_begin(int32_t tid, int set, int fd, bool *is_edge)
     return is_free;
 }
 
-/* One that is waited for goes out of the set or into it, and the wait may be over. */
+/* Take a listener that is waited for out of the set or put it back. is_over: the wait ends too. */
 static void step(int set, int fd, bool is_out, bool is_over)
 {
     sigset_t before;
@@ -202,12 +203,9 @@ void rpi_epoll_member_restore(void)
     unlock(&before);
 }
 
-RPI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_event *event)
+int rpi_epoll_member_control(int set, int what, int fd, struct epoll_event *event)
 {
     sigset_t before;
-    rpi_real_find();
-    if (!rpi_listener_of(fd))
-        return rpi_real.epoll_ctl(set, what, fd, event);
     lock(&before);
     struct rpi_epoll_member *member = find_locked(set, fd);
     bool was_out = member && member->is_out;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listener.c - which descriptors are listeners, and what became of their connections.
+ * listener.c - finds out which descriptors are listening sockets, and counts what became of their connections.
  *
- * A listener is known by the kernel's cookie, which is its own for as long as the machine is up: the same in all
- * processes that share it, whatever its number is there. The kernel is asked once for each descriptor that the program
- * got by a call that we do not see; one that socket or accept made is none until listen is called.
+ * A listener is identified by the kernel's cookie, which is unique until the machine restarts, and the same in all
+ * processes that share the listener under any number. The kernel is asked once for each descriptor whose creation we
+ * did not see. A descriptor from socket or accept is no listener until listen is called.
  */
+#include "accept/listener.h"
+
 #include "accept/order.h"
+#include "process/guard.h"
+#include "process/real.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,17 +18,16 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/un.h>
 
-#define FDS 65536u /* those above are no listeners to us */
+#define FDS 65536u /* higher descriptors are not treated as listeners */
 #define NONE 255u
-#define KNOWN 64u /* in a process; those beyond are none to us */
+#define KNOWN 64u /* per process; others are not treated as listeners */
 
-static uint8_t
-    of_fd[FDS]; /* 0: not asked; NONE; else the place in known, from 1 on. Relaxed: any thread */
+/* 0: not asked yet; NONE; else the index in known, plus 1. Relaxed: any thread writes. */
+static uint8_t of_fd[FDS];
 static struct rpi_listener known[KNOWN];
-static unsigned known_count; /* release: those before it are there */
+static unsigned known_count; /* release: the entries before it are complete */
 static uint32_t guard;
 
 void rpi_listener_ask_anew(int fd)
@@ -53,7 +56,7 @@ union address {
     struct sockaddr_un un;
 };
 
-/* As people write it. */
+/* The address in its usual notation. */
 static void name_put(int fd, struct rpi_listener *l)
 {
     char text[INET6_ADDRSTRLEN] = "";
@@ -67,21 +70,22 @@ static void name_put(int fd, struct rpi_listener *l)
                inet_ntop(AF_INET6, &a.in6.sin6_addr, text, sizeof text)) {
         rsi_format(l->name, sizeof l->name, "[%s]:%u", text, ntohs(a.in6.sin6_port));
     } else if (a.any.ss_family == AF_UNIX && bytes > offsetof(struct sockaddr_un, sun_path) + 1) {
-        if (a.un.sun_path[0] == 0) /* abstract */
+        if (a.un.sun_path[0] == 0) /* an abstract name */
             a.un.sun_path[0] = '@';
         a.un.sun_path[sizeof a.un.sun_path - 1] = 0;
         rsi_format(l->name, sizeof l->name, "%s", a.un.sun_path);
     }
 }
 
-/* Its place from 1 on, made if need be; 0: no room. Signals are blocked: a handler may ask for another. */
+/*
+ * The index of the listener plus 1, added if necessary. 0: no room. Signals are blocked because a handler may ask for
+ * another.
+ */
 static unsigned place_of(int fd, uint64_t cookie)
 {
     unsigned place = 0;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    rsi_guard_lock(&guard);
+    sigset_t before;
+    rpi_guard_enter(&guard, &before);
     for (unsigned i = 0; i < known_count && !place; i++)
         place = known[i].cookie == cookie ? i + 1 : 0;
     if (!place && known_count < KNOWN) {
@@ -92,12 +96,11 @@ static unsigned place_of(int fd, uint64_t cookie)
         place = known_count + 1;
         rsi_store_release(&known_count, place); /* pairs with rpi_listener_of */
     }
-    rsi_guard_unlock(&guard);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rpi_guard_exit(&guard, &before);
     return place;
 }
 
-/* 0: it has none. */
+/* 0: the socket has none. */
 static uint64_t cookie_of(int fd)
 {
     uint64_t cookie = 0;
@@ -132,7 +135,7 @@ const struct rpi_listener *rpi_listener_of(int fd)
     unsigned place = rsi_load_relaxed(&of_fd[fd]);
     if (place == 0)
         place = ask(fd);
-    /* acquire: another thread may have made it; pairs with place_of */
+    /* acquire: another thread may have added it; pairs with place_of */
     return place && place != NONE && place <= rsi_load_acquire(&known_count) ? &known[place - 1]
                                                                              : NULL;
 }
@@ -161,7 +164,7 @@ struct rsi_store_listener *rpi_listener_row(struct rpi_thread *self, const struc
     return row;
 }
 
-/* What is still in its queue. */
+/* Sample the length of the accept queue. */
 static void sample(int fd, struct rsi_store_listener *row)
 {
     struct tcp_info info;
@@ -181,12 +184,12 @@ void rpi_listener_accepted(int fd, enum rpi_accept how)
     const struct rpi_listener *l = rpi_listener_of(fd);
     if (!l || (!self && !(self = rpi_thread_enter())))
         return;
-    bool is_told = self->told == l, is_in = rpi_order_is_on() && rpi_order_is_in(self);
+    bool was_reported = self->reported == l, is_in = rpi_order_is_on() && rpi_order_is_in(self);
     bool is_ours = is_in && rpi_order_is_mine(self);
-    self->told = NULL;
+    self->reported = NULL;
     if (is_in)
         rpi_order_leave(self);
-    if ((how != RPI_ACCEPT_NONE || is_told) && rpi_thread_begin(self)) {
+    if ((how != RPI_ACCEPT_NONE || was_reported) && rpi_thread_begin(self)) {
         struct rsi_store_listener *row = rpi_listener_row(self, l);
         if (row && how == RPI_ACCEPT_NONE) {
             rsi_count(row->lost, 1);
@@ -206,20 +209,17 @@ void rpi_listener_accepted(int fd, enum rpi_accept how)
     errno = error;
 }
 
-void rpi_listener_told(const struct rpi_listener *l)
+void rpi_listener_reported(const struct rpi_listener *l)
 {
     struct rpi_thread *self = rpi_self;
     if (self || (self = rpi_thread_enter()))
-        self->told = l;
+        self->reported = l;
 }
 
-uint64_t rpi_thread_switches(void)
-{
-    struct rusage used;
-    return getrusage(RUSAGE_THREAD, &used) == 0 ? (uint64_t)used.ru_nvcsw : 0;
-}
-
-/* A wait takes one switch; each other is a wake-up by a connection that somebody else had taken before the thread ran. */
+/*
+ * A wait costs one switch. Each further switch is a wake-up by a connection that another thread took before this thread
+ * ran.
+ */
 void rpi_listener_waited(const struct rpi_listener *l, uint64_t switches,
                          const struct rpi_listener *found)
 {
@@ -230,7 +230,7 @@ void rpi_listener_waited(const struct rpi_listener *l, uint64_t switches,
     uint64_t more = rpi_thread_switches() - switches;
     if (!self)
         return;
-    self->told = found;
+    self->reported = found;
     if (rpi_thread_begin(self)) {
         struct rsi_store_listener *row = rpi_listener_row(self, found ? found : l);
         if (row) {
@@ -258,12 +258,4 @@ void rpi_listener_delayed(const struct rpi_listener *l, uint64_t since_tsc)
 void rpi_listener_child(void)
 {
     guard = 0;
-}
-
-RPI_EXPORT RSI_NOINLINE int listen(int fd, int most)
-{
-    rpi_real_find();
-    int result = rpi_real.listen(fd, most);
-    rpi_listener_ask_anew(fd);
-    return result;
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * notify.c - how a thread is told of its turn that waits for other things too, and so cannot sleep in a futex.
+ * notify.c - reports its turn to accept to a thread that polls. It waits for other descriptors too, and so cannot
+ * sleep in a futex.
  *
- * It has a socket without a peer, under a name that the kernel makes up, and the turn is a message to it. The message
- * says nothing: it only makes the thread look, so one from somebody else does no harm, and one that is lost is found out
- * by the looks of order.c.
+ * The thread has a socket without a peer, under a name that the kernel chose, and its turn is a message to that name.
+ * The message has no content. It only makes the thread check the turn, so a message from elsewhere does no harm, and
+ * the periodic checks of order.c make up for a lost one.
  */
-#include "accept/order.h"
+#include "accept/notify.h"
 
+#include "accept/descriptor.h"
 #include "os/os.h"
+#include "process/real.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -16,23 +19,23 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#define NAME_BYTES 5u /* that the kernel makes up */
-#define FDS_FROM 900  /* so that the program's numbers are as they would be */
+#define NAME_BYTES 5u /* of the name that the kernel chooses */
+#define FDS_FROM 900  /* the program's descriptors keep their usual numbers */
 _Static_assert(NAME_BYTES <= RPI_NOTIFY_NAME_BYTES, "a place has room for it");
 
-/* The program may have closed it by its number, which may be another's by now. */
+/* The program may have closed the socket by its number, which may refer to another file by now. */
 int rpi_notify_fd(const struct rpi_thread *self)
 {
     return self->turn_fd && rpi_fd_class_of(self->turn_fd) == RPI_FD_OURS ? self->turn_fd : -1;
 }
 
-/* Not as a program's: its close may be a thread's end, if that is cancelled, and ours must not be. */
+/* Directly, since libc's close is a cancellation point and ours must not be one. */
 static void shut(int fd)
 {
     (void)rsi_syscall1(SYS_close, fd);
 }
 
-/* A socket of a name that the kernel makes up, out of the way of the program's descriptors. */
+/* A socket with a name that the kernel chooses, with a number above those that the program uses. */
 static bool make(struct rpi_thread *self)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -68,7 +71,7 @@ void rpi_notify_send(struct rpi_thread *self, const char name[RPI_NOTIFY_NAME_BY
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     memcpy(address.sun_path + 1, name, NAME_BYTES);
-    if (make(self)) /* what is not sent is found by the looks */
+    if (make(self)) /* the periodic checks make up for a failure */
         (void)rsi_syscall6(SYS_sendto, self->turn_fd, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
                            RSI_SYSCALL_ARG(&address),
                            offsetof(struct sockaddr_un, sun_path) + 1 + NAME_BYTES);

@@ -2,33 +2,41 @@
 /*
  * order.c - the queues of --accept, in memory that all processes of the run share.
  *
- * Shared: a queue for each listener, with one word, turn (a number that grows, and the place whose turn it is, or
- * nobody's); a place for each thread that has ever waited, with the number of its coming, 0 while it is in no queue. The
- * number tells the queue as well: a place that was chosen in one may be in another by G3.
- *   enter: E1 number = the next           E2 if turn is nobody's, swap it for one's own
- *   leave: L1 number = 0                  L2 if turn is one's own, give it
- *   give:  G1 choose a place by its number    G2 swap turn for it    G3 look at its number again, and give on if it
- *          has left; wake it              if there was none to choose: swap turn for nobody, and choose again
- * Invariant: while a thread is in a queue and not missed, the turn is not nobody's for longer than a give takes. E1
- * before E2 and G2 before the choice after it: either E2 sees nobody, or the choice sees E1. L1 before L2 and G2 before
- * G3: either L2 sees that the turn is its own, or G3 that the place is left. All of them are seq_cst.
+ * Shared state: one queue per listener, with the word turn (a growing number, and the place that has the turn, or
+ * nobody); and one place per thread that has ever waited, with the number of its arrival, which is 0 while the thread
+ * is in no queue. The number also identifies the queue, since a place that was chosen in one queue may be in another by
+ * G3.
+ *   enter: E1 number = the next               E2 if turn is nobody's, swap in one's own place
+ *   leave: L1 number = 0                      L2 if turn is one's own, give it
+ *   give:  G1 choose a place by its number    G2 swap turn to it
+ *          G3 read its number again: if it has left, give again, else wake it
+ *          If there was none to choose: swap turn to nobody, and choose again.
  *
- * Nothing here is held: who dies or stops in its turn is a turn that is not taken. Each thread that waits for its turn
- * looks ten times a second: if the same turn and a connection are there for 100 ms, or the thread whose turn it is is no
- * more, it gives that turn on, and marks the place as missed. A missed place gets no turn until its thread, which then
- * finds the mark, removes it. So a turn can be nobody's while only missed ones are in the queue, or because who was
- * giving it has died: a look that finds that takes it. Model: tests/model/order.pml.
+ * Invariant: while a thread is in a queue and not marked as missed, the turn is nobody's for no longer than a give
+ * takes. E1 comes before E2, and G2 before the next choice, so E2 sees nobody or the choice sees E1. L1 comes before
+ * L2, and G2 before G3, so L2 sees that the turn is its own or G3 sees that the place has left. All of these are
+ * seq_cst.
  *
- * lifo: the turn goes to who came last; who has it keeps it until a connection comes. Who is passed over for 100 ms goes
- * first.
+ * No lock is held, so a thread that dies or stops while it has the turn only leaves the turn untaken. Each thread that
+ * waits for its turn checks ten times per second. If turn has not changed and a connection has waited for 100 ms, or if
+ * the thread that has the turn is dead, the checking thread gives the turn on and marks the place as missed. A missed
+ * place gets no turn until its thread finds the mark and removes it. So the turn can be nobody's while only missed
+ * places are in the queue, or because a thread died while giving it. A check that finds this takes the turn. Model:
+ * tests/model/order.pml.
  *
- * Rejected: a gate for each process as in io/turns.c, an epoll set that the listener is put into (it must be in the
- * tables of all processes, before they are forked; here it costs a wake-up more, for the turn); signals (they interrupt
- * what the program does, and end a program that has taken our handler away); a lock in the shared memory.
+ * lifo: the turn goes to the latest arrival, which keeps it until a connection comes. A thread that has been passed
+ * over for 100 ms goes first.
+ *
+ * Rejected: one gate per process as in the runtime's listener, which is an epoll set that contains the listener: all
+ * processes would have to inherit it by fork. (Turns cost one more wake-up than gates.) Signals, because they interrupt
+ * the program's calls, and end a program that has removed our handler. A lock in the shared memory, because its holder
+ * may die.
  */
 #include "accept/order.h"
 
+#include "accept/notify.h"
 #include "os/os.h"
+#include "process/real.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -41,30 +49,30 @@
 #define OVERDUE_NS UINT64_C(100000000)
 #define PLACES 256u
 #define QUEUES 63u
-#define QUEUE 64u             /* modulo which a number tells its queue */
-#define SLOT UINT64_C(0xffff) /* of turn: the place + 1; 0: nobody's */
+#define QUEUE 64u             /* number % QUEUE is the queue's index */
+#define SLOT UINT64_C(0xffff) /* the part of turn that holds the place + 1; 0: nobody */
 
 struct queue {
     uint64_t cookie;  /* 0: free */
     uint64_t turn;    /* number << 16 | SLOT */
-    uint64_t callers; /* so far */
+    uint64_t callers; /* arrivals so far */
     uint64_t spare[5];
 };
 
 struct place {
     uint64_t owner;     /* the thread's tid; 0: free */
-    uint64_t number;    /* of its coming, and by QUEUE the queue; 0: it is in none */
-    uint64_t passed_ns; /* when another one was chosen first, that came later; 0: never */
-    uint32_t queue;     /* that its thread entered last */
+    uint64_t number;    /* of its arrival, with the queue in number % QUEUE; 0: in no queue */
+    uint64_t passed_ns; /* when a later arrival was first chosen before it; 0: never */
+    uint32_t queue;     /* the queue that its thread entered last */
     uint32_t word;      /* grows with each turn given: a futex */
     uint32_t is_missed;
-    uint32_t by_socket;               /* it sleeps in a poll of its socket */
-    char name[RPI_NOTIFY_NAME_BYTES]; /* of that */
+    uint32_t by_socket;               /* its thread sleeps in a poll of its socket */
+    char name[RPI_NOTIFY_NAME_BYTES]; /* of the socket */
     uint64_t spare[2];
 };
 
 struct shared {
-    uint64_t pid_namespace; /* that owners are of; by the first process */
+    uint64_t pid_namespace; /* in which owners are numbered; set by the first process */
     uint64_t spare[7];
     struct queue queues[QUEUES];
     struct place places[PLACES];
@@ -74,7 +82,7 @@ _Static_assert(sizeof(struct shared) == 20480, "rouse/run/launch.py makes the fi
 static enum { AS_IT_IS, FIFO, LIFO, SCATTER } order;
 static struct shared *shared; /* NULL: no turns */
 static uint64_t delay_most_ns;
-static uint64_t random_state; /* relaxed: any thread; a lost step does no harm */
+static uint64_t random_state; /* relaxed: any thread writes; a lost update does no harm */
 
 static bool map(void)
 {
@@ -97,7 +105,7 @@ static bool map(void)
     return true;
 }
 
-/* Numbers of threads mean the same as to the first process of the run. */
+/* Whether thread ids mean the same as to the first process of the run. */
 static bool has_same_pids(void)
 {
     struct stat status;
@@ -108,7 +116,9 @@ static bool has_same_pids(void)
            none == status.st_ino;
 }
 
-/* A thread of this number is no more, if it has a place: its program was run by exec, or the number is another's now. */
+/*
+ * Free the place of a thread with this tid: its program was replaced by exec, or the tid belongs to another thread now.
+ */
 static void places_forget(uint64_t tid)
 {
     for (unsigned i = 0; i < PLACES; i++) {
@@ -116,12 +126,12 @@ static void places_forget(uint64_t tid)
         uint64_t number = rsi_load_seq_cst(&place->number), owner = tid;
         if (rsi_load_seq_cst(&place->owner) != tid)
             continue;
-        rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* or a new owner's by now */
+        rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* unless it has a new owner */
         rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
     }
 }
 
-void rpi_order_begin(void)
+void rpi_order_setup(void)
 {
     const char *asked = secure_getenv("ROUSE_RUN_ACCEPT");
     if (!asked)
@@ -207,7 +217,7 @@ static unsigned queue_index(const struct queue *queue)
     return (unsigned)(queue - shared->queues);
 }
 
-/* Whom the order has first, with the number of its coming; NULL: nobody waits. */
+/* The first thread in the order, with the number of its arrival. NULL: no thread waits. */
 static struct place *choose(const struct queue *queue, uint64_t *number, bool *is_promoted)
 {
     struct place *oldest = NULL, *newest = NULL;
@@ -244,7 +254,7 @@ static void wake(struct rpi_thread *self, struct place *place)
         rsi_syscall3(SYS_futex, &place->word, FUTEX_WAKE, 1);
 }
 
-/* Somebody else's from now on, if it is still that. False: it was not. */
+/* Give the turn to another thread if it is still turn. False: it was not. */
 static bool give(struct rpi_thread *self, struct queue *queue, uint64_t turn)
 {
     for (bool is_first = true;; is_first = false) {
@@ -252,7 +262,7 @@ static bool give(struct rpi_thread *self, struct queue *queue, uint64_t turn)
         bool is_promoted;
         struct place *place = choose(queue, &number, &is_promoted);
         if (!place && (turn & SLOT) == 0)
-            return true; /* nobody has come meanwhile */
+            return true; /* no thread has arrived meanwhile */
         uint64_t slot = place ? (uint64_t)(place - shared->places) + 1 : 0;
         uint64_t next = ((turn >> 16) + 1) << 16 | slot;
         if (!rsi_cas_seq_cst(&queue->turn, &turn, next)) /* G2 */
@@ -262,7 +272,7 @@ static bool give(struct rpi_thread *self, struct queue *queue, uint64_t turn)
             continue;
         uint64_t owner = rsi_load_seq_cst(&place->owner);
         if (is_dead(owner)) {
-            rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* or a new owner's by now */
+            rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* unless it has a new owner */
             rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
         } else if (rsi_load_seq_cst(&place->number) == number) { /* G3 */
             rsi_count(self->order_row->turns, 1);
@@ -309,9 +319,9 @@ bool rpi_order_enter(struct rpi_thread *self, const struct rpi_listener *l, bool
     if (!rpi_thread_begin(self))
         return false;
     self->order_row = rpi_listener_row(self, l);
-    bool can_be_told = !by_socket || rpi_notify_open(self, place->name);
+    bool can_be_notified = !by_socket || rpi_notify_open(self, place->name);
     self->is_busy = false;
-    if (!self->order_row || !can_be_told)
+    if (!self->order_row || !can_be_notified)
         return false;
     rsi_store_seq_cst(&place->by_socket, (uint32_t)by_socket);
     rsi_store_relaxed(&place->is_missed, 0u);
@@ -356,12 +366,12 @@ static bool has_connection(const struct rpi_order_wait *wait)
     int error = errno;
     if (rpi_real.poll(wait->listeners, wait->listener_count, 0) > 0)
         for (nfds_t i = 0; i < wait->listener_count; i++)
-            is_any |= (wait->listeners[i].revents & ~POLLNVAL) != 0; /* which says it is closed */
+            is_any |= (wait->listeners[i].revents & ~POLLNVAL) != 0; /* POLLNVAL: it is closed */
     errno = error;
     return is_any;
 }
 
-/* Another look after 100 ms: is the turn taken? */
+/* One periodic check, 100 ms after the last: has the thread that has the turn used it? */
 static void look(struct rpi_thread *self, const struct rpi_order_wait *wait, uint64_t *seen,
                  uint64_t *since_ns)
 {
@@ -370,7 +380,7 @@ static void look(struct rpi_thread *self, const struct rpi_order_wait *wait, uin
     bool is_same = turn == *seen;
     rsi_store_relaxed(&place_of(self)->is_missed, 0u);
     *seen = turn;
-    if (slot == 0) /* all were missed, or who gave it is no more */
+    if (slot == 0) /* all were missed, or the thread that gave it has died */
         (void)rsi_cas_seq_cst(&queue->turn, &turn, ((turn >> 16) + 1) << 16 | self->place);
     if (slot == 0 || slot == self->place || slot > PLACES)
         return;
@@ -389,12 +399,12 @@ static void look(struct rpi_thread *self, const struct rpi_order_wait *wait, uin
         rsi_count(self->order_row->overdue, 1);
 }
 
-/* One sleep. Returns 1: awake; 0: after the looks' time; -EINTR. */
+/* Sleep once. Returns 1: awake; 0: until_ns has passed; -EINTR. */
 static int sleep_for_turn(struct rpi_thread *self, const struct rpi_order_wait *wait,
                           uint64_t until_ns)
 {
     struct place *place = place_of(self);
-    uint32_t word = rsi_load_seq_cst(&place->word); /* before the look at turn; pairs with wake */
+    uint32_t word = rsi_load_seq_cst(&place->word); /* before reading turn; pairs with wake */
     if (rpi_order_is_mine(self))
         return 1;
     uint64_t now_ns = rsi_now_ns();

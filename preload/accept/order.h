@@ -1,75 +1,65 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.h - whose turn it is to wait for a listener, over the threads and processes of a run: `--accept`.
+ * order.h - `--accept`: whose turn it is to wait for a listener, among all threads and processes of a run.
  *
- * A thread that is about to wait enters the listener's queue. Who has the turn waits for the listener, all others for the
- * turn. Who takes a connection, or stops waiting for another reason, passes the turn on.
+ * A thread that is about to wait enters the listener's queue. The thread that has the turn waits for the listener,
+ * and all others wait for the turn. A thread that takes a connection, or stops waiting for another reason, passes the
+ * turn on.
  */
 #ifndef RPI_ACCEPT_ORDER_H
 #define RPI_ACCEPT_ORDER_H
 
-#include "preload.h"
+#include "accept/listener.h"
 
-/* Begin with what `rouse run` asks for, if it does; a child of a fork goes on with it. */
-void rpi_order_begin(void);
+#include <poll.h>
+#include <signal.h>
+
+void rpi_order_setup(void); /* reads the order that `rouse run` requests */
 void rpi_order_child(void);
-void rpi_order_note(void); /* in the file's head */
+void rpi_order_note(void); /* in the head of the file */
 
-/* Whether turns are given at all. */
+/* Whether threads accept in turn. */
 bool rpi_order_is_on(void);
 
-/* How long accept is to be delayed now, in ns; 0: not. */
+/* How long to delay this accept, in ns; 0: not. */
 uint64_t rpi_order_delay_ns(void);
 
 /*
- * self is about to wait for l, or for it and other things, and then it can only be told by a message to its socket
- * (by_socket). False: it has no place, and waits as the program has it. If it has the turn from before it keeps it.
+ * self is about to wait for l. by_socket: also for other things, so only a message to its socket can report its turn.
+ * False: there is no place, and self waits as the program asked. A thread that already has the turn keeps it.
  */
 bool rpi_order_enter(struct rpi_thread *self, const struct rpi_listener *l, bool by_socket);
 
-/* Whether self has entered a queue and not left it; and has the turn there; and another has, who waits. */
-bool rpi_order_is_in(const struct rpi_thread *self);
-bool rpi_order_is_mine(const struct rpi_thread *self);
-bool rpi_order_is_anothers(const struct rpi_thread *self);
+bool rpi_order_is_in(const struct rpi_thread *self);   /* it has entered a queue and not left it */
+bool rpi_order_is_mine(const struct rpi_thread *self); /* it has the turn there */
+bool rpi_order_is_anothers(const struct rpi_thread *self); /* another thread, which waits, has it */
 
-/* self waits no more, or has its connection: the turn, if it was its own, is the next one's. */
+/* self stops waiting, or has its connection. If it had the turn, the next thread gets it. */
 void rpi_order_leave(struct rpi_thread *self);
 
-/* The thread ends. */
+/* self exits. */
 void rpi_order_end(struct rpi_thread *self);
 
 /*
- * Sleep until the turn may be ours. With others or a mask, by_socket must have been said. Returns 1: look at turn and
- * others; 0: deadline_ns has come; -EINTR. A cancellation point.
+ * Sleep until the turn may be self's. With others or a mask, by_socket must have been true. Returns 1: check the turn
+ * and the others; 0: deadline_ns has passed; -EINTR. A cancellation point.
  */
-struct pollfd;
 struct rpi_order_wait {
-    struct pollfd *
-        listeners; /* that the caller waits for: the turn is one to take a connection of any of them */
+    /* The caller's listeners: the turn lets it take a connection of any of them. */
+    struct pollfd *listeners;
     nfds_t listener_count;
-    struct pollfd
-        *others; /* what else it waits for, of which one with events is enough; room for one more */
-    nfds_t count; /* 0: nothing else */
+    /* Other descriptors: an event on any of them ends the sleep. With room for one more. */
+    struct pollfd *others;
+    nfds_t count; /* 0: no others */
     uint64_t deadline_ns;
     const sigset_t *mask;
 };
 int rpi_order_sleep(struct rpi_thread *self, const struct rpi_order_wait *wait);
 
-/*
- * The socket that self is told of its turn by (bell.c): its descriptor, -1 if there is none; put it there, and its name
- * into name; a message to the one of that name; take the messages that have come; close it.
- */
-#define RPI_NOTIFY_NAME_BYTES 8u
-int rpi_notify_fd(const struct rpi_thread *self);
-bool rpi_notify_open(struct rpi_thread *self, char name[RPI_NOTIFY_NAME_BYTES]);
-void rpi_notify_send(struct rpi_thread *self, const char name[RPI_NOTIFY_NAME_BYTES]);
-void rpi_notify_drain(const struct rpi_thread *self);
-void rpi_notify_close(struct rpi_thread *self);
-
-/* The calling thread waits for a listener as the program has it, and takes what it finds. */
+/* The calling thread waits for a listener outside the order, and takes the connections that it finds. */
 void rpi_order_refuse(void);
 
-/* The calling thread is about to close fd: if it has been told of a connection there, it will not take it. */
+/* The calling thread is about to close fd: a connection that was reported there will not be taken. */
 void rpi_order_close(int fd);
 
 #endif

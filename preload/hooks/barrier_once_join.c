@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barrier_once_join.c - threads that wait for others to come to a place: pthread_barrier_wait, pthread_once, pthread_join.
+ * barrier_once_join.c - calls that wait until other threads reach a point: pthread_barrier_wait, pthread_once,
+ * pthread_join.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
-#include "preload.h"
+#include "hooks/barrier_once_join.h"
+
+#include "hooks/deadline.h"
+#include "process/real.h"
+#include "record/wait.h"
+#include "record/waiters.h"
 
 #include <string.h>
 
-/* How many the barrier waits for: its third word, since libc 2.25. */
+/* How many threads the barrier waits for: its third word, since libc 2.25. */
 static unsigned count_of(const pthread_barrier_t *b)
 {
     unsigned words[3];
@@ -17,8 +23,8 @@ static unsigned count_of(const pthread_barrier_t *b)
 }
 
 /*
- * The last to come waits for nobody, and wakes the rest. libc tells it so only when they may have gone; so the queue
- * decides. Of two that come at once it may take one for the other.
+ * The last thread to arrive waits for no other, and wakes the rest. libc identifies it only after the others may have
+ * left, so our list of waiters decides. If two threads arrive at the same time, it may confuse them.
  */
 RPI_EXPORT RSI_NOINLINE int pthread_barrier_wait(pthread_barrier_t *b)
 {
@@ -36,7 +42,7 @@ RPI_EXPORT RSI_NOINLINE int pthread_barrier_wait(pthread_barrier_t *b)
     return result;
 }
 
-/* The routine of the call that this thread is in, and what others wait for meanwhile. */
+/* The routine of the pthread_once call that this thread is in, and the control that others wait for meanwhile. */
 static __thread struct {
     void (*routine)(void);
     const void *control, *site;
@@ -49,12 +55,12 @@ static void run_and_tell(void)
     rpi_waiters_note_wake(control, RPI_WAKES_ALL, site);
 }
 
-/* libc's word: bit 1 when it has been done, bit 0 while somebody does it. */
+/* libc's word has bit 1 set when the routine has finished, and bit 0 while a thread runs it. */
 int rpi_once(pthread_once_t *control, void (*routine)(void), const void *site)
 {
     struct rpi_wait wait;
-    int word = rsi_load_acquire(control),
-        result; /* pairs with libc's, in the thread that has done it */
+    /* Pairs with libc's store, in the thread that ran the routine. */
+    int word = rsi_load_acquire(control), result;
     rpi_real_find();
     if (word & 2)
         return rpi_real.pthread_once(control, routine);
@@ -92,10 +98,10 @@ static int join(enum call call, pthread_t thread, void **value, clockid_t clock,
     struct rpi_wait wait;
     int result;
     rpi_real_find();
-    if (pthread_equal(thread, pthread_self()) || /* an error; TSan dies of trying it */
+    if (pthread_equal(thread, pthread_self()) || /* an error; TSan crashes on a try */
         (call == CLOCK && rpi_deadline_clock_is_wrong(clock)))
         return call_real(call, thread, value, clock, until);
-    pthread_testcancel(); /* which libc's call does even if it does not wait */
+    pthread_testcancel(); /* libc's call is a cancellation point even if it does not wait */
     result = rpi_real.pthread_tryjoin_np(thread, value);
     if (result != EBUSY)
         return result;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * c11.c - mtx_lock, cnd_wait, call_once, thrd_join. libc's own go past the calls of mutex.c and cond.c, though they are the
- * same underneath; so ours are made of those. Sites are those of the program.
+ * c11.c - mtx_lock, cnd_wait, call_once, thrd_join and their kin. libc's own bypass the hooks of mutex.c and cond.c,
+ * although the objects are the same, so ours call those hooks on behalf of the program's call site.
  */
-#include "preload.h"
+#include "hooks/barrier_once_join.h"
+#include "hooks/cond.h"
+#include "hooks/mutex.h"
+#include "process/real.h"
 
 static int thrd_of(int error)
 {

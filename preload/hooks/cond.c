@@ -2,13 +2,20 @@
 /*
  * cond.c - pthread_cond_wait and its kin.
  *
- * The wait for the mutex at the end is inside libc and not seen: it counts as time from the wake-up until the thread
- * runs. A wake-up is false if its thread waits for the same condition again before it has got the mutex anew; it
- * has noted the place of the wait as that of the mutex, which the next lock would overwrite.
+ * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
+ * thread runs. A wake-up is false if its thread waits for the same condition again before it has locked the mutex anew.
+ * To detect that, the thread notes the place of the wait as the place where it acquired the mutex, which the next lock
+ * would overwrite.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
-#include "preload.h"
+#include "hooks/cond.h"
+
+#include "hooks/mutex.h"
+#include "process/real.h"
+#include "record/hold.h"
+#include "record/wait.h"
+#include "record/waiters.h"
 
 enum call { WAIT, TIMED, CLOCK };
 
@@ -82,7 +89,7 @@ RPI_EXPORT RSI_NOINLINE int pthread_cond_clockwait(pthread_cond_t *c, pthread_mu
     return wait_for(CLOCK, c, m, clock, until, RSI_CALLER());
 }
 
-/* Before the call itself: whom it wakes may be back before we are. */
+/* Before the call itself, since the woken threads may return before we do. */
 static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
 {
     struct rpi_thread *self = rpi_self;

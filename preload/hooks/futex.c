@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have made themselves.
+ * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have built
+ * themselves.
  *
- * Two others are of those that confine the program (confine.c), one locks its memory (memory.c). Any other system call
- * of syscall() goes on to libc's with all that it came with: a jump of a few instructions, since what is called may look
- * at the stack it was called on, or return twice. Rejected: a C function of seven arguments
- * that calls on; whether that is a jump is the compiler's choice.
+ * syscall also passes on calls that confine the program (process/seccomp.c) or lock its memory (process/mlock.c). Every
+ * other call goes to libc's syscall by a jump of a few instructions with all registers unchanged, since the called code
+ * may look at the caller's stack, or return twice. Rejected: a C function of seven arguments, because only the compiler
+ * decides whether its last call is a jump.
  *
- * What a word means only the program knows. Told is that a thread waited for it, where, until when, and who called to
- * wake it: whom of several is inferred (queue.c), how many is the kernel's answer. A wait whose word had changed before
- * it could sleep has lost a race. Whether a woken thread found what it wanted is not known.
+ * Only the program knows the meaning of a word. We record that a thread waited for it, where, until when, and which
+ * thread woke it. record/waiters.c infers which of several waiters was woken, and the kernel's result says how many
+ * were. A wait whose word had changed before the thread slept has lost a race. Whether a woken thread found what it
+ * waited for is unknown.
  */
-#include "preload.h"
+#include "process/real.h"
+#include "record/wait.h"
+#include "record/waiters.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -63,7 +67,7 @@ __asm__(".text\n"
         ".size syscall, . - syscall\n");
 /* clang-format on */
 
-/* As the kernel's manual calls them: what is a time-out for a wait is the second number of a requeue. */
+/* Named as in futex(2). The time-out of a wait is the second count of a requeue. */
 struct asked {
     uint32_t *word;
     int op;
@@ -89,13 +93,13 @@ static long wait_for(const struct asked *a, const void *site)
     return result;
 }
 
-/* A call that wakes: when it began, and how many are taken for woken by it. */
+/* A call that wakes: when it began, and how many waiters it has marked. */
 struct waking {
     uint64_t since;
     size_t marked;
 };
 
-/* At most so many threads that wait for the word are about to be woken: they may be back before we are. */
+/* Mark up to most waiters of word before the call, since they may return before we do. */
 static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
 {
     struct rpi_thread *self = rpi_self;
@@ -112,7 +116,7 @@ static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
     return waking;
 }
 
-/* The kernel has woken so many: others that were marked did not sleep yet, or no more. */
+/* The kernel has woken fewer than were marked: the others did not sleep yet, or no longer. */
 static void unmark(const uint32_t *word, const struct waking *waking, size_t woken)
 {
     struct rpi_thread *self = rpi_self;
@@ -122,7 +126,7 @@ static void unmark(const uint32_t *word, const struct waking *waking, size_t wok
     self->is_busy = false;
 }
 
-/* So many that waited for one word wait for another. */
+/* Up to most waiters of from now wait for to. */
 static void move(const uint32_t *from, const uint32_t *to, size_t most)
 {
     struct rpi_thread *self = rpi_self;
@@ -133,7 +137,7 @@ static void move(const uint32_t *from, const uint32_t *to, size_t most)
     self->is_busy = false;
 }
 
-/* The kernel has woken so many, of most that might have been. */
+/* Count a wake-up that woke several or none. most: how many it could have woken. */
 static void count(size_t woken, uint32_t most)
 {
     struct rpi_thread *self = rpi_self;
@@ -149,7 +153,7 @@ static void count(size_t woken, uint32_t most)
 
 static long wake(const struct asked *a, const void *site)
 {
-    uint32_t most = a->value ? a->value : 1; /* as the kernel has it */
+    uint32_t most = a->value ? a->value : 1; /* the kernel does so too */
     struct waking waking = mark(a->word, most, site);
     long result = call_real(a);
     unmark(a->word, &waking, result > 0 ? (size_t)result : 0);
@@ -158,7 +162,7 @@ static long wake(const struct asked *a, const void *site)
     return result;
 }
 
-/* The kernel does not say whether anybody waited. */
+/* The kernel does not report whether a thread waited. */
 static long unlock_pi(const struct asked *a, const void *site)
 {
     struct waking waking = mark(a->word, 1, site);
@@ -167,7 +171,7 @@ static long unlock_pi(const struct asked *a, const void *site)
     return result;
 }
 
-/* value threads are woken; of the others so many as the fourth says wait for the other word from now on. */
+/* value threads are woken. Up to fourth of the others wait for the other word from now on. */
 static long requeue(const struct asked *a, const void *site)
 {
     struct waking waking = mark(a->word, a->value, site);
@@ -180,7 +184,7 @@ static long requeue(const struct asked *a, const void *site)
     return result;
 }
 
-/* Jumped to by syscall: what returns is that. */
+/* Reached by a jump from syscall, and returns to syscall's caller. */
 long rpi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
                uint32_t *other, uint32_t last);
 RSI_NOINLINE long rpi_futex(long number, uint32_t *word, int op, uint32_t value, uintptr_t fourth,
@@ -202,6 +206,7 @@ RSI_NOINLINE long rpi_futex(long number, uint32_t *word, int op, uint32_t value,
     case FUTEX_CMP_REQUEUE:
     case FUTEX_CMP_REQUEUE_PI: return requeue(&a, site);
     default:
-        return call_real(&a); /* no wait; or FUTEX_WAKE_OP, whose second wake-up is a condition's */
+        /* No wait. FUTEX_WAKE_OP is not split, since its second wake-up is conditional. */
+        return call_real(&a);
     }
 }

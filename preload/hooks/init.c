@@ -1,75 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * init.c - pthread_mutex_init and its kin, and what destroys what they have made: where each lock, condition, semaphore
- * and barrier comes from. It is told by that place if it is waited for, or held where holds are recorded.
+ * init.c - pthread_mutex_init and its kin, and the calls that destroy what they initialised: where each lock,
+ * condition, semaphore and barrier comes from.
  *
- * What is initialised is not recorded: most of it is never waited for. A place gets a number in the file with the first
- * wait for something that it has made.
+ * An initialisation alone is not recorded, since most objects are never waited for. A place gets a number in the file
+ * with the first wait for an object that it initialised, or with the first hold where holds are recorded.
  */
+#include "process/real.h"
 #include "record/init_site.h"
-#include "preload.h"
 
-#include <string.h>
-
-#define NO_ROOM UINT32_MAX /* for a name in the file */
-
-/* Of each place, the number of its name in this process's file; 0: it has none yet. Set once, by compare and swap. */
-static uint32_t names[RPI_INIT_SITE_PLACES];
-static bool is_named; /* some are; relaxed */
-static uint64_t lost; /* initialisations of which the place is not known */
-
-/* The greatest that is told is the last: several threads may tell at once. */
-static RSI_COLD void tell(uint64_t count)
-{
-    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
-    if (!head || !*rpi_recording_here)
-        return;
-    uint64_t told = rsi_load_relaxed(&head->lost_origins);
-    while (told < count && !rsi_cas_relaxed(&head->lost_origins, &told, count))
-        ;
-}
-
-void rpi_init_site_note(void)
-{
-    tell(rsi_load_relaxed(&lost));
-}
-
-void rpi_init_site_child(void)
-{
-    if (is_named)
-        memset(names, 0, sizeof names);
-    is_named = false;
-}
-
-static RSI_COLD uint32_t name_new(struct rsi_writer *writer, uint32_t place)
-{
-    uint32_t before = 0;
-    uint32_t made = rsi_writer_origin(writer, (uintptr_t)rpi_init_site_address(place));
-    made = made ? made : NO_ROOM;
-    rsi_store_relaxed(&is_named, true);
-    return rsi_cas_relaxed(&names[place - 1], &before, made) ? made : before;
-}
-
-uint32_t rpi_init_site_name(struct rsi_writer *writer, const void *object)
-{
-    uint32_t place = rpi_init_site_of(object);
-    if (place == 0)
-        return 0;
-    uint32_t name = rsi_load_relaxed(&names[place - 1]);
-    if (rsi_unlikely(name == 0))
-        name = name_new(writer, place);
-    return name == NO_ROOM ? 0 : name;
-}
-
-/* What a call returned that was to initialise object. */
+/* After a call that was to initialise object. */
 RSI_INLINE int begun(int result, const void *object, const void *site)
 {
     if (rsi_likely(result == 0) && rsi_unlikely(!rpi_init_site_put(object, site)))
-        tell(rsi_fetch_add_relaxed(&lost, 1) + 1);
+        rpi_init_site_lost();
     return result;
 }
 
-/* The same of one that was to destroy it: a lock in use may stay. */
+/* After a call that was to destroy it. The call may refuse while the object is in use. */
 RSI_INLINE int ended(int result, const void *object)
 {
     if (rsi_likely(result == 0))
@@ -77,7 +25,7 @@ RSI_INLINE int ended(int result, const void *object)
     return result;
 }
 
-/* Of these two libc's own are there before any constructor has run: malloc may have mutexes. */
+/* Both work before any constructor has run: malloc may have mutexes. */
 RPI_EXPORT RSI_NOINLINE int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *how)
 {
     return begun(rpi_real.pthread_mutex_init(m, how), m, RSI_CALLER());

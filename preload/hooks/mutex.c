@@ -2,26 +2,40 @@
 /*
  * mutex.c - pthread_mutex_lock and its kin.
  *
- * A free mutex costs a trylock in the place of a lock, and two words that say where this thread got it. For each type
- * of mutex the two agree on all that they return but EBUSY, and then libc's own lock is called: it sleeps, or says
- * that this thread has it already.
+ * A free mutex costs a trylock instead of a lock, and two words that say where this thread acquired it. For every type
+ * of mutex, lock and trylock return the same unless trylock returns EBUSY. Then libc's own lock is called, which
+ * sleeps, or reports that this thread holds the mutex already.
  *
- * The wake-up lies inside libc's unlock. Seen is that somebody waits, by the lock word being 2, as it has been since
- * mutexes are futexes; whom it wakes is inferred (queue.c). Those of kinds with a thread's number in that word
- * (priority-inheriting, robust) say nothing: their waker is not known.
+ * libc's unlock makes the wake-up. We see only that some thread waits, because the lock word is 2, as it has been since
+ * mutexes are futexes. record/waiters.c infers the woken thread. Kinds whose lock word holds a thread id
+ * (priority-inheriting, robust) do not show waiters, so their wakers are unknown.
  */
-#include "preload.h"
+#include "hooks/mutex.h"
+
+#include "hooks/deadline.h"
+#include "obs/site.h"
+#include "os/os.h"
+#include "process/real.h"
+#include "process/tuning.h"
+#include "record/hold.h"
+#include "record/init_site.h"
+#include "record/wait.h"
+#include "record/waiters.h"
+
+#define NEVER (16 | 32 | 64) /* libc's kinds: robust, inherits priority, protects priority */
+#define FIRST 4u             /* pauses between two tries, doubled each time */
+#define MOST 64u
 
 enum call { LOCK, TIMED, CLOCK };
 
-/* Its owner may lock it again. */
+/* Whether its owner may lock it again. */
 static bool is_nesting(const pthread_mutex_t *m)
 {
     return (m->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE_NP;
 }
 
-/* By what its call returned; a robust one may come from a thread that ended with it. */
-RSI_INLINE bool is_got(int result)
+/* From the result of the call. A robust mutex may be acquired from a thread that died with it. */
+RSI_INLINE bool is_acquired(int result)
 {
     return result == 0 || result == EOWNERDEAD;
 }
@@ -36,19 +50,54 @@ static int call_real(enum call call, pthread_mutex_t *m, clockid_t clock,
                          : rpi_real.pthread_mutex_clocklock(m, clock, until);
 }
 
-/* It was held on arrival. */
+/*
+ * Try for m, which another thread held as of contest->since, for a bounded time. If that succeeds, count the contest;
+ * if not, *contest has the ticks. A thread that sleeps for m meanwhile loses nothing, since libc keeps no order of
+ * waiters. Not for mutexes that inherit or protect priority, whose holder may need this very processor, nor for
+ * robust ones. Not while the holder is known to wait either, since it cannot unlock then.
+ */
+static bool try(pthread_mutex_t *m, uint64_t until_ns)
+{
+    for (unsigned pauses = FIRST;; pauses = pauses < MOST ? 2 * pauses : MOST) {
+        for (unsigned i = 0; i < pauses; i++)
+            rsi_cpu_relax();
+        if (rsi_load_relaxed(&m->__data.__lock) == 0 && rpi_real.pthread_mutex_trylock(m) == 0)
+            return true;
+        if (rpi_thread_waits(rsi_load_relaxed(&m->__data.__owner)) || rsi_now_ns() >= until_ns)
+            return false;
+    }
+}
+
+static bool spin(struct rpi_thread *self, pthread_mutex_t *m, struct rpi_contest *contest,
+                 const void *site)
+{
+    if (rpi_tuning_spin_ns == 0 || m->__data.__kind & NEVER || !rpi_thread_begin(self))
+        return false;
+    bool is_acquired = try(m, rsi_now_ns() + rpi_tuning_spin_ns);
+    uint64_t now = rsi_tsc();
+    contest->spin_ticks = now - contest->since;
+    if (is_acquired) {
+        contest->key.site = rsi_site_of(self->writer, site);
+        contest->key.name = rpi_init_site_name(self->writer, m);
+        rpi_contest_end(self, contest, true, now, true);
+    }
+    self->is_busy = false;
+    return is_acquired;
+}
+
+/* The mutex was held on arrival. */
 static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread_mutex_t *m,
                                 clockid_t clock, const struct timespec *until, const void *site)
 {
     if (rpi_recording_is_confined())
-        return call_real(call, m, clock, until); /* there may be no time stamps either */
+        return call_real(call, m, clock, until); /* reading the clock may be forbidden too */
     int32_t owner = rsi_load_relaxed(&m->__data.__owner);
     struct rpi_contest contest = { { (uintptr_t)m, 0, (uintptr_t)rpi_thread_holder_site(owner, m),
                                      ROUSE_WAIT_MUTEX, 0 },
                                    rsi_tsc(),
                                    0 };
     struct rpi_wait wait;
-    if (owner != self->tid && rpi_tuning_spin(self, m, &contest, site)) {
+    if (owner != self->tid && spin(self, m, &contest, site)) {
         rpi_thread_held_put(self, m, site);
         return 0;
     }
@@ -72,11 +121,11 @@ RSI_INLINE int lock(enum call call, pthread_mutex_t *m, clockid_t clock,
     struct rpi_thread *self = rpi_self;
     if (rsi_unlikely(!self) && !(self = rpi_thread_enter()))
         return call_real(call, m, clock, until);
-    if (call == CLOCK &&
-        rpi_deadline_clock_is_wrong(clock)) /* times matter to libc only if it is held */
+    /* libc checks the clock first, and the time only if the mutex is held. */
+    if (call == CLOCK && rpi_deadline_clock_is_wrong(clock))
         return call_real(call, m, clock, until);
     int result = rpi_real.pthread_mutex_trylock(m);
-    if (rsi_likely(is_got(result))) {
+    if (rsi_likely(is_acquired(result))) {
         rpi_thread_held_put(self, m, site);
         if (rsi_unlikely(rpi_hold_is_on))
             rpi_mutex_hold(m, site);
@@ -107,13 +156,13 @@ int rpi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void 
     return lock(until ? TIMED : LOCK, m, 0, until, site);
 }
 
-/* It never waits. */
+/* Never waits. */
 int rpi_mutex_trylock(pthread_mutex_t *m, const void *site)
 {
     int result = rpi_real.pthread_mutex_trylock(m);
-    if (is_got(result) && rpi_self)
+    if (is_acquired(result) && rpi_self)
         rpi_thread_held_put(rpi_self, m, site);
-    if (is_got(result) && rsi_unlikely(rpi_hold_is_on))
+    if (is_acquired(result) && rsi_unlikely(rpi_hold_is_on))
         rpi_mutex_hold(m, site);
     return result;
 }
@@ -136,12 +185,12 @@ RSI_INLINE int release(pthread_mutex_t *m, const void *site)
                : rpi_real.pthread_mutex_unlock(m);
 }
 
-/* It is counted when others can have the mutex already, which may be gone by then. */
+/* Count the hold after the unlock. m may be destroyed by then. */
 static RSI_NOINLINE int end_hold(pthread_mutex_t *m, const void *site)
 {
-    struct rpi_hold_ended past = rpi_hold_end(rpi_self, m);
+    struct rpi_hold_ended ended = rpi_hold_end(rpi_self, m);
     int result = release(m, site);
-    rpi_hold_count(&past);
+    rpi_hold_count(&ended);
     return result;
 }
 

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * read.c - accept, read, recv and their kin: calls that wait for something to come.
+ * read.c - accept, read, recv and their kin: calls that wait for input.
  *
- * Each is made without waiting first, and only if that finds nothing, on a descriptor that blocks, again as the program
- * has it. Where there is no such call, a look at the descriptor goes before; another thread may be faster between the
- * two, and then the wait is not seen. On one that does not block, finding nothing means that the wake-up before it
- * was of no use. A socket that wants more than one byte (SO_RCVLOWAT) would give too few to a call that does not wait:
- * there the program's own call is the only one, and was a wait if the thread slept. So it is of recvmmsg, if it waits for
- * several messages: what has come by then would be taken by the first call, and the rest be another's.
+ * Each call is first made without waiting. If that finds nothing and the descriptor blocks, it is made again as the
+ * program asked. Where no such variant exists, a poll of the descriptor comes first. If another thread takes the input
+ * between the two, the wait is not seen. On a non-blocking descriptor, finding nothing means that the wake-up before it
+ * was useless.
+ *
+ * A call that does not wait would return too little on a socket that waits for more than one byte (SO_RCVLOWAT). There
+ * only the program's own call is made, and it was a wait if the thread slept. The same holds for recvmmsg of several
+ * messages: the first call would take those that have arrived, and the rest would need a second call.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
+#include "accept/descriptor.h"
 #include "accept/order.h"
-
 #include "os/os.h"
+#include "process/real.h"
+#include "record/wait.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -30,7 +34,7 @@ ssize_t __recvfrom_chk(int fd, void *buffer, size_t bytes, size_t room, int flag
 
 enum call { ACCEPT, ACCEPT4, READ, READV, RECV, RECVFROM, RECVMSG, RECVMMSG };
 
-/* most: the kernel looks at it when a message has come, and says what is left. */
+/* most: the kernel reads it when a message has arrived, and writes back the remaining time. */
 struct batch {
     struct mmsghdr *messages;
     struct timespec *most;
@@ -39,8 +43,8 @@ struct batch {
 struct asked {
     enum call call;
     int fd, flags;
-    void *buffer; /* of READV, RECVMSG and RECVMMSG: the structure */
-    size_t bytes; /* of READV and RECVMMSG: how many there are */
+    void *buffer; /* READV, RECVMSG and RECVMMSG: the structure */
+    size_t bytes; /* READV and RECVMMSG: the number of parts or messages */
     struct sockaddr *from;
     socklen_t *from_bytes;
 };
@@ -65,7 +69,7 @@ static ssize_t call_real(const struct asked *a)
     }
 }
 
-/* Whether a part of what it asks for is not enough to end it. */
+/* Whether the call may go on waiting when a part of what it requests is there. */
 static bool wants_more(const struct asked *a)
 {
     if (a->call < READ || a->flags & NEVER_WAITS)
@@ -82,11 +86,11 @@ static bool would_block(ssize_t result)
 static enum rouse_verdict verdict_of(ssize_t result)
 {
     return result >= 0           ? ROUSE_VERDICT_USEFUL
-           : would_block(result) ? ROUSE_VERDICT_TIMEOUT /* of SO_RCVTIMEO */
+           : would_block(result) ? ROUSE_VERDICT_TIMEOUT /* by SO_RCVTIMEO */
                                  : ROUSE_VERDICT_CANCELLED;
 }
 
-/* The call has ended without a wait, or after it. */
+/* The call has ended, with or without a wait. */
 static ssize_t done(const struct asked *a, ssize_t result, bool is_woken)
 {
     bool is_accept = a->call <= ACCEPT4;
@@ -95,19 +99,19 @@ static ssize_t done(const struct asked *a, ssize_t result, bool is_woken)
     else if (would_block(result))
         rpi_wait_found_nothing(a->fd);
     if (is_accept) {
-        rpi_descriptor_made((int)result,
-                            rpi_fd_class_of(a->fd)); /* which inherits its options too */
+        /* The connection inherits the options of its listener too. */
+        rpi_descriptor_made((int)result, rpi_fd_class_of(a->fd));
         if (result >= 0 || would_block(result))
             rpi_listener_accepted(a->fd, result < 0 ? RPI_ACCEPT_NONE
                                          : is_woken ? RPI_ACCEPT_WOKEN
-                                                    : RPI_ACCEPT_GOT);
+                                                    : RPI_ACCEPT_AT_ONCE);
         else if (rpi_order_is_on() && rpi_self)
             rpi_order_leave(rpi_self);
     }
     return result;
 }
 
-/* At once, if there is such a call: then the result is in *result, and true is returned unless it would block. */
+/* Try without waiting, if such a call exists. True: *result is final. False: it would block. */
 static bool try(const struct asked *a, ssize_t *result)
 {
     struct asked now = *a;
@@ -120,7 +124,8 @@ static bool try(const struct asked *a, ssize_t *result)
         now.call = a->call == READ ? RECV : a->call;
         now.flags |= MSG_DONTWAIT;
         *result = call_real(&now);
-        if (*result < 0 && errno == ENOTSOCK && a->call == READ) { /* it was one: see fds.c */
+        /* No longer a socket: see record/fd_class.c. */
+        if (*result < 0 && errno == ENOTSOCK && a->call == READ) {
             rpi_descriptor_made(a->fd, RPI_FD_UNKNOWN);
             *result = call_real(a);
             return true;
@@ -134,7 +139,7 @@ static bool try(const struct asked *a, ssize_t *result)
     return false;
 }
 
-/* Whether a signal that has come may be one after which accept would go on: all that the program catches are. */
+/* Whether accept would go on after any signal that the program handles. We do not know which signal has arrived. */
 static bool goes_on_after_signals(void)
 {
     struct sigaction action;
@@ -145,7 +150,7 @@ static bool goes_on_after_signals(void)
     return true;
 }
 
-/* Until the turn is ours. Returns 0, or the error that accept ends with. */
+/* Sleep until self has the turn. Returns 0, or the error with which accept ends. */
 static int sleep_for_turn(struct rpi_thread *self, const struct asked *a, uint64_t deadline_ns)
 {
     struct pollfd listener = { a->fd, POLLIN, 0 };
@@ -153,14 +158,14 @@ static int sleep_for_turn(struct rpi_thread *self, const struct asked *a, uint64
     while (!rpi_order_is_mine(self)) {
         int result = rpi_order_sleep(self, &wait);
         if (result == 0)
-            return EAGAIN; /* as SO_RCVTIMEO has it */
+            return EAGAIN; /* as with SO_RCVTIMEO */
         if (result < 0 && (deadline_ns != UINT64_MAX || !goes_on_after_signals()))
             return EINTR;
     }
     return 0;
 }
 
-/* It is our turn. */
+/* self has the turn. */
 static ssize_t accept_until(const struct asked *a, uint64_t deadline_ns)
 {
     struct pollfd entry = { a->fd, POLLIN, 0 };
@@ -181,7 +186,7 @@ static void leave_order(void *self)
     rpi_order_leave(self);
 }
 
-/* Of a listener that blocks. False: it is not in an order. */
+/* accept on a blocking listener. False: not in turn. */
 static bool accept_in_turn(const struct asked *a, const struct rpi_listener *l, const void *site,
                            ssize_t *result)
 {
@@ -210,7 +215,7 @@ static bool accept_in_turn(const struct asked *a, const struct rpi_listener *l, 
     *result = -1;
     int failed = sleep_for_turn(self, a, deadline_ns);
     if (!failed && !rpi_listener_is(a->fd, l))
-        failed = EBADF; /* closed, and maybe another's number by now */
+        failed = EBADF; /* it was closed, and the number may refer to another file now */
     errno = failed ? failed : error;
     if (!failed)
         *result = accept_until(a, deadline_ns);
@@ -223,7 +228,7 @@ static bool accept_in_turn(const struct asked *a, const struct rpi_listener *l, 
     return true;
 }
 
-/* A connection that is another's turn to take: it is told that there is none, once for each time that it waits. */
+/* Whether to report no connection, because another thread has the turn. Once between two waits. */
 static bool is_put_off(const struct rpi_listener *l)
 {
     struct rpi_thread *self = rpi_self;
@@ -235,7 +240,7 @@ static bool is_put_off(const struct rpi_listener *l)
     return true;
 }
 
-/* What --accept has to do with it. True: that is all, and the result is in *result. */
+/* What --accept does first. True: the call is complete, and its result is in *result. */
 static bool in_order(const struct asked *a, const void *site, ssize_t *result)
 {
     struct rpi_wait wait;
@@ -314,7 +319,7 @@ RPI_EXPORT RSI_NOINLINE ssize_t read(int fd, void *buffer, size_t bytes)
     return wait_for(&(struct asked){ READ, fd, 0, buffer, bytes, NULL, NULL }, RSI_CALLER());
 }
 
-/* What a program calls that was compiled with _FORTIFY_SOURCE: room is that of the buffer. */
+/* Programs compiled with _FORTIFY_SOURCE call these. room is the size of the buffer. */
 RPI_EXPORT RSI_NOINLINE ssize_t __read_chk(int fd, void *buffer, size_t bytes, size_t room)
 {
     rpi_real_find();

@@ -2,16 +2,20 @@
 /*
  * rwlock.c - pthread_rwlock_rdlock and its kin.
  *
- * As with a mutex a try comes first, and libc's own call only for one that is held. A writer is known by the number
- * that libc keeps in the lock; readers that hold it are not. A writer's unlock is said to have woken all that wait, a
- * reader's those that wait to write: each has the lock by the last such call before it came back.
+ * As with a mutex, a try comes first, and libc's own call only for a lock that is held. A writer that holds the lock is
+ * identified by the thread id in the lock. Readers are not. A writer's unlock marks all waiters as woken, a reader's
+ * unlock all waiting writers: the last such call before a waiter returns is the one that gave it the lock.
  */
-#include "preload.h"
+#include "hooks/deadline.h"
+#include "process/real.h"
+#include "record/hold.h"
+#include "record/wait.h"
+#include "record/waiters.h"
 
 enum call { LOCK, TIMED, CLOCK };
 
-/* Where self got it, for those that find it held. */
-RSI_INLINE int got(int result, const pthread_rwlock_t *l, const void *site)
+/* Note where self acquired the lock, for threads that find it held. */
+RSI_INLINE int note_acquired(int result, const pthread_rwlock_t *l, const void *site)
 {
     struct rpi_thread *self = rpi_self;
     if (result == 0 && (self || (self = rpi_thread_enter())))
@@ -19,13 +23,13 @@ RSI_INLINE int got(int result, const pthread_rwlock_t *l, const void *site)
     return result;
 }
 
-/* It was free. Whoever reads it already may read it once more, which is still one hold. */
-RSI_INLINE int got_free(int result, bool is_writer, const pthread_rwlock_t *l, const void *site)
+/* The lock was free. A reader may acquire it again, which still is one hold. */
+RSI_INLINE int note_free(int result, bool is_writer, const pthread_rwlock_t *l, const void *site)
 {
     if (result == 0 && rsi_unlikely(rpi_hold_is_on))
         rpi_hold_begin(l, is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK, !is_writer,
                        site);
-    return got(result, l, site);
+    return note_acquired(result, l, site);
 }
 
 static int call_real(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
@@ -40,7 +44,7 @@ static int call_real(bool is_writer, enum call call, pthread_rwlock_t *l, clocki
                      : rpi_real.pthread_rwlock_clockrdlock(l, clock, until);
 }
 
-/* It was held on arrival. */
+/* The lock was held on arrival. */
 static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t *l,
                                 clockid_t clock, const struct timespec *until, const void *site)
 {
@@ -56,19 +60,19 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
         return call_real(is_writer, call, l, clock, until);
     int result = call_real(is_writer, call, l, clock, until);
     rpi_wait_end(&wait, rpi_wait_verdict(result), &contest);
-    return got(result, l, site);
+    return note_acquired(result, l, site);
 }
 
 RSI_INLINE int lock(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
                     const struct timespec *until, const void *site)
 {
     rpi_real_find();
-    if (call != LOCK &&
-        rpi_deadline_is_wrong(clock, until)) /* which libc says even of a free one */
+    /* libc refuses these even for a free lock. */
+    if (call != LOCK && rpi_deadline_is_wrong(clock, until))
         return call_real(is_writer, call, l, clock, until);
     int result = is_writer ? rpi_real.pthread_rwlock_trywrlock(l)
                            : rpi_real.pthread_rwlock_tryrdlock(l);
-    return rsi_likely(result != EBUSY) ? got_free(result, is_writer, l, site)
+    return rsi_likely(result != EBUSY) ? note_free(result, is_writer, l, site)
                                        : contend(is_writer, call, l, clock, until, site);
 }
 
@@ -109,25 +113,25 @@ RPI_EXPORT RSI_NOINLINE int pthread_rwlock_clockwrlock(pthread_rwlock_t *l, cloc
 RPI_EXPORT RSI_NOINLINE int pthread_rwlock_tryrdlock(pthread_rwlock_t *l)
 {
     rpi_real_find();
-    return got_free(rpi_real.pthread_rwlock_tryrdlock(l), false, l, RSI_CALLER());
+    return note_free(rpi_real.pthread_rwlock_tryrdlock(l), false, l, RSI_CALLER());
 }
 
 RPI_EXPORT RSI_NOINLINE int pthread_rwlock_trywrlock(pthread_rwlock_t *l)
 {
     rpi_real_find();
-    return got_free(rpi_real.pthread_rwlock_trywrlock(l), true, l, RSI_CALLER());
+    return note_free(rpi_real.pthread_rwlock_trywrlock(l), true, l, RSI_CALLER());
 }
 
 RPI_EXPORT RSI_NOINLINE int pthread_rwlock_unlock(pthread_rwlock_t *l)
 {
     rpi_real_find();
-    struct rpi_hold_ended past = { 0 };
+    struct rpi_hold_ended ended = { 0 };
     if (rsi_unlikely(rpi_hold_is_on))
-        past = rpi_hold_end(rpi_self, l);
+        ended = rpi_hold_end(rpi_self, l);
     bool is_writer = rsi_load_relaxed(&l->__data.__cur_writer) != 0;
     rpi_waiters_note_wake(l, is_writer ? RPI_WAKES_ALL_ANEW : RPI_WAKES_WRITERS_ANEW, RSI_CALLER());
     int result = rpi_real.pthread_rwlock_unlock(l);
-    if (rsi_unlikely(past.row))
-        rpi_hold_count(&past);
+    if (rsi_unlikely(ended.row))
+        rpi_hold_count(&ended);
     return result;
 }

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sem.c - sem_wait and its kin. A semaphore that is there costs a try; a post finds who waits, if anybody does. Whom
- * of several a post woke is inferred (queue.c). What another process posts is not seen.
+ * sem.c - sem_wait and its kin.
+ *
+ * A semaphore that is available costs one try. record/waiters.c infers which waiter a post woke. A post by another
+ * process is not seen.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
-#include "preload.h"
+#include "hooks/deadline.h"
+#include "process/real.h"
+#include "record/wait.h"
+#include "record/waiters.h"
 
 enum call { WAIT, TIMED, CLOCK };
 
@@ -22,9 +27,9 @@ static int wait_for(enum call call, sem_t *s, clockid_t clock, const struct time
     struct rpi_wait wait;
     int result, error = errno;
     rpi_real_find();
-    if (call != WAIT && rpi_deadline_is_wrong(clock, until)) /* libc's first look is at these */
+    if (call != WAIT && rpi_deadline_is_wrong(clock, until)) /* libc checks these first */
         return call_real(call, s, clock, until);
-    pthread_testcancel(); /* which libc's call does even if it does not wait */
+    pthread_testcancel(); /* libc's call is a cancellation point even if it does not wait */
     result = rpi_real.sem_trywait(s);
     if (result == 0 || errno != EAGAIN)
         return result;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sleep.c - nanosleep and its kin. One that ends at its time is a time-out; how late it was is counted with the timers'
- * lateness, and holds the slack that the kernel gives the thread.
+ * sleep.c - nanosleep and its kin.
+ *
+ * A sleep that ends on time is a time-out. Its lateness is counted with that of timers, and includes the timer slack
+ * that the kernel gives the thread.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
-#include "preload.h"
+#include "process/real.h"
+#include "record/wait.h"
 
 #include <threads.h>
 #include <unistd.h>
@@ -17,7 +20,7 @@ static uint64_t ns_of(const struct timespec *time)
     return (uint64_t)time->tv_sec * SECOND + (uint64_t)time->tv_nsec;
 }
 
-/* By which a sleep's end is measured; one of CPU time has no lateness. */
+/* Whether the clock can measure lateness. A clock of CPU time cannot. */
 static bool is_wall(clockid_t clock)
 {
     return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME ||
@@ -39,7 +42,7 @@ static void count_late(struct rpi_thread *self, uint64_t late_ns)
     rsi_count_most(total->lateness_most_ns, late_ns);
 }
 
-/* As clock_nanosleep: returns an error's number. */
+/* Returns an error number, as clock_nanosleep does. */
 static int sleep_for(clockid_t clock, int flags, const struct timespec *time, struct timespec *left,
                      const void *site)
 {
@@ -49,8 +52,8 @@ static int sleep_for(clockid_t clock, int flags, const struct timespec *time, st
     if (rpi_recording_is_confined())
         return rpi_real.clock_nanosleep(clock, flags, time, left);
     bool is_absolute = flags & TIMER_ABSTIME;
-    clockid_t by = is_absolute ? clock
-                               : CLOCK_MONOTONIC; /* a relative one goes on when the clock is set */
+    /* Setting the clock does not change a relative sleep. */
+    clockid_t by = is_absolute ? clock : CLOCK_MONOTONIC;
     uint64_t begin = is_absolute ? 0 : now_of(by);
     if (!rpi_wait_begin(&wait, ROUSE_WAIT_SLEEP, NULL, site))
         return rpi_real.clock_nanosleep(clock, flags, time, left);
@@ -71,7 +74,7 @@ RPI_EXPORT RSI_NOINLINE int clock_nanosleep(clockid_t clock, int flags, const st
     return sleep_for(clock, flags, time, left, RSI_CALLER());
 }
 
-/* libc's own is made of the same. */
+/* libc implements nanosleep in the same way. */
 static int as_nanosleep(const struct timespec *time, struct timespec *left, const void *site)
 {
     int error = sleep_for(CLOCK_REALTIME, 0, time, left, site);
@@ -92,7 +95,7 @@ RPI_EXPORT RSI_NOINLINE int usleep(useconds_t us)
     return as_nanosleep(&time, NULL, RSI_CALLER());
 }
 
-/* Returns the seconds that are left, rounded down as libc does. */
+/* Returns the remaining seconds, rounded down as libc does. */
 RPI_EXPORT RSI_NOINLINE unsigned sleep(unsigned seconds)
 {
     struct timespec time = { seconds, 0 };

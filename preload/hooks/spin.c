@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* spin.c - pthread_spin_lock and its kin. No thread sleeps: the time is the caller's own, and that of the lock. */
-#include "preload.h"
+/*
+ * spin.c - pthread_spin_lock and its kin. No thread sleeps, so the time counts as the caller's own and as contention of
+ * the lock.
+ */
+#include "obs/site.h"
+#include "process/real.h"
+#include "record/contest.h"
+#include "record/hold.h"
+#include "record/init_site.h"
 
 static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
 {
@@ -41,8 +48,8 @@ RPI_EXPORT RSI_NOINLINE int pthread_spin_unlock(pthread_spinlock_t *l)
     rpi_real_find();
     if (rsi_likely(!rpi_hold_is_on))
         return rpi_real.pthread_spin_unlock(l);
-    struct rpi_hold_ended past = rpi_hold_end(rpi_self, (const void *)l);
+    struct rpi_hold_ended ended = rpi_hold_end(rpi_self, (const void *)l);
     int result = rpi_real.pthread_spin_unlock(l);
-    rpi_hold_count(&past);
+    rpi_hold_count(&ended);
     return result;
 }

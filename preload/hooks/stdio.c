@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stdio.c - calls in which libc closes a descriptor by itself: it does not come to our close.
+ * stdio.c - fclose and other calls that close a descriptor inside libc, without calling our close.
  *
- * fcloseall is none of them: it writes out what is buffered, and all numbers stay open. Streams that have no descriptor
- * (fmemopen, fopencookie) have the number -1.
+ * fcloseall is not one of them: it only flushes the buffers, and all descriptors stay open. A stream without a
+ * descriptor (fmemopen, fopencookie) has the number -1.
  */
-#undef _FILE_OFFSET_BITS /* freopen would be another name for freopen64 */
+#undef _FILE_OFFSET_BITS /* otherwise freopen would be another name for freopen64 */
 
-#include "preload.h"
+#include "hooks/descriptors.h"
+
+#include "accept/descriptor.h"
+#include "process/real.h"
 
 static int number_of(FILE *stream)
 {
@@ -16,7 +19,7 @@ static int number_of(FILE *stream)
     return fd;
 }
 
-/* libc says EINVAL of a folder that is NULL, and declares that there is none: that is not to be relied on. */
+/* libc returns EINVAL for NULL, but declares the argument as nonnull, so the compiler would drop the check. */
 static int number_of_folder(DIR *folder)
 {
     __asm__("" : "+r"(folder));
@@ -26,30 +29,30 @@ static int number_of_folder(DIR *folder)
 RPI_EXPORT RSI_NOINLINE int fclose(FILE *stream)
 {
     rpi_real_find();
-    rpi_descriptor_closed(number_of(stream));
+    rpi_descriptors_closed(number_of(stream));
     return rpi_real.fclose(stream);
 }
 
 RPI_EXPORT RSI_NOINLINE int pclose(FILE *stream)
 {
     rpi_real_find();
-    rpi_descriptor_closed(number_of(stream));
+    rpi_descriptors_closed(number_of(stream));
     return rpi_real.pclose(stream);
 }
 
 RPI_EXPORT RSI_NOINLINE int closedir(DIR *folder)
 {
     rpi_real_find();
-    rpi_descriptor_closed(number_of_folder(folder));
+    rpi_descriptors_closed(number_of_folder(folder));
     return rpi_real.closedir(folder);
 }
 
-/* The number stays the stream's, so another thread may have asked what it is before it was made anew. */
+/* The stream keeps its number, so another thread may have asked for its class between the close and the reopening. */
 static FILE *reopen(FILE *reopen_real(const char *, const char *, FILE *), const char *path,
                     const char *mode, FILE *stream)
 {
     int fd = number_of(stream);
-    rpi_descriptor_closed(fd);
+    rpi_descriptors_closed(fd);
     FILE *result = reopen_real(path, mode, stream);
     if (result)
         rpi_descriptor_made(fd, RPI_FD_UNKNOWN);

@@ -2,24 +2,29 @@
 /*
  * write.c - write, send and their kin, connect, fsync: calls that wait for room, for a peer, for a disk.
  *
- * Each is made once, as the program has it: of one that was made without waiting and took a part, the rest is another
- * call, which signals, time limits and errors end in another way. The kernel's count of the thread's own switches tells
- * whether it has waited: two system calls more. They are spared where little is written, if a look says that there is
- * room for that, and on sockets that take it whole or not at all, if they take it without waiting.
+ * Each call is made once, as the program asked. If we tried first without waiting and the kernel took a part, the rest
+ * would be a second call, which signals, timeouts and errors end differently. The kernel's count of the thread's
+ * voluntary switches shows whether the call waited, at the cost of two system calls. They are saved where a poll
+ * reports room for a small write, and on sockets that take the data whole or not at all, if they take it without
+ * waiting.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
-#include "preload.h"
+#include "accept/descriptor.h"
+#include "process/real.h"
+#include "record/wait.h"
 
 #include <limits.h>
 #include <linux/sock_diag.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Bytes: what the kernel's smallest buffer has room for; what it adds to what is sent; more fits in none. */
+/*
+ * Bytes: the kernel's smallest buffer has room for WHOLE. The kernel adds up to ADDED to what is sent. No buffer has
+ * MOST.
+ */
 #define WHOLE 2048u
 #define ADDED 8192u
 #define MOST (1u << 30)
@@ -29,8 +34,8 @@ enum call { WRITE, WRITEV, SEND, SENDTO, SENDMSG, SENDMMSG, CONNECT, SYNC, DATAS
 struct asked {
     enum call call;
     int fd, flags;
-    const void *buffer; /* of WRITEV, SENDMSG and SENDMMSG: the structure */
-    size_t bytes;       /* of WRITEV and SENDMMSG: how many there are */
+    const void *buffer; /* WRITEV, SENDMSG and SENDMMSG: the structure */
+    size_t bytes;       /* WRITEV and SENDMMSG: the number of parts or messages */
     const struct sockaddr *to;
     socklen_t to_bytes;
 };
@@ -59,13 +64,6 @@ static enum rouse_wait_kind kind_of(const struct asked *a)
                                : ROUSE_WAIT_WRITE;
 }
 
-/* How often the thread has gone to sleep so far. */
-static long switches(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
-}
-
 static ssize_t done(const struct asked *a, ssize_t result)
 {
     if (result >= 0)
@@ -73,24 +71,24 @@ static ssize_t done(const struct asked *a, ssize_t result)
     return result;
 }
 
-/* As the program has it. It is a wait if the thread slept. */
+/* The program's call. It was a wait if the thread slept. */
 static ssize_t wait_for(const struct asked *a, const void *site)
 {
     struct rpi_wait wait;
     ssize_t result;
     if (rpi_recording_is_confined())
         return call_real(a);
-    long before = switches();
+    uint64_t before = rpi_thread_switches();
     if (!rpi_wait_begin(&wait, kind_of(a), (const void *)(intptr_t)a->fd, site))
         return call_real(a);
     pthread_cleanup_push(rpi_wait_cancelled, &wait);
     result = call_real(a);
     pthread_cleanup_pop(0);
     enum rouse_verdict verdict = result >= 0       ? ROUSE_VERDICT_USEFUL
-                                 : errno == EAGAIN ? ROUSE_VERDICT_TIMEOUT /* of SO_SNDTIMEO */
+                                 : errno == EAGAIN ? ROUSE_VERDICT_TIMEOUT /* by SO_SNDTIMEO */
                                                    : ROUSE_VERDICT_CANCELLED;
     int error = errno;
-    bool has_slept = rpi_wait_goes_on(&wait) && switches() != before;
+    bool has_slept = rpi_wait_goes_on(&wait) && rpi_thread_switches() != before;
     errno = error;
     rpi_wait_end(&wait, has_slept ? verdict : ROUSE_VERDICT_NONE, NULL);
     return done(a, result);
@@ -101,14 +99,17 @@ static bool is_nonblock(const struct asked *a)
     return a->flags & MSG_DONTWAIT || rpi_fd_is_nonblock(a->fd);
 }
 
-/* For little: one that is closed, or connects by the call, has more to tell than this. */
+/*
+ * Whether there is room for a small write. A closed or still connecting descriptor has further events, and returns
+ * false.
+ */
 static bool is_ready(int fd)
 {
     struct pollfd entry = { fd, POLLOUT, 0 };
     return rpi_real.poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT;
 }
 
-/* For as much in the socket's buffer, with what the kernel adds to it. */
+/* Whether the socket's buffer has room for bytes, with what the kernel adds to them. */
 static bool has_room(int fd, size_t bytes)
 {
     uint32_t memory[SK_MEMINFO_VARS];
@@ -120,13 +121,13 @@ static bool has_room(int fd, size_t bytes)
     return bytes < MOST && used + 2 * bytes + ADDED < memory[SK_MEMINFO_SNDBUF];
 }
 
-/* It says at once how much it sends. */
+/* Whether the call passes one buffer and its length. */
 static bool is_one_buffer(const struct asked *a)
 {
     return a->call == WRITE || a->call == SEND || a->call == SENDTO;
 }
 
-/* One buffer that there is room for, so that the call will not wait. */
+/* Whether there is room for the whole buffer, so that the call will not wait. */
 static bool fits(const struct asked *a, enum rpi_fd_class class)
 {
     if (!is_one_buffer(a) || a->to || a->flags & (MSG_DONTWAIT | MSG_FASTOPEN))
@@ -139,7 +140,7 @@ static bool fits(const struct asked *a, enum rpi_fd_class class)
     return is_it;
 }
 
-/* On a socket that takes it whole. */
+/* Send on a socket that takes the data whole or not at all. */
 static ssize_t send_whole(const struct asked *a, const void *site)
 {
     struct asked now = *a;
@@ -147,7 +148,8 @@ static ssize_t send_whole(const struct asked *a, const void *site)
     now.call = a->call == WRITE ? SEND : a->call;
     now.flags |= MSG_DONTWAIT;
     ssize_t sent = call_real(&now);
-    if (sent < 0 && errno == ENOTSOCK && a->call == WRITE) { /* it was one: see fds.c */
+    /* No longer a socket: see record/fd_class.c. */
+    if (sent < 0 && errno == ENOTSOCK && a->call == WRITE) {
         rpi_descriptor_made(a->fd, RPI_FD_UNKNOWN);
         errno = error;
         return call_real(a);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ld_shim.c - librouse-run.so, which is what LD_PRELOAD names. There is nothing in it but the name of librouse-preload.so,
- * as of a library that goes before it if it can be had (DT_AUXILIARY): glibc's dynamic loader loads that one then.
+ * ld_shim.c - librouse-run.so, the library that LD_PRELOAD names. It contains only the name of librouse-preload.so as
+ * an auxiliary library (DT_AUXILIARY), which glibc's dynamic loader then loads.
  *
- * Problem: musl's loader knows LD_PRELOAD too, maps what it names, and ends a program for which a library of that, or
- * a call, is not there; librouse-preload.so wants glibc's. It does not know DT_AUXILIARY, and an empty library needs
- * nothing: so a program for musl runs, whether it was started by us or by a shell.
- * Rejected: not to preload where the program is for musl: its parent may be for glibc. Weak references: libgcc_s.so.1
- * is needed all the same. Both __libc_start_main and stdin, by which musl's loader knows libraries that it must not
- * take: dlsym would find ours.
+ * Problem: musl's loader reads LD_PRELOAD too, maps what it names, and ends the program if a library or a symbol of it
+ * is missing. librouse-preload.so requires glibc. musl's loader ignores DT_AUXILIARY, and an empty library requires
+ * nothing, so a program for musl runs, whether we or a shell started it.
+ *
+ * Rejected: not to preload into a program for musl, because its parent may be for glibc. Weak references, because
+ * libgcc_s.so.1 would still be required. Defining both __libc_start_main and stdin, by which musl's loader recognises
+ * libraries that it must not load, because dlsym would find our definitions.
  */

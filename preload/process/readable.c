@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * readable.c - whether the program's memory can be read, where only the kernel may find that it cannot: a call with such a
- * pointer is an error of the program's, not its end.
+ * readable.c - checks whether we can read the program's memory, before we read it ahead of the kernel. A call with a
+ * bad pointer must return an error, as it does without us, and not end the program.
  */
-#include "preload.h"
+#include "process/readable.h"
 
 #include "os/os.h"
 
-#define PAGE_BYTES 4096u /* or a part of one */
+#include <errno.h>
 
-/* The kernel reads a set of signals before it sees that it is not told what to do with it; nothing comes of it. */
+#define PAGE_BYTES 4096u /* the smallest page */
+
+/* The kernel reads the signal set before it rejects the first argument, so the call has no effect. */
 static bool can_read_word(uintptr_t word)
 {
     return rsi_syscall4(SYS_rt_sigprocmask, -1, (long)word, 0, sizeof(uint64_t)) != -EFAULT;
 }
 
-/* In the caller's part of the page of the stack that we stand on: it is there, and the kernel need not be asked. */
+/* Memory in the callers' part of the present stack page is mapped, so the kernel need not be asked. */
 static bool is_on_stack(uintptr_t at, size_t bytes)
 {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0), end = (here | (PAGE_BYTES - 1)) + 1;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real.c - the calls that ours stand before.
+ * real.c - finds the calls that this library replaces.
  *
- * Locks are taken before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock, unlock, init
- * and destroy have libc's own by a name that nobody else has, before a line of ours has run, and syscall is made here until
- * then; dlsym is asked later, for the sake of other libraries that stand before libc. The conditions' calls have two
- * versions, of which the old one is of another structure: where libc is the next that has one, the version is named; others, as
- * the thread sanitizer, have none. clockwait is younger than that: a name that is not there makes dlvsym allocate, maybe in
- * a malloc that calls us while it sets itself up.
+ * Programs take locks before any constructor has run, and dlsym may allocate, which may lock. So lock, trylock, unlock,
+ * init and destroy of mutexes are bound to libc's own from the start, by names that only libc defines, and own_syscall
+ * stands in for syscall. dlsym is asked later, so that other libraries that stand before libc are called too.
+ *
+ * The condition calls have two versions, and the old version uses another structure. Where libc is the next library,
+ * the new version is requested by name. Other libraries, such as the thread sanitizer, have no versions.
+ * pthread_cond_clockwait has only the new version. It is never requested by version, because dlvsym allocates when a
+ * name is missing, perhaps inside a malloc that calls us while it initialises itself.
  */
-#include "preload.h"
+#include "process/real.h"
 
 #include "os/os.h"
 
@@ -37,7 +39,7 @@ int libc_mutex_unlock(pthread_mutex_t *m);
 int libc_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *how);
 int libc_mutex_destroy(pthread_mutex_t *m);
 
-/* As libc's; how many arguments there are only the kernel knows. */
+/* libc's syscall for the time before dlsym. Only the kernel knows how many arguments there are. */
 static long own_syscall(long number, ...)
 {
     long a[6];
@@ -93,7 +95,7 @@ static void find(void *where, const char *name)
         rsi_fatal("libc has no %s: it is older than 2.35", name);
 }
 
-/* Several threads may come here at once, and find the same. */
+/* Several threads may run this at once. All find the same calls. */
 RSI_COLD void rpi_real_find_all(void)
 {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stack.c - how far a thread's stack can be read.
+ * stack.c - finds how far a thread's stack can be read.
  *
- * The first thread's ends where the loader began, and nothing is mapped for long below it. That of any other ends at
- * what libc keeps of the thread, which lies on it; where it begins is asked of the kernel, once. A stack that the
- * program has made for itself, of a coroutine or for signals, may go at any time and is not read.
+ * The first thread's stack ends where the loader began, and a large area below that end has no other mappings. The
+ * stack of any other thread ends at libc's block for the thread, which lies on it. The kernel is asked once for its low
+ * end. A stack that the program allocated itself, for a coroutine or for signals, may be unmapped at any time and is
+ * not read.
+ *
  * Rejected: pthread_getattr_np, which allocates.
  */
-#include "preload.h"
+#include "process/stack.h"
 
 #include "obs/mapping.h"
 
-/* Mappings stay so far below the end of the first stack, whatever its limit is. */
+#include <pthread.h>
+
+/* The kernel keeps mappings this far below the end of the first stack, whatever its limit is. */
 #define FIRST_BYTES ((uintptr_t)128 << 20)
 
 extern void *__libc_stack_end;

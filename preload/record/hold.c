@@ -1,47 +1,49 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hold.c - every time that a lock is got, and how long it is held: only where ROUSE_OBS=locks asks for it.
+ * hold.c - counts every acquisition of a lock and times how long it is held, only where ROUSE_OBS=locks asks for it.
  *
- * Each thread has a list of its own of what it holds, the latest last, since it is the one that unlocks what it has
- * locked: no line that two threads write. What one holds is little, so that its list stays in the cache, which is what
- * counts where many threads take turns. A list that is full forgets its oldest hold, and that is counted.
+ * Each thread has a list of the locks that it holds, the latest last. The thread that locked is the one that unlocks,
+ * so no cache line has two writers. A thread holds few locks, so its list stays in the cache, which matters most where
+ * many threads take turns. A full list drops its oldest hold and counts it as lost.
  *
- * A thread gets its locks in the same order again and again. So each row of the file is found by the one before it,
- * and asked for before it is wanted: after a row, the one that came next the last time. Where a program's data say
- * which lock comes next, as in half of what MariaDB gets, it most often is among the rows of these locks and places
- * that were known last. Only where it is not is it looked for.
+ * A thread acquires its locks in the same order again and again. So the row of a lock is predicted from the row before
+ * it, as the one that followed last time, and is prefetched. Where the program's data decide which lock comes next, as
+ * for half of MariaDB's acquisitions, the row is most often among those of the last known locks and places. Only if it
+ * is not there either is it looked up.
  *
- * Rejected: those known last by the lock alone, since two places that take a lock in turns leave it in vain; to look
- * among them, and ask for the row, before the lock is tried for: 15 cold locks took a fifth longer, and MariaDB's as
- * long.
+ * Rejected: finding the last known rows by the lock alone, since two places that take a lock in turns evict each other.
+ * Looking among them and prefetching before the lock is tried: 15 cold locks took a fifth longer, and MariaDB's took as
+ * long as before.
  *
- * An unlock that is not seen, by another thread or inside libc, leaves its entry behind; the next time that the thread
- * gets the lock it begins anew, unless the lock is one that a thread may have several times: then it would count on.
+ * An unlock that we do not see, by another thread or inside libc, leaves its entry behind. The next acquisition by the
+ * thread starts a new hold, unless the thread may hold the lock several times, in which case the old hold would go on.
  */
-#include "preload.h"
+#include "record/hold.h"
 
+#include "obs/site.h"
 #include "os/os.h"
+#include "record/init_site.h"
 
 #include <rouse/obs.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HELD_MOST 128u
-#define AFTER 64u /* rows next to each other in the file have places of their own */
+#define AFTER 64u /* so that rows next to each other in the file have different places */
 #define KNOWN 64u
 
 struct hold {
     const void *lock;
     struct rsi_store_lock *row; /* NULL: there was no room for one */
     uint64_t since_tsc;
-    uint64_t depth; /* times that it is held */
+    uint64_t depth; /* how many times the thread holds it */
 };
 
 struct rpi_holds {
     uint64_t count;
-    struct rsi_store_lock
-        *last; /* row of the lock that was got last; NULL: none, or it had no room */
-    struct rsi_store_lock *after[AFTER]; /* by that row: the one that came next the last time */
+    /* The row of the lock that was acquired last. NULL: none, or there was no room for it. */
+    struct rsi_store_lock *last;
+    struct rsi_store_lock *after[AFTER]; /* by that row: the row that followed it last time */
     struct rsi_store_lock *known[KNOWN]; /* by lock and site */
     struct hold held[HELD_MOST];
 };
@@ -72,7 +74,7 @@ void rpi_hold_clear(struct rpi_holds *holds)
         memset(holds, 0, sizeof *holds);
 }
 
-/* That of lock, the latest if an older one was left behind; NULL: it is not known to be held. */
+/* The hold of lock, the latest if an older one was left behind. NULL: the lock is not known to be held. */
 static struct hold *find(struct rpi_holds *holds, const void *lock)
 {
     for (uint64_t i = holds ? holds->count : 0; i > 0; i--)
@@ -88,7 +90,10 @@ static void take_out(struct rpi_holds *holds, struct hold *hold)
         memmove(hold, hold + 1, (size_t)(last - hold) * sizeof *hold);
 }
 
-/* Whether the hold of lock goes on: the thread has got it once more. One that was left behind is forgotten. */
+/*
+ * Whether the hold of lock goes on, because the thread has acquired it once more. A hold that was left behind is
+ * dropped.
+ */
 static bool goes_on(struct rpi_holds *holds, const void *lock, bool is_nesting)
 {
     struct hold *hold = find(holds, lock);
@@ -101,7 +106,7 @@ static bool goes_on(struct rpi_holds *holds, const void *lock, bool is_nesting)
     return is_nesting;
 }
 
-/* The place of the next, if there is memory for any. */
+/* The place of the next hold. NULL: no memory. */
 static struct hold *next_of(struct rpi_thread *self)
 {
     struct rpi_holds *holds = self->holds;
@@ -123,7 +128,7 @@ RSI_INLINE void put(struct rpi_thread *self, const void *lock, struct rsi_store_
         return;
     self->holds->count++;
     *hold = (struct hold){ lock, row, 0, 1 };
-    hold->since_tsc = rsi_tsc(); /* last: what recording costs is not in it */
+    hold->since_tsc = rsi_tsc(); /* last, to exclude the cost of recording */
 }
 
 void rpi_hold_contested(struct rpi_thread *self, const struct rsi_lock_key *key,
@@ -145,7 +150,7 @@ static bool is_of(const struct rsi_store_lock *row, const struct rsi_lock_key *k
            row->name == key->name;
 }
 
-/* The row of key, which most often comes after the last one as it did before. */
+/* The row of key, which usually follows the last row as it did before. */
 static struct rsi_store_lock *row_of(struct rpi_thread *self, const struct rsi_lock_key *key)
 {
     struct rpi_holds *holds = self->holds;
@@ -180,7 +185,7 @@ RSI_NOINLINE void rpi_hold_begin(const void *lock, enum rouse_wait_kind kind, bo
             rsi_count(self->writer->shared->lost_locks, 1);
         put(self, lock, row);
     }
-    rsi_compiler_barrier(); /* a signal handler that locks meanwhile finds the thread busy */
+    rsi_compiler_barrier(); /* until here a signal handler that locks finds the thread busy */
     self->is_busy = false;
 }
 
@@ -190,9 +195,9 @@ static struct rpi_hold_ended end(struct rpi_thread *self, const void *lock)
     struct hold *hold = find(self->holds, lock);
     if (!hold || --hold->depth != 0)
         return (struct rpi_hold_ended){ 0 };
-    struct rpi_hold_ended past = { hold->row, now - hold->since_tsc };
+    struct rpi_hold_ended ended = { hold->row, now - hold->since_tsc };
     take_out(self->holds, hold);
-    return past;
+    return ended;
 }
 
 struct rpi_hold_ended rpi_hold_end(struct rpi_thread *self, const void *lock)
@@ -202,16 +207,16 @@ struct rpi_hold_ended rpi_hold_end(struct rpi_thread *self, const void *lock)
 
 void rpi_hold_pause(struct rpi_thread *self, const void *lock)
 {
-    struct rpi_hold_ended past = end(self, lock);
-    rpi_hold_count(&past);
+    struct rpi_hold_ended ended = end(self, lock);
+    rpi_hold_count(&ended);
 }
 
-void rpi_hold_count(const struct rpi_hold_ended *past)
+void rpi_hold_count(const struct rpi_hold_ended *ended)
 {
-    struct rsi_store_lock *row = past->row;
+    struct rsi_store_lock *row = ended->row;
     if (!row)
         return;
     rsi_count(row->holds, 1);
-    rsi_count(row->hold_ticks, past->ticks);
-    rsi_count_most(row->hold_most, past->ticks);
+    rsi_count(row->hold_ticks, ended->ticks);
+    rsi_count_most(row->hold_most, ended->ticks);
 }

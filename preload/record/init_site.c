@@ -1,26 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * init_site.c - which place of the program initialised a lock or the like: two tables of fixed size, without a lock.
+ * init_site.c - remembers which place of the program initialised a lock or the like, in two tables of fixed size
+ * without a lock.
  *
- * Places are added and never taken away. An object is one word, its address and the number of its place, so that it
- * is whole for whoever reads it.
+ * Places are added and never removed. An object is one word, made of its address and the number of its place, so
+ * readers always see a whole entry.
  *
  * Invariants:
- *   FREE is where nothing has ever been. What is not FREE never is again, so a search ends at the first that is.
- *   An object's word is changed by whoever initialises or destroys it alone, which a program lets one thread do at a
- *   time and while nobody uses it. All others change FREE and GONE words only, each by compare and swap.
- *   So an object has one word at most.
- * All is relaxed. Who uses an object comes after its initialisation by the program's own order, and sees that word or a
- * later one; a place's word was there before the first object's that has its number, and stays as it is.
+ *   FREE: the word has never been used. A used word never becomes FREE again, so a search ends at the first FREE word.
+ *   Only the thread that initialises or destroys an object changes the object's word. A program lets one thread do that at a
+ *   time, while no other uses the object. All other threads change only FREE and GONE words, each by compare and swap.
+ *   So an object has at most one word.
  *
- * A program may give the memory of a lock back without destroying it. Whatever is initialised there takes its word
- * over; a lock that is there without a call, by PTHREAD_MUTEX_INITIALIZER or as std::mutex, is told by it.
+ * All accesses are relaxed. The program itself orders the use of an object after its initialisation, so the user sees
+ * that word or a later one. The word of a place was written before that of the first object with its number, and
+ * never changes.
+ *
+ * A program may free the memory of a lock without destroying it. The next object that is initialised there takes its
+ * word over. A lock that comes to lie there without a call, by PTHREAD_MUTEX_INITIALIZER or as std::mutex, is
+ * reported with the old place.
  */
 #include "record/init_site.h"
 
-#define WINDOW 32u /* words that are looked at: 4 or 5 lines */
+#include "process/recording.h"
+
+#include <string.h>
+
+#define WINDOW 32u /* words that a search reads: 4 or 5 cache lines */
 #define PLACE_BITS RPI_INIT_SITE_PLACE_BITS
-#define ADDRESS_BITS 48u /* of which the last two are 0: all that is initialised has an int in it */
+#define ADDRESS_BITS 48u /* the last two bits are 0, since every such object contains an int */
+
+#define NO_ROOM UINT32_MAX /* for a name in the file */
 
 enum { FREE, GONE };
 
@@ -30,7 +40,7 @@ _Static_assert(RPI_INIT_SITE_PLACES < 1u << PLACE_BITS, "a place's number fits i
 uint64_t rpi_init_site_objects[RPI_INIT_SITE_OBJECTS];
 static uintptr_t places[RPI_INIT_SITE_PLACES];
 
-/* The number of a place, which is added if need be; 0: there is no room. */
+/* The number of a place, which is added if necessary. 0: there is no room. */
 static uint32_t place_of(const void *site)
 {
     uint32_t at = rsi_hash((uintptr_t)site, 0, 0);
@@ -45,7 +55,7 @@ static uint32_t place_of(const void *site)
     return 0;
 }
 
-/* object's word; NULL: it has none, and *room is the first that it can have, if there is one. */
+/* object's word. NULL: it has none, and *room is the first word that it can have, or NULL. */
 static uint64_t *word_of(const void *object, uint64_t **room)
 {
     uint32_t at = rpi_init_site_at(object);
@@ -101,4 +111,57 @@ uint32_t rpi_init_site_search(const void *object)
 const void *rpi_init_site_address(uint32_t place)
 {
     return (const void *)rsi_load_relaxed(&places[place - 1]);
+}
+
+/* By place: the number of its name in this process's file. 0: none yet. Set once, by compare and swap. */
+static uint32_t names[RPI_INIT_SITE_PLACES];
+static bool is_named; /* some place has a name; relaxed */
+static uint64_t lost; /* initialisations without a known place */
+
+/* Several threads may report at once: the greatest count stays. */
+static RSI_COLD void report(uint64_t count)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
+    if (!head || !*rpi_recording_here)
+        return;
+    uint64_t reported = rsi_load_relaxed(&head->lost_origins);
+    while (reported < count && !rsi_cas_relaxed(&head->lost_origins, &reported, count))
+        ;
+}
+
+void rpi_init_site_note(void)
+{
+    report(rsi_load_relaxed(&lost));
+}
+
+void rpi_init_site_child(void)
+{
+    if (is_named)
+        memset(names, 0, sizeof names);
+    is_named = false;
+}
+
+static RSI_COLD uint32_t name_new(struct rsi_writer *writer, uint32_t place)
+{
+    uint32_t before = 0;
+    uint32_t made = rsi_writer_origin(writer, (uintptr_t)rpi_init_site_address(place));
+    made = made ? made : NO_ROOM;
+    rsi_store_relaxed(&is_named, true);
+    return rsi_cas_relaxed(&names[place - 1], &before, made) ? made : before;
+}
+
+uint32_t rpi_init_site_name(struct rsi_writer *writer, const void *object)
+{
+    uint32_t place = rpi_init_site_of(object);
+    if (place == 0)
+        return 0;
+    uint32_t name = rsi_load_relaxed(&names[place - 1]);
+    if (rsi_unlikely(name == 0))
+        name = name_new(writer, place);
+    return name == NO_ROOM ? 0 : name;
+}
+
+void rpi_init_site_lost(void)
+{
+    report(rsi_fetch_add_relaxed(&lost, 1) + 1);
 }

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* init_site.h - which place of the program initialised a lock or the like (origin.c). */
+/* init_site.h - which place of the program initialised a lock or the like. */
 #ifndef RPI_RECORD_INIT_SITE_H
 #define RPI_RECORD_INIT_SITE_H
 
 #include "obs/ledger.h"
+#include "process/linkage.h"
 
-#define RPI_INIT_SITE_OBJECTS \
-    65536u /* at once: 512 KiB, of which those pages are there that are used */
+/* Objects at one time. 512 KiB, of which only used pages take memory. */
+#define RPI_INIT_SITE_OBJECTS 65536u
 #define RPI_INIT_SITE_PLACES 8192u
 #define RPI_INIT_SITE_PLACE_BITS 18u
 
-/* An object's word is its address over four and, in the low bits, the number of its place (origin.c). */
-extern __attribute__((visibility("hidden"))) uint64_t rpi_init_site_objects[RPI_INIT_SITE_OBJECTS];
+/* An object's word: its address over four, and in the low bits the number of its place. */
+extern RPI_HIDDEN uint64_t rpi_init_site_objects[RPI_INIT_SITE_OBJECTS];
 
 /*
- * object has just been initialised at site, before anybody else uses it. False: there is no room, and it is of no
- * place. end: it has just been destroyed. Neither waits, takes memory, or sets errno; signal handlers may call both.
+ * put: object has just been initialised at site, before any other thread uses it. False: there is no room, and its
+ * place stays unknown. end: object has just been destroyed. Neither waits, allocates or sets errno, and signal handlers
+ * may call both.
  */
 bool rpi_init_site_put(const void *object, const void *site);
 void rpi_init_site_end(const void *object);
@@ -26,8 +28,9 @@ RSI_INLINE bool rpi_init_site_is_of(uint64_t word, const void *object)
 }
 
 /*
- * Where the search for object's word begins. Eight words are a line, which the objects of 256 bytes share: who uses one
- * of them uses its neighbours too, and as many of the size of a mutex as can be there have room.
+ * Where the search for object's word begins. Eight words share a cache line, and the objects in 256 bytes of memory
+ * share those eight. A thread that uses one of them usually uses its neighbours too, and as many mutexes as fit there
+ * have room.
  */
 RSI_INLINE uint32_t rpi_init_site_at(const void *object)
 {
@@ -36,7 +39,7 @@ RSI_INLINE uint32_t rpi_init_site_at(const void *object)
            RPI_INIT_SITE_OBJECTS;
 }
 
-/* The number of the place that initialised object, from 1 to RPI_INIT_SITE_PLACES; 0: it is not known. */
+/* The number of the place that initialised object, from 1 to RPI_INIT_SITE_PLACES. 0: unknown. */
 uint32_t rpi_init_site_search(const void *object);
 RSI_INLINE uint32_t rpi_init_site_of(const void *object)
 {
@@ -46,7 +49,14 @@ RSI_INLINE uint32_t rpi_init_site_of(const void *object)
                : rpi_init_site_search(object);
 }
 
-/* What rpi_init_site_put was told of that number. */
+/* The site that rpi_init_site_put received for that number. */
 const void *rpi_init_site_address(uint32_t place);
+
+/* The number that the entries of writer's process have for the place that initialised object. 0: it is unknown. */
+uint32_t rpi_init_site_name(struct rsi_writer *writer, const void *object);
+
+void rpi_init_site_lost(void); /* an initialisation found no room: count it */
+void rpi_init_site_note(void); /* in the head of the file, which has just been created */
+void rpi_init_site_child(void);
 
 #endif

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernel_join.c - for who watches the kernel's scheduler: how to find out, when a thread is switched away, which wait it is in.
+ * kernel_join.c - tells `rouse run --kernel` how to read a thread's slot, so that it knows the wait of a thread that
+ * the kernel switches away.
  *
- * rouse_preload_join does nothing. `rouse run --kernel` has the kernel tell it of each call (a uprobe), whose arguments are
- * all that it needs to read a thread's slot; then there is no moment at which a process waits and is not known yet.
+ * rouse_preload_join does nothing. The kernel recorder puts a uprobe on it, and the call's arguments are all that it
+ * needs to read a thread's slot. The call comes before the process's first recorded wait, so no wait is missed.
  */
-#include "preload.h"
+#include "record/kernel_join.h"
 
+#include "record/thread.h"
+
+#include <rouse/obs.h>
 #include <stddef.h>
 
 struct rpi_kernel_join {
-    /* Offsets: of the slot's address in a thread, of words in the slot. */
+    /* Offsets of the slot's address in struct rpi_thread, and of words in the slot. */
     uint32_t slot, doing, kind, object, wait_site;
     uint32_t does_wait, condition; /* values of doing and kind */
 };
@@ -25,12 +29,15 @@ static const struct rpi_kernel_join join = {
     .condition = ROUSE_WAIT_COND,
 };
 
-/* self: where the calling thread's thread is told; in other threads it lies as far from the thread's own pointer. */
+/*
+ * self: the address of the calling thread's rpi_self. Every thread has it at the same distance from its thread
+ * pointer.
+ */
 RPI_EXPORT RSI_NOINLINE void rouse_preload_join(struct rpi_thread *const *self,
                                                 const struct rpi_kernel_join *how);
 void rouse_preload_join(struct rpi_thread *const *self, const struct rpi_kernel_join *how)
 {
-    __asm__ volatile("" : : "r"(self), "r"(how) : "memory"); /* the call is not left out */
+    __asm__ volatile("" : : "r"(self), "r"(how) : "memory"); /* keep the call */
 }
 
 void rpi_kernel_join_begin(void)

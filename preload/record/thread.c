@@ -1,48 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - the program's kernel threads, the file that they are recorded in, and its beginning and end.
+ * thread.c - keeps one record for each kernel thread of the program, from its first recorded call to its exit.
  *
- * A thread is known from its first lock on, so that others can ask where it got one; it has a slot in the file from
- * its first wait on. The file is made when the program begins, so that one that never waits is told from one that was
- * not recorded; a child of a fork makes its own at its first wait, for most run another program before that.
+ * A thread has a record from its first lock on, so that other threads can look up where it acquired one. It has a
+ * slot in the file from its first wait on.
  */
-#include "accept/order.h"
+#include "record/thread.h"
 
 #include "os/os.h"
+#include "process/guard.h"
+#include "record/hold.h"
+#include "record/wait_ring.h"
+#include "record/waiters.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define TIDS 65536u
-#define NAME 16 /* of a thread, with its end */
-
-__thread struct rpi_thread *rpi_self;
-__thread uint8_t rpi_self_is_closed;
-volatile const uint32_t *rpi_recording_here;
-bool rpi_recording_confined;
-
-static uint32_t *here; /* that page, for those that write it */
+#define NAME 16 /* bytes of a thread's name, with its end */
 
 static struct {
     uint32_t guard;
     struct rpi_thread *free, *all;
-    struct rpi_thread **by_tid; /* one of those whose number ends alike; release by enter */
+    struct rpi_thread **by_tid; /* by the low bits of the tid; enter stores with release */
+    void (*at_exit)(struct rpi_thread *);
     pthread_key_t key;
-    bool is_ready;   /* the constructor has run; release */
-    bool is_aside;   /* librouse records: nothing more is */
-    bool is_refused; /* the file cannot be made */
 } threads;
-
-/* librouse calls it, by name, before it makes a file of its own. */
-RPI_EXPORT void rouse_preload_step_aside(void);
-void rouse_preload_step_aside(void)
-{
-    rsi_store_relaxed(&threads.is_aside, true);
-}
 
 static struct rpi_thread *take(void)
 {
@@ -73,8 +59,8 @@ static struct rpi_thread *take(void)
 RSI_COLD struct rpi_thread *rpi_thread_enter(void)
 {
     int error = errno;
-    if (!rsi_load_acquire(&threads.is_ready) || rpi_self_is_closed || !*rpi_recording_here)
-        return NULL; /* is_ready pairs with begin */
+    if (!rpi_recording_is_ready() || rpi_self_is_closed || !*rpi_recording_here)
+        return NULL;
     rpi_self_is_closed = 1;
     struct rpi_thread *self = take();
     if (self && pthread_setspecific(threads.key, self) == 0) {
@@ -82,8 +68,7 @@ RSI_COLD struct rpi_thread *rpi_thread_enter(void)
         rsi_store_relaxed(&self->tid, (int32_t)rsi_gettid());
         self->dry_fd = -1;
         self->begin_tsc = rsi_tsc();
-        rsi_store_release(&threads.by_tid[(uint32_t)self->tid % TIDS],
-                          self); /* pairs with holder_site */
+        rsi_store_release(&threads.by_tid[(uint32_t)self->tid % TIDS], self); /* pairs with find */
         rpi_self = self;
     }
     rpi_self_is_closed = 0;
@@ -99,13 +84,13 @@ static void leave(void *arg)
     rpi_self = NULL;
     if (!*rpi_recording_here)
         return;
-    if (self->object) /* out of a wait: cancelled at any instruction, or by pthread_exit in a handler */
+    if (self->object) /* it left a wait: cancelled at any instruction, or pthread_exit in a handler */
         rpi_waiters_leave(self, false, &mark);
-    (void)rpi_waiters_wake(self, (const void *)pthread_self(), RPI_WAKES_ALL,
-                           NULL); /* who joins it */
-    rpi_order_end(self);
-    rpi_wait_ring_tell(self);
-    rsi_guard_lock(&threads.guard); /* whoever names it has done so, or sees that it has gone */
+    /* The exit wakes the joiners. */
+    (void)rpi_waiters_wake(self, (const void *)pthread_self(), RPI_WAKES_ALL, NULL);
+    threads.at_exit(self);
+    rpi_wait_ring_finish(self);
+    rsi_guard_lock(&threads.guard); /* a thread that renames this one has finished, or sees tid 0 */
     rsi_store_relaxed(&self->tid, 0);
     rsi_guard_unlock(&threads.guard);
     if (self->slot && rsi_load_relaxed(&rsi_file_head)) {
@@ -120,7 +105,10 @@ static void leave(void *arg)
     rsi_guard_unlock(&threads.guard);
 }
 
-/* A block may be another thread's by now: what is read of it is a guess that is looked at twice. */
+/*
+ * The record may belong to another thread by now. So the fields that readers see are guesses, and readers check them
+ * twice.
+ */
 static const struct rpi_thread *find(int32_t tid)
 {
     const struct rpi_thread *thread =
@@ -145,52 +133,10 @@ const void *rpi_thread_holder_site(int32_t tid, const void *lock)
     return rsi_load_relaxed(&holder->held[at].lock) == lock ? site : NULL;
 }
 
-/* While the guard is held for long: a handler that came to it, or that ended the process, would wait for itself. */
-static void block_and_lock(sigset_t *before)
+uint64_t rpi_thread_switches(void)
 {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, before);
-    rsi_guard_lock(&threads.guard);
-}
-
-static void unlock_and_unblock(const sigset_t *before)
-{
-    rsi_guard_unlock(&threads.guard);
-    pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
-/* What is called to make it may end a cancelled thread, which would leave the guard behind. */
-static bool file_open(void)
-{
-    int cancel;
-    sigset_t before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    block_and_lock(&before);
-    if (!rsi_file_head && !threads.is_refused) {
-        char reason[192]; /* told by `rouse run`: standard error is the program's */
-        threads.is_refused = rsi_file_open(reason, sizeof reason) != 0;
-        if (!threads.is_refused) {
-            rsi_store_relaxed(&rsi_file_head->mode,
-                              (uint32_t)(rpi_hold_is_on ? ROUSE_OBS_LOCKS : ROUSE_OBS_COUNTED));
-            rsi_store_relaxed(&rsi_file_head->recorder, (uint32_t)RSI_STORE_PRELOAD);
-            rpi_tuning_note();
-            rpi_init_site_note();
-            rpi_order_note();
-        }
-    }
-    unlock_and_unblock(&before);
-    pthread_setcancelstate(cancel, NULL);
-    return !threads.is_refused;
-}
-
-void rpi_recording_settle(void)
-{
-    int error = errno;
-    if (rsi_load_acquire(&threads.is_ready) && !rpi_self_is_closed && *rpi_recording_here &&
-        !rsi_load_relaxed(&threads.is_aside)) /* with begin */
-        (void)file_open();
-    errno = error;
+    struct rusage used;
+    return getrusage(RUSAGE_THREAD, &used) == 0 ? (uint64_t)used.ru_nvcsw : 0;
 }
 
 static void name_put(struct rsi_store_thread *slot, const char name[NAME])
@@ -199,7 +145,7 @@ static void name_put(struct rsi_store_thread *slot, const char name[NAME])
         rsi_store_relaxed(&slot->name[i], name[i]);
 }
 
-/* The slot is its thread's for others, with the name of this moment: who changes it later finds the slot. */
+/* Publish the slot with the present name. A thread that renames this one later finds the slot. */
 static void slot_put(struct rpi_thread *self, struct rsi_store_thread *slot)
 {
     char name[NAME] = "";
@@ -225,17 +171,16 @@ static bool slot_new(struct rpi_thread *self)
     rsi_store_relaxed(&slot->tid, self->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     slot_put(self, slot);
-    rsi_store_release(&slot->id, (uint64_t)self->tid); /* the rest is there for a reader */
+    rsi_store_release(&slot->id, (uint64_t)self->tid); /* a reader that sees the id sees the rest */
     return true;
 }
 
-/* Of any thread: a program may name its workers when they wait already. */
-static void name_changed(struct rpi_thread *self, pthread_t handle, const char *text)
+void rpi_thread_rename(struct rpi_thread *self, pthread_t handle, const char *text)
 {
     char name[NAME] = "";
     bool was_busy = self->is_busy;
     memcpy(name, text, strnlen(text, NAME - 1));
-    self->is_busy = true; /* before a guard is taken, as in begin */
+    self->is_busy = true; /* before locking the guard, as in rpi_thread_begin */
     rsi_guard_lock(&threads.guard);
     for (struct rpi_thread *thread = threads.all; thread; thread = thread->next_all)
         if (rsi_load_relaxed(&thread->tid) != 0 && rsi_load_relaxed(&thread->slot) &&
@@ -245,24 +190,15 @@ static void name_changed(struct rpi_thread *self, pthread_t handle, const char *
     self->is_busy = was_busy;
 }
 
-RPI_EXPORT RSI_NOINLINE int pthread_setname_np(pthread_t thread, const char *name)
-{
-    struct rpi_thread *self = rpi_self ? rpi_self : rpi_thread_enter();
-    rpi_real_find();
-    int result = rpi_real.pthread_setname_np(thread, name);
-    if (result == 0 && self && *rpi_recording_here)
-        name_changed(self, thread, name);
-    return result;
-}
-
 bool rpi_thread_begin(struct rpi_thread *self)
 {
-    if (self->is_busy || rsi_load_relaxed(&threads.is_aside) || !*rpi_recording_here)
+    if (self->is_busy || !rpi_recording_is_on())
         return false;
     int error = errno;
-    self->is_busy = true; /* before a guard is taken: a signal handler that locks is not recorded */
+    self->is_busy = true; /* before locking a guard: a signal handler that locks is not recorded */
     if (!self->slot) {
-        if (!self->writer && (rsi_load_acquire(&rsi_file_head) || file_open())) /* with itself */
+        if (!self->writer && (rsi_load_acquire(&rsi_file_head) ||
+                              rpi_recording_open())) /* pairs with rsi_file_open */
             self->writer = rsi_writer_take(false, self->tid);
         if (!self->writer || !slot_new(self))
             self->is_busy = false;
@@ -271,96 +207,34 @@ bool rpi_thread_begin(struct rpi_thread *self)
     return self->is_busy;
 }
 
-/* A page that the kernel empties in every child that has memory of its own; which of them is told of, fills it again. */
-static bool here_put(void)
+bool rpi_thread_setup(void (*at_exit)(struct rpi_thread *))
 {
-    if (!here && !(here = rsi_map(RSI_PAGE)))
-        return false;
-    *here = 1;
-    rpi_recording_here = here;
-    return madvise(here, RSI_PAGE, MADV_WIPEONFORK) == 0;
+    threads.at_exit = at_exit;
+    threads.by_tid = rsi_map(TIDS * sizeof *threads.by_tid);
+    return threads.by_tid && pthread_key_create(&threads.key, leave) == 0;
 }
 
-/* The file ends here: what is counted is all there is. */
-void rpi_recording_confine(void)
+/* The child has only the calling thread, and none of the parent's records. */
+void rpi_thread_child(void)
 {
-    int error = errno;
-    if (rpi_self_is_vforked() || rpi_recording_is_confined())
-        return;
-    rpi_recording_settle();
-    rpi_epoll_member_restore();
-    if (rpi_self)
-        rpi_order_leave(rpi_self);
-    bool is_recorded = here && *here && rsi_load_relaxed(&rsi_file_head) &&
-                       !rsi_load_relaxed(&threads.is_aside);
-    rsi_store_relaxed(&rpi_recording_confined, true);
-    if (here)
-        rsi_store_relaxed(here, 0u);
-    if (is_recorded) {
-        rsi_store_relaxed(&rsi_file_head->is_confined, UINT64_C(1));
-        rsi_file_end();
-    }
-    errno = error;
-}
-
-/* The child has the calling thread alone, and none of the parent's recording. */
-static void child(void)
-{
-    if (rpi_recording_is_confined())
-        return;
     rpi_self = NULL;
-    (void)here_put();
     threads.guard = 0;
-    threads.is_refused = false;
     threads.free = threads.all;
     for (struct rpi_thread *thread = threads.all; thread; thread = thread->next_all) {
         thread->next_free = thread->next_all;
         thread->tid = 0;
-        thread->wait = NULL; /* nor is the handler, if it is one that forks, in the parent's */
+        thread->wait = NULL; /* also for a handler that forks during the parent's wait */
         thread->place = 0;
     }
     pthread_setspecific(threads.key, NULL);
-    rpi_waiters_child();
-    rpi_listener_child();
-    rpi_fd_class_child();
-    rpi_order_child();
-    rpi_wait_ring_child();
-    rpi_epoll_member_child();
-    rpi_init_site_child();
-    rsi_file_child();
-    rsi_sites_child();
-    rsi_writers_child();
 }
 
-__attribute__((constructor)) static void begin(void)
-{
-    rpi_real_find();
-    rpi_tuning_setup();
-    rpi_hold_setup();
-    rpi_order_begin();
-    rpi_wait_ring_setup();
-    (void)rsi_sites_setup(rpi_stack_end);
-    threads.by_tid = rsi_map(TIDS * sizeof *threads.by_tid);
-    if (!threads.by_tid || !here_put() || pthread_key_create(&threads.key, leave) != 0 ||
-        pthread_atfork(NULL, NULL, child) != 0 || !file_open())
-        return;
-    rpi_kernel_join_begin();
-    rsi_store_release(&threads.is_ready, true); /* pairs with rpi_thread_enter */
-}
-
-__attribute__((destructor)) static void end(void)
+void rpi_thread_finish_rings(void)
 {
     sigset_t before;
-    if (!rsi_load_relaxed(&rsi_file_head) || rsi_load_relaxed(&threads.is_aside) ||
-        !*rpi_recording_here)
-        return;
-    rsi_file_end();
-    if (!rpi_wait_rings ||
-        rpi_self_is_closed) /* exit in a handler, while this thread has the guard */
-        return;
-    block_and_lock(&before);
+    rpi_guard_enter(&threads.guard, &before);
     for (struct rpi_thread *thread = threads.all; thread; thread = thread->next_all)
         if (rsi_load_relaxed(&thread->tid))
-            rpi_wait_ring_tell(thread);
-    unlock_and_unblock(&before);
+            rpi_wait_ring_finish(thread);
+    rpi_guard_exit(&threads.guard, &before);
 }

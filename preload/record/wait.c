@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait.c - the microstates of a kernel thread and the ledger of its wake-ups: core/account.c for threads that
- * the kernel runs. Here the waiter writes all words of its slot itself, those of its wake-up when it is back.
+ * wait.c - records each wait: in the thread's slot, as its microstates, and in the ledger of wake-ups. It does for
+ * kernel threads what core/account.c does for rouse threads. Here the waiter itself writes all words of its slot, and
+ * those of its wake-up after it has returned.
  */
-#include "preload.h"
+#include "record/wait.h"
 
 #include "obs/module.h"
+#include "obs/site.h"
 #include "os/os.h"
+#include "process/stack.h"
+#include "record/hold.h"
+#include "record/init_site.h"
+#include "record/wait_ring.h"
+#include "record/waiters.h"
 
 #include <signal.h>
 
-#define HANDLER_BYTES \
-    1024u /* of a stack, which the kernel takes for a handler's frame at the least */
+/* The kernel uses at least this much of a stack for a handler's frame. */
+#define HANDLER_BYTES 1024u
 
-static void leave(struct rpi_thread *self, enum rouse_wait_kind kind, const void *object,
-                  uint64_t site, uint64_t now)
+static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const void *object,
+                       uint64_t site, uint64_t now)
 {
     struct rsi_store_thread *slot = self->slot;
-    rsi_module_note(self->writer, site); /* a wait may never end */
+    rsi_module_note(self->writer, site); /* now, since the wait may never end */
     rsi_slot_change(slot);
     rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     rsi_store_relaxed(&slot->since_tsc, now);
@@ -47,21 +54,24 @@ static void count(struct rpi_thread *self, uint32_t verdict, uint64_t waited, ui
         rsi_count(self->writer->shared->lost_wakes, 1);
 }
 
-/* While it slept others had the cache: what the end of a wait writes is asked for at once, and not line by line. */
+/*
+ * Other threads used the cache during the sleep. So prefetch all lines that the end of a wait writes, instead of one
+ * miss after another.
+ */
 static void warm(const struct rpi_thread *self)
 {
     const char *slot = (const char *)self->slot, *wake = (const char *)self->last_wake;
     __builtin_prefetch(slot, 1);
     __builtin_prefetch(slot + RSI_CACHE_LINE, 1);
     __builtin_prefetch(slot + 2 * RSI_CACHE_LINE, 1);
-    __builtin_prefetch(wake, 1); /* most waits are as the last */
+    __builtin_prefetch(wake, 1); /* most waits are counted in the same row as the last */
     __builtin_prefetch(wake + RSI_CACHE_LINE, 1);
     if (rsi_unlikely(rpi_hold_is_on))
         rpi_hold_warm(self);
 }
 
-static void enter(struct rpi_thread *self, const struct rpi_mark *mark, enum rouse_verdict verdict,
-                  uint64_t now)
+static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
+                     enum rouse_verdict verdict, uint64_t now)
 {
     struct rsi_store_thread *slot = self->slot;
     uint64_t since = slot->since_tsc, woken = mark->tsc ? mark->tsc : now;
@@ -80,7 +90,7 @@ static void enter(struct rpi_thread *self, const struct rpi_mark *mark, enum rou
     rsi_file_tick_tsc(now);
 }
 
-static void undo(struct rpi_thread *self, uint64_t now)
+static void undo_sleep(struct rpi_thread *self, uint64_t now)
 {
     rsi_slot_change(self->slot);
     rsi_count(self->slot->ticks[RSI_IN_USR], now - self->slot->since_tsc);
@@ -111,7 +121,7 @@ void rpi_wait_count_call(enum rouse_wait_kind kind)
     self->is_ready = false;
     self->dry_fd = -1;
     rsi_count(self->writer->shared->calls[kind], 1);
-    if (kind == ROUSE_WAIT_ACCEPT && self->slot) /* there may have been no room for one */
+    if (kind == ROUSE_WAIT_ACCEPT && self->slot) /* no slot: there was no room for one */
         rsi_count(self->slot->accepted, 1);
 }
 
@@ -132,30 +142,11 @@ void rpi_wait_found_nothing(int fd)
     self->is_busy = false;
 }
 
-void rpi_contest_end(struct rpi_thread *self, const struct rpi_contest *contest, bool is_got,
-                     uint64_t now, bool is_spun)
-{
-    struct rsi_store_lock *lock = rsi_writer_lock(self->writer, &contest->key, NULL);
-    uint64_t ticks = now - contest->since;
-    if (is_got && rsi_unlikely(rpi_hold_is_on))
-        rpi_hold_contested(self, &contest->key, lock);
-    if (!lock) {
-        rsi_count(self->writer->shared->lost_locks, 1);
-        return;
-    }
-    rsi_count(lock->contested, 1);
-    rsi_count(lock->acquired, is_got);
-    rsi_count(lock->given_up, !is_got);
-    rsi_count(lock->wait_ticks, ticks);
-    rsi_count_most(lock->wait_most, ticks);
-    rsi_count(lock->spun, is_spun);
-    rsi_count(lock->spin_ticks, is_spun ? ticks : contest->spin_ticks);
-}
-
 /*
- * The wait that self is in was left by siglongjmp, if the next one's frame is where its own was, or above that: all that
- * can come while it goes on is a handler, far below it or on a stack of its own. A jump that is followed by deeper calls
- * alone is not found. Locks of our own, which are taken while a wait begins or ends, come this way too.
+ * Whether self has left its wait by siglongjmp. If the frame of the next wait lies at or above the frame of the old
+ * one, the old one is gone: during a wait only a handler can run, and its frames lie far below or on another stack. A
+ * jump that is followed only by deeper calls is not noticed. Locks that our own code takes at the begin or end of a
+ * wait also reach this check.
  */
 static RSI_COLD bool is_left(const struct rpi_thread *self, const struct rpi_wait *next)
 {
@@ -169,7 +160,7 @@ static RSI_COLD bool is_left(const struct rpi_thread *self, const struct rpi_wai
            !(handlers.ss_flags & SS_ONSTACK);
 }
 
-/* It is counted as given up just now: when it was is not known. */
+/* Count the wait as cancelled just now. The time of the jump is unknown. */
 static RSI_COLD void end_left(struct rpi_thread *self)
 {
     struct rpi_mark mark = { 0 };
@@ -177,7 +168,7 @@ static RSI_COLD void end_left(struct rpi_thread *self)
     self->is_asleep = false;
     if (self->object)
         rpi_waiters_leave(self, false, &mark);
-    enter(self, &(struct rpi_mark){ 0 }, ROUSE_VERDICT_CANCELLED, rsi_tsc());
+    note_run(self, &(struct rpi_mark){ 0 }, ROUSE_VERDICT_CANCELLED, rsi_tsc());
     self->wait = NULL;
     self->is_busy = false;
     errno = error;
@@ -198,12 +189,12 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
                                kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
     self->wait = wait;
     self->is_ready = false;
-    /* Now: what ends the wait may destroy the object. */
+    /* Now, since the call that ends the wait may destroy the object. */
     self->name = rsi_wait_classes[kind].has_object ? rpi_init_site_name(self->writer, object) : 0;
-    leave(self, kind, object, rsi_site_of(self->writer, site), wait->since);
+    note_sleep(self, kind, object, rsi_site_of(self->writer, site), wait->since);
     if (wait->is_queued)
         rpi_waiters_join(self, object);
-    rsi_compiler_barrier(); /* a signal handler sees it when all the rest is done */
+    rsi_compiler_barrier(); /* last: a handler that sees is_asleep finds the rest complete */
     self->is_asleep = true;
     errno = error;
     return true;
@@ -218,16 +209,16 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
     struct rpi_mark mark = { 0 };
     uint64_t now = rsi_tsc();
     self->is_asleep = false;
-    rsi_compiler_barrier(); /* before the first lock of our own */
+    rsi_compiler_barrier(); /* before our own first lock */
     warm(self);
     if (wait->is_queued)
         rpi_waiters_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);
     if (verdict != ROUSE_VERDICT_USEFUL)
         mark = (struct rpi_mark){ 0 };
     if (verdict != ROUSE_VERDICT_NONE)
-        enter(self, &mark, verdict, now);
+        note_run(self, &mark, verdict, now);
     else
-        undo(self, now);
+        undo_sleep(self, now);
     self->is_ready = verdict == ROUSE_VERDICT_USEFUL &&
                      (self->slot->kind == ROUSE_WAIT_SET || self->slot->kind == ROUSE_WAIT_POLL);
     if (contest && verdict != ROUSE_VERDICT_NONE) {
@@ -244,13 +235,4 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
 void rpi_wait_cancelled(void *wait)
 {
     (void)rpi_wait_end(wait, ROUSE_VERDICT_CANCELLED, NULL);
-}
-
-void rpi_waiters_note_wake_slow(const void *object, enum rpi_wakes whom, const void *site)
-{
-    struct rpi_thread *self = rpi_self;
-    if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
-        return;
-    (void)rpi_waiters_wake(self, object, whom, site);
-    self->is_busy = false;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait_ring.c - writes which waits the program's threads are in, where `rouse run` asks for it (ROUSE_RUN_WAITS): src/obs/waits.h.
+ * wait_ring.c - writes which waits the program's threads are in, where `rouse run` asks for it (ROUSE_RUN_WAITS). The
+ * format is in src/obs/waits.h.
  *
- * A thread takes its ring at its first wait, and never gives it back: the reader comes behind.
+ * A thread takes a ring at its first wait and never returns it, since the reader may not have read it yet.
  */
-#include "preload.h"
+#include "record/wait_ring.h"
 
-#include "obs/waits.h"
 #include "os/os.h"
+#include "process/real.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -23,17 +24,17 @@ static bool has_same_pids(const struct rsi_waits *waits)
     return stat("/proc/self/ns/pid", &status) == 0 && waits->pid_namespace == status.st_ino;
 }
 
-/* In the run queue so far; false: the kernel does not tell. */
+/* The time that the thread has spent in the run queue so far. False: the kernel does not report it. */
 static bool queue_of(uint32_t tid, uint64_t *ns)
 {
     char text[96];
     (void)rsi_format(text, sizeof text, "/proc/self/task/%u/schedstat", tid);
     long fd = rsi_syscall4(SYS_openat, AT_FDCWD, text, O_RDONLY | O_CLOEXEC, 0);
-    long got = fd < 0 ? 0 : rsi_syscall3(SYS_read, fd, text, sizeof text - 1);
+    long bytes = fd < 0 ? 0 : rsi_syscall3(SYS_read, fd, text, sizeof text - 1);
     if (fd >= 0)
         (void)rsi_syscall1(SYS_close, fd);
-    text[got > 0 ? got : 0] = 0;
-    const char *second = strchr(text, ' '); /* the first is the time on a processor */
+    text[bytes > 0 ? bytes : 0] = 0;
+    const char *second = strchr(text, ' '); /* the first number is the time on a processor */
     if (second)
         *ns = strtoull(second, NULL, 10);
     return second != NULL;
@@ -79,12 +80,13 @@ static RSI_COLD struct rsi_waits_ring *take(uint32_t tid)
     for (unsigned i = 0; i < 2 * RSI_WAITS_RINGS; i++) {
         unsigned at = (tid + i) % RSI_WAITS_RINGS;
         uint32_t owner = rsi_load_relaxed(&rpi_wait_rings->owners[at]), nobody = 0;
-        if (owner == tid) /* it has run another program before */
+        if (owner == tid) /* it ran another program before, by exec */
             return &rpi_wait_rings->rings[at];
         if (i >= RSI_WAITS_RINGS && owner == 0 &&
             rsi_cas_acquire(&rpi_wait_rings->owners[at], &nobody,
-                            tid)) { /* with the reader's release */
-            (void)rsi_fetch_add_acq_rel(&rpi_wait_rings->taken, UINT64_C(1)); /* with its acquire */
+                            tid)) { /* pairs with the reader's release */
+            (void)rsi_fetch_add_acq_rel(&rpi_wait_rings->taken,
+                                        UINT64_C(1)); /* pairs with the reader's acquire */
             return &rpi_wait_rings->rings[at];
         }
     }
@@ -102,7 +104,7 @@ void rpi_wait_ring_put(struct rpi_thread *self, enum rouse_wait_kind kind, uint6
     if (!ring)
         return;
     struct rsi_waits_entry *entry = &ring->entries[ring->count % RSI_WAITS_KEPT];
-    /* A reader that has seen a word of this wait sees the count before it: the entry's older wait is no good. */
+    /* A reader that sees a word of this wait also sees the count before it, and discards the entry's older wait. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     rsi_store_relaxed(&entry->begin_ns, rsi_now_ns());
     rsi_store_relaxed(&entry->end_ns, UINT64_C(0));
@@ -118,7 +120,7 @@ void rpi_wait_ring_close(const struct rpi_thread *self)
         rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, rsi_now_ns());
 }
 
-void rpi_wait_ring_tell(const struct rpi_thread *thread)
+void rpi_wait_ring_finish(const struct rpi_thread *thread)
 {
     struct rsi_waits_ring *ring = thread->waits;
     uint64_t ns;

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * waiters.c - who waits for what, so that a wake-up that passes through us finds whom it is for.
+ * waiters.c - lists the threads that wait for each object, so that a wake-up that passes through us can mark its
+ * waiter.
  *
- * libc keeps its own order, which is not seen. Here the first that came is marked; a thread that comes back without a
- * mark, while one that still waits for the same has one, takes that over, and a thread that gives up hands its own
- * on. So no more waits are said to be ended by somebody than calls were made to end one, and no call is lost while
- * somebody waits that it may have been for.
+ * libc keeps its own order of waiters, which we cannot see. We mark the first waiter that has no mark. If an unmarked
+ * thread returns with success while another waiter of the object is marked, it takes that mark over. A marked thread
+ * that gives up passes its mark to an unmarked waiter. So the number of waits that a wake-up ended never exceeds the
+ * number of wake-ups, and no wake-up is lost while a thread waits that it may have been for.
  */
-#include "preload.h"
+#include "record/waiters.h"
+
+#include "obs/site.h"
+
+#include <rouse/obs.h>
 
 #include <string.h>
 
@@ -34,7 +39,7 @@ void rpi_waiters_join(struct rpi_thread *self, const void *object)
     rsi_guard_unlock(&queue->guard);
 }
 
-/* The first that waits for object and has, or has not, a mark. */
+/* The first waiter of object that has a mark, or has none. */
 static struct rpi_thread *find_locked(const struct rpi_waiters *queue, const void *object,
                                       bool is_marked)
 {
@@ -53,7 +58,7 @@ static void unlink_locked(struct rpi_waiters *queue, struct rpi_thread *self)
     *(self->next ? &self->next->previous : &queue->last) = self->previous;
 }
 
-/* The queue that self is in, locked: until then it may be moved to another. */
+/* Lock the list that self is in. Until then another thread may move self to another list. */
 static struct rpi_waiters *lock_own(const struct rpi_thread *self)
 {
     for (;;) {
@@ -65,13 +70,13 @@ static struct rpi_waiters *lock_own(const struct rpi_thread *self)
     }
 }
 
-void rpi_waiters_leave(struct rpi_thread *self, bool is_got, struct rpi_mark *mark)
+void rpi_waiters_leave(struct rpi_thread *self, bool is_acquired, struct rpi_mark *mark)
 {
     struct rpi_waiters *queue = lock_own(self);
     struct rpi_thread *other = NULL;
     unlink_locked(queue, self);
-    if (is_got != (self->mark.tsc != 0))
-        other = find_locked(queue, self->object, is_got);
+    if (is_acquired != (self->mark.tsc != 0))
+        other = find_locked(queue, self->object, is_acquired);
     if (other) {
         struct rpi_mark theirs = other->mark;
         other->mark = self->mark;
@@ -82,14 +87,14 @@ void rpi_waiters_leave(struct rpi_thread *self, bool is_got, struct rpi_mark *ma
     rsi_guard_unlock(&queue->guard);
 }
 
-size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum rpi_wakes whom,
+size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum rpi_wakes which,
                         const void *site)
 {
     struct rpi_waiters *queue = rpi_waiters_of(object);
     if (!rpi_waiters_has(object))
         return 0;
     struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site) };
-    bool is_one = whom == RPI_WAKES_ONE || whom == RPI_WAKES_HOLDER;
+    bool is_one = which == RPI_WAKES_ONE || which == RPI_WAKES_HOLDER;
     struct rpi_thread *woken = NULL;
     size_t count = 0;
     rsi_guard_lock(&queue->guard);
@@ -97,9 +102,9 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
         if (thread->object != object)
             continue;
         bool is_new = thread->mark.tsc == 0;
-        if (whom == RPI_WAKES_WRITERS_ANEW && thread->slot->kind != ROUSE_WAIT_WRITE_LOCK)
+        if (which == RPI_WAKES_WRITERS_ANEW && thread->slot->kind != ROUSE_WAIT_WRITE_LOCK)
             continue;
-        if (is_new || whom >= RPI_WAKES_ALL_ANEW)
+        if (is_new || which >= RPI_WAKES_ALL_ANEW)
             thread->mark = mark;
         else if (!woken)
             woken = thread;
@@ -107,7 +112,7 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
         if (is_new && is_one)
             break;
     }
-    if (count == 0 && whom == RPI_WAKES_HOLDER && woken)
+    if (count == 0 && which == RPI_WAKES_HOLDER && woken)
         woken->mark = mark;
     rsi_guard_unlock(&queue->guard);
     return count;
@@ -146,7 +151,7 @@ void rpi_waiters_unmark(const struct rpi_thread *self, const void *object, uint6
     rsi_guard_unlock(&queue->guard);
 }
 
-/* Who is marked goes along: of those it may be another that has been woken, and takes the mark over. */
+/* Marked waiters move too: the kernel may have woken another waiter instead, which then takes the mark over. */
 void rpi_waiters_move(const void *from, const void *to, size_t most)
 {
     struct rpi_waiters *queue = rpi_waiters_of(from), *target = rpi_waiters_of(to);
@@ -170,6 +175,15 @@ void rpi_waiters_move(const void *from, const void *to, size_t most)
     if (is_other)
         rsi_guard_unlock(&target->guard);
     rsi_guard_unlock(&queue->guard);
+}
+
+void rpi_waiters_note_wake_slow(const void *object, enum rpi_wakes which, const void *site)
+{
+    struct rpi_thread *self = rpi_self;
+    if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
+        return;
+    (void)rpi_waiters_wake(self, object, which, site);
+    self->is_busy = false;
 }
 
 void rpi_waiters_child(void)

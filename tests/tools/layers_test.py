@@ -62,6 +62,15 @@ class Includes(unittest.TestCase):
         self.assertTrue(self.allows("preload/a.c", '"os/os.h"'))
         self.assertFalse(self.allows("preload/a.c", '"core/park.h"'))
 
+    def test_records_of_the_interposer_do_not_see_its_hooks(self) -> None:
+        for header in ("process/real.h", "record/wait.h", "accept/order.h", "hooks/mutex.h"):
+            self.findings(f"preload/{header}", "")
+        self.assertTrue(self.allows("preload/hooks/a.c", '"record/wait.h"'))
+        self.assertTrue(self.allows("preload/lifecycle.c", '"accept/order.h"'))
+        self.assertFalse(self.allows("preload/record/a.c", '"accept/order.h"'))
+        self.assertFalse(self.allows("preload/accept/a.c", '"hooks/mutex.h"'))
+        self.assertFalse(self.allows("preload/process/a.c", '"record/wait.h"'))
+
     def test_a_file_outside_the_layers_is_reported(self) -> None:
         self.assertTrue(self.findings("src/stray.c", ""))
         self.assertTrue(self.findings("src/misc/stray.c", ""))

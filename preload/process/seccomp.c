@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * seccomp.c - calls by which a program confines itself to some system calls: seccomp(2), by all its names.
+ * seccomp.c - calls by which a program confines itself to some system calls: seccomp(2) under all its names.
  *
- * Which those are is the program's, and from then on the kernel may end it for one of ours. So from the call on the
- * process is not recorded any more. Many programs ask first whether there is seccomp, with arguments that the kernel
- * refuses: that is no such call. One that is refused for another reason leaves the process unrecorded all the same.
+ * The program chooses the allowed calls, and from then on the kernel may end it for one of ours. So recording stops
+ * just before the call. Many programs first test for seccomp with arguments that the kernel rejects, and those calls do
+ * not count. If the kernel refuses a real request for another reason, the process stays unrecorded all the same.
  *
- * A malloc may call prctl while it sets itself up, before the next one has been found: dlsym would call it.
+ * A malloc may call prctl while it initialises itself, before rpi_real_find. The system call is then made directly,
+ * since dlsym would call that malloc.
  */
-#include "preload.h"
+#include "process/real.h"
+#include "process/recording.h"
 
 #include <linux/seccomp.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-/* As the kernel looks at them: strict mode has no arguments, a filter has some. */
+/* The kernel's own conditions: strict mode has no arguments, and a filter has some. */
 static bool is_seccomp(long operation, long flags, long filter)
 {
     return operation == SECCOMP_SET_MODE_STRICT   ? flags == 0 && filter == 0
@@ -43,7 +45,7 @@ RPI_EXPORT RSI_NOINLINE int prctl(int option, ...)
     return (int)rpi_real.syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
 }
 
-/* Jumped to by syscall: what returns is that. */
+/* Reached by a jump from syscall (hooks/futex.c), and returns to syscall's caller. */
 long rpi_syscall_seccomp(long number, long operation, long flags, long filter);
 RSI_NOINLINE long rpi_syscall_seccomp(long number, long operation, long flags, long filter)
 {

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * privilege.c - calls by which a process gives up its user or its root, as a server's workers do after their fork. What
- * comes after could not make the file; one that is there keeps growing, since it is mapped whole.
+ * privilege.c - calls by which a process gives up its user or its root directory, as a server's workers do after their
+ * fork.
+ *
+ * The file is created before the call, since the process may lack the rights afterwards. A file that exists keeps
+ * growing, because it is mapped as a whole.
  */
-#include "preload.h"
+#include "process/real.h"
+#include "process/recording.h"
 
 RPI_EXPORT RSI_NOINLINE int setuid(uid_t user)
 {

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mlock.c - mlockall, which locks all that is mapped, and fails if that is more than may be locked: the record is as
- * long as it may ever be. So it is folded for as long as the call takes (obs/file.c), and unlocked after it. It is made
- * before, if it is not there yet: what is mapped later may be locked at once.
+ * mlock.c - mlockall, which locks all mapped memory.
  *
- * No handler runs meanwhile, as none of this thread's does in the system call itself.
+ * The call fails if more memory is mapped than the process may lock, and the record is mapped at its maximum length. So
+ * the record is folded during the call (obs/file.c), and unlocked after it. If it does not exist yet, it is created
+ * before the call, since later mappings may be locked at once.
+ *
+ * All signals are blocked meanwhile. This thread could not run a handler inside the system call either.
  */
-#include "preload.h"
+#include "obs/ledger.h"
+#include "process/real.h"
+#include "process/recording.h"
+#include "process/self.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -53,7 +58,7 @@ RPI_EXPORT int mlockall(int flags)
     return result;
 }
 
-/* Jumped to by syscall: what returns is that. */
+/* Reached by a jump from syscall (hooks/futex.c), and returns to syscall's caller. */
 long rpi_syscall_mlockall(long number, long flags);
 RSI_NOINLINE long rpi_syscall_mlockall(long number, long flags)
 {

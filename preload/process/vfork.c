@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vfork.c - vfork, whose child runs in its parent's memory and on its stack until it runs another program or ends: what
- * it waits for is not its parent's, so its thread is taken for one that has ended; and what it closes, or
- * puts into an epoll set, is not its parent's either: its numbers are its own, and nothing is learnt of them.
+ * vfork.c - vfork: its child shares our memory. It runs there and on its parent's stack until it runs another program
+ * or exits.
  *
- * The call returns twice, and what the child calls meanwhile overwrites the place where the first return came from; so it
- * is made here, in registers, as libc makes it. posix_spawn, system and popen have a child of the same sort, but call
- * nothing of ours in it.
+ * The child's waits are not its parent's, so its thread is treated as one that has exited. The descriptors that it
+ * closes or adds to an epoll set are its own too, so nothing is recorded of their numbers.
+ *
+ * The call returns twice, and the child's calls overwrite the return address on the shared stack. So the system call
+ * is made here, with the return address in a register, as libc does. posix_spawn, system and popen have such a child
+ * too, but call none of our functions in it.
  */
-#include "preload.h"
+#include "process/linkage.h"
+#include "process/self.h"
 
+#include <errno.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define TEXT(x) #x
 #define NUMBER(x) TEXT(x)
 
-/* Jumped to by vfork: there is no child. */
+/* Reached by a jump from vfork: there is no child. */
 pid_t rpi_vfork_failed(int error);
 RSI_NOINLINE pid_t rpi_vfork_failed(int error)
 {

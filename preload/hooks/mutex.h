@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* mutex.h - the mutex calls for other hooks, on behalf of a caller at site. */
+#ifndef RPI_HOOKS_MUTEX_H
+#define RPI_HOOKS_MUTEX_H
+
+#include <pthread.h>
+
+/* until NULL: no deadline. */
+int rpi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void *site);
+int rpi_mutex_trylock(pthread_mutex_t *m, const void *site);
+int rpi_mutex_unlock(pthread_mutex_t *m, const void *site);
+
+/* The calling thread has acquired m. Only if rpi_hold_is_on. */
+void rpi_mutex_hold(pthread_mutex_t *m, const void *site);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* real.h - pointers to the calls that this library replaces: libc's, or those of the next library that defines them. */
+#ifndef RPI_PROCESS_REAL_H
+#define RPI_PROCESS_REAL_H
+
+#include "base/base.h"
+#include "process/linkage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * All replaced calls. The first six may be called before any constructor has run, and are usable from the start. The
+ * others are usable after rpi_real_find.
+ */
+/* clang-format off */
+#define RPI_REALS(X) \
+    X(syscall) X(pthread_mutex_lock) X(pthread_mutex_trylock) X(pthread_mutex_unlock) \
+    X(pthread_mutex_init) X(pthread_mutex_destroy) \
+    X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_cond_wait) \
+    X(pthread_cond_timedwait) X(pthread_cond_clockwait) X(pthread_cond_signal) \
+    X(pthread_cond_broadcast) X(pthread_rwlock_rdlock) X(pthread_rwlock_tryrdlock) \
+    X(pthread_rwlock_timedrdlock) X(pthread_rwlock_clockrdlock) X(pthread_rwlock_wrlock) \
+    X(pthread_rwlock_trywrlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockwrlock) \
+    X(pthread_rwlock_unlock) X(pthread_spin_lock) X(pthread_spin_trylock) \
+    X(pthread_spin_unlock) \
+    X(pthread_barrier_wait) X(pthread_once) X(pthread_join) X(pthread_tryjoin_np) \
+    X(pthread_timedjoin_np) X(pthread_clockjoin_np) X(sem_wait) X(sem_trywait) X(sem_timedwait) \
+    X(sem_clockwait) X(sem_post) X(clock_nanosleep) X(sched_yield) X(poll) X(ppoll) X(select) \
+    X(pselect) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(epoll_ctl) X(listen) X(accept) X(accept4) X(read) \
+    X(readv) X(recv) X(recvfrom) X(recvmsg) X(write) X(writev) X(send) X(sendto) X(sendmsg) \
+    X(connect) X(fsync) X(fdatasync) X(close) X(dup2) X(dup3) X(close_range) X(closefrom) \
+    X(socket) X(socketpair) X(setsockopt) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
+    X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot) \
+    X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
+    X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
+    X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
+    X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
+    X(mlockall) X(recvmmsg) X(sendmmsg)
+/* clang-format on */
+
+#define RPI_REAL_MEMBER(name) __typeof__(name) *name;
+struct rpi_real {
+    RPI_REALS(RPI_REAL_MEMBER)
+    bool is_found; /* release */
+};
+#undef RPI_REAL_MEMBER
+extern RPI_HIDDEN struct rpi_real rpi_real;
+
+/* libc's: ends a program whose buffer is smaller than the size that it passes. */
+_Noreturn void __chk_fail(void);
+
+/* Look up all calls. Later calls have no effect. Inline because it is on the path of an uncontended lock. */
+void rpi_real_find_all(void);
+RSI_INLINE void rpi_real_find(void)
+{
+    if (rsi_unlikely(!rsi_load_acquire(&rpi_real.is_found))) /* pairs with rpi_real_find_all */
+        rpi_real_find_all();
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* fd_class.h - what kind of file each descriptor refers to. Nothing here sets errno. */
+#ifndef RPI_RECORD_FD_CLASS_H
+#define RPI_RECORD_FD_CLASS_H
+
+#include "base/base.h"
+
+enum rpi_fd_class {
+    RPI_FD_UNKNOWN,
+    RPI_FD_SOCKET,
+    RPI_FD_WHOLE,   /* a stream socket that takes a small send whole or not at all */
+    RPI_FD_MESSAGE, /* a socket that does so with every send */
+    RPI_FD_FILE,    /* no call on it waits for another thread */
+    RPI_FD_OTHER,   /* a pipe, a terminal, an eventfd and the like */
+    RPI_FD_OURS     /* ours: the program did not create it and cannot close it */
+};
+
+/* Higher descriptors are not remembered: the kernel is asked each time. */
+#define RPI_FD_CLASSES 65536u
+
+enum rpi_fd_class rpi_fd_class_of(int fd);
+enum rpi_fd_class rpi_fd_class_of_socket(int domain, int type, int protocol);
+void rpi_fd_class_set(int fd, enum rpi_fd_class class);
+void rpi_fd_class_child(void);
+
+RSI_INLINE bool rpi_fd_is_socket(int fd)
+{
+    enum rpi_fd_class class = rpi_fd_class_of(fd);
+    return class == RPI_FD_SOCKET || class == RPI_FD_WHOLE || class == RPI_FD_MESSAGE;
+}
+bool rpi_fd_is_ours(unsigned fd);
+bool rpi_fd_is_nonblock(int fd);
+bool rpi_fd_is_ready(int fd, short events);
+
+/* Whether a read may go on waiting although some bytes are there, by the option SO_RCVLOWAT. */
+bool rpi_fd_wants_more(int fd);
+void rpi_fd_set_lowat(void); /* the program is about to set that option */
+
+#endif
