@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Make the README's pictures anew, of real runs: docs/pictures/top.svg and report.png.
+"""Make the pictures of docs/pictures from real runs: top.svg and report.png.
 
-Both are of rouse-serve with a lock that its connections share, and of wrk with 24 of them. It needs
+Both show rouse-serve, whose connections share a lock, under 24 connections of wrk. The script needs
 build/venv with the packages of `make check`, wrk and Debian's chromium.
 """
 

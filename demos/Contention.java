@@ -12,9 +12,9 @@ import java.util.concurrent.locks.ReentrantLock;
 /**
  * Threads that wait for a queue, a monitor and a lock, for demos/programs.py.
  *
- * <p>java Contention.java SECONDS: says that it is ready, waits for a line, works for so long, and tells as JSON how
- * many numbers went through the queue, and how often the virtual machine had its threads wait. It ends with its
- * standard input, and knows nothing of rouse.
+ * <p>java Contention.java SECONDS: prints that it is ready, reads a line, and works for SECONDS. It then prints as JSON
+ * how many numbers went through the queue, and how often threads of the virtual machine waited. It ends when its
+ * standard input ends, and does not use rouse.
  */
 public final class Contention {
     private static final int SIDES = 3; // threads that put, and as many that take
@@ -56,7 +56,7 @@ public final class Contention {
         }
     }
 
-    /** A thread that ends with its counts added up. */
+    /** A thread that adds its counts to the totals when it ends. */
     private Thread started(Part part) {
         Thread thread = new Thread(() -> {
             try {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""An accept server of the broken kind: shown, repaired without a rebuild, and measured again.
+"""Show an accept server with a thundering herd, fix it without a rebuild, and measure it again.
 
     demos/accept.py
     demos/accept.py --way epoll --processes 8
 
-demos/herd.c forks processes that all wait for one listener, and is its own client. It is compiled,
-and run as it is, under `rouse run`, and under `rouse run --accept` with each order. Who got how
-many connections, and which polls found none, it tells itself; the rest is the report's.
+demos/herd.c forks processes that all wait for one listener, and is its own client. The script
+compiles it and runs it alone, under `rouse run`, and under `rouse run --accept` with each order.
+The server itself counts connections per process and polls without effect. The rest is from the
+report.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def jain(counts: Sequence[int]) -> float:
 
 
 def herd(wanted: Wanted, program: Path, *before: str) -> Row:
-    """One run; before: a command that runs the program."""
+    """Run once. `before` is a command that runs the program."""
     words = [*before, str(program), wanted.way, str(wanted.processes), "1"]
     words += [str(wanted.connections), str(wanted.at_once)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
@@ -93,8 +94,8 @@ def demonstrate(wanted: Wanted) -> Row:
 
 
 HEADS = (
-    *("run", "connections a process", "Jain's index", "polls in vain", "wake-ups a connection"),
-    *("switches a connection", "turns", "p50 µs", "p99 µs"),
+    *("run", "connections per process", "Jain's index", "polls without effect"),
+    *("wake-ups per connection", "switches per connection", "turns", "p50 µs", "p99 µs"),
 )
 
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A data base under sysbench: where its throughput ends, and which locks its threads wait for.
+"""Run a database under sysbench: how its throughput scales, which locks its threads wait for.
 
     demos/database.py mariadb
     demos/database.py postgresql --work oltp_read_only --clients 1,8,64
 
-The server is Debian's, started on a socket and in a folder of its own, and stopped again. First it
-runs as it is, with more and more clients: transactions, processor time and switches. Then under
-`rouse run` with some numbers of clients: the locks, and what else was waited for. Nothing is
-rebuilt.
+The script starts Debian's server on its own socket and in its own folder, and stops it again. First
+the server runs alone with more and more clients: transactions, processor time and switches. Then it
+runs under `rouse run` with some numbers of clients: locks and other waits. Nothing is rebuilt.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Wanted:
 
 
 def load(server: Server, wanted: Wanted, clients: int) -> subprocess.Popen[str]:
-    """The clients, which run a little longer than is looked at."""
+    """The clients. They run slightly longer than the measurement."""
     seconds = round(wanted.seconds + BEGIN_S + END_S + END_EACH_S * clients)
     words = server.bench(wanted.work, clients, f"--time={seconds}", "run")
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -62,7 +61,7 @@ def finished(program: subprocess.Popen[str]) -> str:
 
 
 def measured(running: Running, wanted: Wanted, clients: int) -> tuple[Sample, float, str]:
-    """What the server did amid a run, in how many seconds, and what sysbench says of the whole."""
+    """The server's work during a run, the seconds it took, and sysbench's summary of the run."""
     program = load(running.server, wanted, clients)
     try:
         time.sleep(BEGIN_S)
@@ -78,7 +77,7 @@ def measured(running: Running, wanted: Wanted, clients: int) -> tuple[Sample, fl
 
 
 def futexes(running: Running, wanted: Wanted, clients: int) -> float | None:
-    """Calls of futex(2) a transaction, with strace beside, which slows the server down."""
+    """Calls of futex(2) per transaction, counted by strace, which slows the server down."""
     if not shutil.which("strace"):
         return None
     program = load(running.server, wanted, clients)
@@ -129,7 +128,7 @@ def curve(running: Running, wanted: Wanted) -> list[Row]:
 
 
 def profile(server: Server, wanted: Wanted, clients: int) -> Row:
-    """The report of a run under `rouse run`, the part that matters here."""
+    """The relevant part of the report of a run under `rouse run`."""
     kept = server.folder / f"recording-{clients}"
     with server.started(*rouse("run", "-o", "/dev/null", "--keep", str(kept), "--")) as running:
         program = load(server, wanted, clients)
@@ -169,7 +168,7 @@ def profile(server: Server, wanted: Wanted, clients: int) -> Row:
 
 
 def locks(rows: Sequence[Row]) -> list[Row]:
-    """By the site that waited, and the lock's name or the place that initialised it."""
+    """Locks by wait site, and by the name of the lock or the site that initialised it."""
     found_: dict[tuple[str, str], Row] = {}
     for row in rows:
         if not row["cnt_lock"]:

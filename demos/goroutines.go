@@ -4,8 +4,8 @@
 //
 //	goroutines SECONDS
 //
-// It says that it is ready, waits for a line, works for so long, and tells as JSON how many numbers went through the
-// channel. It ends with its standard input, and knows nothing of rouse, nor of libc.
+// It prints that it is ready, reads a line, and works for SECONDS. It then prints as JSON how many numbers went through
+// the channel. It ends when its standard input ends, and uses neither rouse nor libc.
 package main
 
 import (

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * herd.c - an accept server of the broken kind: processes that all wait for one listener, by poll and the like, and
- * are all woken by each connection, or by accept. It is its own client, and tells who served how many.
+ * herd.c - an accept server with a thundering herd: all its processes wait for one listener, and each connection wakes
+ * them all (except with accept). The program is its own client, and prints how many connections each thread served.
  *
  *     herd WAY PROCESSES THREADS CONNECTIONS AT_ONCE
  *
- * WAY: poll, pipe (poll, of a pipe as well), select, epoll, accept; a server process has THREADS that wait. It knows
- * nothing of rouse.
+ * WAY is poll, pipe (poll with an additional pipe), select, epoll or accept. THREADS threads wait in each server
+ * process. The program does not use rouse.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ enum { MOST = 64, AT_ONCE_MOST = 256 };
 enum way { POLL, PIPE, SELECT, EPOLL, ACCEPT };
 static const char *const ways[] = { "poll", "pipe", "select", "epoll", "accept" };
 
-/* Of a thread of the servers; shared by all processes. */
+/* The counts of one server thread, in memory that all processes share. */
 struct served {
     unsigned long connections, in_vain;
     pid_t tid; /* release, by the thread */
@@ -48,7 +48,7 @@ static void fail(const char *what)
     _exit(1);
 }
 
-/* Until there is, or seems to be, a connection. */
+/* Wait until there is, or seems to be, a connection. */
 static void wait_for_one(int set)
 {
     struct pollfd entries[] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
@@ -111,7 +111,7 @@ static void serve_all(unsigned process)
     exit(0);
 }
 
-/* The thread sleeps, and not for a moment: it waits for connections. */
+/* The thread sleeps, and not only briefly: it waits for connections. */
 static void until_waits(pid_t pid, const pid_t *tid)
 {
     const struct timespec moment = { 0, 200000 };
@@ -142,7 +142,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* count connections at once; each is asked the same, and by whom it was served is left to the servers. */
+/* Open count connections at once and send the same request on each. The servers count which thread served it. */
 static void ask(const struct sockaddr_in *address, unsigned count, char what, double *us)
 {
     int fds[AT_ONCE_MOST];

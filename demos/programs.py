@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A program that knows nothing of rouse: how fast it is with and without recording, and its waits.
+"""Run a program that does not use rouse: its speed with and without recording, and its waits.
 
     demos/programs.py redis
     demos/programs.py nginx --seconds 5 --json nginx.json
 
-memcached, redis (with an I/O thread; redis-single: without) and nginx are Debian's, each in a
-folder and at an address of its own, and loaded by a client of Debian's; java, go and python run
-small programs of ours, of which the waits are known. Each is run as it is and under `rouse run`,
-in turns; of the last run that was recorded it is told what was waited for. Go makes its system
-calls itself: of it the kernel tells, to root.
+memcached, redis (with an I/O thread; redis-single: without) and nginx are Debian's. Each has its
+own folder and address, and one of Debian's clients loads it. java, go and python run small programs
+of ours whose waits are known. Each program runs alternately alone and under `rouse run`. The script
+shows the waits of the last recorded run. A Go program makes its system calls itself, so its waits
+are taken from the kernel, which requires root.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measured(subject: Subject, seconds: float, *before: str) -> Done:
         return subject.loaded(running, seconds)
 
 
-# What a recording tells
+# Figures from a recording
 
 
 def profile(report: Row) -> Row:
@@ -62,7 +62,7 @@ def profile(report: Row) -> Row:
 
 
 def kinds(rows: Iterable[Row]) -> dict[str, Row]:
-    """Wake-ups by what was waited for, with their verdicts; the longest waited first."""
+    """Wake-ups by kind of wait, with their verdicts. The longest wait comes first."""
     found: dict[str, Row] = {}
     for row in rows:
         names = ("count", "wait_ns", *VERDICTS)
@@ -78,7 +78,7 @@ def recorded(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
     return done, profile(json.loads(told))
 
 
-# What the kernel tells
+# Figures from the kernel
 
 
 def why_no_kernel(folder: Path) -> str:
@@ -104,14 +104,14 @@ def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
 
 
 def passed_through(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
-    """Under `rouse run`, which has one line to say of it."""
+    """Run it under `rouse run`, which prints one line about it."""
     told = subject.folder / "report"
     done = measured(subject, seconds, *rouse("run", "-o", str(told), "--keep", str(kept), "--"))
     return done, {"why_not_recorded": told.read_text(encoding="utf-8").strip()}
 
 
 def way(subject: Subject) -> tuple[Callable[[Subject, float, Path], tuple[Done, Row]], str]:
-    """How this program is looked at, and what stands in the way of a better one."""
+    """How this program is observed, and why not better."""
     if not subject.speaks_kernel:
         return recorded, ""
     why = why_no_kernel(subject.folder)
@@ -166,7 +166,7 @@ def demonstrate(name: str, seconds: float, pairs: int) -> Row:
     return {**shown, "sentences": sentences(shown)}
 
 
-# What is said of the figures
+# Conclusions from the figures
 
 
 def share(part: float, whole: float) -> str:
@@ -273,7 +273,7 @@ def sentences(shown: Row) -> list[str]:
     return said + own(shown) if own else said
 
 
-# What is printed
+# Output
 
 
 def runs_table(shown: Row) -> str:
@@ -350,7 +350,7 @@ def text_of(shown: Row) -> str:
 
 
 def interrupted(*_: object) -> None:
-    """Once: what then ends the programs is not to be interrupted itself."""
+    """Act once: the code that ends the programs must not be interrupted in turn."""
     for number_ in ENDING:
         signal.signal(number_, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Data bases that a demonstration starts, on sockets and in folders of its own, and stops."""
+"""Database servers that a demonstration starts and stops, on its own sockets and folders."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class DemoError(Exception):
-    """Why the demonstration cannot go on."""
+    """The reason why the demonstration cannot continue."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a server has used and done up to a moment."""
+    """The resources that a server has used, and its work, up to a moment."""
 
     transactions: int
     user_s: float
@@ -66,7 +66,7 @@ def run(*words: str | Path, timeout: float = 120) -> str:
 
 
 class Server:
-    """One kind of data base; `folder` is empty and its own."""
+    """One kind of database server. `folder` is empty, and no one else uses it."""
 
     name = ""
     driver = ""
@@ -76,20 +76,20 @@ class Server:
         self.socket = folder / "socket"
 
     def make(self) -> None:
-        """The files of a data base without tables."""
+        """Create the files of a database without tables."""
 
     def command(self) -> list[str]:
         raise NotImplementedError
 
     def as_user(self) -> list[str]:
-        """What goes before commands so that they are not root's."""
+        """The words before a command that make it run as another user than root."""
         return []
 
     def asked(self, query: str) -> str:
         raise NotImplementedError
 
     def transactions(self, work: str) -> int:
-        """Ended so far; of what sysbench does without any: statements."""
+        """Transactions completed so far. Loads without transactions count statements."""
         raise NotImplementedError
 
     def sysbench(self) -> list[str]:
@@ -103,7 +103,7 @@ class Server:
 
     @contextlib.contextmanager
     def started(self, *before: str) -> Iterator[Running]:
-        """before: a command that runs the server."""
+        """`before` is a command that runs the server."""
         log = (self.folder / "log").open("ab")
         program = subprocess.Popen(
             [*self.as_user(), *before, *self.command()],
@@ -143,14 +143,14 @@ def stop(program: subprocess.Popen[bytes]) -> None:
 
 
 class Running:
-    """A server that runs: its processes, and what they use."""
+    """A running server: its processes and their use of resources."""
 
     def __init__(self, server: Server, program: subprocess.Popen[bytes]) -> None:
         self.server = server
         self.program = program
 
     def processes(self) -> list[int]:
-        """The server's own: not what it was started by."""
+        """The server's own processes, without those that started it."""
         program = Path(self.server.command()[0]).name[:15]
         return [pid for pid in tree(self.program.pid) if comm(pid) == program]
 
@@ -174,7 +174,7 @@ class Running:
 
 
 def tree(root: int) -> list[int]:
-    """A process, first, and all that come from it."""
+    """A process, first, and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -195,7 +195,7 @@ def comm(pid: int) -> str:
 
 
 def fields(process: Path) -> list[str]:
-    """Of /proc/PID/stat, from field 1 on; the second may have blanks in it."""
+    """The fields of /proc/PID/stat, from field 1 on. The second may contain blanks."""
     text = (process / "stat").read_text(encoding="utf-8", errors="replace")
     head, _, tail = text.rpartition(")")
     return [*head.split("(", 1), *tail.split()]
@@ -279,6 +279,6 @@ SERVERS = {"mariadb": MariaDB, "postgresql": PostgreSQL}
 
 
 def rouse(*words: str) -> Sequence[str]:
-    """A run of the command of this tree, with the packages that it has been given."""
+    """Run the command of this source tree with its installed packages."""
     venv = SOURCE / "build" / "venv" / "bin" / "python"
     return [str(venv) if venv.exists() else sys.executable, "-m", "rouse", *words]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Programs that a demonstration starts, loads and stops: servers of Debian's, and some of ours."""
+"""Programs that a demonstration starts, loads and stops: Debian's servers and our own programs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from typing import IO, Any
 
 from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, tree
 
-ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # what interrupts a demonstration
-SETTLED = 100  # requests of the clients, before the server is looked at
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # they interrupt a demonstration
+SETTLED = 100  # requests of the clients before the measurement begins
 FINISH_S = 600  # for a compiler or a report
-WORK_S = 60  # for a program of ours to answer, beyond what it was asked to work
+WORK_S = 60  # limit for an answer of our programs, beyond their working time
 DEMOS = SOURCE / "demos"
 SBIN = Path("/usr/sbin")
 Row = dict[str, Any]
 
 
 class NotInstalledError(DemoError):
-    """What a demonstration needs and is not here."""
+    """A program that the demonstration needs is not installed."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a program did while it was looked at."""
+    """The work of a program during the measurement."""
 
     requests: int
     seconds: float
@@ -48,7 +48,7 @@ class Done:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """No interruption between the start of a process and the note that it is to be ended."""
+    """Block interruptions between starting a process and noting that it must be ended."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -57,7 +57,7 @@ def held_back() -> Iterator[None]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """It, and all that it has left of its session."""
+    """End the process and all remaining processes of its session."""
     if process.poll() is None:
         process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -75,9 +75,9 @@ def end(process: subprocess.Popen[str]) -> None:
 def session(
     words: Sequence[str], folder: Path, log: IO[str], **more: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process in a session of its own: what is typed at the terminal is for us, who end it.
+    """Run a process in its own session: keys at the terminal reach us, and we end the process.
 
-    What it leaves behind, ended like that, is in the folder.
+    Files that it leaves behind then are in the folder.
     """
     with contextlib.ExitStack() as stack:
         with held_back():
@@ -96,7 +96,7 @@ def session(
 
 
 def finished(words: Sequence[str], folder: Path) -> tuple[int, str, str]:
-    """A command's status, and what it said on standard output and standard error."""
+    """A command's status, standard output and standard error."""
     paths = [folder / name for name in ("said", "complaint")]
     with (
         paths[0].open("w", encoding="utf-8") as said,
@@ -123,7 +123,7 @@ def last_line(log: Path) -> str:
 
 @dataclass(frozen=True)
 class Running:
-    """A program that runs; if it is recorded, the process that we have started is not its own."""
+    """A running program. If it is recorded, the process that we started is `rouse run`."""
 
     process: subprocess.Popen[str]
     is_recorded: bool
@@ -137,7 +137,7 @@ class Running:
 
 
 class Subject:
-    """One program; `folder` is empty and its own."""
+    """One program. `folder` is empty, and no one else uses it."""
 
     name = ""
     request = "request"
@@ -166,13 +166,13 @@ class Subject:
         return (said or complaint).splitlines()[0].strip()
 
     def make(self) -> None:
-        """What it needs in its folder."""
+        """Create the files that it needs in its folder."""
 
     def command(self, seconds: float) -> list[str]:
         raise NotImplementedError
 
     def started(self, seconds: float, *before: str) -> contextlib.AbstractContextManager[Running]:
-        """before: a command that runs it. It has ended, and so has that, when this has."""
+        """Run it. `before` is a command that runs it. Both have ended when this returns."""
         raise NotImplementedError
 
     def loaded(self, running: Running, seconds: float) -> Done:
@@ -180,7 +180,7 @@ class Subject:
 
 
 class Server(Subject):
-    """It answers at an address, has clients, and counts what it is asked."""
+    """A server: it listens on an address, has clients, and counts their requests."""
 
     hello = b""
     counters: tuple[bytes, ...] = ()
@@ -189,7 +189,7 @@ class Server(Subject):
         raise NotImplementedError
 
     def clients(self) -> list[str]:
-        """A command that loads it for longer than it is looked at."""
+        """A command that loads it for longer than the measurement."""
         raise NotImplementedError
 
     def asked(self) -> int:
@@ -293,7 +293,7 @@ class Redis(Server):
 
 
 class RedisSingle(Redis):
-    """One thread does all, as redis has it unless asked."""
+    """One thread does everything, which is the default of redis."""
 
     name = "redis-single"
     threads = ()
@@ -380,7 +380,7 @@ http {{
 
 
 class Own(Subject):
-    """A small program of ours: it says that it is ready, works when told, and tells what it did."""
+    """A small program of ours: it reports that it is ready, works on request, reports its work."""
 
     request = "number"
     load = "itself"
@@ -400,7 +400,7 @@ class Own(Subject):
             process.wait(STOP_S)
 
     def line(self, process: subprocess.Popen[str], seconds: float) -> str:
-        """It never says two at once, so nothing is left in the stream's own memory."""
+        """It never writes two lines at once, so the stream's buffer is empty afterwards."""
         assert process.stdout
         if not select.select([process.stdout], [], [], seconds)[0]:
             raise DemoError(f"{self.name} says nothing for {seconds:.0f} s")

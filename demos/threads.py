@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A program of Python threads that counts its waits, for demos/programs.py.
+"""Count the waits of Python threads, for demos/programs.py.
 
     demos/threads.py SECONDS
 
-It says that it is ready, waits for a line, and works. First a lock is handed over, again and again,
-to a thread that is asleep for sure. Then workers take numbers from a queue and add them up under a
-lock, with one interpreter lock between them all, while another thread sleeps again and again. What
-was done is told as JSON. It ends with its standard input, and knows nothing of rouse.
+The program prints that it is ready, reads a line, and works. First it hands a lock over, again and
+again, to a thread that is certainly asleep. Then workers take numbers from a queue and add them up
+under a lock. They share one interpreter lock. Another thread sleeps again and again. The program
+prints its counts as JSON, and ends when its standard input ends. It does not use rouse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAP_S = 0.001
 
 
 class Naps:
-    """Sleeps of one thread, each a wait by construction."""
+    """The sleeps of one thread. Each is a wait by construction."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,21 +39,21 @@ class Naps:
 
 
 def look(tid: int) -> tuple[str, ...]:
-    """The thread's state, and how often it has gone to sleep."""
+    """The state of the thread, and how often it has slept."""
     text = Path(f"/proc/self/task/{tid}/status").read_text(encoding="utf-8")
     found = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return found["State"].split()[0], found["voluntary_ctxt_switches"]
 
 
 def sleeps_on(tid: int, naps: Naps) -> bool:
-    """Whether it waits for something else than the interpreter's lock, which we drop meanwhile."""
+    """Whether it waits for anything but the interpreter lock, which we release meanwhile."""
     before = look(tid)
     naps.nap()
     return before[0] == "S" and look(tid) == before
 
 
 def hand_over(naps: Naps) -> None:
-    """Each of the locks is held until the one thread that wants it is asleep."""
+    """Hold each lock until the one thread that waits for it is asleep."""
     gates = [threading.Lock() for _ in range(HANDOVERS)]
     for gate in gates:
         gate.acquire()
@@ -92,7 +92,7 @@ class Work:
             self.naps.nap()
 
     def do(self) -> int:
-        """How many numbers were added up."""
+        """The count of numbers added up."""
         threads = [threading.Thread(target=self.take) for _ in range(WORKERS)]
         sleeper = threading.Thread(target=self.sleep)
         for thread in (*threads, sleeper):

@@ -7,8 +7,7 @@
 # nothing failed and at least one test was executed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# What was ignored when this began, as SIGQUIT is in what a script runs in the background, would be so in each
-# test's programs.
+# The programs of the tests inherit ignored signals. A script ignores SIGQUIT in its background jobs, for example.
 [[ -z $(trap -p INT QUIT HUP TERM) ]] || exec env --default-signal tools/check.sh "$@"
 source tools/sources.sh
 
@@ -94,7 +93,7 @@ build() {
     tools/configure.sh "$1" && ninja -C "$root/$1" -j "$jobs"
 }
 
-# run_tests BUILD NAME ARGUMENTS...: `meson test` with its own log; its failures are told at the end.
+# run_tests BUILD NAME ARGUMENTS...: `meson test` with its own log. Failures are printed at the end.
 run_tests() {
     local name=$1 log=$2 began=$SECONDS
     shift 2

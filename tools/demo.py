@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `make run` shows: a ring of threads on kernel and on user threads, then the server.
+"""Run the experiment of `make run`, a ring of kernel and of user threads, then the server.
 
-The ring is libMicro's cascade_mutex: two mutexes a thread, one thread runnable at a time. Published
-figures fell off a cliff as soon as threads outnumbered processors; the table shows both kinds here.
+The ring is libMicro's cascade_mutex: two mutexes per thread, one thread runnable at a time. In
+published figures it became much slower as soon as threads outnumbered processors. The table shows
+both kinds of threads on this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h; it outlives exec
 
 
 def ns_a_hop(kind: str, threads: int) -> float:
-    """The median time of a hop round the ring, as rouse-bench measured it."""
+    """The median time of a hop round the ring, measured by rouse-bench."""
     run = subprocess.run(
         [
             BIN / "rouse-bench",
@@ -46,7 +47,7 @@ def ns_a_hop(kind: str, threads: int) -> float:
 
 
 def refusal(port: str, folder: str) -> str | None:
-    """Why the server would not start, known before the experiment rather than after it."""
+    """The reason why the server would not start, found before the experiment, not after it."""
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         return f"PORT is a number from 0 to 65535, not '{port}'"
     try:
@@ -72,7 +73,7 @@ def show_experiment() -> None:
 
 
 def leave_group() -> None:
-    """Take signals from our parent alone, and end when it is gone."""
+    """Receive signals only from our parent, and end when it exits."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -104,7 +105,7 @@ def main() -> int:
     sys.stdout.flush()
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    # exec, so that the signals that end `make run` are the server's own.
+    # exec: the signals that end `make run` then reach the server itself.
     os.execv(server[0], server)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# format.sh - format the C and the Python sources, as `make check` wants them.
+# format.sh - format the C and Python sources as `make check` requires.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/sources.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The Python packages that pyproject.toml names: print them, or copy them from this environment.
+"""Print the Python packages that pyproject.toml names, or copy them from this environment.
 
-`make install` copies what the command needs from build/venv beside it: that asks no network again.
+`make install-tool` copies the packages of the command from build/venv, and needs no network for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SETS = ("command", "check", "check-all")  # each has what the one before it has
+SETS = ("command", "check", "check-all")  # each includes the one before it
 
 
 def named(wanted: str) -> list[str]:
-    """What the command needs, what its developers need besides, and what few of its users do."""
+    """The requirements of a set: the command's, its developers', and those of its extras."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
     found = list(project["project"]["dependencies"])
@@ -35,7 +35,7 @@ def named(wanted: str) -> list[str]:
 
 
 def parsed(requirement: str) -> tuple[str, frozenset[str]]:
-    """A package's name as an index spells it, and its extras."""
+    """The name of a package in the spelling of the index, and its extras."""
     match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", requirement)
     assert match, requirement
     extras = re.split(r"[\s,]+", match[2]) if match[2] else []
@@ -48,7 +48,7 @@ def is_wanted(requirement: str, extras: frozenset[str]) -> bool:
 
 
 def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
-    """The installed packages of these names, and all that they need in turn."""
+    """The installed packages of these names, with all their dependencies."""
     found: dict[str, metadata.Distribution] = {}
     todo = [parsed(requirement) for requirement in requirements]
     done = set()
@@ -68,7 +68,7 @@ def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
 def copy(folder: Path) -> None:
     for distribution in closure(named("command")).values():
         for file in distribution.files or []:
-            # Scripts lie outside; what was compiled is made again.
+            # Scripts lie outside the folder. Python makes compiled files again.
             if file.suffix == ".pyc" or not LEFT_OUT.isdisjoint(file.parts):
                 continue
             target = folder / file

@@ -52,13 +52,13 @@ PHRASES = (
     (r"[Ww]hoever", "name the noun: the thread that, the caller that"),
     (r"[Tt]hat one's", "name the noun"),
     (
-        r"\b(?:connection|thread|process|second|call|request|operation|worker|wait|lock|file|page|row|line), a (?:second|connection|thread|process)\b",
+        r"\b(?:connection|thread|process|second|call|request|operation|worker|wait|lock|file|page|row|line), a (?:second|connection|thread|process)\b",  # noqa: E501
         "per connection, per second",
     ),
     (r"\b(?:requests|calls|switches|wake-ups|connections|times|samples) a second", "per second"),
     (r"a (?:thread|process) a connection", "one thread per connection"),
     (
-        r"one (?:after|thread|file|entry|row|line) (?:the other's|a (?:thread|process|table|mutant|case|benchmark))",
+        r"one (?:after|thread|file|entry|row|line) (?:the other's|a (?:thread|process|table|mutant|case|benchmark))",  # noqa: E501
         "one per",
     ),
     (r"(?<![\w-])wants? (?:the machine|a test|root|Java|the|to be)", "requires, needs"),

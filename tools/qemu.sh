@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # qemu.sh COMMAND... - run a command that starts AArch64 programs, and lets those start others.
 #
-# A test that starts itself anew needs the kernel to know the emulator. It is told so in a user namespace
-# of the command's own (Linux 6.7), so that this system's settings stay as they are; without that, status
-# 77 and the reason.
+# A test that executes itself again needs a kernel that knows the emulator. The emulator is registered in a user
+# namespace of the command (Linux 6.7), so that the settings of this system do not change. Where that is not
+# possible, the script prints the reason and exits with status 77.
 set -euo pipefail
 
 if [[ $1 != --inside ]]; then
@@ -16,7 +16,7 @@ if [[ $1 != --inside ]]; then
 fi
 shift
 mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-# ELF, 64 bits, little-endian, executable or shared object, machine 183; the second half is the mask.
+# ELF, 64 bits, little-endian, executable or shared object, machine 183. The second line is the mask.
 elf='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
 printf '%s' ":rouse-aarch64:M::$elf:$mask:$(command -v qemu-aarch64-static):F" \

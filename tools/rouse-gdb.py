@@ -103,7 +103,7 @@ class Thread:
         return f'thread {self.id} "{self.name}"' if self.name else f"thread {self.id}"
 
     def tid(self) -> int:
-        """The kernel thread that it is, or that runs it; 0 if none does."""
+        """The kernel thread that it is, or that runs it. 0 if no kernel thread runs it."""
         if self.origin != ORIGIN_USER:
             return int(self.block["tid"])
         if not self.is_on_cpu:
@@ -113,7 +113,7 @@ class Thread:
         return int(worker["tid"]) if is_current else 0
 
     def parked(self) -> Registers | None:
-        """What the switch saved, of a user thread that is nobody's current one."""
+        """The registers that the switch saved, if no worker runs this user thread."""
         context = self.waiter["ctx"]
         if self.origin != ORIGIN_USER or self.has_ended or int(context["sp"]) == 0 or self.tid():
             return None
@@ -151,7 +151,7 @@ class Thread:
 
 
 def describe_object(kind: str, address: gdb.Value) -> str:
-    """Name and owner of what is waited for, as far as they can be read."""
+    """Name and owner of the object of the wait, as far as they can be read."""
     text = ""
     try:
         found = address.cast(gdb.lookup_type(OBJECT_TYPES[kind]).pointer()).dereference()
@@ -160,18 +160,18 @@ def describe_object(kind: str, address: gdb.Value) -> str:
         fields = [field.name for field in found.type.fields()]
         if "owner" in fields and int(found["owner"]):
             text += f" held by {Thread(found['owner'].dereference()).label}"
-    except gdb.error:  # memory that a core file lacks
+    except gdb.error:  # the core file lacks this memory
         pass
     return text
 
 
 def group_blocks(slab: gdb.Value) -> int:
-    """How many blocks lie in a group: see src/core/block.h."""
+    """The number of blocks in a group: see src/core/block.h."""
     return int(slab["slots"]) // (SLAB_BYTES // GROUP_BYTES)
 
 
 def cold_part(block: gdb.Value) -> gdb.Value:
-    """What is kept apart of a block: its name, and half of its record."""
+    """The part of a block that is stored separately: its name and half of its record."""
     address = int(block.address)
     group = address & ~(GROUP_BYTES - 1)
     in_group = group_blocks(value("'block.c'::pool")["slabs"][0])
@@ -210,7 +210,7 @@ def thread_by_id(text: str) -> Thread:
 
 
 class ParkedUnwinder(gdb.unwinder.Unwinder):  # type: ignore[misc]
-    """Puts a parked thread's frames behind gdb's innermost frame, while there is one to show."""
+    """Append the frames of the selected parked thread to gdb's innermost frame."""
 
     def __init__(self) -> None:
         super().__init__("rouse parked thread")
@@ -229,7 +229,7 @@ class ParkedUnwinder(gdb.unwinder.Unwinder):  # type: ignore[misc]
 
     @staticmethod
     def hidden() -> int:
-        """How many of gdb's frames stand before the parked ones: one, and what is inlined in it."""
+        """The number of gdb's frames before the parked ones: one, and those inlined in it."""
         count = 1
         frame = gdb.newest_frame()
         while frame.type() == gdb.INLINE_FRAME:
@@ -250,7 +250,7 @@ class ParkedUnwinder(gdb.unwinder.Unwinder):  # type: ignore[misc]
         sp, ip, fp = (pending.read_register(name) for name in names)
         if (int(sp), int(ip)) != self.innermost:
             return None
-        # A frame below the parked stack: gdb wants callers to be further up.
+        # A frame below the parked stack: gdb requires callers at higher addresses.
         below = gdb.Value(self.shown.sp - 16).cast(sp.type)
         info = pending.create_unwind_info(FrameId(below, ip))
         for name, old, new in zip(
@@ -271,7 +271,7 @@ gdb.unwinder.register_unwinder(None, unwinder, replace=True)
 
 
 def frames_from_parked(registers: Registers) -> str:
-    """gdb's backtrace of a parked thread; what is the kernel thread's own is left out."""
+    """gdb's backtrace of a parked thread, without the frames of the kernel thread."""
     unwinder.show(registers)
     try:
         hidden = unwinder.hidden()

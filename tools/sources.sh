@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# sources.sh - to be sourced: which files the formatters and linters look at.
+# sources.sh - to be sourced: lists the files that formatters and linters check.
 
-# Those of the folders that are there: a find that misses one fails.
+# The folders that exist: find fails if one is missing.
 folders() {
     local folder
     for folder in "$@"; do

@@ -10,7 +10,7 @@ if ! command -v clang-tidy >/dev/null; then
     exit 77
 fi
 tools/configure.sh clang
-# What is for the kernel's own machine is not the host's; its loader includes it, once it is built.
+# BPF code is not for the host. Its loader includes the built header.
 left_out=(-name '*.bpf.c')
 if grep -q rouse_kernel.c "$root/clang/compile_commands.json"; then
     ninja -C "$root/clang" --quiet kernel/switches.h
@@ -18,6 +18,6 @@ else
     echo "not run: kernel/rouse_kernel.c, without libbpf"
     left_out+=(-o -name rouse_kernel.c)
 fi
-# A file a run: what it has seen of one file misleads it about va_list in the next.
+# One file per run: state from one file misleads clang-tidy about va_list in the next.
 find src serve bench preload kernel -name '*.c' -not -path 'bench/peers/*' -not \( "${left_out[@]}" \) -print0 |
     xargs -0 -n 1 -P "${JOBS:-$(nproc)}" clang-tidy --quiet -p "$root/clang"
