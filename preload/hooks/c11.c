@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * c11.c - mtx_lock, cnd_wait, call_once, thrd_join and their kin. libc's own bypass the hooks of mutex.c and cond.c,
- * although the objects are the same, so ours call those hooks on behalf of the program's call site.
+ * c11.c - mtx_lock, cnd_wait, call_once, thrd_join and their kin.
+ *
+ * libc's own bypass the hooks of mutex.c and cond.c, although the objects are the same. Ours call those hooks on behalf
+ * of the program's call site.
  */
 #include "hooks/barrier_once_join.h"
 #include "hooks/cond.h"

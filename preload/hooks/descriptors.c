@@ -60,8 +60,8 @@ void rpi_descriptors_closed(int fd)
 }
 
 /*
- * dup2, or dup3 with its flags. Forget to only when the call has succeeded. Forgetting it before the call would leave a
- * listener out of its set, and another thread could ask for the class of the old file.
+ * dup2, or dup3 with its flags. The target is forgotten only after the call has succeeded. Forgetting it before would
+ * leave a listener out of its set, and another thread could ask for the class of the old file.
  */
 static int renew(int from, int to, const int *flags)
 {

@@ -3,15 +3,15 @@
  * futex.c - syscall(SYS_futex, ...): locks, conditions and parking that a program or its libraries have built
  * themselves.
  *
- * syscall also passes on calls that confine the program (process/seccomp.c) or lock its memory (process/mlock.c). Every
- * other call goes to libc's syscall by a jump of a few instructions with all registers unchanged, since the called code
- * may look at the caller's stack, or return twice. Rejected: a C function of seven arguments, because only the compiler
- * decides whether its last call is a jump.
+ * The hook on syscall also sees calls that confine the program (process/seccomp.c) or lock its memory
+ * (process/mlock.c). Every other call goes to libc's syscall by a jump of a few instructions with all registers
+ * unchanged, since the called code may look at the caller's stack, or return twice. Rejected: a C function of seven
+ * arguments, because only the compiler decides whether its last call is a jump.
  *
- * Only the program knows the meaning of a word. We record that a thread waited for it, where, until when, and which
+ * Only the program knows the meaning of a word. We record which thread waited for it, where and until when, and which
  * thread woke it. record/waiters.c infers which of several waiters was woken, and the kernel's result says how many
- * were. A wait whose word had changed before the thread slept has lost a race. Whether a woken thread found what it
- * waited for is unknown.
+ * were. A wait whose word changed before the thread slept has lost a race. It is unknown whether a woken thread found
+ * what it waited for.
  */
 #include "process/real.h"
 #include "record/wait.h"
@@ -126,7 +126,7 @@ static void unmark(const uint32_t *word, const struct waking *waking, size_t wok
     self->is_busy = false;
 }
 
-/* Up to most waiters of from now wait for to. */
+/* Up to most waiters of one word wait for another from now on. */
 static void move(const uint32_t *from, const uint32_t *to, size_t most)
 {
     struct rpi_thread *self = rpi_self;

@@ -3,12 +3,12 @@
  * mutex.c - pthread_mutex_lock and its kin.
  *
  * A free mutex costs a trylock instead of a lock, and two words that say where this thread acquired it. For every type
- * of mutex, lock and trylock return the same unless trylock returns EBUSY. Then libc's own lock is called, which
- * sleeps, or reports that this thread holds the mutex already.
+ * of mutex, trylock returns what lock would return, or EBUSY. On EBUSY libc's own lock is called, which sleeps, or
+ * reports that this thread holds the mutex already.
  *
- * libc's unlock makes the wake-up. We see only that some thread waits, because the lock word is 2, as it has been since
- * mutexes are futexes. record/waiters.c infers the woken thread. Kinds whose lock word holds a thread id
- * (priority-inheriting, robust) do not show waiters, so their wakers are unknown.
+ * The wake-up happens inside libc's unlock. We see only that some thread waits, because the lock word is 2, as in every
+ * libc that builds mutexes on futexes. record/waiters.c infers the woken thread. Kinds whose lock word holds a thread
+ * id (priority-inheriting, robust) do not show waiters, so their wakers are unknown.
  */
 #include "hooks/mutex.h"
 
@@ -50,12 +50,6 @@ static int call_real(enum call call, pthread_mutex_t *m, clockid_t clock,
                          : rpi_real.pthread_mutex_clocklock(m, clock, until);
 }
 
-/*
- * Try for m, which another thread held as of contest->since, for a bounded time. If that succeeds, count the contest;
- * if not, *contest has the ticks. A thread that sleeps for m meanwhile loses nothing, since libc keeps no order of
- * waiters. Not for mutexes that inherit or protect priority, whose holder may need this very processor, nor for
- * robust ones. Not while the holder is known to wait either, since it cannot unlock then.
- */
 static bool try(pthread_mutex_t *m, uint64_t until_ns)
 {
     for (unsigned pauses = FIRST;; pauses = pauses < MOST ? 2 * pauses : MOST) {
@@ -68,6 +62,12 @@ static bool try(pthread_mutex_t *m, uint64_t until_ns)
     }
 }
 
+/*
+ * Try for m, which another thread held as of contest->since, for a bounded time. If that succeeds, count the contest.
+ * If not, set contest->spin_ticks. A thread that spins first loses no place in a queue, since libc keeps none.
+ * Mutexes that inherit or protect priority are not spun for, since their holder may need this very processor, and
+ * neither are robust ones. The thread stops spinning when the holder is known to wait, since it cannot unlock then.
+ */
 static bool spin(struct rpi_thread *self, pthread_mutex_t *m, struct rpi_contest *contest,
                  const void *site)
 {

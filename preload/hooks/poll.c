@@ -103,7 +103,7 @@ static int look(const struct asked *a)
     return result;
 }
 
-/* Whether it names no descriptor, and so is a sleep. */
+/* Whether the call names no descriptor, and so is a sleep. */
 static bool is_sleep(const struct asked *a)
 {
     return a->call <= PPOLL     ? a->count == 0
@@ -111,7 +111,7 @@ static bool is_sleep(const struct asked *a)
                                 : false;
 }
 
-/* Whether it passes memory that we would read before the kernel does, and that cannot be read. */
+/* Whether the call passes memory that we would read before the kernel does, and that cannot be read. */
 static bool is_out_of_reach(const struct asked *a)
 {
     const struct rpi_thread *self = rpi_self;
@@ -126,8 +126,8 @@ static bool is_out_of_reach(const struct asked *a)
 }
 
 /*
- * Whether it waits to read from the one descriptor on which this thread has just found nothing, so that a try would
- * fail too.
+ * Whether the call waits to read from the one descriptor on which this thread has just found nothing, so that a try
+ * would fail too.
  */
 static bool is_dry(const struct asked *a)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spin.c - pthread_spin_lock and its kin. No thread sleeps, so the time counts as the caller's own and as contention of
- * the lock.
+ * spin.c - pthread_spin_lock and its kin.
+ *
+ * No thread sleeps, so the time counts as the caller's running time and as contention of the lock.
  */
 #include "obs/site.h"
 #include "process/real.h"

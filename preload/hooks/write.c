@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 /*
- * Bytes: the kernel's smallest buffer has room for WHOLE. The kernel adds up to ADDED to what is sent. No buffer has
- * MOST.
+ * In bytes. WHOLE: the kernel's smallest buffer has room for it. ADDED: the most that the kernel adds to what is sent.
+ * MOST: larger than any buffer.
  */
 #define WHOLE 2048u
 #define ADDED 8192u
