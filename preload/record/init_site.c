@@ -7,10 +7,10 @@
  * readers always see a whole entry.
  *
  * Invariants:
- *   FREE: the word has never been used. A used word never becomes FREE again, so a search ends at the first FREE word.
- *   Only the thread that initialises or destroys an object changes the object's word. A program lets one thread do that at a
- *   time, while no other uses the object. All other threads change only FREE and GONE words, each by compare and swap.
- *   So an object has at most one word.
+ * - A FREE word has never been used. A used word never becomes FREE again, so a search ends at the first FREE word.
+ * - Only the thread that initialises or destroys an object changes the object's word. A program lets one thread do
+ *   that at a time, while no other uses the object. All other threads change only FREE and GONE words, each by compare
+ *   and swap. So an object has at most one word.
  *
  * All accesses are relaxed. The program itself orders the use of an object after its initialisation, so the user sees
  * that word or a later one. The word of a place was written before that of the first object with its number, and
