@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* backlog.c - a circle of descriptors that grows by doubling; memory is taken and given with no guard held. */
+/* backlog.c - a ring buffer of descriptors that doubles when full. Memory is allocated and freed without a guard. */
 #include "io/accept/backlog.h"
 
 #include "os/os.h"
@@ -50,7 +50,7 @@ int rsi_backlog_take(struct rsi_backlog *backlog, struct sockaddr *address, sock
         return fd;
     long result = rsi_syscall3(SYS_getpeername, fd, address, length);
     if (result == -ENOTCONN)
-        *length = 0; /* it can be read, or this would be another error */
+        *length = 0; /* length is readable, or the error would be another one */
     else if (result < 0)
         rsi_syscall1(SYS_close, fd);
     return result == -ENOTCONN || result == 0 ? fd : (int)result;

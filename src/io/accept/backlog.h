@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* backlog.h - connections that a ring has accepted and that no thread has taken yet, oldest first. */
+/* backlog.h - connections that a ring has accepted and no thread has taken yet, oldest first. */
 #ifndef RSI_IO_ACCEPT_BACKLOG_H
 #define RSI_IO_ACCEPT_BACKLOG_H
 
@@ -8,29 +8,32 @@
 #include <sys/socket.h>
 
 struct rsi_backlog {
-    int *fds; /* capacity of them, used as a circle; NULL until the first */
+    int *fds; /* a ring buffer of capacity descriptors. NULL until the first */
     uint32_t capacity, first, count;
 };
 
-/* Under the guard of whoever owns it, but for grow, and for drop when nobody else can find it any more. */
+/*
+ * All calls are made under the owner's guard, except grow, and drop once no other thread can reach the backlog.
+ */
 
 /*
- * Called before the guard is taken, by the thread that pushes: others take meanwhile, which makes room only, or drop
- * all, after which what is pushed goes nowhere. Room for one more than room. Returns memory to hand
- * to push, which owns it then; NULL: none is needed.
+ * Before push and without the guard: make sure that there is room for one more. Meanwhile other threads can only
+ * take, which makes room, or drop everything, after which the push is discarded. *memory is to be passed to push,
+ * which then owns it; NULL if no memory is needed. Returns false if there is no memory.
  */
 bool rsi_backlog_grow(const struct rsi_backlog *backlog, int **memory);
 
-/* Put fd at the end. memory: from grow, or NULL. Returns memory to free, or NULL. */
+/* Append fd. memory is from grow, or NULL. Returns memory to free, or NULL. */
 int *rsi_backlog_push(struct rsi_backlog *backlog, int fd, int *memory);
 
 /*
- * The oldest, taken off; there is one. address, length: as accept's; a peer that is gone already has none. Returns
- * fd, or -errno of a bad address or length, which costs the caller its connection, as accept's do.
+ * Remove the oldest connection; there must be one. address and length are as for accept. A peer that has already gone
+ * has no address. Returns the descriptor, or -errno for a bad address or length, in which case the connection is
+ * closed, as accept does.
  */
 int rsi_backlog_take(struct rsi_backlog *backlog, struct sockaddr *address, socklen_t *length);
 
-/* Close all, and give the memory back. */
+/* Close all connections and free the memory. */
 void rsi_backlog_drop(struct rsi_backlog *backlog);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listener.c - listeners with an order: made by the first call that gives them one, shared among processes.
+ * listener.c - listeners with an order: created by the first call that gives them one, shared among processes.
  *
- * What is known of such a listener does not fit into its entry. It is found by the entry's address in a table
- * of chains that only grow: one for each number that was ever such a listener, used again with it.
+ * The state of such a listener does not fit into its entry. A hash table maps the entry's address to it. Its chains
+ * only grow: each number that was ever such a listener keeps its struct, and reuses it.
  */
 #include "io/accept/listener.h"
 
@@ -35,7 +35,7 @@ struct rsi_listener *rsi_listener_of(const struct rsi_fd *entry)
     return l;
 }
 
-/* The listener of entry, or NULL: no memory. */
+/* Find or create the listener of entry. Returns NULL if there is no memory. */
 static struct rsi_listener *make(struct rsi_fd *entry)
 {
     rsi_guard_lock(&pool_guard);
@@ -64,7 +64,7 @@ static bool is_awaited_locked(const struct rsi_fd *entry)
     return false;
 }
 
-/* Give fd's entry a queue, if it has none. Returns 0 or -errno. */
+/* Give fd's entry a queue if it has none. Returns 0 or -errno. */
 static int order_begin(int fd, const struct rsi_fd_ref *ref, struct rsi_listener *l)
 {
     struct rsi_fd *entry = ref->entry;
@@ -185,7 +185,7 @@ RSI_NOINLINE int rouse_listener_order(int fd, enum rouse_accept_order order)
     return result;
 }
 
-/* Share a listener among processes, by turns or exclusively, once, and before a thread waits. */
+/* Share a listener among processes, in turn or exclusively. Allowed once, and before any thread waits. */
 static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
                  struct rsi_turns *turns)
 {
@@ -206,7 +206,7 @@ static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
     }
     rsi_guard_unlock(&entry->guard);
     if (result == 0 && was_armed)
-        (void)rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0); /* as it was armed for everyone */
+        (void)rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0); /* it was armed as a plain descriptor */
     rsi_guard_unlock(&entry->arming);
     return result;
 }

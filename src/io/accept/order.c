@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - accept in an order.
+ * order.c - which of the threads that wait in accept gets the next connection.
  *
- * Problem: a thread that calls accept while a connection is there may take it although others have waited
- * for long, of whom one has just been woken for it. That one finds nothing, has run in vain, and goes to
- * the end of the list. A busy thread so takes most of the connections.
+ * Problem: a thread that calls accept while a connection is there may take it, although other threads have waited
+ * longer and one of them has just been woken for it. The woken thread finds nothing (a spurious wake-up) and goes to
+ * the end of the list. A busy thread takes most of the connections that way.
  *
- * Queue: the threads that wait, oldest first. on_way: those that were woken and have not tried yet. Both
- * under the entry's guard. Each event wakes one thread of the queue, chosen by the order, which is then on
- * its way: the connection is its own. Whoever calls accept while somebody waits or is on the way joins the
- * queue without a try. A thread that was on its way and took a connection leaves on_way first and looks
- * then whether more is there; if so, and nobody else is on the way, it wakes the next. One that found
- * nothing (a kernel thread or another process was faster) goes back to its old place.
+ * Queue: the waiting threads, oldest first. on_way: threads that were woken and have not tried yet. Both are under
+ * the entry's guard.
+ *   - Each event wakes one thread of the queue, chosen by the order. It is then on its way, and the connection is
+ *     reserved for it.
+ *   - A thread that calls accept while another waits or is on its way joins the queue without a try.
+ *   - A thread that was on its way and took a connection first leaves on_way and then checks whether there are more.
+ *     If there are, and no other thread is on its way, it wakes the next.
+ *   - A thread that found nothing (a kernel thread or another process was faster) returns to its old place.
  *
- * Invariant: while the queue has a thread and nobody is on the way, each connection that is there will
- * still be announced by an event.
- *   The first of a queue has found nothing since the last event (ready.c, step 4), or stands there because
- *   somebody was on the way. Whoever leaves on_way looks after that: what an event that was not needed
- *   announced is seen by this look. An event that comes after it wakes a thread by itself.
- * A thread that is chosen, but was cancelled or timed out, cannot be claimed: the next one is chosen.
+ * Invariant: while the queue is not empty and no thread is on its way, every connection that is there will still be
+ * announced by an event.
+ *   The first thread of the queue has found nothing since the last event (ready.c, step 4), or is queued because
+ *   another was on its way. The thread that leaves on_way checks after that, and so sees a connection whose event
+ *   woke nobody. A later event wakes a thread by itself.
+ * A chosen thread that was cancelled or timed out cannot be claimed: the next one is chosen.
  *
- * Promotion: under lifo and scatter a thread may be passed over again and again. Choosing one marks all
- * older ones with the time, unless they have a mark; the oldest one goes first when its mark is 100 ms old.
- * Those with a mark are the oldest ones, in the order of their marks, so that one look at the first is
- * enough and a choice marks each thread once.
+ * Promotion: under lifo and scatter a thread may be passed over again and again. Choosing a thread marks all older
+ * unmarked ones with the time. The oldest thread goes first when its mark is 100 ms old. Marked threads are the
+ * oldest ones, in the order of their marks, so looking at the first is enough, and each thread is marked once.
  *
- * Rejected: the order as the place at which a thread is listed (promotion must be looked at when a
- * connection comes, not when a thread does); trying first and only choosing by the order whom to wake:
- * the figures are in docs/decisions.md.
+ * Rejected: applying the order when a thread is listed (promotion must be decided when a connection arrives, not when
+ * a thread does); trying first and applying the order only to wake-ups. Figures: docs/decisions.md.
  */
 #include "io/accept/order.h"
 
@@ -42,21 +42,21 @@
 
 #define TRY_COST 128u /* as in ready.c */
 #define PROMOTE_NS UINT64_C(100000000)
-#define SCATTER_MOST \
-    64u /* scatter chooses among so many of the oldest: a longer walk holds the guard */
+/* Scatter chooses among this many of the oldest: a longer walk would hold the guard too long. */
+#define SCATTER_MOST 64u
 
-/* A thread in accept; on its stack. Under the guard while it is listed. */
+/* A thread in accept, on its stack. Under the guard while it is listed. */
 struct rsi_caller {
     struct rsi_caller *next, *prev;
     struct rouse_thread *thread;
     uint64_t ticket;
-    uint64_t number;    /* of its coming; 0: was never listed */
-    uint64_t passed_ns; /* when a younger one was chosen first; 0: never */
+    uint64_t number;    /* arrival number. 0: never listed */
+    uint64_t passed_ns; /* when a younger thread was first preferred. 0: never */
     bool is_listed;
     bool is_on_way;
 };
 
-/* List c by its number: the oldest is first. It is the last as a rule, or, if it was woken in vain, the first. */
+/* List c by its number, oldest first. It is usually the last, or after a spurious wake-up the first. */
 static void list_locked(struct rsi_listener *l, struct rsi_caller *c)
 {
     struct rsi_caller *before = l->last;
@@ -95,13 +95,13 @@ static struct rsi_caller *scatter_locked(struct rsi_listener *l)
     return c;
 }
 
-/* Who goes first. The queue is not empty. */
+/* The thread that goes first. The queue is not empty. */
 static struct rsi_caller *choose_locked(struct rsi_listener *l)
 {
     struct rsi_caller *c = l->first;
     if (l->order == ROUSE_ACCEPT_FIFO || c->next == NULL)
         return c;
-    /* Not the coarse one: to a poller that has just slept that is of before. */
+    /* Not the coarse clock, which is stale for a poller that has just slept. */
     uint64_t now_ns = rsi_now_ns();
     if (c->passed_ns != 0 && now_ns >= c->passed_ns + PROMOTE_NS)
         return c;
@@ -119,7 +119,7 @@ static bool claim_locked(struct rsi_listener *l, struct rsi_caller *c, int resul
     return rsi_fdtable_claim(c->thread, c->ticket, result, site, batch);
 }
 
-/* False: nobody is left. */
+/* Wake the next thread. Returns false if none is left. */
 static bool wake_locked(struct rsi_listener *l, const void *site, struct rsi_fd_batch *batch)
 {
     while (l->first != NULL) {
@@ -137,7 +137,7 @@ static bool wake_locked(struct rsi_listener *l, const void *site, struct rsi_fd_
 bool rsi_order_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch *batch)
 {
     struct rsi_listener *l = rsi_listener_of(entry);
-    /* In turn one at a time is on its way: when it has settled, the turn is another's. */
+    /* With turns only one thread is on its way at a time: when it has settled, another process has the turn. */
     if (l->turns != NULL && l->on_way != 0 && !all)
         return false;
     while (wake_locked(l, NULL, batch) && all) {
@@ -150,7 +150,7 @@ void rsi_order_end_locked(struct rsi_fd *entry, const void *site, struct rsi_fd_
     struct rsi_listener *l = rsi_listener_of(entry);
     while (l->first != NULL)
         (void)claim_locked(l, l->first, -EBADF, site, batch);
-    l->on_way = 0; /* they are told by the generation */
+    l->on_way = 0; /* threads on their way notice by the generation */
     rsi_store_relaxed(&entry->flags, (uint8_t)(entry->flags & ~RSI_FD_IS_ORDERED));
 }
 
@@ -183,7 +183,7 @@ static bool is_our_turn(const struct rsi_io_op *op, struct rsi_listener *l)
     return is_ours;
 }
 
-/* The caller is done, with a connection or an error: if it was on its way, the next one may have to be woken. */
+/* The caller is done, with a connection or an error. If it was on its way, the next may have to be woken. */
 static void settle(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
@@ -203,7 +203,7 @@ static void settle(const struct rsi_io_op *op, struct rsi_listener *l, struct rs
     rsi_fdtable_publish(&batch);
 }
 
-/* List the caller and sleep; the guard is held and is released. */
+/* List the caller and sleep. The guard is held on entry and released. */
 static int sleep_locked(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     uint32_t *guard = &op->ref.entry->guard;
@@ -223,13 +223,16 @@ static int sleep_locked(const struct rsi_io_op *op, struct rsi_listener *l, stru
     return result;
 }
 
-/* Before the first try. Returns 0 when it is the caller's turn, or -errno. */
+/* Before the first try. Returns 0 when the caller may try, or -errno. */
 static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c)
 {
     uint32_t *guard = &op->ref.entry->guard;
     rsi_guard_lock(guard);
     bool is_free = l->first == NULL && l->on_way == 0;
-    /* Not told of connections: an exclusive listener that nobody waited for. The caller tries, and asks. */
+    /*
+     * An exclusive listener that no thread waited for is not armed, so connections raise no event here. The caller
+     * tries, and then arms it.
+     */
     bool is_told = !l->is_exclusive || (op->ref.entry->armed & (1u << RSI_FD_READ)) != 0;
     if (rsi_likely(rsi_listener_is_current(op)) && !is_free && is_told && !is_past(op))
         return sleep_locked(op, l, c);
@@ -237,7 +240,7 @@ static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_
     return 0;
 }
 
-/* Nothing was there, in a try that began after edge seen. Returns 0 to try again, or -errno. */
+/* A try that began after edge seen found nothing: wait. Returns 0 to try again, or -errno. */
 static int wait_event(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_caller *c,
                       uint32_t seen)
 {
@@ -302,7 +305,7 @@ static void pass_turn(const struct rsi_io_op *op, struct rsi_listener *l)
     rsi_guard_unlock(&op->ref.entry->arming);
 }
 
-/* One try. Returns a descriptor or -errno; *seen: the edges before it. */
+/* One try. Returns a descriptor or -errno. *seen: the edges before it. */
 static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const struct rsi_caller *c,
                     uint32_t *seen)
 {
@@ -311,7 +314,7 @@ static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const st
     long result;
     /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
     *seen = rsi_load_acquire(&entry->sides[RSI_FD_READ].edges);
-    /* Closed since, and maybe given out again. Acquire: pairs with end_generation. */
+    /* Closed meanwhile, and perhaps reused. Acquire: pairs with end_generation. */
     if (rsi_unlikely(rsi_load_acquire(&entry->generation) != op->ref.generation))
         return -EBADF;
     if (rsi_unlikely(has_turns)) {

@@ -2,39 +2,39 @@
 /*
  * turns.c - a round robin over the processes that share a listener.
  *
- * Problem: a connection must wake one process, the one whose turn it is, and no other; and a process that
- * dies or stops in its turn must not stop the others.
+ * Problem: a connection must wake only the process whose turn it is, and a process that dies or stops during its
+ * turn must not stop the others.
  *
- * Shared by all, made before the fork: one word, turn (a number that grows, and the slot whose turn it is),
- * an owner for each slot, and for each slot an epoll set ("gate"). A process watches its own gate in its own
- * epoll set. The listener is in the gate of the process whose turn it is: so the kernel tells that one only.
- * Who has taken a connection passes the turn on:
- *   P1 takes the listener out of its gate   P2 swaps turn   P3 puts the listener into the next gate
- * which is two system calls a connection. Putting it in tells the next process at once if a connection waits.
+ * Shared state, made before the fork: one word, turn (a growing number, and the slot whose turn it is), an owner for
+ * each slot, and for each slot an epoll set (its gate). A process watches its own gate in its own epoll set. The
+ * listener is in the gate of the process whose turn it is, so the kernel notifies only that process. A process that
+ * has taken a connection passes the turn:
+ *   P1 remove the listener from its gate   P2 swap turn   P3 add the listener to the next gate
+ * This is two system calls per connection. If a connection already waits, P3 notifies the next process at once.
  *
- * A process that dies between P2 and P3 is caught by the watch below. P3 may be late: the next process has
- * seen turn already, has taken a connection and passed the turn on, when the listener comes into its gate. It
- * is then woken once in vain, and cleans up: C1 takes the listener out, C2 looks at turn again, and if the
- * turn is its own, puts it in again. C1 before C2 here and P2 before P3 there: either C2 sees the swap, or P3
- * comes after C1. An item that is in the gate already announces nothing when it is put in again: it is taken
- * out first.
+ * The watch below catches a process that dies between P2 and P3. P3 may also be late: the next process may have seen
+ * turn, taken a connection and passed the turn before the listener arrives in its gate. It then gets one spurious
+ * wake-up and cleans up: C1 removes the listener, C2 reads turn again, and if the turn is its own it adds the
+ * listener again. C1 precedes C2 here and P2 precedes P3 there, so either C2 sees the swap or P3 follows C1.
+ * Adding a descriptor that is already in the gate announces nothing, so it is removed first.
  *
- * The watch: a turn that is not taken for 100 ms passes on. Each process that waits out of turn watches the
- * others: while turns move it looks every 100 ms whether they still do (a timerfd); when nothing has come
- * meanwhile it asks to be told of the next connection instead (EPOLLEXCLUSIVE: the kernel tells one of
- * those that watch and wait, and forgets those that have died), and looks 100 ms after that. So an idle
- * process makes no system call, a connection after idle time wakes one process beside the one whose turn it
- * is, and in all other times watching costs ten looks a second for each process. Who finds the same turn and
- * a connection 100 ms after it found them first marks the slot as missed and passes the turn on. A missed
- * slot gets no turn until its process, which finds the mark when it next asks, removes it.
+ * The watch: a turn that is not taken for 100 ms passes on. Each process that waits out of turn watches the others.
+ * While turns move it checks every 100 ms that they still do (a timerfd). If nothing has arrived meanwhile it
+ * watches the listener for the next connection instead (EPOLLEXCLUSIVE: the kernel notifies one of the watching
+ * processes that waits, and forgets dead ones) and checks 100 ms after that. So an idle process makes no system
+ * call, a connection after idle time wakes one process besides the one whose turn it is, and at other times
+ * watching costs each process ten checks per second. A process that finds the same turn and a connection 100 ms
+ * after it first found them marks the slot as missed and passes the turn on. A missed slot gets no turn until its
+ * process finds the mark, when it next asks, and removes it.
  *
- * Slots: owner is 0 or process id << 32 | mark. A new process takes a free slot, one whose process is no
- * more, or one that missed its turn. Who leaves clears its owner, then looks whether the turn is its own; who
- * passes swaps turn, then looks whether the owner is still there: one of them sees the other, and passes on.
+ * Slots: owner is 0 or process id << 32 | mark. A new process takes a free slot, one whose process has died, or one
+ * that missed its turn. A leaving process clears its owner and then checks whether it has the turn. A passing process
+ * swaps turn and then checks whether the new owner is still there. One of the two sees the other and passes on.
  *
- * Rejected: a lock in shared memory (it must be broken when its holder dies or stops); an eventfd for each
- * process, written by whoever passes the turn (each turn wakes a process that has nothing to accept yet);
- * pidfds (they tell of a death, not of a stop).
+ * Rejected: a lock in shared memory (it must be broken when its holder dies or stops); an eventfd per process,
+ * written by the process that passes the turn (each turn wakes a process that has nothing to accept yet); pidfds
+ * (they report a death, but not a stop). preload/accept/order.c solves the same problem for threads of unrelated
+ * programs, with queues and futexes: docs/decisions.md says why the two are not one.
  */
 #include "io/accept/turns.h"
 
@@ -64,14 +64,14 @@ struct shared {
 
 enum watch { WATCH_OFF, WATCH_TIMER, WATCH_LISTENER };
 
-/* This process's part; under the entry's arming. */
+/* This process's part, under the entry's arming lock. */
 struct rsi_turns {
     struct shared *shared;
-    uint64_t owner; /* what stands in our slot */
+    uint64_t owner; /* the value in our slot */
     uint64_t data;
-    uint64_t seen_turn; /* at the last look */
-    uint64_t
-        overdue_ns; /* the connection that was there then: when it is overdue; 0: there was none */
+    uint64_t seen_turn; /* turn at the last check */
+    /* When the connection that was there at the last check is overdue. 0: there was none. */
+    uint64_t overdue_ns;
     unsigned count; /* slots */
     int slot;       /* ours, or -1 */
     int timer_fd;   /* or -1 */
@@ -141,7 +141,7 @@ static void gate_close(const struct rsi_turns *t, unsigned slot, int fd)
     rsi_syscall4(SYS_epoll_ctl, t->gates[slot], EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* What fails (memory) is caught by the watch. */
+/* If this fails (memory), the watch passes the turn on. */
 static void gate_open(const struct rsi_turns *t, unsigned slot, int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -149,7 +149,7 @@ static void gate_open(const struct rsi_turns *t, unsigned slot, int fd)
         gate_close(t, slot, fd);
 }
 
-/* The slot after slot that gets turns; slot itself is the last that is asked. */
+/* The next slot that may get the turn. slot itself is considered last. */
 static unsigned next_after(const struct rsi_turns *t, unsigned slot)
 {
     for (unsigned i = 1; i <= t->count; i++) {
@@ -161,7 +161,7 @@ static unsigned next_after(const struct rsi_turns *t, unsigned slot)
     return NOBODY;
 }
 
-/* Swap turn, if it is still that, and open the gate. False: somebody else was faster. */
+/* Swap turn, if it has not changed, and open the gate. Returns false if another process was faster. */
 static bool move(struct rsi_turns *t, uint64_t turn, unsigned to, int fd)
 {
     for (;;) {
@@ -174,7 +174,7 @@ static bool move(struct rsi_turns *t, uint64_t turn, unsigned to, int fd)
             gate_open(t, to, fd);
             return true;
         }
-        turn = next; /* it has just left */
+        turn = next; /* that process has just left */
         to = next_after(t, to);
     }
 }
@@ -216,7 +216,7 @@ static void watch_begin(struct rsi_turns *t, int fd)
     watch_by_timer(t, fd, OVERDUE_NS);
 }
 
-/* A turn that was not taken. */
+/* A turn was not taken in time: mark its slot as missed and pass the turn on. */
 static void take_over(struct rsi_turns *t, uint64_t turn, int fd)
 {
     unsigned slot = slot_of(turn);
@@ -225,11 +225,11 @@ static void take_over(struct rsi_turns *t, uint64_t turn, int fd)
         if (owner != 0)
             rsi_cas_seq_cst(&t->shared->slots[slot].owner, &owner, owner | MISSED);
     }
-    /* Its gate stays open: when it goes on, it is told of the next connection, and asks. */
+    /* Its gate stays open: when its process runs again, the next connection notifies it, and it asks. */
     move(t, turn, next_after(t, slot == NOBODY ? 0 : slot), fd);
 }
 
-/* Whether our slot is still ours; *was_missed: it had missed a turn. */
+/* Whether our slot is still ours. *was_missed: it had missed a turn. */
 static bool keep_slot(struct rsi_turns *t, bool *was_missed)
 {
     if (t->slot < 0)
@@ -248,7 +248,7 @@ static bool keep_slot(struct rsi_turns *t, bool *was_missed)
 void rsi_turns_look(struct rsi_turns *t, int fd)
 {
     uint64_t turn = turn_now(t), now_ns = rsi_now_ns(), missed = t->owner | MISSED;
-    /* It goes on, and may be all that there is. */
+    /* This process runs again, and may be the only one left. */
     if (t->slot >= 0)
         rsi_cas_seq_cst(&t->shared->slots[t->slot].owner, &missed, t->owner);
     bool is_same = turn == t->seen_turn;
@@ -256,7 +256,7 @@ void rsi_turns_look(struct rsi_turns *t, int fd)
     if (t->slot < 0 || slot_of(turn) == (unsigned)t->slot) {
         if (t->watch == WATCH_LISTENER)
             rsi_epoll_control(EPOLL_CTL_DEL, fd, 0, 0);
-        t->watch = WATCH_OFF; /* until the turn is passed on */
+        t->watch = WATCH_OFF; /* until we pass the turn */
     } else if (!has_connection(fd)) {
         t->overdue_ns = 0;
         if (is_same)
@@ -275,7 +275,7 @@ void rsi_turns_look(struct rsi_turns *t, int fd)
     }
 }
 
-/* Make owner ours, if its process takes no turns. */
+/* Take the slot if its process no longer takes turns. */
 static bool take_slot(struct rsi_turns *t, unsigned slot, bool is_missed_enough)
 {
     uint64_t owner = owner_of(t, slot);
