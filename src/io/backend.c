@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* backend.c - which backend this process has, and why. */
+/* backend.c - choose the backend of this process: io_uring or epoll. */
 #include "io/backend.h"
 
 #include "io/ready.h"
@@ -14,7 +14,7 @@
 const struct rsi_io_backend *rsi_backend_chosen;
 
 static uint32_t guard;
-static const char *why = "no call has needed one yet"; /* release with chosen */
+static const char *why = "no call has needed one yet"; /* released with rsi_backend_chosen */
 
 static enum rouse_io from_environment(void)
 {
@@ -28,7 +28,7 @@ static enum rouse_io from_environment(void)
     return ROUSE_IO_URING;
 }
 
-/* The rings, or why not. */
+/* Make the rings. Returns NULL, or why there are none. */
 static const char *try_rings(void)
 {
     const char *refusal = rsi_ring_make_all();

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * backend.h - how an I/O call is carried out: the contract between the calls and what waits for them.
+ * backend.h - how an I/O call is carried out: the contract between the calls and the two backends.
  *
- * An operation (struct rsi_io_op) is one system call, named by its number and arguments, that is to be
- * carried out for a thread without blocking that thread's worker. It lies on its thread's stack.
+ * An operation (struct rsi_io_op) is one system call, given by its number and arguments, to be carried out for a
+ * thread without blocking the thread's worker. It lies on the thread's stack.
  *
- *   submitted   by run, on the worker that the thread runs on: the operation's owner. From here the
- *               operation owns its buffer, address and message header.
+ *   submitted   by run, on the thread's current worker, which owns the operation. From here on the operation owns its
+ *               buffer, address and message header.
  *   completed   run returns the call's result. Only now does the caller own the buffer again.
- *   cancelled   by the deadline, a cancel of the thread or a close of the descriptor. run does not
- *               return before the cancel is acknowledged, that is, before nobody will touch the buffer
- *               any more; a result that came first is kept, so that no byte is lost.
+ *   cancelled   by the deadline, a cancel of the thread or a close of the descriptor. run does not return before the
+ *               cancel is acknowledged, that is, before the buffer is certain to be untouched. A result that came
+ *               first is kept, so that no byte is lost.
  *
- * A backend of readiness (epoll) meets this without further state: the kernel touches the buffer only
- * inside the call that run makes itself, which is tried first and again after each wake-up. So nothing
- * is in flight while a thread sleeps, a cancel needs no acknowledgement, and no worker needs to own the
- * operation. A backend of completion (io_uring) fills an entry of its worker's ring from number and arg,
- * parks the thread, and stores the completion in the operation before it claims the thread; after a
- * claim by timer, cancel or close it submits an asynchronous cancel and waits for its acknowledgement
- * before run returns. That is why an operation is described as data and not as a function to be called.
+ * The readiness backend (epoll) needs no further state for this: the kernel touches the buffer only inside the system
+ * call that run itself makes, first and again after each wake-up. So nothing is in flight while the thread sleeps, a
+ * cancel needs no acknowledgement, and no worker has to own the operation. The completion backend (io_uring) fills an
+ * entry of its worker's ring from number and arg, parks the thread, and stores the completion in the operation before
+ * it claims the thread. After a claim by timer, cancel or close it submits an asynchronous cancel and waits for its
+ * acknowledgement before run returns. For this reason an operation is data, and not a function to be called.
  */
 #ifndef RSI_IO_BACKEND_H
 #define RSI_IO_BACKEND_H
@@ -27,13 +26,14 @@
 #include "io/fdtable.h"
 #include "os/os.h"
 
-/* rules; SLICED and PROBE come with KEEPS */
+/* rules. SLICED and PROBE require KEEPS */
 #define RSI_IO_SHORT_ENDS 1u /* a short result means that the queue is now empty, or full */
-#define RSI_IO_KEEPS 2u  /* does not consume (peek): neither result nor EAGAIN tells of the queue */
-#define RSI_IO_SLICED 4u /* no event may announce the end of EAGAIN: try again from time to time */
-#define RSI_IO_ONCE 8u   /* EAGAIN is the caller's answer */
-#define RSI_IO_MUTE 16u  /* can raise SIGPIPE and has no MSG_NOSIGNAL: keep it from doing so */
-#define RSI_IO_PROBE 32u /* the call tells whether the descriptor is ready: 0 means EAGAIN */
+#define RSI_IO_KEEPS \
+    2u /* does not consume (peek): neither result nor EAGAIN says anything about the queue */
+#define RSI_IO_SLICED 4u /* perhaps no event ends EAGAIN: try again from time to time */
+#define RSI_IO_ONCE 8u   /* return EAGAIN to the caller */
+#define RSI_IO_MUTE 16u  /* can raise SIGPIPE and has no MSG_NOSIGNAL: suppress the signal */
+#define RSI_IO_PROBE 32u /* the call only asks whether the descriptor is ready: 0 means EAGAIN */
 
 struct rsi_io_op {
     struct rsi_fd_ref ref; /* of fd, from rsi_fdtable_find */
@@ -41,9 +41,9 @@ struct rsi_io_op {
     uint8_t side; /* RSI_FD_READ or RSI_FD_WRITE: what to wait for */
     uint8_t rules;
     uint8_t kind; /* enum rouse_wait_kind */
-    long number;  /* of the system call, which does not block */
+    long number;  /* system call, in a form that does not block */
     long arg[6];
-    size_t bytes; /* wanted, for RSI_IO_SHORT_ENDS */
+    size_t bytes; /* requested, for RSI_IO_SHORT_ENDS */
     const void *site;
     uint64_t deadline_ns;
 };
@@ -51,14 +51,13 @@ struct rsi_io_op {
 struct rsi_io_backend {
     const char *name;
     /*
-     * Carry out op. Returns the call's result >= 0 or -errno, -ETIMEDOUT, -ECANCELED, -EBADF when the
-     * descriptor was closed, or why it cannot be waited for (-ENOMEM, -ENOSPC, -EMFILE; -EPERM if it is
-     * of a sort that cannot be polled). Past deadlines: one attempt.
+     * Carry out op. Returns the call's result >= 0 or -errno: -ETIMEDOUT, -ECANCELED, -EBADF when the descriptor was
+     * closed, or why it cannot be waited for (-ENOMEM, -ENOSPC, -EMFILE; -EPERM if its type cannot be polled). A past
+     * deadline means one attempt.
      */
     long (*run)(struct rsi_io_op *op);
     /*
-     * Have events of op's side reported for its descriptor from now on, and once at once if it is ready.
-     * Returns 0 or -errno.
+     * Report events of op's side for its descriptor from now on, and immediately if it is ready. Returns 0 or -errno.
      */
     int (*arm)(const struct rsi_io_op *op);
     const struct rsi_poller *poller;
@@ -66,11 +65,11 @@ struct rsi_io_backend {
 
 extern const struct rsi_io_backend rsi_epoll_backend, rsi_uring_backend;
 
-/* The backend of this process: chosen at the first call that needs one. NULL until then. */
+/* The backend of this process, chosen by the first call that needs one. NULL until then. */
 extern const struct rsi_io_backend *rsi_backend_chosen;
 const struct rsi_io_backend *rsi_backend_choose(void);
 
-/* In a child after fork: choose anew. */
+/* In a child after fork: choose again. */
 void rsi_backend_child(void);
 
 RSI_INLINE const struct rsi_io_backend *rsi_backend(void)

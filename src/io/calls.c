@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calls.c - read, write and their kin: each call becomes an operation.
+ * calls.c - read, write, recv, send and their variants: each call becomes an operation.
  *
- * On sockets all of them are recvfrom, recvmsg, sendto or sendmsg with MSG_DONTWAIT: the socket's own
- * flags stay as they are. Writes have MSG_NOSIGNAL; on pipes a write without a reader raises SIGPIPE, as
- * POSIX has it.
+ * On sockets they all become recvfrom, recvmsg, sendto or sendmsg with MSG_DONTWAIT, so the socket's own flags stay
+ * unchanged. Writes use MSG_NOSIGNAL. On a pipe, a write without a reader raises SIGPIPE, as POSIX requires.
  */
 #include "io/helper.h"
 
@@ -13,10 +12,10 @@
 #include <errno.h>
 #include <limits.h>
 
-#define TRANSFER_MAX \
-    ((size_t)0x7ffff000) /* the kernel moves no more in one call, and is short then */
+/* The kernel moves at most this many bytes per call; a longer request gets a short result. */
+#define TRANSFER_MAX ((size_t)0x7ffff000)
 
-/* A socket call that speaks of other things than the stream's next bytes. */
+/* Flags of socket calls that do not concern the stream's next bytes. */
 #define ASIDE_FLAGS (MSG_OOB | MSG_ERRQUEUE)
 
 static size_t clamp(size_t bytes)
@@ -43,7 +42,7 @@ static void set_args(struct rsi_io_op *op, long number, long b, long c, long d)
     op->arg[5] = 0;
 }
 
-/* What the result of op may tell of the queue. flags are the caller's. */
+/* The rules for a socket call with the caller's flags. */
 static uint8_t socket_rules(int type, int flags)
 {
     uint8_t rules = (flags & MSG_DONTWAIT) != 0 ? RSI_IO_ONCE : 0;
@@ -51,13 +50,13 @@ static uint8_t socket_rules(int type, int flags)
         return rules | RSI_IO_ONCE | RSI_IO_KEEPS;
     if ((flags & MSG_PEEK) != 0)
         return rules | RSI_IO_KEEPS;
-    /* MSG_ZEROCOPY is short when the memory for its notes is used up. */
+    /* MSG_ZEROCOPY is also short when the memory for its notifications is used up. */
     if ((flags & MSG_ZEROCOPY) != 0)
         return rules;
     return type == RSI_FD_TCP ? rules | RSI_IO_SHORT_ENDS : rules;
 }
 
-/* A read or write of any descriptor: socket_call and plain_call each set op's call. */
+/* A read or write on any descriptor. socket_call and plain_call each set the system call of op. */
 struct stream_call {
     struct rsi_io_op op;
     void (*socket_call)(struct stream_call *call);
@@ -76,7 +75,7 @@ static long run_stream_call(struct stream_call *call)
             return type;
         long result;
         if (rsi_likely(rsi_fdtable_is_socket(type))) {
-            /* As the kernel has it: reading nothing from a socket does not wait. */
+            /* As in the kernel: reading 0 bytes from a socket does not wait. */
             if (op->bytes == 0 && op->side == RSI_FD_READ)
                 return 0;
             op->rules = type == RSI_FD_TCP ? RSI_IO_SHORT_ENDS : 0;
@@ -85,7 +84,7 @@ static long run_stream_call(struct stream_call *call)
             if (rsi_likely(result != -ENOTSOCK))
                 return result;
             rsi_fdtable_forget(op->fd, op->ref.entry,
-                               op->site); /* was closed unseen, and is another now */
+                               op->site); /* its close was not seen, and the number was reused */
             continue;
         }
         op->rules = 0;
@@ -220,14 +219,14 @@ static ssize_t recv_once(int fd, void *buffer, size_t bytes, int flags, uint64_t
                            flags | MSG_DONTWAIT);
 }
 
-/* A part is there and is returned: the request to stop that ended the call is for the next one. */
+/* A part was received and is returned, so the cancel that ended the call is kept for the next one. */
 static void keep_cancel(ssize_t result, size_t done)
 {
     if (result == -ECANCELED && done != 0)
         rouse_thread_cancel(rouse_thread_self());
 }
 
-/* MSG_WAITALL: until bytes are there, the stream ends, or it cannot go on; what is there is returned. */
+/* MSG_WAITALL: receive until all bytes are there, the stream ends, or an error occurs. Returns what was received. */
 static ssize_t recv_all(int fd, void *buffer, size_t bytes, int flags, uint64_t deadline_ns,
                         const void *site)
 {
@@ -251,7 +250,7 @@ static ssize_t do_recv(int fd, void *buffer, size_t bytes, int flags, uint64_t d
     return recv_once(fd, buffer, bytes, flags, deadline_ns, site);
 }
 
-/* What of the vector the first done bytes did not reach, for MSG_WAITALL. Returns the total. */
+/* MSG_WAITALL: fill the part of the vector behind the first done bytes. Returns the total. */
 static ssize_t fill_rest(int fd, const struct msghdr *message, ssize_t done, int flags,
                          uint64_t deadline_ns, const void *site)
 {
@@ -305,8 +304,8 @@ static ssize_t do_send(int fd, const void *buffer, size_t bytes, int flags, uint
 }
 
 /*
- * A datagram to a named unix socket whose queue is full: the kernel wakes only senders that are
- * connected to it, so that its room must be asked for.
+ * Whether no event announces room: for a datagram to a named unix socket, the kernel wakes only senders that are
+ * connected to it, so the sender must retry.
  */
 static bool is_unannounced(const struct rsi_io_op *op, int type, const struct msghdr *message)
 {
@@ -325,7 +324,7 @@ static ssize_t do_sendmsg(int fd, const struct msghdr *message, int flags, uint6
     if (rsi_unlikely(type < 0))
         return type;
     op.rules = socket_rules(type, flags);
-    /* Refused at once if they make no sense, however full the socket is: see is_spent. */
+    /* The kernel refuses invalid ones immediately, however full the socket is: see is_spent in ready.c. */
     if (message->msg_control || message->msg_name)
         op.rules &= (uint8_t)~RSI_IO_SHORT_ENDS;
     if (rsi_unlikely(is_unannounced(&op, type, message)))

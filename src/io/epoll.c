@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * epoll.c - the epoll set: what is in it, and the poller that core calls.
+ * epoll.c - the epoll set: the registered descriptors, and the poller that core calls.
  *
- * Each descriptor is added at the first call that must wait for it, edge-triggered, and for the side
- * that waits; the other side is added when it is first waited for. Reading stays on. Writing stays on
- * for TCP, which reports room only after a call that met none; elsewhere the kernel reports room after
- * every item that leaves (AF_UNIX: at every read of the peer), so that the first such event that nobody
- * waits for switches it off. close(2) takes a descriptor out of the set; if a copy of it lives on in
- * another process, events of the old generation may still come, and are ignored: taking it out by hand
- * would cost a system call at every close.
+ * A descriptor is added by the first call that must wait for it, edge-triggered, for the side that waits. The other
+ * side is added when it is first waited for. Reading stays on. Writing stays on for TCP, which reports room only after
+ * a call that found none. For other types the kernel reports room after every item that leaves (AF_UNIX: at every read
+ * by the peer), so the first such event that no thread waits for switches writing off. close(2) removes a descriptor
+ * from the set. If a copy of it lives on in another process, events of the old generation may still arrive and are
+ * ignored: an explicit removal would cost a system call per close.
  *
- * The set is made by the first wait, and core learns of the poller then: a program without I/O has none.
+ * The first wait makes the set and registers the poller with core. A program without I/O has neither.
  */
 #include "io/accept/listener.h"
 #include "io/accept/order.h"
@@ -27,13 +26,13 @@
 #define INTERRUPT_DATA UINT64_MAX
 
 static struct {
-    struct epoll_event
-        events[EVENTS]; /* of the one poll under way; not on a thread's small stack */
+    /* Of the one poll under way. Too large for a thread's stack. */
+    struct epoll_event events[EVENTS];
 
-    uint32_t guard;       /* of making the set */
-    int epoll_fd;         /* + 1, 0: no set yet; release by make_set, acquire by all */
-    int event_fd;         /* written before epoll_fd */
-    uint32_t interrupted; /* 1 while an interrupt is on its way: others need not write */
+    uint32_t guard; /* held while the set is made */
+    int epoll_fd;   /* plus 1. 0: no set yet. Written by release in make_set, read by acquire */
+    int event_fd;   /* written before epoll_fd */
+    uint32_t interrupted; /* 1 while an interrupt is pending: others need not write */
     uint32_t lacks_pwait2;
 } set;
 
@@ -41,12 +40,12 @@ static void interrupt(void)
 {
     const uint64_t one = 1;
     /*
-     * Both halves of the exchange: what the caller did before is seen by the poller that takes the 1,
-     * and a caller that finds the 1 knows that such a poller is yet to come.
+     * Release: the poller that takes the 1 sees what the caller did before. Acquire: a caller that finds the 1 knows
+     * that such a poller is still to come. Pairs with take_interrupt.
      */
     if (rsi_exchange_acq_rel(&set.interrupted, 1) != 0)
         return;
-    /* Linux does not end such a write by -EINTR, but an emulator may: the wake-up would be lost. */
+    /* Linux never ends such a write with -EINTR, but an emulator may, and the wake-up would be lost. */
     while (rsi_syscall3(SYS_write, rsi_load_relaxed(&set.event_fd), &one, sizeof one) == -EINTR) {
     }
 }
@@ -99,7 +98,7 @@ static struct epoll_event interest(const struct rsi_io_op *op, uint8_t armed)
     return event;
 }
 
-/* A listener whose event or descriptor is another: neither can be modified. */
+/* A listener that is registered by another event or descriptor, neither of which EPOLL_CTL_MOD can change. */
 static long control_listener(int epoll_fd, const struct rsi_io_op *op, uint8_t after,
                              struct epoll_event *event)
 {
@@ -113,7 +112,7 @@ static long control_listener(int epoll_fd, const struct rsi_io_op *op, uint8_t a
     return result;
 }
 
-/* Add or modify, whichever is right: what is believed of a number that was closed unseen may be wrong. */
+/* Add or modify. If a close of the number was not seen, our state is wrong, and the other operation is right. */
 static long control(int epoll_fd, const struct rsi_io_op *op, uint8_t before, uint8_t after)
 {
     struct epoll_event event = interest(op, after);
@@ -136,7 +135,7 @@ static bool is_awaited_locked(struct rsi_fd *entry, uint8_t bits)
     return (bits & (1u << RSI_FD_READ)) != 0 && rsi_order_has_waiters_locked(entry);
 }
 
-/* Bring what is armed to (armed | add) & ~drop, unless the descriptor was closed. Arming is held. */
+/* Change armed to (armed | add) & ~drop, unless the descriptor was closed. Arming is held. */
 static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t drop)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -144,9 +143,9 @@ static int rearm(int epoll_fd, const struct rsi_io_op *op, uint8_t add, uint8_t 
     uint8_t before = entry->armed, after = (uint8_t)((before | add) & ~drop);
     bool is_closed = entry->generation != op->ref.generation;
     bool is_idle = drop == 0 || !is_awaited_locked(entry, drop);
-    /* What a ring receives by itself is not for the set to report. */
+    /* The set does not report a side that a ring receives. */
     uint8_t elsewhere = (entry->flags & RSI_FD_IS_MULTISHOT) != 0 ? 1u << RSI_FD_READ : 0;
-    /* What is dropped is dropped first: whoever comes now waits for arming to have it back. */
+    /* Clear dropped bits first: a thread that comes now waits for arming to set them again. */
     if (!is_closed && is_idle && drop != 0)
         rsi_store_relaxed(&entry->armed, after);
     rsi_guard_unlock(&entry->guard);
@@ -201,7 +200,7 @@ void rsi_epoll_disarm(const struct rsi_io_op *op, uint8_t bits)
     rsi_guard_unlock(&op->ref.entry->arming);
 }
 
-/* How long until deadline_ns, as a time-out; NULL for no limit. */
+/* The time until deadline_ns, as a time-out. NULL for no limit. */
 static struct timespec *time_left(uint64_t deadline_ns, struct timespec *left)
 {
     if (deadline_ns == UINT64_MAX)
@@ -223,7 +222,7 @@ static long wait_for_events(int epoll_fd, uint64_t deadline_ns)
         rsi_store_relaxed(&set.lacks_pwait2, 1);
     }
     if (left != NULL) {
-        /* Rounded up: to be early would be to be woken for nothing. */
+        /* Rounded up: an early return would be a spurious wake-up. */
         uint64_t ms = (uint64_t)left->tv_sec * 1000 + (uint64_t)(left->tv_nsec + 999999) / 1000000;
         timeout_ms = ms < INT_MAX ? (int)ms : INT_MAX;
     }
@@ -246,7 +245,7 @@ static void handle(const struct epoll_event *event, struct rsi_fd_batch *batch)
         rsi_epoll_disarm(&op, idle);
 }
 
-/* Only the poller that may block takes the interrupt: it is the one that is meant. */
+/* Only the poller that may block takes the interrupt, since it is meant for that one. */
 static void take_interrupt(void)
 {
     uint64_t count;

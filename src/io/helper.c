@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* helper.c - files, terminals and name look-ups: calls that block a kernel thread, on helpers. */
+/* helper.c - calls that block a kernel thread (files, terminals, name look-ups), on helper threads. */
 #include "io/helper.h"
 
 #include "core/blocking.h"
@@ -27,7 +27,7 @@ static void run_job(void *arg)
     } while (job->result == -EINTR);
 }
 
-/* Returns 0 and *result, or -EAGAIN: no helper. */
+/* Run op on a helper. Returns 0 and *result, or -EAGAIN if there is no helper. */
 static int run_elsewhere(const struct rsi_io_op *op, long *result)
 {
     struct job job = { .op = op };
@@ -63,7 +63,7 @@ long rsi_helper_run_ready(const struct rsi_io_op *op)
         if (result < 0)
             return result;
         error = run_elsewhere(op, &result);
-        /* EAGAIN: somebody set O_NONBLOCK, and another was faster. */
+        /* EAGAIN: the descriptor was made non-blocking, and another reader was faster. */
     } while (error == 0 && result == -EAGAIN);
     return error != 0 ? error : result;
 }

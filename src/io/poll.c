@@ -2,39 +2,38 @@
 /*
  * poll.c - wait for any of many descriptors.
  *
- * Problem: each thread that polls waits in many places at once, and every event is to wake those only whose
- * present set has it. So a call lists a waiter for each descriptor and side of its set, with the events that
- * it asks for, and takes them all back before it returns. Nothing outlives the call; the only locks are the
- * guards of the descriptors, one at a time.
+ * Problem: a thread that polls waits in many places at once, and an event must wake only threads whose current set
+ * includes it. So a call lists one waiter per descriptor and side of its set, with the requested events, and unlists
+ * them all before it returns. Nothing outlives the call. The only locks are the guards of the descriptors, one at a
+ * time.
  *
  *   1  seen = edges, for each
- *   2  ask the kernel, by one ppoll that does not wait; something is ready: done
+ *   2  ask the kernel with one ppoll that does not wait. If something is ready: done
  *   3  arm what is not armed
- *   4  prepare; list each, comparing edges with seen under its guard. Other than seen: take all back, go to 1
- *   5  commit; take all back, go to 1
+ *   4  prepare; list each, comparing edges with seen under its guard. If they differ: unlist all, go to 1
+ *   5  commit; unlist all, go to 1
  *
- * No wake-up is lost: what becomes ready after 2 is an event that is counted after 1 (fdtable.h has why),
- * so that either 4 finds the edge or the edge finds the waiter. A claim ends the wait once; the events that
- * come later find waiters whose claim fails, and leave them to the thread, which asks the kernel anyway.
+ * No wake-up is lost: readiness after 2 is an event that is counted after 1 (fdtable.h shows why), so either 4 finds
+ * the edge or the edge finds the waiter. A claim ends the wait once. Later events find waiters whose claim fails, and
+ * leave them to the thread, which asks the kernel anyway.
  *
- * A wake-up after which nothing is ready has lost a race: the event had come (the filter saw it), and
- * somebody took what it announced. It goes on to sleep till the same deadline.
+ * A wake-up after which nothing is ready has lost a race: an event did arrive, but another thread took what it
+ * announced. The call continues to sleep until the same deadline.
  *
- * A descriptor closed meanwhile is known by its generation, which is compared after each look of the
- * kernel: the number may be another's by then.
+ * A descriptor that was closed meanwhile is detected by its generation, which is compared after each ppoll, since the
+ * number may name another descriptor by then.
  *
- * Kernel and foreign threads sleep in ppoll; they are listed so that a close reaches them.
+ * Kernel and foreign threads sleep in ppoll. They are listed so that a close reaches them.
  *
- * Exclusive calls are takers: an event of a descriptor wakes one of its takers, be it a read or an exclusive
- * poll. Who is woken by an exclusive poll owes the descriptor to the others from then on. The debt ends when
- * it carries out an operation there, when it polls again, parks anywhere, or ends: then the kernel is asked,
- * and if the descriptor is still ready, the next taker wakes. So while a descriptor is ready and a taker is
- * asleep there is a thread that owes, runs, and will park: core/park looks at each park. Kernel and foreign
- * threads that poll exclusively are woken by events, as user threads are.
+ * Exclusive calls are takers: an event of a descriptor wakes one of its takers, either a read or an exclusive poll. A
+ * thread woken from an exclusive poll has a debt for that descriptor towards the other takers. The debt is settled
+ * when the thread carries out an operation on the descriptor, polls again, parks anywhere, or ends: the kernel is
+ * asked, and if the descriptor is still ready the next taker is woken. So while a descriptor is ready and a taker
+ * sleeps, there is a running thread with a debt that will park, and core/park settles at each park. Kernel and foreign
+ * threads that poll exclusively are woken by events, like user threads.
  *
- * Rejected: one look at the kernel before 1, so that a set that is ready is not walked: each sleep costs one
- * more ppoll of the whole set. Rejected: looking at the descriptor of the event alone after a wake-up: the
- * caller is to be told of all that is ready.
+ * Rejected: one ppoll before 1, so that a ready set is not walked (each sleep then costs one more ppoll of the whole
+ * set); after a wake-up, asking only for the event's descriptor (the caller must learn of all ready descriptors).
  */
 #include "io/poll.h"
 
@@ -50,7 +49,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LOOK_COST 128u /* of a turn's 1,024 units: eight looks that do not block */
+#define LOOK_COST 128u /* of a turn's 1,024 units: eight calls that do not block */
 #define SMALL_SET 12   /* slots on the thread's stack */
 
 _Static_assert(EPOLLIN == POLLIN && EPOLLRDHUP == POLLRDHUP && EPOLLWRBAND == POLLWRBAND,
@@ -61,7 +60,7 @@ struct slot {
     struct rsi_fd_waiter waiter;
     struct rsi_fd_ref ref;
     uint32_t seen;  /* edges before the last look */
-    uint32_t index; /* of the descriptor in fds */
+    uint32_t index; /* index of the descriptor in fds */
     uint8_t side;
 };
 
@@ -73,12 +72,12 @@ struct poll_call {
     const void *site;
     struct slot *slots;
     uint32_t slot_count;
-    bool by_events; /* the poller wakes it; else it sleeps in ppoll */
+    bool by_events; /* the poller wakes the thread. Otherwise it sleeps in ppoll */
     bool is_exclusive;
     bool is_select;
 };
 
-/* sleep_once's result: an edge has come since the look */
+/* a result of sleep_once: an edge has been counted since the look */
 #define LOOK_AGAIN INT_MAX
 
 static uint8_t kind_of(const struct poll_call *call)
@@ -101,7 +100,7 @@ static void slot_add(struct poll_call *call, uint32_t index, const struct rsi_fd
                            .side = side };
 }
 
-/* Of error and hang-up, those that end the wait of a descriptor that is asked for events. */
+/* Which of error and hang-up end the wait for a descriptor with these requested events. */
 static short ends_that_count(const struct poll_call *call, short events)
 {
     int counting = POLLERR | POLLHUP;
@@ -123,7 +122,7 @@ static int slots_make(struct poll_call *call)
             continue;
         int result = rsi_fdtable_ref(call->fds[i].fd, &ref);
         if (result == -EBADF)
-            continue; /* the kernel will say so */
+            continue; /* the kernel will report it */
         if (result < 0)
             return result;
         uint32_t reads = events & RSI_FD_READ_EVENTS, writes = events & RSI_FD_WRITE_EVENTS;
@@ -153,14 +152,14 @@ static struct rsi_fd_side *side_of(const struct slot *slot)
     return &slot->ref.entry->sides[slot->side];
 }
 
-/* Acquire: pairs with rsi_ready_event's release; the look must not seem to begin before it. */
+/* Acquire: pairs with rsi_ready_event's release. The look must not appear to begin before it. */
 static void slots_see(struct poll_call *call)
 {
     for (uint32_t i = 0; i < call->slot_count; i++)
         call->slots[i].seen = rsi_load_acquire(&side_of(&call->slots[i])->edges);
 }
 
-/* What a ring has received is not in the kernel any more. Returns how many are ready by that alone. */
+/* Data that a ring has received is no longer in the kernel. Returns how many are ready only because of such data. */
 static long look_at_multishots(struct pollfd *fds, nfds_t count)
 {
     long ready = 0;
@@ -177,7 +176,7 @@ static long look_at_multishots(struct pollfd *fds, nfds_t count)
     return ready;
 }
 
-/* Leave in revents what select counts. Returns how many descriptors have some, or -EBADF. */
+/* Reduce revents to what select counts. Returns how many descriptors are ready, or -EBADF. */
 static long count_selected(const struct poll_call *call)
 {
     long ready = 0;
@@ -226,7 +225,7 @@ static bool is_multishot(const struct slot *slot)
     return slot->side == RSI_FD_READ && rsi_multishot_is_on(slot->ref.entry);
 }
 
-/* A ring takes what comes for one of the descriptors: ppoll would not see it. */
+/* If a ring receives for one of the descriptors, sleep by events: ppoll would not see its data. */
 static void slots_follow_rings(struct poll_call *call)
 {
     bool found = false;
@@ -239,7 +238,7 @@ static void slots_follow_rings(struct poll_call *call)
         call->slots[i].waiter.kind = kind_of(call);
 }
 
-/* Have the poller watch all. What cannot be watched (-EPERM) has no events: it is listed for its close. */
+/* Make the poller watch all. What cannot be watched (-EPERM) has no events and is listed only for its close. */
 static int slots_arm(struct poll_call *call)
 {
     if (rsi_unlikely(!call->by_events))
@@ -255,14 +254,14 @@ static int slots_arm(struct poll_call *call)
         if (result == -EPERM)
             slot->waiter.kind = RSI_FD_WATCHER;
         else if (result == -EBADF)
-            return LOOK_AGAIN; /* closed: rouse_close's is known by now, close(2)'s by the kernel */
+            return LOOK_AGAIN; /* closed: by rouse_close, which the next look sees, or close(2), which the kernel reports */
         else if (result < 0)
             return result;
     }
     return 0;
 }
 
-/* False: it is not to be waited for as things are. */
+/* Returns false if the thread must not wait: closed, not armed, or an edge was counted. */
 static bool slot_list(struct slot *slot, uint64_t ticket)
 {
     struct rsi_fd *entry = slot->ref.entry;
@@ -286,14 +285,14 @@ static void slots_unlist(struct poll_call *call, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct slot *slot = &call->slots[i];
-        /* Though a waker may have taken it off: then that one may still be reading it. */
+        /* Take the guard even if a waker has unlisted it: the waker may still be reading it. */
         rsi_guard_lock(&slot->ref.entry->guard);
         rsi_fdtable_unlist_locked(side_of(slot), &slot->waiter);
         rsi_guard_unlock(&slot->ref.entry->guard);
     }
 }
 
-/* 3 to 5 above. Returns the slot whose event has ended the wait, LOOK_AGAIN, or -errno. */
+/* Steps 3 to 5. Returns the slot whose event has ended the wait, LOOK_AGAIN, or -errno. */
 static int sleep_once(struct poll_call *call)
 {
     int result = slots_arm(call);
@@ -316,8 +315,8 @@ static int sleep_once(struct poll_call *call)
 }
 
 /*
- * A debt: the index of a set; or the descriptor, and by which of these the thread was woken. Its generation has no room: if the
- * number is another's by now, and that one is ready, one of its takers is woken without need, and looks.
+ * A debt is the index of a set, or a descriptor and the events that woke the thread, as bits of debt_events. There is
+ * no room for the generation: if the number has been reused and is ready, one of its takers gets a spurious wake-up.
  */
 #define DEBT_FD_BITS 24
 _Static_assert(RSI_FD_CHUNKS *RSI_FD_CHUNK == 1u << DEBT_FD_BITS, "a debt holds any descriptor");
@@ -325,7 +324,7 @@ static const short debt_events[] = { POLLIN | POLLRDNORM | POLLRDBAND | POLLMSG,
                                      POLLOUT | POLLWRNORM | POLLWRBAND };
 #define DEBT_EVENTS (sizeof debt_events / sizeof *debt_events)
 
-/* If the descriptor is still ready, the next taker of its events wakes. */
+/* If the descriptor is still ready, wake the next taker of its events. */
 static void settle(uint32_t debt)
 {
     if (debt >> DEBT_FD_BITS == 0) {
@@ -355,7 +354,7 @@ static void settle(uint32_t debt)
     rsi_fdtable_publish(&batch);
 }
 
-/* The event of a slot has woken this thread and no other. */
+/* The event of this slot has woken this thread and no other taker: record the debt. */
 static void owe(const struct poll_call *call, int woken_by)
 {
     const struct pollfd *one = &call->fds[call->slots[woken_by].index];
@@ -416,14 +415,14 @@ static long wait_for_events(struct poll_call *call)
         if (is_over || (is_past(call->deadline_ns) && !rouse_thread_cancel_pending()))
             return 0;
         woken_by = sleep_once(call);
-        is_over = woken_by == -ETIMEDOUT; /* what came just before is there all the same */
+        is_over = woken_by == -ETIMEDOUT; /* look once more: an event may just have arrived */
         if (woken_by < 0 && woken_by != -ETIMEDOUT && woken_by != -EBADF)
             return woken_by;
     }
 }
 
 /*
- * A kernel thread may sleep in ppoll if that ends for what counts, and for nothing else. It ends for every
+ * Whether ppoll ends for exactly the events that count, so that a kernel thread may sleep in it. ppoll ends for every
  * hang-up and error.
  */
 static bool is_ppoll_exact(const struct poll_call *call)

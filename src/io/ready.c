@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ready.c - try the call first, sleep only when it is known that nothing is there.
+ * ready.c - try the call first; sleep only when it is known that nothing is there.
  *
- * The way of a call, for a user thread:
- *   1  seen = edges; if spent == seen and the side is armed, another call has found it empty: go to 4
- *      (streams of TCP only)
- *   2  the call; anything but EAGAIN ends it. A short result of a TCP stream: spent = seen
+ * The steps of a call, for a user thread:
+ *   1  seen = edges. If spent == seen and the side is armed, another call has found it empty: go to 4
+ *      (TCP streams only)
+ *   2  make the call. Any result except EAGAIN ends it. A short result of a TCP stream: spent = seen
  *   3  EAGAIN: spent = seen
- *   4  under the guard: closed: -EBADF; not armed: arm it and look again; edges != seen: go to 1
- *   5  prepare, list, release the guard, commit; woken: go to 1, but without its first look
- * fdtable.h has the invariant that makes 4 safe. Arming (EPOLL_CTL_ADD, MOD) reports at once what is
- * ready at that time, so what came between 2 and 4 is an event too.
+ *   4  under the guard: if closed, -EBADF. If not armed, arm it and repeat 4. If edges != seen, go to 1
+ *   5  prepare, list, release the guard, commit. When woken: go to 1, but skip the spent test
+ * The invariant in fdtable.h makes step 4 safe. Arming (EPOLL_CTL_ADD, MOD) immediately reports what is ready at that
+ * time, so data that arrived between 2 and 4 is an event too.
  *
- * One edge wakes one thread, whatever it announces: several items may have come with it. Whoever was
- * woken and took one therefore passes the wake-up on if another waits, but asks the kernel first
- * whether there is something left: none is woken for nothing. Threads that were not woken owe nothing:
- * each edge has its own woken thread that tries after it. A thread sleeps only after it has itself found
- * nothing since the last edge, so those that are listed are listed before the edge and are seen.
+ * One edge wakes one thread, although several items may have arrived with it. A thread that was woken and took one
+ * therefore passes the wake-up on if another thread waits, but asks the kernel first whether something is left, to
+ * avoid spurious wake-ups. Threads that were not woken owe nothing: each edge has its own woken thread, which tries
+ * after it. A thread sleeps only after it has itself found nothing since the last edge, so a waiting thread is listed
+ * before the edge and is found.
  *
- * Kernel and foreign threads wait by ppoll, which is told the level and not the edge: they need no
- * arming and take no event. They are listed so that a close reaches them; edges pass them over. A short
- * read spares them the next call's EAGAIN too.
+ * Kernel and foreign threads wait in ppoll, which is level-triggered: they need no arming and take no event. They are
+ * listed so that a close reaches them, and edges skip them. A short read saves them the next call's EAGAIN too.
  *
- * Streams of AF_UNIX (reads stop at each message with descriptors), pipes (packets), datagrams, peeks
- * and reads of a stream that had urgent data say nothing by being short. A stream that has ended, by
- * either side or by an error, is always tried.
+ * A short result means nothing for AF_UNIX streams (reads stop at each message with descriptors), pipes (packets),
+ * datagrams, peeks, and streams that had urgent data. A stream that has ended, by either side or by an error, is
+ * always tried.
  *
- * SO_RCVLOWAT: events come when that much is there; less is delivered to whoever tries first.
+ * SO_RCVLOWAT: events occur when that many bytes are there. Fewer bytes go to the first thread that tries.
  */
 #include "io/ready.h"
 
@@ -62,9 +61,9 @@ static struct rsi_fd_side *side_of(const struct rsi_io_op *op)
 }
 
 /*
- * 1 above: has somebody found it empty since the last edge, so that this call need not be tried? Only where
- * EAGAIN is then sure to be the answer: of nothing, or with arguments that the kernel refuses, most calls
- * return at once whatever is there.
+ * Step 1: whether another call has found the side empty since the last edge, so that this one need not try. Only where
+ * EAGAIN is then certain: with a length of 0, or arguments that the kernel refuses, most calls return at once whatever
+ * is there.
  */
 static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
 {
@@ -79,7 +78,7 @@ static bool is_spent(const struct rsi_io_op *op, const struct attempt *a)
     return !a->is_user || (rsi_load_relaxed(&entry->armed) & (1u << op->side)) != 0;
 }
 
-/* What a ring receives by itself is taken from there: multishot.h. Out-of-band data is not of the stream. */
+/* Whether op takes its data from a multishot receive (multishot.h). Out-of-band data is not part of the stream. */
 static bool is_multishot(const struct rsi_io_op *op)
 {
     long flags = op->number == SYS_recvfrom ? op->arg[3] : op->arg[2];
@@ -99,7 +98,7 @@ static long call_plain(const struct rsi_io_op *op)
                         op->arg[5]);
 }
 
-/* SIGPIPE goes to the calling kernel thread: block it, and take it away if it came. */
+/* SIGPIPE goes to the calling kernel thread: block it, and consume it if it was raised. */
 static long call_mute(const struct rsi_io_op *op)
 {
     const uint64_t sigpipe = UINT64_C(1) << (SIGPIPE - 1);
@@ -124,13 +123,13 @@ static long call(const struct rsi_io_op *op, const struct attempt *a)
             return result != 0 ? result : -EAGAIN;
         if (op->number != SYS_connect)
             return result;
-        /* A second connect tells the outcome of the first. */
+        /* A second connect returns the outcome of the first. */
         bool goes_on = result == -EINPROGRESS || (result == -EALREADY && a->has_waited);
         return goes_on ? -EAGAIN : result;
     }
 }
 
-/* What the call's result tells of the queue. True: nothing is left. */
+/* Record what the result implies about the queue. Returns true if nothing is left. */
 static bool note(const struct rsi_io_op *op, const struct attempt *a, long result)
 {
     struct rsi_fd_side *side = side_of(op);
@@ -163,8 +162,8 @@ static bool is_ready_now(const struct rsi_io_op *op)
 }
 
 /*
- * At the urgent mark the kernel says EAGAIN, whatever lies behind it, if it happens to have a signal to
- * deliver; nothing would tell us again.
+ * Whether EAGAIN may be wrong. At the urgent mark the kernel returns EAGAIN, whatever lies behind the mark, if a signal
+ * happens to be pending, and no further event would follow.
  */
 static bool is_doubtful(const struct rsi_io_op *op)
 {
@@ -174,7 +173,7 @@ static bool is_doubtful(const struct rsi_io_op *op)
     return is_urgent && is_ready_now(op);
 }
 
-/* The caller was woken and is served: whoever waits behind it is next, if something is left. */
+/* The caller was woken and is served: wake the next waiting thread if something is left. */
 static RSI_NOINLINE void pass_on(const struct rsi_io_op *op)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -192,7 +191,7 @@ static RSI_NOINLINE void pass_on(const struct rsi_io_op *op)
     rsi_fdtable_publish(&batch);
 }
 
-/* Take the waiter off the list, unless a waker has done so: only one that won the claim surely has. */
+/* Unlist the waiter, unless its waker has done so. Only a waker that won the claim is certain to have. */
 static int unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter, int result,
                   bool is_claimed)
 {
@@ -206,11 +205,11 @@ static int unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter, int 
 
 enum sleep_mode {
     SLEEP_TO_EVENT, /* the poller wakes it */
-    SLEEP_IN_PPOLL, /* a kernel thread: it watches the descriptor itself */
-    SLEEP_SLICE,    /* nothing but the deadline and a close wake it */
+    SLEEP_IN_PPOLL, /* a kernel thread, which watches the descriptor itself */
+    SLEEP_SLICE,    /* only the deadline and a close wake it */
 };
 
-/* List the caller and sleep; the guard is held and is released. */
+/* List the caller and sleep. The guard is held on entry and released. */
 static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uint64_t deadline_ns,
                         enum sleep_mode mode)
 {
@@ -235,7 +234,7 @@ static int sleep_locked(const struct rsi_io_op *op, const struct attempt *a, uin
     return unlist(op, &waiter, result, is_claimed);
 }
 
-/* No event will tell: sleep a little, longer each time. */
+/* No event will announce a change: sleep for a short time, which doubles up to a limit. */
 static int wait_slice(const struct rsi_io_op *op, struct attempt *a)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -252,14 +251,14 @@ static int wait_slice(const struct rsi_io_op *op, struct attempt *a)
     return result == -ETIMEDOUT && until_ns < op->deadline_ns ? 0 : result;
 }
 
-/* A single attempt was wanted: no need for an event, unless to be told of a cancel. */
+/* Whether the deadline has passed, so that no event is needed, except to report a pending cancel. */
 static bool is_past(const struct rsi_io_op *op)
 {
     return op->deadline_ns != ROUSE_FOREVER && op->deadline_ns <= rsi_now_ns() &&
            !rouse_thread_cancel_pending();
 }
 
-/* 4 and 5 above. Returns 0 when the call is to be tried again, or -errno. */
+/* Steps 4 and 5. Returns 0 when the call is to be tried again, or -errno. */
 static int wait_event(const struct rsi_io_op *op, struct attempt *a)
 {
     struct rsi_fd *entry = op->ref.entry;
@@ -308,18 +307,18 @@ static long finish(const struct rsi_io_op *op, const struct attempt *a, long res
     return result;
 }
 
-/* Whether the call will not be made again if it finds nothing. */
+/* Whether this is the last attempt even if it finds nothing. */
 static bool is_last(const struct rsi_io_op *op)
 {
     return (op->rules & RSI_IO_ONCE) != 0 || op->deadline_ns <= rsi_now_coarse_ns();
 }
 
-/* Make the call once. True: *result is final. */
+/* Make the call once. Returns true if *result is final. */
 static bool attempt_once(const struct rsi_io_op *op, struct attempt *a, long *result)
 {
     /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
     a->seen = rsi_load_acquire(&side_of(op)->edges);
-    /* Closed since, and maybe given out again. Acquire: pairs with end_generation. */
+    /* Closed meanwhile, and perhaps reused. Acquire: pairs with end_generation. */
     if (rsi_unlikely(rsi_load_acquire(&op->ref.entry->generation) != op->ref.generation)) {
         *result = -EBADF;
         return true;
@@ -345,7 +344,7 @@ long rsi_ready_run(struct rsi_io_op *op)
 {
     struct attempt a = { .self = rsi_self(), .slice_ns = SLICE_FIRST_NS };
     long result = -EAGAIN;
-    bool was_tried = false; /* a call that never tried does so before it says -ETIMEDOUT */
+    bool was_tried = false; /* a call tries at least once before it returns -ETIMEDOUT */
     a.is_user = rsi_is_user(a.self);
     a.seen = rsi_load_acquire(&side_of(op)->edges);
     if (!is_spent(op, &a)) {

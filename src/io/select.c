@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * select.c - select, as a poll of the descriptors that stand in its sets.
+ * select.c - select, implemented as a poll of the descriptors in its sets.
  *
- * The kernel's own select is not asked: it can tell nothing that poll does not, and its sets are long where
- * the numbers are high. What differs are the errors: a hang-up counts for reading only, an error for reading
- * and writing, and a descriptor that is none ends the call with -EBADF.
+ * The kernel's own select is not used: it reports nothing that poll does not, and its sets are long when descriptor
+ * numbers are high. Errors differ from poll: a hang-up counts for reading only, an error for reading and writing, and
+ * an invalid descriptor ends the call with -EBADF.
  */
 #include "io/poll.h"
 #include "os/os.h"
@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SMALL_SET 16 /* descriptors on the thread's stack */
+#define SMALL_SET 16 /* this many descriptors fit on the thread's stack */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
 enum { IN, OUT, EXCEPT, SETS };
@@ -22,13 +22,13 @@ enum { IN, OUT, EXCEPT, SETS };
 static const short asked[SETS] = { RSI_POLL_IN, RSI_POLL_OUT, RSI_POLL_EXCEPT };
 static const short counted[SETS] = { RSI_POLL_IN_COUNTS, RSI_POLL_OUT_COUNTS, RSI_POLL_EXCEPT };
 
-/* Sets may be longer than an fd_set: only their words are looked at. */
+/* Sets may be longer than an fd_set, so they are arrays of words. */
 struct sets {
-    unsigned long *words[SETS]; /* NULL: nothing is asked */
+    unsigned long *words[SETS]; /* NULL: an absent set */
     size_t nfds;
 };
 
-/* Word i of a set, without what stands behind nfds. */
+/* Word i of a set, without bits at or above nfds. */
 static unsigned long word_at(const struct sets *sets, unsigned set, size_t i)
 {
     size_t bits = sets->nfds - i * WORD_BITS;
@@ -41,7 +41,7 @@ static size_t word_count(const struct sets *sets)
     return (sets->nfds + WORD_BITS - 1) / WORD_BITS;
 }
 
-/* The descriptors that stand in some set, in order; into fds unless that is NULL. Returns how many. */
+/* Store the descriptors that are in any set into fds, in order, unless fds is NULL. Returns how many. */
 static nfds_t sets_read(const struct sets *sets, struct pollfd *fds)
 {
     nfds_t count = 0;
@@ -63,7 +63,7 @@ static nfds_t sets_read(const struct sets *sets, struct pollfd *fds)
     return count;
 }
 
-/* Leave in the sets what is ready. Returns how many bits. */
+/* Reduce the sets to the ready descriptors. Returns how many bits are set. */
 static int sets_write(const struct sets *sets, const struct pollfd *fds, nfds_t count)
 {
     int bits = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sendfile.c - a file's bytes to a socket or pipe without passing through the program.
+ * sendfile.c - send a file's bytes to a socket or pipe without copying them through the program.
  *
- * sendfile(2) knows neither MSG_DONTWAIT nor MSG_NOSIGNAL: the socket gets O_NONBLOCK at its first
- * sendfile, if accept has not made it so, and SIGPIPE is blocked around each call. What is not in the
- * page cache is read from the disk while the worker waits: a helper thread for each call would cost more
- * than it saves where files are warm. A program with large cold files reads them with rouse_pread.
+ * sendfile(2) has neither MSG_DONTWAIT nor MSG_NOSIGNAL: the socket is made O_NONBLOCK at its first sendfile, unless
+ * accept has done so, and SIGPIPE is blocked around each call. Data that is not in the page cache is read from disk
+ * while the worker waits: a helper thread per call would cost more than it saves when files are cached. A program with
+ * large uncached files should read them with rouse_pread.
  */
 #include "io/helper.h"
 

@@ -2,10 +2,10 @@
 /*
  * socket.c - accept, connect, shutdown, close.
  *
- * These have no MSG_DONTWAIT: their socket must have O_NONBLOCK. A listener gets it at its first accept
- * and keeps it; an accepted socket is made with it, so that sendfile needs no further call; a socket
- * given to sendfile gets and keeps it; one that connects has it until the connection stands. No other
- * call of rouse cares, since a thread waits either way.
+ * accept and connect have no MSG_DONTWAIT, so their socket must be O_NONBLOCK. A listener is made so at its first
+ * accept and stays so. An accepted socket is created so, which saves sendfile a call. A socket given to sendfile is
+ * made so and stays so. A connecting socket is O_NONBLOCK until it is connected. Other rouse calls do not depend on
+ * the flag: the thread waits either way.
  */
 #include "io/accept/listener.h"
 #include "io/accept/order.h"
@@ -17,7 +17,7 @@
 #include <fcntl.h>
 
 #ifdef RSI_TSAN
-/* ThreadSanitizer follows descriptors by libc's calls; of close(2) it is told. In its run-time. */
+/* ThreadSanitizer tracks descriptors through libc's calls. This function of its run-time announces a direct close. */
 void __sanitizer_syscall_pre_impl_close(long fd);
 #else
 #define __sanitizer_syscall_pre_impl_close(fd) ((void)(fd))
@@ -56,7 +56,7 @@ static int do_accept(int fd, struct sockaddr *address, socklen_t *length, uint64
     do {
         result = (int)run_accept(&op);
     } while (rsi_listener_is_dead(result) || result == -ERESTART);
-    /* Without memory for its entry the connection is kept all the same; its first use will say so. */
+    /* Without memory for its entry the connection is kept anyway. Its first use reports the error. */
     if (result >= 0)
         (void)rsi_fdtable_fresh(result, (uint8_t)type, flags);
     return result;
@@ -85,11 +85,12 @@ static int do_connect(int fd, const struct sockaddr *address, socklen_t length,
         .site = site,
         .deadline_ns = deadline_ns,
     };
-    rsi_fdtable_refresh(fd); /* an earlier user of the number that was closed unseen does no harm */
+    rsi_fdtable_refresh(
+        fd); /* forget an earlier descriptor of this number whose close was not seen */
     int type = rsi_fdtable_find_socket(fd, &op.ref, site);
     if (type < 0)
         return type;
-    /* A full backlog of AF_UNIX announces its room to nobody. */
+    /* When a full AF_UNIX backlog gets room, no event announces it. */
     if ((rsi_load_relaxed(&op.ref.entry->flags) & RSI_FD_IS_UNIX) != 0)
         op.rules = RSI_IO_SLICED | RSI_IO_KEEPS;
     long flags = rsi_syscall3(SYS_fcntl, fd, F_GETFL, 0);
@@ -133,6 +134,6 @@ RSI_NOINLINE int rouse_close(int fd)
     long result = rsi_syscall1(SYS_close, fd);
     if (marked == 0)
         rsi_fdtable_close_end(&ref);
-    /* Linux has released the number even then. */
+    /* Linux releases the number even then. */
     return result == -EINTR ? 0 : (int)result;
 }
