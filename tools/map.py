@@ -22,8 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "DESIGN.md"
 FOLDERS = ("src", "preload", "kernel", "serve", "bench", "rouse")
 BEGIN, END = "<!-- map: begin (tools/map.py) -->", "<!-- map: end -->"
-WIDTH = 64  # of a description; a longer one is cut at a clause, or else at a word
+WIDTH = 64  # of a description; a longer one is cut where a clause or a phrase ends
 SHORTEST = 12  # a clause that is shorter says too little to stand alone
+LEAST = 24  # the same of a phrase
+RELATIVES = "that|which|while|when|and|if"
+PREPOSITIONS = "of|for|from|in|into|by|to|with|without|than"
 
 
 def tracked() -> list[Path]:
@@ -76,13 +79,18 @@ def short(text: str) -> str:
     """A head as a description of one line."""
     text = re.split(r"(?<=[^.])\.(?:\s|$)", text, maxsplit=1)[0]
     text = re.split(r"; ", text, maxsplit=1)[0]
-    if len(text) > WIDTH:
-        for mark in (": ", ", ", " - "):
-            clause = text[: text.find(mark)] if mark in text else text
-            if SHORTEST <= len(clause) <= WIDTH:
-                return clause
-        text = text[: WIDTH - 3].rsplit(" ", 1)[0].rstrip(",;:") + "..."
-    return text
+    if len(text) <= WIDTH:
+        return text
+    for mark in (": ", ", ", " - "):
+        clause = text.partition(mark)[0]
+        if SHORTEST <= len(clause) <= WIDTH:
+            return clause
+    for words in (RELATIVES, PREPOSITIONS):
+        ends = [found.start() for found in re.finditer(rf" (?:{words}) ", text[: WIDTH + 6])]
+        ends = [end for end in ends if LEAST <= end <= WIDTH]
+        if ends:
+            return re.sub(rf"(?:,| (?:{PREPOSITIONS}|and|or|on))*$", "", text[: ends[-1]])
+    return text[:WIDTH].rsplit(" ", 1)[0]
 
 
 def tree_map() -> tuple[str, list[str]]:
