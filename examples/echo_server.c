@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * echo_server.c - sends back what it gets: plain blocking calls, a thread a connection.
+ * echo_server.c - an echo server: plain blocking calls, one thread per connection.
  *
- * usage: echo_server [PORT [IDLE_SECONDS]]    (7777; 0 is any free port; 30)
+ * usage: echo_server [PORT [IDLE_SECONDS]]    (defaults: port 7777, 30 s; port 0 is any free port)
  *
- * A connection that sends nothing for IDLE_SECONDS, or does not take its answer for as long, is closed.
+ * The server closes a connection that sends nothing, or does not read its answer, for IDLE_SECONDS.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ _Noreturn static void fail(const char *what, int error)
     exit(1);
 }
 
-/* A write may be short: write the rest. One deadline for all of it. */
+/* A write may be short: write the rest. One deadline covers all of it. */
 static int write_all(int fd, const char *from, size_t bytes)
 {
     uint64_t deadline_ns = rouse_now_ns() + idle_ns;
@@ -41,7 +41,7 @@ static int write_all(int fd, const char *from, size_t bytes)
     return 0;
 }
 
-/* A connection's life, on a thread of its own. */
+/* One connection, on its own thread. */
 static void *serve(void *arg)
 {
     int fd = (int)(intptr_t)arg;
@@ -65,7 +65,7 @@ static void *accept_all(void *arg)
 
         if (error == 0)
             continue;
-        /* Out of descriptors or memory: the connections that end give some back. */
+        /* Out of descriptors or memory: connections that end free some. */
         fprintf(stderr, "echo_server: a connection must wait: %s\n", strerror(-error));
         if (fd >= 0)
             rouse_close(fd);
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     if (argc > 2)
         idle_ns = strtoull(argv[2], NULL, 10) * SECOND_NS;
     listen_fd = listen_at((unsigned short)port);
-    /* main() might accept as well, but it is a kernel thread; a rouse thread hands over faster. */
+    /* main() could accept too, but it runs on a kernel thread. A user thread hands connections over faster. */
     error = rouse_thread_create(&acceptor, NULL, accept_all, &listen_fd);
     if (error == 0)
         error = rouse_thread_join(acceptor, NULL);

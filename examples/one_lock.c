@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * one_lock.c - four POSIX threads that share one lock, for `rouse run -- ./one_lock`. Nothing of rouse is in it.
+ * one_lock.c - four POSIX threads that share one lock, for `rouse run -- ./one_lock`. It does not use rouse.
  *
- * Each request is 0.2 ms of waiting for a back end, which could run in parallel, under a lock that is held for all of it.
+ * Each request waits 0.2 ms for a back end. The requests could wait in parallel, but one lock is held all the time.
  */
 #include <pthread.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ported.c - counts the words of files, a thread a file; ported from pthread_original.c.
+ * ported.c - counts the words of files, one thread per file. It is pthread_original.c, ported to rouse.
  *
  * usage: ported FILE...
  *
- * At most READERS files are read at a time. main() waits until all are done, and tells after each
- * second without news that it still waits. Compare: diff pthread_original.c ported.c
+ * At most READERS files are read at a time. main() waits until all are done. After each second in which no file was
+ * finished it prints that it still waits. Compare: diff pthread_original.c ported.c
  */
 #include <ctype.h>
 #include <errno.h>
@@ -22,7 +22,7 @@ static struct rouse_mutex lock = ROUSE_MUTEX_INIT;
 static struct rouse_cond one_done = ROUSE_COND_INIT;
 static struct rouse_sem readers = ROUSE_SEM_INIT(READERS);
 
-/* Under lock: */
+/* Protected by lock: */
 static unsigned long total;
 static int undone, failed;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pthread_original.c - counts the words of files, a thread a file; ported.c is the same with rouse.
+ * pthread_original.c - counts the words of files, one thread per file. ported.c is the same with rouse.
  *
  * usage: pthread_original FILE...
  *
- * At most READERS files are read at a time. main() waits until all are done, and tells after each
- * second without news that it still waits. Compare: diff pthread_original.c ported.c
+ * At most READERS files are read at a time. main() waits until all are done. After each second in which no file was
+ * finished it prints that it still waits. Compare: diff pthread_original.c ported.c
  */
 #include <ctype.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t one_done = PTHREAD_COND_INITIALIZER;
 static sem_t readers;
 
-/* Under lock: */
+/* Protected by lock: */
 static unsigned long total;
 static int undone, failed;
 

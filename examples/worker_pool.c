@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * worker_pool.c - a bounded queue between one thread that has jobs and some that do them.
+ * worker_pool.c - a bounded queue between one thread that produces jobs and several that do them.
  *
- * usage: worker_pool [THREADS [JOBS]]    (4, 1000)
+ * usage: worker_pool [THREADS [JOBS]]    (defaults: 4 threads, 1,000 jobs)
  *
- * The waits say what they wait for (rouse_cond_wait_while), so that the runtime knows which wake-ups
- * were of no use. The queue's depth bounds the memory: who brings jobs too fast waits.
+ * The waits state their condition (rouse_cond_wait_while), so that the runtime knows which wake-ups were false. The
+ * depth of the queue bounds the memory: a producer that is too fast waits.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,10 +19,10 @@
 struct queue {
     struct rouse_mutex lock;
     struct rouse_cond not_empty, not_full;
-    /* Under the lock: */
+    /* Protected by the lock: */
     uint64_t jobs[DEPTH];
     size_t first, count;
-    bool closed; /* nothing comes any more */
+    bool closed; /* no more jobs will come */
 };
 
 static struct queue queue = {
@@ -54,7 +54,7 @@ static void put(struct queue *q, uint64_t job)
     rouse_mutex_unlock(&q->lock);
 }
 
-/* False: the queue is closed and empty. */
+/* Returns false if the queue is closed and empty. */
 static bool take(struct queue *q, uint64_t *job)
 {
     bool taken;
@@ -80,7 +80,7 @@ static void close_queue(struct queue *q)
     rouse_mutex_unlock(&q->lock);
 }
 
-/* How many steps the Collatz sequence takes from start to 1: some work of uneven length. */
+/* The number of steps of the Collatz sequence from start to 1: work of uneven length. */
 static uint64_t steps(uint64_t start)
 {
     uint64_t count = 0;
