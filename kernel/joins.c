@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * joins.c - looks a switch up among the waits of its thread, which the thread has written itself.
+ * joins.c - finds the wait that belongs to a switch, among the waits that the thread itself has recorded.
  *
- * A thread has written that it waits before it is switched away for it, so the wait is there when the switch is known; if
- * it is not overwritten by then.
+ * A thread records that it waits before it is switched away. So the wait is there when the switch is known,
+ * unless it has been overwritten by then.
  */
 #include "joins.h"
 
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct rsi_waits *waits; /* NULL: nothing records */
+static struct rsi_waits *waits; /* NULL: nothing is recorded */
 
 int rsi_joins_open(const char *path)
 {
@@ -46,7 +46,7 @@ __u64 rsi_joins_refused(void)
 static struct rsi_waits_ring *ring_of(struct rsi_joins_place *place, __u32 tid)
 {
     if (!place->ring) {
-        __u64 taken = rsi_load_acquire(&waits->taken); /* pairs with who takes one */
+        __u64 taken = rsi_load_acquire(&waits->taken); /* pairs with the thread that takes one */
         for (__u32 i = 0; i < RSI_WAITS_RINGS && taken != place->taken && !place->ring; i++) {
             __u32 at = (tid + i) % RSI_WAITS_RINGS;
             if (rsi_load_relaxed(&waits->owners[at]) == tid)
@@ -77,7 +77,7 @@ struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, _
         found.kind = rsi_load_relaxed(&entry->kind);
     }
     __atomic_thread_fence(
-        __ATOMIC_ACQUIRE); /* pairs with the thread's, before it writes the next */
+        __ATOMIC_ACQUIRE); /* pairs with the thread's store before it writes the next wait */
     if (is_found ? rsi_load_relaxed(&ring->count) >= place->last + RSI_WAITS_KEPT : first > 0)
         return (struct rsi_joins_wait){ .join = RSI_BPF_UNREAD };
     if (is_found && (end_ns == 0 || at_ns < end_ns)) {
@@ -87,7 +87,7 @@ struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, _
     return (struct rsi_joins_wait){ .join = RSI_BPF_OUTSIDE };
 }
 
-/* The first thread was one of the command's before. */
+/* Before its exec, the first thread belonged to the command. */
 static __u64 since_begin(__u32 tid, __u64 queue_ns)
 {
     __u64 before_ns =
@@ -100,10 +100,10 @@ bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns)
     struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
     if (!ring)
         return false;
-    bool is_told = rsi_load_acquire(&ring->is_told) != 0; /* pairs with who tells it */
+    bool is_told = rsi_load_acquire(&ring->is_told) != 0; /* pairs with the thread that stores it */
     *queue_ns = since_begin(tid, rsi_load_relaxed(&ring->queue_ns));
     rsi_store_relaxed(&ring->is_told, 0u);
-    /* It may have ended in a wait, which is not the next owner's. */
+    /* It may have ended in a wait. The next owner of the ring is not in that wait. */
     if (ring->count)
         rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, UINT64_C(1));
     rsi_store_release(&waits->owners[place->ring - 1], 0u); /* pairs with who takes it */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* joins.h - which recorded wait a thread was in when it was taken off its processor: src/obs/waits.h, read. */
+/*
+ * joins.h - finds the recorded wait that a thread was in when it was switched away, by reading
+ * src/obs/waits.h.
+ */
 #ifndef RSI_KERNEL_JOINS_H
 #define RSI_KERNEL_JOINS_H
 
@@ -8,11 +11,11 @@
 
 #include "shared.h"
 
-/* What is known of a thread's waits; all 0 in the beginning. */
+/* Known facts about a thread's waits. All 0 at the beginning. */
 struct rsi_joins_place {
-    __u64 taken; /* rings so far, when it had none */
-    __u64 last;  /* number of the wait that was found last */
-    __u32 ring;  /* from 1 on; 0: none was found yet */
+    __u64 taken; /* number of rings at a time when it had none */
+    __u64 last;  /* number of the last wait found */
+    __u32 ring;  /* counted from 1; 0: none found yet */
 };
 
 struct rsi_joins_wait {
@@ -21,17 +24,18 @@ struct rsi_joins_wait {
     enum rsi_bpf_join join;
 };
 
-/* Returns 0 or -errno; without it nothing is known of waits. */
+/* Returns 0 or -errno. Without this call nothing is known about waits. */
 int rsi_joins_open(const char *path);
 
-/* Threads that wait, and found no room to tell in what. */
+/* Threads that wait but had no room to record what for. */
 __u64 rsi_joins_refused(void);
 
-/* Of the thread tid at that time, which is not before that of the last call for this place. */
+/* The wait of thread tid at at_ns, which must not be before that of the last call with this place. */
 struct rsi_joins_wait rsi_joins_find(struct rsi_joins_place *place, __u32 tid, __u64 at_ns);
 
-/* How long a thread was in the run queue in all, since the program began; false: it is not known. */
-bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns); /* it has ended */
-bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns);                   /* it is there */
+/* Get the total time that a thread was in the run queue since the program began. False: unknown. */
+bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid,
+                   __u64 *queue_ns);                         /* the thread has ended */
+bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns); /* the thread still exists */
 
 #endif

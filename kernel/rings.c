@@ -2,11 +2,12 @@
 /*
  * rings.c - rings of records, one for each processor.
  *
- * A thread's records lie in the rings of all the processors it was on. Problem: to tell them in order, though each
- * ring is read at another moment. A record is written while its thread is still on the processor, and its time is
- * taken before that. So of one thread, whatever is written after a moment T at which no ring has been read yet has
- * either a time after T, or was being written at T, and then the thread's next ones have a time after T. What is taken
- * is therefore what is from before T, and that is in the order of its times.
+ * A thread's records are in the rings of all processors it was on. Problem: they must be returned in order,
+ * although each ring is read at a different moment. A record is written while its thread is still on the
+ * processor, and its time is taken before that. Let T be a moment before any ring is read. A record of a
+ * thread that is written after T either has a time after T, or was being written at T, and then the thread's
+ * next records have a time after T. So the records taken are those from before T, in the order of their
+ * times.
  */
 #include "rings.h"
 
@@ -21,11 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the kernel grants each user for each processor: kernel.perf_event_mlock_kb is that and the first page. */
+/*
+ * The memory that the kernel grants each user for each processor: kernel.perf_event_mlock_kb is this plus the
+ * first page.
+ */
 #define RING_BYTES ((size_t)512 << 10)
-#define WAKE_BYTES 8192u  /* some 340 switches: what wakes us */
-#define TAIL_BYTES 16u    /* that each record ends with: pid, tid, time */
-#define RECORD_BYTES 512u /* of the longest that is looked at */
+#define WAKE_BYTES 8192u  /* wakes us after about 340 switches */
+#define TAIL_BYTES 16u    /* at the end of each record: pid, tid, time */
+#define RECORD_BYTES 512u /* of the longest record that is read */
 
 struct ring {
     struct perf_event_mmap_page *page;
@@ -51,7 +55,7 @@ static int event_open(pid_t thread, int cpu)
         .enable_on_exec = 1,
         .inherit = 1,
         .exclude_kernel =
-            1, /* the kernel's own code is no user's to look at; its switches are told all the same */
+            1, /* users may not look at the kernel's own code; its switches are recorded nevertheless */
         .exclude_hv = 1,
         .context_switch = 1,
         .task = 1,
@@ -66,7 +70,7 @@ static int event_open(pid_t thread, int cpu)
     return fd < 0 ? -errno : (int)fd;
 }
 
-/* The largest that there is memory for. */
+/* The largest ring for which there is memory. */
 static bool ring_map(struct ring *ring, int fd)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -83,7 +87,7 @@ static bool ring_map(struct ring *ring, int fd)
 static int ring_add(pid_t thread, int cpu)
 {
     int fd = event_open(thread, cpu);
-    if (fd == -ENODEV) /* it is switched off */
+    if (fd == -ENODEV) /* it is disabled */
         return 0;
     if (fd < 0)
         return fd;
@@ -122,7 +126,7 @@ size_t rsi_rings_polls(const struct pollfd **polls)
 void rsi_rings_stop(void)
 {
     for (size_t i = 0; i < rings.count; i++)
-        ioctl(rings.polls[i].fd, PERF_EVENT_IOC_DISABLE, 0); /* and what has been inherited */
+        ioctl(rings.polls[i].fd, PERF_EVENT_IOC_DISABLE, 0); /* including inherited events */
 }
 
 static void copy(const struct ring *ring, __u64 from, void *to, size_t bytes)
@@ -134,7 +138,7 @@ static void copy(const struct ring *ring, __u64 from, void *to, size_t bytes)
     memcpy((char *)to + first, data, bytes - first);
 }
 
-/* words: of the record after its head, whose last are pid, tid and time of who wrote it. */
+/* words: the record after its header; the last ones are pid, tid and time of its writer. */
 static void decode(const struct perf_event_header *head, const __u32 *words,
                    struct rsi_record *record)
 {
@@ -149,7 +153,7 @@ static void decode(const struct perf_event_header *head, const __u32 *words,
         record->tid = words[1];
         memcpy(record->name, &words[2], strnlen((const char *)&words[2], RSI_BPF_NAME - 1));
         break;
-    case PERF_RECORD_FORK: /* pid, parent's, tid, parent's */
+    case PERF_RECORD_FORK: /* pid, parent's pid, tid, parent's tid */
     case PERF_RECORD_EXIT:
         record->pid = words[0];
         record->tid = words[2];
@@ -178,7 +182,7 @@ static bool record_add(const struct rsi_record *record)
 
 static bool ring_take(const struct ring *ring, __u64 until_ns)
 {
-    /* Acquire: pairs with the kernel's store of it, after the records. */
+    /* Acquire: pairs with the kernel's store, which comes after the records. */
     __u64 end = __atomic_load_n(&ring->page->data_head, __ATOMIC_ACQUIRE);
     __u64 at = ring->page->data_tail;
     while (at < end) {
@@ -196,7 +200,7 @@ static bool ring_take(const struct ring *ring, __u64 until_ns)
         }
         at += head.size;
     }
-    /* Release: pairs with the kernel's load of it: what has been read is overwritten after that. */
+    /* Release: pairs with the kernel's load. The kernel overwrites what was read only after that. */
     __atomic_store_n(&ring->page->data_tail, at, __ATOMIC_RELEASE);
     return true;
 }
@@ -210,7 +214,7 @@ static int by_time(const void *a, const void *b)
 bool rsi_rings_take(bool is_all, struct rsi_records *records)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now); /* before any of them is read */
+    clock_gettime(CLOCK_MONOTONIC, &now); /* before any ring is read */
     __u64 until_ns = is_all ? UINT64_MAX : (__u64)now.tv_sec * 1000000000 + (__u64)now.tv_nsec;
     rings.taken = 0;
     for (size_t i = 0; i < rings.count; i++)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* rings.h - what the kernel writes of a program's threads, for any user of what is his: perf_event_open(2). */
+/*
+ * rings.h - reads the kernel's records of a program's threads by perf_event_open(2), which any user may do
+ * for their own processes.
+ */
 #ifndef RSI_KERNEL_RINGS_H
 #define RSI_KERNEL_RINGS_H
 
@@ -14,29 +17,29 @@
 
 struct rsi_record {
     __u64 time_ns; /* CLOCK_MONOTONIC */
-    __u64 lost;    /* of PERF_RECORD_LOST: records before it that found no room */
+    __u64 lost;    /* PERF_RECORD_LOST: how many records before it had no room */
     __u32 type;    /* PERF_RECORD_... */
     __u32 misc;
     __u32 pid, tid;
-    __u32 parent;            /* of PERF_RECORD_FORK: the thread that made it */
-    char name[RSI_BPF_NAME]; /* of PERF_RECORD_COMM */
+    __u32 parent;            /* PERF_RECORD_FORK: the thread that created it */
+    char name[RSI_BPF_NAME]; /* PERF_RECORD_COMM */
 };
 
 /*
- * A ring for each processor, for all that comes of the next process that thread makes, from its exec on. Returns 0 or
- * -errno.
+ * Open a ring for each processor. It records the next process that thread creates, from its exec on, and all
+ * its descendants. Returns 0 or -errno.
  */
 int rsi_rings_open(pid_t thread);
 
-/* To be waited for: count of them in *polls, which lie there from then on. */
+/* Store the descriptors to wait for in *polls, where they stay valid. Returns their number. */
 size_t rsi_rings_polls(const struct pollfd **polls);
 
-/* Nothing is written any more. */
+/* Stop recording. */
 void rsi_rings_stop(void);
 
 /*
- * Take what has been written so far; is_all: the newest too, after rsi_rings_stop. They are told in the order of their
- * time, and lie there until the next call. Returns false if there is no memory for them.
+ * Take the records written so far. is_all: including the newest ones, after rsi_rings_stop. They are in order
+ * of time and stay valid until the next call. False: out of memory.
  */
 struct rsi_records {
     const struct rsi_record *all;

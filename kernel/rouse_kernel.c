@@ -36,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The calls that threads sleep in; others are told by their numbers. */
+/* System calls in which threads sleep. Others are shown by number. */
 #define CALL(name) \
     { \
         SYS_##name, #name \
@@ -64,7 +64,7 @@ static const struct {
 };
 /* clang-format on */
 
-static char complaint[512]; /* libbpf's first: what follows is about that it could not go on */
+static char complaint[512]; /* print only libbpf's first message; the others follow from it */
 
 __attribute__((format(printf, 2, 0))) static int complain(enum libbpf_print_level level,
                                                           const char *format, va_list words)
@@ -94,7 +94,7 @@ static const char *call_name(int number)
     return text;
 }
 
-/* A name that the program has given, as far as it is text of one line. */
+/* A name that the program has chosen, limited to printable text of one line. */
 static const char *clean(const char *name)
 {
     static char text[RSI_BPF_NAME + 1];
@@ -155,7 +155,7 @@ static int map_of(struct bpf_object *object, const char *name)
     return fd;
 }
 
-/* Have the threads that there are looked at. */
+/* Make the BPF program look at the existing threads. */
 static void look(const struct bpf_link *link)
 {
     char none[64];
@@ -175,7 +175,7 @@ static struct bpf_link *attach(struct bpf_program *program, const char *library)
     return bpf_program__attach_uprobe_opts(program, -1, library, 0, &options);
 }
 
-/* library: what records in the programs; NULL: nothing does. */
+/* library: the library that records the programs. NULL: none. */
 static void watch(struct bpf_object *object, const char *library)
 {
     struct bpf_program *program;

@@ -40,7 +40,7 @@ static void take(bool is_all)
         rsi_sums_add(&records.all[i]);
 }
 
-/* Until standard input ends. */
+/* Runs until standard input ends. */
 static void watch(void)
 {
     const struct pollfd *rings;
@@ -64,7 +64,7 @@ static void watch(void)
     free(polls);
 }
 
-/* As far as it is text of one line. */
+/* Prints the name, limited to printable text of one line. */
 static const char *clean(const char *name)
 {
     static char text[RSI_BPF_NAME];

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shared.h - what switches.bpf.c, in the kernel, leaves in its maps for rouse-kernel. The types are those of
- * vmlinux.h or of <linux/types.h>, whichever was included before. Times are ns of CLOCK_MONOTONIC.
+ * shared.h - the contents of the maps that switches.bpf.c, in the kernel, fills for rouse-kernel. The types
+ * are those of vmlinux.h or of <linux/types.h>, whichever was included before. Times are ns of
+ * CLOCK_MONOTONIC.
  */
 #ifndef RSI_KERNEL_SHARED_H
 #define RSI_KERNEL_SHARED_H
 
 #define RSI_BPF_NAME 16
 
-/* What finds no room is counted, and told. All is made when the maps are: some 15 MB, and no more later. */
+/*
+ * Limits. Entries for which there is no room are counted and reported. All memory, some 15 MB, is allocated
+ * when the maps are created.
+ */
 enum {
-    RSI_BPF_PROCESSES = 1024, /* asked for; what they fork is not counted */
-    RSI_BPF_THREADS = 16384,  /* alive at once; and as many that have ended */
+    RSI_BPF_PROCESSES = 1024, /* requested ones; processes that they fork do not count */
+    RSI_BPF_THREADS = 16384,  /* alive at once; and the same number of ended ones */
     RSI_BPF_SLEEPS = 32768,   /* threads x system calls x wait sites x wakers */
     RSI_BPF_LOCKS = 8192,     /* locks x ways to them */
     RSI_BPF_STACKS = 2048,
@@ -20,20 +24,23 @@ enum {
 
 enum rsi_bpf_state { RSI_BPF_RUNS, RSI_BPF_SLEEPS_NOW, RSI_BPF_QUEUED, RSI_BPF_ENDED };
 
-/* What is known of a sleep from the wait that librouse-preload.so has recorded as under way. */
+/* The relation of a sleep to the current wait that librouse-preload.so has recorded. */
 enum rsi_bpf_join {
-    RSI_BPF_ALONE,   /* nothing records there */
-    RSI_BPF_OUTSIDE, /* it is in no wait that is recorded */
-    RSI_BPF_JOINED,  /* in the wait of that kind and site */
-    RSI_BPF_RELOCK, /* the same, for a condition, and has been woken: it sleeps for the mutex again */
-    RSI_BPF_UNREAD /* its memory could not be read */
+    RSI_BPF_ALONE,   /* the process is not recorded */
+    RSI_BPF_OUTSIDE, /* it is in no recorded wait */
+    RSI_BPF_JOINED,  /* it is in the wait of this kind and site */
+    RSI_BPF_RELOCK,  /* the same, for a condition; it was woken and now sleeps for the mutex */
+    RSI_BPF_UNREAD   /* its memory could not be read */
 };
 
-/* Of one way to sleep, of one thread. Written by the processor that the thread is switched to: by one at a time. */
+/*
+ * One kind of sleep of one thread. The processor that the thread is switched to writes it, so only one at a
+ * time.
+ */
 struct rsi_bpf_sleep_key {
     __u32 thread; /* its id */
-    __u32 waker;  /* number of a kernel thread; 0: an interrupt, or nobody that was seen */
-    __s32 call;   /* number of the system call; -1: none, as in a page fault */
+    __u32 waker;  /* number of a kernel thread; 0: an interrupt, or unknown */
+    __s32 call;   /* number of the system call; -1: none, for example a page fault */
     __u16 join, kind;
     __u64 site;
 };
@@ -45,10 +52,10 @@ struct rsi_bpf_sleep {
     char waker_name[RSI_BPF_NAME];
 };
 
-/* A lock of the kernel's own that was held on arrival, and how it was come to. */
+/* A lock inside the kernel that was held on arrival, and the path to it. */
 struct rsi_bpf_lock_key {
     __u64 lock;
-    __s32 stack; /* key of the stacks; < 0: it found no room */
+    __s32 stack; /* key of its stack; < 0: there was no room */
     __u32 flags; /* LCB_F_... of the kernel's contention_begin */
 };
 
@@ -56,27 +63,31 @@ struct rsi_bpf_lock {
     __u64 count, wait_ns, wait_most_ns;
 };
 
-/* While a thread waits for one; lock 0: it does not. */
+/* A thread's current wait for such a lock. lock 0: none. */
 struct rsi_bpf_contest {
     struct rsi_bpf_lock_key key;
     __u64 since_ns;
 };
 
 /*
- * A thread. The words of its wake-up are its waker's, the others of who switches it. A waker may come between the look
- * at the thread's state and the switch away: then woken_ns is before since_ns, and the thread has not slept at all.
+ * A thread. Its waker writes the words of the wake-up; the processor that switches the thread writes the
+ * others. A waker may come between the check of the thread's state and the switch away. Then woken_ns is
+ * before since_ns, and the thread has not slept at all.
  */
 struct rsi_bpf_thread {
-    __u32 id; /* counted from 1; numbers of the kernel are used again */
+    __u32 id; /* counted from 1, because the kernel reuses its numbers */
     __u32 tid, tgid;
     __u32 state; /* enum rsi_bpf_state */
     __u64 first_ns, since_ns;
     __u64 voluntary, involuntary;
     __u64 cpu_ns;
     __u64 queued_ns, queued_most_ns; /* after an involuntary switch, or when it was new */
-    struct rsi_bpf_sleep_key key;    /* of its last sleep; its waker is not known yet */
+    struct rsi_bpf_sleep_key key;    /* of its last sleep; its waker is still unknown */
 
-    /* Its own: one for which it sleeps, and one for which it spins, perhaps on the way to the other. */
+    /*
+     * Written by the thread itself: one lock for which it sleeps, and one for which it spins, perhaps on the
+     * way to the first.
+     */
     struct rsi_bpf_contest contests[2];
 
     __u64 woken_ns;
@@ -86,23 +97,23 @@ struct rsi_bpf_thread {
     char name[RSI_BPF_NAME];
 };
 
-/* preload/record/kernel_join.c, as the process has it. */
+/* As preload/record/kernel_join.c stores them in the process. */
 struct rsi_bpf_recorder_words {
     __u32 slot, doing, kind, object, wait_site;
     __u32 does_wait, condition;
 };
 
-/* How to read the slots of a process: by its number. */
+/* How to read the slots of a process, by process number. */
 struct rsi_bpf_recorder {
-    __u64 party; /* its distance from the thread's own pointer */
+    __u64 party; /* its offset from the thread pointer */
     struct rsi_bpf_recorder_words words;
     __u32 spare;
 };
 
-/* What a number in the map of processes asks for. */
+/* The meaning of a number in the map of processes. */
 enum rsi_bpf_wanted {
-    RSI_BPF_PROCESS, /* of a process: its threads */
-    RSI_BPF_CHILD    /* of a thread: the next process that it makes */
+    RSI_BPF_PROCESS, /* a process: watch its threads */
+    RSI_BPF_CHILD    /* a thread: watch the next process that it creates */
 };
 
 enum rsi_bpf_lost {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sums.c - a thread runs, sleeps, or waits for a processor, and the records move it from one to the other.
+ * sums.c - a thread runs, sleeps, or waits for a processor; each record moves it from one state to another.
  *
- * Whether it sleeps or waits for a processor is told by the switch away from it: it was taken off while it could run, or
- * not. When a sleeper is woken is not told: it sleeps until it runs again.
+ * The switch away from a thread shows whether it sleeps or waits for a processor: either it was blocked or it
+ * could have continued. The records do not show when a sleeper is woken, so it counts as asleep until it runs
+ * again.
  */
 #include "sums.h"
 
@@ -52,7 +53,7 @@ static struct rsi_sums_thread *make(const struct rsi_record *record, enum rsi_bp
     return thread;
 }
 
-/* The present state ends. Returns for how long it has lasted. */
+/* End the current state. Returns how long it has lasted. */
 static __u64 change(struct rsi_sums_thread *thread, __u64 now_ns, enum rsi_bpf_state state)
 {
     __u64 passed_ns = now_ns > thread->since_ns ? now_ns - thread->since_ns : 0;
@@ -61,7 +62,7 @@ static __u64 change(struct rsi_sums_thread *thread, __u64 now_ns, enum rsi_bpf_s
     return passed_ns;
 }
 
-/* Of the wait that it was in last; NULL: there is no room. */
+/* The entry for the wait that it was in last. NULL: there is no room. */
 static struct rsi_sums_sleep *sleep_of(const struct rsi_sums_thread *thread)
 {
     const struct rsi_joins_wait *wait = &thread->wait;
@@ -100,7 +101,7 @@ static void put_on(struct rsi_sums_thread *thread, __u64 now_ns)
 
 static void take_off(struct rsi_sums_thread *thread, __u64 now_ns, bool is_preempted)
 {
-    bool has_run = thread->state == RSI_BPF_RUNS; /* else a record is missing */
+    bool has_run = thread->state == RSI_BPF_RUNS; /* otherwise a record is missing */
     __u64 passed_ns = change(thread, now_ns, is_preempted ? RSI_BPF_QUEUED : RSI_BPF_SLEEPS_NOW);
     thread->cpu_ns += has_run ? passed_ns : 0;
     if (!is_preempted)
@@ -121,7 +122,7 @@ static void end(struct rsi_sums_thread *thread, __u64 now_ns)
     thread->is_told = rsi_joins_end(&thread->place, thread->tid, &thread->all_queued_ns);
 }
 
-/* It is new, and has the name of who made it. */
+/* It is new, and has the name of its creator. */
 static void born(const struct rsi_record *record)
 {
     struct rsi_sums_thread *thread = make(record, RSI_BPF_QUEUED);
@@ -132,7 +133,7 @@ static void born(const struct rsi_record *record)
         memcpy(thread->name, parent->name, sizeof(thread->name));
 }
 
-/* Also of one that has not been told of so far: the first, which has just run the program, and runs. */
+/* The thread may be unknown so far: the first thread, which has just executed the program and runs. */
 static void named(const struct rsi_record *record)
 {
     struct rsi_sums_thread *thread = find(record->tid);
@@ -145,7 +146,7 @@ static void named(const struct rsi_record *record)
 static void switched(const struct rsi_record *record)
 {
     struct rsi_sums_thread *thread = find(record->tid);
-    if (!thread) /* the record that it is new is among those lost */
+    if (!thread) /* the record of its creation was lost */
         thread = make(record, RSI_BPF_RUNS);
     if (!thread)
         return;
@@ -160,7 +161,7 @@ void rsi_sums_add(const struct rsi_record *record)
     struct rsi_sums_thread *thread;
     if (record->type == PERF_RECORD_LOST)
         rsi_sums.lost_records += record->lost;
-    if (record->tid == 0) /* of a process that this PID namespace does not see */
+    if (record->tid == 0) /* it belongs to a process outside this PID namespace */
         return;
     switch (record->type) {
     case PERF_RECORD_FORK: born(record); break;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * switches.bpf.c - what the kernel's scheduler does with the threads of a process and of those that it forks: how long
- * each sleeps, in which system call, who wakes it, and how long it then waits for a processor. It runs in the kernel
- * at each switch and wake-up of the machine, and where a lock of the kernel's own is held on arrival; of threads that
- * nobody asked for it looks up that, and no more.
+ * switches.bpf.c - measures what the kernel's scheduler does with the threads of a process and of those that
+ * it forks: how long each sleeps, in which system call, who wakes it, and how long it then waits for a
+ * processor. It runs in the kernel at each switch and wake-up of the machine, and when a thread meets a held
+ * lock inside the kernel. For threads that nobody asked for, it only looks that up.
  *
- * All is added up here, in maps of a fixed size: nothing is sent for each event, and what a reader does or does not do
- * changes nothing.
+ * Everything is added up here, in maps of a fixed size. Nothing is sent for each event, and the reader cannot
+ * influence the result.
  */
 #include "vmlinux.h"
 #include "shared.h"
@@ -18,16 +18,16 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define EEXIST 17
 
-/* Of a thread's flags (include/linux/sched.h). */
+/* Bits of a thread's flags (include/linux/sched.h). */
 #define PF_IO_WORKER 0x00000010u
 #define PF_USER_WORKER 0x00004000u
 #define PF_KTHREAD 0x00200000u
 
-/* Of a state: what is no flag; that the thread has ended (include/linux/sched.h). */
+/* Bits of a state: those that are no flags; the one for an ended thread (include/linux/sched.h). */
 #define STATE_MASK 0xffu
 #define STATE_DEAD 0x80u
 
-/* What is asked for: enum rsi_bpf_wanted by numbers. Written before begin runs. */
+/* The requested processes and threads: enum rsi_bpf_wanted by number. Written before begin runs. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, RSI_BPF_PROCESSES);
@@ -35,7 +35,7 @@ struct {
     __type(value, __u32);
 } processes SEC(".maps");
 
-/* Processes that are recorded by librouse-preload.so. */
+/* Processes that librouse-preload.so records. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, RSI_BPF_PROCESSES);
@@ -50,7 +50,7 @@ struct {
     __type(value, struct rsi_bpf_thread);
 } threads SEC(".maps");
 
-/* Those that have ended, by id. */
+/* Ended threads, by id. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, RSI_BPF_THREADS);
@@ -100,7 +100,7 @@ static void lose(__u32 kind)
 #else
 #define CALL_FUTEX 98
 #endif
-#define CONDITION_BYTES 48 /* of glibc's pthread_cond_t */
+#define CONDITION_BYTES 48 /* in glibc's pthread_cond_t */
 
 static __s32 last_call_of(struct task_struct *task)
 {
@@ -112,23 +112,24 @@ static __s32 last_call_of(struct task_struct *task)
 #endif
 }
 
-/* Threads of the kernel, also those that it makes in a process, have no registers of a program. */
+/* Kernel threads, including those that the kernel creates in a process, have no user registers. */
 static __s32 call_of(struct task_struct *task)
 {
     return task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) ? -1 : last_call_of(task);
 }
 
 /*
- * Whether it is an interrupt that runs here, in whatever thread's time, or a page fault. Interrupts have a stack of
- * their own, and what a program of BPF is given lies on the stack that is in use; only the low halves of addresses may be
- * compared, and a thread's stack is a few pages. Out of the program itself, though, they are on the thread's, which is in
- * no system call then. The kernel's own count of them has no name in many kernels.
+ * Whether this runs in an interrupt, during some thread's time, or in a page fault. Interrupts have a stack
+ * of their own, and the context of a BPF program is on the current stack. Only the low halves of addresses
+ * may be compared, and a thread's stack is a few pages. An interrupt that arrives in user code does use the
+ * thread's stack, but the thread is in no system call then. The kernel's own count of interrupts has no name
+ * in many kernels.
  */
 static bool is_interrupt(const void *given)
 {
     struct task_struct *self = bpf_get_current_task_btf();
     __u32 bottom = (__u32)(unsigned long)self->stack;
-    __u32 top = (__u32)bpf_task_pt_regs(self); /* the registers of the program are there */
+    __u32 top = (__u32)bpf_task_pt_regs(self); /* the program's registers are stored there */
     return (__u32)(unsigned long)given - bottom >= top - bottom || last_call_of(self) < 0;
 }
 
@@ -153,11 +154,11 @@ static void add(struct task_struct *task, __u32 state, __u64 now)
     if (state == RSI_BPF_SLEEPS_NOW)
         new.key.call = call_of(task);
     long error = bpf_map_update_elem(&threads, &tid, &new, BPF_NOEXIST);
-    if (error < 0 && error != -EEXIST) /* begin and forked may meet the same one */
+    if (error < 0 && error != -EEXIST) /* begin and forked may find the same thread */
         lose(RSI_BPF_LOST_THREADS);
 }
 
-/* The threads that are there already when the other programs here begin. */
+/* The threads that exist when the other programs here begin. */
 SEC("iter/task")
 int begin(struct bpf_iter__task *context)
 {
@@ -200,8 +201,8 @@ int BPF_PROG(executed, struct task_struct *task, int before)
     if (!thread)
         return 0;
     __u32 tgid = (__u32)task->tgid;
-    bpf_map_delete_elem(&recorders, &tgid); /* the new program tells by itself */
-    if (was != tid) { /* it takes the number of the first thread, which has ended */
+    bpf_map_delete_elem(&recorders, &tgid); /* the new program reports itself */
+    if (was != tid) { /* it takes over the number of the first thread, which has ended */
         thread->tid = tid;
         bpf_map_update_elem(&threads, &tid, thread, BPF_ANY);
         bpf_map_delete_elem(&threads, &was);
@@ -237,7 +238,7 @@ static __u64 argument_of(struct task_struct *task)
 #endif
 }
 
-/* A process that librouse-preload.so begins to record tells how. */
+/* librouse-preload.so begins to record a process and reports its layout here. */
 SEC("uprobe")
 int told(struct pt_regs *regs)
 {
@@ -260,7 +261,7 @@ int told(struct pt_regs *regs)
 
 #define READ(to, from) (bpf_probe_read_user(&(to), sizeof(to), (const void *)(from)) == 0)
 
-/* Which recorded wait the thread that is switched away sleeps in. */
+/* Find the recorded wait in which the thread being switched away sleeps. */
 static void join(struct rsi_bpf_sleep_key *key, struct task_struct *task)
 {
     __u32 tgid = (__u32)task->tgid;
@@ -298,7 +299,7 @@ static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool 
     if (thread->state == RSI_BPF_RUNS)
         thread->cpu_ns += now - thread->since_ns;
     thread->since_ns = now;
-    __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new one */
+    __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new name */
     if (!is_sleep) {
         thread->involuntary++;
         thread->state = RSI_BPF_QUEUED;
@@ -390,12 +391,14 @@ int BPF_PROG(waking, struct task_struct *task)
     return 0;
 }
 
-/* Of contention_begin (include/trace/events/lock.h). */
+/* Flags of contention_begin (include/trace/events/lock.h). */
 #define FLAG_SPIN 1u
 #define FLAG_MUTEX 32u
 
-/* The calling thread's, if it is watched. What interrupts wait for in its time
- * is not its own. */
+/*
+ * The calling thread's entry, if it is watched. Locks that interrupts wait for during its time do not count
+ * for it.
+ */
 static struct rsi_bpf_thread *own(const void *given)
 {
     __u32 tid = (__u32)bpf_get_current_pid_tgid();
@@ -409,7 +412,7 @@ int BPF_PROG(contended, void *lock, unsigned int flags)
     struct rsi_bpf_thread *thread = own(ctx);
     if (!thread)
         return 0;
-    if (flags & FLAG_MUTEX) /* it may spin first, and is one wait all the same */
+    if (flags & FLAG_MUTEX) /* it may spin first; both are one wait */
         flags &= ~FLAG_SPIN;
     struct rsi_bpf_contest *contest = &thread->contests[flags & FLAG_SPIN];
     if (contest->key.lock == (__u64)lock)
@@ -437,7 +440,7 @@ static void count_lock(struct rsi_bpf_contest *contest)
     }
     __sync_fetch_and_add(&sum->count, 1);
     __sync_fetch_and_add(&sum->wait_ns, ns);
-    most(&sum->wait_most_ns, ns); /* two at once may leave the shorter one */
+    most(&sum->wait_most_ns, ns); /* two at once may store the shorter one */
 }
 
 SEC("tp_btf/contention_end")
