@@ -19,7 +19,7 @@ from file_growth import await_snapshots
 from rouse.store import find, layout
 
 HANG = FIXTURES / "hang"
-TEXT = (SOURCE / "tests" / "command" / "hang.c").read_text(encoding="utf-8")
+TEXT = (SOURCE / "tests" / "command" / "fixtures" / "hang.c").read_text(encoding="utf-8")
 LINES = TEXT.splitlines()
 WAITERS, READERS, POOL = (
     int(number) for number in re.findall(r"= (\d+)", re.findall(r"enum {.*}", TEXT)[0])

@@ -23,7 +23,7 @@ from rouse.sched.probe import BY_BPF
 
 HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
-TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
+TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_KERNEL": str(HELPER)}
 Row = dict[str, Any]

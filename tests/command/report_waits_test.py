@@ -20,7 +20,11 @@ from common import BUILD, FIXTURES, SOURCE, here, next_line, start, start_ready
 MS = 1_000_000
 CLOCKS = 1e-4  # by which the time stamp, as it is converted, and the system's clock may differ
 LEDGER = FIXTURES / "known_waits"
-LINES = (SOURCE / "tests" / "command" / "known_waits.c").read_text(encoding="utf-8").splitlines()
+LINES = (
+    (SOURCE / "tests" / "command" / "fixtures" / "known_waits.c")
+    .read_text(encoding="utf-8")
+    .splitlines()
+)
 KNOWN = {
     match[1]: int(match[2]) for line in LINES if (match := re.match(r"\s+([A-Z_]+) = (\d+),", line))
 }

@@ -64,7 +64,7 @@ class Musl(Case):
     def setUp(self) -> None:
         super().setUp()
         self.program = self.folder / "musl_waits"
-        source = SOURCE / "tests" / "command" / "musl_waits.c"
+        source = SOURCE / "tests" / "command" / "fixtures" / "musl_waits.c"
         words = [str(MUSL), "-O2", "-o", str(self.program), str(source)]
         subprocess.run(words, check=True, timeout=60)
 

@@ -47,7 +47,7 @@ from rouse.store import leftovers
 HELPER = BUILD / "kernel" / BY_RECORDS
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
 SWITCHING = FIXTURES / "switching"
-TEXT = (SOURCE / "tests" / "command" / "switching.c").read_text(encoding="utf-8")
+TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}
 NOBODY = 65534
