@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fdtable.c - entries: made, filled in, forgotten; see fdtable.h for the protocol. */
+/* fdtable.c - the entries of descriptors: make, fill in, forget. fdtable.h has the protocol. */
 #include "io/accept/listener.h"
 #include "io/accept/order.h"
 #include "io/set.h"
@@ -19,7 +19,7 @@ uint32_t rsi_fdtable_forks;
 /* One past the highest chunk that exists; only grows. */
 static uint32_t chunk_end;
 
-/* A number that had a waiter when last looked at: a server's listener, as a rule. */
+/* A number that had a waiter at the last check, usually a server's listener. */
 static uint32_t waiter_hint;
 
 static int chunk_make(unsigned index)
@@ -28,7 +28,7 @@ static int chunk_make(unsigned index)
     struct rsi_fd *chunk = rsi_map(bytes), *expected = NULL;
     if (chunk == NULL)
         return -ENOMEM;
-    /* First, so that a child finds every entry that was used: rsi_fdtable_child. */
+    /* Before the chunk is published, so that rsi_fdtable_child finds every used entry. */
     uint32_t end = rsi_load_relaxed(&chunk_end);
     while (end <= index && !rsi_cas_relaxed(&chunk_end, &end, index + 1)) {
     }
@@ -83,7 +83,7 @@ static int classify_socket(int fd, uint8_t *flags)
     return is_inet && socket_option(fd, SO_PROTOCOL) == IPPROTO_TCP ? RSI_FD_TCP : RSI_FD_STREAM;
 }
 
-/* What fd is; makes pipes and the like non-blocking. Returns the type or -errno. */
+/* Determine the type of fd, and make pipes and similar types non-blocking. Returns the type or -errno. */
 static int classify(int fd, uint8_t *flags)
 {
     struct stat status = { 0 };
@@ -98,7 +98,7 @@ static int classify(int fd, uint8_t *flags)
     case S_IFCHR: return RSI_FD_SLOW;
     default: break;
     }
-    /* The standard streams are shared with other processes, which do not expect O_NONBLOCK. */
+    /* Other processes share the standard streams and do not expect O_NONBLOCK. */
     if (fd <= STDERR_FILENO)
         return RSI_FD_SLOW;
     result = set_nonblock(fd);
@@ -127,14 +127,14 @@ int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
         if (type < 0)
             return type;
         if (rsi_load_acquire(&entry->type) == RSI_FD_CLOSING) {
-            rouse_thread_yield(); /* the old one still, or already the next? That is known soon. */
+            rouse_thread_yield(); /* the close is under way: the number may be the old descriptor or the next */
             continue;
         }
         rsi_guard_lock(&entry->guard);
         bool is_same = entry->generation == ref->generation && entry->type != RSI_FD_CLOSING;
         if (is_same && entry->type == RSI_FD_UNKNOWN) {
             reset_locked(entry, flags);
-            /* Release: whoever sees the type sees the rest; pairs with rsi_fdtable_find's acquire. */
+            /* Release: a thread that sees the type sees the rest. Pairs with rsi_fdtable_find's acquire. */
             rsi_store_release(&entry->type, (uint8_t)type);
         }
         type = entry->type;
@@ -151,7 +151,7 @@ int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref)
         ref->generation = rsi_load_acquire(&ref->entry->generation); /* as in rsi_fdtable_find */
         if (rsi_likely(rsi_load_acquire(&ref->entry->type) != RSI_FD_CLOSING))
             return 0;
-        /* As in rsi_fdtable_adopt: gone, or already the next one. */
+        /* As in rsi_fdtable_adopt: wait until the close is over. */
         result = (int)rsi_syscall2(SYS_fcntl, fd, F_GETFD);
         result = result < 0 ? result : 0;
         rouse_thread_yield();
@@ -169,7 +169,7 @@ int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *sit
     return type < 0 || rsi_fdtable_is_socket(type) ? type : -ENOTSOCK;
 }
 
-/* Whoever only polls does not learn what fd is: an entry of unknown type may have waiters too. */
+/* A call that only polls does not determine the type, so an entry of unknown type may have waiters too. */
 static bool is_awaited(const struct rsi_fd *entry)
 {
     return rsi_load_relaxed(&entry->sides[RSI_FD_READ].first) != NULL ||
@@ -191,11 +191,11 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
     return 0;
 }
 
-/* Returns the generation that begins. */
+/* Begin a new generation and end all waits. Returns it. */
 static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const void *site)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
-    rsi_guard_lock(&entry->arming); /* no epoll_ctl for this generation is under way or will be */
+    rsi_guard_lock(&entry->arming); /* from here no epoll_ctl is made for the old generation */
     rsi_guard_lock(&entry->guard);
     uint32_t generation = entry->generation + 1;
     rsi_store_relaxed(&entry->type, type);
@@ -230,7 +230,7 @@ void rsi_fdtable_close_end(const struct rsi_fd_ref *ref)
 {
     struct rsi_fd *entry = ref->entry;
     rsi_guard_lock(&entry->guard);
-    /* Else rsi_fdtable_fresh was faster, or the next one is being closed too. */
+    /* Otherwise rsi_fdtable_fresh was faster, or the next descriptor is being closed too. */
     if (entry->generation == ref->generation && entry->type == RSI_FD_CLOSING)
         rsi_store_release(&entry->type, RSI_FD_UNKNOWN);
     rsi_guard_unlock(&entry->guard);
@@ -297,7 +297,7 @@ void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *w
         side->last = waiter->prev;
 }
 
-/* False: it timed out or was cancelled, and what woke it is for the next. */
+/* Returns false if it timed out or was cancelled: the event is then for the next waiter. */
 static bool wake(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter, int result,
                  const void *site, struct rsi_fd_batch *batch)
 {
@@ -388,15 +388,15 @@ void rsi_fdtable_child(void)
     rsi_listener_reset();
     for (uint32_t fd = 0; fd < end; fd++) {
         struct rsi_fd *entry = rsi_fdtable_peek((int)fd);
-        /* Only what was ever used: the rest keeps its untouched pages. */
+        /* Only entries that were used: the pages of the others stay untouched. */
         if (entry == NULL || (entry->type | entry->guard | entry->arming | entry->generation) == 0)
             continue;
         rsi_store_relaxed(&entry->guard, 0);
         rsi_store_relaxed(&entry->arming, 0);
         rsi_store_relaxed(&entry->armed, 0);
-        /* The parent's rings receive for the parent. */
+        /* The parent's rings still receive for the parent. */
         rsi_store_relaxed(&entry->flags, entry->flags & (uint8_t)~RSI_FD_IS_MULTISHOT);
-        /* The kernel copied the descriptors before the memory: this may be about a later one. */
+        /* fork copied the descriptors before the memory, so the entry may describe a later descriptor. */
         bool is_kept = (entry->flags & RSI_FD_IS_ORDERED) != 0 &&
                        rsi_listener_child(entry, (int)fd);
         if (!is_kept)

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fdtable.h - what is known of each descriptor number, and who waits for it.
+ * fdtable.h - the table of descriptor numbers: the state of each, and the threads that wait for it.
  *
  * Problem: every I/O call needs its descriptor's entry, from every worker at once.
- * Two levels: a fixed array of chunks, each of 1,024 entries of one cache line. A chunk is made at the
- * first use of one of its numbers, published by a release store and never freed, so that a look-up is
- * two loads: no lock, no shared line written, and growth moves nothing.
- * Rejected: one array that grows (every user must be stopped when it moves); a hash of descriptors (a
- * lock or a chain on the way of each call).
+ * The table has two levels: a fixed array of chunks, each of 1,024 entries of one cache line. A chunk is made at the
+ * first use of one of its numbers, published by a release store and never freed, so a look-up is two loads: no lock, no
+ * write to a shared line, and growth moves nothing.
+ * Rejected: one array that grows (every user must stop when it moves); a hash of descriptors (a lock or a chain on the
+ * path of each call).
  *
- * An entry outlives its descriptor. Its generation tells the users of a number apart: whoever keeps an
- * entry over anything that may wait keeps the generation too and compares it: under the guard before it
- * sleeps, and without before each system call, so that a thread that was woken just before a close does
- * not meet the number's next descriptor. (Between that look and the kernel's a close and a reuse go
- * unseen, as POSIX has it for every call that races with a close. Rejected: counting the calls under way,
- * which writes a shared line at each.)
+ * An entry outlives its descriptor. Its generation distinguishes the successive users of a number. Code that keeps an
+ * entry across anything that may wait also keeps the generation, and compares it: under the guard before it sleeps, and
+ * without the guard before each system call, so that a thread that was woken just before a close does not use the
+ * number's next descriptor. (A close and a reuse between that check and the kernel's look-up are not detected. POSIX
+ * has the same race for every call that overlaps a close. Rejected: counting the calls under way, which writes a shared
+ * line per call.)
  *
- * Closing: mark CLOSING and count the generation, wake everyone, close(2), then unmark, unless the number
- * has already been given out again. While it is marked nobody adopts the number: a thread that began to
- * wait after the others were woken and before close(2) would sleep for ever, for close(2) tells nobody.
+ * Closing: mark CLOSING and count the generation, wake all waiters, close(2), then unmark, unless the number has already
+ * been reused. While a number is marked no thread adopts it: a thread that began to wait after the others were woken
+ * and before close(2) would sleep for ever, since close(2) wakes no waiter.
  *
- * Lock order: arming < guard < everything inside core/park. epoll_ctl is called under arming, never
- * under guard; nothing waits under guard.
+ * Lock order: arming < guard < everything inside core/park. epoll_ctl is called under arming, never under guard.
+ * Nothing waits under guard.
  *
- * What cannot be seen: a descriptor closed by close() instead of rouse_close, its number reused for
- * something of the same sort. A socket in the place of another sort is noticed by ENOTSOCK, an entry
- * believed to be in the epoll set by ENOENT, and accept and connect start their number afresh.
+ * Not detected: a descriptor closed by close() instead of rouse_close, whose number is reused for the same type. A
+ * socket that replaces another type is detected by ENOTSOCK, an entry that is wrongly believed to be in the epoll set
+ * by ENOENT, and accept and connect reset their number's entry.
  */
 #ifndef RSI_IO_FDTABLE_H
 #define RSI_IO_FDTABLE_H
@@ -53,7 +53,7 @@ enum rsi_fd_type {
 #define RSI_FD_IS_NONBLOCK 2u  /* a socket on which O_NONBLOCK is known to be set */
 #define RSI_FD_IS_ORDERED 4u   /* a listener with a queue of its own: listener.h */
 #define RSI_FD_IS_MULTISHOT 8u /* a ring receives for it: multishot.h */
-#define RSI_FD_IS_BULK 16u     /* and shall not again */
+#define RSI_FD_IS_BULK 16u     /* a ring must not receive for it any more */
 
 /* sides; also bits of armed: 1 << side */
 enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
@@ -63,16 +63,21 @@ enum rsi_fd_side_index { RSI_FD_READ, RSI_FD_WRITE };
 #define RSI_FD_WRITE_ENDED 2u /* EPOLLHUP or EPOLLERR */
 #define RSI_FD_URGENT 4u      /* EPOLLPRI: reads stop at the urgent mark, short or not */
 
-/* What an event does to a waiter whose events it has. */
+/* The effect of an event on a waiter that requested it. */
 enum rsi_fd_waiter_kind {
-    RSI_FD_TAKER, /* a call that takes what there is: an event wakes one taker, or all if it is the last */
-    RSI_FD_EXCLUSIVE, /* a taker too, but never more than one: what is left is passed on */
-    RSI_FD_POLLER,    /* wakes it, as POSIX has it of poll */
-    RSI_FD_MEMBER,    /* of a set, listed as long as it is one: is told to the set */
-    RSI_FD_WATCHER, /* nothing: its thread watches the descriptor itself, and is told of a close only */
+    /* A call that takes data: an event wakes one taker, or all takers if it is the last event. */
+    RSI_FD_TAKER,
+    /* An exclusive poll. Also a taker, but an event never wakes more than one: the thread passes on what is left. */
+    RSI_FD_EXCLUSIVE,
+    /* A poll: every event wakes it, as POSIX requires. */
+    RSI_FD_POLLER,
+    /* A member of a set, listed while it is one: an event is reported to the set. */
+    RSI_FD_MEMBER,
+    /* Its thread watches the descriptor itself: events are ignored, only a close wakes it. */
+    RSI_FD_WATCHER,
 };
 
-/* One thread that waits for one side, while it is listed. All under the entry's guard. */
+/* A thread that waits for one side. Under the entry's guard while it is listed. */
 struct rsi_fd_waiter {
     struct rsi_fd_waiter *next, *prev;
     union {
@@ -80,29 +85,28 @@ struct rsi_fd_waiter {
         struct rsi_set_member *member;
     };
     uint64_t ticket;
-    uint32_t events; /* in epoll's terms */
-    int32_t result;  /* what an event makes of the wait */
+    uint32_t events; /* requested, as epoll bits */
+    int32_t result;  /* the result of the wait if an event ends it */
     uint8_t kind;    /* enum rsi_fd_waiter_kind */
     bool is_listed;
 };
 #define RSI_FD_ANY_EVENT UINT32_MAX
 
-/* The events of a side: what the poller is asked for, and what it counts. END_EVENTS come unasked. */
+/* The events of a side that the poller requests and counts. The kernel reports END_EVENTS unrequested. */
 #define RSI_FD_READ_EVENTS \
     ((uint32_t)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLMSG))
 #define RSI_FD_WRITE_EVENTS ((uint32_t)(EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND))
 #define RSI_FD_END_EVENTS ((uint32_t)(EPOLLERR | EPOLLHUP))
 
 /*
- * edges: how many events the poller has counted. spent: the value of edges that a call had read before
- * it found the queue empty (or full).
+ * edges: the number of events that the poller has counted. spent: the value of edges that a call read before it found
+ * the queue empty (or full).
  *
- * Invariant, from which follows that no wake-up is lost: if the side is armed and some call that began
- * after edge number n was counted found nothing, then whatever comes after that call raises another
- * event, and edges becomes n + 1 or more. So a thread that has found nothing may sleep if, and only if,
- * edges is still what it read before its call; that is compared under the guard, where edges is
- * counted. spent == edges says the same to the next caller, which then need not try: what another has
- * found holds for all. An old value stored late over a newer one only costs a call that finds nothing.
+ * Invariant, by which no wake-up is lost: if the side is armed and a call that began after edge n was counted found
+ * nothing, then anything that arrives after that call raises another event, and edges becomes n + 1 or more. So a thread
+ * that found nothing may sleep if, and only if, edges is still the value that it read before its call. The comparison is
+ * made under the guard, where edges is counted. spent == edges shows the next caller the same, so it need not try:
+ * one thread's result holds for all. An old value stored late over a newer one only costs a call that finds nothing.
  */
 struct rsi_fd_side {
     uint32_t edges;                     /* written under the guard */
@@ -112,7 +116,7 @@ struct rsi_fd_side {
 
 struct rsi_fd {
     uint32_t guard;
-    uint32_t arming; /* held over epoll_ctl, so that the set and armed agree */
+    uint32_t arming; /* held during epoll_ctl, so that the epoll set and armed agree */
     uint32_t generation;
     uint8_t type;   /* written under the guard; release, see rsi_fdtable_find */
     uint8_t flags;  /* written under the guard */
@@ -122,7 +126,7 @@ struct rsi_fd {
 };
 _Static_assert(sizeof(struct rsi_fd) == RSI_CACHE_LINE, "an entry is one cache line");
 
-/* An entry and the generation of it that is meant. */
+/* An entry and the generation that the caller means. */
 struct rsi_fd_ref {
     struct rsi_fd *entry;
     uint32_t generation;
@@ -146,10 +150,10 @@ RSI_INLINE struct rsi_fd *rsi_fdtable_peek(int fd)
     return rsi_likely(chunk != NULL) ? &chunk[number % RSI_FD_CHUNK] : NULL;
 }
 
-/* Make the entry and learn what fd is. Returns its type or -errno. */
+/* Make the entry and determine the type of fd. Returns the type or -errno. */
 int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref);
 
-/* The entry of fd, adopted if need be. Returns its type or -errno. */
+/* The entry of fd, adopted if necessary. Returns its type or -errno. */
 RSI_INLINE int rsi_fdtable_find(int fd, struct rsi_fd_ref *ref)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
@@ -165,27 +169,27 @@ RSI_INLINE int rsi_fdtable_find(int fd, struct rsi_fd_ref *ref)
 }
 
 /*
- * The entry of fd and its generation, without learning what fd is: for those who only wait for it. Returns 0
- * or -errno: -EBADF if fd is no descriptor, as far as is seen.
+ * The entry of fd and its generation, without determining the type: for calls that only wait for it. Returns 0 or
+ * -errno. -EBADF is returned only if fd was seen to be invalid.
  */
 int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref);
 
-/* The kernel has just given out fd, which is of this type: whatever was known of the number is void. */
+/* The kernel has just returned fd, of this type: reset the entry. */
 int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags);
 
-/* The number's descriptor has gone, unseen. Those that wait for it get -EBADF. */
+/* The number's descriptor was closed unseen: reset the entry. Waiting threads get -EBADF. */
 void rsi_fdtable_forget(int fd, struct rsi_fd *entry, const void *site);
 
 /*
- * The two halves of closing fd, before and after close(2): see above. begin: 0 or -errno; with -ENOMEM the
- * descriptor may be closed all the same, for without an entry nobody waits for it.
+ * The two halves of closing fd, before and after close(2): see above. begin returns 0 or -errno. After -ENOMEM the
+ * descriptor may be closed anyway, since without an entry no thread waits for it.
  */
 int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site);
 void rsi_fdtable_close_end(const struct rsi_fd_ref *ref);
 
 /*
- * fd, of a call that new descriptors begin with, may be another than the one that was known: drop what may
- * be wrong, unless somebody waits for it. Calls that are under way for the same descriptor go on.
+ * For a call that is usually the first on a descriptor: fd may have been closed unseen and reused. Reset the parts of
+ * the entry that may be wrong, unless a thread waits for it. Calls under way for the same descriptor continue.
  */
 void rsi_fdtable_refresh(int fd);
 
@@ -198,8 +202,8 @@ RSI_INLINE bool rsi_fdtable_is_socket(int type)
 }
 
 /*
- * rsi_fdtable_find for a call that only sockets have. Returns a socket's type, -ENOTSOCK or another
- * -errno. What was known of a number that is a socket now, and was none, is dropped.
+ * rsi_fdtable_find for a call that only sockets support. Returns a socket's type, -ENOTSOCK or another -errno. If the
+ * number was not a socket before and is one now, its entry is reset.
  */
 int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *site);
 
@@ -216,12 +220,12 @@ void rsi_fdtable_list_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *wai
 void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *waiter);
 
 /*
- * End waits for side. Under the guard; the batch is published after its release.
+ * End waits for side. Called under the guard. The batch is published after the guard is released.
  *
- * event: events have come. Each poller of one of them wakes, and the first taker that can still be had; all
- * takers if is_last, that is, if what has come is there for everyone.
- * pass_on: a taker that was woken leaves something: the next one wakes. Pollers were told by the event.
- * end: the descriptor is closed. Everyone's wait ends, with -EBADF.
+ * event:   events have arrived. Wake each poller of one of them, and the first taker that can still be claimed, or all
+ *          takers if is_last, that is, if the event concerns every thread (end of stream, error).
+ * pass_on: a woken taker has left something. Wake the next taker. The event has already woken the pollers.
+ * end:     the descriptor is closed. End every wait with -EBADF.
  */
 void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,
                               struct rsi_fd_batch *batch);
@@ -229,7 +233,7 @@ void rsi_fdtable_pass_on_locked(struct rsi_fd_side *side, uint32_t events, const
                                 struct rsi_fd_batch *batch);
 void rsi_fdtable_end_locked(struct rsi_fd_side *side, const void *site, struct rsi_fd_batch *batch);
 
-/* End the wait of a thread that was unlisted. False: it timed out or was cancelled. */
+/* End the wait of an unlisted thread, which joins batch. Returns false if it timed out or was cancelled. */
 RSI_INLINE bool rsi_fdtable_claim(struct rouse_thread *thread, uint64_t ticket, int result,
                                   const void *site, struct rsi_fd_batch *batch)
 {
@@ -243,6 +247,7 @@ RSI_INLINE bool rsi_fdtable_claim(struct rouse_thread *thread, uint64_t ticket, 
     return true;
 }
 
+/* Make all claimed threads runnable. No guard is held. */
 RSI_INLINE void rsi_fdtable_publish(struct rsi_fd_batch *batch)
 {
     if (batch->first == NULL)
@@ -251,13 +256,13 @@ RSI_INLINE void rsi_fdtable_publish(struct rsi_fd_batch *batch)
     rsi_park_publish_list(batch->first);
 }
 
-/* Whether a user thread waits for any descriptor. Walks the table: for idle workers. */
+/* Whether a user thread waits for any descriptor. Walks the table, for idle workers. */
 bool rsi_fdtable_has_waiters(void);
 
-/* How often this process is a fork's child. */
+/* How many forks lie between this process and the first one. */
 extern uint32_t rsi_fdtable_forks;
 
-/* After fork, in the child: nothing is in the child's epoll set, and nobody waits. */
+/* After fork, in the child, whose epoll set is empty and where no thread waits. */
 void rsi_fdtable_child(void);
 
 #endif

@@ -238,7 +238,7 @@ static void slots_follow_rings(struct poll_call *call)
         call->slots[i].waiter.kind = kind_of(call);
 }
 
-/* Make the poller watch all. What cannot be watched (-EPERM) has no events and is listed only for its close. */
+/* Make the poller watch all. A descriptor that cannot be watched (-EPERM) is listed only for its close. */
 static int slots_arm(struct poll_call *call)
 {
     if (rsi_unlikely(!call->by_events))
@@ -254,7 +254,7 @@ static int slots_arm(struct poll_call *call)
         if (result == -EPERM)
             slot->waiter.kind = RSI_FD_WATCHER;
         else if (result == -EBADF)
-            return LOOK_AGAIN; /* closed: by rouse_close, which the next look sees, or close(2), which the kernel reports */
+            return LOOK_AGAIN; /* closed: the next look sees that, or the kernel reports it */
         else if (result < 0)
             return result;
     }

@@ -10,19 +10,19 @@
 #include <stdlib.h>
 
 #define LOOK_COST 128u /* as in poll.c */
-#define LOOK_MOST 64u  /* members that one look is for */
+#define LOOK_MOST 64u  /* members per check */
 #define SETS_MOST 65536u
 
-/* Debts name a set by its index. pins: settlers that use it, so that it is not destroyed meanwhile. */
+/* Debts refer to a set by its index. pins: threads that settle a debt and keep the set from being destroyed. */
 static struct {
     uint32_t guard;
     uint32_t pins;
     struct rouse_set *set;
 } slots[SETS_MOST];
 
-static uint32_t next_slot; /* where to look for a free one */
+static uint32_t next_slot; /* where to search for a free slot */
 
-/* The set with this index, or NULL; it is not destroyed before set_unpin. */
+/* The set with this index, or NULL. It is not destroyed before set_unpin. */
 static struct rouse_set *set_pin(uint32_t index)
 {
     rsi_guard_lock(&slots[index].guard);
@@ -117,8 +117,8 @@ static void detach_locked(struct rsi_set_member *m)
 }
 
 /*
- * m, which is in no list, may be ready: it is for the thread that has slept longest, or for whoever comes
- * next. Under the set's guard.
+ * m, which is in no list, may be ready: give it to the thread that has slept longest, or queue it for the next thread
+ * that waits. Under the set's guard.
  */
 static void offer_locked(struct rsi_set_member *m, struct rsi_fd_batch *batch)
 {
@@ -126,7 +126,7 @@ static void offer_locked(struct rsi_set_member *m, struct rsi_fd_batch *batch)
     struct rsi_set_sleeper *s;
     while ((s = set->first) != NULL) {
         sleeper_remove_locked(set, s);
-        s->given = m; /* read by s after it has been woken, or has taken the guard */
+        s->given = m; /* s reads it after it was woken, or under the guard */
         m->state = RSI_SET_TAKEN;
         m->has_event = false;
         if (rsi_fdtable_claim(s->thread, s->ticket, 0, NULL, batch))
@@ -141,7 +141,7 @@ void rsi_set_event_locked(struct rsi_fd_waiter *waiter, uint32_t events, struct 
 {
     struct rsi_set_member *m = waiter->member;
     const struct rsi_fd_waiter *reads = &m->waiters[RSI_FD_READ];
-    /* One event, though it is for both sides: reading comes first. */
+    /* Report an event for both sides once, by the reading side. */
     if (waiter != reads && reads->is_listed && (reads->events & events) != 0)
         return;
     rsi_guard_lock(&m->set->guard);
@@ -163,7 +163,7 @@ bool rsi_set_has_sleepers_locked(struct rsi_fd_waiter *waiter)
     return found;
 }
 
-/* The calling thread has looked at m, which it has TAKEN. True: m has left the set, and is the caller's to free. */
+/* The calling thread has checked m, which it has TAKEN. Returns true if m has left the set: the caller then frees it. */
 static bool looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd_batch *batch)
 {
     if (m->is_gone)
@@ -176,14 +176,14 @@ static bool looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd
     return false;
 }
 
-/* Out of the descriptor's lists. Under the entry's guard. */
+/* Remove m from its descriptor's lists. Under the entry's guard. */
 static void unlist_locked(struct rsi_set_member *m)
 {
     for (unsigned side = 0; side < 2; side++)
         rsi_fdtable_unlist_locked(&m->ref.entry->sides[side], &m->waiters[side]);
 }
 
-/* Into them, for what is asked. Under the entry's guard. */
+/* Add m to its descriptor's lists for the requested events. Under the entry's guard. */
 static void list_locked(struct rsi_set_member *m)
 {
     const uint32_t asked[2] = { m->events & RSI_FD_READ_EVENTS, m->events & RSI_FD_WRITE_EVENTS };
@@ -196,7 +196,7 @@ static void list_locked(struct rsi_set_member *m)
     }
 }
 
-/* m leaves the set. Under both guards. Its memory is left to who has TAKEN it, or is garbage. */
+/* m leaves the set. Under both guards. The thread that has TAKEN it frees it. Otherwise it becomes garbage. */
 static void leave_locked(struct rsi_set_member *m)
 {
     struct rouse_set *set = m->set;
@@ -242,7 +242,7 @@ static struct rsi_set_member *find_locked(const struct rouse_set *set, const str
     return NULL;
 }
 
-/* Have m's events counted, if they are not. By who has it TAKEN. Returns 0 or -errno. */
+/* Arm m's events if they are not armed. Called by the thread that has it TAKEN. Returns 0 or -errno. */
 static int member_arm(const struct rsi_set_member *m)
 {
     struct rsi_io_op op = { .ref = m->ref, .fd = m->fd };
@@ -256,8 +256,8 @@ static int member_arm(const struct rsi_set_member *m)
 }
 
 /*
- * m is listed and TAKEN by the caller: have its events counted, and look, for what came before that is no
- * event. An error: it leaves the set.
+ * m is listed and TAKEN by the caller: arm its events and check it, since data that arrived before raises no event. On
+ * an error m leaves the set.
  */
 static int begin(struct rsi_set_member *m)
 {
@@ -297,7 +297,7 @@ static void ask_locked(struct rsi_set_member *m, short events, unsigned flags, u
     m->is_spent = m->was_ready = false;
 }
 
-/* Returns 0 and the descriptor's entry, locked, or -errno. */
+/* Find and lock the entry of fd. Returns 0 or -errno. */
 static int entry_lock(int fd, struct rsi_fd_ref *ref)
 {
     for (;;) {
@@ -362,7 +362,7 @@ int rouse_set_modify(struct rouse_set *set, int fd, short events, unsigned flags
     bool is_taken = m->state == RSI_SET_TAKEN;
     detach_locked(m);
     m->state = RSI_SET_TAKEN;
-    m->has_event = is_taken; /* who has it looks again */
+    m->has_event = is_taken; /* the thread that has it TAKEN checks again */
     ask_locked(m, events, flags, data);
     unlist_locked(m);
     list_locked(m);
@@ -398,7 +398,7 @@ static void remove_all(struct rouse_set *set)
         rsi_guard_unlock(&set->guard);
         if (m == NULL)
             return;
-        /* A close may be faster, and makes it garbage, which is kept till the end. */
+        /* A close may be faster and makes m garbage, which is kept until the end. */
         rsi_guard_lock(&m->ref.entry->guard);
         rsi_guard_lock(&set->guard);
         if (!m->is_gone)
@@ -412,7 +412,7 @@ RSI_NOINLINE void rouse_set_destroy(struct rouse_set *set)
 {
     uint32_t index = set->index;
     char call[160];
-    /* In a child its members are as the parent's threads had them when it forked: nobody's to touch. */
+    /* In a child its members may be in any state that the parent's threads had left them in: do not touch them. */
     if (set->forks != rsi_fdtable_forks)
         return;
     rsi_guard_lock(&set->guard);
@@ -447,7 +447,7 @@ struct look {
     uint32_t count;
 };
 
-/* Take what is QUEUED, until look holds most. */
+/* Take QUEUED members until look holds most. */
 static void take_locked(struct rouse_set *set, struct look *look, uint32_t most)
 {
     struct rsi_set_member *m;
@@ -460,8 +460,8 @@ static void take_locked(struct rouse_set *set, struct look *look, uint32_t most)
 }
 
 /*
- * Ask the kernel. What is TAKEN is not released by others; its events may change meanwhile. A ring that has
- * ended receiving for a descriptor leaves it unarmed, and tells its members so by an event.
+ * Ask the kernel about the members in look. No other thread frees a TAKEN member, but its events may change. A ring
+ * that has stopped receiving for a descriptor leaves it unarmed and notifies its members by an event, so arm it here.
  */
 static void look_at(struct look *look)
 {
@@ -473,12 +473,12 @@ static void look_at(struct look *look)
     }
     if (rsi_likely(rsi_poll_look(look->fds, look->count) >= 0))
         return;
-    /* Of many at once the kernel can have no memory, or a limit. */
+    /* For many at once the kernel may lack memory, or reach a limit: ask one by one. */
     for (uint32_t i = 0; i < look->count; i++)
         (void)rsi_poll_look(&look->fds[i], 1);
 }
 
-/* revents: as the kernel was asked, maybe for other events than are wanted by now. */
+/* The requested events may have changed since the kernel filled in revents. */
 static bool is_ready(const struct rsi_set_member *m, short revents)
 {
     return ((uint16_t)revents & m->events) != 0 && !m->is_spent;
@@ -494,8 +494,8 @@ static struct rsi_set_holder *holder_of_locked(const struct rouse_set *set,
 }
 
 /*
- * A wait that does not sleep does not wait for events to be counted either: it looks at every member that was
- * not ready when it was looked at last.
+ * A wait that does not sleep cannot rely on events that are yet to be counted: it checks every member that was not
+ * ready at the last check.
  */
 static void queue_all_locked(struct rouse_set *set)
 {
@@ -506,7 +506,7 @@ static void queue_all_locked(struct rouse_set *set)
         }
 }
 
-/* What was held may be ready still. */
+/* Held members may still be ready: queue them. */
 static void recall_locked(struct rouse_set *set, struct rsi_set_holder *h)
 {
     struct rsi_set_member *m;
@@ -517,7 +517,7 @@ static void recall_locked(struct rouse_set *set, struct rsi_set_holder *h)
     }
 }
 
-/* While something is QUEUED and somebody sleeps: look, and wake as many as there is to tell. */
+/* While members are QUEUED and threads sleep: check the members and wake one thread per ready member. */
 static void distribute(struct rouse_set *set)
 {
     struct look look;
@@ -570,7 +570,7 @@ struct set_call {
     struct look look;
 };
 
-/* Tell the caller of m, which is ready. Under the set's guard. */
+/* Report m, which is ready, to the caller. Under the set's guard. */
 static void tell_locked(const struct set_call *call, struct rsi_set_member *m, short revents,
                         struct rouse_set_event *event, struct rsi_fd_batch *batch)
 {
@@ -582,7 +582,8 @@ static void tell_locked(const struct set_call *call, struct rsi_set_member *m, s
         m->is_spent = true;
         m->state = RSI_SET_IDLE;
     } else if (m->has_event) {
-        offer_locked(m, batch); /* a new one: for the next, or for the caller when it is back */
+        offer_locked(
+            m, batch); /* a new event: for the next thread, or for the caller when it waits again */
     } else if ((m->flags & ROUSE_SET_EDGE) != 0) {
         m->state = RSI_SET_IDLE;
     } else {
@@ -592,7 +593,7 @@ static void tell_locked(const struct set_call *call, struct rsi_set_member *m, s
     }
 }
 
-/* Tell of what is ready, put back the rest. Returns how many were told of. */
+/* Report ready members and put back the rest. Returns how many were reported. */
 static uint32_t tell(struct set_call *call, bool *has_more)
 {
     struct rouse_set *set = call->set;
@@ -617,7 +618,7 @@ static uint32_t tell(struct set_call *call, bool *has_more)
     return told;
 }
 
-/* Sleep until something is given. Returns 0 (also when something is queued by now) or -errno. */
+/* Sleep until a member is given. Returns 0 (also if a member is already queued) or -errno. */
 static int sleep_once(struct set_call *call)
 {
     struct rouse_set *set = call->set;
@@ -635,7 +636,7 @@ static int sleep_once(struct set_call *call)
         result = rsi_park_commit(call->self, s.ticket);
     if (!is_good)
         return result;
-    /* Who gave something still holds the guard, maybe. */
+    /* The thread that gave a member may still hold the guard. */
     rsi_guard_lock(&set->guard);
     if (s.is_listed)
         sleeper_remove_locked(set, &s);
@@ -687,7 +688,7 @@ static long wait_for_members(struct set_call *call)
     }
 }
 
-/* Make one's holder one's own for the time of the call, so that what is told can be held. */
+/* Reserve a holder for self during the call, so that reported members can be HELD. */
 static struct rsi_set_holder *holder_begin(struct rouse_set *set, struct rouse_thread *self)
 {
     struct rsi_set_holder *h;
@@ -731,7 +732,7 @@ static int do_wait(struct rouse_set *set, struct rouse_set_event *events, unsign
     if (!owes)
         call.holder->thread = NULL;
     rsi_guard_unlock(&set->guard);
-    /* Others may take over what is held before this: then the debt is for nothing, and does no harm. */
+    /* If other threads take over the held members before this, the debt is empty and harmless. */
     if (owes)
         rsi_poll_owe_set(call.self, set->index);
     return (int)result;

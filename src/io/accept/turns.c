@@ -22,8 +22,8 @@
  * While turns move it checks every 100 ms that they still do (a timerfd). If nothing has arrived meanwhile it
  * watches the listener for the next connection instead (EPOLLEXCLUSIVE: the kernel notifies one of the watching
  * processes that waits, and forgets dead ones) and checks 100 ms after that. So an idle process makes no system
- * call, a connection after idle time wakes one process besides the one whose turn it is, and at other times
- * watching costs each process ten checks per second. A process that finds the same turn and a connection 100 ms
+ * calls. A connection after idle time wakes one process besides the one whose turn it is. At other times watching
+ * costs each process ten checks per second. A process that finds the same turn and a connection 100 ms
  * after it first found them marks the slot as missed and passes the turn on. A missed slot gets no turn until its
  * process finds the mark, when it next asks, and removes it.
  *
