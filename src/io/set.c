@@ -163,7 +163,10 @@ bool rsi_set_has_sleepers_locked(struct rsi_fd_waiter *waiter)
     return found;
 }
 
-/* The calling thread has checked m, which it has TAKEN. Returns true if m has left the set: the caller then frees it. */
+/*
+ * The calling thread has checked m, which it has TAKEN. Returns true if m has left the set, and the caller must free
+ * it.
+ */
 static bool looked_locked(struct rsi_set_member *m, bool is_ready, struct rsi_fd_batch *batch)
 {
     if (m->is_gone)
