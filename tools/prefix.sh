@@ -3,7 +3,8 @@
 # prefix.sh TARGET PREFIX [DESTDIR] - refuse to install into this source tree.
 #
 # Meson installs the header include/rouse/x.h over PREFIX/include/rouse/x.h. In the source tree both are one
-# file, and the installation deletes it.
+# file, and the installation deletes it. With DESTDIR, a packager's staging folder in the tree is allowed, but not the
+# tree itself.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
@@ -12,7 +13,7 @@ if [[ $prefix != /* ]]; then
     echo "make $target: PREFIX=$prefix is not an absolute path; try PREFIX=$HOME/.local" >&2
     exit 1
 fi
-if [[ $destination/ == "$source"/* ]]; then
+if [[ $destination == "$source" || (-z ${3:-} && $destination == "$source"/*) ]]; then
     echo "make $target: PREFIX=$prefix is inside the source tree $source, whose files it would overwrite;" \
         "try PREFIX=$HOME/.local" >&2
     exit 1

@@ -233,6 +233,10 @@ class Checkout(unittest.TestCase):
                     self.assertIn(f"make {target}: PREFIX={prefix} is", done.stderr)
                     self.assertRegex(done.stderr, r"try PREFIX=\S+/\.local\n")
         self.assertFalse((self.checkout / "build").exists(), "it refuses before it builds")
+        for staging, status in ((self.checkout / "debian/tmp", 0), (self.checkout, 1)):
+            prefix = "/usr" if status == 0 else "/"
+            done = self.call("tools/prefix.sh", "install", prefix, str(staging))
+            self.assertEqual(done.returncode, status, done.stderr)
         headers = {p.name for p in (SOURCE / "include/rouse").glob("*.h")}
         self.assertEqual({p.name for p in (self.checkout / "include/rouse").glob("*.h")}, headers)
 
