@@ -19,8 +19,8 @@ struct epoll_event;
 
 /* Belongs to its entry for ever, and is reused with it. */
 struct rsi_listener {
-    struct rsi_listener
-        *chain; /* next in its bucket. chain and entry are written before it is published */
+    /* next in its bucket. chain and entry are written before it is published */
+    struct rsi_listener *chain;
     struct rsi_fd *entry;
     /* under the entry's guard */
     struct rsi_caller *first, *last;

@@ -38,12 +38,12 @@ struct rsi_multishot {
     bool is_detached;
     bool is_listener;
     bool is_void; /* was not submitted: closed before */
-    uint8_t
-        holds; /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
+    /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
+    uint8_t holds;
 };
 
-static struct rsi_multishot *
-    *chunks[RSI_FD_CHUNKS]; /* by descriptor; each published as the entries are */
+/* by descriptor; each published as the entries are */
+static struct rsi_multishot **chunks[RSI_FD_CHUNKS];
 
 static struct rsi_multishot **slot_of(int fd)
 {
