@@ -42,8 +42,8 @@ check:
 	@tools/check.sh quick
 
 check-all:
-	@tools/setup.sh build check check-all demos
-	@tools/check.sh all
+	@tools/setup.sh build check $(if $(GROUP),$(if $(filter aarch64 tidy spark others,$(GROUP)),check-all demos),check-all demos)
+	@tools/check.sh $(or $(GROUP),all)
 
 bench: all
 	@tools/setup.sh build bench

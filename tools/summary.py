@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 TAIL_LINES = 60
+SLOWEST = 10
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED, "IGNORED": SKIPPED}
 REASON = "not run: "
@@ -84,8 +85,9 @@ def report(outcomes: list[Outcome]) -> Iterator[str]:
     if tests_run == 0:
         yield "---- failed: no test was executed"
         failed += 1
-    slowest = sorted(outcomes, key=lambda o: o.seconds, reverse=True)[:5]
-    yield "slowest: " + ", ".join(f"{o.name} {o.seconds:.0f} s" for o in slowest)
+    slowest = sorted((o for o in outcomes if o.is_test), key=lambda o: o.seconds, reverse=True)
+    yield "slowest tests:"
+    yield from (f"    {outcome.seconds:5.1f} s  {outcome.name}" for outcome in slowest[:SLOWEST])
     passed = sum(o.result == PASSED for o in outcomes)
     yield f"{passed} passed, {failed} failed, {len(skipped)} skipped"
 

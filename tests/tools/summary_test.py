@@ -47,6 +47,13 @@ class Report(unittest.TestCase):
         self.assertIn("assertion", lines)
         self.assertEqual(lines.count("first"), summary.TAIL_LINES - 1)
 
+    def test_the_ten_slowest_tests_are_listed(self) -> None:
+        many = [summary.Outcome(f"t{n}", summary.PASSED, n, "", is_test=True) for n in range(12)]
+        lines = list(summary.report(many))
+        first = lines.index("slowest tests:") + 1
+        self.assertEqual([line.split()[-1] for line in lines[first:-1]][:2], ["t11", "t10"])
+        self.assertEqual(len(lines[first:-1]), 10)
+
     def test_mesons_results_are_read(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "asan" / "meson-logs" / "testlog.json"
