@@ -33,7 +33,7 @@ def reason() -> str:
 
 
 def postgres_can_read() -> bool:
-    """Whether PostgreSQL's user can read this checkout. Where root runs this, that is another user."""
+    """Whether PostgreSQL's user, which is not the one of this process, can read the checkout."""
     if os.getuid():
         return True
     words = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "test")
