@@ -29,6 +29,7 @@ def named(wanted: str) -> list[str]:
     found = list(project["project"]["dependencies"])
     if wanted != "command":
         found += project["dependency-groups"]["check"]
+        found += project["project"]["optional-dependencies"]["query"]
     if wanted == "check-all":
         found += project["project"]["optional-dependencies"]["spark"]
     return [str(requirement) for requirement in found]

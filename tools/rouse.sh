@@ -4,7 +4,7 @@
 # command's Python packages into build/venv, so that a build needs no network.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
-if ! cmp -s "$root/pyproject.toml" "$root/build/venv/command.toml"; then
+if ! cmp -s <(cat "$root/pyproject.toml" "$root/tools/requirements.lock") "$root/build/venv/command.stamp"; then
     "$root/tools/setup.sh" command >&2 || true # packages of an earlier version may be there
 fi
 python=$root/build/venv/bin/python

@@ -123,7 +123,7 @@ install_python_packages() {
     if [[ -e $venv && $(head -n 1 "$venv/bin/pip" 2>/dev/null) != "#!$(pwd -P)/$venv/"* ]]; then
         rm -rf "$venv"
     fi
-    cmp -s pyproject.toml "$venv/$set.toml" && return
+    cmp -s <(cat pyproject.toml tools/requirements.lock) "$venv/$set.stamp" && return
     [[ -x $python ]] || python=python3
     "$venv/bin/python" -c 'import pip' 2>/dev/null || is_new=true
     if names=$("$python" tools/packages.py --names "$set" 2>build/venv.log); then
@@ -133,10 +133,9 @@ install_python_packages() {
             "$python" -m venv "$venv" >>build/venv.log 2>&1 || names=
         fi
         if [[ $names ]] && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
-            --timeout 30 $names >>build/venv.log 2>&1; then
-            cp pyproject.toml "$venv/command.toml"
-            [[ $set == command ]] || cp pyproject.toml "$venv/check.toml"
-            cp pyproject.toml "$venv/$set.toml"
+            --timeout 30 --constraint tools/requirements.lock $names >>build/venv.log 2>&1; then
+            cat pyproject.toml tools/requirements.lock | tee "$venv/command.stamp" >"$venv/$set.stamp"
+            [[ $set == command ]] || cp "$venv/command.stamp" "$venv/check.stamp"
             return
         fi
     fi

@@ -1,58 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""Queries for what threads and workers did while events were kept; see measures.py."""
+"""Queries, as those of measures.py, of what threads and workers did while events were kept."""
 
 from __future__ import annotations
 
-from typing import Any
 
-import ibis
-
-from rouse.query.measures import Tables
+def times(condition: str, of: str = "1") -> str:
+    return f"SUM(CASE WHEN {condition} THEN {of} ELSE 0 END)"
 
 
-def thread_events(t: Tables) -> Any:
+def thread_events() -> str:
     """What each thread did while events were kept, the busiest first."""
-    e = t["events"]
-    e = e.filter(e.thread_id != 0)
-    own = e.group_by(["process", "thread_id"]).aggregate(
-        runs=(e.type == "run").sum(),
-        waits=(e.type == "wait").sum(),
-        yields=(e.type == "yield").sum(),
-        woken=e.type.isin(["wake", "io"]).sum(),
-        contests=(e.type == "got").sum(),
-        spun_ns=(e.type == "got").ifelse(e.value, 0).sum(),
-        ended_name=e.name.max(),
-    )
-    wakers = e.filter((e.type == "wake") & (e.other_id != 0))
-    wakers = wakers.group_by(["process", "other_id"]).aggregate(wakes=wakers.count())
-    wakers = wakers.select(process_w="process", waker="other_id", wakes="wakes")
-    names = t["threads"].select(process_n="process", known="thread_id", name="name")
-    both = own.left_join(
-        wakers, [own.process == wakers.process_w, own.thread_id == wakers.waker]
-    ).left_join(names, [own.process == names.process_n, own.thread_id == names.known])
-    return both.select(
-        *("process", "thread_id", "runs", "waits", "yields", "woken", "contests", "spun_ns"),
-        wakes=both.wakes.fill_null(0),
-        name=both.name.nullif("").fill_null(both.ended_name),
-    ).order_by([ibis.desc("runs"), "process", "thread_id"])
+    return f"""
+SELECT o.process, o.thread_id, o.runs, o.waits, o.yields, o.woken, o.contests, o.spun_ns,
+    COALESCE(w.wakes, 0) AS wakes, COALESCE(NULLIF(t.name, ''), o.ended_name) AS name
+FROM (
+    SELECT process, thread_id, {times("type = 'run'")} AS runs, {times("type = 'wait'")} AS waits,
+        {times("type = 'yield'")} AS yields, {times("type IN ('wake', 'io')")} AS woken,
+        {times("type = 'got'")} AS contests, {times("type = 'got'", '"value"')} AS spun_ns,
+        MAX(name) AS ended_name
+    FROM events WHERE thread_id <> 0 GROUP BY process, thread_id
+) o LEFT JOIN (
+    SELECT process, other_id, COUNT(*) AS wakes FROM events
+    WHERE type = 'wake' AND other_id <> 0 GROUP BY process, other_id
+) w ON w.process = o.process AND w.other_id = o.thread_id
+LEFT JOIN threads t ON t.process = o.process AND t.thread_id = o.thread_id
+ORDER BY o.runs DESC, o.process, o.thread_id
+"""
 
 
-def thread_counters(t: Tables) -> Any:
+def thread_counters() -> str:
     """The same of threads that are there, as far as it is counted."""
-    threads = t["threads"]
-    unknown = ibis.null("int64")
-    return threads.select(
-        *("process", "thread_id", "name", "waits", "yields"),
-        runs=threads.waits + threads.yields + 1,
-        woken=threads.waits,
-        wakes=unknown,
-        contests=unknown,
-        spun_ns=unknown,
-    ).order_by([ibis.desc("runs"), "process", "thread_id"])
+    return """
+SELECT process, thread_id, name, waits, yields, waits + yields + 1 AS runs, waits AS woken,
+    NULL AS wakes, NULL AS contests, NULL AS spun_ns
+FROM threads ORDER BY runs DESC, process, thread_id
+"""
 
 
-def worker_events(t: Tables) -> Any:
-    e = t["events"]
-    return e.group_by(["process", "worker"]).aggregate(
-        wakes=(e.type == "wake").sum(), polled=(e.type == "io").sum()
-    )
+def worker_events() -> str:
+    return f"""
+SELECT process, worker, {times("type = 'wake'")} AS wakes, {times("type = 'io'")} AS polled
+FROM events GROUP BY process, worker
+"""

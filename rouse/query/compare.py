@@ -56,18 +56,18 @@ def quantile(rows: Sequence[Row], part: float) -> int | None:
 
 def figures_of(opened: Input) -> dict[str, tuple[str, Any]]:
     """What one recording comes to: by title its kind and value."""
-    database, t = opened.database, opened.database.tables
-    totals = database.rows(measures.totals(t))
+    database = opened.database
+    totals = database.rows(measures.totals())
     longest = max((row["duration_ns"] for row in totals), default=0)
     found: dict[str, tuple[str, Any]] = {
         "processes": ("count", len(totals)),
         "recorded for": ("ns", longest),
     }
     found |= {title: (kind, sum(row[key] for row in totals)) for key, title, kind in FIGURES}
-    late = sorted(database.rows(measures.lateness(t)), key=lambda row: int(row["late_from_ns"]))
+    late = sorted(database.rows(measures.lateness()), key=lambda row: int(row["late_from_ns"]))
     for part in QUANTILES:
         found[f"timers late from, p{part * 100:g}"] = ("ns", quantile(late, part))
-    balances = database.rows(measures.accept_balance(t))
+    balances = database.rows(measures.accept_balance())
     by_key = {column.key: column for column in BALANCE.columns}
     if len(balances) == 1:
         for key in ("threads", "accepted", "jain"):
@@ -107,7 +107,7 @@ def matched(sides: Iterable[Iterable[Row]], keys: Sequence[str], sums: Sequence[
 
 
 def of_locks(opened: Input) -> list[Row]:
-    rows = opened.database.rows(locks.table(opened.database.tables))
+    rows = opened.database.rows(locks.table())
     for row in rows:
         row["init_label"] = init_text(row)
         # What has a name is that, whatever line has initialised it.
@@ -131,7 +131,7 @@ def lock_rows(inputs: Sequence[Input]) -> list[Row]:
 
 
 def of_sites(opened: Input) -> list[Row]:
-    rows = opened.database.rows(measures.wait_sites(opened.database.tables))
+    rows = opened.database.rows(measures.wait_sites())
     return [row for row in rows if not row["is_idle"]]
 
 
@@ -171,7 +171,7 @@ def table(
 
 
 def of_listeners(opened: Input) -> list[Row]:
-    rows = opened.database.rows(listeners.listeners(opened.database.tables))
+    rows = opened.database.rows(listeners.listeners())
     return [row for row in rows if row["accepted"]]
 
 
@@ -265,7 +265,7 @@ def compare(before: Input, after: Input, limit: int) -> Report:
         f"{side}: {problem}"
         for side, opened in zip(SIDES, inputs, strict=True)
         for problem in (
-            *facts.repair_notes(opened.database.rows(measures.processes(opened.database.tables))),
+            *facts.repair_notes(opened.database.rows(measures.processes())),
             *opened.notes,
             *opened.problems,
         )

@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import ibis
-
-from rouse.query import measures, oncpu
+from rouse.query import measures
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
+from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER
 from rouse.text import duration, share
 
 WAIT_STAMPS = 2  # of a wait: one when someone ends it, and one of a switch, which has two threads
@@ -66,15 +65,13 @@ def moment(unix_ns: int) -> str:
 
 def distortion(database: Database) -> str:
     """What recording has cost at least, by the runtime's own measurement; empty if nothing."""
-    waits_of = {
-        row["process"]: row["wakes"] for row in database.rows(measures.totals(database.tables))
-    }
+    waits_of = {row["process"]: row["wakes"] for row in database.rows(measures.totals())}
     waits = sum(waits_of.values())
-    workers = [row for row in database.rows(measures.workers(database.tables)) if row["is_worker"]]
+    workers = [row for row in database.rows(measures.workers()) if row["is_worker"]]
     busy_ns = sum(max(row["wall_ns"] - row["idle_ns"], 0) for row in workers)
     if not waits or not busy_ns:
         return ""
-    processes = database.rows(measures.processes(database.tables))
+    processes = database.rows(measures.processes())
     stamps = {row["process"]: row["stamp_ns"] for row in processes}
     known = [ns for ns in stamps.values() if ns]
     if len(known) < len(processes):
@@ -90,11 +87,11 @@ def distortion(database: Database) -> str:
 
 def waiting(database: Database) -> str:
     """Who waits at this moment; empty if nobody does."""
-    rows = database.rows(measures.waiting(database.tables))
+    rows = database.rows(measures.waiting())
     if not rows:
         return ""
     parts = (
-        ("for locks", [row for row in rows if row["kind"] in measures.LOCK_KINDS]),
+        ("for locks", [row for row in rows if row["kind"] in LOCK_KINDS]),
         ("idle", [row for row in rows if row["is_idle"]]),
     )
     told = [
@@ -118,7 +115,7 @@ def state_of(row: Row, now_ns: int) -> str:
 
 
 def facts(database: Database, source: str) -> list[tuple[str, str]]:
-    rows = database.rows(measures.processes(database.tables))
+    rows = database.rows(measures.processes())
     found = [("source", source)]
     for row in rows[:SHOWN_PROCESSES]:
         state = state_of(row, time.time_ns())
@@ -167,8 +164,8 @@ def repair_notes(processes: Sequence[Row]) -> list[str]:
 
 def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
     """What a reader must know so as not to read too much into the figures, or too little."""
-    processes = database.rows(measures.processes(database.tables))
-    totals = database.rows(measures.totals(database.tables))
+    processes = database.rows(measures.processes())
+    totals = database.rows(measures.totals())
     found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
     found += repair_notes(processes)
     found += problems
@@ -200,13 +197,12 @@ def empty_notes(database: Database, processes: Sequence[Row], totals: Sequence[R
     under_way = sum(row["waiting"] for row in totals)
     if under_way:
         return [*found, f"no wait has ended since recording began; {under_way:,} are under way"]
-    threads = database.tables["threads"]
-    row = database.rows(threads.aggregate(threads=threads.count(), waits=threads.waits.sum()))[0]
-    if not row["threads"]:
+    threads = database.count(measures.count_of("SELECT process FROM threads"))
+    if not threads:
         found.append("no wait was recorded: the process has no thread of rouse's")
     else:
         found.append(
-            f"no wait was recorded: none of its {row['threads']:,} threads has ended one,"
+            f"no wait was recorded: none of its {threads:,} threads has ended one,"
             " after recording began"
         )
     return found
@@ -222,7 +218,7 @@ def lost_notes(processes: Sequence[Row]) -> list[str]:
 
 
 def lock_notes(database: Database) -> list[str]:
-    rows = database.rows(measures.complete(database.tables))
+    rows = database.rows("SELECT process, free FROM free_locks")
     if not rows or any(row["free"] for row in rows):
         return []
     return [
@@ -232,14 +228,15 @@ def lock_notes(database: Database) -> list[str]:
 
 
 def state_notes(database: Database) -> list[str]:
-    table = measures.microstates(database.tables)
-    table = table.filter(table.usr.notnull())
-    limit = (table.wall_ns.cast("float64") * MISSING_SHARE).round().cast("int64")
-    is_off = (table.missing_ns.abs() > limit) & (table.missing_ns.abs() > MISSING_LEAST_NS)
-    table = table.mutate(off=is_off.cast("int64"), size=table.missing_ns.abs())
-    row = database.rows(
-        table.aggregate(off=table.off.sum(), rows=table.count(), most=table["size"].max())
-    )[0]
+    is_off = (
+        f"ABS(missing_ns) > ROUND(CAST(wall_ns AS DOUBLE) * {MISSING_SHARE})"
+        f" AND ABS(missing_ns) > {MISSING_LEAST_NS}"
+    )
+    (row,) = database.rows(
+        f'SELECT SUM(CASE WHEN {is_off} THEN 1 ELSE 0 END) AS off, COUNT(*) AS "rows",'
+        f" MAX(ABS(missing_ns)) AS most FROM ({measures.microstates_rows()}) m"
+        " WHERE usr IS NOT NULL"
+    )
     if not row["off"]:
         return []
     return [
@@ -250,19 +247,19 @@ def state_notes(database: Database) -> list[str]:
 
 def processor_notes(database: Database) -> list[str]:
     """Whose USR is not what the kernel told."""
-    table = measures.microstates(database.tables)
-    table = table.filter(~table.is_told & (table.had_usr > 0))
-    is_user = table.origin == oncpu.USER
-    row = database.rows(
-        table.aggregate(
-            user=is_user.cast("int64").sum(),
-            user_ns=ibis.ifelse(is_user, table.had_usr, 0).sum(),
-            others=(~is_user).cast("int64").sum(),
-            others_ns=ibis.ifelse(is_user, 0, table.had_usr).sum(),
-        )
-    )[0]
-    ended = database.rows(measures.ended_threads(database.tables))
-    user_ns = (row["user_ns"] or 0) + sum(own["ended_untold"] for own in ended)
+
+    def summed(condition: str, what: str) -> str:
+        return f"SUM(CASE WHEN {condition} THEN {what} ELSE 0 END)"
+
+    is_user = f"origin = '{USER}'"
+    (row,) = database.rows(
+        f"SELECT {summed(is_user, 'had_usr')} AS user_ns,"
+        f" {summed(f'NOT ({is_user})', '1')} AS others,"
+        f" {summed(f'NOT ({is_user})', 'had_usr')} AS others_ns"
+        f" FROM ({measures.microstates_rows()}) m WHERE NOT is_known AND had_usr > 0"
+    )
+    ended = database.rows(measures.ended_threads())
+    user_ns = (row["user_ns"] or 0) + sum(own["ended_unseen"] for own in ended)
     found = []
     if user_ns:
         found.append(
@@ -283,14 +280,12 @@ def condition_notes(database: Database) -> list[str]:
 
     The interposer sees the mutex of a wait for a condition, and so whether the thread went on.
     """
-    preloaded = database.tables["processes"].filter(lambda p: p.recorder == PRELOAD)
-    wakes = database.tables["wakes"].filter(lambda w: w.kind == "condition")
-    wakes = wakes.anti_join(preloaded, "process")
-    places = wakes.group_by("process", "wait_site").agg(
-        useful=wakes.useful.sum(), false_=wakes.false_.sum()
+    places = (
+        "SELECT process, wait_site FROM wakes WHERE kind = 'condition'"
+        " AND process NOT IN (SELECT process FROM preloaded) GROUP BY process, wait_site"
+        " HAVING SUM(useful) > 0 AND SUM(false_) = 0"
     )
-    places = places.filter((places.useful > 0) & (places.false_ == 0))
-    count = database.rows(places.aggregate(places=places.count()))[0]["places"]
+    count = database.count(measures.count_of(places))
     if not count:
         return []
     return [
@@ -301,11 +296,10 @@ def condition_notes(database: Database) -> list[str]:
 
 
 def site_notes(database: Database) -> list[str]:
-    sites = database.tables["sites"].filter(
-        lambda s: (s.frame == 0) & (s.site != measures.NOT_KNOWN)
+    (row,) = database.rows(
+        """SELECT COUNT(*) AS "rows", SUM(CASE WHEN "function" <> '' THEN 1 ELSE 0 END) AS named"""
+        f" FROM sites WHERE frame = 0 AND site <> '{NOT_KNOWN}'"
     )
-    named = ibis.ifelse(ibis.coalesce(sites.function, "") != "", 1, 0)
-    row = database.rows(sites.aggregate(rows=sites.count(), named=named.sum()))[0]
     unnamed = row["rows"] - (row["named"] or 0)
     if not unnamed:
         return []

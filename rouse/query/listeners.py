@@ -1,73 +1,61 @@
 # SPDX-License-Identifier: MIT
-"""Queries for listeners: which threads accepted their connections, over processes; see measures.py.
+"""Queries, as those of measures.py, of listeners: who accepted their connections.
 
-A listener is the kernel's: processes that share one are told of together.
+A listener is the kernel's: processes that share one have one row together.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from rouse.query.measures import Cut, sums, whole
+from rouse.tables.views import names, ratio
 
-import ibis
-
-from rouse.query.measures import Cut, Tables, ratio, sums, whole
-
-COUNTS = (
-    *("accepted", "woken", "in_vain", "lost", "samples", "backlog"),
+SUMMED = (
+    *("accepted", "woken", "in_vain", "lost"),
     *("ordered", "turns", "promoted", "overdue", "put_off", "delays", "delay_ns"),
 )
+COUNTS = (*SUMMED, "samples", "backlog")
+# When the first and the last connection was taken.
+ENDS = "MIN(NULLIF(first_ns, 0)) AS first_ns, MAX(NULLIF(last_ns, 0)) AS last_ns"
+MOST = "MAX(name) AS name, MAX(backlog_most) AS backlog_most"
+SQUARE = "CAST(accepted AS DOUBLE) * CAST(accepted AS DOUBLE)"
 
 
-def jain(rows: Any, key: str) -> dict[str, Any]:
-    """What Jain's index of the connections of each of them is made from."""
-    accepted = rows.accepted.cast("float64")
-    return {f"{key}_squares": (accepted * accepted).sum(), key: rows.count()}
+def jain(key: str) -> str:
+    """The figures that Jain's index of their connections is made from."""
+    return f"SUM({SQUARE}) AS {key}_squares, COUNT(*) AS {key}"
 
 
-def ends(rows: Any) -> dict[str, Any]:
-    """When the first and the last connection was taken."""
-    return {"first_ns": rows.first_ns.nullif(0).min(), "last_ns": rows.last_ns.nullif(0).max()}
-
-
-def listeners(t: Tables, cut: Cut = whole) -> Any:
-    """A row a listener. Its wake-ups a connection: 1 where none is woken in vain.
+def listeners(cut: Cut = whole) -> str:
+    """One row per listener. Its wake-ups per connection: 1 where none is spurious.
 
     queue_delay_ns: by Little's law, how long a connection was in the queue: those that were left
     there when one was taken, by how many were taken in the time from the first to the last.
     """
-    table = t["listeners"]
-    threads = table.group_by("listener", "process", "writer").agg(
-        name=table.name.max(),
-        backlog_most=table.backlog_most.max(),
-        **sums(table, COUNTS),
-        **ends(table),
-    )
-    processes = threads.group_by("listener", "process").agg(
-        name=threads.name.max(),
-        backlog_most=threads.backlog_most.max(),
-        **sums(threads, COUNTS),
-        **ends(threads),
-        **jain(threads, "threads"),
-    )
-    rows = processes.group_by("listener").agg(
-        name=processes.name.max(),
-        backlog_most=processes.backlog_most.max(),
-        least=processes.accepted.min(),
-        most=processes.accepted.max(),
-        **sums(processes, (*COUNTS, "threads", "threads_squares")),
-        **ends(processes),
-        **jain(processes, "processes"),
-    )
-    square = rows.accepted.cast("float64") * rows.accepted.cast("float64")
-    rows = rows.mutate(
-        jain_threads=ratio(square, rows.threads * rows.threads_squares),
-        jain_processes=ratio(square, rows.processes * rows.processes_squares),
-        woken_each=ratio(rows.woken + rows.in_vain, rows.accepted),
-        backlog_mean=ratio(rows.backlog, rows.samples),
-        backlog_most=ibis.ifelse(rows.samples > 0, rows.backlog_most, ibis.null("int64")),
-    )
-    between_ns = ratio(rows.last_ns - rows.first_ns, rows.accepted - 1)
-    rows = rows.mutate(queue_delay_ns=(rows.backlog_mean * between_ns).round().cast("int64"))
-    rows = rows.drop("threads_squares", "processes_squares", "samples", "backlog")
-    rows = rows.drop("first_ns", "last_ns")
-    return cut(rows, [ibis.desc("accepted"), "listener"])
+    threads = f"""
+SELECT listener, process, writer, {MOST}, {sums(COUNTS)}, {ENDS}
+FROM listeners GROUP BY listener, process, writer
+"""
+    processes = f"""
+SELECT listener, process, {MOST}, {sums(COUNTS)}, {ENDS}, {jain("threads")}
+FROM ({threads}) t GROUP BY listener, process
+"""
+    rows = f"""
+SELECT listener, {MOST}, MIN(accepted) AS least, MAX(accepted) AS most,
+    {sums((*COUNTS, "threads", "threads_squares"))}, {ENDS}, {jain("processes")}
+FROM ({processes}) p GROUP BY listener
+"""
+    rows = f"""
+SELECT g.*, {SQUARE} AS square, {ratio("backlog", "samples")} AS backlog_mean,
+    {ratio("(last_ns - first_ns)", "(accepted - 1)")} AS between_ns
+FROM ({rows}) g
+"""
+    rows = f"""
+SELECT listener, name, least, most, threads, processes, {names(SUMMED)},
+    {ratio("square", "(threads * threads_squares)")} AS jain_threads,
+    {ratio("square", "(processes * processes_squares)")} AS jain_processes,
+    {ratio("(woken + in_vain)", "accepted")} AS woken_each, backlog_mean,
+    CASE WHEN samples > 0 THEN backlog_most END AS backlog_most,
+    CAST(ROUND(backlog_mean * between_ns) AS BIGINT) AS queue_delay_ns
+FROM ({rows}) r
+"""
+    return cut(rows, ["accepted DESC", "listener"])

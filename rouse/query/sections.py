@@ -6,10 +6,11 @@ Everything that renders a report takes it from here, so that all formats say the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rouse.query import measures
 from rouse.query.specs import PLANS, PROCESS, Column, Plan, Row
 from rouse.tables.engine import Database
 
@@ -60,52 +61,36 @@ class Wanted:
     show_idle: bool = False
 
 
-def counted(database: Database, query: Any) -> int:
-    return int(database.rows(query.aggregate(rows=query.count()))[0]["rows"])
-
-
-def begin(
-    database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]
-) -> Callable[[], Section]:
-    """Ask for a section; what is returned waits for it."""
+def make(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]) -> Section:
+    """Ask for a section's rows, and count those that are not shown."""
     hides = plan.split_idle and not wanted.show_idle
-    uncut: list[Any] = []  # without order and names, which would cost more than the count
+    every = ""  # without order and names, which would cost more than the count
 
-    def cut(rows: Any, order: list[Any]) -> Any:
-        uncut.append(rows)
-        if plan.is_summary:  # a row a process, and the head of the report asks for all
-            return rows.order_by(order)
+    def cut(rows: str, order: Sequence[str]) -> str:
+        nonlocal every
+        every = rows
+        if plan.is_summary:  # one row per process, and the head of the report asks for all
+            return measures.whole(rows, order)
         # Counted on the way: summing up all records once more would take as long again.
         if wanted.limit and not plan.is_plain:
-            rows = rows.mutate(in_all=rows.count().over())
+            rows = f"SELECT a.*, COUNT(*) OVER () AS in_all FROM ({rows}) a"
         if hides:
-            rows = rows.mutate(idle=rows.is_idle.cast("int64").sum().over())
-            rows = rows.filter(~rows.is_idle)
-        rows = rows.order_by(order)
-        return rows.limit(wanted.limit) if wanted.limit else rows
+            idle = "SUM(CASE WHEN is_idle THEN 1 ELSE 0 END) OVER () AS idle"
+            rows = f"SELECT * FROM (SELECT b.*, {idle} FROM ({rows}) b) c WHERE NOT is_idle"
+        rows = measures.whole(rows, order)
+        return f"{rows} LIMIT {wanted.limit}" if wanted.limit else rows
 
-    answer = database.ask(plan.query(database.tables, cut))
-    return lambda: finish(database, plan, wanted, columns, uncut[0], answer())
-
-
-def finish(
-    database: Database,
-    plan: Plan,
-    wanted: Wanted,
-    columns: tuple[Column, ...],
-    every: Any,
-    rows: list[Row],
-) -> Section:
-    """every: the query of all rows, of which those are shown that were asked for."""
-    hides = plan.split_idle and not wanted.show_idle
+    rows = database.rows(plan.query(cut))
     more = idle = 0
     if hides:
-        idle = rows[0]["idle"] if rows else counted(database, every.filter(every.is_idle))
+        idle = rows[0]["idle"] if rows else database.count(measures.count_of(every, "is_idle"))
     if plan.is_summary and wanted.limit:
         more = max(len(rows) - wanted.limit, 0)
         rows = rows[: wanted.limit]
     elif wanted.limit and len(rows) == wanted.limit:
-        in_all = counted(database, every) if plan.is_plain else rows[0]["in_all"]
+        in_all = (
+            database.count(measures.count_of(every)) if plan.is_plain else int(rows[0]["in_all"])
+        )
         more = in_all - idle - len(rows)
     rows = [plan.finish(row) for row in rows]
     columns = tuple(c for c in columns if not c.is_seldom or any(row[c.key] for row in rows))
@@ -124,16 +109,12 @@ def finish(
 
 
 def sections(database: Database, wanted: Wanted) -> list[Section]:
-    return ask(database, wanted)()
-
-
-def ask(database: Database, wanted: Wanted) -> Callable[[], list[Section]]:
-    """Ask for all that are wanted; what is returned waits for them."""
-    several = counted(database, database.tables["processes"]) > 1
-    begun = []
+    """All sections that are wanted."""
+    several = database.count(measures.count_of("SELECT process FROM processes")) > 1
+    made = []
     for plan in PLANS:
         if wanted.sections and plan.key not in wanted.sections:
             continue
         columns = (PROCESS, *plan.columns) if several and not plan.is_joint else plan.columns
-        begun.append(begin(database, plan, wanted, columns))
-    return lambda: [end() for end in begun]
+        made.append(make(database, plan, wanted, columns))
+    return made

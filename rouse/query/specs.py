@@ -9,6 +9,7 @@ from typing import Any
 
 from rouse.query import listeners, locks, measures
 from rouse.tables.schemas import MICROSTATES
+from rouse.tables.views import NOT_KNOWN
 
 Row = dict[str, Any]
 
@@ -32,7 +33,7 @@ class Plan:
     key: str
     title: str
     about: str
-    query: Callable[[measures.Tables, measures.Cut], Any]
+    query: Callable[[measures.Cut], str]
     columns: tuple[Column, ...]
     finish: Callable[[Row], Row] = lambda row: row
     empty: str = "nothing was recorded"
@@ -58,7 +59,7 @@ def address(word: int) -> str:
 
 def init_text(row: Mapping[str, Any]) -> str:
     """Where it was initialised; nothing where that is not known, as in a row of several."""
-    return str(row["init_label"]) if row["init_site"] not in ("", None, measures.NOT_KNOWN) else ""
+    return str(row["init_label"]) if row["init_site"] not in ("", None, NOT_KNOWN) else ""
 
 
 def init_of(row: Row) -> Row:

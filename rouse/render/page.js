@@ -24,8 +24,13 @@
     return made;
   }
 
-  // Plotly reads some markup in its texts.
-  const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  // An element of SVG with its attributes.
+  function shape(name, attributes, text) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
 
   function pairs(list, found) {
     for (const [name, text] of found) list.append(element("dt", name), element("dd", text));
@@ -162,80 +167,94 @@
     if (!by("detail").open) by("detail").showModal();
   }
 
-  function bars(section, rows, label, series) {
-    const shown = rows.slice(0, PLOTTED).reverse();
-    // Two rows may have one name: the position tells them apart, the name is its label.
-    const ticks = shown.map((row) => plain(short(text(section, row, label))));
-    const places = shown.map((_, at) => at);
-    const traces = series.map(({ key, name, scale }) => ({
-      type: "bar", orientation: "h", name: plain(name), y: places,
-      x: shown.map((row) => value(section, row, key) * scale),
-      marker: { color: COLOURS[key.replace(/_share$/, "")] },
-      hovertemplate: shown.map((row) => `${plain(text(section, row, label))}<br>${plain(name)}: ` +
-        `${plain(text(section, row, key))}<extra></extra>`),
-    }));
-    const rise = { yaxis: { tickvals: places, ticktext: ticks, automargin: true } };
-    return { traces, layout: { ...rise, height: 90 + 22 * shown.length }, rows: shown };
-  }
-
   function short(name) {
     return name.length > 48 ? `${name.slice(0, 23)}…${name.slice(-24)}` : name;
-  }
-
-  function columns(section, rows, label, key) {
-    return {
-      traces: [{
-        type: "bar", x: rows.map((row) => plain(text(section, row, label))),
-        y: rows.map((row) => value(section, row, key)), marker: { color: COLOURS.io },
-      }],
-      layout: { height: 300, xaxis: { type: "category", automargin: true } },
-      rows,
-    };
   }
 
   const states = ["usr", "lat", "mutex", "rwlock", "cond", "sem", "join", "io", "poll", "accept",
     "sleep", "in_call"].map((key) => ({ key: `${key}_share`, name: key.toUpperCase(), scale: 100 }));
   const verdicts = ["useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded"]
     .map((key) => ({ key, name: key.replace("_", "-").replace(/-$/, ""), scale: 1 }));
+  // By section: the column with the bars' names, the parts of a bar, and the unit of its length.
+  const one = (key, name, scale) => [{ key, name, scale }];
   const PLOTS = {
-    threads: [(s, r) => bars(s, r, "label", states), "percent of the thread's life"],
-    wakes: [(s, r) => bars(s, r, "wait_label", verdicts), "wake-ups"],
-    waits: [(s, r) => bars(s, r, "wait_label", [{ key: "wait_ns", name: "waited", scale: 1e-9 }]),
-      "seconds waited"],
-    sides: [(s, r) => bars(s, r, "site_label", [{ key: "wait_ns", name: "waited", scale: 1e-9 }]),
-      "seconds waited"],
-    locks: [(s, r) => bars(s, r, "name", [{ key: "wait_total_ns", name: "wait_total", scale: 1e-9 }]),
-      "seconds waited, all waiters"],
-    origins: [(s, r) => bars(s, r, "name",
-      [{ key: "wait_total_ns", name: "wait_total", scale: 1e-9 }]), "seconds waited, all waiters"],
-    spins: [(s, r) => bars(s, r, "site_label", [{ key: "spin_ns", name: "spun", scale: 1e-9 }]),
-      "seconds spun"],
-    accepts: [(s, r) => bars(s, r, "label", [{ key: "accepted", name: "accepted", scale: 1 }]),
-      "connections"],
-    lateness: [(s, r) => columns(s, r, "late_from_ns", "count"), "late from (timers)"],
-    herds: [(s, r) => columns(s, r, "size_from", "count"), "threads from (times)"],
-    calls: [(s, r) => columns(s, r, "kind", "completed"), "calls completed"],
+    threads: ["label", states, "percent of the thread's life"],
+    wakes: ["wait_label", verdicts, "wake-ups"],
+    waits: ["wait_label", one("wait_ns", "waited", 1e-9), "seconds waited"],
+    sides: ["site_label", one("wait_ns", "waited", 1e-9), "seconds waited"],
+    locks: ["name", one("wait_total_ns", "wait_total", 1e-9), "seconds waited, all waiters"],
+    origins: ["name", one("wait_total_ns", "wait_total", 1e-9), "seconds waited, all waiters"],
+    spins: ["site_label", one("spin_ns", "spun", 1e-9), "seconds spun"],
+    accepts: ["label", one("accepted", "accepted", 1), "connections"],
+    lateness: ["late_from_ns", one("count", "timers", 1), "timers, by how late they were"],
+    herds: ["size_from", one("count", "times", 1), "times, by threads woken at once"],
+    calls: ["kind", one("completed", "completed", 1), "calls completed"],
   };
+  const LINE = 22, LABELS = 360, LENGTH = 560, EDGE = 10; // of the plot, in its own units
+
+  function figure(number) {
+    return Number(number.toPrecision(3)).toLocaleString("en");
+  }
+
+  function bar(section, row, at, label, series, scale) {
+    const group = shape("g", { class: "bar", tabindex: 0 });
+    const middle = at * LINE + LINE / 2;
+    const name = text(section, row, label);
+    group.append(shape("text", { x: LABELS - 6, y: middle + 4, "text-anchor": "end" }, short(name)));
+    let left = LABELS;
+    for (const part of series) {
+      const width = Math.max(value(section, row, part.key) * part.scale * scale, 0);
+      if (!width) continue;
+      const colour = COLOURS[part.key.replace(/_share$/, "")] || COLOURS.io;
+      const box = shape("rect", { x: left, y: middle - 8, width, height: 16, fill: colour });
+      box.append(shape("title", {}, `${name}\n${part.name}: ${text(section, row, part.key)}`));
+      group.append(box);
+      left += width;
+    }
+    group.addEventListener("click", () => openDetail(section, row));
+    group.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") openDetail(section, row);
+    });
+    return group;
+  }
+
+  function legend(series) {
+    const list = element("p", undefined, "legend");
+    for (const part of series) {
+      const mark = element("span", part.name);
+      mark.style.setProperty("--colour", COLOURS[part.key.replace(/_share$/, "")] || COLOURS.io);
+      list.append(mark);
+    }
+    return list;
+  }
 
   function drawPlot() {
     const target = by("plot");
-    Plotly.purge(target);
     target.replaceChildren();
     const plot = PLOTS[view.section.key];
-    const rows = plot ? visible() : [];
+    const rows = plot ? visible().slice(0, PLOTTED) : [];
     target.hidden = !rows.length;
     if (!rows.length) return;
-    const { traces, layout, rows: shown } = plot[0](view.section, rows);
-    const style = getComputedStyle(document.body);
-    Plotly.newPlot(target, traces, {
-      barmode: "stack", margin: { l: 10, r: 20, t: 10, b: 50 }, ...layout,
-      font: { color: style.color }, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
-      xaxis: { title: { text: plot[1], standoff: 8 }, automargin: true, ...layout.xaxis }, showlegend: traces.length > 1,
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", traceorder: "normal" },
-    }, { displaylogo: false, responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] });
-    target.on("plotly_click", (event) => {
-      openDetail(view.section, shown[event.points[0].pointNumber]);
+    const [label, series, unit] = plot;
+    const lengths = rows.map((row) => series.reduce(
+      (sum, part) => sum + Math.max(value(view.section, row, part.key) * part.scale, 0), 0));
+    const most = Math.max(...lengths) || 1;
+    const height = rows.length * LINE;
+    const box = `0 0 ${LABELS + LENGTH + 2 * EDGE} ${height + 40}`;
+    const drawing = shape("svg", { viewBox: box, role: "img", "aria-label": unit });
+    rows.forEach((row, at) => {
+      drawing.append(bar(view.section, row, at, label, series, LENGTH / most));
     });
+    for (const part of [0, 0.5, 1]) {
+      const x = LABELS + part * LENGTH;
+      drawing.append(shape("line", { x1: x, x2: x, y1: 0, y2: height + 4, class: "scale" }));
+      const word = { x, y: height + 18, "text-anchor": "middle" };
+      drawing.append(shape("text", word, figure(part * most)));
+    }
+    const title = { x: LABELS + LENGTH / 2, y: height + 35, "text-anchor": "middle" };
+    drawing.append(shape("text", title, unit));
+    if (series.length > 1) target.append(legend(series));
+    target.append(drawing);
   }
 
   function draw() {

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, address
 from rouse.text import cell, printable
@@ -83,7 +81,6 @@ def render(report: Report, title: str) -> str:
         "TITLE": html.escape(printable(title)),
         "STYLE": asset("page.css"),
         "DATA": embedded(data),
-        "PLOTLY": get_plotlyjs().replace("</script", "<\\/script"),
         "SCRIPT": asset("page.js"),
     }
     # Piece by piece, not one replacement after the other: what is put in may contain a mark.

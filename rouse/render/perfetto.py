@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from rouse.tables.schemas import COLUMNS, WORD
+from rouse.tables.table import Table
 from rouse.text import printable
 
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -251,23 +252,16 @@ def following(at: npt.NDArray[Any], owner: npt.NDArray[Any], end: int) -> npt.ND
     return out
 
 
-def columns_of(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
+def columns_of(table: Table) -> dict[str, npt.NDArray[Any]]:
     """Texts as arrays of the few objects that there are of them."""
-    out: dict[str, npt.NDArray[Any]] = {}
-    for name in table.column_names:
-        column = table.column(name).combine_chunks()
-        if pa.types.is_string(column.type):
-            column = column.dictionary_encode()
-        if pa.types.is_dictionary(column.type):
-            words = np.array([*column.dictionary.to_pylist(), ""], object)
-            out[name] = words[column.indices.to_numpy(zero_copy_only=False)]
-        else:
-            out[name] = column.to_numpy(zero_copy_only=False)
-    return out
+    return {
+        name: np.array(table.column(name), object if sort == WORD else np.int64)
+        for name, sort in COLUMNS["events"].items()
+    }
 
 
 def parts(
-    table: pa.Table, titles: Mapping[str, str], names: Names, labels: Labels, lost: int
+    table: Table, titles: Mapping[str, str], names: Names, labels: Labels, lost: int
 ) -> Iterator[bytes]:
     """The file, piece by piece. titles: the processes'; names: of threads; labels: of sites.
 

@@ -18,10 +18,12 @@ from rich.console import Console
 
 from rouse.errors import RouseError, output
 from rouse.query import activity, facts, locks, measures, scheduler
-from rouse.query.sections import Report, Section, Wanted, ask
+from rouse.query.sections import Report, Section, Wanted
+from rouse.query.sections import sections as make_sections
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Input, open_input
+from rouse.tables.schemas import COLUMNS
 from rouse.text import printable
 
 TERMINAL_ROWS = 20
@@ -59,14 +61,14 @@ class Reporter:
         self.database = opened.database
         self.options = options
 
-    def rows(self, query: Callable[[measures.Tables], Any]) -> list[dict[str, Any]]:
-        return self.database.rows(query(self.database.tables))
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        return self.database.rows(sql)
 
     @cached_property
     def frames(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """Each site's frames, the innermost first."""
         found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in self.rows(measures.site_frames):
+        for row in self.rows(measures.site_frames()):
             found.setdefault((row["process"], row["site"]), []).append(row)
         return found
 
@@ -74,7 +76,7 @@ class Reporter:
     def stacks(self) -> dict[str, list[str]]:
         """The labels of sites with more than one frame, the innermost first."""
         found: dict[str, list[str]] = {}
-        for row in self.rows(measures.stack_frames):
+        for row in self.rows(measures.stack_frames()):
             found.setdefault(f"{row['process']} {row['site']}", []).append(row["label"])
         return found
 
@@ -83,7 +85,7 @@ class Reporter:
         """Of the wait sites, those that are to be shown."""
         return [
             row
-            for row in self.rows(measures.wait_sites)
+            for row in self.rows(measures.wait_sites())
             if self.options.show_idle or not row["is_idle"]
         ]
 
@@ -92,14 +94,13 @@ class Reporter:
         wanted = Wanted(
             options.sections, limit if options.limit is None else options.limit, show_idle
         )
-        end = ask(self.database, wanted)
         found = facts.facts(self.database, self.input.source)
         if self.input.machine:
             found.append(("machine", self.input.machine))
         notes = facts.notes(
             self.database, self.input.notes + self.input.problems, options.show_idle
         )
-        sections = end()
+        sections = make_sections(self.database, wanted)
         if self.input.switches and not options.sections:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
@@ -107,13 +108,13 @@ class Reporter:
         return Report(found, notes, sections, self.stacks)
 
     def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:
-        pids = {row["process"]: int(row["pid"]) for row in self.rows(measures.processes)}
+        pids = {row["process"]: int(row["pid"]) for row in self.rows(measures.processes())}
         labels = {
             (pids[process], int(site, 16)): frames[0]["label"]
             for (process, site), frames in self.frames.items()
         }
         waits: dict[tuple[int, str, int], int] = {}
-        for row in self.rows(measures.wait_sites):
+        for row in self.rows(measures.wait_sites()):
             key = (pids[row["process"]], row["kind"], int(row["wait_site"], 16))
             waits[key] = waits.get(key, 0) + row["count"]
         return [*scheduler.split(seen, labels, waits, limit), *scheduler.sections(seen, limit)]
@@ -124,7 +125,7 @@ class Reporter:
             "source": self.input.source,
             "machine": self.input.machine,
             "facts": report.facts,
-            "processes": self.rows(measures.processes),
+            "processes": self.rows(measures.processes()),
             "notes": report.notes,
             "sections": {section.key: section.rows for section in report.sections},
             "stacks": report.frames,
@@ -150,7 +151,7 @@ class Reporter:
             f"{process} {site}": [row["label"] for row in rows]
             for (process, site), rows in self.frames.items()
         }
-        named = self.rows(measures.processes)
+        named = self.rows(measures.processes())
         what = (
             named[0]["program"].rpartition("/")[2] if len(named) == 1 else f"{len(named)} processes"
         )
@@ -159,7 +160,7 @@ class Reporter:
     def pprof(self) -> bytes:
         from rouse.render import pprof
 
-        return pprof.encode(self.rows(measures.processes), self.waits, self.frames)
+        return pprof.encode(self.rows(measures.processes()), self.waits, self.frames)
 
     def folded(self) -> bytes:
         from rouse.render import folded
@@ -169,17 +170,17 @@ class Reporter:
     def prometheus(self) -> bytes:
         from rouse.render import prometheus
 
-        late = {row["process"]: row["late_ns"] for row in self.rows(measures.lateness_totals)}
+        late = {row["process"]: row["late_ns"] for row in self.rows(measures.lateness_totals())}
         met, other_locks = self.heaviest(locks.table, prometheus.LOCK_SUMS)
         wakes, other_wakes = self.heaviest(measures.wake_ledger, prometheus.WAKE_SUMS)
         lines = prometheus.lines(
-            self.rows(measures.totals),
+            self.rows(measures.totals()),
             [*met, *prometheus.others(other_locks, prometheus.OTHER_LOCK)],
             [*wakes, *prometheus.others(other_wakes, prometheus.OTHER_WAKE)],
-            self.rows(measures.calls),
-            self.rows(measures.lateness),
+            self.rows(measures.calls()),
+            self.rows(measures.lateness()),
             late,
-            self.rows(measures.waiting),
+            self.rows(measures.waiting()),
         )
         return "".join(f"{line}\n" for line in lines).encode()
 
@@ -189,15 +190,15 @@ class Reporter:
         """The first rows of it, and for each process what the others come to, and their number."""
         limit = SERIES_ROWS if self.options.limit is None else self.options.limit
         if not limit:
-            return self.rows(query), []
-        rows = self.rows(lambda t: query(t, lambda r, order: r.order_by(order).limit(limit)))
+            return self.rows(query()), []
+        rows = self.rows(query(lambda r, order: f"{measures.whole(r, order)} LIMIT {limit}"))
         if len(rows) < limit:
             return rows, []
 
-        def whole(t: measures.Tables) -> Any:
-            table = query(t)
-            return table.group_by("process").agg(rows=table.count(), **measures.sums(table, names))
-
+        whole = (
+            f'SELECT process, COUNT(*) AS "rows", {measures.sums(names)}'
+            f" FROM ({query()}) q GROUP BY process"
+        )
         left = {row["process"]: row for row in self.rows(whole)}
         for row in rows:
             rest = left[row["process"]]
@@ -209,22 +210,21 @@ class Reporter:
     def perfetto(self) -> Iterator[bytes]:
         from rouse.render import perfetto
 
-        tables = self.database.tables
-        events = self.database.table(tables["events"])
-        if not events.num_rows:
+        events = self.database.table("events")
+        if not events.rows:
             raise RouseError(
                 f"{self.input.source}: has no events",
                 "they are kept with ROUSE_OBS=trace, or by rouse record --trace",
             )
         names = {
             (row["process"], row["thread_id"]): row["name"]
-            for row in self.rows(lambda t: t["threads"].select("process", "thread_id", "name"))
+            for row in self.rows("SELECT process, thread_id, name FROM threads")
         }
         labels = {
             (row["process"], row["site"]): row["label"]
-            for row in self.rows(lambda t: t["sites"].filter(t["sites"].frame == 0))
+            for row in self.rows("SELECT process, site, label FROM sites WHERE frame = 0")
         }
-        processes = self.rows(lambda t: t["processes"])
+        processes = self.rows(measures.processes())
         titles = {
             row["process"]: f"{row['program'].rpartition('/')[2]} {row['pid']}" for row in processes
         }
@@ -234,23 +234,23 @@ class Reporter:
     def kernel_style(self) -> str:
         from rouse.render import kernel_style
 
-        threads = self.rows(activity.thread_events)
+        threads = self.rows(activity.thread_events())
         has_events = bool(threads)
-        counts = {(r["process"], r["worker"]): r for r in self.rows(activity.worker_events)}
+        counts = {(r["process"], r["worker"]): r for r in self.rows(activity.worker_events())}
         return kernel_style.text(
             f"{self.input.source}: switches, wake-ups and spinning",
-            self.rows(lambda t: t["workers"].order_by(["process", "index"])),
+            self.rows('SELECT * FROM workers ORDER BY process, "index"'),
             counts,
-            threads or self.rows(activity.thread_counters),
+            threads or self.rows(activity.thread_counters()),
             has_events,
-            self.rows(locks.spins),
+            self.rows(locks.spins()),
             [row for row in self.waits if row["waiting"]],
         )
 
     def parquet(self, folder: Path) -> None:
         from rouse.tables import parquet
 
-        tables = {name: self.database.table(t) for name, t in self.database.tables.items()}
+        tables = {name: self.database.table(name) for name in COLUMNS}
         try:
             parquet.write(tables, folder)
         except OSError as error:

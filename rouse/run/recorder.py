@@ -72,7 +72,7 @@ class Recorder:
         self.writer.sites(self.names(found))
 
     def names(self, found: decode.Store) -> recording.Frames:
-        sites.table(found, self.resolver)
+        sites.frames_used(found, self.resolver)
         sites.Sites(found, self.resolver).variables(sites.objects_of(found))
         return {
             key: {"label": f.label, "function": f.function, "file": f.file, "line": f.line}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rouse.store import events, layout, stacks
 from rouse.store.decode import Store, text_of
@@ -220,35 +219,11 @@ def objects_of(store: Store) -> npt.NDArray[np.uint64]:
     return np.concatenate(every).astype(np.uint64)
 
 
-def table(store: Store, resolver: Resolver) -> pa.Table:
+def frames_used(store: Store, resolver: Resolver) -> list[tuple[int, int, Frame]]:
+    """Each site that the store names, with the number of each of its frames; 0: the innermost."""
     known = Sites(store, resolver)
-    rows = [
-        (hex(site), number, frame)
+    return [
+        (site, number, frame)
         for site in used(store)
         for number, frame in enumerate(known.frames(site))
     ]
-    string, int64 = pa.string(), pa.int64()
-    frames = [frame for _, _, frame in rows]
-    return pa.table(
-        {
-            "process": pa.array([store.head.process] * len(rows), string),
-            "site": pa.array([site for site, _, _ in rows], string),
-            "frame": pa.array([number for _, number, _ in rows], int64),
-            "address": pa.array([signed(f.address) for f in frames], int64),
-            "module": pa.array([f.module for f in frames], string),
-            "build_id": pa.array([f.build_id for f in frames], string),
-            "offset": pa.array(
-                [None if f.offset is None else signed(f.offset) for f in frames], int64
-            ),
-            "function": pa.array([f.function for f in frames], string),
-            "file": pa.array([f.file for f in frames], string),
-            "line": pa.array([f.line for f in frames], int64),
-            "label": pa.array([f.label for f in frames], string),
-        }
-    )
-
-
-def signed(word: int) -> int:
-    """An address as an int64, which every table has; one of a damaged file may be out of range."""
-    word %= 1 << 64
-    return word - (1 << 64) if word >= 1 << 63 else word

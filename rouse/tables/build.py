@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A store as tables of Arrow: what every report is made from.
+"""A store as tables: what every report is made from.
 
 Times are ns, counters int64, both summed over the kernel threads that counted them. `process` names
 the process in tables of many: host:pid:start. A site is a string, the hexadecimal of the store's
@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rouse.clock import INT64_MAX, NS
 from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
 from rouse.symbols import sites
-from rouse.tables import events, schemas
+from rouse.tables import events
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
+from rouse.tables.table import Table, empty
 
-Tables = dict[str, pa.Table]
+Tables = dict[str, Table]
 Columns = dict[str, Any]
 
 # A wait this long, for something that nobody holds, is a wait for work.
@@ -67,7 +67,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
         "herds": herds(store),
         "lateness": lateness(store),
         "listeners": listeners(store),
-        "sites": sites.table(store, resolver),
+        "sites": site_frames(store, resolver),
         "events": events.table(store),
     }
 
@@ -106,7 +106,7 @@ def object_names(
 def init_sites(store: Store, numbers: npt.NDArray[np.uint64]) -> Any:
     """Where the objects with names of these numbers were initialised; 0x0: it is not known."""
     places = np.concatenate([np.zeros(1, np.uint64), sites.of_names(store)])
-    return text(site_ids(places[np.where(numbers < len(places), numbers, 0).astype(np.intp)]))
+    return site_ids(places[np.where(numbers < len(places), numbers, 0).astype(np.intp)])
 
 
 def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
@@ -122,12 +122,8 @@ def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uin
     return out
 
 
-def table(store: Store, rows: int, columns: Columns) -> pa.Table:
-    return pa.table({"process": pa.array([store.head.process] * rows, pa.string()), **columns})
-
-
-def text(values: Sequence[str | None]) -> Any:
-    return pa.array(values, pa.string())
+def table(name: str, store: Store, rows: int, columns: Columns) -> Table:
+    return Table(name, rows, {"process": [store.head.process] * rows, **columns})
 
 
 def grouped(
@@ -153,7 +149,7 @@ def grouped(
 # Tables
 
 
-def processes(store: Store) -> pa.Table:
+def processes(store: Store) -> Table:
     head, when = store.head, store.clock
     lost = {f"lost_{what}": int(signed(store.writers[f"lost_{what}"]).sum()) for what in LOST}
     row = {
@@ -182,8 +178,7 @@ def processes(store: Store) -> pa.Table:
         "lost_origins": head.lost_origins,
     }
     columns: Columns = {name: [bounded(value)] for name, value in row.items()}
-    columns["stamp_ns"] = pa.array(columns["stamp_ns"], pa.float64())
-    return table(store, 1, columns)
+    return table("processes", store, 1, columns)
 
 
 def end_of(store: Store) -> str:
@@ -202,7 +197,7 @@ def bounded(value: Any) -> Any:
     return value
 
 
-def threads(store: Store) -> pa.Table:
+def threads(store: Store) -> Table:
     entries, when = store.threads, store.clock
     now = states.fold(entries, store.now_tsc)
     ends = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
@@ -211,14 +206,14 @@ def threads(store: Store) -> pa.Table:
     shown = ["USR", "LAT", *layout.MICRO[2:]]
     columns: Columns = {
         "thread_id": entries["id"].astype(np.int64),
-        "name": text([text_of(name) for name in entries["name"].tolist()]),
-        "origin": text(names_of(entries["origin"], layout.ORIGINS)),
+        "name": [text_of(name) for name in entries["name"].tolist()],
+        "origin": names_of(entries["origin"], layout.ORIGINS),
         "writer": entries["worker"].astype(np.int64),
         "tid": entries["tid"].astype(np.int64),
-        "state": text([shown[i] for i in now.state.tolist()]),
-        "kind": text(names_of(entries["kind"], layout.KIND_NAMES)),
-        "object": entries["object"].view(np.int64) if len(entries) else pa.array([], pa.int64()),
-        "wait_site": text(site_ids(stacks.canonical(store, entries["wait_site"]))),
+        "state": [shown[i] for i in now.state.tolist()],
+        "kind": names_of(entries["kind"], layout.KIND_NAMES),
+        "object": entries["object"].view(np.int64),
+        "wait_site": site_ids(stacks.canonical(store, entries["wait_site"])),
         "since_ns": since_ns,
         "waits": signed(entries["waits"]),
         "useless": signed(entries["useless"]),
@@ -230,7 +225,7 @@ def threads(store: Store) -> pa.Table:
         # How long it waited on is not known, and so not what share of its life anything was.
         "is_cut": states.WAITING[now.state] & (end_of(store) == LAST_EVENT),
     }
-    return table(store, len(entries), columns)
+    return table("threads", store, len(entries), columns)
 
 
 def is_idle(now: states.States, since_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -244,7 +239,7 @@ def verdict_columns(entries: Entries) -> dict[str, npt.NDArray[np.uint64]]:
     return {name: entries["count"][:, i] for i, name in enumerate(layout.VERDICTS)}
 
 
-def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
+def wakes(store: Store, known: sites.Sites | None = None) -> Table:
     entries, when = store.arrays[layout.WAKES], store.clock
     # Verdicts are columns of one field: they are grouped under names of their own.
     flat = np.zeros(
@@ -261,11 +256,11 @@ def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
         flat[name] = stacks.canonical(store, entries[name])
     rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
     columns: Columns = {
-        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
-        "wait_site": text(site_ids(rows["wait_site"])),
-        "wake_site": text(site_ids(rows["wake_site"])),
+        "kind": names_of(rows["kind"], layout.KIND_NAMES),
+        "wait_site": site_ids(rows["wait_site"]),
+        "wake_site": site_ids(rows["wake_site"]),
         "object": rows["object"].view(np.int64),
-        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "object_name": object_names(store, rows["name"], rows["object"], known),
         "init_site": init_sites(store, rows["name"]),
         **{
             "false_" if name == "false" else name: signed(rows[name])
@@ -277,16 +272,16 @@ def wakes(store: Store, known: sites.Sites | None = None) -> pa.Table:
         "late_most_ns": when.ns(rows["late_most"]),
         "waste_ns": when.ns(rows["waste_ticks"]),
     }
-    return table(store, len(rows["kind"]), columns)
+    return table("wakes", store, len(rows["kind"]), columns)
 
 
-def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
+def locks(store: Store, known: sites.Sites | None = None) -> Table:
     """Waits under way are counted apart; the time that they have lasted is in the sums."""
     ended, when = store.arrays[layout.LOCKS], store.clock
     waits = waiting.under_way(store)
     waits = waits[waiting.are_for_locks(waits)]
     if not len(ended) + len(waits):
-        return schemas.empty("locks")
+        return empty("locks")
     mosts = ("wait_most", "hold_most")
     names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts, *LOCK_OPEN)
     entries = np.zeros(len(ended) + len(waits), [(name, "<u8") for name in names])
@@ -304,12 +299,12 @@ def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
     entries["name"] = first_numbers(store, entries["name"])
     rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_OPEN), mosts)
     columns: Columns = {
-        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
+        "kind": names_of(rows["kind"], layout.KIND_NAMES),
         "lock": rows["lock"].view(np.int64),
-        "lock_name": text(object_names(store, rows["name"], rows["lock"], known)),
+        "lock_name": object_names(store, rows["name"], rows["lock"], known),
         "init_site": init_sites(store, rows["name"]),
-        "site": text(site_ids(rows["site"])),
-        "holder_site": text(site_ids(rows["holder_site"])),
+        "site": site_ids(rows["site"]),
+        "holder_site": site_ids(rows["holder_site"]),
         "acquired": signed(rows["acquired"]),
         "contested": signed(rows["contested"]),
         "given_up": signed(rows["given_up"]),
@@ -323,14 +318,14 @@ def locks(store: Store, known: sites.Sites | None = None) -> pa.Table:
         "waiting": signed(rows["waiting"]),
         "waiting_ns": when.ns(rows["waiting_ticks"]),
     }
-    return table(store, len(rows["kind"]), columns)
+    return table("locks", store, len(rows["kind"]), columns)
 
 
-def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
+def open_waits(store: Store, known: sites.Sites | None = None) -> Table:
     """Waits under way, those for locks too."""
     waits, when = waiting.under_way(store), store.clock
     if not len(waits):
-        return schemas.empty("open_waits")
+        return empty("open_waits")
     flat = np.zeros(len(waits), [(n, "<u8") for n in (*OPEN_KEYS, "waiting", "ticks", "most")])
     for name in (*OPEN_KEYS, "ticks"):
         flat[name] = waits[name]
@@ -338,16 +333,16 @@ def open_waits(store: Store, known: sites.Sites | None = None) -> pa.Table:
     flat["waiting"], flat["most"] = 1, waits["ticks"]
     rows = grouped(flat, OPEN_KEYS, ("waiting", "ticks"), ("most",))
     columns: Columns = {
-        "kind": text(names_of(rows["kind"], layout.KIND_NAMES)),
-        "wait_site": text(site_ids(rows["wait_site"])),
+        "kind": names_of(rows["kind"], layout.KIND_NAMES),
+        "wait_site": site_ids(rows["wait_site"]),
         "object": rows["object"].view(np.int64),
-        "object_name": text(object_names(store, rows["name"], rows["object"], known)),
+        "object_name": object_names(store, rows["name"], rows["object"], known),
         "init_site": init_sites(store, rows["name"]),
         "waiting": signed(rows["waiting"]),
         "wait_ns": when.ns(rows["ticks"]),
         "wait_most_ns": when.ns(rows["most"]),
     }
-    return table(store, len(rows["kind"]), columns)
+    return table("open_waits", store, len(rows["kind"]), columns)
 
 
 def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -363,7 +358,7 @@ def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return when.ns(states.span(entries["begin_tsc"], ends)), when.ns(idle)
 
 
-def workers(store: Store) -> pa.Table:
+def workers(store: Store) -> Table:
     entries, when = store.writers, store.clock
     wall_ns, idle_ns = spells(store)
     plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
@@ -386,7 +381,7 @@ def workers(store: Store) -> pa.Table:
         **ended,
         **kernel_columns(store),
     }
-    return table(store, len(entries), columns)
+    return table("workers", store, len(entries), columns)
 
 
 def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
@@ -410,49 +405,49 @@ def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
 
 
 def kernel_columns(store: Store) -> Columns:
-    """What the kernel tells while the process lives; null where it does not."""
+    """The kernel's figures while the process lives; none of system calls and signals."""
     known = kernel_samples(store)
     tids = store.writers["tid"].tolist()
-    unknown = pa.nulls(len(tids), pa.int64())
-    columns: Columns = dict.fromkeys(KERNEL_COLUMNS, unknown)
+    columns: Columns = {}
     if known:
         for name in KERNEL_COLUMNS:
-            columns[name] = pa.array([known.get(tid, {}).get(name) for tid in tids], pa.int64())
-    # It tells neither for a single thread.
-    columns["syscalls"] = columns["signals"] = unknown
+            columns[name] = [known.get(tid, {}).get(name) for tid in tids]
     return columns
 
 
 def histogram(
-    store: Store, field: str, first: str, first_of: Callable[[int], int | str]
-) -> pa.Table:
-    """A row for each counter of an array of the writers' that is not 0."""
-    counts = signed(store.writers[field])
+    name: str, store: Store, first: str, first_of: Callable[[int], int | str], count: str = "count"
+) -> Table:
+    """A row for each counter of the writers' array of this name that is not 0."""
+    counts = signed(store.writers[name])
     rows, columns = np.nonzero(counts)
-    values = [first_of(i) for i in columns.tolist()]
-    is_text = bool(values) and isinstance(values[0], str)
     return table(
+        name,
         store,
         len(rows),
         {
             "writer": store.writers["index"][rows].astype(np.int64),
-            first: pa.array(values, pa.string() if is_text or first == "kind" else pa.int64()),
-            "completed" if first == "kind" else "count": counts[rows, columns],
+            first: [first_of(i) for i in columns.tolist()],
+            count: counts[rows, columns],
         },
     )
 
 
-def calls(store: Store) -> pa.Table:
+def calls(store: Store) -> Table:
     kinds = layout.KIND_NAMES
-    return histogram(store, "calls", "kind", lambda i: kinds[i] if i < len(kinds) else f"kind {i}")
+
+    def name_of(i: int) -> str:
+        return kinds[i] if i < len(kinds) else f"kind {i}"
+
+    return histogram("calls", store, "kind", name_of, "completed")
 
 
-def herds(store: Store) -> pa.Table:
-    return histogram(store, "herds", "size_from", lambda i: 1 << i)
+def herds(store: Store) -> Table:
+    return histogram("herds", store, "size_from", lambda i: 1 << i)
 
 
-def lateness(store: Store) -> pa.Table:
-    return histogram(store, "lateness", "late_from_ns", lambda i: 1 << i if i else 0)
+def lateness(store: Store) -> Table:
+    return histogram("lateness", store, "late_from_ns", lambda i: 1 << i if i else 0)
 
 
 def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -462,17 +457,45 @@ def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int6
     return np.where(stamps > 0, when.monotonic_ns + since.astype(np.int64), 0)
 
 
-def listeners(store: Store) -> pa.Table:
+def listeners(store: Store) -> Table:
     """A row for each listener and kernel thread that waited for it, or accepted from it."""
     entries = store.arrays[layout.LISTENERS]
     if not len(entries):
-        return schemas.empty("listeners")
+        return empty("listeners")
     columns: Columns = {
-        "listener": text(site_ids(entries["cookie"])),
-        "name": text([text_of(name) for name in entries["name"].tolist()]),
+        "listener": site_ids(entries["cookie"]),
+        "name": [text_of(name) for name in entries["name"].tolist()],
         "writer": store.writer_of[layout.LISTENERS].astype(np.int64),
         **{name: signed(entries[name]) for name in LISTENER_COUNTS},
         "delay_ns": store.clock.ns(entries["delay_ticks"]),
         **{f"{end}_ns": moments(store, entries[f"{end}_tsc"]) for end in ("first", "last")},
     }
-    return table(store, len(entries), columns)
+    return table("listeners", store, len(entries), columns)
+
+
+def site_frames(store: Store, resolver: sites.Resolver) -> Table:
+    rows = sites.frames_used(store, resolver)
+    frames = [frame for _, _, frame in rows]
+    return table(
+        "sites",
+        store,
+        len(rows),
+        {
+            "site": [hex(site) for site, _, _ in rows],
+            "frame": [number for _, number, _ in rows],
+            "address": [word(f.address) for f in frames],
+            "module": [f.module for f in frames],
+            "build_id": [f.build_id for f in frames],
+            "offset": [None if f.offset is None else word(f.offset) for f in frames],
+            "function": [f.function for f in frames],
+            "file": [f.file for f in frames],
+            "line": [f.line for f in frames],
+            "label": [f.label for f in frames],
+        },
+    )
+
+
+def word(address: int) -> int:
+    """An address as an int64, as tables have it; one of a damaged file may be out of range."""
+    address %= 1 << 64
+    return address - (1 << 64) if address >= 1 << 63 else address

@@ -1,173 +1,175 @@
 # SPDX-License-Identifier: MIT
-"""Where the queries run: the tables of one or more processes, in DuckDB inside this process.
+"""Where the queries run: by default in SQLite, inside this process.
 
-Tables come as Arrow tables, or as a folder of Parquet files (one subfolder a table), which DuckDB
-reads as it goes, so that more than fits in memory can be reported on. Of such a folder the same
-queries run on Spark, too: rouse/tables/spark.py.
+Tables of one process are in memory. Those of a folder of recordings go one after the other into a
+database on disk, so that more than fits in memory can be reported on. DuckDB (ducks.py) or Spark
+(spark.py) read a folder of Parquet files, one subfolder per table, and run the same SQL text.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+import re
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from queue import PriorityQueue
 from typing import Any
 
-import duckdb
-import ibis
-import pyarrow as pa
-
 from rouse.errors import RouseError
+from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, TRUTHS, WHOLE, WORD
+from rouse.tables.table import Row, Table
+from rouse.tables.views import KEPT, VIEWS
 
-ENGINES = ("duckdb", "pyspark")
-END, URGENT, LATER = range(3)
-MEMORY_LIMIT = "700MB"  # of DuckDB's own; it spills to disk beyond
-
-
-class Line:
-    """Runs one call after the other in a thread of its own; urgent ones go before the rest."""
-
-    def __init__(self) -> None:
-        self.calls: PriorityQueue[tuple[int, int, Callable[[], Any], Future[Any]]] = PriorityQueue()
-        self.number = 0
-        self.thread: threading.Thread | None = None
-
-    def put(self, call: Callable[[], Any], is_urgent: bool) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.number += 1
-        self.calls.put((URGENT if is_urgent else LATER, self.number, call, future))
-        if self.thread is None:
-            self.thread = threading.Thread(target=self.work, daemon=True)
-            self.thread.start()
-        return future
-
-    def work(self) -> None:
-        while True:
-            order, _, call, future = self.calls.get()
-            if order == END:
-                return
-            try:
-                future.set_result(call())
-            except BaseException as error:  # it is raised again where the result is wanted
-                future.set_exception(error)
-
-    def close(self) -> None:
-        if self.thread is not None:
-            self.calls.put((END, 0, lambda: None, Future()))
-            self.thread.join()
+SQLITE, DUCKDB, SPARK = "sqlite", "duckdb", "pyspark"
+ENGINES = (SQLITE, DUCKDB, SPARK)
+TYPES = {TEXT: "TEXT", WORD: "TEXT", WHOLE: "INTEGER", REAL: "REAL", TRUTH: "INTEGER"}
 
 
-@dataclass(frozen=True)
-class Database:
+SUBQUERY = re.compile(r"\b(?:FROM|JOIN) (\()\s*SELECT\b")
+
+
+def flattened(sql: str) -> str:
+    """sql with its subqueries in one WITH clause, each different one once.
+
+    Queries are made from queries, ten deep. The parser of SQLite before 3.46 has room for less.
+    """
+    parts: dict[str, str] = {}
+
+    def hoisted(text: str) -> str:
+        out, at = "", 0
+        while found := SUBQUERY.search(text, at):
+            begin, end, depth = found.start(1), found.end(1), 1
+            while depth:
+                depth += {"(": 1, ")": -1}.get(text[end], 0)
+                end += 1
+            inner = hoisted(text[begin + 1 : end - 1].strip())
+            name = parts.setdefault(inner, f"q{len(parts)}")
+            out, at = out + text[at:begin] + name, end
+        return out + text[at:]
+
+    last = hoisted(sql.strip())
+    listed = ",\n".join(f"{name} AS ({text})" for text, name in parts.items())
+    return f"WITH {listed}\n{last}" if parts else last
+
+
+class Database(ABC):
     """The tables by name, and what runs queries over them."""
 
-    backend: Any
-    tables: Mapping[str, Any]
-    asked: dict[str, Future[Any]] = field(default_factory=dict)
-    line: Line = field(default_factory=Line)
+    def __init__(self) -> None:
+        self.asked: dict[str, list[Row]] = {}
 
-    def table(self, query: Any) -> pa.Table:
-        sql = self.backend.compile(query)
-        return self.line.put(lambda: self.arrow(sql), is_urgent=True).result()
+    @abstractmethod
+    def run(self, sql: str) -> tuple[list[str], Iterable[tuple[Any, ...]]]:
+        """The names of its columns, and its rows. Raises RouseError."""
 
-    def rows(self, query: Any) -> list[dict[str, Any]]:
-        """Its rows; what is asked once more is not run once more."""
-        return self.ask(query, is_urgent=True)()
+    @abstractmethod
+    def close(self) -> None: ...
 
-    def ask(self, query: Any, is_urgent: bool = False) -> Callable[[], list[dict[str, Any]]]:
-        """The same, later: it runs while others are made, which takes as long as a small one."""
-        sql = self.backend.compile(query)
+    def rows(self, sql: str) -> list[Row]:
+        """Its rows; a query that is asked again is not run again."""
         if sql not in self.asked:
-            self.asked[sql] = self.line.put(lambda: self.run(sql), is_urgent)
-        return lambda: [dict(row) for row in self.asked[sql].result()]
+            names, found = self.run(flattened(sql))
+            rows = [dict(zip(names, row, strict=True)) for row in found]
+            for name in TRUTHS.intersection(names) | {n for n in names if n.startswith("is_")}:
+                for row in rows:
+                    if row[name] is not None:
+                        row[name] = bool(row[name])
+            self.asked[sql] = rows
+        return [dict(row) for row in self.asked[sql]]
 
-    def arrow(self, sql: str) -> pa.Table:
-        # ibis' own way to Arrow goes by pandas, whose import takes as long as a small report.
+    def count(self, sql: str) -> int:
+        """The only number of a query's only row."""
+        (row,) = self.rows(sql)
+        (number,) = row.values()
+        return int(number or 0)
+
+    def table(self, name: str) -> Table:
+        """All rows of a table, in the order in which they were put in."""
+        _, rows = self.run(f"SELECT {quoted(COLUMNS[name])} FROM {name}")
+        columns: dict[str, list[Any]] = {key: [] for key in COLUMNS[name]}
+        lists = list(columns.values())
+        words: dict[Any, Any] = {}  # one object for each different text
+        count = 0
+        for row in rows:
+            count += 1
+            for values, value in zip(lists, row, strict=True):
+                values.append(words.setdefault(value, value) if type(value) is str else value)
+        for key, sort in COLUMNS[name].items():
+            if sort == TRUTH:
+                columns[key] = [None if v is None else bool(v) for v in columns[key]]
+        return Table(name, count, columns)
+
+
+def quoted(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+class Sqlite(Database):
+    """path: a file that is made; empty: in memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__()
+        self.connection = sqlite3.connect(path or ":memory:", isolation_level=None)
+        self.is_complete = False
+        # Nobody else reads the file, and nobody needs it after a crash.
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+            self.connection.execute(f"PRAGMA {pragma}")
+        for name, columns in COLUMNS.items():
+            made = ", ".join(f'"{key}" {TYPES[sort]}' for key, sort in columns.items())
+            self.connection.execute(f"CREATE TABLE {name} ({made})")
+
+    def add(self, tables: Mapping[str, Table]) -> None:
+        """Put rows into tables; before any query."""
         try:
-            return self.backend.con.sql(sql).to_arrow_table()
-        except duckdb.OutOfMemoryException as error:
-            raise RouseError(
-                "there is no memory for the tables", "is there a limit (ulimit -v)?"
-            ) from error
-        except duckdb.Error as error:
-            raise RouseError(f"the tables cannot be read: {first_line(error)}") from error
+            self.connection.execute("BEGIN")
+            for name, table in tables.items():
+                if table.rows:
+                    marks = ", ".join("?" * len(COLUMNS[name]))
+                    self.connection.executemany(
+                        f"INSERT INTO {name} VALUES ({marks})", table.tuples()
+                    )
+            self.connection.execute("COMMIT")
+        except (sqlite3.Error, MemoryError) as error:
+            raise refused(error) from error
 
-    def run(self, sql: str) -> list[dict[str, Any]]:
-        found = self.arrow(sql)
-        columns = {name: found.column(name).to_pylist() for name in found.column_names}
-        for kind in found.schema:
-            # A sum of 64-bit numbers is one of 128 bits, which Arrow has as a decimal.
-            if pa.types.is_decimal(kind.type):
-                columns[kind.name] = [None if x is None else int(x) for x in columns[kind.name]]
-        names = list(columns)
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    def finish(self) -> None:
+        for name, sql in VIEWS.items():
+            if name in KEPT:
+                self.connection.execute(f"CREATE TABLE {name} AS {flattened(sql)}")
+                self.connection.execute(f"CREATE INDEX {name}_key ON {name} ({quoted(KEPT[name])})")
+            else:
+                self.connection.execute(f"CREATE VIEW {name} AS {flattened(sql)}")
+        self.is_complete = True
+
+    def run(self, sql: str) -> tuple[list[str], Iterable[tuple[Any, ...]]]:
+        try:
+            if not self.is_complete:
+                self.finish()
+            cursor = self.connection.execute(sql)
+            return [column[0] for column in cursor.description], cursor.fetchall()
+        except (sqlite3.Error, MemoryError) as error:
+            raise refused(error) from error
 
     def close(self) -> None:
-        """Queries that have not run yet do not run any more."""
-        self.interrupt()
-        self.line.close()
-        self.disconnect()
-
-    def interrupt(self) -> None:
-        self.backend.con.interrupt()
-
-    def disconnect(self) -> None:
-        self.backend.disconnect()
+        self.connection.close()
 
 
-def connect() -> Any:
-    backend = ibis.duckdb.connect()
-    backend.raw_sql(f"SET memory_limit = '{MEMORY_LIMIT}'")
-    backend.raw_sql("SET preserve_insertion_order = false")
-    backend.raw_sql("SET enable_progress_bar = false")
-    return backend
-
-
-def unbound(schemas: Mapping[str, pa.Schema]) -> dict[str, Any]:
-    """The tables as queries see them."""
-    return {name: ibis.table(ibis.Schema.from_pyarrow(s), name=name) for name, s in schemas.items()}
-
-
-def open_tables(tables: Mapping[str, pa.Table]) -> Database:
-    """Over tables in memory, which are not copied."""
-    backend = connect()
-    for name, table in tables.items():
-        backend.con.register(name, table)
-    return Database(backend, unbound({name: table.schema for name, table in tables.items()}))
-
-
-def parquet_files(backend: Any, name: str, files: list[str], schema: pa.Schema) -> Any:
-    """All rows; columns that files of an older rouse lack are null."""
-    try:
-        found = backend.con.read_parquet(files, union_by_name=True)
-        if set(schema.names) <= set(found.columns):
-            return found
-        columns = ", ".join(f'"{column}"' for column in schema.names)
-        backend.con.register(f"{name} lacks", schema.empty_table())
-        return found.query(
-            "found", f'SELECT {columns} FROM (FROM found UNION ALL BY NAME FROM "{name} lacks")'
-        )
-    except duckdb.Error as error:
-        raise RouseError(f"{Path(files[0]).parent}: {first_line(error)}") from error
+def refused(error: Exception) -> RouseError:
+    if isinstance(error, MemoryError):
+        return RouseError("there is no memory for the tables", "is there a limit (ulimit -v)?")
+    return RouseError(f"the tables cannot be read: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0]
 
 
+def open_tables(tables: Mapping[str, Table]) -> Sqlite:
+    """Over tables in memory."""
+    database = Sqlite()
+    database.add(tables)
+    return database
+
+
 def files_of(folder: Path, table: str) -> list[str]:
     return sorted(str(path) for path in (folder / table).glob("*.parquet"))
-
-
-def open_parquet(folder: Path, schemas: Mapping[str, pa.Schema]) -> Database:
-    """Over folder/NAME/*.parquet; a table of which there is no file is empty."""
-    backend = connect()
-    for name, schema in schemas.items():
-        files = files_of(folder, name)
-        backend.con.register(name, schema.empty_table())
-        if files:
-            backend.con.register(name, parquet_files(backend, name, files, schema))
-    return Database(backend, unbound(schemas))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rouse.store import layout
 from rouse.store.events import TYPES, of, site_words, types_of
-from rouse.tables import schemas
+from rouse.tables.table import Coded, Column, Table, empty
 
 if TYPE_CHECKING:
     from rouse.store.decode import Entries, Store
@@ -27,17 +26,11 @@ NS_MOST = 1 << 61
 Numbers = npt.NDArray[np.int64]
 
 
-def coded(values: npt.NDArray[Any], words: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(values.astype(np.int32)), pa.array(words, pa.string())
-    )
-
-
-def named(values: npt.NDArray[Any], known: tuple[str, ...], used: npt.NDArray[np.bool_]) -> Any:
+def named(values: npt.NDArray[Any], known: tuple[str, ...], used: npt.NDArray[np.bool_]) -> Coded:
     """Names of numbers, where they are used; of one that is newer than this file, its number."""
     most = int(values.max(initial=0))
     words = [*known, *(f"kind {n}" for n in range(len(known), most + 1)), ""]
-    return coded(np.where(used, values, len(words) - 1), words)
+    return Coded(np.where(used, values, len(words) - 1).astype(np.intp), words)
 
 
 def unix_ns(store: Store, tsc: npt.NDArray[np.uint64]) -> Numbers:
@@ -48,7 +41,7 @@ def unix_ns(store: Store, tsc: npt.NDArray[np.uint64]) -> Numbers:
     return np.asarray(max(min(when.realtime_ns, NS_MOST), 0) + ns)
 
 
-def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Any:
+def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Coded:
     """What threads that have ended were called, in the rows of their ends."""
     parts = np.flatnonzero(types == NAME)
     kind = (entries["what"][parts] >> np.uint64(8)) & np.uint64(0xFF)
@@ -67,14 +60,14 @@ def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> A
     words_of = list(dict.fromkeys(spelled))
     order = {word: i for i, word in enumerate(words_of)}
     codes = np.array([order[word] for word in spelled] or [0], np.int32)
-    return coded(np.where(has, codes[place], len(words_of)), [*words_of, ""])
+    return Coded(np.where(has, codes[place], len(words_of)), [*words_of, ""])
 
 
-def table(store: Store) -> pa.Table:
+def table(store: Store) -> Table:
     """Every event that was read."""
     entries, numbers = store.arrays[layout.EVENTS], store.numbers
     if not len(entries):
-        return schemas.empty("events")
+        return empty("events")
     owners = store.writer_of[layout.EVENTS]
     order = np.argsort(entries["tsc"], kind="stable")
     known = types_of(entries)[order]
@@ -83,15 +76,15 @@ def table(store: Store) -> pa.Table:
     types, what = types_of(entries), entries["what"]
     ids = (what >> np.uint64(24)).astype(np.int64)
     ended = names_of_ended(entries, types, ids)
-    sites = pa.array(site_words(entries, types)).dictionary_encode()
+    sites, places = np.unique(site_words(entries, types), return_inverse=True)
     value = entries["value"]
     zero = np.uint64(0)
     spun = np.where(of(types, "got"), store.clock.ns(np.where(of(types, "got"), value, zero)), 0)
     is_woken = of(types, "run") & (value != 0)
     woken = np.where(is_woken, unix_ns(store, value), spun)
-    columns: dict[str, Any] = {
-        "process": coded(np.zeros(len(entries)), [store.head.process]),
-        "type": coded(types, list(layout.EVENT_NAMES)),
+    columns: dict[str, Column] = {
+        "process": Coded(np.zeros(len(entries), np.intp), [store.head.process]),
+        "type": Coded(types, list(layout.EVENT_NAMES)),
         "kind": named(
             (what >> np.uint64(8)) & np.uint64(0xFF),
             layout.KIND_NAMES,
@@ -102,10 +95,7 @@ def table(store: Store) -> pa.Table:
             layout.VERDICTS,
             of(types, "run", "wake", "io", "verdict", "got"),
         ),
-        "site": coded(
-            sites.indices.to_numpy(zero_copy_only=False),
-            [hex(site) for site in sites.dictionary.to_pylist()],
-        ),
+        "site": Coded(places, [hex(site) for site in sites.tolist()]),
         "name": ended,
         "at_ns": unix_ns(store, entries["tsc"]),
         "worker": owners.astype(np.int64),
@@ -115,5 +105,5 @@ def table(store: Store) -> pa.Table:
         "object": np.where(of(types, "wait", "io", "lock"), value, zero).view(np.int64),
         "value": np.where(of(types, "steal"), value.view(np.int64), woken),
     }
-    whole = pa.table(columns)
-    return whole.filter(pa.array(types != NAME)) if np.any(types == NAME) else whole
+    whole = Table("events", len(entries), columns)
+    return whole.chosen(types != NAME) if np.any(types == NAME) else whole

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from rouse import clock
 from rouse.errors import RouseError
@@ -20,9 +19,10 @@ from rouse.sched import switches
 from rouse.sched.switches import Switches
 from rouse.store import decode, find, layout, leftovers, recording
 from rouse.symbols import sites
-from rouse.tables import build, engine, merge, parquet
-from rouse.tables.engine import ENGINES
-from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS, SCHEMAS
+from rouse.tables import build, engine, merge
+from rouse.tables.engine import DUCKDB, ENGINES, SPARK, SQLITE
+from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS
+from rouse.tables.table import Table
 
 PROBLEMS_MOST = 12  # told of one file
 
@@ -32,7 +32,7 @@ class Loaded:
     """One process' tables, and what is to be said of how they came."""
 
     source: str
-    tables: dict[str, pa.Table]
+    tables: dict[str, Table]
     problems: list[str] = field(default_factory=list)
     machine: str = ""
 
@@ -133,7 +133,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     decoded.is_live = False
     resolver = RecordedResolver(found.frames)
     made = build.tables(decoded, resolver)
-    made["processes"] = replaced(made["processes"], "ended", [had_ended])
+    made["processes"] = made["processes"].replaced(ended=[had_ended])
     made["workers"] = with_kernel(made["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
     problems = found.problems + decoded.problems + resolver.problems
@@ -156,21 +156,14 @@ def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_ev
     decoded.numbers = np.concatenate(numbers).astype(np.int64)
 
 
-def replaced(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
-    at = table.column_names.index(name)
-    kind = table.schema.field(name).type
-    return table.set_column(at, name, pa.array(values, kind))
-
-
-def with_kernel(workers: pa.Table, samples: dict[str, Any]) -> pa.Table:
-    """The workers with what the kernel said of them when it was recorded."""
-    tids = [str(tid) for tid in workers.column("tid").to_pylist()]
+def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
+    """The workers with the kernel's figures of when they were recorded."""
+    known = [samples.get(str(tid), {}) for tid in workers.column("tid")]
+    changed: dict[str, Any] = {}
     for name in build.KERNEL_COLUMNS:
-        values = [samples.get(tid, {}) for tid in tids]
-        numbers = [v.get(name) if isinstance(v, dict) else None for v in values]
-        whole = [n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers]
-        workers = replaced(workers, name, whole)
-    return workers
+        numbers = [sample.get(name) if isinstance(sample, dict) else None for sample in known]
+        changed[name] = [n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers]
+    return workers.replaced(**changed)
 
 
 def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
@@ -215,45 +208,75 @@ def is_tables(folder: Path) -> bool:
     return (folder / "processes").is_dir()
 
 
-def put_files(
-    files: list[Path], place: Path, with_events: bool, in_sum: bool
-) -> tuple[int, list[str]]:
-    """The tables of all files beneath place: of how many, and what is wrong with any.
+class Sink(Protocol):
+    """Where the tables of one process after the other go."""
 
-    Of several files of one process the last is taken: so it comes first.
+    def add(self, tables: Mapping[str, Table]) -> None: ...
+
+
+def put_files(
+    files: list[Path], sink: Sink, with_events: bool, in_sum: bool
+) -> tuple[int, list[str]]:
+    """Put the tables of all files into sink. Returns how many files, and their problems.
+
+    If several files are of one process the last is taken: so it comes first.
     """
-    resolvers, parts = Resolvers(), parquet.Parts(place)
-    sums = merge.Sums(parts) if in_sum else None
-    told: list[list[str]] = []
+    resolvers = Resolvers()
+    sums = merge.Sums(sink) if in_sum else None
+    found: list[list[str]] = []
     taken: set[str] = set()
     count = 0
     for path in reversed(files):
         try:
             loaded = load_file(path, with_events, resolvers)
         except RouseError as error:
-            told.append([str(error)])
+            found.append([str(error)])
             continue
-        (process,) = loaded.tables["processes"].column("process").to_pylist()
+        (process,) = loaded.tables["processes"].column("process")
         if sums:
             sums.add(loaded.tables)
         elif process not in taken:
-            parts.add(loaded.tables)
+            sink.add(loaded.tables)
         taken.add(process)
-        told.append([f"{path.name}: {problem}" for problem in loaded.problems])
+        found.append([f"{path.name}: {problem}" for problem in loaded.problems])
         count += 1
     if sums and count:
         sums.finish()
-    parts.flush()
-    told.insert(0, resolvers.problems)
-    return count, [problem for some in reversed(told) for problem in some]
+    found.insert(0, resolvers.problems)
+    return count, [problem for some in reversed(found) for problem in some]
+
+
+def put_folder(
+    folder: Path, files: list[Path], place: Path, engine_name: str, with_events: bool, in_sum: bool
+) -> tuple[engine.Database, int, list[str]]:
+    """A database over all files of a folder, beneath place; how many files, and their problems."""
+    if engine_name == SQLITE:
+        database = engine.Sqlite(place / "tables")
+        count, problems = put_files(files, database, with_events, in_sum)
+        if count:
+            return database, count, problems
+        database.close()
+    else:
+        from rouse.tables import parquet
+
+        parts = parquet.Parts(place)
+        count, problems = put_files(files, parts, with_events, in_sum)
+        parts.flush()
+        if count:
+            return open_parquet(place, engine_name), count, problems
+    why = "; ".join(shortened(problems)) or "there is no file in it"
+    raise RouseError(f"{folder}: has no recording: {why}")
 
 
 def open_parquet(folder: Path, engine_name: str) -> engine.Database:
-    if engine_name == "pyspark":
-        from rouse.tables import spark  # it needs packages that few have installed
+    """Over folder/NAME/*.parquet; a table without a file is empty, a missing column null."""
+    if engine_name == SPARK:
+        from rouse.tables import spark
 
-        return spark.open_parquet(folder, SCHEMAS)
-    return engine.open_parquet(folder, SCHEMAS)
+        return spark.open_parquet(folder)
+    from rouse.tables import ducks
+
+    return ducks.open_parquet(folder)
 
 
 @contextmanager
@@ -263,11 +286,12 @@ def open_folder(
     engine_name: str = ENGINES[0],
     in_sum: bool = False,
 ) -> Iterator[Input]:
-    """All recordings in a folder, through Parquet: they need not fit in memory together."""
+    """All recordings in a folder, on disk: they need not fit in memory together."""
     if is_tables(folder):
         if in_sum:
-            raise RouseError(f"{folder}: has tables", "--sum wants a folder of recordings")
-        database = open_parquet(folder, engine_name)
+            raise RouseError(f"{folder}: has tables", "--sum requires a folder of recordings")
+        reader = DUCKDB if engine_name == SQLITE else engine_name
+        database: engine.Database = open_parquet(folder, reader)
         with closing(database):
             yield Input(str(folder), database, [], "")
         return
@@ -275,11 +299,9 @@ def open_folder(
     seen = [path for path in files if path.name == leftovers.SWITCHES]
     files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
-        count, problems = put_files(files, Path(place), with_events, in_sum)
-        if not count:
-            why = "; ".join(shortened(problems)) or "there is no file in it"
-            raise RouseError(f"{folder}: has no recording: {why}")
-        database = open_parquet(Path(place), engine_name)
+        database, count, problems = put_folder(
+            folder, files, Path(place), engine_name, with_events, in_sum
+        )
         source = f"{folder} ({count} recordings)"
         with closing(database):
             opened = Input(source, database, shortened(problems), "")
@@ -311,7 +333,7 @@ def open_input(
     if not path.is_file():  # a pipe has no beginning to go back to, and may never end
         raise RouseError(f"{path}: is no file")
     if engine_name != ENGINES[0]:
-        raise RouseError(f"{path}: is no folder, which --engine {engine_name} wants")
+        raise RouseError(f"{path}: is no folder, which --engine {engine_name} requires")
     resolvers = Resolvers()
     loaded = load_file(path, with_events, resolvers)
     database = engine.open_tables(loaded.tables)

@@ -13,16 +13,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
-from rouse.tables.parquet import Parts
-from rouse.tables.schemas import CONFINED, FAREWELL, RUNS, SCHEMAS
+from rouse.tables.schemas import COLUMNS, CONFINED, FAREWELL, RUNS
+from rouse.tables.table import Column, Table, from_rows
 
 SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site", "init_site")
 NUMBER_COLUMNS = ("writer", "index")  # of a process' own
 NUMBERS = 1 << 32  # for each process
-LOST = tuple(name for name in SCHEMAS["processes"].names if name.startswith("lost_"))
+LOST = tuple(name for name in COLUMNS["processes"] if name.startswith("lost_"))
 Row = dict[str, Any]
 
 
@@ -30,51 +29,43 @@ def frame_of(row: Row) -> str:
     return f"{row['module']}+{row['offset']:#x}@{row['build_id']}"
 
 
-def with_addresses(sites: pa.Table) -> pa.Table:
+def with_addresses(sites: Table) -> Table:
     """One and the same for a frame in all processes."""
     words = []
-    for row in sites.select(["address", "module", "build_id", "offset"]).to_pylist():
+    for row in sites.to_rows():
         if not row["module"]:
             words.append(row["address"])
             continue
         digest = hashlib.sha256(frame_of(row).encode()).digest()
         words.append(int.from_bytes(digest[:7]))
-    at = sites.column_names.index("address")
-    return sites.set_column(at, "address", pa.array(words, pa.int64()))
+    return sites.replaced(address=words)
 
 
-def frames_of(sites: pa.Table) -> dict[str, str]:
-    """What the sites are called here, by what they are called there."""
-    rows = sites.select(["site", "frame", "module", "build_id", "offset"]).to_pylist()
+def frames_of(sites: Table) -> dict[str, str]:
+    """The names of the sites here, by their names in their process."""
     named: dict[str, list[str]] = {}
-    for row in sorted(rows, key=lambda row: row["frame"]):
+    for row in sorted(sites.to_rows(), key=lambda row: int(row["frame"])):
         if row["module"]:
             named.setdefault(row["site"], []).append(frame_of(row))
     return {site: ";".join(frames) for site, frames in named.items()}
 
 
-def renamed(table: pa.Table, name: str, names: Mapping[str, str]) -> pa.Table:
-    words = [names.get(word, word) for word in table.column(name).to_pylist()]
-    at = table.column_names.index(name)
-    return table.set_column(at, name, pa.array(words, pa.string()))
-
-
 class Sums:
     """Tables come one process after the other, and go into parts one after the other."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, sink: Any) -> None:
+        self.sink = sink
         self.count = 0
         self.sites: set[tuple[str, str]] = set()
         self.processes: dict[str, list[Row]] = {}
 
-    def add(self, tables: Mapping[str, pa.Table]) -> None:
+    def add(self, tables: Mapping[str, Table]) -> None:
         """Those of one process."""
-        (row,) = tables["processes"].to_pylist()
+        (row,) = tables["processes"].to_rows()
         name = row["program"]
         self.processes.setdefault(name, []).append(row)
         names = frames_of(tables["sites"])
-        self.parts.add(
+        self.sink.add(
             {
                 key: self.joined(key, table, name, names)
                 for key, table in tables.items()
@@ -83,29 +74,25 @@ class Sums:
         )
         self.count += 1
 
-    def joined(self, key: str, table: pa.Table, process: str, names: Mapping[str, str]) -> pa.Table:
-        for column in table.column_names:
-            at = table.column_names.index(column)
-            if column == "process":
-                whole = pa.array([process] * table.num_rows, pa.string())
-                table = table.set_column(at, column, whole)
-            elif column in SITE_COLUMNS:
-                table = renamed(table, column, names)
+    def joined(self, key: str, table: Table, process: str, names: Mapping[str, str]) -> Table:
+        changed: dict[str, Column] = {"process": [process] * table.rows}
+        for column in COLUMNS[key]:
+            if column in SITE_COLUMNS:
+                changed[column] = [names.get(word, word) for word in table.column(column)]
             elif column in NUMBER_COLUMNS:
-                moved = pc.add(table.column(column), self.count * NUMBERS)
-                table = table.set_column(at, column, moved)
+                changed[column] = [n + self.count * NUMBERS for n in table.column(column)]
+        table = table.replaced(**changed)
         if key == "sites":
             table = with_addresses(table)
-            sites = table.column("site").to_pylist()
-            is_new = [(process, site) not in self.sites for site in sites]
-            table = table.filter(pa.array(is_new, pa.bool_()))
-            self.sites |= {(process, site) for site in sites}
+            found = [(process, site) for site in table.column("site")]
+            table = table.chosen(np.array([pair not in self.sites for pair in found], np.bool_))
+            self.sites |= set(found)
         return table
 
     def finish(self) -> None:
         """What the programs' processes were."""
         rows = [summed(name, rows) for name, rows in self.processes.items()]
-        self.parts.add({"processes": pa.Table.from_pylist(rows, SCHEMAS["processes"])})
+        self.sink.add({"processes": from_rows("processes", rows)})
 
 
 def end_of(ends: set[str]) -> str:

@@ -10,30 +10,66 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow as pa
-from pyarrow import parquet
+from rouse.errors import RouseError
+from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, WHOLE, WORD
+from rouse.tables.table import Coded, Table
 
-from rouse.tables.schemas import SCHEMAS
+try:
+    import pyarrow as pa
+    from pyarrow import parquet
+except ImportError as error:
+    raise RouseError(
+        f"Parquet: there is no Python package pyarrow ({error})",
+        "pip install 'rouse[query]' brings it",
+    ) from error
 
+TYPES = {
+    TEXT: pa.string(),
+    WORD: pa.dictionary(pa.int32(), pa.string()),
+    WHOLE: pa.int64(),
+    REAL: pa.float64(),
+    TRUTH: pa.bool_(),
+}
+SCHEMAS = {
+    name: pa.schema([(key, TYPES[sort]) for key, sort in columns.items()])
+    for name, columns in COLUMNS.items()
+}
 PART_ROWS = 100_000  # in memory, before they are written
 
 
-def file_name(tables: Mapping[str, pa.Table]) -> str:
+def arrow(table: Table) -> pa.Table:
+    schema = SCHEMAS[table.name]
+    columns = []
+    for field, column in zip(schema, table.columns.values(), strict=True):
+        if column is None:
+            columns.append(pa.nulls(table.rows, field.type))
+        elif isinstance(column, Coded):
+            words = pa.array(column.words, pa.string())
+            codes = pa.array(column.codes.astype("int32"))
+            columns.append(pa.DictionaryArray.from_arrays(codes, words))
+        elif isinstance(column, list) and pa.types.is_dictionary(field.type):
+            columns.append(pa.array(column, pa.string()).dictionary_encode())
+        else:
+            columns.append(pa.array(column, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def file_name(tables: Mapping[str, Table]) -> str:
     """Of the process that the tables are of."""
-    names = tables["processes"].column("process").to_pylist()
+    names = tables["processes"].column("process")
     return re.sub(r"[^A-Za-z0-9._-]", "_", "+".join(names[:1]) or "empty") + ".parquet"
 
 
-def write(tables: Mapping[str, pa.Table], folder: Path) -> int:
+def write(tables: Mapping[str, Table], folder: Path) -> int:
     """Write a process' tables beneath folder; a file of that process is replaced. How many rows."""
     name, rows = file_name(tables), 0
     for key, table in tables.items():
         place = folder / key
         place.mkdir(parents=True, exist_ok=True)
         partial = place / (name + ".part")
-        parquet.write_table(table, partial, compression="zstd")
+        parquet.write_table(arrow(table), partial, compression="zstd")
         partial.replace(place / name)
-        rows += table.num_rows
+        rows += table.rows
     return rows
 
 
@@ -46,21 +82,19 @@ class Parts:
         self.rows = 0
         self.count = 0
 
-    def add(self, tables: Mapping[str, pa.Table]) -> None:
+    def add(self, tables: Mapping[str, Table]) -> None:
         for key, table in tables.items():
-            if table.num_rows:
-                self.gathered.setdefault(key, []).append(table)
-                self.rows += table.num_rows
+            if table.rows:
+                self.gathered.setdefault(key, []).append(arrow(table))
+                self.rows += table.rows
         if self.rows >= PART_ROWS:
             self.flush()
 
     def flush(self) -> None:
         for key, tables in self.gathered.items():
-            place, schema = self.folder / key, SCHEMAS[key]
+            place = self.folder / key
             place.mkdir(parents=True, exist_ok=True)
-            # A column that is null in all rows of one process has no type of its own there.
-            whole = pa.concat_tables(tables, promote_options="permissive")
-            whole = whole.select(schema.names).cast(schema).unify_dictionaries()
+            whole = pa.concat_tables(tables).unify_dictionaries()
             parquet.write_table(whole, place / f"{self.count}.parquet", compression="zstd")
         self.gathered, self.rows = {}, 0
         self.count += 1

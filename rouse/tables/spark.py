@@ -6,16 +6,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import ibis
-import pyarrow as pa
-
 from rouse.errors import RouseError
-from rouse.tables.engine import Database, files_of, first_line, unbound
+from rouse.tables.engine import Database, files_of, first_line, flattened
+from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, WHOLE, WORD
+from rouse.tables.views import VIEWS
 
 OPTION = "--engine pyspark"
 SETTINGS = {
@@ -24,26 +23,30 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     # Tables of a few thousand rows, mostly: the default of 200 pieces costs seconds a query.
     "spark.sql.shuffle.partitions": "8",
+    # Our SQL text quotes names as the standard does.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
 }
+TYPES = {TEXT: "STRING", WORD: "STRING", WHOLE: "BIGINT", REAL: "DOUBLE", TRUTH: "BOOLEAN"}
 
 
 class SparkDatabase(Database):
-    """Spark's tables by name, and the session that runs queries over them."""
+    def __init__(self, session: Any) -> None:
+        super().__init__()
+        self.session = session
 
-    def arrow(self, sql: str) -> pa.Table:
+    def run(self, sql: str) -> tuple[list[str], Iterable[tuple[Any, ...]]]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         try:
-            return self.backend._session.sql(sql).toArrow()
+            found = self.session.sql(sql)
+            return list(found.columns), [tuple(row) for row in found.collect()]
         except (PySparkException, Py4JError) as error:
             raise RouseError(f"Spark cannot read the tables: {first_line(error)}") from error
 
-    def interrupt(self) -> None:
-        """There is nothing to be done: what runs, runs to its end."""
-
-    def disconnect(self) -> None:
-        self.backend._session.stop()
+    def close(self) -> None:
+        self.session.stop()
 
 
 def check() -> None:
@@ -94,17 +97,18 @@ def session() -> Any:
             raise RouseError(f"{OPTION}: Spark does not start: {reason or error}") from error
 
 
-def open_parquet(folder: Path, schemas: Mapping[str, pa.Schema]) -> Database:
-    """Over folder/NAME/*.parquet; a table of which there is no file is empty."""
+def open_parquet(folder: Path) -> Database:
+    """Over folder/NAME/*.parquet; a table without a file is empty."""
     check()
-    from ibis.backends.pyspark.datatypes import PySparkSchema
-
     running = session()
-    for name, schema in schemas.items():
+    for name, columns in COLUMNS.items():
         # Columns that files of an older rouse lack are null.
-        columns = PySparkSchema.from_ibis(ibis.Schema.from_pyarrow(schema))
+        schema = ", ".join(f"`{key}` {TYPES[sort]}" for key, sort in columns.items())
         files = files_of(folder, name)
-        reader = running.read.schema(columns)
-        table = reader.parquet(*files) if files else running.createDataFrame([], columns)
+        reader = running.read.schema(schema)
+        table = reader.parquet(*files) if files else running.createDataFrame([], schema)
         table.createOrReplaceTempView(name)
-    return SparkDatabase(ibis.pyspark.connect(running), unbound(schemas))
+    database = SparkDatabase(running)
+    for name, sql in VIEWS.items():
+        database.run(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {flattened(sql)}")
+    return database

@@ -38,7 +38,7 @@ def herd(*words: object, **repairs: str) -> tuple[Row, Row]:
             raise AssertionError(f"herd {words}: {done.returncode} {done.stderr}")
         with inputs.open_input(str(folder)) as opened:
             database = opened.database
-            (listener,) = database.rows(listeners.listeners(database.tables))
+            (listener,) = database.rows(listeners.listeners())
     return json.loads(done.stdout), listener
 
 
@@ -176,7 +176,7 @@ class Corners(unittest.TestCase):
             if not order:
                 return []
             with inputs.open_input(place) as opened:
-                return opened.database.rows(listeners.listeners(opened.database.tables))
+                return opened.database.rows(listeners.listeners())
 
     def in_every_order(self, *scenes: str) -> None:
         for scene in scenes:

@@ -24,10 +24,7 @@ BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 FIXTURES = BUILD / "tests" / "command" / "fixtures"  # the programs in C
 VENV = SOURCE / "build" / "venv"
 PYTHON = VENV / "bin" / "python"
-NEEDED = (
-    *("click", "duckdb", "elftools", "google", "ibis", "numpy"),
-    *("plotly", "pyarrow", "rich", "textual"),
-)
+NEEDED = ("click", "duckdb", "elftools", "google", "numpy", "pyarrow", "rich", "textual")
 
 
 def missing() -> list[str]:

@@ -106,7 +106,7 @@ class Compare(unittest.TestCase):
         rows = []
         for folder in (self.herd, self.in_turn):
             with inputs.open_input(str(folder)) as opened:
-                rows += opened.database.rows(listeners.listeners(opened.database.tables))
+                rows += opened.database.rows(listeners.listeners())
         found = self.of_listeners(self.herd, self.in_turn)
         names = {row["name"] for row in found.values()}
         self.assertEqual(names, {f"{rows[0]['name']}, {rows[1]['name']}"})

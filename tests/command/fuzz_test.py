@@ -42,6 +42,10 @@ def hung(_number: int, _frame: Any) -> None:
     raise TimeoutError(f"more than {HANGS_S} s for one file")
 
 
+def rows_of(loaded: inputs.Loaded) -> dict[str, list[dict[str, Any]]]:
+    return {name: table.to_rows() for name, table in loaded.tables.items()}
+
+
 class Flipped(unittest.TestCase):
     """Of a run of tests/command/known.c."""
 
@@ -126,7 +130,7 @@ class Flipped(unittest.TestCase):
             with self.subTest(number=number, seed=SEED):
                 loaded = self.read(data, number)
                 if loaded is not None and loaded.problems == sound.problems:
-                    self.assertEqual(loaded.tables, sound.tables)
+                    self.assertEqual(rows_of(loaded), rows_of(sound))
         self.check_memory()
 
     def test_the_file_of_a_process(self) -> None:
@@ -153,8 +157,8 @@ class Flipped(unittest.TestCase):
                 # A chunk may be of another kind now, whose entries an older runtime made shorter.
                 is_kind = any(c in kinds and data[c] in layout.ENTRIES for c in changed.tolist())
                 if structure.issuperset(changed.tolist()) and not is_kind:
-                    rows = {name: loaded.tables[name].num_rows for name in COUNTED}
-                    self.assertEqual(rows, {n: sound.tables[n].num_rows for n in COUNTED})
+                    rows = {name: loaded.tables[name].rows for name in COUNTED}
+                    self.assertEqual(rows, {n: sound.tables[n].rows for n in COUNTED})
         self.check_memory()
 
 

@@ -114,10 +114,10 @@ class Recorded:
         """Rows of a table, with their process's sites as far as the program goes."""
         for process in self.processes:
             stacks: dict[str, tuple[str, ...]] = {}
-            for frame in process["sites"].to_pylist():
+            for frame in process["sites"].to_rows():
                 if frame["label"].startswith(self.source.file):
                     stacks[frame["site"]] = (*stacks.get(frame["site"], ()), frame["label"])
-            for row in process[name].to_pylist():
+            for row in process[name].to_rows():
                 yield row, stacks
 
 

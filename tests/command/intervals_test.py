@@ -118,8 +118,8 @@ class UserThreads(Beside):
             tids = read.writers["tid"][read.writers["is_worker"] != 0].tolist()
             seen = [procfs.read_thread(self.program.pid, tid) for tid in tids]
             found = build.tables(read)
-            workers = [row for row in found["workers"].to_pylist() if row["is_worker"]]
-            threads = [row for row in found["threads"].to_pylist() if row["origin"] == "user"]
+            workers = [row for row in found["workers"].to_rows() if row["is_worker"]]
+            threads = [row for row in found["threads"].to_rows() if row["origin"] == "user"]
             ran = sum(row["usr"] for row in threads) + sum(row["ended_usr"] for row in workers)
             busy = sum(row["wall_ns"] - row["idle_ns"] for row in workers)
             awake = sum((k.cpu_ns or 0) + (k.run_queue_ns or 0) for k in seen if k)

@@ -6,47 +6,51 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from rouse.tables.schemas import SCHEMAS
+from rouse.tables.schemas import COLUMNS, TEXT, TRUTH, WORD
+from rouse.tables.table import Table
 
 Row = Mapping[str, Any]
 HOST = "host:42:7"
 MS = 1_000_000
 
 
-def default(field: pa.Field) -> Any:
-    if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type):
-        return HOST if field.name == "process" else ""
-    if pa.types.is_boolean(field.type):
-        return False
-    return 0
+def default(name: str, sort: str) -> Any:
+    if sort in (TEXT, WORD):
+        return HOST if name == "process" else ""
+    return False if sort == TRUTH else 0
 
 
-def table(name: str, rows: Sequence[Row]) -> pa.Table:
+def table(name: str, rows: Sequence[Row]) -> Table:
     """Rows of a table; what they leave out is 0, empty or false."""
-    schema = SCHEMAS[name]
-    unknown = {key for row in rows for key in row} - set(schema.names)
+    unknown = {key for row in rows for key in row} - set(COLUMNS[name])
     if unknown:
         raise KeyError(f"{name} has no {sorted(unknown)}")
-    columns = {
-        field.name: [row.get(field.name, default(field)) for row in rows] for field in schema
-    }
-    return pa.table(columns, schema=schema)
+    return Table(
+        name,
+        len(rows),
+        {
+            key: [row.get(key, default(key, sort)) for row in rows]
+            for key, sort in COLUMNS[name].items()
+        },
+    )
 
 
-def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """A table of these columns; the others are 0, empty or false."""
     rows = len(next(iter(columns.values())))
-    whole = {
-        field.name: columns.get(field.name) or [default(field)] * rows for field in SCHEMAS[name]
-    }
-    return pa.table(whole, schema=SCHEMAS[name])
+    return Table(
+        name,
+        rows,
+        {
+            key: list(columns.get(key) or [default(key, sort)] * rows)
+            for key, sort in COLUMNS[name].items()
+        },
+    )
 
 
-def tables(**rows: Sequence[Row]) -> dict[str, pa.Table]:
+def tables(**rows: Sequence[Row]) -> dict[str, Table]:
     """All tables; those that are not named are empty."""
-    return {name: table(name, rows.get(name, ())) for name in SCHEMAS}
+    return {name: table(name, rows.get(name, ())) for name in COLUMNS}
 
 
 def site(address: int, *labels: str, **more: Any) -> list[Row]:
@@ -150,7 +154,7 @@ PROCESSES = [
 ]
 
 
-def orders(**changed: Sequence[Row]) -> dict[str, pa.Table]:
+def orders(**changed: Sequence[Row]) -> dict[str, Table]:
     """The tables of that program, some of them changed."""
     rows: dict[str, Sequence[Row]] = {
         "processes": PROCESSES,

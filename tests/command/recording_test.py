@@ -72,7 +72,7 @@ class Case(unittest.TestCase):
     def waits(self) -> tuple[int, list[str]]:
         """How many waits a report of the file has, and what it says of it."""
         loaded = inputs.load_recording(self.path)
-        counts = loaded.tables["locks"].column("contested").to_pylist()
+        counts = loaded.tables["locks"].column("contested")
         return sum(counts), loaded.problems
 
 
@@ -97,18 +97,18 @@ class Whole(Case):
     def test_it_reads_where_neither_program_nor_process_is(self) -> None:
         self.write(image(3, pid=1))  # a process that is here, and another one
         loaded = inputs.load_recording(self.path)
-        site = loaded.tables["sites"].to_pylist()[-1]
+        site = loaded.tables["sites"].to_rows()[-1]
         self.assertEqual((site["label"], site["function"]), ("orders.c:17", "put_order"))
-        (worker,) = loaded.tables["workers"].to_pylist()
+        (worker,) = loaded.tables["workers"].to_rows()
         self.assertEqual((worker["user_ns"], worker["voluntary"]), (12, 3))
         self.assertIsNone(worker["run_queue_ns"])
         self.assertEqual((loaded.machine, loaded.problems), ("a machine", []))
-        (process,) = loaded.tables["processes"].to_pylist()
+        (process,) = loaded.tables["processes"].to_rows()
         self.assertEqual((process["ended"], process["duration_ns"]), (False, 1_000_000_000))
 
     def test_that_the_program_ended_is_known(self) -> None:
         self.write(image(), done=f"{recording.PROGRAM}has ended")
-        (process,) = inputs.load_recording(self.path).tables["processes"].to_pylist()
+        (process,) = inputs.load_recording(self.path).tables["processes"].to_rows()
         self.assertTrue(process["ended"])
 
     def test_unknown_parts_are_passed_over(self) -> None:

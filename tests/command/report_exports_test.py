@@ -146,9 +146,8 @@ class Exports(unittest.TestCase):
         for name, table in made.items():
             (file,) = (folder / name).glob("*.parquet")
             back = files.read_table(file)
-            self.assertEqual(back.num_rows, table.num_rows, name)
             self.assertEqual(
-                back.select(table.column_names).sort_by("process").num_columns, table.num_columns
+                (back.num_rows, back.column_names), (table.rows, list(table.columns)), name
             )
         wakes = files.read_table(next((folder / "wakes").glob("*.parquet")))
         self.assertEqual(pa.compute.sum(wakes["useful"]).as_py(), 100)
@@ -157,7 +156,7 @@ class Exports(unittest.TestCase):
 
     def test_several_formats_at_once_and_standard_output(self) -> None:
         file = self.written("folded", "--html", str(self.folder / "page"))
-        self.assertTrue((self.folder / "page").stat().st_size > 1_000_000)
+        self.assertTrue((self.folder / "page").stat().st_size > 10_000)
         done = rouse("report", self.folder / "tables", "--folded", "-")
         self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
 

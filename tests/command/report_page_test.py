@@ -183,7 +183,7 @@ class Page(unittest.TestCase):
     def test_a_bar_of_the_plot_leads_to_its_row(self) -> None:
         page = self.open_orders()
         self.choose(page, "locks")
-        bar = page.locator("#plot .bars .point path").nth(1)
+        bar = page.locator("#plot .bar rect").first
         bar.wait_for()
         box = bar.bounding_box()
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -214,7 +214,7 @@ class Page(unittest.TestCase):
         self.assertIn("200 more were left out", page.locator("#shown").inner_text())
 
     def test_an_empty_page_says_why(self) -> None:
-        page = self.open(tables(processes=orders()["processes"].to_pylist()))
+        page = self.open(tables(processes=orders()["processes"].to_rows()))
         self.assertIn("no wait was recorded", page.locator("#notes").inner_text())
         self.choose(page, "locks")
         self.assertIn("no thread met a lock that was held", page.locator("#shown").inner_text())

@@ -120,7 +120,7 @@ class Terminal(Case):
         self.assertIn("queue_push", self.printed(place, "-s", "wakes", "--all"))
 
     def test_what_is_empty_says_why(self) -> None:
-        parquet.write(tables(processes=orders()["processes"].to_pylist()), self.folder / "none")
+        parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
         out = self.printed(self.folder / "none")
         self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
         self.assertIn("Locks: no thread met a lock that was held.", out)
@@ -228,7 +228,7 @@ class Inputs(Case):
     def test_spark_wants_a_folder(self) -> None:
         path = running(Builder()).write(self.folder)
         complaint = self.refused(path, "--engine", "pyspark")
-        self.assertIn("is no folder, which --engine pyspark wants", complaint)
+        self.assertIn("is no folder, which --engine pyspark requires", complaint)
 
     def test_wrong_arguments(self) -> None:
         for words in (["--limit", "-1"], ["-s", "nothing"], ["a", "b"]):

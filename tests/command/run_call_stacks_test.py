@@ -82,7 +82,7 @@ class Apart(unittest.TestCase):
         stacks = {stacks[row["site"]] for row, stacks in found.rows("locks")}
         self.assertIn((TAKE, SITES.label("/* of middle */")), stacks)
         (process,) = found.processes
-        own = {row["build_id"] for row in process["sites"].to_pylist() if row["file"]}
+        own = {row["build_id"] for row in process["sites"].to_rows() if row["file"]}
         self.assertTrue(own and all(own))
 
 

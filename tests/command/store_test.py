@@ -33,7 +33,7 @@ def wake(**more: Any) -> dict[str, Any]:
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = table.to_pylist()
+    listed: list[dict[str, Any]] = table.to_rows()
     return listed
 
 
@@ -78,7 +78,7 @@ class Threads(unittest.TestCase):
 
     def test_free_entries_are_no_threads(self) -> None:
         builder = Builder().chunk(layout.THREADS, [{}, waiting("mutex", 1), {"id": 9}])
-        self.assertEqual(build.threads(builder.store()).num_rows, 1)
+        self.assertEqual(build.threads(builder.store()).rows, 1)
 
     def test_who_is_idle(self) -> None:
         end = 5000
@@ -172,12 +172,11 @@ class Sums(unittest.TestCase):
         self.assertEqual((process["mode"], process["command"]), ("counted", "example --flag"))
         self.assertEqual(process["duration_ns"], 1_000_000_000)
         self.assertEqual(
-            {name: table.num_rows for name, table in found.items()}, dict.fromkeys(found, 0)
+            {name: table.rows for name, table in found.items()}, dict.fromkeys(found, 0)
         )
         full = build.tables(sample().store())
         for name, table in found.items():
-            # By name, as readers take them.
-            self.assertEqual(set(table.schema), set(full[name].schema), name)
+            self.assertEqual(list(table.columns), list(full[name].columns), name)
 
 
 def sample() -> Builder:

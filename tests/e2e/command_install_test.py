@@ -115,8 +115,9 @@ class MakeInstall(Folder):
 class SourceTree(Folder):
     def test_the_command_of_a_source_tree_runs_from_anywhere(self) -> None:
         """As build/bin/rouse leads to it; here it may not begin to install anything."""
-        stamp = SOURCE / "build/venv/command.toml"
-        if not stamp.exists() or stamp.read_bytes() != (SOURCE / "pyproject.toml").read_bytes():
+        stamp = SOURCE / "build/venv/command.stamp"
+        wanted = [SOURCE / "pyproject.toml", SOURCE / "tools/requirements.lock"]
+        if not stamp.exists() or stamp.read_bytes() != b"".join(f.read_bytes() for f in wanted):
             self.leave_out("Python packages are not in build/venv")
         link = self.folder / "rouse"
         link.symlink_to(SOURCE / "tools/rouse.sh")

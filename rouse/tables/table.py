@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""A table in memory: columns of equal length, as the decoders make them and the engines read them.
+
+A column is a list, an array of numpy, or Coded where the same few texts occur often. A column that
+a decoder leaves out is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rouse.tables.schemas import COLUMNS
+
+CHUNK = 20_000  # rows that are made into Python's objects at once
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Texts as their numbers in a list of words."""
+
+    codes: npt.NDArray[Any]
+    words: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, some: Any) -> Coded:
+        return Coded(self.codes[some], self.words)
+
+    def tolist(self) -> list[str]:
+        return [self.words[code] for code in self.codes.tolist()]
+
+
+Column = list[Any] | npt.NDArray[Any] | Coded
+
+
+def listed(column: Column) -> list[Any]:
+    return column if isinstance(column, list) else list(column.tolist())
+
+
+class Table:
+    """rows: how many there are. Raises ValueError on a column of another length, or unknown."""
+
+    def __init__(self, name: str, rows: int, columns: Mapping[str, Column]) -> None:
+        self.name, self.rows = name, rows
+        self.columns: dict[str, Column | None] = {key: columns.get(key) for key in COLUMNS[name]}
+        unknown = set(columns) - set(self.columns)
+        if unknown:
+            raise ValueError(f"{name} has no column {sorted(unknown)}")
+        for key, column in columns.items():
+            if len(column) != rows:
+                raise ValueError(f"{name}.{key} has {len(column)} rows, not {rows}")
+
+    def column(self, key: str) -> list[Any]:
+        column = self.columns[key]
+        return [None] * self.rows if column is None else listed(column)
+
+    def tuples(self) -> Iterator[tuple[Any, ...]]:
+        """Its rows, in the order of COLUMNS."""
+        for begin in range(0, self.rows, CHUNK):
+            end = min(begin + CHUNK, self.rows)
+            parts = (
+                repeat(None, end - begin) if column is None else listed(column[begin:end])
+                for column in self.columns.values()
+            )
+            yield from zip(*parts, strict=True)
+
+    def to_rows(self) -> list[Row]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.tuples()]
+
+    def replaced(self, **changed: Column) -> Table:
+        """The same with other values in some columns."""
+        kept = {key: column for key, column in self.columns.items() if column is not None}
+        return Table(self.name, self.rows, kept | changed)
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> Table:
+        """The rows where mask is true."""
+        kept: dict[str, Column] = {}
+        for key, column in self.columns.items():
+            if isinstance(column, list):
+                kept[key] = [value for value, keep in zip(column, mask, strict=True) if keep]
+            elif column is not None:
+                kept[key] = column[mask]
+        return Table(self.name, int(mask.sum()), kept)
+
+
+def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of these rows; what a row leaves out is null."""
+    columns: dict[str, Column] = {key: [row.get(key) for row in rows] for key in COLUMNS[name]}
+    return Table(name, len(rows), columns)
+
+
+def empty(name: str) -> Table:
+    return Table(name, 0, {})

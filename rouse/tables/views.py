@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""Views that several queries read, each with its SQL; an engine makes them when it opens tables.
+
+The SQL text of views and queries is the same for every engine: SQLite, DuckDB and Spark. So names
+that are a keyword of any of them stand in double quotes, a quotient is one of doubles, an order
+says where nulls go, and no function is used that one of them lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rouse.tables.schemas import COLUMNS, PRELOAD
+
+NOT_KNOWN = "0x0"  # the site of the runtime itself, or of an unknown caller
+USER = "user"  # the origin of a thread that runs on workers
+LOCK_KINDS = ("mutex", "read lock", "write lock")
+SPLIT = ("usr_cpu", "usr_queued", "usr_known", "in_call")
+
+
+def names(columns: Iterable[str], table: str = "") -> str:
+    """A list of columns, of one table if several have them."""
+    head = f"{table}." if table else ""
+    return ", ".join(f'{head}"{column}"' for column in columns)
+
+
+def texts(words: Iterable[str]) -> str:
+    """A list of texts for IN (...). The words are our own: none has a quotation mark."""
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def ratio(part: str, whole: str) -> str:
+    """part / whole as a double; null if whole is not above 0."""
+    return f"CASE WHEN {whole} > 0 THEN CAST({part} AS DOUBLE) / {whole} END"
+
+
+def at_most(value: str, most: str) -> str:
+    """The smaller of both; null if value is."""
+    return f"CASE WHEN {value} > {most} THEN {most} ELSE {value} END"
+
+
+def known_site(site: str) -> str:
+    """site, or NOT_KNOWN where an older rouse did not record it or left it empty."""
+    return f"COALESCE(NULLIF({site}, ''), '{NOT_KNOWN}')"
+
+
+# The innermost frame of each site, by name.
+LABELS = """
+SELECT process, site, MAX(label) AS label FROM sites WHERE frame = 0 GROUP BY process, site
+"""
+
+# Sites with the same innermost frame as another, and the site that stands for all of them.
+#
+# A holder's site is one address; a waiter's is a stack where stacks are recorded. One place in the
+# program is then several sites, of which the least, the address itself, stands for all.
+PLACES = """
+SELECT s.process, s.site, MAX(p.place) AS place
+FROM sites s JOIN (
+    SELECT process, address, MIN(site) AS place FROM sites
+    WHERE frame = 0 AND address <> 0 GROUP BY process, address
+) p ON p.process = s.process AND p.address = s.address
+WHERE s.frame = 0 AND s.address <> 0 AND p.place <> s.site
+GROUP BY s.process, s.site
+"""
+
+# Where threads wait that have nothing to do: idle pools and listeners.
+IDLE_SITES = """
+SELECT DISTINCT process, kind, wait_site FROM threads WHERE is_idle
+"""
+
+# The locks' table. Recordings of an older rouse lack some columns.
+LOCKS_NOW = f"""
+SELECT {names(c for c in COLUMNS["locks"] if c not in ("waiting", "waiting_ns", "init_site"))},
+    COALESCE(waiting, 0) AS waiting, COALESCE(waiting_ns, 0) AS waiting_ns,
+    {known_site("init_site")} AS init_site
+FROM locks
+"""
+
+# By process, how many rows have acquisitions of a free lock; 0: those are not recorded.
+FREE_LOCKS = """
+SELECT process, SUM(CASE WHEN acquired + given_up > contested THEN 1 ELSE 0 END) AS free
+FROM locks GROUP BY process
+"""
+
+# Processes that the interposer recorded.
+PRELOADED = f"""
+SELECT process FROM processes WHERE recorder = '{PRELOAD}'
+"""
+
+# By writer: the shares of a worker's busy time, or the sums of another kernel thread. USR is
+# recorded as the time outside of waits. A user thread has a worker then, a kernel or foreign thread
+# may be anywhere outside of rouse's calls; neither need be on a processor. A worker's figures, as
+# the kernel has them, are carried over to its threads in proportion to their USR; those of another
+# kernel thread are its own. Where they are not known, USR of a user thread stays as it is recorded,
+# and that of another thread is null. unseen_ns: the time from
+# the last look at the kernel to the end of the store.
+SHARES = f"""
+SELECT process, writer, is_worker, asleep, cpu_ns, run_queue_ns, unseen_ns, on_cpu,
+    {at_most("queue", "1.0 - on_cpu")} AS queued
+FROM (
+    SELECT process, "index" AS writer, is_worker, asleep, cpu_ns, run_queue_ns,
+        wall_ns - kernel_wall_ns AS unseen_ns,
+        {at_most("CAST(cpu_ns AS DOUBLE) / busy", "1.0")} AS on_cpu,
+        CAST(run_queue_ns AS DOUBLE) / busy AS queue
+    FROM (
+        SELECT workers.*, CASE WHEN is_worker AND kernel_wall_ns - kernel_idle_ns > 0
+            THEN kernel_wall_ns - kernel_idle_ns END AS busy
+        FROM workers
+    ) w
+) s
+"""
+
+
+def split(rows: str, is_user: str, usr: str) -> str:
+    """rows, joined with SHARES, with usr divided into on a processor, queued and in a call.
+
+    usr: a column of ns outside of waits. in_call: asleep in a system call that rouse does not see.
+    """
+    known = "on_cpu IS NOT NULL AND queued IS NOT NULL"
+    own = at_most("cpu_ns", usr)
+    late = f"CASE WHEN {is_user} OR unseen_ns < 0 THEN 0 ELSE COALESCE(unseen_ns, 0) END"
+    rest = f"{usr} - usr_cpu - usr_queued - late"
+    return f"""
+SELECT q.*, CASE WHEN {rest} > 0 THEN {rest} ELSE 0 END AS in_call
+FROM (
+    SELECT p.*, {late} AS late,
+        CASE WHEN {is_user} THEN
+            CASE WHEN {known} THEN CAST(ROUND({usr} * on_cpu) AS BIGINT) ELSE {usr} END
+        ELSE {own} END AS usr_cpu,
+        COALESCE(CASE WHEN {is_user} THEN
+            CASE WHEN {known} THEN CAST(ROUND({usr} * queued) AS BIGINT) ELSE 0 END
+        ELSE {at_most("run_queue_ns", f"{usr} - ({own})")} END, 0) AS usr_queued,
+        {known} AS usr_known
+    FROM ({rows}) p
+) q
+"""
+
+
+def threads_seen() -> str:
+    """The threads, usr and lat as they were on a processor and not, and in_call as a column.
+
+    had_usr is usr as it was recorded.
+    """
+    plain = [name for name in COLUMNS["threads"] if name not in ("usr", "lat", "state")]
+    joined = (
+        "SELECT t.*, s.asleep, s.on_cpu, s.queued, s.cpu_ns, s.run_queue_ns, s.unseen_ns"
+        " FROM threads t LEFT JOIN shares s ON s.process = t.process AND s.writer = t.writer"
+    )
+    is_user = f"origin = '{USER}'"
+    unknown = f"CASE WHEN {is_user} THEN 'USR' ELSE '-' END"
+    return f"""
+SELECT {names(plain)}, in_call, usr AS had_usr, usr_cpu AS usr, lat + usr_queued AS lat,
+    CASE WHEN state <> 'USR' THEN state WHEN asleep = 1 THEN 'SLP' WHEN asleep = 0 THEN 'USR'
+        ELSE {unknown} END AS state,
+    CASE WHEN {is_user} THEN usr_known ELSE usr_cpu IS NOT NULL END AS is_known
+FROM ({split(joined, is_user, "usr")}) r
+"""
+
+
+def ended_seen() -> str:
+    """The writers, with the same split of the threads that have ended on each.
+
+    The kernel has no figures of a kernel thread that has ended: its time is in ended_unknown.
+    """
+    plain = [name for name in COLUMNS["workers"] if name not in ("ended_usr", "ended_lat")]
+    joined = (
+        "SELECT w.*, s.on_cpu, s.queued, s.unseen_ns"
+        ' FROM workers w LEFT JOIN shares s ON s.process = w.process AND s.writer = w."index"'
+    )
+    return f"""
+SELECT {names(plain)},
+    CASE WHEN is_worker THEN usr_cpu END AS ended_usr,
+    ended_lat + CASE WHEN is_worker THEN usr_queued ELSE 0 END AS ended_lat,
+    CASE WHEN is_worker THEN in_call ELSE 0 END AS ended_in_call,
+    CASE WHEN is_worker THEN 0 ELSE ended_usr END AS ended_unknown,
+    CASE WHEN is_worker AND NOT usr_known THEN ended_usr ELSE 0 END AS ended_unseen
+FROM ({split(joined, "1 = 1", "ended_usr")}) r
+"""
+
+
+# In the order in which they are made: later ones read earlier ones.
+VIEWS = {
+    "labels": LABELS,
+    "places": PLACES,
+    "idle_sites": IDLE_SITES,
+    "locks_now": LOCKS_NOW,
+    "free_locks": FREE_LOCKS,
+    "preloaded": PRELOADED,
+    "shares": SHARES,
+    "threads_seen": threads_seen(),
+    "ended_seen": ended_seen(),
+}
+# Those that are small, and that many queries join with: an engine may keep their rows, by key.
+KEPT = {
+    "labels": ("process", "site"),
+    "places": ("process", "site"),
+    "idle_sites": ("process", "kind", "wait_site"),
+}
