@@ -183,10 +183,7 @@ class Page(unittest.TestCase):
     def test_a_bar_of_the_plot_leads_to_its_row(self) -> None:
         page = self.open_orders()
         self.choose(page, "locks")
-        bar = page.locator("#plot .bar rect").first
-        bar.wait_for()
-        box = bar.bounding_box()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.locator("#plot .bar rect").first.click()
         page.locator("#detail").wait_for()
         self.assertIn("30000", page.locator("#detail").inner_text())
 
