@@ -17,8 +17,8 @@
  * line per call.)
  *
  * Closing: mark CLOSING and count the generation, wake all waiters, close(2), then unmark, unless the number has
- * already been reused. While a number is marked no thread adopts it: a thread that began to wait after the others were woken
- * and before close(2) would sleep for ever, since close(2) wakes no waiter.
+ * already been reused. While a number is marked no thread adopts it: a thread that began to wait after the others were
+ * woken and before close(2) would sleep for ever, since close(2) wakes no waiter.
  *
  * Lock order: arming < guard < everything inside core/park. epoll_ctl is called under arming, never under guard.
  * Nothing waits under guard.
@@ -105,8 +105,9 @@ struct rsi_fd_waiter {
  * Invariant, by which no wake-up is lost: if the side is armed and a call that began after edge n was counted found
  * nothing, then anything that arrives after that call raises another event, and edges becomes n + 1 or more. So a
  * thread that found nothing may sleep if, and only if, edges is still the value that it read before its call. The
- * comparison is made under the guard, where edges is counted. spent == edges shows the next caller the same, so it need not try:
- * one thread's result holds for all. An old value stored late over a newer one only costs a call that finds nothing.
+ * comparison is made under the guard, where edges is counted. spent == edges shows the next caller the same, so it
+ * need not try: one thread's result holds for all. An old value stored late over a newer one only costs a call that
+ * finds nothing.
  */
 struct rsi_fd_side {
     uint32_t edges;                     /* written under the guard */
