@@ -28,11 +28,10 @@
 
 /* rules. SLICED and PROBE require KEEPS */
 #define RSI_IO_SHORT_ENDS 1u /* a short result means that the queue is now empty, or full */
-#define RSI_IO_KEEPS \
-    2u /* does not consume (peek): its result and EAGAIN say nothing about the queue */
-#define RSI_IO_SLICED 4u /* perhaps no event ends EAGAIN: try again from time to time */
-#define RSI_IO_ONCE 8u   /* return EAGAIN to the caller */
-#define RSI_IO_MUTE 16u  /* can raise SIGPIPE and has no MSG_NOSIGNAL: suppress the signal */
+#define RSI_IO_KEEPS 2u      /* a peek: its result and EAGAIN say nothing about the queue */
+#define RSI_IO_SLICED 4u     /* perhaps no event ends EAGAIN: try again from time to time */
+#define RSI_IO_ONCE 8u       /* return EAGAIN to the caller */
+#define RSI_IO_MUTE 16u      /* can raise SIGPIPE and has no MSG_NOSIGNAL: suppress the signal */
 #define RSI_IO_PROBE 32u /* the call only asks whether the descriptor is ready: 0 means EAGAIN */
 
 struct rsi_io_op {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* helper.c - calls that block a kernel thread (files, terminals, name look-ups), on helper threads. */
+/* helper.c - blocking calls on helper threads: files, terminals, name look-ups. */
 #include "io/helper.h"
 
 #include "core/blocking.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - which of the threads that wait in accept gets the next connection.
+ * order.c - the queue of threads in accept, and who gets the next connection.
  *
  * Problem: a thread that calls accept while a connection is there may take it, although other threads have waited
  * longer and one of them has just been woken for it. The woken thread finds nothing (a spurious wake-up) and goes to
