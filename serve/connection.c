@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * connection.c - one thread a connection: read, parse, answer, in plain blocking style.
+ * connection.c - one thread per connection: read, parse, answer, with plain blocking calls.
  *
- * Input     Bytes are read into a buffer on the stack; a head that is longer, or more waiting input than
- *           the buffer holds, moves it to the heap until the connection is quiet. Parsing is incremental:
- *           each byte is looked at once, however the input is cut.
+ * Input     Bytes are read into a buffer on the stack. If a head or the waiting input is longer than that buffer,
+ *           it moves to the heap until the connection is quiet. Parsing is incremental: each byte is parsed once,
+ *           however the input is split.
  * Answers   All complete requests of one read are answered before anything is sent (response.c).
- * Time      A request must be complete within the idle time-out of its first byte (408), so that one byte
- *           a minute does not hold a connection; between requests the same time ends it silently.
- * End       After a refusal the rest of the input is read and dropped for a while: a close with unread
- *           input would reset the connection, and the answer could be lost with it.
+ * Time      A request must be complete within the idle time-out after its first byte (else 408), so a client that
+ *           sends one byte per minute cannot hold a connection. Between requests the same time-out closes the
+ *           connection silently.
+ * End       After a refusal the rest of the input is read and dropped for a while: closing with unread input would
+ *           reset the connection, and the answer could be lost.
  *
- * A waiting thread should touch one page of stack: large things below converse() are on the heap.
+ * A waiting thread should touch only one page of stack: large data below converse() is on the heap.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,15 +21,17 @@
 
 #include "serve.h"
 
-/* A connection that has been quiet for so long gives its large buffers back. */
+/* A connection that has been quiet for this long frees its large buffers. */
 #define QUIET_NS ((uint64_t)100 * 1000 * 1000)
 
-/* What on_headers_complete returns for the parser to take the message for complete, without its body. */
+/*
+ * The return value of on_headers_complete that makes the parser treat the message as complete without its body.
+ */
 #define HEAD_IS_ALL 1
 
 #define LINGER_NS ((uint64_t)2 * 1000 * 1000 * 1000)
 
-/* A span may come in pieces when its bytes came in several reads; they lie behind each other. */
+/* A span may arrive in several reads; its pieces are contiguous. */
 static void extend(struct connection *c, struct span *span, const char *at, size_t bytes)
 {
     if (span->bytes == 0)
@@ -52,7 +55,9 @@ static int on_header_field(llhttp_t *parser, const char *at, size_t bytes)
     return 0;
 }
 
-/* As strncasecmp has it: in every request, and a call costs more than the comparison. */
+/*
+ * As strncasecmp, inline: it runs in every request, and a call would cost more than the comparison.
+ */
 static bool is_host(const char *name)
 {
     return (name[0] | 0x20) == 'h' && (name[1] | 0x20) == 'o' && (name[2] | 0x20) == 's' &&
@@ -70,7 +75,7 @@ static int on_header_field_complete(llhttp_t *parser)
             c->refusal = 400;
         c->has_host = true;
     } else if (c->field.bytes == 0 || memchr(name, ' ', c->field.bytes) != NULL) {
-        c->refusal = 400; /* the parser, built for tolerance, lets these pass */
+        c->refusal = 400; /* the lenient parser accepts these */
     } else if (c->field.bytes == 17 && strncasecmp(name, "if-modified-since", 17) == 0) {
         c->in_modified_since = true;
         c->modified_since.bytes = 0;
@@ -90,7 +95,9 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
     struct connection *c = parser->data;
     const char *before = at - 1;
 
-    /* A value that begins on a line of its own is an obsolete fold, which others may read otherwise. */
+    /*
+     * A value that begins on a new line is an obsolete fold, which other parsers may read differently.
+     */
     while (*before == ' ' || *before == '\t')
         before--;
     if (bytes && *before == '\n')
@@ -101,8 +108,8 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
 }
 
 /*
- * The status that refuses a request for the body that it announces, or 0. A body in chunks is never read:
- * no reader of files needs one, and peers that disagree about its end could smuggle a request in it.
+ * The status that refuses a request because of its body, or 0. A body in chunks is never read: a file server needs
+ * none, and peers that disagree about its end could smuggle a request in it.
  */
 static unsigned refusal_of_body(const struct connection *c)
 {
@@ -118,10 +125,10 @@ static unsigned refusal_of_body(const struct connection *c)
 }
 
 /*
- * Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. Whoever
- * expects 100 Continue holds the body back until it is answered, and HTTP/1.0 has no such thing. No answer
- * needs the body, so it gets the final one; the body may follow all the same, or never, so the connection
- * ends with it.
+ * Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. A client that
+ * expects 100 Continue holds the body back until it is answered (HTTP/1.0 has no such expectation). No answer
+ * depends on the body, so it receives the final answer. The body may still follow, or never, so the connection ends
+ * with that answer.
  */
 static int on_headers_complete(llhttp_t *parser)
 {
@@ -135,7 +142,9 @@ static int on_headers_complete(llhttp_t *parser)
         c->refusal = 400;
     else if (c->refusal == 0)
         c->refusal = (uint16_t)refusal_of_body(c);
-    /* Upgrades are not offered: what follows is HTTP as before, or, after CONNECT, refused. */
+    /*
+     * Upgrades are not offered: the input that follows is HTTP as before or, after CONNECT, refused.
+     */
     parser->upgrade = 0;
     c->body_left = c->has_expect && parser->http_minor == 1 && parser->content_length > 0;
     if (c->refusal)
@@ -192,7 +201,7 @@ static void release_buffers(struct connection *c)
     c->out_bytes = OUT_SMALL;
 }
 
-/* Up to a tick too early, for time-outs of seconds; rouse_now_ns costs five times as much. */
+/* Up to one tick too early, for time-outs of seconds; rouse_now_ns costs five times as much. */
 static uint64_t about_now_ns(void)
 {
     struct timespec now;
@@ -201,7 +210,7 @@ static uint64_t about_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Wait for the next request. A quiet connection keeps nothing but its stack. */
+/* Wait for the next request. A quiet connection keeps only its stack. */
 static ssize_t receive_first(struct connection *c)
 {
     uint64_t now_ns = about_now_ns();
@@ -233,7 +242,7 @@ static ssize_t receive_rest(struct connection *c)
         c->request_at = 0;
     }
     if (c->head_done) {
-        /* The body is dropped: keep only the head's parts that are still needed. */
+        /* The body is dropped: keep only the parts of the head that are still needed. */
         size_t target_end = c->target.at + c->target.bytes + FILES_INDEX_ROOM;
         size_t since_end = c->modified_since.at + c->modified_since.bytes;
 
@@ -265,7 +274,7 @@ static ssize_t receive(struct connection *c)
     return n;
 }
 
-/* What a table or a log that all connections share would cost: computes with its lock held. */
+/* Simulates a table or a log that all connections share: computes while it holds the lock. */
 static void use_what_is_shared(void)
 {
     static struct rouse_mutex shared = ROUSE_MUTEX_INIT_NAMED("shared");
@@ -290,7 +299,7 @@ static void answer(struct connection *c)
         server_of(c)->answer(c);
 }
 
-/* Unknown methods are refused as such; anything else that is no request is malformed. */
+/* Unknown methods are refused as such; any other invalid request is malformed. */
 static unsigned refusal_of(struct connection *c, llhttp_errno_t error)
 {
     const char *start = c->in + c->request_at;
@@ -313,7 +322,7 @@ static void refuse(struct connection *c, unsigned status)
     response_status(c, status);
 }
 
-/* Answer every request that has come. Returns whether the connection goes on. */
+/* Answer every request that has arrived. Returns whether the connection stays open. */
 static bool answer_input(struct connection *c)
 {
     c->keep = true;
@@ -338,7 +347,9 @@ static bool answer_input(struct connection *c)
     return response_flush(c, 0) && c->keep;
 }
 
-/* Let the peer read the last answer before the connection goes: see the head of this file. */
+/*
+ * Let the client read the last answer before the connection is closed: see the head of this file.
+ */
 static void linger(struct connection *c)
 {
     uint64_t deadline_ns = rouse_now_ns() + LINGER_NS;
@@ -350,7 +361,7 @@ static void linger(struct connection *c)
         ;
 }
 
-/* Whether all that has come of the request belongs to its first line's target. */
+/* Whether everything that has arrived of the request belongs to the target in its first line. */
 static bool target_goes_on(const struct connection *c)
 {
     return c->request_at + c->target.at + c->target.bytes == c->in_used;
@@ -370,11 +381,13 @@ static void converse(struct connection *c)
         else if (n == -EMSGSIZE)
             refuse(c, target_goes_on(c) ? 414 : 431);
         else if (n == 0)
-            refuse(c, 400); /* the input ends amid a request */
+            refuse(c, 400); /* the input ends within a request */
         if (c->out_used)
             response_flush(c, 0);
     }
-    /* Nothing can be unread after an ordinary last answer, unless more requests or a body followed it. */
+    /*
+     * After an ordinary last answer no input can be unread, unless more requests or a body followed it.
+     */
     if (c->begun || c->refusal || c->body_left || c->in_parsed < c->in_used)
         linger(c);
 }
@@ -392,7 +405,7 @@ void *connection_run(void *arg)
     c.out_bytes = OUT_SMALL;
     llhttp_init(&c.parser, HTTP_REQUEST, &callbacks);
     c.parser.data = &c;
-    /* Versions are judged in on_headers_complete, which knows 505 from 400. */
+    /* Versions are checked in on_headers_complete, which distinguishes 505 from 400. */
     c.parser.lenient_flags |= LENIENT_VERSION;
 
     server_enter(&c);

@@ -2,13 +2,13 @@
 /*
  * files.c - from a request target to an open file beneath the root.
  *
- * Problem: a target may name anything: "..", links that lead out of the root, pipes, directories. Checks
- * of the text alone are no answer, because links may change between check and open.
- * Answer: the kernel resolves the path and refuses to leave the root (openat2 with RESOLVE_BENEATH).
- * Where it cannot, files_walk opens one component after the other, each relative to the descriptor of the
- * one before and none through a link, so that no change of the tree leads it astray.
+ * Problem: a target may name anything: "..", links that lead out of the root, pipes, directories. Checking only the
+ * text does not suffice, because links may change between check and open.
+ * Answer: the kernel resolves the path and refuses to leave the root (openat2 with RESOLVE_BENEATH). If it cannot,
+ * files_walk opens one component after the other, each relative to the descriptor of the previous one and none
+ * through a link, so no change of the tree can redirect it.
  *
- * No function here calls one that parks the thread: errno is safe to read.
+ * No function here calls one that parks the thread, so errno is safe to read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 
 #include "serve.h"
 
-/* O_NONBLOCK: opening a pipe must not wait for its writer. */
+/* O_NONBLOCK: opening a pipe must not wait for a writer. */
 #define READ_FLAGS (O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
 
 #define WALK_DEPTH 64
@@ -37,7 +37,7 @@ static int open_beneath(int root, const char *path, uint64_t flags)
     struct open_how how = { .flags = flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
     long fd;
 
-    /* EAGAIN: something was renamed while ".." was resolved. */
+    /* EAGAIN: a rename happened while ".." was resolved. */
     for (int attempt = 0; attempt < 8; attempt++) {
         fd = syscall(SYS_openat2, root, path, &how, sizeof(how));
         if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
@@ -53,7 +53,7 @@ int files_init(const char *directory)
     settings.root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (settings.root < 0)
         return -errno;
-    /* By effect: the call may be missing, forbidden, or emulated without its restrictions. */
+    /* Test the effect: the call may be missing, forbidden, or emulated without its restrictions. */
     probe = open_beneath(settings.root, "..", O_PATH | O_CLOEXEC);
     kernel_resolves = probe == -EXDEV;
     if (probe >= 0)
@@ -61,7 +61,9 @@ int files_init(const char *directory)
     return 0;
 }
 
-/* The walk of files_walk: directories opened so far, the root first, and what is still to be resolved. */
+/*
+ * State of files_walk: the directories opened so far, the root first, and the unresolved rest of the path.
+ */
 struct walk {
     int directories[WALK_DEPTH];
     int depth; /* index of the directory that rest is relative to */
@@ -70,14 +72,14 @@ struct walk {
     char link[PATH_MAX];
 };
 
-/* Put a link's target in the place of its name; after lies behind the name in rest. */
+/* Replace a link's name by its target. after is the text behind the name in rest. */
 static int walk_link(struct walk *w, const char *name, const char *after, int why)
 {
     ssize_t bytes = readlinkat(w->directories[w->depth], name, w->link, sizeof(w->link));
     size_t tail = strlen(after);
 
     if (bytes < 0)
-        return errno == EINVAL ? why : -errno; /* not a link after all */
+        return errno == EINVAL ? why : -errno; /* not a link */
     if (w->link[0] == '/')
         return -EXDEV;
     if (++w->links > WALK_LINKS)
@@ -89,7 +91,9 @@ static int walk_link(struct walk *w, const char *name, const char *after, int wh
     return -EAGAIN;
 }
 
-/* Resolve one component of rest. Returns the file's descriptor at the end of the path, -EAGAIN to go on. */
+/*
+ * Resolve one component of rest. Returns the file's descriptor at the end of the path; -EAGAIN to continue.
+ */
 static int walk_step(struct walk *w)
 {
     int directory = w->directories[w->depth];
@@ -226,7 +230,7 @@ ssize_t files_read(int fd, void *buffer, size_t bytes)
     struct iovec part = { buffer, bytes };
     ssize_t n = preadv2(fd, &part, 1, 0, RWF_NOWAIT);
 
-    /* A file system that cannot tell is asked to read; sendfile would do no better. */
+    /* A file system that cannot say is read normally; sendfile would do no better. */
     if (n < 0 && errno == EOPNOTSUPP)
         n = pread(fd, buffer, bytes, 0);
     return n >= 0 ? n : -errno;

@@ -2,8 +2,8 @@
 /*
  * main.c - rouse-serve: options, the listening socket, signals.
  *
- * main() is a foreign kernel thread: it prepares everything, starts one rouse thread that serves and one
- * that waits for signals, and joins the first.
+ * main() is a foreign kernel thread. It prepares everything, starts one rouse thread that serves and one that waits
+ * for signals, and joins the first.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -45,25 +45,25 @@ struct server metrics = {
 static const char help[] =
     "Usage: rouse-serve [options] DIR\n"
     "       rouse-serve [options] --respond TEXT\n"
-    "Serve the files beneath DIR, or one constant text, by HTTP/1.1 with a thread a connection.\n"
+    "Serve the files beneath DIR, or one constant text, by HTTP/1.1, one thread per connection.\n"
     "\n"
-    "  -p, --port N             port, 0 for any free one (8080)\n"
-    "  -a, --address ADDRESS    IPv4 or IPv6 address or host name to listen at (127.0.0.1)\n"
+    "  -p, --port N             port; 0 for any free port (8080)\n"
+    "  -a, --address ADDRESS    IPv4 or IPv6 address or host name to listen on (127.0.0.1)\n"
     "  -t, --threads KIND       user or kernel (user)\n"
-    "  -w, --workers N          kernel threads that run user threads (one a usable CPU)\n"
+    "  -w, --workers N          kernel threads that run user threads (one per usable CPU)\n"
     "  -r, --respond TEXT       answer every request with TEXT\n"
-    "      --max-connections N  connections at once; more wait until one ends (10000)\n"
-    "      --idle-timeout S     seconds without a request, for one request to come, and for a peer to\n"
-    "                           take 64 KiB of an answer (60)\n"
-    "      --drain-timeout S    seconds that answers under way get after SIGINT or SIGTERM (10)\n"
-    "      --shared-lock US     before each answer hold a lock that all connections share, for so many\n"
-    "                           microseconds: something to look for with `rouse report` (0)\n"
+    "      --max-connections N  connections at once; others wait until one ends (10000)\n"
+    "      --idle-timeout S     seconds that a connection may be idle, that one request may take to\n"
+    "                           arrive, and that a client may take to read 64 KiB (60)\n"
+    "      --drain-timeout S    seconds to finish current answers after SIGINT or SIGTERM (10)\n"
+    "      --shared-lock US     before each answer, hold a lock that all connections share for US\n"
+    "                           microseconds: a contended lock to find with `rouse report` (0)\n"
     "      --metrics [ADDRESS:]PORT\n"
-    "                           tell figures for Prometheus there, at /metrics (127.0.0.1)\n"
-    "  -h, --help               this text\n"
-    "  -V, --version            the version\n"
+    "                           serve metrics for Prometheus at /metrics (127.0.0.1)\n"
+    "  -h, --help               print this text\n"
+    "  -V, --version            print the version\n"
     "\n"
-    "The first SIGINT or SIGTERM drains and ends with status 0, the second ends at once.\n";
+    "The first SIGINT or SIGTERM finishes the current answers and exits with status 0. The second exits at once.\n";
 
 _Noreturn static void __attribute__((format(printf, 2, 3)))
 fail(int status, const char *format, ...)
@@ -86,7 +86,7 @@ static unsigned number(const char *option, const char *text, unsigned least, uns
     errno = 0;
     value = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        fail(2, "--%s wants a number from %u to %u, not '%s'", option, least, most, text);
+        fail(2, "--%s requires a number from %u to %u, not '%s'", option, least, most, text);
     return (unsigned)value;
 }
 
@@ -96,10 +96,10 @@ static enum rouse_kind kind(const char *text)
         return ROUSE_KIND_USER;
     if (strcmp(text, "kernel") == 0)
         return ROUSE_KIND_KERNEL;
-    fail(2, "--threads wants user or kernel, not '%s'", text);
+    fail(2, "--threads requires user or kernel, not '%s'", text);
 }
 
-/* A port, or an address, a colon and a port; an IPv6 address stands in brackets. */
+/* A port, or an address, a colon and a port. An IPv6 address must be in brackets. */
 static void metrics_at(const char *text)
 {
     char *address = strdup(text), *colon = address ? strrchr(address, ':') : NULL;
@@ -120,7 +120,8 @@ static void metrics_at(const char *text)
         memmove(address, address + 1, bytes - 2);
         address[bytes - 2] = 0;
     } else if (bytes == 0 || strpbrk(address, ":[]")) {
-        fail(2, "--metrics wants [ADDRESS:]PORT, an IPv6 address in brackets, not '%s'", text);
+        fail(2, "--metrics requires [ADDRESS:]PORT, with an IPv6 address in brackets, not '%s'",
+             text);
     }
     settings.metrics_address = address;
 }
@@ -150,7 +151,7 @@ static void parse_option(int option, const char *text)
     case 'M': metrics_at(text); break;
     case 'h': fputs(help, stdout); exit(0);
     case 'V': puts("rouse-serve " ROUSE_VERSION); exit(0);
-    default: exit(2); /* getopt_long has said why */
+    default: exit(2); /* getopt_long has printed the reason */
     }
 }
 
@@ -176,12 +177,12 @@ static void parse_options(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "p:a:t:w:r:hV", options, NULL)) != -1)
         parse_option(option, optarg);
     if (argc - optind > 1)
-        fail(2, "one directory at most, not also '%s'", argv[optind + 1]);
+        fail(2, "only one directory can be served: unexpected argument '%s'", argv[optind + 1]);
     settings.directory = argv[optind];
     if (settings.directory == NULL && settings.respond == NULL)
-        fail(2, "which directory? See rouse-serve --help");
+        fail(2, "name a directory to serve, or give --respond TEXT; see rouse-serve --help");
     if (settings.directory && settings.respond)
-        fail(2, "either a directory or --respond, not both");
+        fail(2, "give either a directory or --respond, not both");
 }
 
 #define BACKLOG 4096
@@ -192,7 +193,7 @@ static int listen_at(const struct addrinfo *found)
 
     if (fd < 0)
         return -errno;
-    /* Connections inherit TCP_NODELAY: answers are sent whole, there is nothing to wait for. */
+    /* Connections inherit TCP_NODELAY. Answers are sent whole, so delaying them gains nothing. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
         bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
@@ -211,17 +212,17 @@ static int open_socket(const char *address, const char *port)
     int fd, error = getaddrinfo(address, port, &hints, &found);
 
     if (error)
-        fail(1, "cannot listen at '%s': %s", address, gai_strerror(error));
+        fail(1, "cannot listen on '%s': %s", address, gai_strerror(error));
     fd = listen_at(found);
     freeaddrinfo(found);
     if (fd < 0)
-        fail(1, "cannot listen at %s, port %s: %s", address, port, strerror(-fd));
+        fail(1, "cannot listen on %s, port %s: %s", address, port, strerror(-fd));
     return fd;
 }
 
 /*
- * Each connection needs a descriptor, and a second one for the file it gets: allow no more connections
- * than can all be served. Returns whether there are as many more as may wait.
+ * Each connection needs a descriptor, and a second one for the file that it sends. Allow no more connections than
+ * can be served. Returns whether the limit also has room for those that may wait in the queue.
  */
 static bool limit_connections(void)
 {
@@ -243,7 +244,7 @@ static bool limit_connections(void)
     return limit.rlim_cur >= all;
 }
 
-/* "HOST:PORT" of a listening socket, as a URL has it. */
+/* "HOST:PORT" of a listening socket, as in a URL. */
 #define PLACE_BYTES (NI_MAXHOST + NI_MAXSERV + 4)
 static void place_of(int listen_fd, char place[static PLACE_BYTES])
 {
@@ -254,7 +255,7 @@ static void place_of(int listen_fd, char place[static PLACE_BYTES])
     if (getsockname(listen_fd, (struct sockaddr *)&address, &length) < 0 ||
         getnameinfo((struct sockaddr *)&address, length, host, sizeof(host), port, sizeof(port),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        fail(1, "cannot tell the address of the listening socket");
+        fail(1, "cannot read the address of the listening socket");
     snprintf(place, PLACE_BYTES, address.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
@@ -275,18 +276,18 @@ static void announce(int listen_fd, int metrics_fd)
     printf(", connections: up to %u)\n", settings.max_connections);
     if (metrics_fd >= 0) {
         place_of(metrics_fd, place);
-        printf("rouse-serve: figures for Prometheus at http://%s/metrics\n", place);
+        printf("rouse-serve: metrics for Prometheus at http://%s/metrics\n", place);
     }
     fflush(stdout);
 }
 
 struct watch {
     sigset_t signals;
-    struct rouse_thread *server, *metrics; /* metrics: NULL without */
+    struct rouse_thread *server, *metrics; /* metrics: NULL without --metrics */
 };
 
 /*
- * A kernel thread in sigwait: it needs no descriptor, so that the server can be ended where none is left.
+ * A kernel thread in sigwait. It needs no descriptor, so the server can be stopped even if none is left.
  */
 static void *watch_signals(void *arg)
 {
@@ -295,7 +296,7 @@ static void *watch_signals(void *arg)
 
     if (sigwait(&watch->signals, &number) != 0)
         return NULL;
-    fputs("rouse-serve: finishing the answers under way; a second signal ends at once\n", stderr);
+    fputs("rouse-serve: finishing the current answers; a second signal exits at once\n", stderr);
     rouse_thread_cancel(watch->server);
     if (watch->metrics)
         rouse_thread_cancel(watch->metrics);
@@ -319,11 +320,14 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Serve until a signal has drained it. What main itself needs is had before the address is told. */
+/*
+ * Serve until a signal has drained the server. Everything that main itself needs is allocated before the address is
+ * printed.
+ */
 static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
 {
     struct rouse_thread_attr attr = { .kind = settings.kind, .name = "server" };
-    static struct watch watch; /* outlives main's frame, like the thread that reads it */
+    static struct watch watch; /* outlives main's frame, as does the thread that reads it */
     int result;
 
     rouse_thread_set_name(rouse_thread_self(), "main");
@@ -356,7 +360,7 @@ int main(int argc, char **argv)
     bool has_spare;
 
     parse_options(argc, argv);
-    /* Before the runtime starts its kernel threads, which inherit the mask. */
+    /* Before the runtime starts its kernel threads, which inherit the signal mask. */
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -380,11 +384,16 @@ int main(int argc, char **argv)
     if (settings.metrics_port) {
         metrics_fd = open_socket(settings.metrics_address ? settings.metrics_address : "127.0.0.1",
                                  settings.metrics_port);
-        /* Accepted one for a call, so that what waits here takes no descriptor from the pages. */
+        /*
+         * With an order, connections are accepted one per call, so those that wait here take no descriptors from
+         * the pages.
+         */
         if ((result = rouse_listener_order(metrics_fd, ROUSE_ACCEPT_FIFO)) < 0)
             fail(1, "cannot order the connections: %s", strerror(-result));
     }
-    /* With an order each connection is accepted for a call; without, a ring accepts some ahead of it. */
+    /*
+     * With an order, each connection is accepted by a call. Without, io_uring accepts some ahead.
+     */
     if (!has_spare && (result = rouse_listener_order(listen_fd, ROUSE_ACCEPT_FIFO)) < 0)
         fail(1, "cannot order the connections: %s", strerror(-result));
     run(listen_fd, metrics_fd, &signals);

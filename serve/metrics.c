@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * metrics.c - the figures in Prometheus' text format, version 0.0.4.
+ * metrics.c - metrics in the text format of Prometheus, version 0.0.4.
  *
- * Names are those of `rouse report --prometheus`. There a counter that goes down has begun anew; a wake-up whose
- * verdict turns out otherwise is taken back from its sum, so each is shown as high as it ever was.
+ * The names are those of `rouse report --format prometheus`. To Prometheus, a counter that decreases has restarted.
+ * A wake-up whose verdict is corrected moves from one sum to another, so each sum is shown as the highest value
+ * that it ever had.
  *
- * To make an answer is to go over all that was recorded, which can take milliseconds. So one is kept and given to
- * all who ask within KEEP_NS of its making: whoever asks more often costs a copy of the text.
+ * Producing an answer reads all records, which can take milliseconds. So the answer is kept and sent to all clients
+ * that ask within KEEP_NS. Asking more often costs only a copy of the text.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,12 +28,12 @@ static struct {
     uint64_t made_ns;
 } kept; /* under lock */
 
-/* All is uint64_t. What is no counter is as it is now. */
+/* All fields are uint64_t. A gauge keeps its current value. */
 static void keep_most_locked(struct rouse_totals *totals)
 {
     uint64_t *now = (uint64_t *)totals, *most = (uint64_t *)&shown, threads = totals->threads;
 
-    _Static_assert(sizeof(*totals) % sizeof(*now) == 0, "it is made of words");
+    _Static_assert(sizeof(*totals) % sizeof(*now) == 0, "it consists of words");
     for (size_t i = 0; i < sizeof(*totals) / sizeof(*now); i++)
         now[i] = most[i] = now[i] > most[i] ? now[i] : most[i];
     totals->threads = threads;
@@ -49,7 +50,7 @@ static void single(FILE *out, const char *name, const char *type, const char *ab
     fprintf(out, "%s %" PRIu64 "\n", name, value);
 }
 
-/* Names of kinds and verdicts are the library's own, without a character to be escaped. */
+/* Names of kinds and verdicts come from the library and need no escaping. */
 static void by_kind(FILE *out, const char *name, const char *about, const uint64_t *values)
 {
     head(out, name, "counter", about);
@@ -83,7 +84,7 @@ static void lost(FILE *out, const struct rouse_totals *totals)
 {
     static const char name[] = "rouse_lost_total";
 
-    head(out, name, "counter", "What the record had no room for.");
+    head(out, name, "counter", "Records lost for lack of room.");
     fprintf(out, "%s{what=\"threads\"} %" PRIu64 "\n", name, totals->lost_threads);
     fprintf(out, "%s{what=\"wakes\"} %" PRIu64 "\n", name, totals->lost_wakes);
     fprintf(out, "%s{what=\"locks\"} %" PRIu64 "\n", name, totals->lost_locks);
@@ -96,18 +97,20 @@ static void recorded(FILE *out, const struct rouse_totals *t)
     seconds_by_kind(out, "rouse_wait_seconds_total", "Time waited, by kind.", t->wait_ns);
     seconds_by_kind(out, "rouse_wake_to_run_seconds_total",
                     "From the wake-up until the thread ran.", t->late_ns);
-    seconds_by_kind(out, "rouse_wasted_cpu_seconds_total", "CPU time of wake-ups of no use.",
+    seconds_by_kind(out, "rouse_wasted_cpu_seconds_total", "CPU time after useless wake-ups.",
                     t->waste_ns);
-    by_kind(out, "rouse_lock_contended_total", "Times a lock was held on arrival.",
+    by_kind(out, "rouse_lock_contended_total", "Lock calls that found the lock held.",
             t->lock_contested);
-    seconds_by_kind(out, "rouse_lock_wait_seconds_total", "Time waited for a lock, all waiters.",
+    seconds_by_kind(out, "rouse_lock_wait_seconds_total", "Time waited for locks, all waiters.",
                     t->lock_wait_ns);
-    seconds_by_kind(out, "rouse_lock_spin_seconds_total", "Of it, time spun.", t->lock_spin_ns);
+    seconds_by_kind(out, "rouse_lock_spin_seconds_total", "The part of it spent spinning.",
+                    t->lock_spin_ns);
     by_kind(out, "rouse_calls_total", "Blocking calls that completed.", t->calls);
-    single(out, "rouse_switches_total", "counter", "Threads put on a CPU.", t->switches);
-    single(out, "rouse_signals_unheard_total", "counter", "Signals nobody waited for.",
+    single(out, "rouse_switches_total", "counter", "Times a worker began to run a thread.",
+           t->switches);
+    single(out, "rouse_signals_unheard_total", "counter", "Signals without a waiter.",
            t->signals_unheard);
-    single(out, "rouse_broadcasts_unheard_total", "counter", "Broadcasts nobody waited for.",
+    single(out, "rouse_broadcasts_unheard_total", "counter", "Broadcasts without a waiter.",
            t->broadcasts_unheard);
     single(out, "rouse_threads", "gauge", "Threads that have not ended.", t->threads);
     single(out, "rouse_threads_ended_total", "counter", "Threads that have ended.",
@@ -126,7 +129,7 @@ static void served(FILE *out)
     single(out, "rouse_serve_connections_total", "counter", "Connections that were served.",
            figures.accepted);
     single(out, "rouse_serve_answers_total", "counter", "Requests answered.", figures.answers);
-    single(out, "rouse_serve_errors_total", "counter", "Of them, with a status from 400.",
+    single(out, "rouse_serve_errors_total", "counter", "Answers with a status of 400 or more.",
            figures.errors);
 }
 
@@ -135,8 +138,7 @@ static bool write_all_locked(FILE *out)
     struct rouse_totals totals;
     bool is_recorded = rouse_obs_totals(&totals) == 0;
 
-    single(out, "rouse_recorded", "gauge", "1: what threads wait for has been recorded.",
-           is_recorded);
+    single(out, "rouse_recorded", "gauge", "1: waits of threads have been recorded.", is_recorded);
     if (is_recorded) {
         keep_most_locked(&totals);
         recorded(out, &totals);

@@ -2,11 +2,11 @@
 /*
  * response.c - writes answers.
  *
- * Answers are appended to the connection's buffer and sent when the requests that have come are all
- * answered, so that many pipelined requests cost one system call. A body that is too long for that goes
- * by sendfile behind what the buffer holds.
+ * Answers are appended to the connection's buffer, and sent when all requests that have arrived are answered. So
+ * many pipelined requests cost one system call. A body too long for the buffer is sent by sendfile after the
+ * buffer's contents.
  *
- * A peer that does not read is cut: it must take each SEND_WINDOW bytes within the idle time-out.
+ * A client that does not read is disconnected: it must take each SEND_WINDOW bytes within the idle time-out.
  * No printf here: its frames would touch a second page of every connection's stack.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #include "serve.h"
 
-/* Bodies of up to so many bytes are read into the buffer instead of sent from the file. */
+/* Bodies of up to this size are read into the buffer instead of sent from the file. */
 #define COPY_LIMIT ((off_t)8 * 1024)
 #define SEND_WINDOW ((off_t)64 * 1024)
 #define SEND_CHUNK ((off_t)512 * 1024)
@@ -24,13 +24,12 @@
 #define TEXT(literal) (literal), sizeof(literal) - 1
 
 /*
- * The whole of the constant answer, but for the text of its date. constant_head_bytes of it lead up to
- * the date.
+ * The complete constant answer, except the text of its date. constant_head_bytes of it precede the date.
  */
 static char *constant;
 static size_t constant_bytes, constant_head_bytes;
 
-/* Send all of it. The first attempt is made without looking at the clock: it nearly always is enough. */
+/* Send everything. The first attempt does not read the clock: it nearly always suffices. */
 static bool send_all(struct connection *c, const char *bytes, size_t count, int flags)
 {
     uint64_t deadline_ns = 0;
@@ -64,7 +63,9 @@ bool response_flush(struct connection *c, int flags)
     return send_all(c, c->out, count, flags);
 }
 
-/* Make room for count more bytes at the buffer's end, if the large buffer can hold them at all. */
+/*
+ * Make room for count more bytes at the end of the buffer, if the large buffer can hold them at all.
+ */
 static bool reserve(struct connection *c, size_t count)
 {
     char *large;
@@ -93,7 +94,7 @@ static void put(struct connection *c, const char *text, size_t count)
 
 #define DIGITS 20
 
-/* Write number to the end of the array; returns where it begins. */
+/* Write number to the end of the array. Returns its first digit. */
 static size_t decimal(char digits[static DIGITS], uint64_t number)
 {
     size_t at = DIGITS;
@@ -118,7 +119,7 @@ static void two_digits(char *to, int number)
     to[1] = (char)('0' + number % 10);
 }
 
-/* The date as HTTP writes it: Sun, 06 Nov 1994 08:49:37 GMT. */
+/* The date in HTTP format: Sun, 06 Nov 1994 08:49:37 GMT. */
 static void write_date(char *to, time_t seconds)
 {
     static const char days[] = "SunMonTueWedThuFriSat";
@@ -149,7 +150,7 @@ static const char *date_now(struct connection *c)
     return c->date;
 }
 
-/* The end of a head: what becomes of the connection, and the empty line. */
+/* Write the end of a head: whether the connection stays open, and the empty line. */
 static void put_end(struct connection *c)
 {
     if (!c->keep)
@@ -180,7 +181,7 @@ static const char *reason(unsigned status)
     }
 }
 
-/* Only the connection's thread writes it, others read it: no locked instruction. */
+/* Only the connection's thread writes it and others read it, so no locked instruction is needed. */
 static void count_one(uint64_t *word)
 {
     __atomic_store_n(word, *word + 1, __ATOMIC_RELAXED);
@@ -258,7 +259,7 @@ void response_text(struct connection *c, const char *type, const char *text, siz
 void response_constant(struct connection *c)
 {
     count_one(&c->answers);
-    /* The usual case by one copy. */
+    /* The usual case needs only one copy. */
     if (c->keep && c->parser.http_minor == 1 && !c->head_only && reserve(c, constant_bytes)) {
         char *to = c->out + c->out_used;
 
@@ -274,7 +275,10 @@ void response_constant(struct connection *c)
         put(c, settings.respond, settings.respond_bytes);
 }
 
-/* To the same directory with its slash. The path was decoded: encode all that is not plainly harmless. */
+/*
+ * Redirect to the same directory with a slash. The path was decoded: encode all characters that are not plainly
+ * harmless.
+ */
 static void redirect(struct connection *c, const char *path)
 {
     static const char plain[] =
@@ -299,8 +303,8 @@ static void redirect(struct connection *c, const char *path)
 }
 
 /*
- * Whether the client's copy is as new as the file. A date that cannot be read counts for nothing, nor does any
- * beside If-None-Match (RFC 9110, 13.1.3), whose tags match none here: no answer has one.
+ * Whether the client's copy is as new as the file. An unreadable date is ignored, as is a date beside If-None-Match
+ * (RFC 9110, 13.1.3), whose tags match no answer here, since none has a tag.
  */
 static bool not_modified(struct connection *c, const struct file *file)
 {
@@ -315,7 +319,7 @@ static bool not_modified(struct connection *c, const struct file *file)
     return strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &t) != NULL && file->modified <= timegm(&t);
 }
 
-/* The body through the buffer. Returns whether that was possible. */
+/* Send the body through the buffer. Returns whether that was possible. */
 static bool put_small(struct connection *c, const struct file *file)
 {
     ssize_t n;
@@ -329,7 +333,7 @@ static bool put_small(struct connection *c, const struct file *file)
     return true;
 }
 
-/* A file that has become shorter meanwhile cannot be sent as was announced: the connection ends. */
+/* If the file has become shorter, the announced length cannot be sent: the connection ends. */
 static void send_file(struct connection *c, const struct file *file)
 {
     uint64_t deadline_ns = 0;
@@ -384,7 +388,7 @@ void response_target(struct connection *c)
     switch (-result) {
     case 0:
         respond_file(c, path, &file);
-        close(file.fd); /* never waited for: nothing but this function knows the number */
+        close(file.fd); /* no thread waits for it: only this function knows the number */
         break;
     case EISDIR: redirect(c, path); break;
     case EACCES:

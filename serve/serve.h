@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * serve.h - what the parts of rouse-serve share.
+ * serve.h - declarations shared by the files of rouse-serve.
  *
  * main.c        options, the listening socket, signals
- * server.c      accepts, knows every connection, drains
- * connection.c  one thread a connection: reads and parses requests
+ * server.c      accepts connections, lists them, drains
+ * connection.c  one thread per connection: reads and parses requests
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
- * metrics.c     the text of the figures, for Prometheus
+ * metrics.c     metrics in the text format of Prometheus
  *
- * Only the public interface of the library is used, so that this program proves it.
+ * Only the public interface of the library is used, so this program also tests that it suffices.
  */
 #ifndef SERVE_H
 #define SERVE_H
@@ -23,30 +23,32 @@
 #include <llhttp.h>
 #include <rouse/rouse.h>
 
-/* A request's head may have so many bytes, and a body that nobody asked for is read up to so many. */
+/* Limits in bytes: of the head of a request, and of a request body that is read and dropped. */
 #define HEAD_LIMIT ((size_t)16 * 1024)
 #define BODY_LIMIT ((uint64_t)64 * 1024)
 
 /*
- * Buffers: the small ones lie on the connection's stack, the large ones on the heap while it is busy. All that a
- * connection's stack ever holds fits into one page whatever its colour, 2,112 bytes: with 640 bytes more one
- * idle connection in five had two.
+ * Buffers: the small ones are on the connection's stack; the large ones are on the heap while it is busy. The stack
+ * data of a connection, 2,112 bytes, fits into one page whatever its stack colour. With 640 bytes more, one idle
+ * connection in five used two pages.
  */
 #define IN_SMALL ((size_t)512)
-#define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body behind a head of the greatest size */
+#define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body after a head of the greatest size */
 #define OUT_SMALL ((size_t)368)
 #define OUT_LARGE ((size_t)16 * 1024)
 
-/* Bytes of a date as HTTP writes it. */
+/* Bytes of a date in HTTP format. */
 #define DATE_BYTES ((size_t)29)
 
-/* The port of the figures serves so many connections at once, and waits so long at most where others do longer. */
+/*
+ * The metrics port serves this many connections at once, and closes them after at most this idle time.
+ */
 #define METRICS_CONNECTIONS 8u
 #define METRICS_IDLE_NS ((uint64_t)10 * 1000 * 1000 * 1000)
 
 /* Written by main before the first thread starts, then only read. */
 struct settings {
-    const char *directory; /* NULL: only respond */
+    const char *directory; /* NULL: only --respond */
     int root;              /* the directory, opened; -1 without */
     const char *respond;   /* NULL: serve files */
     size_t respond_bytes;
@@ -57,67 +59,74 @@ struct settings {
     unsigned max_connections;
     uint64_t idle_ns;
     uint64_t drain_ns;
-    char *metrics_address; /* NULL: no figures are told */
+    char *metrics_address; /* NULL: the default address */
     const char *metrics_port;
-    uint64_t shared_ns; /* how long each answer holds the lock that all share; 0: there is none */
+    /* how long each answer holds a lock that all connections share; 0: there is none */
+    uint64_t shared_ns;
 };
 extern struct settings settings;
 
-/* Where the text of a header or of the target lies, counted from the request's first byte. */
+/* The position of a header or the target, counted from the request's first byte. */
 struct span {
     uint32_t at, bytes;
 };
 
 struct connection;
 
-/* What is served at one listening socket. Set before server_run, but for what server.c's lock guards. */
+/*
+ * One listening socket and its connections. Set before server_run, except the fields that the lock of server.c
+ * guards.
+ */
 struct server {
     void (*answer)(struct connection *c); /* GET or HEAD: appends an answer */
     unsigned max_connections;
     uint64_t idle_ns;
     struct rouse_cond ended;
-    struct connection *connections; /* under the lock, as the rest */
-    unsigned count; /* runs ahead of the list by threads that have not entered yet */
+    struct connection *connections; /* under the lock, as the fields below */
+    unsigned count;                 /* includes threads that have not entered the list yet */
     uint64_t accepted;
     uint64_t answers, errors; /* of connections that have ended */
-    bool draining;            /* written under the lock, read anywhere, as a hint */
+    bool draining;            /* written under the lock; read anywhere, as a hint */
 };
 extern struct server pages, metrics;
 
 /*
- * One connection. It lies on its thread's stack: together with the frames of a waiting call it should
- * fit into one page, which is all that an idle connection costs.
+ * One connection. It is on its thread's stack: together with the frames of a waiting call it should fit into one
+ * page, which is all the memory of an idle connection.
  */
 struct connection {
     struct connection *next, *previous; /* server.c's list, under its lock */
-    uint64_t answers, errors; /* of them with a status from 400; by its thread, read by any */
+    /* answers with a status of 400 or more; written by its thread, read by any */
+    uint64_t answers, errors;
     int fd;
 
-    /* The request being read, in[request_at .. in_used); all up to in_parsed has been parsed. */
+    /*
+     * The request being read, in[request_at .. in_used). Everything up to in_parsed has been parsed.
+     */
     llhttp_t parser;
     char *in;
     size_t in_bytes, in_used, in_parsed, request_at;
-    /* for the whole request, from its first byte on; else for the idle time */
+    /* For the whole request, from its first byte on; between requests, for the idle time. */
     uint64_t deadline_ns;
     struct span target, field, modified_since;
     bool is_metrics;        /* it belongs to metrics, not to pages */
     bool in_modified_since; /* the header being read is If-Modified-Since */
-    bool begun;             /* some of a request has come, but not all */
-    bool head_done;         /* its head has come */
+    bool begun;             /* part of a request has arrived */
+    bool head_done;         /* its head has arrived */
     bool has_host;
     bool has_coding;     /* Transfer-Encoding */
     bool has_none_match; /* If-None-Match */
-    bool has_expect;     /* Expect, of which there is 100-continue only */
-    bool body_left;      /* the answer does not wait for the body, and is the last */
+    bool has_expect;     /* Expect; its only value is 100-continue */
+    bool body_left;      /* the answer does not wait for the body, and ends the connection */
     bool in_filled;      /* the last read filled the buffer: more may be waiting */
-    uint16_t refusal;    /* status decided while parsing; 0: none */
+    uint16_t refusal;    /* status that the parser decided; 0: none */
 
-    /* The answers not sent yet, out[0 .. out_used). */
+    /* The unsent answers, out[0 .. out_used). */
     char *out;
     size_t out_bytes, out_used;
-    bool keep;             /* the connection goes on after this answer */
+    bool keep;             /* the connection stays open after this answer */
     bool head_only;        /* HEAD: the answer has no body */
-    bool failed;           /* an answer could not be sent: nothing more goes out */
+    bool failed;           /* an answer could not be sent: nothing more is sent */
     char date[DATE_BYTES]; /* text of date_seconds */
     time_t date_seconds;
 
@@ -126,8 +135,8 @@ struct connection {
 };
 
 /*
- * server.c. run serves connections that come to listen_fd until its thread is cancelled, then drains;
- * it returns how many connections were cut at the end. figures tells the sums so far.
+ * server.c. server_run serves the connections of listen_fd until its thread is cancelled, then drains. Returns how
+ * many connections it cut at the end. server_figures returns the sums so far.
  */
 struct figures {
     unsigned connections;
@@ -145,8 +154,8 @@ static inline struct server *server_of(const struct connection *c)
 }
 
 /*
- * connection.c: serve a connection. arg is an integer, connection_arg's: two functions, or a structure for the
- * argument, would be a frame more on each stack.
+ * connection.c: serve a connection. arg is an integer made by connection_arg: two functions, or a structure as
+ * argument, would add a frame to each stack.
  */
 void *connection_run(void *arg);
 static inline void *connection_arg(int fd, bool is_metrics)
@@ -154,12 +163,12 @@ static inline void *connection_arg(int fd, bool is_metrics)
     return (void *)((intptr_t)fd * 2 + is_metrics);
 }
 
-/* metrics.c: answer a request for the figures. */
+/* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);
 
 /*
- * response.c. Each call appends one whole answer to the answers not sent yet; flush sends them, and
- * returns whether all of them could be sent. flags are those of send(2).
+ * response.c. Each call appends one whole answer to the unsent answers. response_flush sends them, and returns
+ * whether all could be sent. flags are those of send(2).
  */
 void response_status(struct connection *c, unsigned status);
 void response_constant(struct connection *c);
@@ -167,7 +176,7 @@ void response_target(struct connection *c);
 void response_text(struct connection *c, const char *type, const char *text, size_t bytes);
 bool response_flush(struct connection *c, int flags);
 
-/* Once, before any thread: prepare the constant answer. Returns 0 or -ENOMEM. */
+/* Prepare the constant answer, once, before any thread starts. Returns 0 or -ENOMEM. */
 int response_prepare(void);
 
 /* A file to send. */
@@ -178,16 +187,16 @@ struct file {
 };
 
 /*
- * files.c. Nothing here blocks a thread but on the disk.
+ * files.c. These calls block a thread only on the disk.
  *
- * files_init   open the root and see what the kernel offers; 0 or -errno.
- * files_path   turn a request target into a path, in place: without host, query and leading slashes,
- *              decoded. NULL when it is malformed.
- * files_open   open what path names beneath root, which must be a regular file; "" and "a/" name the
- *              index.html there, and path has FILES_INDEX_ROOM bytes of room behind its end for that.
+ * files_init   open the root and check what the kernel supports; 0 or -errno.
+ * files_path   turn a request target into a path, in place: decoded, without host, query and leading slashes.
+ *              NULL if it is malformed.
+ * files_open   open the regular file that path names beneath root; "" and "a/" name the index.html there, for
+ *              which path must have FILES_INDEX_ROOM bytes of room behind its end.
  *              0, -EISDIR (a directory without its slash) or another -errno.
- * files_read   read all of a file whose bytes are in memory, at once; -EAGAIN when they are not.
- * files_type   the media type by the name's extension.
+ * files_read   read a whole file whose bytes are in memory; -EAGAIN if they are not.
+ * files_type   the media type for the name's extension.
  */
 #define FILES_INDEX_ROOM sizeof("index.html")
 int files_init(const char *directory);
@@ -197,9 +206,9 @@ ssize_t files_read(int fd, void *buffer, size_t bytes);
 const char *files_type(const char *path);
 
 /*
- * What files_open does where the kernel has no openat2: walk the path component by component and resolve
- * symbolic links by hand, never above root. The same paths open, the same are refused, but for those that
- * lead through more than 64 directories at once.
+ * The fallback of files_open for kernels without openat2: open the path component by component and resolve symbolic
+ * links by hand, never above root. It accepts and refuses the same paths, except those that lead through more than
+ * 64 directories.
  */
 int files_walk(int root, const char *path);
 

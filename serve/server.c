@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * server.c - accepts connections, knows all of them, and drains.
+ * server.c - accepts connections, lists them, and drains.
  *
- * Limits    At most max_connections threads: then nothing is accepted until one ends, and newcomers wait
- *           in the kernel's queue. The same when descriptors or memory run out, by trying again after a
- *           connection ended or a little later. Nobody is sent away with an error.
- * Drain     The thread of server_run is cancelled: it accepts what has already come, stops listening, and
- *           shuts the reading side of every connection. That wakes those that are idle, and, unlike a
- *           cancelled call, touches no other: an answer under way is finished, requests that have come are
- *           still read, and then the connection's thread sees the end of input. It needs no agreement with
- *           the connection's state, since the mark stays in the kernel whatever the thread does just now.
- *           Rejected: rouse_thread_cancel, which may hit the sending of an answer.
+ * Limits    At most max_connections threads. At the limit nothing is accepted until one ends, and new connections
+ *           wait in the kernel's queue. The same applies if descriptors or memory run out: it tries again after a
+ *           connection has ended or a little later. No client is turned away with an error.
+ * Drain     The thread of server_run is cancelled. It accepts the connections that have already arrived, stops
+ *           listening, and shuts the reading side of every connection. That wakes idle connections and, unlike a
+ *           cancelled call, affects no others: an answer in progress is finished, requests that have arrived are
+ *           still read, and then the connection's thread sees the end of input. No synchronization with the state
+ *           of the connection is needed, since the kernel keeps the mark.
+ *           Rejected: rouse_thread_cancel, which may interrupt the sending of an answer.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 static struct rouse_mutex lock = ROUSE_MUTEX_INIT_NAMED("connections");
 
-/* draining is written under lock, so that no connection enters unseen by the drain. */
+/* draining is written under lock, so that the drain misses no connection that enters. */
 bool server_draining(const struct server *server)
 {
     return __atomic_load_n(&server->draining, __ATOMIC_RELAXED);
@@ -42,7 +42,10 @@ void server_enter(struct connection *c)
     rouse_mutex_unlock(&lock);
 }
 
-/* Close the connection. Under the lock only until it is out of the list: then nobody shuts a reused number. */
+/*
+ * Close the connection. It leaves the list under the lock first, so that shut_all never shuts a reused descriptor
+ * number.
+ */
 void server_leave(struct connection *c)
 {
     rouse_mutex_lock(&lock);
@@ -64,7 +67,7 @@ void server_leave(struct connection *c)
     rouse_mutex_unlock(&lock);
 }
 
-/* A connection's words are of its thread: they may be a little old. */
+/* Each connection's counts are written by its thread, and may be slightly stale. */
 struct figures server_figures(struct server *server)
 {
     struct figures figures;
@@ -86,7 +89,7 @@ static void shut_all(struct server *server, int how)
         rouse_shutdown(c->fd, how);
 }
 
-/* At most one line a minute, however often it happens. */
+/* Print at most one line per minute, however often it happens. */
 static void log_seldom(const char *what, int error)
 {
     static uint64_t last_ns;
@@ -110,7 +113,9 @@ static bool occupied(void *server)
     return ((const struct server *)server)->count > 0;
 }
 
-/* Wait until there is room for one more and count it. Returns 0, -ECANCELED or -ETIMEDOUT. */
+/*
+ * Wait until there is room for one more connection, and count it. Returns 0, -ECANCELED or -ETIMEDOUT.
+ */
 static int reserve_connection(struct server *server, uint64_t deadline_ns)
 {
     int result;
@@ -124,8 +129,8 @@ static int reserve_connection(struct server *server, uint64_t deadline_ns)
 }
 
 /*
- * Give the reserved place back; after a failure, wait until something may have changed. Returns 0 to go on,
- * or error, negative, where it means the end.
+ * Give the reserved place back. After a failure, wait until something may have changed. Returns 0 to continue, or
+ * the negative error if the server should stop.
  */
 static int back_off(struct server *server, const char *what, int error, uint64_t deadline_ns)
 {
@@ -143,8 +148,8 @@ static int back_off(struct server *server, const char *what, int error, uint64_t
 }
 
 /*
- * Accept a connection and start its thread. Returns 0, or a negative number when it is time to stop: it
- * was cancelled or, with a deadline, there is nothing that can be accepted any more.
+ * Accept a connection and start its thread. Returns 0, or a negative number if it is time to stop: the thread was
+ * cancelled or, with a deadline, nothing more can be accepted.
  */
 static int accept_one(struct server *server, int listen_fd, uint64_t deadline_ns)
 {
@@ -155,15 +160,18 @@ static int accept_one(struct server *server, int listen_fd, uint64_t deadline_ns
         return result;
     fd = rouse_accept_until(listen_fd, NULL, NULL, deadline_ns);
     if (fd < 0)
-        return back_off(server, "accept", fd, deadline_ns);
+        return back_off(server, "cannot accept a connection", fd, deadline_ns);
     attr.kind = settings.kind;
     attr.detached = true;
-    /* No name: it would be the same for all, and 64 bytes each; the foot of the backtrace says as much. */
+    /*
+     * No name: it would be the same for all, and take 64 bytes each. The outermost frame of the backtrace shows as
+     * much.
+     */
     result =
         rouse_thread_create(NULL, &attr, connection_run, connection_arg(fd, server == &metrics));
     if (result < 0) {
         rouse_close(fd);
-        return back_off(server, "no thread for a connection", result, deadline_ns);
+        return back_off(server, "cannot start a thread for a connection", result, deadline_ns);
     }
     return 0;
 }
@@ -175,7 +183,7 @@ unsigned server_run(struct server *server, int listen_fd)
 
     while (accept_one(server, listen_fd, ROUSE_FOREVER) == 0)
         ;
-    /* Those that had come before the signal are served too. */
+    /* Connections that arrived before the signal are served too. */
     while (accept_one(server, listen_fd, 0) == 0)
         ;
     rouse_close(listen_fd);

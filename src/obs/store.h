@@ -4,7 +4,7 @@
  *
  * Writers   the runtime: src/core/account.c (waits) and contest.c (locks); the interposer:
  *           preload/record/wait.c; both through ledger.h
- * Readers   the command rouse: rouse/ reads the file while the process runs, from a copy, or after a SIGKILL;
+ * Readers   the command rouse: rouse/store/ reads it while the process runs, from a copy, or after a SIGKILL;
  *           totals.c, in the same process
  * Path      PID.rouse, mode 0600, in $ROUSE_OBS_DIR or /dev/shm/rouse-UID, the
  *           user's own with mode 0700.

@@ -261,7 +261,7 @@ class UserThreads(unittest.TestCase):
             others: list[Client] = []
 
             def is_refused() -> bool:
-                return "no thread for a connection" in server.messages()
+                return "cannot start a thread for a connection" in server.messages()
 
             while not is_refused():
                 self.assertLess(len(others), 1000)
