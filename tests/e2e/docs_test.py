@@ -79,6 +79,21 @@ class Manual(unittest.TestCase):
             described |= prototypes(pages.part(text, "Synopsis"))
         self.assertEqual(described, declared)
 
+    def test_every_public_call_is_shown_in_use(self) -> None:
+        """In a program of examples/, demos/ or serve/, or in an example of a man page."""
+        shown = ""
+        for folder in ("examples", "demos", "serve"):
+            for path in sorted((SOURCE / folder).glob("*.c")):
+                shown += COMMENT.sub("", path.read_text(encoding="utf-8"))
+        for text in manual().values():
+            rest = text.replace(pages.part(text, "Synopsis"), "")
+            shown += "".join(re.findall(r"^```c$(.*?)^```$", rest, re.MULTILINE | re.DOTALL))
+        used = set(re.findall(r"\b(rouse_\w+)\(", shown))
+        declared: set[str] = set()
+        for header in HEADERS:
+            declared |= set(prototypes(header.read_text(encoding="utf-8")))
+        self.assertEqual(sorted(declared - used), [])
+
     def test_a_structure_on_a_page_is_the_header_s(self) -> None:
         defined: dict[str, str] = {}
         for header in HEADERS:

@@ -16,7 +16,10 @@ from pathlib import Path
 from installed import COMPILERS, SOURCE, Installed, run, skip_without
 
 KINDS = ("user", "kernel")
-PROGRAMS = ("echo_server", "echo_load", "worker_pool", "ported")
+PROGRAMS = (
+    *("echo_server", "echo_load", "worker_pool", "ported"),
+    *("clusters", "descriptors", "locks", "own_waits", "thread_life"),
+)
 LIMIT_S = 60
 
 folder: Path
@@ -75,7 +78,7 @@ class Examples(unittest.TestCase):
             needed = run("readelf", "-d", build / "echo_server")
             self.assertEqual("librouse.so.0" in needed, name.endswith("shared"), name)
 
-    def test_echo_server_sends_back_what_it_gets(self) -> None:
+    def test_echo_server_sends_back_what_it_receives(self) -> None:
         for build, environment in self.each():
             with self.echo_server(build, environment, 30) as address:
                 message = bytes(range(256)) * 1024
@@ -121,6 +124,50 @@ class Examples(unittest.TestCase):
                 # The steps of the Collatz sequences from 1 to 1,000.
                 self.assertEqual(told, "1000 jobs, 59542 steps\n")
 
+    def output(self, build: Path, program: str, environment: dict[str, str]) -> str:
+        return run(build / program, env=environment, timeout=LIMIT_S)
+
+    def test_locks_keep_the_table_whole(self) -> None:
+        for build, environment in self.each():
+            self.assertEqual(
+                self.output(build, "locks", environment),
+                "sum 120, 0 wrong, 2 slots free, forms agree\n",
+            )
+
+    def test_thread_life_ends_every_thread_as_it_was_asked(self) -> None:
+        for build, environment in self.each():
+            self.assertEqual(
+                self.output(build, "thread_life", environment),
+                f"worker: {environment['ROUSE_THREADS']} thread, new number: yes\n"
+                "join: busy, timed out\n"
+                "worker stopped\n"
+                "computation interrupted\n"
+                "blocking call returned 7\n",
+            )
+
+    def test_every_call_on_descriptors_returns_what_it_should(self) -> None:
+        for build, environment in self.each():
+            for backend in ("epoll", "auto"):
+                printed = self.output(build, "descriptors", {**environment, "ROUSE_IO": backend})
+                self.assertRegex(
+                    printed, r"\Aall calls returned what they should \((epoll|io_uring)\)\n\Z"
+                )
+
+    def test_clusters_moves_a_user_thread_and_back(self) -> None:
+        for build, environment in self.each():
+            is_user = environment["ROUSE_THREADS"] == "user"
+            moved = "the thread came back to the default cluster" if is_user else "no user thread"
+            self.assertEqual(
+                self.output(build, "clusters", environment), f"computations: 2 workers, {moved}\n"
+            )
+
+    def test_own_waits_sees_its_sleep(self) -> None:
+        for build, environment in self.each():
+            self.assertEqual(
+                self.output(build, "own_waits", {**environment, "ROUSE_OBS_DIR": str(folder)}),
+                "last wait: sleep, timeout\nslept 5 ms\nspares within bound\n",
+            )
+
     def test_the_ported_program_does_as_the_original(self) -> None:
         files = sorted((SOURCE / "src").rglob("*.c"))
         words = run(folder / "original", *files, timeout=LIMIT_S)
@@ -129,7 +176,7 @@ class Examples(unittest.TestCase):
             told = run(build / "ported", *files, env=environment, timeout=LIMIT_S)
             self.assertEqual(told, words)
 
-    def test_the_ported_program_tells_of_a_missing_file(self) -> None:
+    def test_the_ported_program_reports_a_missing_file(self) -> None:
         for build, environment in self.each():
             result = subprocess.run(
                 [build / "ported", folder / "none"],
