@@ -189,7 +189,7 @@ static void watch(struct bpf_object *object, const char *library)
             continue;
         struct bpf_link *link = attach(program, library);
         if (!link)
-            die("the kernel does not let it be watched", errno);
+            die("cannot attach to the kernel's scheduler events", errno);
         links[count++] = link;
         if (strcmp(name, "begin") == 0)
             begin = link;
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
         die("switches", errno);
     int error = bpf_object__load(object);
     if (error < 0)
-        die("the kernel takes no BPF program from us", error);
+        die("the kernel refused to load the BPF program", error);
     if (is_run)
         want(object, argv[2], RSI_BPF_CHILD);
     for (int i = 2; !is_run && i < argc; i++)

@@ -6,9 +6,8 @@
  *           preload/record/wait.c; both through ledger.h
  * Readers   the command rouse: rouse/store/ reads it while the process runs, from a copy, or after a SIGKILL;
  *           totals.c, in the same process
- * Path      PID.rouse, mode 0600, in $ROUSE_OBS_DIR or /dev/shm/rouse-UID, the
- *           user's own with mode 0700.
- *           In a PID namespace other than the initial one the name is PID-INODE.rouse.
+ * Path      PID.rouse, mode 0600, in $ROUSE_OBS_DIR or /dev/shm/rouse-UID, which must be the user's own with mode
+ *           0700. In a PID namespace other than the initial one the name is PID-INODE.rouse.
  *
  *   0        struct rsi_store_head
  *   4,096    the directory: RSI_STORE_CHUNKS_MAX words; word n: the page at which chunk n begins; 0: not yet
