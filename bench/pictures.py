@@ -74,7 +74,7 @@ def picture_report(pid: int, place: Path, file: Path) -> None:
 
     os.chdir(place)  # the page has the file's name as it is given
     rouse("record", "-o", "serve.rouse", "--seconds", str(RECORD_S), str(pid))
-    rouse("report", "serve.rouse", "--html", "page.html")
+    rouse("report", "serve.rouse", "--format", "html", "-o", "page.html")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1180, "height": 1110})

@@ -109,7 +109,7 @@ def main() -> None:
         folder = options.keep or Path(place)
         if not (folder / "processes").is_dir():
             make(folder, options.records)
-        for words in ((), ("--html", "/dev/null"), ("--section", "locks")):
+        for words in ((), ("--format", "html", "-o", "/dev/null"), ("--section", "locks")):
             for _ in range(options.runs):
                 seconds, mib = measure(folder, *words)
                 what = " ".join(words) or "terminal"

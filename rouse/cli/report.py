@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
 from rouse.query.specs import KEYS
-from rouse.render.report import PAGE_ROWS, SERIES_ROWS, TERMINAL_ROWS, Options, run
+from rouse.render.report import FORMATS, PAGE_ROWS, SERIES_ROWS, TERMINAL_ROWS, Options, run
 from rouse.tables.engine import ENGINES
 
 
@@ -39,9 +41,19 @@ from rouse.tables.engine import ENGINES
     f" Prometheus {SERIES_ROWS}; JSON all].",
 )
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON; times in ns.")
 @click.option(
-    "--kernel-style", "kernel_style", is_flag=True, help="Switches, wake-ups and spin in one text."
+    "--format",
+    "-f",
+    "chosen_format",
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    help="What to write [text]: a page (html), everything with times in ns (json), a profile for"
+    " go tool pprof (pprof), stacks by ns waited (folded), events as trace JSON (perfetto), tables"
+    " (parquet: -o names a folder), Prometheus' text, or switches and wake-ups (kernel-style).",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "-o", "file", type=Name(), metavar="FILE", help="Write it there; - is standard output [-]."
 )
 @click.option(
     "--engine",
@@ -49,34 +61,28 @@ from rouse.tables.engine import ENGINES
     default=ENGINES[0],
     help=f"What runs the queries [{ENGINES[0]}, in this process]; a FOLDER's may run on Spark.",
 )
-@click.option("--html", type=Name(), metavar="FILE", help="Write one self-contained page.")
-@click.option("--pprof", type=Name(), metavar="FILE", help="Write a profile for go tool pprof.")
-@click.option(
-    "--folded", type=Name(), metavar="FILE", help="Write folded stacks, weighted by ns waited."
-)
-@click.option("--prometheus", type=Name(), metavar="FILE", help="Write Prometheus' text format.")
-@click.option(
-    "--perfetto", type=Name(), metavar="FILE", help="Write the events for Perfetto, as trace JSON."
-)
-@click.option(
-    "--parquet", type=Name(), metavar="DIR", help="Write the tables as Parquet beneath DIR."
-)
 def command(
     target: str | None,
     chosen: tuple[str, ...],
     show_idle: bool,
     limit: int | None,
     in_sum: bool,
+    chosen_format: str | None,
     as_json: bool,
-    kernel_style: bool,
+    file: str | None,
     engine: str,
-    **files: str | None,
 ) -> None:
     """Report on a running process (PID), a recording or store (FILE), or a FOLDER of them.
 
-    Without an argument: on the only process of yours that records. A FILE of - is standard output.
+    Without an argument: on the only process of yours that records.
     """
-    wanted = {name: file for name, file in files.items() if file}
-    if in_sum and (kernel_style or "perfetto" in wanted):
-        raise click.UsageError("--sum has no events: leave --kernel-style and --perfetto out")
-    run(target, Options(chosen, limit, show_idle, as_json, wanted, kernel_style, engine, in_sum))
+    if as_json and chosen_format not in (None, "json"):
+        raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
+    name = "json" if as_json else chosen_format or FORMATS[0]
+    if name == "parquet" and file in (None, "-"):
+        raise click.UsageError("--format parquet writes a folder: name it with -o DIR")
+    if name == "pprof" and file is None and sys.stdout.isatty():
+        raise click.UsageError("--format pprof is binary: name a file with -o FILE")
+    if in_sum and name in ("perfetto", "kernel-style"):
+        raise click.UsageError(f"--sum has no events, which --format {name} shows")
+    run(target, Options(chosen, limit, show_idle, name, file or "-", engine, in_sum))

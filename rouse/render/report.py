@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -32,25 +33,24 @@ SERIES_ROWS = 1000  # of locks and sites, and as many of wake-ups: each is a few
 STDOUT = "-"
 
 
+FORMATS = (
+    *("text", "html", "json", "pprof", "folded", "perfetto", "parquet", "prometheus"),
+    "kernel-style",
+)
+WITH_EVENTS = ("perfetto", "parquet", "kernel-style")
+# Formats that have a place for notes, so that problems need no line on standard error.
+WITH_NOTES = ("text", "html", "json")
+
+
 @dataclass(frozen=True)
 class Options:
-    sections: tuple[str, ...]
-    limit: int | None
-    show_idle: bool
-    as_json: bool
-    files: dict[str, str]  # by format
-    kernel_style: bool = False
+    sections: tuple[str, ...] = ()
+    limit: int | None = None
+    show_idle: bool = False
+    format: str = FORMATS[0]
+    file: str = STDOUT
     engine: str = ENGINES[0]
     in_sum: bool = False
-
-    @property
-    def with_events(self) -> bool:
-        return self.kernel_style or bool({"perfetto", "parquet"} & set(self.files))
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether something is written that has no place for notes."""
-        return self.kernel_style or bool(set(self.files) - {"html"})
 
 
 class Reporter:
@@ -310,23 +310,33 @@ def replace_whole(path: Path, parts: Iterable[bytes]) -> None:
             raise
 
 
+def written(reporter: Reporter, name: str) -> Iterable[bytes]:
+    """The report in a format that is a stream of bytes."""
+    if name == "perfetto":
+        return reporter.perfetto()
+    if name == "json":
+        return [reporter.json().encode()]
+    if name == "kernel-style":
+        return [reporter.kernel_style().encode()]
+    made: bytes = getattr(reporter, name)()
+    return [made]
+
+
 def run(target: str | None, options: Options) -> None:
-    with open_input(target, options.with_events, options.engine, options.in_sum) as opened:
+    with_events = options.format in WITH_EVENTS
+    with open_input(target, with_events, options.engine, options.in_sum) as opened:
         reporter = Reporter(opened, options)
-        for name, file in options.files.items():
-            if name == "parquet":
-                reporter.parquet(Path(file))
-            elif name == "perfetto":
-                put(file, reporter.perfetto())
-            else:
-                put(file, [getattr(reporter, name)()])
-        if options.kernel_style:
-            put(STDOUT, [reporter.kernel_style().encode()])
-        elif options.as_json:
-            put(STDOUT, [reporter.json().encode()])
-        elif not options.files:
+        if options.format == "parquet":
+            reporter.parquet(Path(options.file))
+        elif options.format != "text":
+            put(options.file, written(reporter, options.format))
+        elif options.file == STDOUT:
             with output():
                 reporter.terminal(sys.stdout)
-        if options.is_bare:
+        else:
+            text = io.StringIO()
+            reporter.terminal(text)
+            put(options.file, [text.getvalue().encode()])
+        if options.format not in WITH_NOTES:
             for problem in opened.problems:
                 print(f"rouse: {printable(problem)}", file=sys.stderr)

@@ -250,7 +250,7 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         if silent:
             opened.notes.append(f"{len(silent)} other processes waited for nothing that is seen")
         opened.notes += later + remains.confined(looked.values())
-        options = Options((), None, False, wanted.as_json, {})
+        options = Options(format="json" if wanted.as_json else "text")
         write(Reporter(opened, options), wanted)
 
 

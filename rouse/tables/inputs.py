@@ -204,7 +204,7 @@ def running() -> Path:
 
 
 def is_tables(folder: Path) -> bool:
-    """Whether it is a folder that `rouse report --parquet` made."""
+    """Whether it is a folder that `rouse report --format parquet` made."""
     return (folder / "processes").is_dir()
 
 

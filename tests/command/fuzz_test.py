@@ -35,7 +35,7 @@ REPORTED_EVERY = 1000  # of which a whole report is made, too
 HANGS_S = 20
 PEAK_MOST = 1 << 30
 COUNTED = ("processes", "threads", "wakes", "locks", "workers")
-OPTIONS = report.Options((), None, True, True, {}, False, engine.ENGINES[0])
+OPTIONS = report.Options(show_idle=True, format="json")
 
 
 def hung(_number: int, _frame: Any) -> None:

@@ -137,8 +137,9 @@ class Hang(unittest.TestCase):
     def test_the_other_formats_have_them_too(self) -> None:
         names = ("folded", "prometheus", "html")
         files = {name: self.folder.with_suffix(f".{name}") for name in names}
-        words = [word for name in names for word in (f"--{name}", files[name])]
-        styled = self.text(*words, "--kernel-style", self.pid)
+        for name, file in files.items():
+            self.text("--format", name, "-o", file, self.pid)
+        styled = self.text("--format", "kernel-style", self.pid)
         made = {}
         for name, file in files.items():
             made[name] = file.read_text(encoding="utf-8")

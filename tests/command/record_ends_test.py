@@ -60,7 +60,9 @@ class Recorded(unittest.TestCase):
         self.assertRegex(found.why_done or "", rf"\A{why}\Z")
         self.assertEqual(found.problems, [])
         trace = self.file.with_name("trace")
-        told = self.report(self.file, *(("--perfetto", trace) if self.words else ()))
+        told = self.report(
+            self.file, *(("--format", "perfetto", "-o", trace) if self.words else ())
+        )
         self.assertEqual(told["processes"][0]["ended"], ended)
         self.assertLessEqual(NAMES, {thread["name"] for thread in told["sections"]["threads"]})
         if self.words:
@@ -107,7 +109,7 @@ class Recorded(unittest.TestCase):
         told = self.report(str(child))
         self.assertEqual(told["processes"][0]["mode"], "counted")
         self.assertEqual(["child"], [t["name"] for t in told["sections"]["threads"] if t["name"]])
-        done = here("report", str(child), "--perfetto", "-", **self.own)
+        done = here("report", str(child), "--format", "perfetto", "-o", "-", **self.own)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertIn("has no events", done.stderr)
         self.check_file("stopped by SIGTERM", ended=False)

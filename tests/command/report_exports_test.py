@@ -36,7 +36,7 @@ class Exports(unittest.TestCase):
         """The file of that format, of those tables."""
         parquet.write(orders(**changed), self.folder / "tables")
         file = self.folder / form
-        done = rouse("report", self.folder / "tables", f"--{form}", file, *words)
+        done = rouse("report", self.folder / "tables", "-f", form, "-o", file, *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
@@ -56,7 +56,7 @@ class Exports(unittest.TestCase):
 
     def test_a_folder_in_the_place_of_the_file(self) -> None:
         parquet.write(orders(), self.folder / "tables")
-        done = rouse("report", self.folder / "tables", "--folded", self.folder)
+        done = rouse("report", self.folder / "tables", "--format", "folded", "-o", self.folder)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertIn("Is a directory", done.stderr)
 
@@ -154,11 +154,26 @@ class Exports(unittest.TestCase):
         again = rouse("report", folder, "-s", "locks")
         self.assertIn("30000", again.stdout)
 
-    def test_several_formats_at_once_and_standard_output(self) -> None:
-        file = self.written("folded", "--html", str(self.folder / "page"))
-        self.assertTrue((self.folder / "page").stat().st_size > 10_000)
-        done = rouse("report", self.folder / "tables", "--folded", "-")
-        self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
+    def test_standard_output_gets_what_a_file_gets(self) -> None:
+        file = self.written("folded")
+        for words in ((), ("-o", "-")):
+            done = rouse("report", self.folder / "tables", "--format", "folded", *words)
+            self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
+
+    def test_tables_as_text_in_a_file(self) -> None:
+        done = rouse("report", self.folder / "tables", "-o", self.written("text"))
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertIn("30000", (self.folder / "text").read_text(encoding="utf-8"))
+
+    def test_formats_that_cannot_be_written_say_what_to_do(self) -> None:
+        for words, said in (
+            (("--format", "parquet"), "writes a folder: name it with -o DIR"),
+            (("--json", "--format", "html"), "contradict each other"),
+            (("--sum", "--format", "perfetto"), "--sum has no events"),
+        ):
+            done = rouse("report", *words, self.folder)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
 
     def test_pprofs_messages(self) -> None:
         profile = pprof.profile_class()()

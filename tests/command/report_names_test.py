@@ -86,16 +86,16 @@ class Names(unittest.TestCase):
             )
 
     def test_in_the_text_of_kernels(self) -> None:
-        self.check_text(self.printed("--kernel-style"))
+        self.check_text(self.printed("--format", "kernel-style"))
 
     def test_in_folded_stacks_each_line_is_a_stack(self) -> None:
-        text = self.printed("--folded", "-", "--all")
+        text = self.printed("--format", "folded", "-o", "-", "--all")
         self.check_text(text)
         for line in text.splitlines():
             self.assertRegex(line, r"\A\S.*;\[[^;]*\] \d+\Z")
 
     def test_for_prometheus_each_line_is_a_sample(self) -> None:
-        text = self.printed("--prometheus", "-")
+        text = self.printed("--format", "prometheus", "-o", "-")
         self.check_text(text)
         value = r'"(?:[^"\\\n]|\\[\\"n])*"'
         for line in text.splitlines():
@@ -103,7 +103,7 @@ class Names(unittest.TestCase):
 
     def test_in_pprofs_messages(self) -> None:
         file = self.folder.with_name("profile")
-        self.printed("--pprof", file)
+        self.printed("--format", "pprof", "-o", file)
         profile = pprof.profile_class()()
         profile.ParseFromString(gzip.decompress(file.read_bytes()))
         for text in profile.string_table:
@@ -111,7 +111,7 @@ class Names(unittest.TestCase):
         self.check_text("\n".join(profile.string_table))
 
     def test_for_perfetto_they_are_strings_of_json(self) -> None:
-        text = self.printed("--perfetto", "-")
+        text = self.printed("--format", "perfetto", "-o", "-")
         self.assertTrue(text.replace("\n", "").isprintable() and text.isascii())
         trace = json.loads(text)["traceEvents"]
         words: list[str] = []
@@ -205,7 +205,13 @@ class Output(unittest.TestCase):
     def test_is_one_line_and_a_status(self) -> None:
         report = f"report {self.tables}"
         helps = ("--help", "--version", "compare --help")
-        for words in (report, f"{report} --json", f"{report} --folded -", "doctor", *helps):
+        for words in (
+            report,
+            f"{report} --json",
+            f"{report} --format folded -o -",
+            "doctor",
+            *helps,
+        ):
             for to, why in (
                 ("&-", "Bad file descriptor"),
                 ("/dev/full", "No space left on device"),

@@ -77,7 +77,7 @@ class Page(unittest.TestCase):
         folder = self.place / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         parquet.write(made, folder)
-        done = rouse("report", folder, "--html", file, *words)
+        done = rouse("report", folder, "--format", "html", "-o", file, *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def look_at(self, file: Path) -> Any:

@@ -166,17 +166,26 @@ class Inputs(Case):
         running(of_process(os.getpid(), 1000)).write(self.folder)
         (self.folder / "notes.txt").write_text("no recording")
         with tempfile.TemporaryDirectory() as place:
-            for words in (("--parquet", place), ("--folded", "-"), ("--kernel-style",)):
+            for words in (
+                ("--format", "parquet", "-o", place),
+                ("--format", "folded", "-o", "-"),
+                (
+                    "--format",
+                    "kernel-style",
+                ),
+            ):
                 done = here("report", self.folder, *words)
                 self.assertEqual(done.returncode, 0)
                 self.assertRegex(done.stderr, r"\Arouse: .*notes.txt: is no recording[^\n]*\n\Z")
-            done = here("report", self.folder, "--html", f"{place}/page")
+            done = here("report", self.folder, "--format", "html", "-o", f"{place}/page")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_tables_are_not_written_beneath_a_file(self) -> None:
         file = self.folder / "file"
         file.touch()
-        self.assertIn("Not a directory", self.refused(self.tables(), "--parquet", file))
+        self.assertIn(
+            "Not a directory", self.refused(self.tables(), "--format", "parquet", "-o", file)
+        )
 
     def test_what_cannot_be_read_is_told_in_a_line(self) -> None:
         empty = self.folder / "empty"
@@ -240,7 +249,9 @@ class Inputs(Case):
         self.assertIn("threads from", done.stdout)
 
     def test_a_file_that_cannot_be_written(self) -> None:
-        told = self.refused(self.tables(), "--folded", self.folder / "absent" / "file")
+        told = self.refused(
+            self.tables(), "--format", "folded", "-o", self.folder / "absent" / "file"
+        )
         self.assertIn("No such file or directory", told)
 
 

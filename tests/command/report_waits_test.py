@@ -153,7 +153,7 @@ class Ledger(Case):
 class Names(Case):
     def test_functions_of_cpp_are_told_as_in_the_source(self) -> None:
         program = start_ready(self, FIXTURES / "cxx_names", **self.own)
-        words = ("report", "--all", "--folded", "-", str(program.pid))
+        words = ("report", "--all", "--format", "folded", "-o", "-", str(program.pid))
         done = here(*words, **self.own)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         (nap,) = [line for line in done.stdout.splitlines() if "[sleep" in line]

@@ -361,7 +361,7 @@ class Reports(Case):
         self.assertEqual(found["sections"]["totals"][0]["lock_waits"], KNOWN["WAITERS"])
         self.assertIn("inferred", " ".join(found["notes"]))
         tables = self.folder / "tables"
-        rouse("report", "--parquet", tables, kept)
+        rouse("report", "--format", "parquet", "-o", tables, kept)
         again_notes = json.loads(rouse("report", "--json", tables).stdout)["notes"]
         self.assertEqual(again_notes, found["notes"])
         again = self.run_it("--keep", kept, "--", PLAIN, "mutex")

@@ -95,7 +95,7 @@ class Programs(unittest.TestCase):
     def test_every_wake_up_is_an_arrow(self) -> None:
         running = self.run_program(LEDGER, "trace")
         file = running.folder / "trace.json"
-        done = running.rouse("report", "--perfetto", file)
+        done = running.rouse("report", "--format", "perfetto", "-o", file)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         trace = read_trace(file)
         self.check_arrows(trace)
@@ -113,7 +113,7 @@ class Programs(unittest.TestCase):
 
     def test_switches_and_spin_in_one_text(self) -> None:
         running = self.run_program(LEDGER, "trace")
-        done = running.rouse("report", "--kernel-style")
+        done = running.rouse("report", "--format", "kernel-style")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         workers, threads, _, spin = done.stdout.split("\n\n")[1:]
         self.assertRegex(workers, r"worker \d+ \(tid \d+\)")
@@ -124,7 +124,7 @@ class Programs(unittest.TestCase):
 
     def test_a_program_that_keeps_none_says_so(self) -> None:
         running = self.run_program(LEDGER, "counted")
-        done = running.rouse("report", "--perfetto", running.folder / "trace.json")
+        done = running.rouse("report", "--format", "perfetto", "-o", running.folder / "trace.json")
         self.assertEqual(done.returncode, 3)
         self.assertIn("ROUSE_OBS=trace", done.stderr)
 
@@ -134,7 +134,7 @@ class Programs(unittest.TestCase):
         pid = str(running.process.pid)
         done = running.rouse("record", "--trace", "--seconds", "1", "-o", file, pid)
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = running.rouse("report", file, "--perfetto", trace)
+        done = running.rouse("report", file, "--format", "perfetto", "-o", trace)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = read_trace(trace)
         self.check_arrows(found)
