@@ -16,74 +16,67 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rouse.tables import parquet  # noqa: E402 the path comes first
-from rouse.tables.schemas import SCHEMAS  # noqa: E402
+from rouse.tables.schemas import COLUMNS, WHOLE  # noqa: E402
+from rouse.tables.table import Coded, Column, Table, empty, from_rows  # noqa: E402
 
 PROCESSES = 10
 SITES = 2000
 SITES_OF_LOCK = 4  # a lock is used at few places; many locks are used at the same ones
 KINDS = ("mutex", "condition", "read", "write lock")
+SITE_IDS = [hex(0x1000 + 16 * i) for i in range(SITES)]
 
 
-def ids(numbers: np.ndarray[Any, Any]) -> pa.Array:
-    """Of sites."""
-    return pa.array([hex(0x1000 + 16 * i) for i in range(SITES)]).take(pa.array(numbers))
-
-
-def table(name: str, process: str, rows: int, chance: np.random.Generator) -> pa.Table:
-    """Rows of which no two have one key, as the decoder makes them."""
-    schema, every = SCHEMAS[name], np.arange(rows)
+def table(name: str, process: str, rows: int, chance: np.random.Generator) -> Table:
+    """Rows of which no two have the same key, as the decoder makes them."""
+    every: npt.NDArray[np.int64] = np.arange(rows)
     # Each lock, or other object, with all pairs of its sites.
     pairs = SITES_OF_LOCK * SITES_OF_LOCK
     lock, first, second = every // pairs, every % SITES_OF_LOCK, every // SITES_OF_LOCK
     base = lock % (SITES // SITES_OF_LOCK) * SITES_OF_LOCK
-    one, other = ids(base + first), ids(base + second % SITES_OF_LOCK)
-    columns = {
-        field.name: pa.nulls(rows, field.type)
-        if pa.types.is_string(field.type)
-        else pa.array(chance.integers(0, 1_000_000, rows))
-        for field in schema
+    columns: dict[str, Column] = {
+        key: chance.integers(0, 1_000_000, rows)
+        for key, sort in COLUMNS[name].items()
+        if sort == WHOLE
     }
     keys = (
         ("site", "holder_site", "lock") if name == "locks" else ("wait_site", "wake_site", "object")
     )
-    columns |= dict(zip(keys, (one, other, pa.array(64 * (lock + 1))), strict=True))
-    columns["kind"] = pa.array(KINDS).take(pa.array(lock % len(KINDS)))
-    columns["process"] = pa.repeat(process, rows)
-    return pa.table(columns, schema=schema)
+    one, other = Coded(base + first, SITE_IDS), Coded(base + second % SITES_OF_LOCK, SITE_IDS)
+    columns |= dict(zip(keys, (one, other, 64 * (lock + 1)), strict=True))
+    columns["kind"] = Coded(lock % len(KINDS), KINDS)
+    columns["process"] = Coded(np.zeros(rows, np.int64), [process])
+    return Table(name, rows, columns)
 
 
-def sites(process: str) -> pa.Table:
+def sites(process: str) -> Table:
     rows = [
-        {"process": process, "site": hex(0x1000 + 16 * i), "frame": 0, "label": f"file.c:{i}"}
-        for i in range(SITES)
+        {"process": process, "site": site, "frame": 0, "label": f"file.c:{i}"}
+        for i, site in enumerate(SITE_IDS)
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMAS["sites"])
+    return from_rows("sites", rows)
 
 
 def make(folder: Path, records: int) -> None:
     chance = np.random.default_rng(1)
     for number in range(PROCESSES):
         process = f"host:{number}:1"
-        about = SCHEMAS["processes"]
-        zeros = {field.name: 0 for field in about if pa.types.is_integer(field.type)}
+        zeros = {key: 0 for key, sort in COLUMNS["processes"].items() if sort == WHOLE}
         row = {**zeros, "process": process, "pid": number, "host": "host", "command": "made up"}
         known = {
-            "processes": pa.Table.from_pylist([{**row, "ended": True}], schema=about),
+            "processes": from_rows("processes", [{**row, "ended": True}]),
             "sites": sites(process),
             "wakes": table("wakes", process, records // PROCESSES // 2, chance),
             "locks": table("locks", process, records // PROCESSES // 2, chance),
         }
-        empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
-        parquet.write({**empty, **known}, folder)
+        parquet.write({name: known.get(name, empty(name)) for name in COLUMNS}, folder)
 
 
 def measure(folder: Path, *words: str) -> tuple[float, float]:

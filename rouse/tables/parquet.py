@@ -46,7 +46,8 @@ def arrow(table: Table) -> pa.Table:
         elif isinstance(column, Coded):
             words = pa.array(column.words, pa.string())
             codes = pa.array(column.codes.astype("int32"))
-            columns.append(pa.DictionaryArray.from_arrays(codes, words))
+            coded = pa.DictionaryArray.from_arrays(codes, words)
+            columns.append(coded if pa.types.is_dictionary(field.type) else coded.cast(field.type))
         elif isinstance(column, list) and pa.types.is_dictionary(field.type):
             columns.append(pa.array(column, pa.string()).dictionary_encode())
         else:
