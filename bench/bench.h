@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bench.h - what harness and cases share.
+ * bench.h - the interface between the harness and the cases.
  *
  * A case is one file, compiled once for each implementation (see impl.h). Its life:
  *   prepare  main thread, libc allowed: allocate and touch all that is needed
@@ -28,7 +28,7 @@ struct bench_kind {
     const char *name;
     const char *summary;
     bool user;            /* scheduled by a library, and not pre-empted */
-    bool recorded;        /* --obs is of use */
+    bool recorded;        /* --obs has an effect */
     unsigned workers_max; /* 0: any number */
     const struct bench_case *const *cases;
     int (*set_up)(struct bench_run *run);     /* main thread: take --workers, --pin. 0 or -errno. */
@@ -43,7 +43,7 @@ extern const struct bench_kind bench_kinds[]; /* the first is the default; no na
 #define BENCH_FIGURES_MAX 32u
 #define BENCH_CPUS_MAX 1024u
 
-/* A sample lasts at least this long, so that reading the clocks costs nothing beside it. */
+/* A sample lasts at least this long, so that reading the clocks is a negligible part of it. */
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
@@ -51,7 +51,7 @@ enum bench_flag {
     BENCH_FIXED_OPS = 2,   /* ops is T, and -n another name of -T */
     BENCH_COLD_FIRST = 4,  /* the first sample is kept apart, as first_ns_per_op */
     BENCH_PAIRS = 8,       /* T is even */
-    BENCH_ONE_SAMPLE = 16, /* a second one would measure something else */
+    BENCH_ONE_SAMPLE = 16, /* a second sample would measure something else */
 };
 
 /* shared_writes: the operations, and their names in this order. */
@@ -82,7 +82,7 @@ enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK }
 /* selectherd: what its threads call. */
 enum bench_via { BENCH_VIA_DEFAULT, BENCH_VIA_LAYER, BENCH_VIA_POLL, BENCH_VIA_ROUSE };
 
-/* acceptherd: who gets the next connection of a process. From accept on they are for kernel threads. */
+/* acceptherd: the order in which a process's threads get connections. From accept on, for kernel threads. */
 enum bench_order {
     BENCH_ORDER_DEFAULT,
     BENCH_ORDER_PLAIN,
@@ -105,14 +105,14 @@ enum bench_share {
     BENCH_SHARE_REUSEPORT
 };
 #define BENCH_SHARES "herd", "exclusive", "turns", "reuseport"
-/* What is recorded of waits: the modes of enum rouse_obs_mode, in its order. */
+/* Recording modes of waits, in the order of enum rouse_obs_mode. */
 extern const char *const bench_obs_modes[]; /* NULL ends it */
 #define BENCH_BURST_MOST 1024u
 #define BENCH_SERVERS_MOST 64u
 
 struct bench_options {
     const struct bench_kind *kind;
-    unsigned workers; /* 0: one a usable processor */
+    unsigned workers; /* 0: one per usable processor */
     unsigned threads; /* -T; 0: the case's own */
     uint64_t ops;     /* -n; 0: calibrated */
     double seconds;
@@ -156,7 +156,7 @@ struct bench_figure {
     const char *text; /* instead of the value; or NULL */
 };
 
-/* Operations by worker, or by processor for kernel threads. One cache line each: writers are many. */
+/* Operations by worker, or by processor for kernel threads. One cache line each, since there are many writers. */
 struct bench_tally {
     _Alignas(64) _Atomic uint64_t ops;
 };
@@ -164,7 +164,7 @@ struct bench_tally {
 struct bench_run {
     const struct bench_case *test;
     struct bench_options options;
-    bool user;        /* of options.kind, near at hand */
+    bool user;        /* copy of options.kind's */
     unsigned threads; /* T, as run */
     unsigned workers; /* as run; for kernel threads the processors in use */
     unsigned pinned;  /* workers or processors that threads were bound to; 0: none */
@@ -173,7 +173,7 @@ struct bench_run {
     unsigned page_bytes;
     void *state; /* the case's own */
 
-    int error;              /* -errno of what failed first, 0 */
+    int error;              /* -errno of the first failure, or 0 */
     const char *error_what; /* what failed */
 
     uint64_t sample_ns;  /* BENCH_TIMED: how long sample shall last */
@@ -208,8 +208,8 @@ struct bench_case {
 };
 
 /*
- * One set of cases (NULL ends it) and one entry a family of implementations: create the measuring
- * thread, wait until all samples are taken; called by the main thread.
+ * Each family of implementations has a set of cases (NULL ends it) and one entry function. The main thread
+ * calls the entry. It creates the measuring thread and waits until all samples are taken.
  */
 extern const struct bench_case *const bench_cases_rouse[];
 extern const struct bench_case *const bench_cases_clone[];
@@ -218,15 +218,15 @@ int bench_measure_rouse(struct bench_run *run);
 int bench_measure_clone(struct bench_run *run);
 int bench_measure_peer(struct bench_run *run);
 
-/* set_up for kernel threads: keep to the first --workers processors; threads made later inherit it. */
+/* set_up for kernel threads: bind to the first --workers processors. Threads created later inherit the mask. */
 int bench_keep_to_cpus(struct bench_run *run);
 
 /* Bind each worker of rouse to a processor of its own. Returns how many were bound. */
 unsigned bench_pin_workers(const struct bench_run *run);
 
 /*
- * Read the command line; *test gets the case. Returns 0; 2, having said on stderr what is wrong; -1: all
- * is done (help, list).
+ * Read the command line and store the case in *test. Returns 0, 2 after an error message on stderr, or -1 when
+ * nothing is left to do (help, list).
  */
 int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
                         char **argv);
@@ -244,7 +244,7 @@ static inline void bench_figure(struct bench_run *run, const char *name, double 
         run->figures[run->figure_count++] = (struct bench_figure){ name, value, NULL };
 }
 
-/* The same of a word, such as a setting. */
+/* The same for a word, such as a setting. */
 static inline void bench_text(struct bench_run *run, const char *name, const char *text)
 {
     if (run->figure_count < BENCH_FIGURES_MAX)

@@ -3,13 +3,13 @@
  * case_cascade_mutex.c - a token passed round T threads by mutexes alone; an operation is one hop.
  *
  * Problem: mutexes have owners, so a thread can be stopped only by a lock that its predecessor holds.
- * Each thread has two locks, used by turns. In its pass p a thread, holding its own lock p%2 and its
+ * Each thread has two locks, which it uses alternately. In its pass p a thread, holding its own lock p%2 and its
  * successor's lock q = (p + last) % 2, where last is 1 for the thread before the ring's first, does
  *   1 locks its successor's other lock  (free: the successor left it in its own step 2, a pass ago)
  *   2 unlocks its own lock p%2          (so that its predecessor can take it in the next pass)
  *   3 unlocks its successor's lock q    (the successor, waiting there, goes on)
- *   4 locks its own lock (p+1)%2        (held by its predecessor since that one's step 1: waits)
- * One thread is runnable at a time, but for the moment between 3 and 4. `last` is there because the
+ *   4 locks its own lock (p+1)%2        (held by its predecessor since the predecessor's step 1: waits)
+ * One thread is runnable at a time, except between 3 and 4. `last` exists because the
  * ring's first thread is one pass ahead of its predecessor.
  * Source: the idea is libMicro's case of this name; the protocol and the code are ours.
  */
@@ -37,7 +37,7 @@ struct ring {
     struct bench_run *run;
     struct member *member;
     struct bench_sem ready;
-    bool stop;      /* written and read by the one whose turn it is */
+    bool stop;      /* accessed only by the thread whose turn it is */
     unsigned trial; /* likewise; see bench_count_hop */
 };
 
@@ -81,7 +81,7 @@ static void pass(struct member *member)
     member->phase = p ^ 1;
 }
 
-/* The last pass: leaves every lock free, for this thread holds two and takes none. */
+/* The last pass: releases this thread's two locks and takes none, so every lock ends up free. */
 static void last_pass(struct member *member)
 {
     const unsigned p = member->phase;
@@ -89,7 +89,7 @@ static void last_pass(struct member *member)
     bench_mutex_unlock(&member->next->own[p ^ member->last].mutex);
 }
 
-/* Take what a thread holds before its first pass, so that its successor waits for it. */
+/* Take the locks that a thread holds before its first pass, so that its successor waits. */
 static void take_first(struct member *member)
 {
     bench_mutex_lock(&member->next->own[member->last].mutex);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_echo.c - T connections, a thread at each end, messages of --bytes; an operation is a round trip.
+ * case_echo.c - T connections with one thread at each end and messages of --bytes. An operation is a round trip.
  *
- * The connections are made by the main thread: unix socket pairs, or TCP over loopback with --socket tcp.
+ * The main thread makes the connections: unix socket pairs, or TCP over loopback with --socket tcp.
  */
 #include "team.h"
 

@@ -3,9 +3,10 @@
  * case_idle_memory.c - resident bytes of threads that wait, by what they wait for, before and after stacks are
  * trimmed.
  *
- * T threads each wait for a semaphore, sleep for a day, and read from a socket; and T wait for a semaphore that
- * have been 32 KiB deep before. They are made one sort after the other and all stay until the end, so that none
- * finds what another has left. Then they all end, and what free stacks keep is looked at.
+ * There are four sorts of T threads each: one waits for a semaphore, one sleeps for a day, one reads from a
+ * socket, and one waits for a semaphore after using 32 KiB of its stack. The sorts are created one after the
+ * other and all threads stay until the end, so that no thread reuses another's pages. Then all threads end and
+ * the memory that the free stacks retain is measured.
  */
 #include "impl.h"
 
@@ -24,7 +25,7 @@ struct idler {
     struct bench_sem sem;
     struct bench_thread thread;
     struct state *state;
-    int ends[2]; /* the second one is the thread's */
+    int ends[2]; /* the thread has the second one */
 };
 
 struct state {
@@ -32,7 +33,7 @@ struct state {
     struct idler *idlers[SORTS];
     uint64_t capacity, opened;
     uint64_t pages[SORTS + 1];   /* before each sort, and after the last */
-    uint64_t trimmed[SORTS + 1]; /* the same once stacks were trimmed */
+    uint64_t trimmed[SORTS + 1]; /* the same, after the stacks were trimmed */
     uint64_t before_end, ended, ended_trimmed;
 };
 
@@ -113,7 +114,7 @@ static int gather(struct bench_run *run, enum sort sort)
             return bench_fail(run, error, "creating a thread");
         bench_sem_wait(&s->ready);
     }
-    bench_sleep_ns(100000000); /* the last of them are still on their way to sleep */
+    bench_sleep_ns(100000000); /* the last threads may not have gone to sleep yet */
     return 0;
 }
 

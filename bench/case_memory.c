@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_memory.c - what a parked thread costs in resident memory; an operation is one thread created.
+ * case_memory.c - resident memory of a parked thread. An operation is the creation of one thread.
  *
- * Each thread runs until it waits for a semaphore of its own; then the process's resident pages are
- * compared with those before. Kernel memory (a kernel thread's stack of 16 KiB) is not in it.
- * One sample only: the threads of a second would find the first one's stacks, resident already.
+ * Each thread runs until it waits for its own semaphore. The figure is the growth of the process's
+ * resident pages. It excludes kernel memory, such as a kernel thread's stack of 16 KiB.
+ * There is one sample only, because the threads of a second sample would reuse stacks that are already resident.
  */
 #include "impl.h"
 

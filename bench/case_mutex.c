@@ -2,10 +2,11 @@
 /*
  * case_mutex.c - T threads on one lock with a short critical section; an operation is one lock+unlock.
  *
- * All stop together: whoever first sees that the time is up, or the -n operations done, says so, and
- * each looks before every operation. So fairness, the most operations of one thread over the least, is not bent by stragglers.
- * User threads are not pre-empted, so they yield every 64 operations (--yield-every), or one worker
- * would run one thread for ever; kernel threads do not.
+ * All threads stop together. The first thread to see that the time is up, or that -n operations are done,
+ * sets the end, and each thread checks it before every operation. Stragglers therefore do not distort fairness,
+ * the most operations of one thread divided by the least.
+ * User threads are not pre-empted. They yield every 64 operations (--yield-every), since one worker would
+ * otherwise run one thread for ever. Kernel threads do not yield.
  */
 #include "team.h"
 
@@ -25,7 +26,7 @@ struct state {
     _Alignas(64) uint64_t shared; /* what the lock protects */
     _Alignas(64) atomic_bool stop;
     uint64_t deadline_ns;
-    uint64_t last; /* the operation after which all stop, counted as shared is */
+    uint64_t last; /* the value of shared at which all stop */
     unsigned yield_every;
     struct bench_team team;
 };

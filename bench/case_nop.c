@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* case_nop.c - an empty operation: what the harness itself costs. */
+/* case_nop.c - an empty operation, which measures the harness itself. */
 #include "team.h"
 
 static void nop(struct bench_member *member, uint64_t ops)
@@ -17,7 +17,7 @@ static int prepare(struct bench_run *run)
 
 const struct bench_case BENCH_NAME(case_nop) = {
     .name = "nop",
-    .summary = "an empty operation: what the harness itself costs",
+    .summary = "an empty operation, which measures the harness itself",
     .threads = 1,
     .prepare = prepare,
     .begin = bench_plain_begin,

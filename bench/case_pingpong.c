@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_pingpong.c - pairs of threads, two semaphores a pair; an operation is one round trip.
+ * case_pingpong.c - pairs of threads with two semaphores per pair. An operation is one round trip.
  *
- * T threads are T/2 pairs: a team's member plays with a partner of its own.
+ * T threads form T/2 pairs: each member of the team has its own partner.
  */
 #include "team.h"
 
@@ -21,7 +21,7 @@ struct court {
 
 struct state {
     struct bench_team team;
-    struct court *courts; /* one a member */
+    struct court *courts; /* one per member */
     unsigned partners;    /* created */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_ring.c - T threads in a ring, a semaphore each, one token; an operation is one hop.
+ * case_ring.c - T threads in a ring, one semaphore per thread, one token. An operation is one hop.
  *
  * Member 0 is the measuring thread; it holds the token between samples.
  */
@@ -24,7 +24,7 @@ struct member {
 struct ring {
     struct bench_run *run;
     struct member *member;
-    bool stop;      /* written and read by holders of the token only */
+    bool stop;      /* accessed only by the thread that holds the token */
     unsigned trial; /* likewise; see bench_count_hop */
 };
 

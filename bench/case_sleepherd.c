@@ -4,9 +4,9 @@
  *
  * Each thread makes as many sleeps as fit into the sample's time, so ops / wall time is the rate of
  * wake-ups and its ideal is T / sleep. Lateness is counted by the worker or processor, in classes a 64th
- * wide: what is noted of a wake-up is in the cache, however many threads there are. Clumping is wake-ups for
- * each instant at which there was one, an instant being INSTANT_NS; evenly spread sleeps of
- * 100 threads for 10 ms have 1, of 10,000 threads 10.
+ * wide, so that the counters stay in the cache however many threads there are. Clumping is the mean number of
+ * wake-ups per instant with at least one, where an instant is INSTANT_NS. Evenly spread sleeps of 10 ms give
+ * 1 with 100 threads and 10 with 10,000 threads.
  */
 #include "team.h"
 
@@ -28,12 +28,12 @@ struct state {
     uint64_t rounds; /* sleeps a thread makes in a sample */
     unsigned places; /* workers or processors */
     struct lateness *late;
-    uint64_t instants; /* that a sample has bits for; later ones are not counted */
+    uint64_t instants; /* that a sample has bits for; later instants are not counted */
     uint64_t begin_ns; /* of the sample */
     _Atomic uint64_t *instant, *instants_all;
 };
 
-/* Below 64 ns each is a class; above, each power of two has 64. */
+/* Below 64 ns each ns is a class. Above, each power of two has 64 classes. */
 static unsigned class_of(uint64_t ns)
 {
     if (ns < 1u << CLASS_BITS)

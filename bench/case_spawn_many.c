@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_spawn_many.c - create T threads, then join them all; an operation is one thread.
+ * case_spawn_many.c - create T threads, then join them all. An operation is one thread.
  *
- * The first sample meets stacks that were never touched: it is cold_ns_per_op, and not in the rest,
- * whose median is warm_ns_per_op and ns_per_op.
+ * The first sample uses stacks that were never touched. It is reported as cold_ns_per_op only. The median of
+ * the other samples is warm_ns_per_op and ns_per_op.
  */
 #include "impl.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One child of so many says where it ran, for itself and those that are made after it. */
+/* One child in this many reports its worker, on behalf of the batch. */
 #define COUNT_CHILDREN 64u
 
 struct state {
@@ -33,7 +33,7 @@ static int prepare(struct bench_run *run)
     s->threads = malloc(s->capacity * sizeof *s->threads);
     if (!s->threads)
         return -ENOMEM;
-    memset(s->threads, 0xff, s->capacity * sizeof *s->threads); /* its page faults are not ours */
+    memset(s->threads, 0xff, s->capacity * sizeof *s->threads); /* page it in now */
     return 0;
 }
 
@@ -44,7 +44,7 @@ static void *counted_child(void *arg)
     return NULL;
 }
 
-/* There are fewer of the last: the sum is to be the number of threads. */
+/* The last batch may be smaller, so that the sum is the number of threads. */
 static void *last_counted_child(void *arg)
 {
     struct state *s = arg;

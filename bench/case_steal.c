@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_steal.c - threads that are created on one worker of a cluster: how the others come by them.
+ * case_steal.c - how the workers of a cluster share threads that are created on one of them.
  *
- * A creator makes T threads at once and waits until they have ended, over and over. Each thread has some
- * turns, one to TURNS_MOST and not the same number for all; an operation is a turn. In a turn it goes over its
- * own --footprint bytes, or computes for about as long where it has none, and yields. A worker that takes a
- * thread over finds the thread's bytes in another CPU's cache.
- * Each turn's wait in the run queue is counted, from creation or yield to the turn.
+ * A creator repeatedly makes T threads at once and waits until they have ended. Each thread has one to
+ * TURNS_MOST turns, and the number differs between threads. An operation is a turn. In a turn a thread reads
+ * its own --footprint bytes, or computes for about as long if it has none, and then yields. The bytes of a
+ * stolen thread are in another CPU's cache.
+ * Each turn's wait in the run queue is counted, from creation or yield to the start of the turn.
  */
 #include "impl.h"
 
@@ -83,7 +83,7 @@ static unsigned bucket_of(uint64_t ns)
     return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* The least that falls into the bucket. */
+/* The lower bound of the bucket. */
 static double least_of(unsigned bucket)
 {
     if (bucket < STEPS)
@@ -120,7 +120,7 @@ static void *member_run(void *arg)
     return NULL;
 }
 
-/* One round: returns how many turns it has, 0 when a thread could not be made. */
+/* Run one round. Returns its number of turns, or 0 when a thread could not be created. */
 static uint64_t round_make(struct state *s)
 {
     const struct rouse_thread_attr attr = { .kind = ROUSE_KIND_USER,
@@ -159,7 +159,7 @@ static int sample(struct bench_run *run, uint64_t ops)
     struct rouse_thread_attr attr = { .kind = ROUSE_KIND_USER, .cluster = s->cluster };
     struct rouse_thread *thread;
     s->ops = ops;
-    if (run->sample_count == 0) { /* what calibration did is forgotten */
+    if (run->sample_count == 0) { /* discard the counts of the calibration */
         memset(s->waits, 0, sizeof s->waits);
         rouse_cluster_stats_read(s->cluster, &s->before);
     }
@@ -173,7 +173,7 @@ static int sample(struct bench_run *run, uint64_t ops)
     return error ? bench_fail(run, error, "creating a thread") : 0;
 }
 
-/* The wait that a share of the turns stayed below, in us. */
+/* The quantile of the turns' waits, in us. */
 static double wait_us(const struct state *s, double share)
 {
     uint64_t total = 0, seen = 0;

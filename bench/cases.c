@@ -6,9 +6,9 @@ extern const struct bench_case BENCH_NAME(case_nop), BENCH_NAME(case_yield), BEN
     BENCH_NAME(case_spawn_many), BENCH_NAME(case_ring), BENCH_NAME(case_cascade_mutex),
     BENCH_NAME(case_mutex), BENCH_NAME(case_pingpong), BENCH_NAME(case_sleepherd),
     BENCH_NAME(case_memory);
-#ifndef BENCH_PEER /* not every library takes any descriptor */
+#ifndef BENCH_PEER /* not every library supports arbitrary descriptors */
 extern const struct bench_case BENCH_NAME(case_echo);
-#ifndef BENCH_CLONE /* these want libc in their threads */
+#ifndef BENCH_CLONE /* these cases use libc in their threads */
 extern const struct bench_case BENCH_NAME(case_selectherd), BENCH_NAME(case_acceptherd),
     BENCH_NAME(case_fdtable), BENCH_NAME(case_shared_writes), BENCH_NAME(case_idle_memory),
     BENCH_NAME(case_steal);

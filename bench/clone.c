@@ -3,7 +3,8 @@
  * clone.c - see clone.h.
  *
  * Built without stack protector: its canary lies in the thread-local block that these threads share
- * with their parent. A call to memset or memcpy that the compiler inserts is harmless: they touch none.
+ * with their parent. Calls to memset or memcpy that the compiler inserts are harmless, because they do not
+ * use that block.
  */
 #include "clone.h"
 
@@ -113,7 +114,7 @@ void clone_thread_join(struct clone_thread *t)
 {
     uint32_t tid;
     /* The kernel wakes the word as a shared futex, so the private kind would sleep for ever.
-     * Acquire: pairs with the kernel's clearing of the word, after all that the thread did. */
+     * Acquire: pairs with the kernel's clearing of the word, which follows everything the thread did. */
     while ((tid = atomic_load_explicit(&t->tid, memory_order_acquire)) != 0)
         futex(&t->tid, FUTEX_WAIT, tid);
     unmap(t->mapping, t->mapping_bytes);
@@ -166,7 +167,7 @@ void clone_mutex_unlock(struct clone_mutex *m)
 }
 
 /*
- * Invariant: no thread sleeps while count > 0 and nobody is about to wake it.
+ * Invariant: no thread sleeps while count > 0 unless another thread is about to wake it.
  *   wait: W1 waiting += 1;  W2 load count (by the kernel, in FUTEX_WAIT)
  *   post: P1 count += 1;    P2 load waiting
  * All four sequentially consistent, so W2 sees P1 or P2 sees W1.

@@ -2,7 +2,7 @@
 /*
  * clone.h - the smallest 1:1 thread library: one kernel thread each, made by a bare clone().
  *
- * An adapter of the benchmark, to have what the kernel itself costs beside pthreads and user threads.
+ * An adapter of the benchmark that shows the cost of the kernel itself, next to pthreads and user threads.
  * Its threads share their parent's thread-local block (no CLONE_SETTLS): none may enter libc, since
  * two of them in malloc corrupt its per-thread cache. Everything here is made of raw system calls.
  */

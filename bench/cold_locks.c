@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cold_locks.c - ns of 15 locks and unlocks of free mutexes by a thread that comes to its turn after 63 others, and
- * finds in the cache nothing of its own: as a server's thread does that serves one query in turn. The median of all
- * turns but those of the first quarter. POSIX alone; for interposer.py.
+ * cold_locks.c - ns of 15 locks and unlocks of free mutexes by a thread with a cold cache.
+ *
+ * 64 threads take turns, so each finds its cache lines evicted by 63 others, as a server's thread does between two
+ * queries. The figure is the median of all turns after the first quarter. Uses POSIX only; interposer.py runs it.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -18,10 +19,10 @@ enum { THREADS = 64, LOCKS = 15, TURNS = 200, LINE = 64, WORK = 1 << 20 };
 static struct seat {
     sem_t turn;
     pthread_mutex_t mutexes[LOCKS];
-    volatile char *work; /* what the thread does beside: a line at a time */
+    volatile char *work; /* memory that the thread works on, one line at a time */
 } seats[THREADS];
 static uint64_t took[THREADS * TURNS];
-static size_t took_count; /* by whose turn it is */
+static size_t took_count; /* accessed by the thread whose turn it is */
 
 static uint64_t now_ns(void)
 {
@@ -30,7 +31,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Places of the code are as many as locks: each is a row of its own. */
+/* There is one code location per lock, so that each makes its own record. */
 #define ONE(n) (pthread_mutex_lock(&seat->mutexes[n]), pthread_mutex_unlock(&seat->mutexes[n]))
 
 static void *serve(void *of)

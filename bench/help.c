@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* help.c - what --help prints. */
+/* help.c - the text of --help. */
 #include "bench.h"
 
 #include <stdio.h>
 
 static const char help_options[] =
     "  --workers N        user threads: workers; others: use the first N processors only\n"
-    "                     (default: one a usable processor, or all of them)\n"
+    "                     (default: one per usable processor, or all of them)\n"
     "  -T N               threads that take part (default: the case's own)\n"
-    "  -n N               operations a sample (default: as many as last 10 ms);\n"
+    "  -n N               operations per sample (default: as many as last 10 ms);\n"
     "                     spawn_many, memory: the same as -T\n"
     "  --seconds S        begin no sample after S seconds (default 2)\n"
-    "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory takes one only)\n"
-    "  --pin              workers, or kernel threads, each to a processor, in turn\n"
+    "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory always 1)\n"
+    "  --pin              bind each worker or kernel thread to a processor, in turn\n"
     "  --obs MODE         recording of waits: off (default), counted, locks or trace\n"
-    "  --json             one object a line\n"
-    "  --sleep-us N       sleepherd: how long (default 10000)\n"
+    "  --json             print one JSON object per line\n"
+    "  --sleep-us N       sleepherd: duration of a sleep (default 10000)\n"
     "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"
     "                     1 on workers of user threads, elsewhere the system's, mostly 50000)\n"
     "  --bytes N          echo: size of a message (default 1)\n"
@@ -23,12 +23,12 @@ static const char help_options[] =
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
-    "  --table KIND       fdtable: chunks, which is rouse's (default), rwlock or recheck\n"
+    "  --table KIND       fdtable: chunks (rouse's own; default), rwlock or recheck\n"
     "  --op NAME          shared_writes: yield (default), create, join, park, unpark, wake_across,\n"
     "                     wake_idle, lock, unlock, post, wait, read, write\n"
     "  --affinity N       steal: steal affinity, 1 (steals at once) to 6 (default: the library's)\n"
-    "  --place KIND       steal: steal (default), or shortest, which is to the shortest queue\n"
-    "  --footprint BYTES  steal: what each thread goes over in a turn (default 0: it computes)\n"
+    "  --place KIND       steal: steal (default), or shortest: place on the shortest queue\n"
+    "  --footprint BYTES  steal: memory each thread reads per turn (default 0: it computes)\n"
     "  selectherd:\n"
     "  --via WHAT         layer: a select() of the benchmark's own (default for kernel threads);\n"
     "                     poll: poll(2); rouse: rouse_poll (default for user threads)\n"
@@ -37,9 +37,9 @@ static const char help_options[] =
     "  --select-lock ONE  fine (default) or global\n"
     "  --timer KIND       exact (default) or tick, of 10 ms\n"
     "  --load KIND        free (default): tokens go round; stepped: one event when all sleep\n"
-    "  --sets N           descriptors a call, 0 to 1024 (default 16)\n"
+    "  --sets N           descriptors per call, 0 to 1024 (default 16)\n"
     "  --share N          threads that select on the same descriptors (default 1)\n"
-    "  --timeout-us N     of a call (default 5000), 0 for none\n"
+    "  --timeout-us N     time-out of a call (default 5000), 0 for none\n"
     "  --processes        forked processes instead of threads\n"
     "  acceptherd:\n"
     "  --order NAME       user threads: plain, fifo (default), lifo, scatter; kernel threads: accept\n"
@@ -49,8 +49,8 @@ static const char help_options[] =
     "  --burst N          connections at once (default 1)\n"
     "  --gap-us N         pause between bursts (default 0)\n"
     "\n"
-    "Operations per worker are counted where they ran; for kernel threads, per processor.\n"
-    "Exit status: 0, 1 when the case failed, 2 for wrong arguments.\n";
+    "Operations are counted per worker that ran them; for kernel threads, per processor.\n"
+    "Exit status: 0, 1 if the case failed, 2 for wrong arguments.\n";
 
 void bench_help(void)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * impl.h - the few calls that every implementation under test offers.
+ * impl.h - the calls that every implementation under test provides.
  *
  * Cases are compiled once for each: against the public API of rouse, whose kinds user and kernel differ
  * by an attribute only; with BENCH_CLONE against the bare clone() library; with BENCH_PEER, which names
- * a header, against another library (see peers/). All is inline, so that no table of functions stands
- * between a case and what it measures.
+ * a header, against another library (see peers/). Everything is inline, so that no table of
+ * functions stands between a case and the code it measures.
  */
 #ifndef BENCH_IMPL_H
 #define BENCH_IMPL_H
@@ -39,8 +39,8 @@ static inline void bench_thread_entered(const struct bench_run *run, unsigned in
 }
 
 /*
- * Say that the caller's worker, or processor, has done ops operations. Costs some ns and, on kernel
- * threads, a system call: call it once for many operations.
+ * Credit the caller's worker or processor with ops operations. This costs some ns and, on kernel threads,
+ * a system call, so call it once for many operations.
  */
 static inline void bench_count(struct bench_run *run, uint64_t ops)
 {
@@ -62,14 +62,14 @@ static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64
 }
 
 /*
- * The same for a thread that does not know when it does its last operation: it counts what it has done so
- * far every BENCH_COUNT_HOPS operations, the rest when it ends. sample writes trial, to another number in
- * each sample as long as none is recorded: what was done for calibration, and not counted yet, is forgotten.
+ * The same for a thread that does not know which operation is its last. It counts its operations every
+ * BENCH_COUNT_HOPS operations, and the rest when it ends. Until a sample is recorded, sample changes trial
+ * before each one, which discards calibration operations that are not counted yet.
  */
 struct bench_hops {
     unsigned trial;
     unsigned uncounted;
-    unsigned due; /* how many make a batch; first another number for each thread */
+    unsigned due; /* operations per batch; the first batch differs for each thread */
 };
 
 static inline void bench_count_hop(struct bench_run *run, struct bench_hops *hops, unsigned trial)
@@ -85,7 +85,7 @@ static inline void bench_count_hop(struct bench_run *run, struct bench_hops *hop
     }
 }
 
-/* Begin and end of what a sample measures; in the measuring thread. Defined in measure.c. */
+/* Begin and end the measured part of a sample; in the measuring thread. Defined in measure.c. */
 void BENCH_NAME(bench_start)(struct bench_run *run);
 void BENCH_NAME(bench_stop)(struct bench_run *run);
 #define bench_start BENCH_NAME(bench_start)

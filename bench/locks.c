@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * locks.c - ns of a lock and unlock of a free mutex, a free reader-writer lock, to read and to write, and a free spin
- * lock: the least of many rounds, so that whoever else runs does not matter. POSIX alone; for interposer.py.
+ * locks.c - ns per lock and unlock of a free mutex, a free reader-writer lock (to read and to write) and a free spin
+ * lock. It reports the least of many rounds, so that other load does not matter. Uses POSIX only; interposer.py
+ * runs it.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -43,7 +44,7 @@ static void *nothing(void *unused)
 
 int main(void)
 {
-    pthread_t thread; /* libc has short cuts for programs of one thread */
+    pthread_t thread; /* libc has short cuts for single-threaded programs */
     if (pthread_create(&thread, NULL, nothing, NULL) != 0 || pthread_join(thread, NULL) != 0 ||
         pthread_spin_init(&spin, PTHREAD_PROCESS_PRIVATE) != 0)
         return 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* main.c - set the machine up for one run, let it be measured, report it. */
+/* main.c - set up one run, measure it and report it. */
 #include "bench.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 /*
  * measure.c - the measuring thread: finds how many operations fill a sample, then takes the samples.
  *
- * Runs in a thread of the kind under test, since main() is a foreign thread whose waits cost otherwise.
- * First of all it measures itself: loops of empty operations, of which the fastest is reported.
+ * Runs in a thread of the kind under test, since main() is a foreign thread, whose waits have other costs.
+ * It first measures itself: it runs loops of empty operations and reports the fastest.
  */
 #include "impl.h"
 
@@ -58,7 +58,7 @@ static void measure_harness(struct bench_run *run)
     run->harness_ns_per_op = (double)least_ns / HARNESS_OPS;
 }
 
-/* How many operations last BENCH_SAMPLE_NS and a fifth more, by trying. 0: failed. */
+/* Find by trial how many operations last BENCH_SAMPLE_NS and a fifth more. Returns 0 on failure. */
 static uint64_t calibrate(struct bench_run *run)
 {
     uint64_t ops = run->threads;

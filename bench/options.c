@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* options.c - the command line. Every mistake is told in one line, with status 2. */
+/* options.c - the command line. Every mistake is reported in one line, with status 2. */
 #include "bench.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ static const struct option long_options[] = {
     { NULL, 0, NULL, 0 },
 };
 
-/* Read by one case only: given to another they would change nothing, and mislead. */
+/* Options of a single case. With another case they would have no effect and mislead, so they are errors. */
 static const struct {
     int option;
     const char *name;
@@ -121,7 +121,7 @@ static const struct {
     { OPT_GAP_US, "--gap-us", "acceptherd" },
 };
 
-/* What is known while the line is read. */
+/* The state while the line is read. */
 struct reading {
     struct bench_options *options;
     uint64_t given; /* bit option - OPT_THREADS */
@@ -156,7 +156,7 @@ static int parse_number(const char *option, const char *text, uint64_t least, ui
     return 0;
 }
 
-/* Which of two words. */
+/* Select one of two words. */
 static int parse_either(const char *option, const char *text, const char *no, const char *yes,
                         bool *out)
 {
@@ -234,7 +234,7 @@ static int parse_numbers(struct bench_options *o, int option)
 
 const char *const bench_obs_modes[] = { "off", "counted", "locks", "trace", NULL };
 
-/* Which of some words, of which NULL is the last. */
+/* Select one of several words. NULL ends the list. */
 static int parse_word(const char *option, const char *text, const char *const *words, unsigned *out)
 {
     for (*out = 0; words[*out]; ++*out)
@@ -312,7 +312,7 @@ static int read_options(struct reading *r, int argc, char **argv)
             return -1;
         }
         if (option == ':')
-            return wrong("%s wants a value", argv[optind - 1]);
+            return wrong("%s requires a value", argv[optind - 1]);
         if (option == '?' && optopt > 255)
             return wrong("%s takes no value", argv[optind - 1]);
         if (option == '?' && optopt)
@@ -347,7 +347,7 @@ static const struct bench_case *find_case(const struct bench_kind *kind, const c
     return *c;
 }
 
-/* selectherd's own: what it calls by default, and what that has no switch for. */
+/* selectherd: set the default of --via, and reject options that the chosen --via does not support. */
 static int check_herd(const struct reading *r)
 {
     struct bench_options *o = r->options;
@@ -366,11 +366,11 @@ static int check_herd(const struct reading *r)
     if (o->threads > BENCH_HERD_MOST)
         return wrong("-T: selectherd has at most %u threads", BENCH_HERD_MOST);
     if (o->sets == 0 && (o->timeout_ns == 0 || o->stepped))
-        return wrong("--sets 0: wants a time-out, and no --load stepped");
+        return wrong("--sets 0: requires a time-out, and no --load stepped");
     return 0;
 }
 
-/* acceptherd's own: which orders and ways there are for which threads. */
+/* acceptherd: reject orders and ways to share that the kind of threads does not support. */
 static int check_accept(const struct reading *r)
 {
     struct bench_options *o = r->options;
@@ -391,7 +391,7 @@ static int check_accept(const struct reading *r)
     return 0;
 }
 
-/* What can be judged only when the whole line has been read. */
+/* Check combinations of options once the whole line has been read. */
 static int check_together(const struct reading *r, const struct bench_case *test)
 {
     const struct bench_options *o = r->options;
@@ -408,9 +408,10 @@ static int check_together(const struct reading *r, const struct bench_case *test
     if (kind->workers_max && o->workers > kind->workers_max)
         return wrong("--workers: %s has at most %u", kind->name, kind->workers_max);
     if ((test->flags & BENCH_PAIRS) && o->threads % 2)
-        return wrong("-T: %s wants an even number of threads", test->name);
+        return wrong("-T: %s requires an even number of threads", test->name);
     if ((test->flags & BENCH_ONE_SAMPLE) && o->samples > 1)
-        return wrong("--samples: %s takes one, for then its stacks are warm", test->name);
+        return wrong("--samples: %s takes only one: later samples would find warm stacks",
+                     test->name);
     if ((test->flags & BENCH_FIXED_OPS) && o->ops > THREADS_MAX)
         return wrong("-n: %s makes at most %u threads", test->name, THREADS_MAX);
     if (strcmp(test->name, "steal") == 0 && !kind->user)

@@ -2,9 +2,9 @@
 /*
  * pin.c - bind each worker to a processor of its own, from a user thread that runs on it.
  *
- * Which worker runs a thread is the scheduler's affair. So threads are started by twice the number of
- * workers, and each keeps its worker busy until every worker has been met or a time has passed; the
- * others are then taken by the other workers.
+ * The scheduler decides which worker runs a thread. So pinning starts twice as many threads as workers. Each
+ * thread keeps its worker busy until every worker has been reached or a time limit has passed, and the other
+ * workers take the remaining threads.
  */
 #include "bench.h"
 

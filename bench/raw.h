@@ -2,8 +2,8 @@
 /*
  * raw.h - system calls without libc: no errno, no cancellation, no thread-local storage.
  *
- * What the measuring threads need from the kernel. Threads made by a bare clone() share their parent's
- * thread-local block, so they may not enter libc; the other kinds use the same calls, so that the
+ * The system calls of the measuring threads. Threads made by a bare clone() share their parent's
+ * thread-local block, so they must not enter libc. The other kinds use the same calls, so that the
  * harness costs the same everywhere. Results are the kernel's: negative errno on failure.
  */
 #ifndef BENCH_RAW_H

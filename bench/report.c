@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* report.c - renders a finished run: a JSON object, or libMicro's manner. Measures nothing. */
+/* report.c - renders a finished run: a JSON object, or a table like libMicro's. Measures nothing. */
 #include "bench.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ static double cpu_ns_per_op(const struct bench_run *run)
     return run->total_ops ? (double)run->total.cpu_ns / (double)run->total_ops : 0;
 }
 
-/* Operations per worker: as many entries as there are workers, more only where something ran. */
+/* Operations per worker: one entry per worker, more only where something ran. */
 static unsigned tally_count(const struct bench_run *run)
 {
     unsigned count = run->workers < BENCH_TALLIES ? run->workers : BENCH_TALLIES;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * team.h - T threads that do the same thing, sample after sample.
+ * team.h - T threads that do the same work in each sample.
  *
  * Member 0 is the measuring thread. The others wait for their own semaphore between samples, so a
- * sample's cost holds no thread creation. A case whose threads do nothing but one loop is a body and
- * the bench_plain functions; its state is the team.
+ * sample's cost excludes thread creation. A case whose threads run a single loop consists of a body and
+ * the bench_plain functions. Its state is the team.
  */
 #ifndef BENCH_TEAM_H
 #define BENCH_TEAM_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * accept.h - acceptherd: processes with threads that accept from one port, and what they note of it.
+ * accept.h - acceptherd: processes with threads that accept from one port, and the figures they record.
  *
- * The measuring thread connects, in bursts; forked servers accept and hang up. A connection's start stands by
- * its port in memory that all share, so that whoever accepts it can tell how long it took.
+ * The measuring thread connects in bursts. Forked servers accept and hang up. Shared memory holds each
+ * connection's start time, indexed by client port, so that the accepting thread can compute the latency.
  */
 #ifndef BENCH_ACCEPT_H
 #define BENCH_ACCEPT_H
@@ -12,19 +12,19 @@
 
 #include <netinet/in.h>
 
-#define ACCEPT_CLASSES 512u /* of latency: eight an octave */
+#define ACCEPT_CLASSES 512u /* of latency: eight per octave */
 #define ACCEPT_PROMOTE_NS 100000000u
 
 struct accept_thread {
     _Alignas(64) _Atomic uint64_t taken; /* connections */
-    _Atomic uint64_t since_ns;           /* waits since; 0: does not wait */
+    _Atomic uint64_t since_ns;           /* start of the current wait; 0: not waiting */
     _Atomic uint64_t worst_ns;           /* longest wait that has ended */
-    _Atomic uint64_t wasted;             /* woken, and nothing was there */
+    _Atomic uint64_t wasted;             /* wake-ups that found no connection */
 };
 
 struct accept_shared {
-    _Atomic uint32_t served;   /* connections of all; futex */
-    _Atomic uint32_t target;   /* wake the client when so many are served */
+    _Atomic uint32_t served;   /* connections of all servers; futex */
+    _Atomic uint32_t target;   /* the client is woken when served reaches this */
     _Atomic uint32_t ready;    /* threads that are about to accept */
     _Atomic uint64_t begin_ns; /* waits are counted from here */
     _Atomic uint64_t start_ns[65536];
@@ -45,16 +45,16 @@ struct accept_state {
     uint64_t end_ns;
 };
 
-/* In a server, forked: runs for ever. */
+/* Run a forked server. Never returns. */
 _Noreturn void accept_serve(struct bench_run *run, unsigned server);
 
-/* A listener for the address; 0 or -errno. is_listening: else it only keeps the port. */
+/* Make a listener for the address. Returns 0 or -errno. Without is_listening it only reserves the port. */
 int accept_listen(struct accept_state *s, const struct bench_options *o, bool is_listening);
 
-/* A connection was taken by t. */
+/* Record that t accepted a connection. */
 void accept_note(struct accept_state *s, struct accept_thread *t, const struct sockaddr_in *peer);
 
-/* Kernel threads in a queue of priorities; t is the index-th of its server. */
+/* Accept through a priority queue of kernel threads; t is the index-th of its server. */
 void accept_in_queue(struct accept_state *s, struct accept_thread *t, unsigned index);
 int accept_queue_start(const struct bench_run *run, struct accept_state *s);
 

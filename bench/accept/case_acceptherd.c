@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * acceptherd - who gets the connections when --servers processes of T threads accept from one port: each order
- * and each way to share. The measuring thread connects, --burst at once, and waits until all are accepted.
+ * acceptherd - how connections divide when --servers processes of T threads accept from one port, for each
+ * accept order and each way to share. The measuring thread opens --burst connections at once and waits until
+ * all are accepted.
  */
 #include "accept.h"
 
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define PORT_FIRST 20000u
-#define PORT_COUNT 12000u /* below the kernel's own choice, as a rule */
+#define PORT_COUNT 12000u /* usually below the kernel's ephemeral range */
 #define PATIENCE_S 30
 
 static int share(struct accept_state *s, const struct bench_options *o)
@@ -51,7 +52,7 @@ static int start_servers(struct bench_run *run)
             return -ECHILD;
         usleep(1000);
     }
-    usleep(50000); /* they are about to wait now */
+    usleep(50000); /* by now they are about to wait */
     return 0;
 }
 
@@ -74,7 +75,7 @@ static int prepare(struct bench_run *run)
     return error < 0 ? error : start_servers(run);
 }
 
-/* The voluntary switches of all threads of the servers, from /proc. */
+/* Sum the voluntary switches of all server threads, from /proc. */
 static uint64_t switches_of(const struct accept_state *s)
 {
     uint64_t sum = 0;
@@ -100,7 +101,7 @@ static int begin(struct bench_run *run)
     return 0;
 }
 
-/* A connection from this port. Returns a descriptor or -errno. */
+/* Connect from this port. Returns a descriptor or -errno. */
 static int connect_from(struct accept_state *s, unsigned port)
 {
     const int on = 1;
@@ -115,7 +116,7 @@ static int connect_from(struct accept_state *s, unsigned port)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (const struct sockaddr *)&own, sizeof own) == 0) {
         atomic_store_explicit(&s->shared->start_ns[port], bench_now_ns(), memory_order_relaxed);
-        /* Reset: it has been accepted and hung up already. */
+        /* Reset: the server has already accepted it and hung up. */
         if (connect(fd, (struct sockaddr *)&s->address, sizeof s->address) == 0 ||
             errno == ECONNRESET)
             return fd;
@@ -125,7 +126,7 @@ static int connect_from(struct accept_state *s, unsigned port)
     return error;
 }
 
-/* From the next port that is free: its start is known before the connection can be accepted. */
+/* Connect from the next free port. The start time is stored before the connection can be accepted. */
 static int connect_once(struct accept_state *s)
 {
     int fd = -EADDRINUSE;
@@ -135,7 +136,7 @@ static int connect_once(struct accept_state *s)
     return fd;
 }
 
-/* Returns 0, or -ETIMEDOUT when servers serve no more. */
+/* Returns 0, or -ETIMEDOUT when the servers have stopped serving. */
 static int wait_served(struct accept_shared *shared, uint32_t target)
 {
     const struct timespec patience = { .tv_sec = PATIENCE_S };

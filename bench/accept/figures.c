@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c - what acceptherd reports. */
+/* figures.c - the figures that acceptherd reports. */
 #include "accept.h"
 
 static const char *const orders[] = { BENCH_ORDERS };
 static const char *const shares[] = { BENCH_SHARES };
 
-/* Jain's index: 1 when all have the same, 1 / n when one has all. */
+/* Jain's index: 1 when all have an equal share, 1 / n when one has everything. */
 struct jain {
     double sum, squares, least, most;
     unsigned count;
@@ -45,7 +45,7 @@ static double late_us(const struct accept_shared *shared, double part)
     return class_ns(at) / 1e3;
 }
 
-/* The longest wait of a thread, those that wait still included. */
+/* The longest wait of any thread, including waits still under way. */
 static double worst_wait_ms(const struct bench_run *run, const struct accept_state *s)
 {
     uint64_t worst_ns = 0;
@@ -89,7 +89,7 @@ void accept_report(struct bench_run *run)
     bench_figure(run, "thread_most", threads.most);
     bench_figure(run, "process_least", processes.least);
     bench_figure(run, "process_most", processes.most);
-    if (!run->user) /* threads of rouse do not see theirs */
+    if (!run->user) /* rouse threads do not see their own */
         bench_figure(run, "wasted_per_connection", all > 0 ? (double)wasted / all : 0);
     bench_figure(run, "switches_per_connection", all > 0 ? (double)s->switches / all : 0);
     bench_figure(run, "late_p50_us", late_us(shared, 0.5));

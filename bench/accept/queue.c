@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * queue.c - acceptherd: how Solaris woke threads that sleep in accept: the one of the highest priority that has
- * slept longest. A quarter of the threads have a low priority, as threads that compute have after a while; they
- * starve. With promotion the priority of whoever has slept for 100 ms is raised above all others, as
- * ts_sleep_promote did. One kernel thread accepts and hands on, in the kernel's place.
+ * queue.c - acceptherd: the order in which Solaris woke threads that sleep in accept.
+ *
+ * It wakes the thread of the highest priority that has slept longest. A quarter of the threads have a low
+ * priority, as compute-bound threads have after a while. They starve. With promotion, a thread that has slept
+ * for 100 ms rises above all other priorities, as ts_sleep_promote did. One kernel thread plays the kernel:
+ * it accepts and hands connections on.
  */
 #include "accept.h"
 
@@ -22,7 +24,7 @@ struct sleeper {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t has_sleeper = PTHREAD_COND_INITIALIZER;
-static struct sleeper *first; /* oldest first; under lock, as all the rest */
+static struct sleeper *first; /* oldest first; lock guards this and the rest */
 static bool is_promoting;
 
 static bool is_high(const struct sleeper *sleeper, uint64_t now_ns)
@@ -30,7 +32,7 @@ static bool is_high(const struct sleeper *sleeper, uint64_t now_ns)
     return !sleeper->is_low || (is_promoting && now_ns - sleeper->since_ns >= ACCEPT_PROMOTE_NS);
 }
 
-/* The oldest of the highest priority. Those that were promoted have slept longest. */
+/* The oldest thread of the highest priority. Promoted threads have slept longest. */
 static struct sleeper *take_one(void)
 {
     const uint64_t now_ns = bench_now_ns();

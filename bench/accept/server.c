@@ -66,7 +66,7 @@ int accept_listen(struct accept_state *s, const struct bench_options *o, bool is
     return 0;
 }
 
-/* Returns a descriptor or -errno, and counts what it was woken for in vain. */
+/* Returns a descriptor or -errno. Counts spurious wake-ups. */
 static int accept_polled(struct accept_state *s, struct accept_thread *t, int epoll_fd,
                          struct sockaddr_in *peer)
 {

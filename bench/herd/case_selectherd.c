@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOK_NS 200000u          /* how often it is looked whether the tokens have ended */
+#define LOOK_NS 200000u          /* how often to check whether the tokens have ended */
 #define CHILD_LOOK_NS 100000000u /* and whether a forked process has died */
 
 static void *map_shared(size_t bytes)
@@ -54,7 +54,7 @@ static void prepare_members(struct herd *h, struct herd_stamp *stamps)
     }
 }
 
-/* eventfds, for whoever does not use the layer. */
+/* Create the eventfds, which poll(2) and rouse_poll use instead of the layer. */
 static int prepare_eventfds(struct bench_run *run, struct herd *h)
 {
     const unsigned count = h->windows * h->sets;
@@ -145,7 +145,7 @@ static void *member_main(void *arg)
     }
 }
 
-/* A forked process has died: nobody knows what it held, so the others are ended too. */
+/* A forked process has died. It may have held any lock, so end the others too. */
 static bool has_died(struct bench_run *run, struct herd *h)
 {
     const int pid = run->options.processes ? waitpid(-1, NULL, WNOHANG) : 0;
@@ -160,7 +160,7 @@ static bool has_died(struct bench_run *run, struct herd *h)
     return true;
 }
 
-/* Until all members rest. 0, or -ECHILD: a forked process has died. */
+/* Wait until all members rest. Returns 0, or -ECHILD when a forked process has died. */
 static int wait_all(struct bench_run *run, struct herd *h)
 {
     uint32_t finished;
@@ -211,7 +211,7 @@ static int begin(struct bench_run *run)
     return wait_all(run, h);
 }
 
-/* Nobody has an event, and as many tokens as are to go round wait to be taken. */
+/* Reset: no member has an event, and all tokens wait to be taken. */
 static void reset(struct herd *h)
 {
     struct herd_member *control = &h->member[h->members + HERD_CONTROL];
@@ -231,7 +231,7 @@ static void reset(struct herd *h)
             ;
     }
     atomic_store_explicit(&h->hops, 0, memory_order_relaxed);
-    /* Each token ends at the first hop from there on: `most` events in all. */
+    /* Each token ends at its first hop from there on: `most` events in all. */
     atomic_store_explicit(&h->hops_most, most - tokens + 1, memory_order_relaxed);
     atomic_store_explicit(&h->tokens, tokens, memory_order_relaxed);
     for (unsigned i = 0; i < tokens; i++)
@@ -239,7 +239,7 @@ static void reset(struct herd *h)
     atomic_store_explicit(&h->stop, false, memory_order_relaxed);
 }
 
-/* Post one event at a time, when everybody sleeps, and wait until all sleep again. */
+/* Post one event at a time while all members sleep, and wait until all sleep again. */
 static void step(struct bench_run *run, struct herd *h, uint64_t deadline_ns)
 {
     struct herd_member *control = &h->member[h->members + HERD_CONTROL];
@@ -279,7 +279,7 @@ static uint64_t calls_made(const struct herd *h)
     return calls;
 }
 
-/* What forked processes have used so far. */
+/* CPU time and switches of the forked processes so far. */
 static struct herd_use children_use(const struct herd *h)
 {
     struct herd_use sum = { 0 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c - what a run of the herd came to. */
+/* figures.c - the figures of a run of the herd. */
 #include "herd/herd.h"
 
 #include <stdlib.h>
 
-#define BIN_NS 100000u /* timer wake-ups this near together are of one instant */
+#define BIN_NS 100000u /* timer wake-ups this close together count as one instant */
 
 static const char *const via_names[] = { "default", "layer", "poll", "rouse" };
 

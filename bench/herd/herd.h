@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * herd.h - threads that select() on many descriptors, on a select() as kernels once had it.
+ * herd.h - threads that call select() on many descriptors, with a select() as in old kernels.
  *
- * Problem: what did broadcast wake-ups, wide locks and clock ticks each cost? The old kernels are gone. So
+ * Problem: what did broadcast wake-ups, wide locks and clock ticks each cost? The old kernels are gone, so
  * the layer (layer.c) is a small select() of the benchmark's own over descriptors of its own, in which each
  * of the four is a switch; the kernel below it only runs threads and keeps time. All of it lies in one
  * mapping, shared with forked processes, whose threads take part as they did then.
  *
  *   wake         broadcast  a thread that ever selected on a descriptor stays tied to it; each event wakes
  *                           all who are tied and asleep, whatever they select on now (HP-UX 11.23)
- *                precise    only who selects on it now: tied for the time of the call
+ *                precise    only the threads that select on it now: tied for the time of the call
  *   sched lock   process    putting a thread on a run queue, and taking it off, takes one lock of the whole
  *                           process, or of all of a family of forked ones (HP-UX 11.23)
  *                thread     the thread's own
  *   select lock  global     one lock over all selects (FreeBSD before 7)
  *                fine       the descriptor's, and the thread's
- *   timer        tick       time-outs are counted in ticks of 10 ms, rounded up; at a tick all who are due
- *                           are woken together; who finds its time not come goes back to sleep
+ *   timer        tick       time-outs are counted in ticks of 10 ms, rounded up; a tick wakes all threads
+ *                           that are due; a thread that is early goes back to sleep
  *                exact      the kernel's timer, at its time
  *
  * The same herd (member.c) also runs on poll(2) and on rouse_poll, with eventfds for descriptors.
  *
  * Load: T members, numbered; member i selects on its own window of S descriptors, or shares it with others
- * (--share). Each has once selected on all windows. The first half hands tokens round: who takes an event
- * posts one to the next member's window. Nothing ever happens in the windows of the other half, whose calls
- * end by their time-out. Without descriptors (S is 0) all calls end so. Stepped: instead of tokens, the
- * measuring thread posts one event at a time, whenever everybody sleeps.
+ * (--share). Each has once selected on all windows. The first half hands tokens round: a member that
+ * takes an event posts one to the next member's window. No event occurs in the windows of the other half,
+ * whose calls end by their time-out. Without descriptors (S is 0) all calls time out. Stepped: instead of
+ * tokens, the measuring thread posts one event at a time, whenever all members sleep.
  */
 #ifndef BENCH_HERD_HERD_H
 #define BENCH_HERD_HERD_H
@@ -38,9 +38,9 @@
 #define HERD_CONTROL 0u
 #define HERD_CLOCK 1u
 #define HERD_OTHERS 2u
-#define HERD_STAMPS 32768u /* timer wake-ups noted a member; later ones are counted only */
+#define HERD_STAMPS 32768u /* timer wake-ups recorded per member; later ones are only counted */
 
-/* A lock whose waiting is counted: spins a little, then sleeps. Works across processes. */
+/* A lock that counts its waits. A waiter spins briefly, then sleeps. Works across processes. */
 struct herd_lock {
     _Alignas(64) _Atomic uint32_t state; /* 0 free, 1 held, 2 held and perhaps waited for */
     uint32_t queued;                     /* scheduling locks: runnable threads that it covers */
@@ -61,16 +61,16 @@ enum herd_cause { HERD_EVENT = 1, HERD_TIMER = 2, HERD_STOP = 4 };
 
 /* The verdicts of wake-ups. */
 struct herd_verdicts {
-    uint64_t useful;    /* an event was there to take */
-    uint64_t lost_race; /* one of its own had been, and another thread took it */
-    uint64_t none;      /* false: nothing had happened that it selects on */
+    uint64_t useful;    /* found an event to take */
+    uint64_t lost_race; /* another thread took the event first */
+    uint64_t none;      /* false: no event on its descriptors */
     uint64_t early;     /* by the timer, before its time */
     uint64_t timeout;   /* by the timer, in time or late */
 };
 
 struct herd_stamp {
     uint64_t at_ns;   /* the moment at which the timer acted */
-    uint64_t late_ns; /* UINT64_MAX: the wake-up was early, and no lateness is */
+    uint64_t late_ns; /* UINT64_MAX: the wake-up was early and has no lateness */
 };
 
 /* CPU time and switches. */
@@ -87,11 +87,11 @@ struct herd_counts {
 
 struct herd;
 
-/* One thread of the herd. lock guards what follows it, unless the select lock is global, which then does. */
+/* One thread of the herd. Its lock, or the select lock if that is global, guards the members that follow it. */
 struct herd_member {
     struct herd_lock lock;
     uint32_t cause; /* enum herd_cause: why it has been or is to be woken */
-    bool hit;       /* of the events among them one was of its set */
+    bool hit;       /* one of those events was in its set */
     bool asleep, notified;
     uint32_t first, count; /* its present set; count 0: none */
     uint64_t deadline_ns, due_tick, woken_ns;
@@ -101,7 +101,7 @@ struct herd_member {
     uint32_t tied; /* descriptors of its set, from the first, that it is tied to */
     unsigned index;
     struct herd *herd;
-    struct herd_counts counts; /* written by the member alone, read when it rests */
+    struct herd_counts counts; /* written only by the member, read when it rests */
     struct herd_use used;      /* of a forked process */
     struct herd_stamp *stamp;
     struct pollfd *polled; /* poll(2), rouse_poll */
@@ -114,18 +114,18 @@ struct herd_member {
 struct herd {
     struct bench_run *run;
     const struct bench_options *options;
-    unsigned members, active, windows; /* active: those with tokens */
-    unsigned sets;                     /* descriptors a window */
+    unsigned members, active, windows; /* active: members with tokens */
+    unsigned sets;                     /* descriptors per window */
     struct herd_fd *fd;                /* windows * sets */
     int *eventfd;                      /* the same, for poll(2) and rouse_poll */
-    struct herd_member *member; /* members, then those who only wake: HERD_CONTROL, HERD_CLOCK */
+    struct herd_member *member;        /* members, then the pure wakers: HERD_CONTROL, HERD_CLOCK */
     int futex_private;
 
     struct herd_lock sched, select;
     _Alignas(64) _Atomic uint64_t tick;
     _Atomic uint64_t tick_ns;
     _Alignas(64) _Atomic bool stop; /* the sample is over */
-    _Atomic bool quit;              /* the run is */
+    _Atomic bool quit;              /* the run is over */
     _Atomic uint32_t round, finished;
     _Alignas(64) _Atomic uint32_t asleep;
     _Alignas(64) _Atomic uint64_t hops; /* events taken in this sample */
@@ -140,7 +140,7 @@ struct herd {
 };
 
 uint64_t herd_now_ns(void);
-/* Sleep while *word is value; deadline_ns UINT64_MAX: for ever. False: the time is over. */
+/* Sleep while *word is value. deadline_ns UINT64_MAX: no deadline. Returns false when the deadline has passed. */
 bool herd_futex_wait(const struct herd *h, _Atomic uint32_t *word, uint32_t value,
                      uint64_t deadline_ns);
 void herd_futex_wake(const struct herd *h, _Atomic uint32_t *word, int count);
@@ -152,39 +152,39 @@ static inline uint32_t herd_window(const struct herd *h, unsigned member)
     return member / h->options->share * h->sets;
 }
 
-/* A call of m's was woken by the timer, which acted at at_ns; now_ns tells how late, or that it was early. */
+/* Record that the timer, which acted at at_ns, woke a call of m. now_ns shows how late or early it was. */
 void herd_note_timer(struct herd_member *m, uint64_t at_ns, uint64_t now_ns);
 
 /*
- * A call: wait until there are events in m's window, or for the time-out, and take them. Gets the number of
- * events, at most HERD_TAKEN_MAX, and says where they were; 0: the time is over; -1: the sample is.
+ * One call: wait for events in m's window or for the time-out, and take the events. Returns their number, at
+ * most HERD_TAKEN_MAX, and stores their positions. Returns 0 on time-out and -1 when the sample is over.
  */
 int herd_layer_call(struct herd_member *m, uint32_t *taken);
 int herd_poll_call(struct herd_member *m, uint32_t *taken);
 int herd_rouse_call(struct herd_member *m, uint32_t *taken);
 
-/* Let an event happen on descriptor number at. */
+/* Post an event on descriptor number at. */
 void herd_layer_post(struct herd_member *by, uint32_t at);
 void herd_poll_post(struct herd_member *by, uint32_t at);
 
-/* Tie m to every descriptor, as a thread is that has selected on each once. */
+/* Tie m to every descriptor, as if it had selected on each once. */
 void herd_layer_tie_all(struct herd_member *m);
-/* Wake everybody, since the sample is over. */
+/* Wake all members, since the sample is over. */
 void herd_layer_stop(struct herd_member *by);
-/* The clock's ticks, until the run is over; arg is the herd. */
+/* Thread body: deliver the clock's ticks until the run is over. arg is the herd. */
 void *herd_layer_tick(void *arg);
 
-/* What this process has used so far. */
+/* CPU time and switches of this process so far. */
 struct herd_use herd_own_use(void);
 
 void herd_post(struct herd_member *by, uint32_t at);
-/* First of all in the member's thread; then one sample. */
+/* enter comes first in the member's thread. run takes one sample. */
 void herd_member_enter(struct herd_member *m);
 void herd_member_run(struct herd_member *m);
-/* What a forked process does. */
+/* The main function of a forked process. */
 _Noreturn void herd_process_main(struct herd_member *m);
 
-/* Give run its figures. */
+/* Report the figures of run. */
 void herd_report(struct herd *h);
 
 #endif

@@ -2,17 +2,18 @@
 /*
  * layer.c - a select() with the mechanisms of old kernels, each behind a switch; see herd.h.
  *
- * A call: note the set; scan it, descriptor by descriptor under the select lock, taking events and tying
- * oneself to each descriptor without any; if there was none, sleep; woken, scan again, and say of the wake-up
- * whether it was of use. An event: under the select lock raise the descriptor's count and mark whom it wakes;
- * after its release put each of them on a run queue, which is where the scheduling lock is taken and where
- * the kernel is told to run the thread.
+ * A call stores its set and scans it, one descriptor at a time under the select lock. The scan takes events
+ * and ties the thread to each descriptor that has none. If it found no event, the thread sleeps. After a
+ * wake-up it scans again and records the verdict of the wake-up.
+ * An event raises the descriptor's count and marks the threads to wake, under the select lock. After releasing
+ * that lock it puts each marked thread on a run queue. This step takes the scheduling lock and asks the kernel
+ * to run the thread.
  *
  * No lost wake-up. A sleeper S1 ties itself under a descriptor's lock, having found no event; S2 looks at
  * `cause` and sets `asleep`, both under its own lock. An event E1 raises the count and reads who is tied,
  * under the descriptor's lock; E2 sets `cause` and reads `asleep` under the thread's. If E1 comes before S1,
  * S1 finds the event; else E1 finds the tie, and E2 either is seen by S2 or finds the sleeper.
- * `asleep` with `notified` belongs to one waker: only that one sets `go`.
+ * `asleep` with `notified` belongs to one waker, and only that waker sets `go`.
  */
 #include "herd/herd.h"
 
@@ -42,9 +43,9 @@ static struct herd_lock *sched_lock(struct herd *h, struct herd_member *m)
 }
 
 /*
- * The kernel's run queue is the run queue: telling it to run m is the putting on. A lock of the whole process
- * guards the queue, so it is held meanwhile; a thread's own guards the thread's state, not the queue, which
- * has a lock of its own inside the kernel, and is free when the thread runs.
+ * The kernel's run queue serves as the run queue, so waking m puts it on the queue. A process-wide scheduling
+ * lock guards the queue and is held meanwhile. A per-thread lock guards only the thread's state: the queue
+ * then has its own lock inside the kernel, and the thread's lock is free by the time the thread runs.
  */
 static void put_on_run_queue(struct herd_member *m, struct herd_member *by)
 {
@@ -72,7 +73,7 @@ static void take_off_run_queue(struct herd_member *m)
     herd_unlock(m->herd, lock);
 }
 
-/* Under m's lock: it is to be woken. True: the caller puts it on its run queue. */
+/* Mark m for a wake-up. The caller holds m's lock. If true, the caller puts m on its run queue. */
 static bool mark(struct herd_member *m, enum herd_cause cause, bool hit)
 {
     m->cause |= cause;
@@ -135,7 +136,7 @@ void herd_layer_stop(struct herd_member *by)
     }
 }
 
-/* Take what is there; tie m to what has nothing as long as nothing is found. */
+/* Take the available events. Until one is found, tie m to each descriptor without events. */
 static int scan(struct herd_member *m, uint32_t *taken)
 {
     struct herd *h = m->herd;
@@ -180,7 +181,7 @@ void herd_layer_tie_all(struct herd_member *m)
     }
 }
 
-/* Until the waker has put m on its run queue; in exact time the deadline is kept by the kernel. */
+/* Sleep until the waker has put m on its run queue. With the exact timer the kernel enforces the deadline. */
 static void sleep_until(struct herd_member *m)
 {
     struct herd *h = m->herd;
@@ -197,14 +198,14 @@ static void sleep_until(struct herd_member *m)
         unlock_thread(h, m);
         if (put)
             put_on_run_queue(m, m);
-        else /* somebody else is about to */
+        else /* another waker is about to */
             while (atomic_load_explicit(&m->go, memory_order_acquire) == 0)
                 herd_futex_wait(h, &m->go, 0, UINT64_MAX);
     }
     take_off_run_queue(m);
 }
 
-/* The clock's tick at or after which m's time is over, as counted from the last tick. */
+/* The clock tick at which m's time-out ends, counted from the last tick. */
 static uint64_t due_tick(const struct herd_member *m)
 {
     const uint64_t now_ns = herd_now_ns();
@@ -216,7 +217,7 @@ static uint64_t due_tick(const struct herd_member *m)
 }
 
 struct wake_up {
-    bool slept; /* else it had been marked before it slept, which is no wake-up */
+    bool slept; /* false: it was marked before it slept, which is no wake-up */
     uint32_t cause;
     bool hit;
     uint64_t at_ns; /* when the timer acted */
@@ -246,7 +247,7 @@ static struct wake_up sleep_marked(struct herd_member *m)
     return w;
 }
 
-/* Whether the call is over by its time. */
+/* Whether the call has timed out. */
 static bool judge(struct herd_member *m, const struct wake_up *w, int count)
 {
     struct herd_verdicts *v = &m->counts.verdicts;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* member.c - what a thread of the herd does, over whichever select() it is to use. */
+/* member.c - the loop of a herd thread, over the selected kind of select(). */
 #include "herd/herd.h"
 
 #include <sys/prctl.h>
@@ -29,7 +29,7 @@ void herd_post(struct herd_member *by, uint32_t at)
         herd_poll_post(by, at);
 }
 
-/* Hand an event that was taken on to the next window, unless enough have been. */
+/* Pass a taken event on to the next window, unless the sample has enough events. */
 static void hand_on(struct herd_member *m)
 {
     struct herd *h = m->herd;
@@ -79,7 +79,7 @@ void herd_member_run(struct herd_member *m)
         bench_count(h->run, m->counts.calls - before);
 }
 
-/* A tick is no finer for a kernel's slack; the exact timer asks for none. */
+/* Timer slack does not matter for ticks. The exact timer sets it to the least. */
 void herd_member_enter(struct herd_member *m)
 {
     const struct bench_options *o = m->herd->options;

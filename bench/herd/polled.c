@@ -2,9 +2,9 @@
 /*
  * polled.c - the herd's calls by poll(2) and by rouse_poll, with eventfds for descriptors.
  *
- * An eventfd counts: what was posted twice is taken twice. poll(2) cannot tell its caller whether it slept,
- * nor whether it was woken inside for nothing: all calls that got an event count as useful. rouse_poll's
- * records can, when recording is on.
+ * An eventfd counts its posts, so two posts make two events. The caller of poll(2) cannot see whether it
+ * slept or had spurious wake-ups inside, so all calls that returned an event count as useful. The records of
+ * rouse_poll show both when recording is on.
  */
 #include "herd/herd.h"
 
@@ -26,7 +26,7 @@ void herd_poll_post(struct herd_member *by, uint32_t at)
     raw6(SYS_write, by->herd->eventfd[at], (long)&one, sizeof one, 0, 0, 0);
 }
 
-/* Read what poll found; others who share the window may have been faster. */
+/* Read the descriptors that poll returned. Other threads that share the window may have been faster. */
 static int take(struct herd_member *m, uint32_t *taken)
 {
     const struct herd *h = m->herd;
@@ -41,7 +41,7 @@ static int take(struct herd_member *m, uint32_t *taken)
     return count;
 }
 
-/* After one look or sleep: what it was. slept: as far as is known. -1: the sample is over. */
+/* Classify the end of one check or sleep. slept is true only if known. Returns -1 when the sample is over. */
 static int judge(struct herd_member *m, long ready, bool slept, uint32_t *taken, bool *over)
 {
     struct herd_verdicts *v = &m->counts.verdicts;

@@ -4,8 +4,8 @@
  *
  *   bench-http-client --port N [--connections C] [--depth D] [--seconds S] [--server-pid PID]
  *
- * Each connection sends D requests in one write and waits for D replies. The length of the first reply
- * is taken as that of all, so nothing is parsed: the client costs less than what it measures. The
+ * Each connection sends D requests in one write and waits for D replies. The client assumes that
+ * all replies have the length of the first and parses nothing, so it costs less than the server it measures. The
  * server's CPU time is read when the measured time begins and ends, so that it belongs to exactly the
  * requests counted.
  */
@@ -86,7 +86,7 @@ static uint64_t bucket_ns(unsigned bucket)
     return (uint64_t)(SUB_BUCKETS + bucket % SUB_BUCKETS) << (power - 5);
 }
 
-/* Nanoseconds on a processor, of all threads that the server has now. */
+/* CPU time in ns of all threads that the server has now. */
 static uint64_t server_cpu_ns(int pid)
 {
     char path[64];
@@ -149,7 +149,7 @@ static int connect_once(const struct load *load)
     return fd;
 }
 
-/* Ask once and learn how long an answer is. */
+/* Send one request to learn the length of an answer. */
 static size_t measure_reply(const struct load *load)
 {
     char buffer[16384];

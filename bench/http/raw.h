@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * raw.h - what the raw servers share: the answer, the listener, and how requests are counted.
+ * raw.h - code shared by the raw servers: the answer, the listener and the request counter.
  *
- * A request is whatever ends with a blank line; the answer has the bytes of `rouse-serve --respond TEXT`,
- * but for its date, which is that of the start.
+ * A blank line ends a request. The answer has the bytes of `rouse-serve --respond TEXT`, except for its
+ * date, which is that of the start.
  */
 #ifndef BENCH_HTTP_RAW_H
 #define BENCH_HTTP_RAW_H
@@ -26,15 +26,15 @@ _Noreturn void raw_die(const char *what);
 
 void raw_prepare_replies(const char *text);
 
-/* As many descriptors as are allowed. Returns how many. */
+/* Raise the descriptor limit as far as allowed. Returns the limit. */
 unsigned raw_raise_files(void);
 
-/* A listener on 127.0.0.1, whose address is printed; its connections send at once (TCP_NODELAY). */
+/* Listen on 127.0.0.1 and print the address. Connections send at once (TCP_NODELAY). */
 int raw_listen(unsigned port, int flags);
 
 /*
- * Count the blank lines in what was read. There is room for RAW_TAIL bytes before text: what was kept of the
- * last read is put there.
+ * Count the blank lines in the bytes read. There is room for RAW_TAIL bytes before text, for the tail of the
+ * last read.
  */
 unsigned raw_count_requests(struct raw_tail *tail, char *text, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * raw_epoll.c - the least an HTTP server on epoll can do: the measure of the others.
+ * raw_epoll.c - a minimal HTTP server on epoll, the lower bound for the others.
  *
  *   bench-raw-epoll PORT TEXT      serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
  *

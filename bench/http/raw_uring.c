@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * raw_uring.c - the least an HTTP server on io_uring can do: the limit for the others.
+ * raw_uring.c - a minimal HTTP server on io_uring, the lower bound for the others.
  *
  *   bench-raw-uring PORT TEXT      serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
  *
  * One kernel thread, one ring that only it enters and whose completions only it runs. Connections are
  * accepted into the ring's own table by one multishot accept, and read by a multishot receive each into
- * buffers that the kernel picks from a ring of them. One io_uring_enter a round submits the answers to
+ * buffers that the kernel picks from a ring of them. One io_uring_enter per round submits the answers to
  * everything that the last one brought and waits for more.
  *
- * Order of answers: a connection has one send a round. It neither waits nor reports success, so it is over
+ * Order of answers: a connection has one send per round. It neither waits nor reports success, so it is over
  * when the round's io_uring_enter returns; what it could not send is reported before anything that is
  * received later, and goes out by sends that wait, one at a time.
  *
@@ -249,7 +249,7 @@ static void sent(unsigned slot, int result)
         if (c->owed > 0)
             send_owed(slot, false);
     } else {
-        c->owed = 0; /* broken; the receive tells */
+        c->owed = 0; /* broken; the receive reports it */
     }
     if (c->ended && !c->waiting)
         close_connection(slot);

@@ -26,7 +26,7 @@
 #define FIRST 1024u
 #define MOST 1048576u
 #define CALM_LOOKUPS 2000000u /* timed without growth, for comparison */
-#define YIELD_EVERY 1024u     /* user threads are not pre-empted, and the table is to grow */
+#define YIELD_EVERY 1024u     /* user threads are not pre-empted, and the growing thread must run */
 
 struct file {
     _Alignas(64) _Atomic uint32_t locked;
@@ -146,7 +146,7 @@ static void raise_to(_Atomic uint64_t *most, uint64_t value)
         ;
 }
 
-/* Each timed: as long as the table grows, or so many. */
+/* Time each look-up while the table grows, or for a fixed number of look-ups. */
 static void look_up_timed(struct bench_member *member, uint64_t calm)
 {
     struct state *s = member->team->run->state;
@@ -185,7 +185,7 @@ static void note_step(struct state *s, uint64_t since_ns)
     s->longest_ns = took_ns > s->longest_ns ? took_ns : s->longest_ns;
 }
 
-/* To twice the size; what is new in the array has been filled in before. */
+/* Grow to twice the size. The new part of the array is filled in before it is published. */
 static int grow_array(struct state *s)
 {
     struct file **old = array_of(s), **grown = array_make(s, 2 * s->size);
@@ -262,7 +262,7 @@ static void body(struct bench_member *member, uint64_t ops)
     }
 }
 
-/* rsi_fdtable_fresh makes no chunk for a number that is no descriptor, and wants none in one that exists. */
+/* rsi_fdtable_fresh makes no chunk for a number that is not a descriptor, and needs none in an existing chunk. */
 static int prepare_chunks(struct state *s)
 {
     s->size = 0;
@@ -278,7 +278,7 @@ static int prepare_files(struct state *s)
     pthread_rwlockattr_t attr;
     const size_t bytes = MOST * sizeof *s->files;
 
-    /* Else look-ups that never end keep the writer out for ever. */
+    /* Otherwise endless look-ups would starve the writer. */
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&s->lock, &attr);

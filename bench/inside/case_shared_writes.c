@@ -2,13 +2,13 @@
 /*
  * case_shared_writes.c - the writes of one basic operation to lines that other processors may touch.
  *
- * What limits a scheduler on many processors is not its instructions but the lines that they take from each
- * other; those can be counted exactly on two. Every atomic write of the library is counted (base.h), in builds
- * with ROUSE_TEST. An operation is counted alone, many times over, and the count that came most often is
- * reported with its share: now and then an operation looks at timers or at the poller as well.
+ * On many processors, the limit of a scheduler is not its instruction count but the cache lines that processors
+ * take from each other. Two processors suffice to count these exactly. Builds with ROUSE_TEST count every
+ * atomic write of the library (base.h). Each operation is counted alone and many times. The most frequent count
+ * is reported with its share, since an operation occasionally also checks timers or the poller.
  *
- * One worker, so that it is known who runs next: a count may begin in one thread and end in another, at
- * the point where that one goes on.
+ * There is one worker, so that the next thread to run is known. A count may begin in one thread and end in
+ * another, at the point where the other continues.
  */
 #include "impl.h"
 
@@ -47,7 +47,7 @@ static const bool can_count = true;
 #endif
 
 #define KINDS_MAX 64u
-#define FALL_ASLEEP_NS 1000000u /* an idle worker has gone to sleep by then, as a rule */
+#define FALL_ASLEEP_NS 1000000u /* an idle worker is usually asleep by then */
 enum range { WORKER, SELF, PARTNER, MADE, OBJECT, ENTRY, RANGES };
 
 struct objects {
@@ -92,7 +92,7 @@ static void *nothing(void *arg)
     return arg;
 }
 
-/* The other thread: goes on where the measuring thread has left off, and lets it go on in turn. */
+/* The other thread. It continues where the measuring thread stopped, and then lets that thread continue. */
 static void *partner_main(void *arg)
 {
     struct state *s = arg;
@@ -111,7 +111,7 @@ static void *partner_main(void *arg)
     return NULL;
 }
 
-/* A kernel thread that wakes the partner, whose worker is busy meanwhile, or has had time to fall asleep. */
+/* A kernel thread that wakes the partner. The partner's worker is busy, or has had time to fall asleep. */
 static void *waker_main(void *arg)
 {
     struct state *s = arg;
@@ -175,7 +175,7 @@ static void count_thread(struct state *s)
         bench_fail(s->run, error, "creating a thread");
         return;
     }
-    /* Blocks are used again, the last first: the next thread has the same one. */
+    /* Blocks are reused in LIFO order, so the next thread has the same block. */
     s->ranges[MADE] = (struct rsi_test_range){ t, sizeof *t };
     if (is_op(s, BENCH_OP_JOIN))
         begin_count(s);
@@ -267,9 +267,9 @@ static int prepare(struct bench_run *run)
     s->run = run;
     s->fd = -1;
     if (!can_count)
-        return bench_fail(run, -ENOTSUP, "counting writes (it wants a build with ROUSE_TEST)");
+        return bench_fail(run, -ENOTSUP, "counting writes (it requires a build with ROUSE_TEST)");
     if (!run->user || run->workers != 1)
-        return bench_fail(run, -EINVAL, "counting (it wants --threads user --workers 1)");
+        return bench_fail(run, -EINVAL, "counting (it requires --threads user --workers 1)");
     s->objects = aligned_alloc(64, sizeof *s->objects);
     s->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!s->objects || s->fd < 0)

@@ -2,8 +2,8 @@
 /*
  * fiber.h - impl.h over Boost.Fiber, whose C++ is in fiber.cpp.
  *
- * Both files are built with link-time optimisation, so that a call from one into the other costs what it
- * would within one. The library has no semaphore: a count, its mutex and condition variable.
+ * Both files are built with link-time optimisation, so that a call from one into the other costs no more than
+ * a call within one file. The library has no semaphore, so a count with a mutex and a condition variable serves.
  */
 #ifndef BENCH_PEERS_FIBER_H
 #define BENCH_PEERS_FIBER_H

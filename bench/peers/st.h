@@ -2,7 +2,7 @@
 /*
  * st.h - impl.h over State Threads: many threads on one kernel thread.
  *
- * It has neither semaphore nor yield: a count and its condition variable, and a sleep of no time.
+ * It has neither semaphore nor yield. A count with a condition variable and a sleep of zero length serve.
  */
 #ifndef BENCH_PEERS_ST_H
 #define BENCH_PEERS_ST_H

@@ -106,7 +106,7 @@ MISTAKES = {
     "yield -n 0": "-n",
     "yield -n 99999999999999999999": "-n",
     "memory -n 4000001": "-n",
-    "memory --samples 3": "takes one",
+    "memory --samples 3": "takes only one",
     "yield --workers 0": "--workers",
     "yield --workers 1025": "--workers",
     "yield --seconds 0": "--seconds",
