@@ -20,7 +20,7 @@ from typing import Any
 from tables import machine, paired, render, select, ticks
 from tables.picture import Panel, Ticks, chart, image, panels
 from tables.picture import ticks as draw_ticks
-from tables.render import Table, number
+from tables.render import Table, number, of
 from tables.select import Data, Reports, Scale
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,21 +85,21 @@ def shares(data: Data) -> Iterator[str]:
     for name, (old, _, _) in select.SWITCHES.items():
         alone = part[f"{select.NEW} but {name} {old}"]
         ratio = paired.ratio([r["calls_per_s"] for r in alone], [r["calls_per_s"] for r in new])
-        early = select.of(alone, "early", "timeout")
+        early = of(alone, "early", "timeout")
         told = (
             f"calls/s times {render.interval(ratio)}",
-            f"{number(select.of(alone, 'switches_per_call'))} switches a call, all new "
-            f"{number(select.of(new, 'switches_per_call'))}",
-            f"{number(select.of(alone, 'false', 'total_ops'))} false wake-ups a call",
+            f"{number(of(alone, 'switches_per_call'))} switches a call, all new "
+            f"{number(of(new, 'switches_per_call'))}",
+            f"{number(of(alone, 'false', 'total_ops'))} false wake-ups a call",
             f"{number(early)} early ones a time-out",
-            f"scheduling lock {number(select.of(alone, 'sched_lock_wait_ns_per_call'))} ns a call",
-            f"select lock {number(select.of(alone, 'select_lock_wait_ns_per_call'))} ns a call",
-            f"time-outs late by {number(select.of(alone, 'late_p50_us'))} µs in the median",
+            f"scheduling lock {number(of(alone, 'sched_lock_wait_ns_per_call'))} ns a call",
+            f"select lock {number(of(alone, 'select_lock_wait_ns_per_call'))} ns a call",
+            f"time-outs late by {number(of(alone, 'late_p50_us'))} µs in the median",
         )
         yield f"- **{name} {old}**, alone: " + "; ".join(told) + "."
     old_row = part[select.OLD]
-    calls = [number(select.of(row, "calls_per_s")) for row in (old_row, new)]
-    switches = [number(select.of(row, "switches_per_call")) for row in (old_row, new)]
+    calls = [number(of(row, "calls_per_s")) for row in (old_row, new)]
+    switches = [number(of(row, "switches_per_call")) for row in (old_row, new)]
     useless = [number(1000 * wasted(row)) for row in (old_row, new)]
     yield (
         f"- **all four**, against none: {calls[0]} calls/s against {calls[1]}; {switches[0]} "
@@ -110,7 +110,7 @@ def shares(data: Data) -> Iterator[str]:
 
 def wasted(reports: Reports) -> float:
     """The share of wake-ups that were of no use."""
-    counts = {verdict: select.of(reports, verdict) for verdict in VERDICTS}
+    counts = {verdict: of(reports, verdict) for verdict in VERDICTS}
     useless = counts["lost_race"] + counts["false"] + counts["early"]
     return useless / (sum(counts.values()) or 1)
 
@@ -138,10 +138,10 @@ def draw_e1(data: Data) -> str:
     wakes = Panel("wake-ups of 1,000 calls", ("useful", "false", "early", "time-out"))
     spent = Panel("CPU µs a call", ("user", "system"))
     for reports in part.values():
-        calls.rows.append([select.of(reports, "calls_per_s")])
+        calls.rows.append([of(reports, "calls_per_s")])
         named = ("useful", "false", "early", "timeout")
-        wakes.rows.append([select.of(reports, name, "total_ops", 1000) for name in named])
-        spent.rows.append([select.of(reports, f"{k}_us_per_call") for k in ("user", "system")])
+        wakes.rows.append([of(reports, name, "total_ops", 1000) for name in named])
+        spent.rows.append([of(reports, f"{k}_us_per_call") for k in ("user", "system")])
     return chart("select(): one switch at a time", list(part), [calls, wakes, spent])
 
 
@@ -161,8 +161,8 @@ def draw_e3(scale: Scale, data: Data) -> str:
         calls.rows.append([here.calls])
         wakes.rows.append([here.calls, here.wake_ups - here.calls])
         for name in ("tick", "exact", select.ROUSE):
-            made = select.of(part[name], "calls_per_s")
-            early = made * select.of(part[name], "early", "total_ops")
+            made = of(part[name], "calls_per_s")
+            early = made * of(part[name], "early", "total_ops")
             labels.append(f"{timeout} ms, {name}")
             calls.rows.append([made])
             wakes.rows.append([made, early])

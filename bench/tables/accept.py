@@ -6,21 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from tables import rounds
-from tables.render import NOTHING, Table, number
-from tables.rounds import Series
+from tables.render import NOTHING, Column, Reports, Table, columns, grid, of
 
 USER, KERNEL = ("--threads", "user"), ("--threads", "kernel")
+KERNEL_WAYS = {
+    "kernel threads in accept(2)": (*KERNEL, "--order", "accept"),
+    "kernel threads in poll(2)": (*KERNEL, "--order", "poll"),
+    "each an epoll set, EPOLLEXCLUSIVE": (*KERNEL, "--shared-by", "exclusive"),
+}
 ORDERS = {
     "rouse, fifo": (*USER, "--order", "fifo"),
     "rouse, lifo": (*USER, "--order", "lifo"),
     "rouse, scatter": (*USER, "--order", "scatter"),
     "rouse, no order": (*USER, "--order", "plain"),
-    "kernel threads in accept(2)": (*KERNEL, "--order", "accept"),
-    "kernel threads in poll(2)": (*KERNEL, "--order", "poll"),
-    "each an epoll set, EPOLLEXCLUSIVE": (*KERNEL, "--shared-by", "exclusive"),
+    **KERNEL_WAYS,
     "prioritised FIFO": (*KERNEL, "--order", "prioritised"),
     "prioritised FIFO, promotion": (*KERNEL, "--order", "promoted"),
 }
@@ -29,18 +30,16 @@ SHARES = {
     "rouse, exclusive": (*USER, "--shared-by", "exclusive"),
     "rouse, turns": (*USER, "--shared-by", "turns"),
     "rouse, SO_REUSEPORT": (*USER, "--shared-by", "reuseport"),
-    "kernel threads in accept(2)": (*KERNEL, "--order", "accept"),
-    "kernel threads in poll(2)": (*KERNEL, "--order", "poll"),
-    "each an epoll set, EPOLLEXCLUSIVE": (*KERNEL, "--shared-by", "exclusive"),
+    **KERNEL_WAYS,
     "kernel threads, SO_REUSEPORT": (*KERNEL, "--shared-by", "reuseport"),
 }
-FIGURES = (
-    ("wasted_per_connection", "without effect"),
-    ("switches_per_connection", "switches"),
-    ("late_p50_us", "p50, µs"),
-    ("late_p99_us", "p99"),
-    ("late_max_us", "most"),
-    ("worst_wait_ms", "worst wait, ms"),
+COLUMNS = columns(
+    ("without effect", "wasted_per_connection"),
+    ("switches", "switches_per_connection"),
+    ("p50, µs", "late_p50_us"),
+    ("p99", "late_p99_us"),
+    ("most", "late_max_us"),
+    ("worst wait, ms", "worst_wait_ms"),
 )
 CAPTION = (
     "Medians of the rounds. Jain's index is 1 when all receive the same number, 1/n when one "
@@ -65,57 +64,58 @@ FULL = Scale(5, 2000, 8, 4, 16)
 QUICK = Scale(1, 50, 4, 2, 4)
 
 
-def measure(build: Path, scale: Scale, words: Mapping[str, Sequence[str]]) -> dict[str, Series]:
-    program = [str(build / "bench" / "rouse-bench"), "acceptherd", "--json", "--samples", "5"]
-    program += ["--seconds", "20", "-n", str(scale.connections)]
-    series = {name: Series([*program, *some], scale.rounds) for name, some in words.items()}
-    rounds.take_turns(list(series.values()))
-    return series
+def ends(one: str) -> Column:
+    """Least and most connections of any thread or process."""
+
+    def cell(_name: str, reports: Reports) -> str:
+        known = [f"{of(reports, f'{one}_{end}'):.0f}" for end in ("least", "most") if reports]
+        return "..".join(known) or NOTHING
+
+    return Column("connections each", cell)
 
 
-def middle(series: Series, figure: str) -> str:
-    values = series.values(figure)
-    return number(median(values)) if values else NOTHING
+def jain(group: str) -> Column:
+    figure = f"jain_{group}"
+    return Column("Jain's index", lambda _, rows: f"{of(rows, figure):.4f}" if rows else NOTHING)
 
 
-def jain(series: Series, of: str) -> list[str]:
-    values = series.values(f"jain_{of}")
-    index = f"{median(values):.4f}" if values else NOTHING
-    one = {"threads": "thread", "processes": "process"}[of]
-    ends = [series.values(f"{one}_{end}") for end in ("least", "most")]
-    return [index, "..".join(f"{median(end):.0f}" for end in ends if end) or NOTHING]
-
-
-def table_of(title: str, of: str, before: str, series: Mapping[str, Series]) -> Table:
-    head = ["", "Jain's index", "connections each", *(name for _, name in FIGURES)]
-    table = Table(title, head, before=[f"{before} {CAPTION}"])
-    for name, one in series.items():
-        cells = [*jain(one, of), *(middle(one, figure) for figure, _ in FIGURES)]
-        table.rows.append([name, *cells])
-        if one.failure:
-            table.after.append(f"{name}: {one.failure}")
+def table_of(
+    title: str,
+    group: tuple[str, str],
+    before: str,
+    commands: Mapping[str, Sequence[str]],
+    count: int,
+) -> Table:
+    series = rounds.run(commands, count)
+    reports = {name: one.reports for name, one in series.items()}
+    shown = (jain(group[1]), ends(group[0]), *COLUMNS)
+    table = grid(title, "", shown, reports, f"{before} {CAPTION}")
+    table.after += rounds.failures(series)
     return table
 
 
 def tables(build: Path, scale: Scale) -> Iterator[Table]:
-    rounds.say("accept: orders")
+    case = ("acceptherd", "--json", "--samples", "5", "--seconds", "20")
+    program = [str(build / "bench" / "rouse-bench"), *case, "-n", str(scale.connections)]
     size = ("-T", str(scale.threads))
-    words: dict[str, Sequence[str]] = {name: (*some, *size) for name, some in ORDERS.items()}
+    rounds.say("accept: orders")
     yield table_of(
         "Accept order: threads of one process",
-        "threads",
+        ("thread", "threads"),
         f"`rouse-bench acceptherd`: {scale.threads} threads, one connection at a time. Of the "
         "prioritised FIFO's threads a quarter has a low priority.",
-        measure(build, scale, words),
+        {name: [*program, *some, *size] for name, some in ORDERS.items()},
+        scale.rounds,
     )
     two = ("--servers", str(scale.servers), "-T", "2")
     for burst in (1, scale.burst):
         rounds.say(f"accept: processes, {burst} at a time")
-        words = {name: (*some, *two, "--burst", str(burst)) for name, some in SHARES.items()}
+        more = (*two, "--burst", str(burst))
         yield table_of(
             f"Accept order: processes on one port, {burst} at a time",
-            "processes",
+            ("process", "processes"),
             f"`rouse-bench acceptherd`: {scale.servers} processes of two threads, {burst} "
             "connections at a time.",
-            measure(build, scale, words),
+            {name: [*program, *some, *more] for name, some in SHARES.items()},
+            scale.rounds,
         )

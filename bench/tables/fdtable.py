@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Descriptor tables: what a look-up costs, and how long growth keeps look-ups waiting."""
+"""Descriptor tables: the cost of a look-up, and how long growth delays look-ups."""
 
 from __future__ import annotations
 
@@ -7,43 +7,36 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tables import rounds, select
-from tables.render import Table, number
+from tables.render import Table, columns, grid
 
 KINDS = {
     "array under a reader-writer lock": "rwlock",
     "Solaris: lock the file, look again": "recheck",
     "rouse: chunks": "chunks",
 }
-THREADS = (1, 2)
+COLUMNS = columns(
+    ("ns a look-up, CPU", "cpu_ns_per_op"),
+    ("growth µs in all", "growth_us"),
+    ("longest step µs", "longest_step_us"),
+    ("worst look-up µs", "worst_lookup_us"),
+    ("worst without growth", "worst_calm_lookup_us"),
+)
+ABOUT = (
+    "`rouse-bench fdtable`: look-up and release of one of 1,024 descriptors; then the "
+    "table grows to 1,048,576 while the threads go on. The first two double; rouse's adds "
+    "1,023 chunks one by one, each a step. A worst look-up has in it what the kernel took "
+    "the processor away for, as the last column has."
+)
 
 
 def tables(build: Path, scale: select.Scale) -> Iterator[Table]:
-    bench = str(build / "bench" / "rouse-bench")
-    options = ("--threads", "kernel", "--seconds", str(scale.seconds / 3), "--json")
     rounds.say("fdtable")
+    options = ("--threads", "kernel", "--seconds", str(scale.seconds / 3))
     commands = {
-        f"{title}, {threads}": [bench, "fdtable", "--table", kind, "-T", str(threads), *options]
+        f"{title}, {n}": rounds.bench(build, "fdtable", "--table", kind, "-T", str(n), *options)
         for title, kind in KINDS.items()
-        for threads in THREADS
+        for n in (1, 2)
     }
-    found = select.take(commands, scale.rounds)
-    table = Table(
-        "Descriptor tables: look-up and growth",
-        [
-            "table, threads that look up",
-            *("ns a look-up, CPU", "growth µs in all", "longest step µs"),
-            *("worst look-up µs", "worst without growth"),
-        ],
-        before=[
-            "`rouse-bench fdtable`: look-up and release of one of 1,024 descriptors; then the "
-            "table grows to 1,048,576 while the threads go on. The first two double; rouse's adds "
-            "1,023 chunks one by one, each a step. A worst look-up has in it what the kernel took "
-            "the processor away for, as the last column has."
-        ],
-    )
-    for name, reports in found.items():
-        cells = [number(select.of(reports, "cpu_ns_per_op"))]
-        for figure in ("growth_us", "longest_step_us", "worst_lookup_us", "worst_calm_lookup_us"):
-            cells.append(number(select.of(reports, figure)))
-        table.rows.append([name, *cells])
-    yield table
+    rows = rounds.reports_of(commands, scale.rounds)
+    head = "table, threads that look up"
+    yield grid("Descriptor tables: look-up and growth", head, COLUMNS, rows, ABOUT)

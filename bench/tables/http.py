@@ -8,21 +8,39 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from tables import paired, rounds, servers, tracepoint
 from tables.counts import total_calls
-from tables.render import Table, interval, number, numbers
+from tables.render import (
+    NOTHING,
+    Column,
+    Reports,
+    Table,
+    columns,
+    grid,
+    interval,
+    number,
+    numbers,
+)
 from tables.servers import Running, Server, ServerError
 
 CONNECTIONS = 100
 DEPTH = 16
-RATIOS = ("epoll", "uring", "nginx")
-RATIO_HEADS = ("CPU / raw epoll", "CPU / raw io_uring", "CPU / nginx")
+RATIOS = {"epoll": "raw epoll", "uring": "raw io_uring", "nginx": "nginx"}
+CPU = ("server_cpu_us", "requests")
+CPU_COLUMN = Column("CPU µs/request", *CPU)
+BEFORE = (
+    "A constant answer (`--respond`) to our client `bench-http-client`; server and client "
+    "each on a processor of its own. CPU time is the server's, of user and kernel, read "
+    "when the measured time begins and ends. Medians of the rounds, each with fresh "
+    "processes; ratios are paired, with 95 % confidence intervals. System calls are of "
+    "a run of their own, counted by the kernel; where that is not allowed by strace, which "
+    "slows the server, so that more requests wait at once."
+)
 
 
 @dataclass(frozen=True)
@@ -36,17 +54,19 @@ FULL = Scale(9, 1.5, (0.5, 1.5))
 QUICK = Scale(2, 0.2, (0.1, 0.3))
 
 
+@dataclass(frozen=True)
+class Load:
+    seconds: float
+    connections: int = CONNECTIONS
+    depth: int = 1
+
+
 @dataclass
 class Results:
     server: Server
-    keep_alive: list[dict[str, Any]] = field(default_factory=list)
-    pipelined: list[dict[str, Any]] = field(default_factory=list)
-    calls: float | None = None
+    reports: dict[Load, list[dict[str, Any]]] = field(default_factory=dict)
+    calls: dict[Load, float | None] = field(default_factory=dict)
     failure: str = ""
-
-    def cpu_us(self, pipelined: bool = False) -> list[float]:
-        reports = self.pipelined if pipelined else self.keep_alive
-        return [float(r["server_cpu_us"]) / float(r["requests"]) for r in reports]
 
 
 def processors() -> tuple[int | None, int | None]:
@@ -74,13 +94,28 @@ def ask(
     return report
 
 
-def take(build: Path, result: Results, scale: Scale) -> None:
+def take(build: Path, result: Results, loads: Sequence[Load]) -> None:
+    """One round: a fresh server, which serves each load in turn."""
     try:
         with servers.started(result.server, processors()[0]) as running:
-            result.keep_alive.append(ask(build, running, scale.seconds, 1))
-            result.pipelined.append(ask(build, running, scale.seconds / 2, DEPTH))
+            for load in loads:
+                report = ask(build, running, load.seconds, load.depth, load.connections)
+                result.reports.setdefault(load, []).append(report)
     except ServerError as reason:
         result.failure = str(reason)
+
+
+def measure(
+    build: Path, found: Sequence[Server], loads: Sequence[Load], count: int, label: str
+) -> list[Results]:
+    results = [Results(server) for server in found]
+    for turn in range(count):
+        rounds.say(f"{label}: round {turn + 1} of {count}")
+        for result in results if turn % 2 == 0 else reversed(results):
+            if not result.failure:
+                take(build, result, loads)
+    rounds.say(f"{label}: system calls")
+    return results
 
 
 def traced_calls(
@@ -122,93 +157,86 @@ def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None
     return (long[0] - short[0]) / (long[1] - short[1])
 
 
-def measure(build: Path, found: Sequence[Server], scale: Scale) -> list[Results]:
-    results = [Results(server) for server in found]
-    for turn in range(scale.rounds):
-        rounds.say(f"http: round {turn + 1} of {scale.rounds}")
-        for result in results if turn % 2 == 0 else reversed(results):
-            if not result.failure:
-                take(build, result, scale)
-    rounds.say("http: system calls")
-    for result in results:
-        if not result.failure:
-            result.calls = calls_per_request(build, result.server, scale)
-    return results
+def rows(results: Sequence[Results], load: Load) -> dict[str, list[dict[str, Any]]]:
+    """The reports of each server that served the load, by its title."""
+    return {r.server.title: r.reports[load] for r in results if r.reports.get(load)}
 
 
-def middle(reports: Sequence[dict[str, Any]], figure: str) -> float | None:
-    return median(float(report[figure]) for report in reports) if reports else None
+def calls(results: Sequence[Results], load: Load) -> Column:
+    known = {result.server.title: result.calls.get(load) for result in results}
+    return Column("calls/request", lambda name, _: number(known[name]))
 
 
-def user_part(reports: Sequence[dict[str, Any]]) -> float | None:
-    if not reports:
-        return None
-    return median(float(r["server_user_us"]) / float(r["requests"]) for r in reports)
+def values(reports: Reports, figure: str, per: str = "") -> list[float]:
+    return [float(r[figure]) / (float(r[per]) if per else 1.0) for r in reports]
 
 
-def ratio_to(results: Sequence[Results], one: Results, other: str, pipelined: bool) -> str:
-    base = next((r for r in results if r.server.key == other), None)
-    if base is None or base is one:
-        return "-"
-    return interval(paired.ratio(one.cpu_us(pipelined), base.cpu_us(pipelined)))
+def spread(figure: str, per: str = "") -> Column:
+    return Column("least..most", lambda _, some: numbers(paired.spread(values(some, figure, per))))
 
 
-def keep_alive_table(results: Sequence[Results], missing: list[str]) -> Table:
-    table = Table(
-        f"HTTP: {CONNECTIONS} connections, keep-alive, one worker",
-        [
-            *("server", "CPU µs/request", "least..most", "user part", "calls/request"),
-            *("requests/s", "p50 µs", "p99 µs", *RATIO_HEADS),
-        ],
-        before=[
-            "A constant answer (`--respond`) to our client `bench-http-client`; server and client "
-            "each on a processor of its own. CPU time is the server's, of user and kernel, read "
-            "when the measured time begins and ends. Medians of the rounds, each with fresh "
-            "processes; ratios are paired, with 95 % confidence intervals. System calls are of "
-            "a run of their own, counted by the kernel; where that is not allowed by strace, which "
-            "slows the server, so that more requests wait at once."
-        ],
-        after=list(missing),
-    )
-    for result in results:
-        if result.failure:
-            table.after.append(f"{result.server.title}: {result.failure}")
-        if not result.keep_alive:
-            continue
-        reports, cpu = result.keep_alive, result.cpu_us()
-        row = [result.server.title]
-        row += [number(median(cpu) if cpu else None), numbers(paired.spread(cpu) if cpu else None)]
-        row += [number(user_part(reports)), number(result.calls)]
-        figures = ("requests_per_s", "latency_p50_us", "latency_p99_us")
-        row += [number(middle(reports, figure)) for figure in figures]
-        row += [ratio_to(results, result, other, False) for other in RATIOS]
-        table.rows.append(row)
-    return table
+def ratios(
+    results: Sequence[Results],
+    load: Load,
+    others: Mapping[str, str],
+    figures: Sequence[tuple[str, str, str]] = (("CPU", *CPU),),
+) -> Iterator[Column]:
+    """Paired ratios to other servers, for each title, figure and divisor."""
+    for other, title in others.items():
+        base = next((r for r in results if r.server.key == other), None)
+        for short, figure, per in figures:
 
+            def cell(
+                name: str,
+                some: Reports,
+                base: Results | None = base,
+                figure: str = figure,
+                per: str = per,
+            ) -> str:
+                if base is None or base.server.title == name:
+                    return NOTHING
+                theirs = values(base.reports.get(load, []), figure, per)
+                return interval(paired.ratio(values(some, figure, per), theirs))
 
-def pipelined_table(results: Sequence[Results]) -> Table:
-    table = Table(
-        f"HTTP: {CONNECTIONS} connections, {DEPTH} requests at a time",
-        ["server", "requests/s", "least..most", "CPU µs/request", *RATIO_HEADS],
-        before=["As above, but the client sends so many requests in one write, and waits for all."],
-    )
-    for result in results:
-        if not result.pipelined:
-            continue
-        cpu = result.cpu_us(pipelined=True)
-        rates = [float(report["requests_per_s"]) for report in result.pipelined]
-        row = [result.server.title]
-        row += [number(median(rates) if rates else None)]
-        row += [numbers(paired.spread(rates) if rates else None)]
-        row += [number(median(cpu) if cpu else None)]
-        row += [ratio_to(results, result, other, True) for other in RATIOS]
-        table.rows.append(row)
-    return table
+            yield Column(f"{short} / {title}", cell)
 
 
 def tables(
     build: Path, found: Sequence[Server], missing: list[str], scale: Scale
 ) -> Iterator[Table]:
-    results = measure(build, found, scale)
-    yield keep_alive_table(results, missing)
-    yield pipelined_table(results)
+    single = Load(scale.seconds)
+    pipelined = Load(scale.seconds / 2, depth=DEPTH)
+    results = measure(build, found, (single, pipelined), scale.rounds, "http")
+    for result in results:
+        if not result.failure:
+            result.calls[single] = calls_per_request(build, result.server, scale)
+    shown = (
+        CPU_COLUMN,
+        spread(*CPU),
+        Column("user part", "server_user_us", "requests"),
+        calls(results, single),
+        *columns(
+            ("requests/s", "requests_per_s"),
+            ("p50 µs", "latency_p50_us"),
+            ("p99 µs", "latency_p99_us"),
+        ),
+        *ratios(results, single, RATIOS),
+    )
+    title = f"HTTP: {CONNECTIONS} connections, keep-alive, one worker"
+    table = grid(title, "server", shown, rows(results, single), BEFORE)
+    table.after += missing
+    table.after += [f"{r.server.title}: {r.failure}" for r in results if r.failure]
+    yield table
+    shown = (
+        Column("requests/s", "requests_per_s"),
+        spread("requests_per_s"),
+        CPU_COLUMN,
+        *ratios(results, pipelined, RATIOS),
+    )
+    yield grid(
+        f"HTTP: {CONNECTIONS} connections, {DEPTH} requests at a time",
+        "server",
+        shown,
+        rows(results, pipelined),
+        "As above, but the client sends so many requests in one write, and waits for all.",
+    )

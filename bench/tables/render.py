@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
 from tables.paired import Ratio, Spread
 
 NOTHING = "-"
+Reports = Sequence[Mapping[str, Any]]
 
 
 @dataclass
@@ -41,10 +44,53 @@ def interval(ratio: Ratio | None) -> str:
     return f"{ratio.mean:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]"
 
 
-def share(counts: Sequence[int]) -> str:
-    """How operations divide among workers, in percent."""
-    total = sum(counts)
-    return " : ".join(f"{100 * count / total:.0f}" for count in counts) if total else NOTHING
+def of(reports: Reports, figure: str, per: str = "", scaled: float = 1) -> float:
+    """The median of a figure, or of its ratio to another."""
+    values = [float(r[figure]) / float(r[per] or 1) if per else float(r[figure]) for r in reports]
+    return scaled * median(values)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table whose rows are the reports of one command each."""
+
+    title: str
+    figure: str | Callable[[Any, Any], str]  # a key of the reports, or a cell from name and reports
+    per: str = ""  # the figure to divide by
+    scaled: float = 1
+    part: str = ""  # the reports to use, in a row that has several sets of them
+    absent_in: str = ""  # rows whose names contain this have no such figure
+
+    def cell(self, name: Any, reports: Any) -> str:
+        if callable(self.figure):
+            return self.figure(name, reports)
+        if self.absent_in and self.absent_in in name:
+            return NOTHING
+        known = [r for r in (reports[self.part] if self.part else reports) if self.figure in r]
+        return number(of(known, self.figure, self.per, self.scaled)) if known else NOTHING
+
+
+def columns(*described: tuple[Any, ...]) -> tuple[Column, ...]:
+    return tuple(Column(*some) for some in described)
+
+
+def grid(
+    title: str,
+    first: str | tuple[str, ...],
+    shown: Sequence[Column],
+    rows: Mapping[Any, Any],
+    before: str = "",
+) -> Table:
+    """Render one row per entry of rows. A name of several words fills as many first columns."""
+
+    def words(name: str | tuple[str, ...]) -> list[str]:
+        return [name] if isinstance(name, str) else list(name)
+
+    body = [
+        [*words(name), *(c.cell(name, reports) for c in shown)] for name, reports in rows.items()
+    ]
+    head = [*words(first), *(column.title for column in shown)]
+    return Table(title, head, body, [before] if before else [])
 
 
 def lines(table: Table) -> Iterator[str]:

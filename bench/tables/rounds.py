@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 TIME_LIMIT = 180.0
@@ -53,6 +54,33 @@ def take_turns(series: Sequence[Series]) -> None:
         for one in series if number % 2 == 0 else reversed(series):
             if number < one.rounds and not one.failure:
                 one.take()
+
+
+def run(commands: Mapping[Any, Sequence[str]], count: int) -> dict[Any, Series]:
+    """Run each command count times, in turns."""
+    series = {name: Series(command, count) for name, command in commands.items()}
+    take_turns(list(series.values()))
+    return series
+
+
+def reports_of(
+    commands: Mapping[str, Sequence[str]], count: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The reports of each command. Any failure is fatal, because the rows are compared."""
+    series = run(commands, count)
+    for name, one in series.items():
+        if one.failure:
+            raise RuntimeError(f"{one.command[1]}, {name}: {one.failure}")
+    return {name: one.reports for name, one in series.items()}
+
+
+def failures(series: Mapping[str, Series]) -> list[str]:
+    return [f"{name}: {one.failure}" for name, one in series.items() if one.failure]
+
+
+def bench(build: Path, *arguments: str) -> list[str]:
+    """The command line of one case of rouse-bench."""
+    return [str(build / "bench" / "rouse-bench"), *arguments, "--json"]
 
 
 def say(text: str) -> None:

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from tables import paired, rounds
-from tables.render import NOTHING, Table, interval, number
-from tables.rounds import Series
+from tables.render import NOTHING, Column, Table, columns, grid, interval
 
 Reports = list[dict[str, Any]]
 Data = dict[str, dict[str, Reports]]  # by part and row
@@ -30,7 +28,40 @@ BESIDE = {
     ROUSE: ("--threads", "user", "--via", "rouse", "--obs", "counted"),
 }
 OLD, NEW = "all old", "all new"
-WAITED = ("ns/call", "contended/1,000 calls")
+
+
+def waits(lock: str, title: str, part: str = "") -> tuple[Column, Column]:
+    """How long and how often calls waited for a lock."""
+    return (
+        Column(f"{title}: ns/call", f"{lock}_lock_wait_ns_per_call", part=part),
+        Column(
+            f"{title}: contended/1,000 calls", f"{lock}_lock_contended", "total_ops", 1000, part
+        ),
+    )
+
+
+CALLS = columns(
+    ("calls/s", "calls_per_s"),
+    ("events/s", "events_per_s"),
+    ("switches/call", "switches_per_call"),
+    ("user µs/call", "user_us_per_call"),
+    ("system µs/call", "system_us_per_call"),
+)
+HIDDEN = "poll(2)"  # does not show what happens inside it
+WAKE_UPS = columns(
+    ("useful", "useful", "total_ops", 1000),
+    ("lost race", "lost_race", "total_ops", 1000, "", HIDDEN),
+    ("false", "false", "total_ops", 1000, "", HIDDEN),
+    ("early", "early", "total_ops", 1000, "", HIDDEN),
+    ("timeout", "timeout", "total_ops", 1000),
+)
+LOCKS = (*waits("sched", "scheduling"), *waits("select", "select"))
+LATENESS = columns(
+    ("p50 µs", "late_p50_us"),
+    ("p99 µs", "late_p99_us"),
+    ("most µs", "late_max_us"),
+    ("wake-ups an instant", "clumping"),
+)
 
 
 @dataclass(frozen=True)
@@ -78,23 +109,9 @@ def rows() -> dict[str, tuple[str, ...]]:
 NEW_ROW = list(rows())[len(SWITCHES)]
 
 
-def bench(build: Path, *arguments: str) -> list[str]:
-    return [str(build / "bench" / "rouse-bench"), "selectherd", *arguments, "--json"]
-
-
-def take(commands: Mapping[str, Sequence[str]], count: int) -> dict[str, Reports]:
-    """Each row's reports, the rows taken in turns. A failure ends the whole: rows are compared."""
-    series = {name: Series(command, count) for name, command in commands.items()}
-    rounds.take_turns(list(series.values()))
-    for name, one in series.items():
-        if one.failure:
-            raise RuntimeError(f"selectherd, {name}: {one.failure}")
-    return {name: one.reports for name, one in series.items()}
-
-
 def sized(build: Path, scale: Scale, threads: int, sets: int, words: Sequence[str]) -> list[str]:
     size = ("-T", str(threads), "--sets", str(sets), "--seconds", str(scale.seconds))
-    return bench(build, *words, *size)
+    return rounds.bench(build, "selectherd", *words, *size)
 
 
 def measure(build: Path, scale: Scale) -> Data:
@@ -106,134 +123,63 @@ def measure(build: Path, scale: Scale) -> Data:
         }
 
     rounds.say("select: one switch at a time")
-    data = {"threads": take(steps(), scale.rounds)}
+    data = {"threads": rounds.reports_of(steps(), scale.rounds)}
     rounds.say("select: forked processes")
-    data["processes"] = take(steps("--processes"), scale.rounds)
+    data["processes"] = rounds.reports_of(steps("--processes"), scale.rounds)
     ends = {OLD: switched(list(SWITCHES)), NEW: switched([]), **BESIDE}
     for threads, sets in scale.sizes:
         rounds.say(f"select: {threads} threads, sets of {sets}")
         commands = {name: sized(build, scale, threads, sets, words) for name, words in ends.items()}
-        data[f"{threads} x {sets}"] = take(commands, min(scale.rounds, 3))
+        data[f"{threads} x {sets}"] = rounds.reports_of(commands, min(scale.rounds, 3))
     for sets in scale.large:
         rounds.say(f"select: the select lock, sets of {sets}")
         pair = {"global": switched(["select lock"]), "fine": switched([])}
         commands = {k: sized(build, scale, scale.threads, sets, w) for k, w in pair.items()}
-        data[f"lock {sets}"] = take(commands, scale.rounds)
+        data[f"lock {sets}"] = rounds.reports_of(commands, scale.rounds)
     return data
 
 
-def of(reports: Reports, figure: str, per: str = "", scaled: float = 1) -> float:
-    """The median of a figure, or of its ratio to another."""
-    values = [float(r[figure]) / float(r[per] or 1) if per else float(r[figure]) for r in reports]
-    return scaled * median(values)
-
-
 def to_new(part: Mapping[str, Reports], name: str) -> str:
-    """Calls a second, as a ratio to all new of the same rounds."""
+    """Calls per second, as a ratio to all new of the same rounds."""
     if name == NEW_ROW:
         return NOTHING
-    mine = [float(r["calls_per_s"]) for r in part[name]]
-    return interval(paired.ratio(mine, [float(r["calls_per_s"]) for r in part[NEW_ROW]]))
+    return ratio_of(part[name], part[NEW_ROW])
 
 
-def calls_table(title: str, part: Mapping[str, Reports], before: list[str]) -> Table:
-    head = ["", "calls/s", "events/s", "switches/call", "user µs/call", "system µs/call"]
-    table = Table(title, [*head, "calls/s, to all new"], before=before)
-    for name, reports in part.items():
-        figures = ("calls_per_s", "events_per_s", "switches_per_call")
-        cells = [number(of(reports, figure)) for figure in figures]
-        cells += [number(of(reports, f"{kind}_us_per_call")) for kind in ("user", "system")]
-        table.rows.append([name, *cells, to_new(part, name)])
-    return table
+def ratio_of(mine: Reports, base: Reports) -> str:
+    calls = [[float(r["calls_per_s"]) for r in reports] for reports in (mine, base)]
+    return interval(paired.ratio(*calls))
 
 
-def wake_table(part: Mapping[str, Reports]) -> Table:
-    verdicts = ("useful", "lost_race", "false", "early", "timeout")
-    table = Table(
-        "select(): wake-ups of 1,000 calls, by verdict",
-        ["", *(verdict.replace("_", " ") for verdict in verdicts)],
-        before=[
-            "A call that finds an event at once needs no wake-up. poll(2) does not show what "
-            "happens inside it: all its calls that returned an event count as useful."
-        ],
-    )
-    for name, reports in part.items():
-        cells = [number(of(reports, verdict, "total_ops", 1000)) for verdict in verdicts]
-        if "poll(2)" in name:
-            cells[1:4] = [NOTHING] * 3
-        table.rows.append([name, *cells])
-    return table
-
-
-def lock_table(part: Mapping[str, Reports]) -> Table:
-    table = Table(
-        "select(): waiting for locks",
-        ["", *(f"{lock}: {what}" for lock in ("scheduling", "select") for what in WAITED)],
-        before=["Summed over the threads that wait at once; a call may be waited for longer."],
-    )
-    for name, reports in part.items():
-        if name in BESIDE:
-            continue
-        cells = []
-        for lock in ("sched", "select"):
-            cells.append(number(of(reports, f"{lock}_lock_wait_ns_per_call")))
-            cells.append(number(of(reports, f"{lock}_lock_contended", "total_ops", 1000)))
-        table.rows.append([name, *cells])
-    return table
-
-
-def time_table(part: Mapping[str, Reports]) -> Table:
-    figures = ("late_p50_us", "late_p99_us", "late_max_us", "clumping")
-    table = Table(
-        "select(): time-outs of 5 ms, how late",
-        ["", "p50 µs", "p99 µs", "most µs", "wake-ups an instant"],
-        before=["An instant is 0.1 ms in which the timer woke at least one thread."],
-    )
-    for name, reports in part.items():
-        table.rows.append([name, *(number(of(reports, figure)) for figure in figures)])
-    return table
+def calls_table(title: str, part: Mapping[str, Reports], before: str) -> Table:
+    to_all_new = Column("calls/s, to all new", lambda name, _: to_new(part, name))
+    return grid(title, "", [*CALLS, to_all_new], part, before)
 
 
 def size_table(data: Data, scale: Scale) -> Table:
-    names = [OLD, NEW, *BESIDE]
-    table = Table(
+    names = [f"{threads} x {sets}" for threads, sets in scale.sizes]
+    shown = [Column(name, "calls_per_s", part=name) for name in (OLD, NEW, *BESIDE)]
+    false = Column(f"false wake-ups a call, {OLD}", "false", "total_ops", part=OLD)
+    return grid(
         "select(): calls per second by threads and descriptors per set",
-        ["threads x set", *names, f"false wake-ups a call, {OLD}"],
-        before=[
-            "poll(2) and rouse_poll need an eventfd for each descriptor. Sizes stay below 20,000 "
-            "of them, a usual limit."
-        ],
+        "threads x set",
+        [*shown, false],
+        {name: data[name] for name in names},
+        "poll(2) and rouse_poll need an eventfd for each descriptor. Sizes stay below 20,000 "
+        "of them, a usual limit.",
     )
-    for threads, sets in scale.sizes:
-        part = data[f"{threads} x {sets}"]
-        cells = [number(of(part[name], "calls_per_s")) for name in names]
-        false = number(of(part[OLD], "false", "total_ops"))
-        table.rows.append([f"{threads} x {sets}", *cells, false])
-    return table
 
 
 def large_table(data: Data, scale: Scale) -> Table:
-    table = Table(
+    ratio = Column("calls/s, global to fine", lambda _, row: ratio_of(row["global"], row["fine"]))
+    locks = [column for name in ("global", "fine") for column in waits("select", name, name)]
+    return grid(
         "select(): one select lock against fine ones, by the size of the set",
-        [
-            "descriptors a set",
-            *(f"{lock}: {what}" for lock in ("global", "fine") for what in WAITED),
-            "calls/s, global to fine",
-        ],
-        before=[
-            "All other mechanisms are new: the cost of the lock alone, as waiting in ns per call."
-        ],
+        "descriptors a set",
+        [*locks, ratio],
+        {str(sets): data[f"lock {sets}"] for sets in scale.large},
+        "All other mechanisms are new: the cost of the lock alone, as waiting in ns per call.",
     )
-    for sets in scale.large:
-        part = data[f"lock {sets}"]
-        cells = []
-        for name in ("global", "fine"):
-            cells.append(number(of(part[name], "select_lock_wait_ns_per_call")))
-            cells.append(number(of(part[name], "select_lock_contended", "total_ops", 1000)))
-        calls = {name: [float(r["calls_per_s"]) for r in part[name]] for name in part}
-        ratio = paired.ratio(calls["global"], calls["fine"])
-        table.rows.append([str(sets), *cells, interval(ratio)])
-    return table
 
 
 def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
@@ -244,14 +190,33 @@ def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
         "confidence intervals. The layer below the switches is the benchmark's own."
     )
     part = data["threads"]
-    yield calls_table("select(): one switch at a time", part, [about])
-    yield wake_table(part)
-    yield lock_table(part)
-    yield time_table(part)
+    yield calls_table("select(): one switch at a time", part, about)
+    yield grid(
+        "select(): wake-ups of 1,000 calls, by verdict",
+        "",
+        WAKE_UPS,
+        part,
+        "A call that finds an event at once needs no wake-up. poll(2) does not show what "
+        "happens inside it: all its calls that returned an event count as useful.",
+    )
+    yield grid(
+        "select(): waiting for locks",
+        "",
+        LOCKS,
+        {name: reports for name, reports in part.items() if name not in BESIDE},
+        "Summed over the threads that wait at once; a call may be waited for longer.",
+    )
+    yield grid(
+        "select(): time-outs of 5 ms, how late",
+        "",
+        LATENESS,
+        part,
+        "An instant is 0.1 ms in which the timer woke at least one thread.",
+    )
     forked = (
         "As the first table, with a forked process for each thread; memory and locks are shared."
     )
-    yield calls_table("select(): forked processes", data["processes"], [forked])
+    yield calls_table("select(): forked processes", data["processes"], forked)
     yield size_table(data, scale)
     yield large_table(data, scale)
 

@@ -7,50 +7,36 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tables import rounds, select
-from tables.render import Table, number
+from tables.render import Table, columns, grid
 
 FOOTPRINTS = {"none": 0, "32 KiB": 32768, "256 KiB": 262144}
 PLACES = {
     **{f"steal, affinity {level}": ("--affinity", str(level)) for level in range(1, 7)},
     "shortest queue": ("--place", "shortest"),
 }
+COLUMNS = columns(
+    ("µs a turn", "ns_per_op", "", 1e-3),
+    ("CPU µs a turn", "cpu_ns_per_op", "", 1e-3),
+    ("steals a 1,000 turns", "steals_per_1000"),
+    ("stolen a 1,000 turns", "stolen_per_1000"),
+    ("wait p50 µs", "wait_p50_us"),
+    ("wait p99 µs", "wait_p99_us"),
+)
 WORKERS = 2
+ABOUT = (
+    f"`rouse-bench steal`: 64 threads at a time are created on one of {WORKERS} workers; "
+    "each has 1 to 16 turns, in which it goes over its own bytes "
+    "or, without any, computes. The wait is from creation or yield to the turn."
+)
 
 
 def tables(build: Path, scale: select.Scale) -> Iterator[Table]:
-    bench = str(build / "bench" / "rouse-bench")
+    size = ("--workers", str(WORKERS), "--seconds", str(scale.seconds / 3))
     for title, footprint in FOOTPRINTS.items():
         rounds.say(f"steal, footprint {title}")
         commands = {
-            name: [
-                *(bench, "steal", *options, "--footprint", str(footprint)),
-                *("--workers", str(WORKERS), "--seconds", str(scale.seconds / 3), "--json"),
-            ]
-            for name, options in PLACES.items()
+            name: rounds.bench(build, "steal", *words, "--footprint", str(footprint), *size)
+            for name, words in PLACES.items()
         }
-        found = select.take(commands, scale.rounds)
-        table = Table(
-            f"Steal affinity: footprint {title}",
-            [
-                *("placement", "µs a turn", "CPU µs a turn", "steals a 1,000 turns"),
-                *("stolen a 1,000 turns", "wait p50 µs", "wait p99 µs"),
-            ],
-            before=[
-                "`rouse-bench steal`: 64 threads at a time are created on one of "
-                f"{WORKERS} workers; each has 1 to 16 turns, in which it goes over its own bytes "
-                "or, without any, computes. The wait is from creation or yield to the turn."
-            ],
-        )
-        for name, reports in found.items():
-            table.rows.append(
-                [
-                    name,
-                    number(select.of(reports, "ns_per_op") / 1000),
-                    number(select.of(reports, "cpu_ns_per_op") / 1000),
-                    number(select.of(reports, "steals_per_1000")),
-                    number(select.of(reports, "stolen_per_1000")),
-                    number(select.of(reports, "wait_p50_us")),
-                    number(select.of(reports, "wait_p99_us")),
-                ]
-            )
-        yield table
+        rows = rounds.reports_of(commands, scale.rounds)
+        yield grid(f"Steal affinity: footprint {title}", "placement", COLUMNS, rows, ABOUT)

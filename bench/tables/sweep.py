@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from tables import http, paired, rounds, servers
-from tables.render import Table, interval, number
+from tables import http
+from tables.http import Load
+from tables.render import Column, Reports, Table, grid, of
 from tables.servers import Server, ServerError
 
 COMPARED = ("user", "user-uring", "epoll", "uring", "nginx")
 SATURATED = 0.97  # of its processor: then the client is what is measured
+FIGURES = (("CPU", *http.CPU), ("p99", "latency_p99_us", ""))
 TITLES = {"uring": "raw io_uring", "nginx": "nginx"}
 
 
@@ -29,96 +30,9 @@ FULL = Scale(9, 1.0, (1, 10, 100, 1_000, 4_000))
 QUICK = Scale(2, 0.1, (1, 100))
 
 
-@dataclass
-class Results:
-    server: Server
-    reports: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    calls: dict[int, float | None] = field(default_factory=dict)
-    failure: str = ""
-
-    def values(self, connections: int, figure: str) -> list[float]:
-        return [float(report[figure]) for report in self.reports.get(connections, [])]
-
-    def cpu_us(self, connections: int) -> list[float]:
-        used = self.values(connections, "server_cpu_us")
-        return [a / b for a, b in zip(used, self.values(connections, "requests"), strict=True)]
-
-
-def take(build: Path, result: Results, scale: Scale) -> None:
-    """A fresh server for all numbers of connections."""
-    try:
-        with servers.started(result.server, http.processors()[0]) as running:
-            for count in scale.connections:
-                report = http.ask(build, running, scale.seconds, 1, count)
-                result.reports.setdefault(count, []).append(report)
-    except ServerError as reason:
-        result.failure = str(reason)
-
-
-def count_calls(build: Path, result: Results, scale: Scale) -> None:
-    for count in scale.connections:
-        try:
-            result.calls[count] = http.traced_calls(build, result.server, scale.seconds, count)
-        except ServerError:
-            result.calls[count] = None
-
-
-def measure(build: Path, found: Sequence[Server], scale: Scale) -> list[Results]:
-    results = [Results(server) for server in found if server.key in COMPARED]
-    for turn in range(scale.rounds):
-        rounds.say(f"sweep: round {turn + 1} of {scale.rounds}")
-        for result in results if turn % 2 == 0 else reversed(results):
-            if not result.failure:
-                take(build, result, scale)
-    for result in results:
-        if not result.failure:
-            count_calls(build, result, scale)
-    return results
-
-
-def middle(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
-
-
-def compare(
-    results: Sequence[Results], one: Results, other: str, connections: int, figure: str
-) -> str:
-    base = next((r for r in results if r.server.key == other), None)
-    if base is None or base is one:
-        return "-"
-    if figure == "cpu":
-        return interval(paired.ratio(one.cpu_us(connections), base.cpu_us(connections)))
-    return interval(paired.ratio(one.values(connections, figure), base.values(connections, figure)))
-
-
-def table(results: Sequence[Results], connections: int) -> Table:
-    plural = "connection" if connections == 1 else "connections"
-    result = Table(
-        f"HTTP sweep: {connections:,} {plural}",
-        [
-            *("server", "requests/s", "CPU µs/request", "calls/request", "p50 µs", "p99 µs"),
-            *("client's CPU", "CPU / raw io_uring", "p99 / raw io_uring"),
-            *("CPU / nginx", "p99 / nginx"),
-        ],
-    )
-    for one in results:
-        if not one.reports.get(connections):
-            continue
-        seconds = one.values(connections, "seconds")
-        used = one.values(connections, "client_cpu_s")
-        busy = median(a / b for a, b in zip(used, seconds, strict=True))
-        row = [one.server.title]
-        row += [number(middle(one.values(connections, "requests_per_s")))]
-        row += [number(middle(one.cpu_us(connections))), number(one.calls.get(connections))]
-        row += [number(middle(one.values(connections, f"latency_p{q}_us"))) for q in (50, 99)]
-        row += [f"{100 * busy:.0f} %" + (" (saturated)" if busy >= SATURATED else "")]
-        for other in TITLES:
-            row += [
-                compare(results, one, other, connections, figure)
-                for figure in ("cpu", "latency_p99_us")
-            ]
-        result.rows.append(row)
-    return result
+def busy(_name: str, reports: Reports) -> str:
+    share = of(reports, "client_cpu_s", "seconds")
+    return f"{100 * share:.0f} %" + (" (saturated)" if share >= SATURATED else "")
 
 
 BEFORE = (
@@ -132,10 +46,29 @@ BEFORE = (
 
 
 def tables(build: Path, found: Sequence[Server], scale: Scale) -> Iterator[Table]:
-    results = measure(build, found, scale)
-    for index, connections in enumerate(scale.connections):
-        one = table(results, connections)
-        if index == 0:
-            one.before.append(BEFORE)
-            one.after += [f"{r.server.title}: {r.failure}" for r in results if r.failure]
-        yield one
+    loads = [Load(scale.seconds, connections) for connections in scale.connections]
+    compared = [server for server in found if server.key in COMPARED]
+    results = http.measure(build, compared, loads, scale.rounds, "sweep")
+    for result in results:
+        for load in loads if not result.failure else ():
+            with contextlib.suppress(ServerError):
+                result.calls[load] = http.traced_calls(
+                    build, result.server, load.seconds, load.connections
+                )
+    for load in loads:
+        plural = "connection" if load.connections == 1 else "connections"
+        shown = (
+            Column("requests/s", "requests_per_s"),
+            http.CPU_COLUMN,
+            http.calls(results, load),
+            Column("p50 µs", "latency_p50_us"),
+            Column("p99 µs", "latency_p99_us"),
+            Column("client's CPU", busy),
+            *http.ratios(results, load, TITLES, FIGURES),
+        )
+        title = f"HTTP sweep: {load.connections:,} {plural}"
+        table = grid(title, "server", shown, http.rows(results, load))
+        if load == loads[0]:
+            table.before.append(BEFORE)
+            table.after += [f"{r.server.title}: {r.failure}" for r in results if r.failure]
+        yield table

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tables import rounds, select
-from tables.render import NOTHING, Table, number
+from tables.render import NOTHING, Table, number, of
 from tables.select import Data, Reports, Scale
 
 TICK_MS = 10
@@ -70,24 +70,25 @@ def measure(build: Path, scale: Scale) -> Data:
         options = ("-T", str(scale.sleepers), "--sets", "0", "--timeout-us", f"{timeout}000")
         seconds = ("--seconds", str(max(scale.seconds, 0.2)))
         commands = {
-            name: select.bench(build, *words, *options, *seconds) for name, words in WAYS.items()
+            name: rounds.bench(build, "selectherd", *words, *options, *seconds)
+            for name, words in WAYS.items()
         }
-        data[f"poll {timeout}"] = select.take(commands, scale.rounds)
+        data[f"poll {timeout}"] = rounds.reports_of(commands, scale.rounds)
     return data
 
 
 def long_share(reports: Reports) -> float:
     """How often a tick that was a call's first came late enough."""
-    return 1 - min(1.0, select.of(reports, "early", "total_ops"))
+    return 1 - min(1.0, of(reports, "early", "total_ops"))
 
 
 def measured(reports: Reports) -> list[str]:
-    calls = select.of(reports, "calls_per_s")
-    early = select.of(reports, "early", "total_ops")
+    calls = of(reports, "calls_per_s")
+    early = of(reports, "early", "total_ops")
     figures = ("late_p50_us", "late_p99_us", "clumping")
-    switches = calls * select.of(reports, "switches_per_call")
+    switches = calls * of(reports, "switches_per_call")
     cells = [number(calls), number(calls * (1 + early)), number(switches)]
-    return cells + [number(select.of(reports, figure)) for figure in figures]
+    return cells + [number(of(reports, figure)) for figure in figures]
 
 
 def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
