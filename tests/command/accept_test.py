@@ -76,7 +76,7 @@ class AsItIs(unittest.TestCase):
                 break
         self.assertGreater(found, 1.2)
 
-    def test_what_is_left_in_the_queue_is_sampled(self) -> None:
+    def test_the_queue_length_is_sampled(self) -> None:
         _, listener = herd("accept", 1, 1, CONNECTIONS, 50)
         self.assertLess(listener["backlog_mean"], 50)
         self.assertGreaterEqual(listener["backlog_most"], 1)
@@ -85,8 +85,8 @@ class AsItIs(unittest.TestCase):
 
 
 class InTurn(unittest.TestCase):
-    """What each thread is given is its turn, whatever it waits by; on a busy machine one may miss
-    some, since it comes late."""
+    """Each thread is served in its turn, whatever call it waits in. On a busy machine a thread that
+    comes late may miss some turns."""
 
     def in_turn(self, way: str, order: str) -> Row:
         own, listener = herd(way, 4, 1, CONNECTIONS, 1, ROUSE_RUN_ACCEPT=order)
@@ -132,13 +132,13 @@ class Faults(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             play(Path(place), Source("shared_listener"), scene, **repairs)
 
-    def test_what_calls_return_is_the_same(self) -> None:
+    def test_calls_return_the_same(self) -> None:
         for scene in ("behind", "interrupt", "interrupt_accept", "cancel", "end"):
             for order in ("", "fifo", "lifo"):
                 with self.subTest(scene, order=order):
                     self.play(scene, **({"ROUSE_RUN_ACCEPT": order} if order else {}))
 
-    def test_who_stops_or_dies_does_not_keep_the_others(self) -> None:
+    def test_a_stopped_or_dead_process_does_not_block_the_others(self) -> None:
         for scene in ("stop_poll", "stop_accept", "die"):
             for order in ("fifo", "lifo"):
                 with self.subTest(scene, order=order):
@@ -191,7 +191,7 @@ class Corners(unittest.TestCase):
                 return
         self.fail(f"{scene}: overdue each time")
 
-    def test_who_is_passed_over_for_long_goes_first(self) -> None:
+    def test_a_process_that_is_passed_over_for_long_goes_first(self) -> None:
         self.in_every_order("promote")
         (listener,) = self.play("promote", "lifo")
         self.assertGreater(listener["promoted"], 0)
@@ -202,23 +202,23 @@ class Corners(unittest.TestCase):
         self.assertEqual(listener["processes"], 2)
         self.assertGreater(listener["ordered"], 2)
 
-    def test_what_a_program_left_that_was_replaced_by_exec_is_its_successor_s(self) -> None:
+    def test_an_exec_passes_on_the_state_of_the_replaced_program(self) -> None:
         self.in_every_order("exec")
         (listener,) = self.play("exec", "fifo")
         self.assertEqual(listener["ordered"], 1)
 
-    def test_who_is_killed_keeps_nobody_from_its_turn(self) -> None:
+    def test_a_killed_process_does_not_block_the_turns_of_others(self) -> None:
         self.in_every_order("die_waiting", "die_unreaped", "die_all", "die_any")
 
-    def test_who_closes_a_listener_hands_its_turn_on(self) -> None:
+    def test_a_process_that_closes_a_listener_hands_its_turn_on(self) -> None:
         self.in_every_order("close")
         self.without_an_overdue_turn("close", "fifo")
 
-    def test_who_is_told_of_the_end_of_a_listener_hands_its_turn_on(self) -> None:
+    def test_a_process_that_sees_the_end_of_a_listener_hands_its_turn_on(self) -> None:
         self.in_every_order("shutdown")
         self.without_an_overdue_turn("shutdown", "fifo")
 
-    def test_a_number_that_was_closed_is_another_s(self) -> None:
+    def test_a_closed_number_belongs_to_its_next_descriptor(self) -> None:
         self.in_every_order("close_all", "reuse_poll", "reuse_accept", "reuse_set")
 
     def test_a_listener_that_is_gone_has_no_connection(self) -> None:
@@ -237,13 +237,13 @@ class Corners(unittest.TestCase):
     def test_a_wait_that_is_left_by_longjmp_leaves_the_set_as_it_was(self) -> None:
         self.in_every_order("jump")
 
-    def test_who_is_cancelled_before_it_waits_leaves_the_set_as_it_was(self) -> None:
+    def test_a_thread_cancelled_before_its_wait_leaves_the_set_unchanged(self) -> None:
         self.in_every_order("cancel_at_once", "cancel_later")
 
-    def test_what_a_child_of_vfork_closes_stays_its_parent_s(self) -> None:
+    def test_descriptors_closed_by_a_vfork_child_stay_open_in_its_parent(self) -> None:
         self.in_every_order("vfork_set", "vfork_all")
 
-    def test_what_a_child_of_vfork_does_with_a_set_of_its_own_is_not_done_to_its_parent_s(
+    def test_a_vfork_childs_own_set_does_not_affect_its_parents(
         self,
     ) -> None:
         self.in_every_order("vfork_edit")
@@ -267,7 +267,7 @@ class Corners(unittest.TestCase):
     def test_every_connection_is_taken_whatever_the_set_asks_for(self) -> None:
         self.in_every_order("exclusive", "edge", "rearmed", "once")
 
-    def test_what_is_left_behind_an_edge_is_told_anew(self) -> None:
+    def test_connections_left_behind_an_edge_are_notified_again(self) -> None:
         self.in_every_order("edge_anew")
 
 

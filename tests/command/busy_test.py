@@ -42,7 +42,7 @@ class Shares(unittest.TestCase):
         self.check(1.5, 0.5, True, 1, 0, 0)
         self.check(0.8, 0.5, True, 0.8, 0.2, 0)
 
-    def test_what_is_under_way_is_not_counted_yet(self) -> None:
+    def test_time_under_way_is_not_counted_yet(self) -> None:
         self.check(0.4, 0.4, False, 0.5, 0.5, 0)
         self.check(0.996, 0, False, 1, 0, 0)
         self.check(0, 0, False, 0, 1, 0)
@@ -158,7 +158,7 @@ class Report(Beside):
         self.await_life(program, 1.5)
         self.check_nap(str(program.pid))
 
-    def test_kernel_and_foreign_threads_have_what_the_kernel_tells(self) -> None:
+    def test_kernel_and_foreign_threads_have_the_kernels_figures(self) -> None:
         program = self.program("nap", "burn", ROUSE_THREADS="kernel")
         self.await_life(program, 1.5)
         sections, notes = self.sections(str(program.pid))
@@ -175,7 +175,7 @@ class Report(Beside):
         self.assertLess(busy[main["tid"]], 0.5)
         self.assertNotIn("of 1 kernel threads", notes)
 
-    def test_a_recording_has_what_the_kernel_told(self) -> None:
+    def test_a_recording_has_the_kernels_figures(self) -> None:
         for threads in ("user", "kernel"):
             program = self.program("nap", ROUSE_THREADS=threads)
             self.await_life(program, 0.5)

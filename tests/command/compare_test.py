@@ -66,7 +66,7 @@ class Compare(unittest.TestCase):
             ratio = row["after_wait_total_ns"] / row["before_wait_total_ns"]
             self.assertAlmostEqual(row["ratio"], ratio)
 
-    def test_sums_and_the_repair_are_told(self) -> None:
+    def test_sums_and_the_repair_are_reported(self) -> None:
         found = self.compared(self.before, self.after)
         figures = {row["figure"]: row for row in found["sections"]["figures"]}
         useful = figures["useful"]
@@ -78,7 +78,7 @@ class Compare(unittest.TestCase):
         (note,) = (note for note in found["notes"] if "repair:" in note)
         self.assertTrue(note.startswith("after: "))
 
-    def test_what_only_one_has_is_shown(self) -> None:
+    def test_rows_of_only_one_side_are_shown(self) -> None:
         found = self.compared(self.before, self.other)["sections"]
         self.assertEqual({row["after_wait_total_ns"] for row in found["locks"]}, {0})
         figures = {row["figure"]: row for row in found["figures"]}
@@ -130,7 +130,7 @@ class Compare(unittest.TestCase):
         done = here("compare", self.before, self.after)
         self.assertIn("neither has any whose connections were seen", done.stdout)
 
-    def test_of_listeners_with_one_name_that_with_most_is_matched_first(self) -> None:
+    def test_the_busiest_listener_of_a_name_is_matched_first(self) -> None:
         before = [{"name": name, "accepted": count} for name, count in (("a", 9), ("b", 5))]
         after = [{"name": name, "accepted": count} for name, count in (("b", 7), ("b", 3))]
         found = [
@@ -141,7 +141,7 @@ class Compare(unittest.TestCase):
         names = [name for name, _, _ in compare.paired([*before, before[0]], after)]
         self.assertEqual(names, ["b", "a", "a", "b"])
 
-    def test_one_that_is_not_there_is_told(self) -> None:
+    def test_a_missing_input_is_reported(self) -> None:
         done = here("compare", self.before, self.before / "no")
         self.assertEqual(done.returncode, 3)
         self.assertIn("is not there", done.stderr)

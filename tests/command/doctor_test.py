@@ -164,7 +164,7 @@ class Machines(unittest.TestCase):
                 for path in files:  # taken away again before the next
                     (self.root / path.lstrip("/")).unlink(missing_ok=True)
 
-    def test_who_forbids_the_records_of_switches_is_told(self) -> None:
+    def test_the_setting_that_forbids_switch_records_is_reported(self) -> None:
         level = {"/proc/sys/kernel/perf_event_paranoid": "3"}
         found = self.examine(level, perf_error=errno.EACCES)["PERF_RECORD_SWITCH"]
         self.assertIn("perf_event_paranoid is 3", found.found)
@@ -208,7 +208,7 @@ class ThisMachine(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^bad +recordings: /proc/no cannot be written to")
         self.assertNotIn("\x1b", done.stdout)
 
-    def test_what_is_tried_is_found(self) -> None:
+    def test_trials_succeed(self) -> None:
         system = probe.System()
         self.assertIsInstance(system.has_membarrier(), bool)
         if system.kernel() >= checks.GUARDS_SINCE and not system.has_guards():

@@ -33,7 +33,7 @@ class Found(unittest.TestCase):
         Builder(**head).write(self.folder)
         return [(found.pid, found.is_alive) for found in find.processes()]
 
-    def test_a_process_is_told_from_an_earlier_one_of_its_number(self) -> None:
+    def test_a_process_is_distinguished_from_an_earlier_one_of_its_number(self) -> None:
         own, ticks = os.getpid(), find.start_ticks(os.getpid())
         assert ticks
         self.assertEqual(self.alive(), [(own, True)])
@@ -76,7 +76,7 @@ class Found(unittest.TestCase):
         os.mkfifo(self.folder / "5.rouse", 0o600)
         self.assertEqual([found.pid for found in find.processes()], [os.getpid()])
 
-    def test_what_is_no_more_is_not_said_to_record(self) -> None:
+    def test_ended_processes_are_not_listed_as_recording(self) -> None:
         for pid in (1 << 29, 1 << 30):
             Builder(pid=pid).write(self.folder)
         with self.assertRaisesRegex(RouseError, f"no process records now; 2 .*: {1 << 30}, "):

@@ -99,7 +99,7 @@ class UserThreads(Beside):
         self.assertGreater(found["holder"]["sleep"], 60)
         self.assertGreater(found["sleeper"]["vcx"], 10)
 
-    def test_workers_have_what_the_kernel_tells(self) -> None:
+    def test_workers_have_the_kernels_figures(self) -> None:
         found = self.top("--all")
         workers = [thread for name, thread in found.items() if "worker-" in name]
         self.assertTrue(workers)
@@ -132,7 +132,7 @@ class UserThreads(Beside):
         # An idle worker searches for a while, so that the kernel saw it run for longer.
         self.assertLess(busy, awake + 0.01 * wall)
 
-    def test_who_waits_for_work_is_hidden(self) -> None:
+    def test_threads_that_wait_for_work_are_hidden(self) -> None:
         found = self.top()
         self.assertLessEqual({"holder", "wanter", "sleeper", "runner"}, set(found))
         self.assertEqual({"waiter", "listener"} & set(found), set())

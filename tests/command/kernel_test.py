@@ -41,7 +41,7 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(RouseError, "another version"):
             switches.decode("now\t5\nweather\tfine\n")
 
-    def test_what_found_no_room_is_told(self) -> None:
+    def test_records_without_room_are_reported(self) -> None:
         found = switches.decode("now\t5\nlost\t3\t4\t5\t6\n")
         self.assertEqual(len(scheduler.notes(found)), 4)
         self.assertIn("3 threads", scheduler.notes(found)[0])
@@ -53,12 +53,12 @@ class Text(unittest.TestCase):
         (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["now"]), (600, "asleep in futex"))
 
-    def test_who_is_not_there_is_told(self) -> None:
+    def test_a_missing_process_is_reported(self) -> None:
         said = here("watch", str(2**22 + 1))
         self.assertEqual((said.returncode, said.stdout), (3, ""))
         self.assertIn("No such process", said.stderr)
 
-    def test_without_bpf_proc_is_read_and_what_to_do_is_told(self) -> None:
+    def test_without_bpf_proc_is_read_and_a_remedy_is_reported(self) -> None:
         program = start_ready(self, FIXTURES / "switching", "endless")
         send(program, "go\n")
         with mock.patch.object(switches, "why_not", lambda: "BPF is not allowed; be root"):
@@ -131,7 +131,7 @@ class Seen(unittest.TestCase):
             self.assertGreater(row["preempted_ns"] + row["queued_ns"], row["queued_most_ns"])
             self.assertGreater(row["cpu_ns"], 0)
 
-    def test_a_lock_of_the_kernels_own_is_told_with_its_place(self) -> None:
+    def test_a_lock_inside_the_kernel_is_reported_with_its_place(self) -> None:
         rows = scheduler.lock_rows(self.watched("writes"))
         found = [row for row in rows if row["type"] == "rwsem write" and "write" in row["place"]]
         self.assertTrue(found, rows)
@@ -214,7 +214,7 @@ class Joined(unittest.TestCase):
         self.assertEqual(waited["label"], again["label"])
         self.assertGreater(joined_percent(whole), 0.0)
 
-    def test_what_the_kernel_told_is_kept(self) -> None:
+    def test_the_kernels_figures_are_kept(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "kept"
             words = ("--kernel", "--json", "--keep", folder)
@@ -229,7 +229,7 @@ class Joined(unittest.TestCase):
         (row,) = self.rows(said[0], "sleep")
         self.assertEqual((row["waits"], row["count"]), (1, 1))
 
-    def test_of_a_static_program_the_kernel_tells(self) -> None:
+    def test_a_static_program_is_reported_by_the_kernel(self) -> None:
         if not (FIXTURES / "switching_static").exists():
             self.skipTest("not run: nothing static is built here")
         whole = self.run_scenes("switching_static", "wakes")

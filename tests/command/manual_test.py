@@ -51,7 +51,7 @@ class Manual(unittest.TestCase):
                 terms = " ".join(re.findall(r"^\*\*-.*$", page, re.MULTILINE))
                 self.assertEqual(set(OPTION.findall(terms)), offered)
 
-    def test_every_status_is_told(self) -> None:
+    def test_every_status_is_reported(self) -> None:
         page = part(page_of("rouse"), "Exit status")
         told = {int(number) for number in re.findall(r"^(\d)$", page, re.MULTILINE)}
         named = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}

@@ -119,7 +119,7 @@ class Apart(unittest.TestCase):
         self.await_unlocked(path)
         self.assertTrue(self.report(path)["processes"][0]["ended"])
 
-    def test_what_has_no_lock_may_live_or_not(self) -> None:
+    def test_a_file_without_a_lock_may_belong_to_a_live_process(self) -> None:
         process, path = self.known(*APART)
         raw = bytearray(path.read_bytes()[: layout.BYTES_MAX // 16])
         process.kill()

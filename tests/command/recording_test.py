@@ -106,7 +106,7 @@ class Whole(Case):
         (process,) = loaded.tables["processes"].to_rows()
         self.assertEqual((process["ended"], process["duration_ns"]), (False, 1_000_000_000))
 
-    def test_that_the_program_ended_is_known(self) -> None:
+    def test_the_end_of_the_program_is_known(self) -> None:
         self.write(image(), done=f"{recording.PROGRAM}has ended")
         (process,) = inputs.load_recording(self.path).tables["processes"].to_rows()
         self.assertTrue(process["ended"])
@@ -153,7 +153,7 @@ class Broken(Case):
                 self.assertEqual(waits, expected, (at, problems))
                 self.assertTrue(problems)
 
-    def test_what_damage_took_from_before_the_first_snapshot_is_told(self) -> None:
+    def test_losses_before_the_first_snapshot_are_reported(self) -> None:
         whole = bytearray(self.write(image(1)))
         mark = [i for i in range(len(whole)) if whole[i : i + 4] == recording.SYNC][1]
         whole[mark + recording.CHUNK.size + 60] ^= 1

@@ -41,7 +41,7 @@ class Exports(unittest.TestCase):
         self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
 
-    def test_what_is_no_file_is_written_to_and_stays(self) -> None:
+    def test_an_output_that_is_no_regular_file_is_written_to_and_stays(self) -> None:
         pipe, link = self.folder / "folded", self.folder / "prometheus"
         os.mkfifo(pipe)
         link.symlink_to("elsewhere")
@@ -71,7 +71,7 @@ class Exports(unittest.TestCase):
         )
         self.assertEqual(len(self.written("folded").read_text(encoding="utf-8").splitlines()), 1)
 
-    def test_folded_stacks_of_awkward_names(self) -> None:
+    def test_folded_stacks_of_names_with_separators(self) -> None:
         awkward = self.written("folded", sites=site(0x1010, "a;b\nc"))
         self.assertEqual(awkward.read_text(encoding="utf-8"), "a:b\\x0ac;[mutex orders] 30000000\n")
 
@@ -126,7 +126,7 @@ class Exports(unittest.TestCase):
             self.assertIn(f"# The lightest {2 * count - 4} rows of locks by site are", text)
         self.assertEqual(len(sizes), 1, sizes)
 
-    def test_prometheus_tells_locks_at_one_address_apart(self) -> None:
+    def test_prometheus_distinguishes_locks_at_one_address(self) -> None:
         locks = [{**LOCKS[0], "init_site": at} for at in ("0x1030", "0x1040", "0x0")]
         text = self.written("prometheus", locks=locks).read_text(encoding="utf-8")
         found = [m[2] for m in map(SAMPLE.fullmatch, text.splitlines()) if m]
@@ -187,7 +187,7 @@ class Exports(unittest.TestCase):
         labels = {texts[label.str] for sample in profile.sample for label in sample.label}
         self.assertLessEqual({"mutex", "orders", "put_order+0x1c"}, labels)
 
-    def test_pprof_tells_where_what_was_waited_for_was_initialised(self) -> None:
+    def test_pprof_shows_where_objects_were_initialised(self) -> None:
         profile = pprof.profile_class()()
         locks = [{**row, "init_site": "0x1030"} for row in LOCKS]
         file = self.written("pprof", "--all", locks=locks, wakes=WAKES[2:3])

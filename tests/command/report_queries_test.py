@@ -69,7 +69,7 @@ class Locks(unittest.TestCase):
         held = [row for row in rows if row["site"] == "0x20"]
         self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])  # 0x20 waited, too
 
-    def test_what_contested_only_recording_cannot_know_is_null(self) -> None:
+    def test_figures_unknown_without_full_recording_are_null(self) -> None:
         for row in asked(locks.table):
             for name in ("max_ns", "total_ns", "count", "avg_ns", "wait_avg_ns"):
                 self.assertIsNone(row[name], name)
@@ -323,7 +323,7 @@ class Sections(unittest.TestCase):
             self.assertLessEqual(len(asked), most, "\n\n".join(asked))
         database.close()
 
-    def test_what_is_counted_is_not_sorted(self) -> None:
+    def test_counted_rows_are_not_sorted(self) -> None:
         database = engine.open_tables(orders())
         (sides,) = sections(database, Wanted(sections=("sides",), limit=1))
         self.assertEqual(sides.more, 1)
@@ -354,7 +354,7 @@ class Sections(unittest.TestCase):
 
 
 class Notes(unittest.TestCase):
-    def test_what_was_not_seen_is_told(self) -> None:
+    def test_unseen_records_are_reported(self) -> None:
         whole = orders()
         self.assertIn("max, total, count, avg and wait_avg are not known", noted(whole))
         process = whole["processes"].to_rows()[0]
@@ -373,7 +373,7 @@ class Notes(unittest.TestCase):
         text = noted(tables(processes=process, threads=[{**THREADS[0], "waits": 0}]))
         self.assertIn("none of its 1 threads has ended one", text)
 
-    def test_a_loop_around_a_plain_wait_does_not_tell(self) -> None:
+    def test_a_loop_around_a_plain_wait_is_no_finding(self) -> None:
         self.assertNotIn("rouse_cond_wait()", noted(orders()))
         plain = {**WAKES[2], "false_": 0}
         self.assertIn("at 1 places that wait for a condition", noted(orders(wakes=[plain])))
@@ -391,7 +391,7 @@ class Notes(unittest.TestCase):
 
 
 class Facts(unittest.TestCase):
-    def test_what_recording_cost_is_told(self) -> None:
+    def test_the_cost_of_recording_is_reported(self) -> None:
         database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
         told = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()

@@ -119,7 +119,7 @@ class Terminal(Case):
         self.assertIn("2 rows of idle waits are not shown", self.printed(place, "-s", "wakes"))
         self.assertIn("queue_push", self.printed(place, "-s", "wakes", "--all"))
 
-    def test_what_is_empty_says_why(self) -> None:
+    def test_empty_sections_say_why(self) -> None:
         parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
         out = self.printed(self.folder / "none")
         self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
@@ -162,7 +162,7 @@ class Inputs(Case):
         self.assertTrue(any("notes.txt: is no recording" in note for note in found["notes"]))
         self.assertIn("process", self.printed(self.folder, "-s", "locks"))
 
-    def test_what_of_a_folder_is_not_read_is_told_beside_formats_without_notes(self) -> None:
+    def test_unread_files_of_a_folder_are_reported_beside_formats_without_notes(self) -> None:
         running(of_process(os.getpid(), 1000)).write(self.folder)
         (self.folder / "notes.txt").write_text("no recording")
         with tempfile.TemporaryDirectory() as place:
@@ -187,7 +187,7 @@ class Inputs(Case):
             "Not a directory", self.refused(self.tables(), "--format", "parquet", "-o", file)
         )
 
-    def test_what_cannot_be_read_is_told_in_a_line(self) -> None:
+    def test_unreadable_inputs_are_reported_in_a_line(self) -> None:
         empty = self.folder / "empty"
         empty.touch()
         foreign = self.folder / "foreign"
@@ -222,7 +222,7 @@ class Inputs(Case):
             file.write_bytes(broken)
             self.assertRegex(self.refused(place), "wakes: |the tables cannot be read: ")
 
-    def test_what_spark_lacks_is_told_in_a_line(self) -> None:
+    def test_missing_parts_of_spark_are_reported_in_a_line(self) -> None:
         asked = ("report", self.tables(), "--engine", "pyspark")
         for there, java_home, reason in (
             (None, "", r"there is no Python package pyspark .*; pip install 'rouse\[spark\]'"),
@@ -234,7 +234,7 @@ class Inputs(Case):
             self.assertEqual((done.returncode, done.stdout), (3, ""))
             self.assertRegex(done.stderr, rf"\Arouse: --engine pyspark: {reason}.*\n\Z")
 
-    def test_spark_wants_a_folder(self) -> None:
+    def test_spark_requires_a_folder(self) -> None:
         path = running(Builder()).write(self.folder)
         complaint = self.refused(path, "--engine", "pyspark")
         self.assertIn("is no folder, which --engine pyspark requires", complaint)

@@ -151,7 +151,7 @@ class Ledger(Case):
 
 
 class Names(Case):
-    def test_functions_of_cpp_are_told_as_in_the_source(self) -> None:
+    def test_cpp_functions_are_named_as_in_the_source(self) -> None:
         program = start_ready(self, FIXTURES / "cxx_names", **self.own)
         words = ("report", "--all", "--format", "folded", "-o", "-", str(program.pid))
         done = here(*words, **self.own)

@@ -29,7 +29,7 @@ class Sides(unittest.TestCase):
             (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
             self.assertEqual(row["object_label"], told)
 
-    def test_who_wakes_and_is_not_seen_is_not_the_runtime_of_a_program_that_has_none(self) -> None:
+    def test_an_unseen_waker_is_not_the_runtime_in_a_program_without_it(self) -> None:
         posted = {**WAKES[0], "kind": "semaphore", "wake_site": "0x0"}
         none = {**posted, "useful": 0}
         for wake, told in (

@@ -32,7 +32,7 @@ class Scene(Recorded):
 
 
 class Stacks(unittest.TestCase):
-    def test_who_called_the_one_place_that_takes_a_lock_is_told(self) -> None:
+    def test_callers_of_the_only_lock_site_are_reported(self) -> None:
         found = Scene("wrapped", "4")
         middle = SITES.label("/* of middle */")
         first, second = SITES.label("/* the first way */"), SITES.label("/* the second way */")
@@ -51,7 +51,7 @@ class Stacks(unittest.TestCase):
         both = SITES.known["FIRST"] + SITES.known["SECOND"]
         self.assertEqual(Scene("wrapped", "").waits("mutex"), {(TAKE,): both})
 
-    def test_who_called_what_woke_a_thread_is_told(self) -> None:
+    def test_callers_of_a_wake_site_are_reported(self) -> None:
         (stack,) = Scene("woken", "3").waits("condition", "wake_site")
         self.assertEqual(stack[:2], (SITES.label("_signal(&bell)"), SITES.label("/* by main */")))
 
@@ -87,7 +87,7 @@ class Apart(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def test_the_report_for_people_tells_what_led_to_a_wait(self) -> None:
+    def test_the_text_report_shows_the_calls_before_a_wait(self) -> None:
         words = ("run", "--depth", str(layout.SITE_FRAMES), "--", SITES.program, "deep")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         bottom = SITES.label("/* at the bottom */")

@@ -21,7 +21,7 @@ PLAIN = Source("mutex_cond").program
 LOADED = str(LIBRARY)
 
 
-class Told(unittest.TestCase):
+class EmptyReport(unittest.TestCase):
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
@@ -67,7 +67,7 @@ class Told(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertRegex(done.stderr, rf"^rouse: .*is empty; see rouse {words[0]} --help\n$")
 
-    def test_what_is_no_time_is_refused(self) -> None:
+    def test_an_invalid_time_is_refused(self) -> None:
         for words in (
             ("watch", str(os.getpid()), "--seconds"),
             ("record", "-o", str(self.folder / "file"), "--interval"),

@@ -55,7 +55,7 @@ class Futexes(unittest.TestCase):
         known = {"lost_race": KNOWN["CHANGED"], "timeout": KNOWN["LATE"], "cancelled": 1}
         self.check_scene("end", {}, **known)
 
-    def test_who_was_moved_to_another_word_is_woken_there(self) -> None:
+    def test_a_requeued_thread_is_woken_at_its_new_word(self) -> None:
         moved = KNOWN["MOVED"]
         wakers = {label("/* wakes one */"): 1, label("/* wakes the moved */"): moved}
         self.check_scene("requeue", wakers, useful=moved + 1)

@@ -46,7 +46,7 @@ class Counts(unittest.TestCase):
         self.assertEqual(found.got(), expected)
         self.assertEqual(sum(row["contested"] for row in found.places.values()), 0)
 
-    def test_a_lock_that_its_owner_gets_again_is_held_once(self) -> None:
+    def test_a_lock_that_its_owner_reacquires_is_held_once(self) -> None:
         nested = KNOWN["NESTED"]
         expected = {label("/* the first */", n): (nested, nested) for n in range(2)}
         self.assertEqual(Scene("nested").got(), expected)
@@ -58,7 +58,7 @@ class Counts(unittest.TestCase):
         self.assertGreaterEqual(row["hold_ns"], KNOWN["HELD"] * least)
         self.assertGreaterEqual(row["hold_most_ns"], least)
 
-    def test_who_waits_for_a_condition_does_not_hold_the_mutex(self) -> None:
+    def test_a_condition_waiter_does_not_hold_the_mutex(self) -> None:
         found = Scene("paused")
         wait = label("timedwait(&bell")
         self.assertEqual(
@@ -77,7 +77,7 @@ class Counts(unittest.TestCase):
         }
         self.assertEqual(Scene("passed").got(), expected)
 
-    def test_what_there_is_no_room_for_is_counted(self) -> None:
+    def test_holds_without_room_are_counted(self) -> None:
         found = Scene("crowd")
         ((got, held),) = found.got().values()
         self.assertEqual(got, KNOWN["MANY"])
@@ -93,20 +93,20 @@ class Counts(unittest.TestCase):
         )
         self.assertEqual((found.lost("locks"), found.lost("holds")), (0, 0))
 
-    def test_what_there_is_no_row_for_is_counted_once(self) -> None:
+    def test_locks_without_a_row_are_counted_once(self) -> None:
         found, made = Scene("rows", mib=1), KNOWN["ROWS"] + KNOWN["NESTED"]
         got = [sum(column) for column in zip(*found.got().values(), strict=True)]
         self.assertEqual([got[0] + found.lost("locks"), got[1] + found.lost("holds")], [made] * 2)
         self.assertGreater(found.lost("locks"), KNOWN["ROWS"] // 2)
 
-    def test_a_lock_that_was_held_on_arrival_is_got_once(self) -> None:
+    def test_a_lock_that_was_held_on_arrival_is_acquired_once(self) -> None:
         found = Scene("contested")
         place = label("/* which is held */")
         self.assertEqual(found.got()[place], (KNOWN["CONTESTED"],) * 2)
         self.assertEqual(found.got()[label("/* by the holder */")], (1, 1))
         self.assertEqual(found.places[place]["contested"], KNOWN["CONTESTED"])
 
-    def test_a_lock_whose_owner_died_is_got_and_held_by_the_next(self) -> None:
+    def test_a_lock_whose_owner_died_is_acquired_and_held_by_the_next(self) -> None:
         orphaned = KNOWN["ORPHANED"]
         expected = {label("/* from the dead */", n): (orphaned, orphaned) for n in range(2)}
         expected[label("/* until its end */")] = (2 * orphaned, 0)

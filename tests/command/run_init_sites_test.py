@@ -65,7 +65,7 @@ class Places(unittest.TestCase):
         expected += of("read lock", "rwlock")
         self.assertEqual(Scene("got", "locks").places("locks", "acquired"), expected)
 
-    def test_one_that_is_made_anew_is_another(self) -> None:
+    def test_a_reinitialised_lock_is_another(self) -> None:
         found = Scene("anew")
         for table, figure, kind, name in (
             ("locks", "contested", "mutex", "mutex"),
@@ -79,7 +79,7 @@ class Places(unittest.TestCase):
             self.assertEqual(Counter({place: n for (_, _, place, _), n in rows.items()}), expected)
             self.assertEqual(len({at for _, at, _, _ in rows}), 1)
 
-    def test_one_that_is_made_anew_is_got_as_another(self) -> None:
+    def test_a_reinitialised_lock_is_acquired_as_another(self) -> None:
         each = KNOWN["TURNS"] // 2
         expected = {("mutex", label(f"/* mutex {where} */"), each): 1 for where, _ in BOTH}
         self.assertEqual(Scene("turns", "locks").places("locks", "acquired"), expected)
@@ -93,7 +93,7 @@ class Places(unittest.TestCase):
         }
         self.assertEqual(Scene("child").places("locks", "contested"), expected)
 
-    def test_what_cannot_be_done_changes_nothing(self) -> None:
+    def test_failed_calls_change_nothing(self) -> None:
         found = Scene("refused")
         mutex, sem = label("/* mutex here */"), label("/* sem here */")
         self.assertEqual(found.places("locks", "contested"), {("mutex", mutex, 1): 1})
@@ -142,12 +142,12 @@ class Reports(unittest.TestCase):
             waits = sum(r["wait_total_ns"] for r in each)
             self.assertEqual((len({r["lock"] for r in each}), waits), (count, row["wait_total_ns"]))
 
-    def test_what_several_places_made_is_of_none(self) -> None:
+    def test_objects_made_at_several_places_have_none(self) -> None:
         found = recorded(self, INITS, "waited")
         (row,) = [row for row in found["wakes"] if row["kind"] == "semaphore"]
         self.assertEqual((row["objects"], row["init_label"]), (sum(n for _, n in BOTH), None))
 
-    def test_the_lock_table_tells_the_place(self) -> None:
+    def test_the_lock_table_shows_the_place(self) -> None:
         words = ("run", "--", INITS.program, "anew")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         self.assertEqual(said.returncode, 0, said.stderr)

@@ -50,7 +50,7 @@ class Kept(unittest.TestCase):
             (made / name).write_text("of a run", encoding="utf-8")
         return made
 
-    def test_what_may_be_somebody_s(self) -> None:
+    def test_folders_of_others_are_kept(self) -> None:
         dead = self.folder(leftovers.MARK, "12.rouse", "accept")
         begun = self.folder(leftovers.MARK)
         (begun / "12.rouse").touch()

@@ -93,7 +93,7 @@ class Many(unittest.TestCase):
             rows = self.reported("--engine", "duckdb", "--sum", str(folder))["waits"]
         self.assertEqual(sum(row["count"] for row in rows), waits(12))
 
-    def test_of_two_files_of_one_process_the_last_is_told(self) -> None:
+    def test_the_last_of_two_files_of_one_process_is_reported(self) -> None:
         folder = self.recorded(4)
         whole = self.reported(str(folder))
         for file in list(folder.glob("*.rouse")):

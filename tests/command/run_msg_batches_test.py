@@ -37,7 +37,7 @@ class Batches(unittest.TestCase):
         taken = {"useful": KNOWN["IN_PART"], "timeout": KNOWN["IN_TIME"]}
         self.assertEqual(self.waits("time"), {"read": taken, "write": {"timeout": 1}})
 
-    def test_what_need_not_wait_is_none(self) -> None:
+    def test_a_call_that_need_not_wait_is_no_wait(self) -> None:
         found: dict[str, Any] = dict(recorded(self, BATCH, "try"))
         self.assertEqual(found["wakes"], [])
         calls = {row["kind"]: row["completed"] for row in found["calls"]}

@@ -67,7 +67,7 @@ def reported(*words: str) -> dict[str, Any]:
     return found
 
 
-class Odd(unittest.TestCase):
+class ProcessLife(unittest.TestCase):
     processes: dict[str, list[Row]]
     wakes: dict[str, list[Row]]
     in_sum: dict[str, Any]
@@ -146,7 +146,7 @@ class Odd(unittest.TestCase):
             apart = sum(row[verdict] for row in each if row["process"] in ours)
             self.assertEqual(sum(row[verdict] for row in rows), apart)
 
-    def test_a_killed_process_is_told_from_one_that_ended(self) -> None:
+    def test_a_killed_process_is_distinguished_from_one_that_ended(self) -> None:
         for scene in EXPECTED:
             ends = {process["end"] for process in self.processes[scene]}
             is_killed = scene.startswith("signal")

@@ -60,13 +60,13 @@ class Answers(unittest.TestCase):
     def test_a_socket_that_asks_for_ten_bytes_gives_ten(self) -> None:
         self.are_the_same("low", "recv: 10 ", "read: 10 ", "left: 0 ")
 
-    def test_a_reset_during_a_write_is_told_by_the_next_one(self) -> None:
+    def test_a_reset_during_a_write_is_returned_by_the_next_one(self) -> None:
         self.are_the_same("resets", "write: 1 ", "write: -1 ECONNRESET", "send: -1 EPIPE")
 
     def test_a_send_that_is_half_done_ends_by_a_signal_and_in_time(self) -> None:
         self.are_the_same("signals", "send: 1 ", "in time: 1 ", "in time: -1 EAGAIN")
 
-    def test_what_connects_by_its_first_send_connects(self) -> None:
+    def test_a_socket_that_connects_by_its_first_send_connects(self) -> None:
         self.are_the_same("first", "connect: 0 ", "first: 5 ", "none: -1 EPIPE")
 
     def test_several_messages_are_as_many_as_without(self) -> None:

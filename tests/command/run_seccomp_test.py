@@ -39,7 +39,7 @@ class Confined(unittest.TestCase):
                 )
                 self.assertEqual({row["kind"] for row, _ in recorded.rows("wakes")}, {"sleep"})
 
-    def test_who_only_asks_whether_there_is_seccomp_is_recorded_to_its_end(self) -> None:
+    def test_a_program_that_only_queries_seccomp_is_recorded_to_its_end(self) -> None:
         recorded = Recorded(CONFINED, "asks")
         self.assertEqual([row["end"] for row, _ in recorded.rows("processes")], ["farewell"])
         (row,) = (row for row, _ in recorded.rows("wakes"))
@@ -56,7 +56,7 @@ class Confined(unittest.TestCase):
             said = here("report", "--sum", place)
         self.assertIn("it asked for seccomp at", said.stdout)
 
-    def test_a_program_that_did_not_wait_before_is_told_of_too(self) -> None:
+    def test_a_program_that_did_not_wait_before_is_reported_too(self) -> None:
         words = ("run", "--", CONFINED.program, "at once")
         done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

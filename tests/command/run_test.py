@@ -149,7 +149,7 @@ class Conditions(Case):
             [(label("/* in a herd"), label("/* to a herd"), herd * rounds)],
         )
 
-    def test_who_waits_again_at_once_was_woken_in_vain(self) -> None:
+    def test_a_thread_that_waits_again_at_once_had_a_spurious_wake_up(self) -> None:
         found = self.sections(PLAIN, "signals")
         rows = [row for row in found["wakes"] if row["kind"] == "condition"]
         self.assertEqual(
@@ -193,7 +193,7 @@ class Processes(Case):
         self.assertIn(f"1 process runs on: the waits from now on are in {kept}", done.stderr)
         self.assertTrue((kept / f"{int(done.stdout)}.rouse").exists())
 
-    def test_processes_of_one_program_are_told_in_sum(self) -> None:
+    def test_processes_of_one_program_are_summed(self) -> None:
         file = self.folder / "report.json"
         done = self.run_it("--sum", "--json", "-o", file, "--", PLAIN, "fork")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -214,12 +214,12 @@ class Processes(Case):
         waits = [row["lock_waits"] for row in found["sections"]["totals"]]
         self.assertEqual(waits, [KNOWN["WAITERS"]] * 2)
 
-    def test_processes_that_waited_for_nothing_are_left_out(self) -> None:
+    def test_processes_without_waits_are_left_out(self) -> None:
         found = self.report("sh", "-c", f"{PLAIN} nothing; {PLAIN} mutex; exit 0")
         self.assertEqual(len(found["processes"]), 1)
         self.assertRegex(" ".join(found["notes"]), "[23] other processes waited for nothing")
 
-    def test_a_wait_that_never_ended_is_told(self) -> None:
+    def test_a_wait_that_never_ended_is_reported(self) -> None:
         found = self.sections(PLAIN, "stuck", status=-signal.SIGKILL)
         waiting = [row for row in found["threads"] if row["state"] == "cond"]
         self.assertEqual([row["wait_label"] for row in waiting], [label("/* for ever")])
@@ -275,11 +275,11 @@ class PassedThrough(Case):
         self.assertEqual(running.returncode, -signal.SIGTERM)
         self.assertIn("no thread waited", told)
 
-    def test_what_is_preloaded_anyway_stays_first(self) -> None:
+    def test_other_preloaded_libraries_stay_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
         self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY.with_name(launch.DOOR)}\n")
 
-    def test_a_program_that_is_not_there_is_told(self) -> None:
+    def test_a_program_that_is_not_there_is_reported(self) -> None:
         done = self.run_it("no-such-program")
         self.assertEqual(done.returncode, 127)
         self.assertIn("no-such-program: is not there", done.stderr)
@@ -401,7 +401,7 @@ class Reports(Case):
 
 
 class Repairs(Case):
-    def test_a_slack_is_given_to_all_threads_and_told(self) -> None:
+    def test_a_slack_is_given_to_all_threads_and_reported(self) -> None:
         slack = "import os; print(open('/proc/self/timerslack_ns').read().strip())"
         for asked, expected, told in (
             ("precise", "1", "1 ns"),
@@ -413,11 +413,11 @@ class Repairs(Case):
             self.assertIn(f"timers of all threads were given a slack of {told}", done.stderr)
         self.assertNotIn("repair:", self.run_it("--", PLAIN, "mutex").stderr)
 
-    def test_mutexes_that_are_tried_for_a_while_are_told(self) -> None:
+    def test_mutexes_that_are_tried_for_a_while_are_reported(self) -> None:
         done = self.run_it("--locks", "adaptive", "--", PLAIN, "mutex")
         self.assertIn("repair: plain mutexes were spun for up to 5.00 µs", done.stderr)
 
-    def test_what_there_is_not_to_ask_for_is_told(self) -> None:
+    def test_unavailable_options_are_reported(self) -> None:
         for words in (
             ("--timers", "soon"),
             ("--timers", "coalesce:"),
@@ -434,7 +434,7 @@ class Repairs(Case):
 
 
 class Distortion(Case):
-    def test_it_is_run_in_pairs_and_both_sides_are_told(self) -> None:
+    def test_it_is_run_in_pairs_and_both_sides_are_reported(self) -> None:
         runs = self.folder / "runs"
         script = f'echo "$LD_PRELOAD" >> {runs}; exec {PLAIN} mutex'
         done = self.run_it("--distortion", "3", "--", "sh", "-c", script)

@@ -82,7 +82,7 @@ class Musl(Case):
         self.assertTrue(with_us.stderr.startswith(SAID), with_us.stderr)
         self.assertNotIn("symbol", with_us.stderr)
 
-    def test_what_a_shell_becomes_is_told(self) -> None:
+    def test_a_program_that_a_shell_executes_is_reported(self) -> None:
         done = recorded("sh", "-c", f"exec {self.program}")
         self.assertEqual(done.returncode, STATUS)
         self.check_line(done, "ran a program that was not recorded")
@@ -90,7 +90,7 @@ class Musl(Case):
 
 @unittest.skipUnless(STATIC.exists(), "not run: nothing static is built here")
 class Static(Case):
-    def test_what_a_shell_becomes_is_told(self) -> None:
+    def test_a_program_that_a_shell_executes_is_reported(self) -> None:
         done = recorded("bash", "-c", f"exec {STATIC} nothing 3")
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.check_line(done, "ran a program that was not recorded")
@@ -130,7 +130,7 @@ class Users(Case):
         modes = [(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (kept, file)]
         self.assertEqual(modes, [(NOBODY, 0o700), (NOBODY, 0o600)])
 
-    def test_a_program_that_is_run_as_another_user_is_told_and_can_write_nothing(self) -> None:
+    def test_a_program_that_is_run_as_another_user_is_reported_and_can_write_nothing(self) -> None:
         kept = self.folder / "kept"
         done = recorded(*AS_NOBODY, PLAIN.program, "mutex", after=("--keep", str(kept)))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
@@ -171,7 +171,7 @@ class FullDisk(Case):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.check_line(done, "its file could not be made")
 
-    def test_what_found_no_room_later_is_told(self) -> None:
+    def test_later_records_without_room_are_reported(self) -> None:
         done = self.record("64k", PLAIN.program, "mutex")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("no room", done.stderr)

@@ -34,7 +34,7 @@ class Case(unittest.TestCase):
 
 
 class Locks(Case):
-    def test_readers_and_writers_wait_for_who_holds_the_lock(self) -> None:
+    def test_readers_and_writers_wait_for_the_holder(self) -> None:
         found = recorded(self, WAITS, "rwlock")
         readers, writers = WAITS.known["READERS"], WAITS.known["WRITERS"]
         self.verdicts(found, "read lock", useful=readers)
@@ -76,7 +76,7 @@ class Locks(Case):
 
 
 class Repairs(Case):
-    def test_who_finds_a_mutex_held_tries_while_its_holder_is_not_known_to_wait(self) -> None:
+    def test_a_thread_that_finds_a_mutex_held_spins_while_its_holder_may_run(self) -> None:
         found = recorded(self, WAITS, "held", ROUSE_RUN_SPIN_NS="1000000000")
         spun = {row["site_label"]: row["spun"] for row in found["sides"]}
         expected = {"held_by_runner": 1, "inherits": 0, "held_by_sleeper": 0}
@@ -100,7 +100,7 @@ class Repairs(Case):
 
 
 class Gatherings(Case):
-    def test_a_post_wakes_who_waits(self) -> None:
+    def test_a_post_wakes_a_waiter(self) -> None:
         found = recorded(self, WAITS, "sem")
         posts = WAITS.known["POSTS"]
         self.verdicts(found, "semaphore", useful=posts, timeout=2)
@@ -117,7 +117,7 @@ class Gatherings(Case):
         (herds,) = found["herds"]
         self.assertEqual(herds["count"], turns)
 
-    def test_who_does_it_once_wakes_the_rest(self) -> None:
+    def test_the_thread_that_runs_pthread_once_wakes_the_rest(self) -> None:
         found = recorded(self, WAITS, "once")
         others = WAITS.known["CALLERS"] - 1
         self.verdicts(found, "once", useful=others)
@@ -125,7 +125,7 @@ class Gatherings(Case):
             self.wakers(found, "once"), {WAITS.label("/* the one that does it */"): others}
         )
 
-    def test_a_thread_that_ends_wakes_who_joins_it(self) -> None:
+    def test_a_thread_that_ends_wakes_its_joiner(self) -> None:
         found = recorded(self, WAITS, "join")
         self.verdicts(found, "join", useful=2)
         woken = sum(row["late_ns"] > 0 for row in found["wakes"])
@@ -154,7 +154,7 @@ class Descriptors(Case):
         found = recorded(self, IO, "read")
         self.verdicts(found, "read", useful=IO.known["CALLS"])
 
-    def test_what_would_block_and_need_not_wait_is_none(self) -> None:
+    def test_a_nonblocking_call_is_no_wait(self) -> None:
         found = recorded(self, IO, "try")
         self.assertEqual(found["wakes"], [])
 
@@ -178,7 +178,7 @@ class Descriptors(Case):
         found = recorded(self, IO, "write")
         self.verdicts(found, "write", useful=5)
 
-    def test_who_comes_too_late_has_lost_a_race(self) -> None:
+    def test_a_reader_that_comes_too_late_has_lost_a_race(self) -> None:
         found = recorded(self, IO, "race")
         lost = IO.known["RACERS"] - 1
         self.verdicts(found, "poll", useful=4, lost_race=4 * lost, timeout=4)

@@ -163,7 +163,7 @@ class Symbols(Built):
         self.assertIsNone(file.function(0))
         self.assertIsNone(file.function((1 << 64) - 1))
 
-    def test_a_variable_is_told_by_what_lies_in_it(self) -> None:
+    def test_a_variable_is_named_by_an_address_within_it(self) -> None:
         path = self.build(COMPILERS[0], "-O1")
         file = elf.Elf(path)
         table = self.symbol(path, "table")

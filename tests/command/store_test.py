@@ -284,7 +284,7 @@ class Damage(unittest.TestCase):
             with self.assertRaisesRegex(RouseError, says):
                 decode.decode_bytes(data, "x")
 
-    def test_a_chunk_that_is_wrong_is_left_out_and_told(self) -> None:
+    def test_a_chunk_that_is_wrong_is_left_out_and_reported(self) -> None:
         wrong: list[dict[str, Any]] = [
             {"used": 1 << 31},
             {"entry_bytes": 0},
@@ -318,7 +318,7 @@ class Damage(unittest.TestCase):
         self.assertIn("overlaps", read.problems[0])
 
     def test_as_many_chunks_as_there_may_be(self) -> None:
-        """Each is compared with its neighbours only: else this would take minutes."""
+        """Each is compared only with its neighbours, because all pairs would take minutes."""
         builder = Builder()
         for _ in range(layout.CHUNKS_MAX):
             builder.chunk(layout.LOCKS, [{"lock": 1}])
@@ -356,7 +356,7 @@ class Damage(unittest.TestCase):
         builder = Builder(1000).chunk(layout.THREADS, [waiting("mutex", 1500)])
         self.assertEqual(builder.store().now_tsc, tsc(1500))
 
-    def test_a_clock_that_is_not_known_is_told(self) -> None:
+    def test_a_clock_that_is_not_known_is_reported(self) -> None:
         builder = Builder(tick_tsc=START_TSC, tick_monotonic_ns=5_000_000_000, boot_id=[1] * 16)
         read = builder.store()
         self.assertEqual((read.clock.hz, read.clock.is_measured), (1e9, False))
@@ -368,7 +368,7 @@ class Moving(unittest.TestCase):
 
     @staticmethod
     def source(*steps: tuple[int, int]) -> decode.BytesSource:
-        """Of a thread whose (seq, waits) are the nth step at the nth read of its chunk."""
+        """A thread's waits, where (seq, waits) are the nth step at the nth read of its chunk."""
         images = [
             Builder().chunk(layout.THREADS, [waiting("mutex", 1, seq=seq, waits=waits)]).bytes()
             for seq, waits in steps
@@ -392,18 +392,18 @@ class Moving(unittest.TestCase):
 
     def test_words_are_of_one_moment(self) -> None:
         self.assertEqual(int(self.read((2, 5), (2, 5), (2, 5))["waits"]), 5)
-        # Read while it changes: what was read in between is dropped.
+        # Read while it changes: intermediate contents are dropped.
         self.assertEqual(int(self.read((2, 5), (3, 6), (4, 7), (4, 7), (4, 7))["waits"]), 7)
         self.assertEqual(int(self.read((2, 5), (2, 99), (4, 7), (4, 7), (4, 7))["waits"]), 7)
 
-    def test_a_thread_that_was_killed_while_it_wrote_is_shown_and_told(self) -> None:
+    def test_a_thread_that_was_killed_while_it_wrote_is_shown_and_reported(self) -> None:
         self.assertEqual(int(self.read((3, 5))["waits"]), 5)
         read = decode.decode(self.source((3, 5)), [layout.THREADS])
         self.assertEqual(read.problems, ["threads whose words may be of two moments: 1"])
         self.assertEqual(decode.decode(self.source((2, 5)), [layout.THREADS]).problems, [])
 
     def copied(self, *steps: tuple[int, int]) -> tuple[int, list[str]]:
-        """The thread's waits in a copy, first read as a whole, and what a reader says of it."""
+        """The thread's waits in a copy that was first read as a whole, and the reader's notes."""
         read = decode.decode_bytes(decode.copy(self.source(*steps)), "copy")
         return int(read.threads["waits"][0]), read.problems
 
@@ -414,10 +414,10 @@ class Moving(unittest.TestCase):
         self.assertEqual(self.copied((2, 99), (4, 7)), (7, []))
         self.assertEqual(self.copied((2, 99), (3, 98), (4, 97), (6, 7)), (7, []))
 
-    def test_what_is_not_still_is_copied_and_told(self) -> None:
+    def test_a_changing_store_is_copied_and_reported(self) -> None:
         told = ["threads whose words may be of two moments: 1"]
         self.assertEqual(self.copied((3, 5)), (5, told))
-        # It is even whenever it is read, and never the same.
+        # Even at every read, and never the same.
         busy = [(2 * n, n) for n in range(1, 200)]
         waits, problems = self.copied(*busy)
         self.assertEqual(problems, told)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the kernel tells any user of the switches of his own threads: switching.c, and the command.
+"""Switches of a user's own threads as the kernel reports them: switching.c, and the command.
 
-All of it runs as a user that is not root: as nobody where root starts it.
+Everything runs without root's rights: as nobody if root starts the test.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(enc
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}
 NOBODY = 65534
-RINGS, KEPT, OWNERS_AT = 1024, 256, 64  # of src/obs/waits.h
+RINGS, KEPT, OWNERS_AT = 1024, 256, 64  # from src/obs/waits.h
 Row = dict[str, Any]
 
 
 def become_nobody() -> str:
-    """Go on as one who is not root. Why that is not possible."""
+    """Continue as another user than root. Returns the reason if that is impossible."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -64,7 +64,7 @@ def become_nobody() -> str:
     for path in (SOURCE, PYTHON, HELPER, SWITCHING, Path(__file__)):
         if not os.access(path, os.R_OK):
             return f"{path} is not readable for everybody"
-    # Another program: a process that was root's may not be looked at by whom it is now.
+    # Execute again: the new user may not inspect a process that was root's.
     return os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
 
 
@@ -74,14 +74,14 @@ def not_run() -> str:
 
 
 class Text(unittest.TestCase):
-    """What needs no permission."""
+    """Checks that need no permission."""
 
-    def test_records_that_found_no_room_are_told(self) -> None:
+    def test_records_that_found_no_room_are_reported(self) -> None:
         found = switches.decode("perf\t7\nnow\t5\nlost\t0\t0\t0\t0\n")
         (note,) = scheduler.notes(found)
         self.assertIn("7 records of switches", note)
 
-    def test_threads_without_room_for_their_waits_are_told(self) -> None:
+    def test_threads_without_room_for_their_waits_are_reported(self) -> None:
         (note,) = scheduler.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
         self.assertIn("3 threads that wait found no room", note)
 
@@ -97,18 +97,18 @@ class Text(unittest.TestCase):
         self.assertNotIn("queued_ns", [column.key for column in section.columns])
 
     def test_the_threads_own_sum_splits_what_it_slept(self) -> None:
-        """Of its 80 ns in the run queue it was preempted for 30."""
+        """It was preempted for 30 of its 80 ns in the run queue."""
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t3\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "queue\t1\t80\nsleep\t1\t-\t0\t0\t0\t2\t90\t40\t0\t0\t0\t\n"
         )
         (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"], row["preempted_ns"]), (40, 50, 30))
-        found.threads[1].all_queued_ns = 29  # its clock is another
+        found.threads[1].all_queued_ns = 29  # it has another clock
         (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"]), (90, 0))
 
-    def test_without_permission_the_sums_are_told_and_what_to_do(self) -> None:
+    def test_without_permission_sums_and_a_remedy_are_reported(self) -> None:
         with (
             mock.patch.object(probe.System, "perf_event_error", lambda _: errno.EACCES),
             mock.patch.object(probe.System, "number", lambda *_: 3),
@@ -134,7 +134,7 @@ class Text(unittest.TestCase):
 
 
 class Damaged(unittest.TestCase):
-    """A text with some of it changed is told of, or refused in a line."""
+    """A text with changes is reported, or refused with one line."""
 
     WHOLE = (
         "now\t9000\n"
@@ -187,7 +187,7 @@ class Seen(unittest.TestCase):
     def watched(
         self, scene: str, is_recorded: bool = False
     ) -> tuple[subprocess.Popen[str], switches.Recorder]:
-        """A scene that is over, of a program that is still there."""
+        """A finished scene of a program that still runs."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         waits = Path(folder.name) / leftovers.WAITS
@@ -209,7 +209,9 @@ class Seen(unittest.TestCase):
         rows = {row["tid"]: row for row in scheduler.thread_rows(found)}
         names = []
         for tid, counted in named.items():
-            if counted is None or tid == running.pid:  # which has switched before it was watched
+            if (
+                counted is None or tid == running.pid
+            ):  # the main thread switched before the watch began
                 continue
             row = rows[tid]
             names.append(row["name"])
@@ -255,8 +257,8 @@ class Seen(unittest.TestCase):
         self.assertGreaterEqual(counts[switches.JOINED], 1)
         self.assertGreaterEqual(counts[switches.OUTSIDE], KNOWN["SLEEPS"])
 
-    def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_told(self) -> None:
-        """The reader stands still while more waits come than are kept."""
+    def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_reported(self) -> None:
+        """The reader pauses while more waits arrive than are kept."""
         with tempfile.TemporaryDirectory() as place:
             waits = Path(place) / leftovers.WAITS
             waits.write_bytes(bytes(switches.WAITS_BYTES))
@@ -276,7 +278,7 @@ class Seen(unittest.TestCase):
         for sleep in found.sleeps:
             if found.threads[sleep.thread].name == "sleeper":
                 counts[sleep.join] = counts.get(sleep.join, 0) + sleep.count
-        # Each of those that were kept has one, and another if the kernel let it sleep twice.
+        # Each kept wait has one switch, and two if the kernel let it sleep twice.
         self.assertGreaterEqual(counts[switches.JOINED], KEPT - 1)
         self.assertLess(counts[switches.JOINED], 2 * KEPT)
         self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
@@ -312,7 +314,7 @@ class Seen(unittest.TestCase):
         rows: list[Row] = whole["sections"]["kernel_threads"]
         (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
-        self.assertIsNotNone(sleeper["queued_ns"])  # as it has told itself
+        self.assertIsNotNone(sleeper["queued_ns"])  # by its own account
         spun = [
             row["involuntary"] >= KNOWN["TAKEN_OFF"] for row in rows if row["name"] == "spinner"
         ]

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import common  # noqa: F401 the package's path
+import common  # noqa: F401 sets the package's path
 
 import numpy as np
 
 from rouse import clock
 from rouse.store import decode, find, layout
 
-HZ = 2_000_000_000  # two ticks a ns
+HZ = 2_000_000_000  # two ticks per ns
 START_NS = 5_000_000_000
 START_TSC = 1_000_000_000_000
 KINDS = {name: number for number, name in enumerate(layout.KIND_NAMES)}
@@ -32,7 +32,7 @@ def ticks(ms: float) -> int:
 
 
 def entries(kind: int, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Entries of a chunk; what a row does not name is 0."""
+    """Entries of a chunk. Fields that a row does not name are 0."""
     out = np.zeros(len(rows), layout.ENTRIES[kind])
     for i, row in enumerate(rows):
         for name, value in row.items():
@@ -46,7 +46,7 @@ def micro(**ms: float) -> list[int]:
 
 
 class Builder:
-    """Puts a store together chunk by chunk. Its end lies end_ms after its beginning."""
+    """Builds a store chunk by chunk. It ends end_ms after it began."""
 
     def __init__(self, end_ms: float = 1000, **head: Any) -> None:
         self.head = np.zeros(1, layout.HEAD)
@@ -76,7 +76,7 @@ class Builder:
         self.chunks: list[bytes] = []
 
     def live(self) -> Builder:
-        """As of this process, recording until now."""
+        """The store belongs to this process, which still records."""
         now = time.monotonic_ns()
         begin = now - round(self.end_ms * 1_000_000)
         self.head[0]["monotonic_ns"], self.head[0]["tick_monotonic_ns"] = begin, now
@@ -91,7 +91,7 @@ class Builder:
         raw: bytes | None = None,
         **change: int,
     ) -> Builder:
-        """A chunk of entries; change: words of its head that are to be otherwise."""
+        """A chunk of entries. change: words of its head that are to differ."""
         body = raw if raw is not None else self.rows(kind, rows).tobytes()
         size = layout.ENTRIES[kind].itemsize if kind in layout.ENTRIES else 64
         whole = -(-(layout.CHUNK_HEAD + len(body)) // layout.PAGE) * layout.PAGE
@@ -128,11 +128,11 @@ class Builder:
         return head + directory.tobytes() + b"".join(self.chunks)
 
     def store(self) -> decode.Store:
-        """As one reads it after its process has gone."""
+        """The store as read after its process has ended."""
         return decode.decode_bytes(self.bytes(), "synthetic")
 
     def write(self, folder: Path, pid: int | None = None) -> Path:
-        """As a process's file."""
+        """The store as a process's file."""
         path = folder / find.file_name(pid or int(self.head[0]["pid"]))
         path.write_bytes(self.bytes())
         path.chmod(0o600)

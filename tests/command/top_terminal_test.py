@@ -66,7 +66,7 @@ class Keys(unittest.TestCase):
 
     @staticmethod
     def screen(app: live.Top) -> list[str]:
-        """What is on it, as text."""
+        """The text on the screen."""
         found = []
         for widget in (app.totals, app.details if app.drill else app.lines, app.status):
             rows = range(widget.size.height)
@@ -166,7 +166,7 @@ class Keys(unittest.TestCase):
 
 
 class Terminal(unittest.TestCase):
-    """On a real terminal, if a small one without colours."""
+    """On a real terminal that is small and has no colours."""
 
     def test_it_starts_and_ends(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +196,7 @@ class Terminal(unittest.TestCase):
             os.close(ours)
 
     def read_until(self, fd: int, pattern: bytes | None) -> bytes:
-        """What the terminal gets until the pattern came; None: until the other side closes it."""
+        """The output until the pattern appears. None: until the other side closes it."""
         seen = b""
         while pattern is None or not re.search(pattern, seen):
             ready, _, _ = select.select([fd], [], [], 60)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse top` makes of a process between two looks, and what it says when that goes away."""
+"""The rows that `rouse top` derives from two looks at a process, and its messages at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = 1000.0  # ms
 
 
 class Program(subprocess.Popen[str]):
-    """A child of ours that stands for a program which records; a line of input is its next step."""
+    """A child that stands for a recording program. Each line of input makes its next step."""
 
     STEPS = """
 import os, sys
@@ -69,7 +69,7 @@ for line in sys.stdin:
 
 
 class Rows(unittest.TestCase):
-    """Of this process, whose file is written anew between two looks."""
+    """Rows of this process, whose file is rewritten between two looks."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -77,14 +77,14 @@ class Rows(unittest.TestCase):
         self.path = Path(folder.name) / find.file_name(os.getpid())
 
     def write(self, end_ms: float, *threads: dict[str, Any], **head: Any) -> None:
-        """In place: the watch keeps the file open."""
+        """Write in place: the watch keeps the file open."""
         data = of_process(os.getpid(), end_ms, **head).chunk(layout.THREADS, threads).bytes()
         with self.path.open("r+b" if self.path.exists() else "xb") as file:
             file.write(data)
         self.path.chmod(0o600)
 
     def sample(self, end_ms: float, *threads: dict[str, Any]) -> intervals.Sample:
-        """Exact: as a look at that moment would have it."""
+        """Exact: equal to a look at that moment."""
         read = Builder(end_ms).chunk(layout.THREADS, threads).store()
         return intervals.Sample(
             read, read.threads, states.fold(read.threads, read.now_tsc), {}, False
@@ -113,7 +113,7 @@ class Rows(unittest.TestCase):
         rows = self.rows([{"id": 1, "doing": 1}], [{**new, "ticks": micro(lat=100)}])
         self.assertEqual([self.value(rows, 0, c) for c in ("usr", "lat")], [50, 50])
 
-    def test_threads_are_told_by_their_number_not_their_place(self) -> None:
+    def test_threads_are_identified_by_number_not_position(self) -> None:
         run = {"doing": layout.DOES_QUEUE, "since_tsc": (1 << 63)}
         before = [{**run, "id": n, "waits": n * 100} for n in range(1, 50)]
         after = [{**run, "id": n, "waits": n * 100 + n} for n in range(49, 0, -1) if n % 3]
@@ -149,7 +149,7 @@ class Rows(unittest.TestCase):
         names = set(interval.rows.names)
         self.assertLessEqual({b"first", b"second", b"main"}, names)
 
-    def test_what_one_would_not_expect_is_told(self) -> None:
+    def test_surprising_states_are_reported(self) -> None:
         run = {"id": 1, "doing": layout.DOES_RUN}
         self.write(NOW, run, mode=0)
         watched = intervals.Watch(self.path)
@@ -160,7 +160,7 @@ class Rows(unittest.TestCase):
             file.write(builder.chunk(layout.WRITERS, [{"lost_threads": 5}]).bytes())
         self.assertIn("the recording is full: 5", watched.step().problems[0])
 
-    def test_workers_of_which_the_kernel_does_not_tell(self) -> None:
+    def test_workers_without_kernel_figures(self) -> None:
         writer = {"is_worker": 1, "is_live": 1, "tid": (1 << 31) - 1}
         run = {"id": 1, "doing": layout.DOES_RUN}
         builder = of_process(os.getpid()).chunk(layout.THREADS, [run])
@@ -290,7 +290,7 @@ class Batch(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def until(self, top: subprocess.Popen[str], act: Any) -> tuple[int, str, str]:
-        """The end of a run during which something happens, once it has printed."""
+        """The end of a run during which something happens after its first output."""
         assert top.stdout
         first = top.stdout.readline()
         act()
@@ -410,7 +410,7 @@ class Refusals(unittest.TestCase):
 
 class Cost(unittest.TestCase):
     def test_many_threads_are_worked_on_at_once(self) -> None:
-        """No speed is asserted: the number of Python calls a step is."""
+        """No speed is asserted, only the number of Python calls per step."""
         calls = []
         for count in (100, 10_000):
             with tempfile.TemporaryDirectory() as folder:

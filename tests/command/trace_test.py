@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Events: of programs whose wake-ups are known by construction, and of rings that are damaged."""
+"""Events of programs whose wake-ups are known by construction, and of damaged rings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rouse.store.events import TYPES
 from rouse.tables import events, inputs
 
 LEDGER, KNOWN = (FIXTURES / name for name in ("known_waits", "known_states"))
-WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # as known_waits.c has them
+WAITERS, HERD, ROUNDS, POSTS = 100, 8, 5, 20  # from known_waits.c
 FEW, MANY = 50_000, 500_000
 
 
@@ -43,7 +43,7 @@ class Running:
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
-                "ROUSE_WORKERS": "1",  # with more, one may yield until its ring has come round
+                "ROUSE_WORKERS": "1",  # with more workers one may yield until its ring has wrapped
                 "ROUSE_OBS": mode,
                 "ROUSE_OBS_DIR": str(self.folder),
             },
@@ -142,7 +142,7 @@ class Programs(unittest.TestCase):
 
 
 class Losses(unittest.TestCase):
-    """A thread yields so often, a recorder reads meanwhile or cannot."""
+    """A thread yields while a recorder reads, or cannot read."""
 
     def setUp(self) -> None:
         self.running = Running(LEDGER, "trace")
@@ -161,7 +161,7 @@ class Losses(unittest.TestCase):
         )
         self.addCleanup(self.recorder.communicate)
         self.addCleanup(self.recorder.kill)
-        # With its first snapshot it has copied what there was.
+        # The recorder copied the existing events with its first snapshot.
         while not self.file.exists() or b"BASE" not in self.file.read_bytes():
             self.assertIsNone(self.recorder.poll())
 
@@ -173,7 +173,7 @@ class Losses(unittest.TestCase):
         self.assertEqual(program.stdout.readline(), b"yielded\n")
 
     def found(self) -> tuple[int, int]:
-        """Yields of that thread that are in the file, and what it says was lost."""
+        """The recorded yields of that thread, and the reported number of lost ones."""
         self.recorder.terminate()
         self.assertEqual(self.recorder.wait(60), 0)
         made = inputs.load_recording(self.file, with_events=True).tables
@@ -197,7 +197,7 @@ class Losses(unittest.TestCase):
         yields, lost = self.found()
         self.assertLess(0, yields)
         self.assertLess(yields, MANY)
-        # Of each yield two are lost, and of the thread's beginning some others.
+        # Each lost yield loses two events. Some are from the thread's start.
         self.assertLessEqual(0, lost - 2 * (MANY - yields))
         self.assertLessEqual(lost - 2 * (MANY - yields), 16)
 
@@ -223,7 +223,7 @@ class Rings(unittest.TestCase):
     def test_the_newest_stay(self) -> None:
         self.assertEqual(self.values(*ring(5, 8)), (0, [0, 1, 2, 3, 4]))
         self.assertEqual(self.values(*ring(7, 8)), (0, list(range(7))))
-        # Of a full ring the oldest may be overwritten at this moment.
+        # The oldest event of a full ring may be overwritten at this moment.
         self.assertEqual(self.values(*ring(8, 8)), (1, list(range(1, 8))))
         self.assertEqual(self.values(*ring(21, 8)), (14, list(range(14, 21))))
 
@@ -242,7 +242,7 @@ class Rings(unittest.TestCase):
 
 
 class Copied(unittest.TestCase):
-    """What a recorder copies of a ring of 8 while its writer goes on, and what it says it lost."""
+    """A recorder's copy of a ring of 8 while its writer continues, and the losses it reports."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -251,7 +251,7 @@ class Copied(unittest.TestCase):
         self.path = Path(place.name) / find.file_name(os.getpid())
 
     def put(self, count: int, mode: str = "counted") -> None:
-        """The process' file, in place, as of a writer that has written so many events."""
+        """The process's file, in place, after a writer has written so many events."""
         raw, _ = ring(count, 8)
         made = of_process(os.getpid(), mode=layout.MODES.index(mode))
         body = raw[layout.CHUNK_HEAD :]
@@ -261,7 +261,8 @@ class Copied(unittest.TestCase):
         self.path.chmod(0o600)
 
     def copied(self, *counts: int, mode: str = "counted") -> tuple[list[int], int]:
-        """The events in the file, one drain at each of these counts; and how many it says lacks."""
+        """The events in the file, with one drain at each of these counts, and the losses it
+        reports."""
         self.put(counts[0], mode)
         source = FileSource(self.path)
         self.addCleanup(source.close)
@@ -310,7 +311,7 @@ class Tables(unittest.TestCase):
         made.numbers = np.arange(4)
         self.assertEqual(events.table(made).column("type"), ["run"])
 
-    def test_what_was_overwritten_is_told(self) -> None:
+    def test_overwritten_events_are_reported(self) -> None:
         made = Builder().store()
         made.overwritten = 5
         from rouse.tables import build

@@ -81,7 +81,7 @@ class Acceptherd(unittest.TestCase):
         report = herd(*KERNEL, "--order", "prioritised", "-T", "8")
         self.assertLess(report["thread_least"], report["thread_most"] / 4)
 
-    def test_wrong_arguments_are_told(self) -> None:
+    def test_wrong_arguments_are_reported(self) -> None:
         for arguments in (
             (*KERNEL, "--order", "fifo"),
             (*USER, "--order", "poll"),

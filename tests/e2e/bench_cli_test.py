@@ -292,7 +292,7 @@ class Reports(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
-    def test_each_is_told_in_one_line_with_status_2(self) -> None:
+    def test_each_is_reported_in_one_line_with_status_2(self) -> None:
         for line, word in MISTAKES.items():
             with self.subTest(line=line):
                 done = bench(*line.split())
@@ -307,7 +307,7 @@ class Mistakes(unittest.TestCase):
                 with self.subTest(arguments=arguments):
                     self.assertEqual(bench(*arguments, stdout=full.fileno()).returncode, 1)
 
-    def test_more_threads_than_there_can_be_is_told_in_one_line(self) -> None:
+    def test_more_threads_than_there_can_be_is_reported_in_one_line(self) -> None:
         done = bench("memory", "--threads", "clone", "-T", "200000", "--json")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

@@ -212,7 +212,7 @@ class Run(unittest.TestCase):
         for figures in (idle["rouse-serve, user threads, epoll"], idle["raw epoll loop"]):
             self.assertRegex(" ".join(figures), r"^[\d,.]+ [\d,.]+$", done.stdout)
 
-    def test_a_server_without_the_ring_it_should_have_is_told(self) -> None:
+    def test_a_server_without_its_ring_is_reported(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "server"
             script.write_text("#!/bin/sh\necho no ring for you >&2\nexit 77\n", encoding="ascii")
@@ -242,7 +242,7 @@ class Run(unittest.TestCase):
         for label, ours, *_rest in rows(done.stdout, "System calls an operation"):
             self.assertLess(float(ours), 0.5, label)
 
-    def test_mistakes_are_told_with_status_2(self) -> None:
+    def test_mistakes_are_reported_with_status_2(self) -> None:
         for arguments in (["--only", "nonsense"], ["--rounds", "0"], ["--build", "/nonexistent"]):
             with self.subTest(arguments=arguments):
                 done = run(*arguments)

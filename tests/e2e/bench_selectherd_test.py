@@ -67,7 +67,7 @@ class Stepped(unittest.TestCase):
                 with self.subTest(values=values, how=how):
                     self.check(*words, *how, false=false)
 
-    def test_precise_and_exact_wake_one_thread_an_event_and_none_for_nothing(self) -> None:
+    def test_precise_and_exact_wake_one_thread_per_event_and_none_spuriously(self) -> None:
         for threads in ("4", "64"):
             report = stepped("-T", threads)
             self.assertEqual(verdicts(report), (EVENTS, 0, 0, 0, 0))
@@ -130,7 +130,7 @@ class Beside(unittest.TestCase):
                     self.assertEqual(report["useful"], report["total_ops"])
                     self.assertIn(report["useful"], range(1, 501))
 
-    def test_rouse_poll_wakes_nobody_for_nothing(self) -> None:
+    def test_rouse_poll_causes_no_spurious_wake_ups(self) -> None:
         options = ("-T", "16", "-n", "5000", "--timeout-us", "0", "--obs", "counted")
         report = herd(*options, threads="user")
         self.assertEqual(report["events"], 5000)
@@ -165,7 +165,7 @@ class Limits(unittest.TestCase):
             self.assertIn("a forked process failed", err)
             self.assertEqual([pid for pid in pids if Path(f"/proc/{pid}").exists()], [])
 
-    def test_more_descriptors_than_there_can_be_are_told(self) -> None:
+    def test_more_descriptors_than_there_can_be_are_reported(self) -> None:
         command = [str(PROGRAM), "selectherd", "--threads", "kernel", "--via", "poll"]
         done = subprocess.run(
             ["prlimit", "--nofile=64:64", *command, "-T", "32", "--sets", "1024"],

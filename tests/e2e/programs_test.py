@@ -134,7 +134,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(kinds["sleep"]["count"], told["naps"])
         self.assertGreaterEqual(kinds["semaphore"]["count"], told["handovers"])
 
-    def test_threads_tell_how_they_are_used(self) -> None:
+    def test_threads_report_their_use(self) -> None:
         for words, status in (("--help", 0), ("", 2), ("much", 2)):
             program = [str(PYTHON), str(SOURCE / "demos" / "threads.py"), *words.split()]
             done = subprocess.run(program, capture_output=True, text=True, timeout=60)
@@ -173,7 +173,7 @@ class Programs(unittest.TestCase):
         self.assertGreater(sum(row["count"] for row in found["sleeps"]), 0)
         self.assertIn("goroutines", {row["name"] for row in found["threads"]})
 
-    def test_what_is_missing_is_told_with_its_package(self) -> None:
+    def test_missing_programs_are_reported_with_their_package(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             self.environment["PATH"] = place
             for name, package in (("redis", "redis-server"), ("go", "golang-go")):

@@ -173,7 +173,7 @@ class UserThreads(unittest.TestCase):
                 client.socket.close()
 
     @unittest.skipIf(SANITIZED, "kernel threads of a sanitizer are slow to make by the hundred")
-    def test_who_waits_takes_no_descriptor_where_they_are_few(self) -> None:
+    def test_waiting_connections_use_no_descriptor_when_those_are_scarce(self) -> None:
         def few() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 

@@ -174,7 +174,7 @@ class Files(unittest.TestCase):
                 self.assertEqual(reply.status, 404)
                 self.assertNotIn(b"secret", reply.body)
 
-    def test_what_is_no_file(self) -> None:
+    def test_non_regular_files(self) -> None:
         for target in ("/pipe", "/loop", "/loop2", "/dangling", "/nothing", "/" + "x" * 300):
             with self.subTest(target=target):
                 self.assertEqual(self.status(target), 404)
@@ -283,7 +283,7 @@ class CommandLine(unittest.TestCase):
                 status, out, err = self.run_program(*arguments)
                 self.assertEqual((status, out, err.count("\n")), (2, "", 1))
 
-    def test_what_cannot_be_served_gives_one_line_and_status_1(self) -> None:
+    def test_an_unservable_root_gives_one_line_and_status_1(self) -> None:
         with Server("--respond", "x") as server:
             for arguments in (
                 ["/nonexistent"],

@@ -105,7 +105,7 @@ class Metrics(unittest.TestCase):
             with self.subTest(kind=kind):
                 self.follows(self.server(kind=kind))
 
-    def test_who_asks_often_gets_an_answer_that_was_made_already(self) -> None:
+    def test_frequent_requests_receive_a_cached_answer(self) -> None:
         """By the numbers of different ones: each new one counts the reads of those before it."""
         server = self.server()
         bodies = set()

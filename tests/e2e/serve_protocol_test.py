@@ -86,7 +86,7 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual((date, reply.status), (date, status))
                 self.assertEqual(len(reply.body), 0 if status == 304 else 700)
 
-    def test_a_date_beside_tags_counts_for_nothing(self) -> None:
+    def test_a_date_beside_tags_is_ignored(self) -> None:
         date = b"If-Modified-Since: Thu, 01 Jan 2037 00:00:00 GMT\r\n"
         tags = b'if-none-match: "one", W/"two"\r\n'
         with self.server.connect() as client:
@@ -94,7 +94,7 @@ class UserThreads(unittest.TestCase):
                 client.send(get("/small.txt", headers))
                 self.assertEqual((headers, client.reply().status), (headers, status))
 
-    def test_whoever_expects_100_continue_gets_the_answer_before_the_body(self) -> None:
+    def test_a_client_that_expects_100_continue_is_answered_before_the_body(self) -> None:
         chunked = b"Transfer-Encoding: chunked\r\n"
         for method, target, headers, status in (
             ("GET", "/small.txt", b"Content-Length: 5\r\n", 200),

@@ -117,7 +117,7 @@ class Uring(unittest.TestCase):
         self.assertEqual(errors, "")
 
     @needs_strace
-    def test_a_refusal_is_told(self) -> None:
+    def test_a_refusal_is_reported(self) -> None:
         refusal = ("strace", "-f", "-o", "/dev/null", "-e", "inject=io_uring_setup:error=EPERM")
         for way in ("auto", "uring"):
             out, errors = start(way, *refusal).communicate("x", timeout=PATIENCE_S)

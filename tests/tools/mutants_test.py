@@ -63,7 +63,7 @@ class Mutants(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "give tests"):
             mutants.Mutant("x", "file.c", "old", "new", ("t",), "section:NO_F1")
 
-    def test_a_text_that_is_gone_is_told(self) -> None:
+    def test_a_text_that_is_gone_is_reported(self) -> None:
         mutant = mutants.Mutant("x", "file.c", "gone", "new", ("t",))
         with self.assertRaisesRegex(ValueError, "0 times"):
             mutants.apply(mutant, "here")
