@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Who gets a listener's connections, over processes: demos/herd.c, which counts for itself."""
+"""Distribution of a listener's connections over processes: demos/herd.c, which also counts them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def herd(*words: object, **repairs: str) -> tuple[Row, Row]:
-    """What the program says of itself; what the report says of its listener."""
+    """The counts that the program prints, and the report's row for its listener."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         done = subprocess.run(
@@ -51,7 +51,7 @@ class AsItIs(unittest.TestCase):
         for way in ("poll", "select", "epoll", "accept"):
             with self.subTest(way):
                 own, listener = herd(way, 2, 2, CONNECTIONS, 1)
-                # Each thread has one more, which ended it.
+                # Each thread accepts one more, which ends it.
                 per_thread = [count + 1 for count in own["served"]]
                 per_process = [sum(per_thread[:2]), sum(per_thread[2:])]
                 self.assertEqual(listener["accepted"], sum(per_thread))
@@ -67,9 +67,9 @@ class AsItIs(unittest.TestCase):
 
     def test_a_herd_is_seen_also_where_poll_does_not_return(self) -> None:
         found = 0.0
-        for _ in range(ATTEMPTS):  # on a busy machine who is woken may run when all is over
+        for _ in range(ATTEMPTS):  # On a busy machine the woken thread may run only after the end.
             own, listener = herd("poll", 4, 1, CONNECTIONS, 1)
-            # Each wake-up is a voluntary switch; those that serve have others.
+            # Each wake-up is a voluntary switch. The serving threads have other switches as well.
             self.assertLessEqual(listener["woken"] + listener["in_vain"], own["voluntary"])
             found = max(found, listener["woken_each"])
             if found > 1.2:
@@ -92,7 +92,7 @@ class InTurn(unittest.TestCase):
         own, listener = herd(way, 4, 1, CONNECTIONS, 1, ROUSE_RUN_ACCEPT=order)
         self.assertEqual(own["connections"], sum(own["served"]))
         self.assertEqual(listener["accepted"], CONNECTIONS + 4)
-        # Whose turn was taken over may come after all, or find that nothing is left for it.
+        # A thread whose turn was taken over may still run, or find nothing left.
         overdue = listener["overdue"]
         self.assertLessEqual(max(own["in_vain"], listener["lost"]), overdue)
         self.assertLessEqual(listener["ordered"], CONNECTIONS + 4)
@@ -100,7 +100,8 @@ class InTurn(unittest.TestCase):
         return listener
 
     def often_in_turn(self, way: str, order: str, jain_least: float) -> None:
-        """In one of the attempts most turns are handed on: who comes back late has none."""
+        """In at least one attempt most turns are handed on. A thread that comes back late has no
+        turn."""
         found = []
         for _ in range(ATTEMPTS):
             listener = self.in_turn(way, order)
@@ -126,7 +127,7 @@ class InTurn(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
-    """shared_listener.c checks for itself; every scene with each order, and as it is."""
+    """shared_listener.c checks itself. Every scene runs with each order and without one."""
 
     def play(self, scene: str, **repairs: str) -> None:
         with tempfile.TemporaryDirectory() as place:
@@ -167,7 +168,7 @@ class Corners(unittest.TestCase):
     """Scenes of listener_turns.c, listener_epoll.c and listener_out.c: each checks itself."""
 
     def play(self, scene: str, order: str) -> list[Row]:
-        """The rows of its listeners."""
+        """The rows of the scene's listeners."""
         of_out = "listener_out" if scene in WHILE_OUT else "listener_turns"
         program = "listener_epoll" if scene in OF_SETS else of_out
         with tempfile.TemporaryDirectory() as place:
@@ -185,7 +186,7 @@ class Corners(unittest.TestCase):
                     self.play(scene, order)
 
     def without_an_overdue_turn(self, scene: str, order: str) -> None:
-        """Its turns are handed on, and not only taken from who does not use them."""
+        """Its turns are handed on, not only taken from processes that do not use them."""
         for _ in range(ATTEMPTS):
             if not sum(row["overdue"] for row in self.play(scene, order)):
                 return

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Threads that have a worker and no processor: what is seen of them, held against the kernel."""
+"""Threads that have a worker but no processor: their states agree with the kernel's figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHOLE = [f"{state}_share" for state in STATES]
 
 
 class Shares(unittest.TestCase):
-    """Of a second that a worker was busy; ns in, shares out."""
+    """The split of one second in which a worker was busy: ns in, shares out."""
 
     def check(self, cpu: float, queued: float, slept: bool, *wanted: float) -> None:
         own = busy.shares(1e9, cpu * 1e9, queued * 1e9, slept)
@@ -59,7 +59,8 @@ class Beside(unittest.TestCase):
         return start_ready(self, BUSY, *threads, **self.own, **environment)
 
     def on_one_processor(self, *threads: str, **environment: str) -> subprocess.Popen[str]:
-        """It shares that with a program that always wants it; who looks at it has all of them."""
+        """The worker shares the processor with a busy program. The observer may use any
+        processor."""
         allowed = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {PROCESSOR})
         try:
@@ -69,7 +70,7 @@ class Beside(unittest.TestCase):
             os.sched_setaffinity(0, allowed)
 
     def top(self) -> dict[str, dict[str, Any]]:
-        """What is seen in a second, by the threads' names and numbers."""
+        """The threads seen in one second, by name and number."""
         words = ("top", "--batch", "1", "1", "--json", "--all")
         done = rouse(*words, ROUSE_OBS_DIR=str(self.folder))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -84,13 +85,13 @@ def of(found: dict[str, dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 class Top(Beside):
-    """A thread that naps is asleep, and beside other work queued for longer than that."""
+    """A napping thread is asleep. Next to other work it is queued for longer than that."""
 
     def test_two_threads_do_not_run_at_once_on_one_processor(self) -> None:
         self.on_one_processor("burn", "burn", ROUSE_WORKERS="2")
         found = self.top()
         threads, workers = of(found, "burn"), of(found, "worker-")
-        # What the hog leaves of one processor, where each of them has a worker all the time.
+        # The share of one processor that the hog leaves. Each thread has a worker all the time.
         ran = sum(row["usr"] for row in threads)
         self.assertLess(ran, 105)
         self.assertGreater(sum(row["lat"] for row in threads), 90)
@@ -113,7 +114,7 @@ class Top(Beside):
 
 
 class Report(Beside):
-    """Over a life, not over an interval; nothing here depends on how long that is."""
+    """Figures over a whole life, not over an interval. Nothing here depends on its length."""
 
     def sections(self, target: Path | str) -> tuple[dict[str, list[dict[str, Any]]], str]:
         wanted = ("-s", "threads", "-s", "workers")
@@ -123,13 +124,13 @@ class Report(Beside):
         return found["sections"], "\n".join(found["notes"])
 
     def await_life(self, program: subprocess.Popen[str], seconds: float) -> None:
-        """Until so much time has passed since it began."""
+        """Wait until so much time has passed since the start."""
         began = procfs.read_thread(program.pid, program.pid)
         assert began
         time.sleep(max(seconds - began.age_ns / 1e9, 0))
 
     def check_nap(self, target: Path | str) -> None:
-        """It is in a system call nearly all the time."""
+        """The thread is in a system call nearly all the time."""
         (row,) = of(self.threads(target)[0], "nap")
         self.assertLess(row["usr_share"], 0.1)
         self.assertGreater(row["in_call_share"], 0.1)

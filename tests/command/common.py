@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the command share: its Python, where it and the programs are, and runs of it.
+"""Shared by the tests of the command: its Python, the paths of its programs, and ways to run it.
 
 The tests are started with whatever Python meson found. The command's packages are in build/venv;
 import this module first, and the test goes on in there, or says that it is not run.
@@ -32,7 +32,7 @@ def missing() -> list[str]:
 
 
 def enter_venv() -> None:
-    """Have this process run with the command's packages."""
+    """Continue this process with the command's packages."""
     if missing() and PYTHON.exists() and Path(sys.prefix).resolve() != VENV.resolve():
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     if missing():
@@ -44,11 +44,11 @@ enter_venv()
 sys.path.insert(0, str(SOURCE))
 
 COMMAND = (sys.executable, "-m", "rouse")
-TAKEN = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)  # by the command, for itself
+TAKEN = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)  # signals that the command handles itself
 
 
 def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
-    """A run of the command. more: environment variables."""
+    """Run the command. more: additional environment variables."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), **more}
     return subprocess.run(
         [*COMMAND, *(str(word) for word in words)],
@@ -60,7 +60,7 @@ def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.Co
 
 
 def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """The same in this process, which has imported what a new one would first have to."""
+    """Run the command inside this process, which has its modules loaded already."""
     from rouse.cli.main import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -92,7 +92,7 @@ def main_unless(reason: str) -> None:
 
 
 def start(test: unittest.TestCase, *command: str | Path, **more: str) -> subprocess.Popen[str]:
-    """A program that is killed when the test ends. more: environment variables."""
+    """Start a program that is killed when the test ends. more: additional environment variables."""
     started = subprocess.Popen(
         [str(word) for word in command],
         env={**os.environ, "PYTHONPATH": str(SOURCE), **more},
@@ -109,7 +109,7 @@ def start(test: unittest.TestCase, *command: str | Path, **more: str) -> subproc
 def start_ready(
     test: unittest.TestCase, *command: str | Path, **more: str
 ) -> subprocess.Popen[str]:
-    """The same, as soon as it has said that it is ready."""
+    """The same, once the program has printed that it is ready."""
     started = start(test, *command, **more)
     said = next_line(started)
     if said != "ready\n":

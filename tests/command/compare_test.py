@@ -97,7 +97,7 @@ class Compare(unittest.TestCase):
         self.assertIn("after: repair: plain mutexes", done.stdout)
 
     def of_listeners(self, *folders: Path) -> dict[str, Any]:
-        """By figure its row; all are of one listener."""
+        """Each figure's row. All rows belong to one listener."""
         rows = self.compared(*folders)["sections"]["listeners"]
         self.assertEqual(len({row["name"] for row in rows}), 1)
         return {row["figure"]: row for row in rows}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse doctor` says of machines that lack something, and of this one."""
+"""The findings of `rouse doctor` on machines that lack something, and on this machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMPLETE = {
 
 
 class Machine(probe.System):
-    """One that has everything, less what a test takes away."""
+    """A machine that has everything except what a test removes."""
 
     def __init__(self, root: Path, **changes: Any) -> None:
         super().__init__(root)
@@ -87,7 +87,7 @@ class Machines(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def examine(self, files: Mapping[str, str | None] | None = None, **changes: Any) -> Any:
-        """The checks by name, on a machine with these files in another state."""
+        """The checks by name, on a machine where these files differ."""
         for path, text in {**COMPLETE, **(files or {})}.items():
             file = self.root / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ class Machines(unittest.TestCase):
                 self.assertEqual(check.state, state)
                 self.assertTrue(check.effect)
                 self.assertTrue(check.remedy)
-                for path in files:  # taken away again before the next
+                for path in files:  # removed again before the next
                     (self.root / path.lstrip("/")).unlink(missing_ok=True)
 
     def test_the_setting_that_forbids_switch_records_is_reported(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wait for what a recorder writes. The kernel tells when that was: nothing is read in between."""
+"""Wait for a recorder's writes. The kernel reports them, so nothing polls the file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import common  # noqa: F401 the package's path
+import common  # noqa: F401 sets the package's path
 
 from rouse.errors import RouseError
 from rouse.store import recording
 
 LIMIT_S = 60
-IN_MODIFY = 2  # as linux/inotify.h has it
+IN_MODIFY = 2  # from linux/inotify.h
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def watch(folder: Path) -> int:
-    """A descriptor that can be read when a file of the folder was written to."""
+    """A descriptor that becomes readable when a file in the folder is written."""
     fd = LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0 or LIBC.inotify_add_watch(fd, os.fsencode(folder), IN_MODIFY) < 0:
         raise OSError(ctypes.get_errno(), f"inotify: {os.strerror(ctypes.get_errno())}")
@@ -29,7 +29,7 @@ def watch(folder: Path) -> int:
 
 
 def read(file: Path) -> recording.Recording | None:
-    """None: it has just begun."""
+    """None if it has just begun."""
     try:
         return recording.read(file)
     except RouseError:
@@ -39,9 +39,9 @@ def read(file: Path) -> recording.Recording | None:
 def await_recording(
     file: Path, is_enough: Callable[[recording.Recording], bool]
 ) -> recording.Recording:
-    """What is in the file as soon as that is enough."""
+    """The contents of the file, as soon as they suffice."""
     until = time.monotonic() + LIMIT_S
-    fd = watch(file.parent)  # before the first look: what is written after it is told
+    fd = watch(file.parent)  # before the first look, so that every later write is reported
     try:
         while True:
             found = read(file)

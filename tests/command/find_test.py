@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Which files are of processes that record now, and which are left alone."""
+"""Which files belong to processes that record now, and which are left alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Found(unittest.TestCase):
     def test_a_live_process_is_read_up_to_now_and_another_up_to_its_end(self) -> None:
         run = [{"id": 1, "doing": layout.DOES_RUN}]
         own = of_process(os.getpid())
-        exec_of = Builder().live()  # this process runs another program
+        exec_of = Builder().live()  # this process executes another program
         cases = ((own, True), (Builder(ended=1).live(), False), (exec_of, False))
         for builder, is_live in cases:
             path = builder.chunk(layout.THREADS, run).write(self.folder)
@@ -70,7 +70,7 @@ class Found(unittest.TestCase):
         (self.folder / "notes").write_text("text")
         (self.folder / "1.rouse").write_text("noise")
         (self.folder / "0.rouse").write_bytes(good.read_bytes())
-        (self.folder / "2.rouse").write_bytes(good.read_bytes())  # of another number
+        (self.folder / "2.rouse").write_bytes(good.read_bytes())  # of another process number
         (self.folder / "3.rouse").mkdir()
         (self.folder / "4.rouse").symlink_to(good)
         os.mkfifo(self.folder / "5.rouse", 0o600)

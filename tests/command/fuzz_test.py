@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Flipped bits in a recording and in the file of a process: a result or an error, in bounds.
 
-The order of the rounds is random; ROUSE_SEED repeats it, ROUSE_FUZZ says how many there are.
+The rounds run in random order. ROUSE_SEED repeats an order, ROUSE_FUZZ sets their number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rouse.tables import engine, inputs
 
 SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
 ROUNDS = int(os.environ.get("ROUSE_FUZZ", "1000"))
-REPORTED_EVERY = 1000  # of which a whole report is made, too
+REPORTED_EVERY = 1000  # rounds of which one also makes a whole report
 HANGS_S = 20
 PEAK_MOST = 1 << 30
 COUNTED = ("processes", "threads", "wakes", "locks", "workers")
@@ -47,7 +47,7 @@ def rows_of(loaded: inputs.Loaded) -> dict[str, list[dict[str, Any]]]:
 
 
 class Flipped(unittest.TestCase):
-    """Of a run of tests/command/known.c."""
+    """Damage to the files of a run of tests/command/fixtures/known_waits.c."""
 
     path: Path
     image: bytes
@@ -83,13 +83,13 @@ class Flipped(unittest.TestCase):
         previous = signal.signal(signal.SIGALRM, hung)
         self.addCleanup(signal.signal, signal.SIGALRM, previous)
         self.addCleanup(signal.alarm, 0)
-        # Files of code are not damaged here, and slow to read.
+        # Files of code are not damaged here, and they are slow to read.
         patched = mock.patch.object(sites.Resolver, "elf", lambda *_: None)
         patched.start()
         self.addCleanup(patched.stop)
 
     def flipped(self, data: bytes, places: list[int]) -> bytes:
-        """With one to four bits of it changed; half of the time where its structure stands."""
+        """A copy with one to four bits flipped, half of the time within its structure."""
         out = bytearray(data)
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             at = self.chance.choice((self.chance.choice(places), self.chance.randrange(len(out))))
@@ -97,7 +97,7 @@ class Flipped(unittest.TestCase):
         return bytes(out)
 
     def read(self, data: bytes, number: int) -> inputs.Loaded | None:
-        """What the file tells; None: it is refused, in a line."""
+        """The decoded contents. None if the file is refused with one line."""
         self.path.write_bytes(data)
         self.path.chmod(0o600)
         signal.alarm(HANGS_S)
@@ -120,7 +120,7 @@ class Flipped(unittest.TestCase):
         self.assertLess(peak, PEAK_MOST)
 
     def test_a_recording(self) -> None:
-        """Each part has a sum: no change goes by unseen."""
+        """Each part has a checksum: no change goes unnoticed."""
         sound = self.read(self.recorded, 1)
         assert sound
         marks = [i for i in range(len(self.recorded)) if self.recorded[i : i + 4] == b"\xf0RC\n"]
@@ -134,14 +134,14 @@ class Flipped(unittest.TestCase):
         self.check_memory()
 
     def test_the_file_of_a_process(self) -> None:
-        """It has no sums; what its structure proves to be lost is told."""
+        """The file has no checksums. Losses that its structure reveals are reported."""
         sound = self.read(self.image, 1)
         assert sound
         head = decode.decode_head(np.frombuffer(self.image[: layout.HEAD.itemsize], layout.HEAD)[0])
         words = range(layout.DIRECTORY, layout.DIRECTORY + 4 * head.chunk_count)
         pages = np.frombuffer(self.image[words.start : words.stop], "<u4")
         chunks = [int(page) * layout.PAGE + i for page in pages for i in range(32)]
-        # One entry after the last may have been begun: a chunk's count proves no less than two.
+        # The entry after the last may have been begun: a chunk's count is a lower bound within two.
         structure = {*range(24), *words, *(c for c in chunks if c % layout.PAGE < 16)}
         kinds = {c for c in chunks if c % layout.PAGE == 0}
         places = [*range(layout.HEAD.itemsize), *words, *chunks]
@@ -154,7 +154,8 @@ class Flipped(unittest.TestCase):
                 loaded = self.read(data, number)
                 if loaded is None or loaded.problems != sound.problems:
                     continue
-                # A chunk may be of another kind now, whose entries an older runtime made shorter.
+                # A chunk may now be of another kind, for which an older runtime wrote shorter
+                # entries.
                 is_kind = any(c in kinds and data[c] in layout.ENTRIES for c in changed.tolist())
                 if structure.issuperset(changed.tolist()) and not is_kind:
                     rows = {name: loaded.tables[name].rows for name in COUNTED}

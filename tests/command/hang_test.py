@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is reported of a program that hangs: of waits that never end."""
+"""The report on a program that hangs: waits that never end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 
 def label(code: str, nth: int = 0) -> str:
-    """Of the nth line of the program with that code, as sites are called."""
+    """The site of the nth line of the program with that code."""
     return f"hang.c:{[n for n, line in enumerate(LINES, 1) if code in line][nth]}"
 
 
@@ -53,7 +53,7 @@ class Hang(unittest.TestCase):
         self.addCleanup(source.close)
         until = time.monotonic() + LIMIT_S
         waiting = 0
-        while waiting < WAITERS + READERS + POOL + 1:  # the holder waits, too
+        while waiting < WAITERS + READERS + POOL + 1:  # the holder waits as well
             self.assertLess(time.monotonic(), until, waiting)
             doing = find.read(source).threads["doing"]
             waiting = int((doing == layout.DOES_WAIT).sum())
@@ -113,11 +113,11 @@ class Hang(unittest.TestCase):
         self.assertRegex(text, r"end: without a farewell; its last event was at [-\d]+ [:\d]+ UTC")
         waits = [row for row in sections["threads"] if row["now"] in ("mutex", "rwlock")]
         self.assertEqual(len(waits), WAITERS + READERS)
-        for row in waits:  # of a life whose length nobody knows
+        for row in waits:  # rows of a life of unknown length
             self.assertIsNone(row["usr_share"])
             self.assertIsNone(row["lck_share"])
 
-    def test_a_recorder_knows_until_when_it_lived(self) -> None:
+    def test_a_recorder_knows_how_long_its_program_lived(self) -> None:
         file = self.folder / "recording"
         words = ("record", "-o", file, "--interval", "0.1", self.pid)
         recorder = start(self, *COMMAND, *words, **self.own)
@@ -164,7 +164,7 @@ class Hang(unittest.TestCase):
     def test_a_pool_that_waits_for_work_is_idle(self) -> None:
         row: list[dict[str, Any]] = []
         until = time.monotonic() + LIMIT_S
-        while not row:  # for what nobody holds: idle once it has lasted
+        while not row:  # waits for an object without a holder count as idle once they have lasted
             self.assertLess(time.monotonic(), until)
             found = self.report(self.pid, "--all", "-s", "waits")["sections"]["waits"]
             row = [r for r in found if r["wait_label"] == label("sem_wait(&never)", 1)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the interposer share: its programs, their sources, and records of a run."""
+"""Shared by the tests of the interposer: its programs, their sources, and records of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines_of(name: str) -> list[str]:
 
 
 class Source:
-    """A program, and the lines that it was made of."""
+    """A program and the lines of its source."""
 
     def __init__(self, name: str, program: str = "") -> None:
         self.program = FIXTURES / (program or name)
@@ -44,13 +44,13 @@ class Source:
         self.known = {match[1]: int(match[2]) for match in found if match}
 
     def label(self, code: str, nth: int = 0) -> str:
-        """Of the nth line with that code, as sites are called."""
+        """The site of the nth line with that code."""
         numbers = [number for number, line in enumerate(self.lines, 1) if code in line]
         return f"{self.file}:{numbers[nth]}"
 
 
 def environment(folder: Path, **repairs: str) -> dict[str, str]:
-    """Of a program whose file is to be in that folder."""
+    """The environment of a program that keeps its file in that folder."""
     from rouse.run import launch
 
     with mock.patch.dict(os.environ, {"ROUSE_PRELOAD": str(LIBRARY)}):
@@ -58,7 +58,7 @@ def environment(folder: Path, **repairs: str) -> dict[str, str]:
 
 
 def why_no_disk() -> str:
-    """Why a test has no disk of its own, to fill it; empty if it has."""
+    """The reason why a test cannot have a disk of its own to fill. Empty if it can."""
     if os.getuid() != 0:
         return "not run: only root can make a disk that is full"
     done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
@@ -66,7 +66,7 @@ def why_no_disk() -> str:
 
 
 def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
-    """Run a scene of the program, which says nothing. Its number is returned."""
+    """Run a scene of the program, which must print nothing. Returns its process number."""
     there = environment(folder, **repairs)
     both = subprocess.PIPE
     with subprocess.Popen(
@@ -76,7 +76,7 @@ def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
             said = program.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             words = ("gdb", "-batch", "-p", str(program.pid), "-ex", "thread apply all bt")
-            subprocess.run(words, stdout=sys.stderr, check=False)  # where each thread is
+            subprocess.run(words, stdout=sys.stderr, check=False)  # prints where each thread is
             raise
         finally:
             program.kill()
@@ -89,7 +89,7 @@ def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
 
 
 class Recorded:
-    """The tables of each process of a scene, which cost less to make than its report."""
+    """The tables of each process of a scene. They are cheaper to make than its report."""
 
     def __init__(self, source: Source, scene: str, **variables: str) -> None:
         from rouse.store import find
@@ -111,7 +111,7 @@ class Recorded:
                     opened.close()
 
     def rows(self, name: str) -> Iterator[tuple[dict[str, Any], Mapping[str, tuple[str, ...]]]]:
-        """Rows of a table, with their process's sites as far as the program goes."""
+        """Rows of a table, with the call sites of its process that lie in the program."""
         for process in self.processes:
             stacks: dict[str, tuple[str, ...]] = {}
             for frame in process["sites"].to_rows():
@@ -121,17 +121,17 @@ class Recorded:
                 yield row, stacks
 
 
-RESOLVERS: list[Any] = []  # one for all: most sites are of the same files
+RESOLVERS: list[Any] = []  # one for all, since most sites are in the same files
 
 
 def record(folder: Path, source: Source, scene: str, **repairs: str) -> None:
-    """Run a scene of the program, and have its file in a new folder."""
+    """Run a scene of the program, which writes its file to a new folder."""
     folder.mkdir(mode=0o700)
     play(folder, source, scene, **repairs)
 
 
 def played(source: Source, *scenes: str) -> dict[str, Mapping[str, list[dict[str, Any]]]]:
-    """The sections of the report on each of the scenes, which is one report."""
+    """The sections of each scene's report, all made by one report."""
     with tempfile.TemporaryDirectory() as place:
         pids = {play(Path(place), source, scene): scene for scene in scenes}
         if len(pids) < len(scenes):
@@ -152,7 +152,7 @@ def played(source: Source, *scenes: str) -> dict[str, Mapping[str, list[dict[str
 def recorded(
     test: unittest.TestCase, source: Source, scene: str, **repairs: str
 ) -> Mapping[str, list[dict[str, Any]]]:
-    """The sections of the report on a scene of the program, with what is idle."""
+    """The sections of the report on one scene of the program, including idle waits."""
     with tempfile.TemporaryDirectory() as place:
         record(Path(place) / "scene", source, scene, **repairs)
         said = here("report", "--all", "--json", Path(place) / "scene")

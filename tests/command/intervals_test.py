@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse top` beside a real program whose threads spend their time in known ways."""
+"""`rouse top` observes a real program whose threads spend their time in known ways."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Beside(unittest.TestCase):
         self.program.letters.close()
 
     def top(self, *words: str) -> Any:
-        """What is seen in a second, by the threads' names."""
+        """The threads seen in one second, by name."""
         done = rouse("top", "--batch", "1", "1", "--json", *words, ROUSE_OBS_DIR=str(self.folder))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         found = json.loads(done.stdout)
@@ -94,7 +94,7 @@ class UserThreads(Beside):
         self.assertGreater(found["runner"]["usr"] + found["runner"]["lat"], 99)
         self.assertGreater(found["sleeper"]["sleep"], found["sleeper"]["usr"])
         self.assertEqual(found["sleeper"]["lck"], 0)
-        # The lock is held for 10 of 12 ms, and asked for again 1 ms after it was had.
+        # The lock is held for 10 of 12 ms, and requested again 1 ms after it was released.
         self.assertGreater(found["wanter"]["mutex"], 40)
         self.assertGreater(found["holder"]["sleep"], 60)
         self.assertGreater(found["sleeper"]["vcx"], 10)
@@ -109,12 +109,12 @@ class UserThreads(Beside):
         self.assertGreater(sum(worker["usr"] + worker["sys"] for worker in workers), 10)
 
     def test_what_threads_ran_is_what_workers_were_busy(self) -> None:
-        """Two accounts of the same time, and the kernel's as a third."""
+        """Two accounts of the same time, checked against the kernel's."""
         source = find.open_source(self.folder / find.file_name(self.program.pid))
         self.addCleanup(source.close)
 
         def look() -> tuple[int, int, int, int]:
-            read = find.read(source)  # and the kernel at once, at nearly the same moment
+            read = find.read(source)  # then the kernel, at nearly the same moment
             tids = read.writers["tid"][read.writers["is_worker"] != 0].tolist()
             seen = [procfs.read_thread(self.program.pid, tid) for tid in tids]
             found = build.tables(read)
@@ -126,10 +126,10 @@ class UserThreads(Beside):
             return ran, busy, awake, sum(row["wall_ns"] for row in workers)
 
         before = look()
-        self.top()  # a second, and more
+        self.top()  # more than a second
         ran, busy, awake, wall = (new - old for new, old in zip(look(), before, strict=True))
         self.assertAlmostEqual(ran / wall, busy / wall, delta=0.01)
-        # An idle worker searches for a while, so that the kernel saw it run for longer.
+        # An idle worker searches for a while, so the kernel counts a longer running time.
         self.assertLess(busy, awake + 0.01 * wall)
 
     def test_threads_that_wait_for_work_are_hidden(self) -> None:
@@ -155,7 +155,7 @@ class UserThreads(Beside):
             rf"^rouse: process {self.program.pid} \(known_states\) was killed, or left by"
             r" _exit\(\)\n$",
         )
-        # What it left is not live, and can be looked into.
+        # The file that it left is not live, and can be read.
         done = rouse(
             "top", str(self.program.pid), "--batch", "1", "1", ROUSE_OBS_DIR=str(self.folder)
         )

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is seen of the kernel's scheduler, by construction: switching.c, and the command."""
+"""Events of the kernel's scheduler, known by construction: switching.c, and the command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def not_run() -> str:
 
 
 class Text(unittest.TestCase):
-    """What needs neither root nor BPF."""
+    """Checks that need neither root nor BPF."""
 
     def test_another_versions_line_is_an_error(self) -> None:
         with self.assertRaisesRegex(RouseError, "another version"):
@@ -86,7 +86,7 @@ class Seen(unittest.TestCase):
         return found
 
     def seen(self, scene: str) -> tuple[list[Row], list[Row]]:
-        """Threads and sleeps of a scene."""
+        """The threads and sleeps of a scene."""
         found = self.watched(scene)
         return scheduler.thread_rows(found), scheduler.sleep_rows(found)
 
@@ -107,7 +107,7 @@ class Seen(unittest.TestCase):
         threads, sleeps = self.seen("wakes")
         self.wakes(sleeps)
         (sleeper,) = self.named(threads, "sleeper")
-        # In the end it goes away by itself, which is a switch and no sleep; perhaps not yet.
+        # In the end the thread exits, which is a switch and no sleep. It may not have exited yet.
         every = sum(row["count"] for row in self.named(sleeps, "sleeper"))
         self.assertIn(sleeper["voluntary"] - every, (0, 1))
         self.assertEqual(sleeper["now"] == "ended", sleeper["voluntary"] > every)
@@ -127,7 +127,7 @@ class Seen(unittest.TestCase):
         for row in spinners:
             self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
             self.assertGreater(row["preempted_ns"], 0)
-            # The longest may have been before it first ran: its share of that after its wake-up.
+            # The longest delay may precede its first run: count its share after the wake-up.
             self.assertGreater(row["preempted_ns"] + row["queued_ns"], row["queued_most_ns"])
             self.assertGreater(row["cpu_ns"], 0)
 
@@ -161,7 +161,7 @@ class Seen(unittest.TestCase):
         text = here("watch", str(program.pid), "--seconds", "1", **PLACE)
         self.assertIn("Sleeps and wakers", text.stdout)
         self.assertIn("woken by", text.stdout)
-        self.assertIn("sleeper", text.stdout)  # which was there before it was watched
+        self.assertIn("sleeper", text.stdout)  # the thread existed before the watch began
 
     def test_the_end_of_what_is_watched_ends_it(self) -> None:
         program = subprocess.Popen(["sleep", "0.5"])
@@ -174,7 +174,7 @@ class Seen(unittest.TestCase):
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
 @unittest.skipUnless(LIBRARY.exists(), "not run: there is no librouse-preload.so")
 class Joined(unittest.TestCase):
-    """rouse run --kernel: what the kernel saw, by what was recorded."""
+    """rouse run --kernel: the kernel's events, assigned to recorded waits."""
 
     def run_scenes(self, program: str, *words: str | Path) -> Any:
         done = subprocess.run(
@@ -199,7 +199,8 @@ class Joined(unittest.TestCase):
         return [row for row in rows if row["kind"] == kind]
 
     def test_each_recorded_wait_is_split_into_sleep_and_run_queue(self) -> None:
-        """Of a process and its child; the wait for the mutex at a condition's end by itself."""
+        """A process and its child. The mutex wait at the end of a condition wait counts
+        separately."""
         whole = self.run_scenes("switching", "wakes", "relock", "forks")
         reads = [row for row in self.rows(whole, "read") if row["count"] > 1]
         self.assertEqual(len({row["process"] for row in reads}), 2)

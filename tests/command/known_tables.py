@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tables as the decoder makes them, of a program whose waits are known by construction."""
+"""Tables as the decoder makes them, for a program whose waits are known by construction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default(name: str, sort: str) -> Any:
 
 
 def table(name: str, rows: Sequence[Row]) -> Table:
-    """Rows of a table; what they leave out is 0, empty or false."""
+    """Rows of a table. Omitted columns are 0, empty or false."""
     unknown = {key for row in rows for key in row} - set(COLUMNS[name])
     if unknown:
         raise KeyError(f"{name} has no {sorted(unknown)}")
@@ -36,7 +36,7 @@ def table(name: str, rows: Sequence[Row]) -> Table:
 
 
 def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    """A table of these columns; the others are 0, empty or false."""
+    """A table with these columns. The others are 0, empty or false."""
     rows = len(next(iter(columns.values())))
     return Table(
         name,
@@ -49,12 +49,12 @@ def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 
 
 def tables(**rows: Sequence[Row]) -> dict[str, Table]:
-    """All tables; those that are not named are empty."""
+    """All tables. Those that are not named are empty."""
     return {name: table(name, rows.get(name, ())) for name in COLUMNS}
 
 
 def site(address: int, *labels: str, **more: Any) -> list[Row]:
-    """The frames of a site, the innermost first."""
+    """The frames of a site, innermost first."""
     return [
         {
             "site": hex(address),
@@ -155,7 +155,7 @@ PROCESSES = [
 
 
 def orders(**changed: Sequence[Row]) -> dict[str, Table]:
-    """The tables of that program, some of them changed."""
+    """The tables of that program, with some replaced."""
     rows: dict[str, Sequence[Row]] = {
         "processes": PROCESSES,
         "threads": THREADS,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The command's idea of the shared file is the compiler's."""
+"""The command's description of the shared file agrees with the compiler's layout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The manual of the command has every option and every status; its help fits a terminal."""
+"""The command's manual lists every option and every status, and its help fits a terminal."""
 
 from __future__ import annotations
 

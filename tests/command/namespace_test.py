@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Processes in other PID namespaces: their files do not meet, and what cannot be seen is told."""
+"""Processes in other PID namespaces: their files stay apart, and invisible ones are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_SURE = (
     " from here"
 )
 NO_NAMESPACE = "no PID namespace of one's own"
-KEPT = 8  # files of processes that were killed
+KEPT = 8  # files of killed processes
 
 
 def why_not() -> str:
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 
 class Apart(unittest.TestCase):
-    """Of tests/command/fixtures/known_states.c, each time the process 1 of its own namespace."""
+    """Runs known_states.c, each time as process 1 of its own namespace."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -59,7 +59,7 @@ class Apart(unittest.TestCase):
             os.environ["ROUSE_OBS_DIR"] = before
 
     def known(self, *around: str) -> tuple[subprocess.Popen[str], Path]:
-        """A new process, and its file."""
+        """A new process and its file."""
         before = set(self.files())
         process = start_ready(self, *around, KNOWN)
         (path,) = set(self.files()) - before

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is recorded against what the kernel saw of the same program: strace, its own counters."""
+"""Recorded figures compared with those of the kernel for the same run: strace and counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 200
 
 
 def not_run() -> str:
-    """Why strace cannot be the oracle; empty if it can."""
+    """The reason why strace cannot be the oracle. Empty if it can."""
     if not shutil.which("strace"):
         return "there is no strace"
     tried = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
@@ -51,8 +51,9 @@ class Case(unittest.TestCase):
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
 class Calls(Case):
     def serve(self) -> tuple[dict[str, Any], Counter[str]]:
-        """The report on rouse-serve that has answered, and its calls on sockets that strace saw."""
-        # A file for each thread (-ff): in one for all a call that another cuts in two is two lines.
+        """The report on a rouse-serve that has answered, and its socket calls as strace saw
+        them."""
+        # One file per thread (-ff): in a common file an interrupted call takes two lines.
         trace = ("strace", "-ff", "-y", "-e", f"trace={','.join(CALLS)}", "-o", self.calls)
         serve = (BUILD / "serve/rouse-serve", "--respond", "x", "--port", "0", "--workers", "2")
         server = start(self, *trace, *serve, ROUSE_IO="epoll", **self.own)
@@ -63,7 +64,7 @@ class Calls(Case):
                     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                     self.assertTrue(client.recv(4096).startswith(b"HTTP/1.1 200"))
                 client.shutdown(socket.SHUT_WR)
-                self.assertEqual(client.recv(1), b"")  # it has read our end
+                self.assertEqual(client.recv(1), b"")  # the server has read our end of input
         pid = int(self.only_file().stem)
         done = here("report", "--json", "--all", str(pid), **self.own)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -73,7 +74,7 @@ class Calls(Case):
         for file in self.calls.parent.glob(f"{self.calls.name}.*"):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
                 call = re.fullmatch(r"(\w+)\(\d+<(?:socket|TCP).*\) += (\d+)\b.*", line)
-                if call:  # it returned, and no error
+                if call:  # the call returned without an error
                     seen[CALLS[call[1]]] += 1
         sections: dict[str, Any] = json.loads(done.stdout)["sections"]
         return sections, seen
@@ -92,14 +93,14 @@ class Calls(Case):
 
 class Waits(Case):
     def test_a_kernel_thread_left_its_cpu_so_often_as_it_waited(self) -> None:
-        """Of a thread that only sleeps, 1 ms each time."""
+        """For a thread that only sleeps, 1 ms each time."""
         known = FIXTURES / "known_states"
         program = start_ready(self, known, ROUSE_THREADS="kernel", **self.own)
         source = find.open_source(self.only_file())
         self.addCleanup(source.close)
 
         def look() -> tuple[int, int, int]:
-            """Its waits, and what the kernel counted before and after they were read."""
+            """Its waits, and the kernel's counts before and after reading them."""
             threads = find.read(source).threads
             (tid,) = threads["tid"][[decode.text_of(n) == "sleeper" for n in threads["name"]]]
             before = procfs.read_thread(program.pid, int(tid))
@@ -114,7 +115,7 @@ class Waits(Case):
         while last[0] - first[0] < ROUNDS:
             last = look()
         waits = last[0] - first[0]
-        # A wait is counted when it is over, its switch when it begins: one may be under way.
+        # A wait is counted at its end, its switch at its start: one may be under way.
         self.assertGreaterEqual(waits, last[1] - first[2] - 1)
         self.assertLessEqual(waits, last[2] - first[1] + 1)
 

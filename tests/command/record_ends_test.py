@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What becomes of `rouse record`, with and without --trace, when its program goes another way."""
+"""The end of `rouse record`, with and without --trace, in every way that its program can end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
 
 
 class Recorded(unittest.TestCase):
-    """Of tests/command/fixtures/known_states.c, whose threads have known names."""
+    """Records known_states.c, whose threads have known names."""
 
     words: tuple[str, ...] = ()
 
@@ -38,7 +38,7 @@ class Recorded(unittest.TestCase):
         self.await_recording(2)
 
     def await_recording(self, snapshots: int) -> recording.Recording:
-        """What is in the file as soon as it has that many, and, of a trace, some events."""
+        """The file's contents once it has that many snapshots and, for a trace, some events."""
 
         def is_enough(found: recording.Recording) -> bool:
             has_events = any(len(entries) for _, _, entries in found.events)
@@ -52,7 +52,7 @@ class Recorded(unittest.TestCase):
         return json.loads(done.stdout)
 
     def check_file(self, why: str, ended: bool) -> None:
-        """The recorder has ended in good order and said why; the file tells all that was there."""
+        """The recorder ended properly and said why, and the file is complete."""
         self.assertEqual(self.recorder.wait(60), 0)
         assert self.recorder.stderr
         self.assertRegex(self.recorder.stderr.read(), rf"\A[^\n]* snapshots; {why}\n\Z")
@@ -84,7 +84,7 @@ class Recorded(unittest.TestCase):
     def test_the_program_becomes_another(self) -> None:
         send(self.program, "x")
         self.check_file(r"the program runs another program now \(exec\)", ended=True)
-        # What it left is not added to by a process that goes on without these threads.
+        # A process that continues without these threads adds nothing to what was left.
         path = self.folder / f"{self.program.pid}.rouse"
         first, second = self.report(path), self.report(path)
         self.assertEqual(first["processes"][0]["ended"], True)
@@ -94,7 +94,7 @@ class Recorded(unittest.TestCase):
         self.assertIn("runs another program now (exec)", first["notes"][0])
 
     def test_the_program_forks(self) -> None:
-        """The parent is recorded on; the child by itself, and nobody asked that for events."""
+        """The parent is still recorded. The child is separate, and nobody asked it for events."""
         send(self.program, "f")
         child = int(next_line(self.program).split()[1])
         self.addCleanup(os.kill, child, signal.SIGKILL)
@@ -105,7 +105,7 @@ class Recorded(unittest.TestCase):
             self.assertGreater(sum(len(entries) for _, _, entries in after.events), last)
         self.recorder.send_signal(signal.SIGTERM)
         self.recorder.wait(60)
-        self.program.kill()  # it computes, and takes from what follows
+        self.program.kill()  # it computes, which would slow down the rest
         told = self.report(str(child))
         self.assertEqual(told["processes"][0]["mode"], "counted")
         self.assertEqual(["child"], [t["name"] for t in told["sections"]["threads"] if t["name"]])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The file of `rouse record`: what is read from a whole one, and from every sort of broken one."""
+"""The file of `rouse record`: whole, and broken in every way."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Case(unittest.TestCase):
         self.path = self.folder / "file"
 
     def write(self, *images: bytes, done: str | None = "it was asked to") -> bytes:
-        """A recording with these snapshots, the first of them whole."""
+        """A recording with these snapshots. The first is complete."""
         with self.path.open("wb") as file:
             writer = recording.Writer(file)
             writer.head({"machine": "a machine"})
@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
         return self.path.read_bytes()
 
     def waits(self) -> tuple[int, list[str]]:
-        """How many waits a report of the file has, and what it says of it."""
+        """The number of waits in a report of the file, and its notes."""
         loaded = inputs.load_recording(self.path)
         counts = loaded.tables["locks"].column("contested")
         return sum(counts), loaded.problems
@@ -95,7 +95,7 @@ class Whole(Case):
         self.assertEqual(recording.read(self.path).store, bytes(changed))
 
     def test_it_reads_where_neither_program_nor_process_is(self) -> None:
-        self.write(image(3, pid=1))  # a process that is here, and another one
+        self.write(image(3, pid=1))  # a process that exists here, but another one
         loaded = inputs.load_recording(self.path)
         site = loaded.tables["sites"].to_rows()[-1]
         self.assertEqual((site["label"], site["function"]), ("orders.c:17", "put_order"))
@@ -134,7 +134,7 @@ class Broken(Case):
         for size in sorted({*range(0, 64), *marks, *(m + 9 for m in marks), len(whole) - 1}):
             self.path.write_bytes(whole[:size])
             parts = sum(1 for mark in marks[1:] if mark <= size) + (size == len(whole))
-            if parts < 2:  # nothing, or the head alone
+            if parts < 2:  # empty, or the head alone
                 self.assertRegex(self.refused(), "not a whole recording|nothing was recorded")
                 continue
             waits, problems = self.waits()
@@ -225,7 +225,7 @@ class Broken(Case):
 
 
 class Recorder(Case):
-    """The command itself, beside a process that has a store."""
+    """The command itself, recording a process that has a store."""
 
     def setUp(self) -> None:
         super().setUp()

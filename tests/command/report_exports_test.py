@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse report` writes for other tools; pprof's is read by `go tool pprof` where go is."""
+"""Files that `rouse report` writes for other tools. `go tool pprof` reads pprof's if installed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Exports(unittest.TestCase):
         self.folder = Path(place.name)
 
     def written(self, form: str, *words: str, **changed: Sequence[Row]) -> Path:
-        """The file of that format, of those tables."""
+        """The file in that format, made from those tables."""
         parquet.write(orders(**changed), self.folder / "tables")
         file = self.folder / form
         done = rouse("report", self.folder / "tables", "-f", form, "-o", file, *words)
@@ -122,7 +122,7 @@ class Exports(unittest.TestCase):
             heaviest = f'lock="orders",address="{count:#x}"'
             self.assertIn(heaviest, text)
             self.assertIn(f"# The lightest {count - 4} rows of wake-ups by sites are", text)
-            # By lock there is a row for the waiter, and one for the holder.
+            # Each lock has one row for the waiter and one for the holder.
             self.assertIn(f"# The lightest {2 * count - 4} rows of locks by site are", text)
         self.assertEqual(len(sizes), 1, sizes)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Where locks and the like were initialised, of tables in which that is known by construction."""
+"""Sites that initialised locks and the like, in tables where they are known by construction."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ class Origins(unittest.TestCase):
 
 
 class Compared(unittest.TestCase):
-    """Two recordings, in which addresses and numbers of sites differ."""
+    """Two recordings whose addresses and site numbers differ."""
 
     def compared(self, *sides: Sequence[Row]) -> tuple[list[Row], str]:
-        """Rows of locks; the same in text. here.c:1 is 0x30, then 0x130; there.c:2 10h on."""
+        """Rows of locks, and the same as text. here.c:1 is 0x30, then 0x130; there.c:2 is 10h
+        higher."""
         with tempfile.TemporaryDirectory() as place:
             folders = [Path(place) / name for name in ("before", "after")]
             for number, (folder, rows) in enumerate(zip(folders, sides, strict=True)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Awkward names in every format, and a report on terminals of every sort."""
+"""Names with special characters in every format, and reports on terminals of every kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rich.cells import cell_len
 from rouse.render import pprof
 from rouse.tables import parquet
 
-# What commands a terminal, ends a line, a field or a string, is markup, or turns the writing round.
+# Characters that control a terminal, end a line, field or string, are markup, or reverse text.
 NASTY = "x\x1b[2J\r\n\t\x00\x9b1m;\"'\\{}<b>&[red]\u202e\u2028|"
 START_NS = 1_760_000_000_000_000_000
 EVENTS: list[Row] = [
@@ -45,7 +45,8 @@ EVENTS: list[Row] = [
 
 
 class Names(unittest.TestCase):
-    """Of threads, locks, functions, files, programs and command lines, all of them awkward."""
+    """Names of threads, locks, functions, files, programs and command lines, all with such
+    characters."""
 
     folder: Path
 
@@ -73,7 +74,7 @@ class Names(unittest.TestCase):
         return done.stdout
 
     def check_text(self, text: str) -> None:
-        """Nothing in it commands anything, and the name is there, spelled out."""
+        """The output controls nothing, and shows the name with escapes."""
         wild = sorted({c for c in text if not c.isprintable() and c != "\n"})
         self.assertEqual(wild, [])
         self.assertIn("x\\x1b[2J\\x0d\\x0a\\x09\\x00\\x9b1m", text.replace("\\\\", "\\"))
@@ -119,7 +120,7 @@ class Names(unittest.TestCase):
             words += [event.get("name", ""), *map(str, event.get("args", {}).values())]
         self.check_text("\n".join(words))
         named = {event["args"]["name"] for event in trace if event["name"] == "thread_name"}
-        for thread in (1, 2):  # the second has ended: its name is of its last event
+        for thread in (1, 2):  # the second has ended: its name comes from its last event
             self.assertTrue(
                 any(n.startswith("x\\x1b") and n.endswith(f"({thread})") for n in named)
             )
@@ -132,10 +133,10 @@ class Names(unittest.TestCase):
 
 
 class Screen(unittest.TestCase):
-    """A report and a doctor on a terminal of their own."""
+    """A report and a doctor, each on a terminal of its own."""
 
     def shown(self, columns: int, *words: str | Path, **environment: str) -> str:
-        """What a terminal of that width gets."""
+        """The output on a terminal of that width."""
         ours, theirs = pty.openpty()
         inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
         own = {"PYTHONPATH": str(SOURCE), "TERM": "xterm-256color"}
@@ -194,7 +195,7 @@ os.execv(sys.executable, [sys.executable, "-m", "rouse", *sys.argv[2:]])
 
 
 class Output(unittest.TestCase):
-    """Standard output that takes nothing."""
+    """Standard output that accepts nothing."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()

@@ -61,13 +61,13 @@ class Page(unittest.TestCase):
         self.wrong: list[str] = []
 
     def open(self, made: dict[str, Any], *words: str) -> Any:
-        """The page of these tables; what the browser complains of is collected."""
+        """The page of these tables. The browser's complaints are collected."""
         file = self.place / f"{self.id()}.html"
         self.write(made, file, *words)
         return self.look_at(file)
 
     def open_orders(self) -> Any:
-        """The page of the tables as they are, which is made once."""
+        """The page of the unchanged tables, made once."""
         file = self.place / "orders.html"
         if not file.exists():
             self.write(orders(), file)
@@ -105,7 +105,7 @@ class Page(unittest.TestCase):
 
     @staticmethod
     def column(page: Any, title: str) -> list[str]:
-        """The texts of a column as they are shown."""
+        """The texts of a column as displayed."""
         titles = page.locator("thead th").all_inner_texts()
         place = titles.index(title) + 1
         texts: list[str] = page.locator(f"tbody td:nth-child({place})").all_inner_texts()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every figure of a report, of tables whose waits are known by construction."""
+"""Every figure of a report, from tables whose waits are known by construction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Locks(unittest.TestCase):
             picked(rows, "site_label", "wait_total_ns", "wait_max_ns", "cnt_lock", "cnt_hold"),
             [
                 ("orders.c:17", 30 * MS, 10 * MS, 3, 1),
-                ("put_order+0x1c", 0, 0, 0, 2),  # never waited: others did, while it held
+                ("put_order+0x1c", 0, 0, 0, 2),  # never waited itself, but made others wait
             ],
         )
         self.assertEqual({row["lock_name"] for row in rows}, {"orders"})
@@ -67,7 +67,7 @@ class Locks(unittest.TestCase):
         rows = asked(locks.table, locks=waiters)
         self.assertEqual(sum(row["wait_total_ns"] for row in rows), 1000 * MS)
         held = [row for row in rows if row["site"] == "0x20"]
-        self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])  # 0x20 waited, too
+        self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])  # 0x20 waited as well
 
     def test_figures_unknown_without_full_recording_are_null(self) -> None:
         for row in asked(locks.table):
@@ -240,13 +240,13 @@ class Threads(unittest.TestCase):
         rows: list[dict[str, Any]] = [
             {**each, "process": "a:1:1", "accepted": 6, "samples": 6, "backlog": 20},
             {**each, "process": "b:1:1", "accepted": 5, "samples": 5, "backlog": 2},
-            {**each, "process": "c:1:1"},  # which took none
+            {**each, "process": "c:1:1"},  # took none
         ]
         for row, first_ms, last_ms in zip(rows, (5, 1, 0), (11, 9, 0), strict=True):
             row |= {"first_ns": first_ms * MS, "last_ns": last_ms * MS}
         (row,) = asked(listeners.listeners, listeners=rows)
         self.assertEqual((row["backlog_mean"], row["queue_delay_ns"]), (2.0, 2 * MS))
-        for row in rows:  # of files of an older rouse
+        for row in rows:  # from files of an older rouse
             row |= {"first_ns": 0, "last_ns": 0}
         (row,) = asked(listeners.listeners, listeners=rows)
         self.assertIsNone(row["queue_delay_ns"])
@@ -272,7 +272,7 @@ def made(wanted: Wanted, **changed: Sequence[Row]) -> dict[str, Section]:
 
 
 def many_locks() -> Any:
-    """So many that they are looked at in pieces, by several threads."""
+    """So many threads that several threads process them in pieces."""
     place = [i * 7919 % MANY for i in range(MANY)]
     columns: dict[str, Sequence[Any]] = {
         **{"process": ["a:1:1"] * MANY, "kind": ["mutex"] * MANY, "site": ["0x10"] * MANY},
@@ -395,7 +395,7 @@ class Facts(unittest.TestCase):
         database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
         told = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()
-        # Of 600 and 100 ms.
+        # Out of 600 and 100 ms.
         self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", told)
         self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", told)
 

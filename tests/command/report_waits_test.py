@@ -18,7 +18,7 @@ from typing import Any
 from common import BUILD, FIXTURES, SOURCE, here, next_line, start, start_ready
 
 MS = 1_000_000
-CLOCKS = 1e-4  # by which the time stamp, as it is converted, and the system's clock may differ
+CLOCKS = 1e-4  # largest difference between the converted time stamp and the system's clock
 LEDGER = FIXTURES / "known_waits"
 LINES = (
     (SOURCE / "tests" / "command" / "fixtures" / "known_waits.c")
@@ -32,7 +32,7 @@ Sections = Mapping[str, list[dict[str, Any]]]
 
 
 def label(code: str, nth: int = 0) -> str:
-    """Of the nth line of the program with that code, as sites are called."""
+    """The site of the nth line of the program with that code."""
     found = [number for number, line in enumerate(LINES, 1) if code in line]
     return f"known_waits.c:{found[nth]}"
 
@@ -56,12 +56,12 @@ class Case(unittest.TestCase):
 
 
 class Ledger(Case):
-    """By one worker nothing is left to chance; by two, who is woken before it sleeps is."""
+    """With one worker the counts are exact. With two, a thread may be woken before it sleeps."""
 
     program: subprocess.Popen[str]
 
     def run_ledger(self, workers: int) -> tuple[Sections, int]:
-        """What is reported, and how long its waiters say that they waited."""
+        """The report, and the waiting time that the waiters measured themselves."""
         self.program = self.start(LEDGER, ROUSE_WORKERS=str(workers))
         measured = next_line(self.program).split()
         self.assertEqual(measured[:1], ["waited_ns"])
@@ -74,7 +74,7 @@ class Ledger(Case):
         waits_at, held_from = label("rouse_mutex_lock(&hot)"), label("rouse_mutex_lock(&hot)", 1)
         self.assertEqual((side["site_label"], side["holder_label"]), (waits_at, held_from))
         self.assertEqual((side["contested"], side["given_up"]), (waiters, 0))
-        # A sum over all who waited, not the longest: each was there before the hold began.
+        # A sum over all waiters, not the longest: each arrived before the hold began.
         self.assertGreaterEqual(side["wait_ns"], waiters * KNOWN["HOLD_MS"] * MS * (1 - CLOCKS))
         self.assertLessEqual(side["wait_ns"], measured_ns * (1 + CLOCKS))
         table = {row["site_label"]: row for row in found["locks"] if row["lock_name"] == "hot"}
@@ -164,7 +164,7 @@ class Serve(Case):
     """The example of docs/reading-waits.md."""
 
     def contend(self, **environment: str) -> Sections:
-        """What is reported of eight clients whose requests share a lock."""
+        """The report on eight clients whose requests share a lock."""
         options = ("--respond", "x", "--workers", "2", "--port", "0", "--shared-lock", "2000")
         server = self.start(BUILD / "serve" / "rouse-serve", *options, **environment)
         port = int(re.findall(r":(\d+)/", next_line(server))[0])
@@ -188,7 +188,7 @@ class Serve(Case):
     def test_one_place_has_one_row_whatever_calls_led_there(self) -> None:
         found = self.contend(ROUSE_OBS_DEPTH="4")
         self.check_shared(found)
-        # The sides tell it by its calls: the holder's site is an address, the waiter's a stack.
+        # The sides identify it by its calls: the holder's site is an address, the waiter's a stack.
         sides = [row for row in found["sides"] if row["lock_name"] == "shared"]
         self.assertTrue(sides)
         for row in sides:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a row of many waits says of their objects, and of wakers that were not seen."""
+"""Rows of many waits: their objects, and wakers that were not seen."""
 
 from __future__ import annotations
 

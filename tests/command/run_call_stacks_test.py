@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Call stacks of a program that knows nothing of rouse, by construction: call_stacks.c."""
+"""Call stacks of a program that does not use rouse, known by construction: call_stacks.c."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse run` says where it has nothing to report: what was in the way, and what helps."""
+"""Messages of `rouse run` when it has nothing to report: the cause, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every time that a lock is got and how long it is held, by construction: lock_holds.c."""
+"""Every acquisition of a lock and every hold time, known by construction: lock_holds.c."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_u
 
 
 class Scene(Recorded):
-    """Of a scene, what was counted at each place; with all else that was."""
+    """The counts of a scene at each place, and everything else it recorded."""
 
     def __init__(self, name: str, mode: str = "locks", mib: int = 256) -> None:
         super().__init__(HOLDS, name, ROUSE_OBS=mode, ROUSE_OBS_MIB=str(mib))
@@ -30,7 +30,7 @@ class Scene(Recorded):
             self.places.setdefault(place, Counter()).update(figures)
 
     def got(self) -> dict[str, tuple[int, int]]:
-        """By place: how often a lock was got, and how many holds have ended."""
+        """The acquisitions of a lock and its finished holds, by place."""
         return {place: (row["acquired"], row["holds"]) for place, row in self.places.items()}
 
     def lost(self, what: str) -> int:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Where locks and the like were initialised, by construction: init_sites.c."""
+"""Where locks and the like were initialised, known by construction: init_sites.c."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INITS = Source("init_sites")
 KNOWN, label = INITS.known, INITS.label
 SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused", "race")
 BOTH = (("here", KNOWN["HERE"]), ("there", KNOWN["THERE"]))
-NOBODY = ""  # no call that is seen, or it is not known
+NOBODY = ""  # no call was seen, or it is not known
 Rows = list[tuple[str, str, str, int]]
 
 
 class Scene(Recorded):
-    """What was recorded of objects, by kind, object and the place that initialised it."""
+    """Records of objects, by kind, object and the place that initialised it."""
 
     def __init__(self, name: str, mode: str = "counted") -> None:
         super().__init__(INITS, name, ROUSE_OBS=mode)
@@ -37,7 +37,7 @@ class Scene(Recorded):
         return found
 
     def places(self, table: str, figure: str) -> Counter[tuple[str, str, int]]:
-        """By kind and place, and what was counted of an object: of how many objects."""
+        """The number of objects by kind, place and an object's count."""
         every = self.objects(table, figure).items()
         return Counter((kind, place, count) for (kind, _, place, _), count in every)
 
@@ -46,7 +46,7 @@ class Scene(Recorded):
 
 
 def of(kind: str, name: str) -> Counter[tuple[str, str, int]]:
-    """Of this kind, what make_here and make_there initialise, each counted once."""
+    """The objects of this kind that make_here and make_there initialise, each counted once."""
     return Counter({(kind, label(f"/* {name} {where} */"), 1): count for where, count in BOTH})
 
 
@@ -88,8 +88,8 @@ class Places(unittest.TestCase):
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)
         expected = {
             ("mutex", there, KNOWN["AFTER"]): 1,  # the child's
-            ("mutex", here, 1): 2,  # of both, in each
-            ("mutex", here, KNOWN["BEFORE"]): 1,  # the parent's, whose word is as it was
+            ("mutex", here, 1): 2,  # one in each process
+            ("mutex", here, KNOWN["BEFORE"]): 1,  # the parent's, whose memory is unchanged
         }
         self.assertEqual(Scene("child").places("locks", "contested"), expected)
 

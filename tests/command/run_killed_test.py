@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a `rouse run` that was killed leaves, the next one takes away; and nothing else."""
+"""A killed `rouse run` leaves a folder. The next run removes that and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Killed(unittest.TestCase):
         rouse("run", "true", ROUSE_PRELOAD=str(LIBRARY))
         self.assertTrue(folder.exists(), "its program still records there")
         killed.communicate("the end\n")
-        while folder.exists():  # the program ends in its own time
+        while folder.exists():  # the program ends by itself
             self.assertLess(time.monotonic(), end)
             rouse("run", "true", ROUSE_PRELOAD=str(LIBRARY))
 

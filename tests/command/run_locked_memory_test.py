@@ -26,7 +26,7 @@ if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < ENOUGH:
 
 
 def told(scene: str, variables: dict[str, str]) -> list[tuple[str, str, int]]:
-    """What each call returned, its error, and what is locked then."""
+    """Each call's result and error, and the memory that is locked afterwards."""
     words = (LOCKED.program, scene, "tell")
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT)
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -45,7 +45,7 @@ class Locked(unittest.TestCase):
             self.assertLessEqual(kb, plain_kb + OURS_KB)
 
     def naps(self, recorded: Recorded) -> list[int]:
-        """Of each process that had any."""
+        """The lock waits of each process that had any."""
         counts: dict[str, int] = {}
         for row, stacks in recorded.rows("wakes"):
             if NAP in stacks.get(row["wait_site"], ()):
@@ -66,7 +66,7 @@ class Locked(unittest.TestCase):
             self.assertEqual(self.naps(Recorded(LOCKED, scene)), [count], scene)
 
     def test_threads_that_come_meanwhile_are_recorded(self) -> None:
-        """They need 20 KiB of the record each, of which little is there at a time."""
+        """They need 20 KiB of the record each, and the record grows in small steps."""
         recorded = Recorded(LOCKED, "threads")
         self.assertEqual(self.naps(recorded), [MANY * NAPS])
         ((row, _),) = recorded.rows("processes")

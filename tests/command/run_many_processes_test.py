@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs of many short processes, as shells are: each wait is counted, each file read once."""
+"""Programs of many short processes, such as shells: each wait is counted, each file read once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from rouse.symbols import elf, sites
 from rouse.tables import inputs, parquet
 
 MANY = Source("many_processes")
-KINDS = 4  # of children: how often the nth waits is the rest of nth by it
+KINDS = 4  # kinds of children: the nth waits n % KINDS times
 LABEL = MANY.label("/* waits */")
 
 
 def waits(count: int) -> int:
-    """Of all children together."""
+    """The sum over all children."""
     return sum(nth % KINDS for nth in range(count))
 
 
 class Work:
-    """What a report on a folder did that takes its time."""
+    """Counts of the expensive steps of a report on a folder."""
 
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
@@ -58,7 +58,7 @@ class Many(unittest.TestCase):
         return folder
 
     def reported(self, *words: str) -> dict[str, list[dict[str, Any]]]:
-        """The rows of each section; which of two equal ones comes first is not told."""
+        """The rows of each section. The order of equal rows is undefined."""
         done = here("report", "--all", "--json", *words)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         sections = json.loads(done.stdout)["sections"]
@@ -72,7 +72,7 @@ class Many(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         whole = json.loads(out.read_text())
-        # A child that does not wait makes no file: only the parent's has nothing in it.
+        # A child that does not wait makes no file, so only the parent's file has no waits.
         self.assertEqual(len(whole["processes"]), count - count // KINDS)
         self.assertIn("1 other processes waited for nothing that is seen", whole["notes"])
         rows = whole["sections"]["waits"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the record of a process may take at most is what it takes."""
+"""The record of a process stays within its memory limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Memory(unittest.TestCase):
         return kept, done.stderr
 
     def test_a_record_takes_no_more_than_it_may(self) -> None:
-        """200 threads that wait at once, of which 20 KiB each have no room in 1 MiB."""
+        """200 threads wait at once. At 20 KiB each they do not fit into 1 MiB."""
         script = (
             "import threading\n"
             "n, met, bell = 200, threading.Barrier(201), threading.Event()\n"
@@ -42,7 +42,7 @@ class Memory(unittest.TestCase):
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
         left = remains.look(file)
-        told = remains.silence("it", [left], kept)  # as if none of its waits had found room
+        told = remains.silence("it", [left], kept)  # as if no wait had found room
         self.assertIn("in the 1 MiB that a record may take; give it more with --memory", told)
 
     def test_no_more_address_space_is_taken(self) -> None:
@@ -64,7 +64,7 @@ class Memory(unittest.TestCase):
         self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)
 
     def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
-        """They come one by one: some have a ledger and no slot."""
+        """The threads come one by one: some have a ledger but no slot."""
         _, said = self.run_in_one_mib(Source("abnormal_waits").program, "fills")
         self.assertRegex(said, r"did not fit into the recording")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Processes, libraries and mutexes of every sort, recorded and not: process_life.c."""
+"""Processes, libraries and mutexes of every kind, recorded and not: process_life.c."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIGNALS = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT),
     *(signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGTERM),
 )
-# The lock waits of each process that has any, the first that was started first.
+# The lock waits of each process that has any, in order of start.
 EXPECTED = {
     "waits": [FEW],
     "exec": [FEW] * 6,
@@ -51,11 +51,11 @@ SANITIZED = [
     for sanitizer in ("address", "thread")
     if (program := ODD.program.with_name(f"process_life_{sanitizer}")).exists()
 ]
-KIB = (16, 72, 76, 84, 92, 100, 120)  # of a disk that is full sooner or later
+KIB = (16, 72, 76, 84, 92, 100, 120)  # sizes of disks that become full sooner or later
 
 
 def preloaded(folder: Path) -> list[str]:
-    """What of the environment the interposer wants, for a shell."""
+    """The interposer's environment variables, as shell words."""
     variables = environment(folder)
     return [f"{name}={variables[name]}" for name in ("LD_PRELOAD", "ROUSE_OBS_DIR")]
 
@@ -95,7 +95,7 @@ class ProcessLife(unittest.TestCase):
 
     @classmethod
     def play(cls, scene: str, variables: dict[str, str], program: Path = ODD.program) -> None:
-        """Nothing is said, and the end is that of the program: of a daemon's too."""
+        """Nothing is printed, and the status is the program's, also for a daemon."""
         words = [str(program), *scene.split()]
         done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=60)
         status = -int(words[2]) if words[1] == "signal" else 0
@@ -103,7 +103,7 @@ class ProcessLife(unittest.TestCase):
         assert said == (status, "", ""), f"{scene}: {said}"
 
     def waits(self, scene: str) -> list[int]:
-        """For locks, by process of those that waited at all."""
+        """Lock waits, by process that waited at all."""
         counts = [
             sum(row["useful"] for row in self.wakes.get(process["process"], ()))
             for process in self.processes[scene]
@@ -112,7 +112,7 @@ class ProcessLife(unittest.TestCase):
 
     def test_each_process_has_the_waits_that_it_made(self) -> None:
         found = {scene: self.waits(scene) for scene in EXPECTED}
-        children = len(EXPECTED["exec"]) - 1  # they play the scene of that name
+        children = len(EXPECTED["exec"]) - 1  # the children play the scene of that name
         self.assertEqual(found["waits"], [FEW] * (1 + children))
         found["exec"] += found["waits"][1:]
         found["waits"] = found["waits"][:1]

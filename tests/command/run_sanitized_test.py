@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs with a sanitizer say nothing under `rouse run`, and wait as often as those without."""
+"""Programs with a sanitizer print nothing under `rouse run`, and wait as often as without one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Waits = dict[str, Counter[tuple[str, str, str]]]
 
 
 def waits(name: str, suffix: str = "") -> Waits:
-    """By scene: wake-ups of a kind, at a line, with a verdict, but those for mutexes by the way."""
+    """Wake-ups per scene by kind, line and verdict, except those of unrelated mutexes."""
     source = Source(name)
     source.program = source.program.with_name(name + suffix)
     found: Waits = {}

@@ -30,8 +30,8 @@ PLAIN, KNOWN, label = MUTEXES.program, MUTEXES.known, MUTEXES.label
 STATIC, LEDGER = FIXTURES / "mutex_cond_static", FIXTURES / "known_waits"
 MS = 1_000_000
 NOBODY = 65534
-ASKED = unseen.Asked(Path("/dev/shm"), 256)  # of a program that is not recorded
-MORE_INSTRUCTIONS = 40  # of a lock and unlock of a free mutex
+ASKED = unseen.Asked(Path("/dev/shm"), 256)  # the record of a program that is not recorded
+MORE_INSTRUCTIONS = 40  # additional instructions per lock and unlock of a free mutex
 Row = dict[str, Any]
 Report = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), timeout=120, **environment)
 
     def report(self, *words: str | Path, status: int = 0) -> Report:
-        """What is reported of a run that ends with that status."""
+        """The report on a run that must end with that status."""
         file = self.folder / "report.json"
         done = self.run_it("--json", "-o", file, "--", *words)
         self.assertEqual((done.returncode, done.stderr), (status, ""))
@@ -184,7 +184,7 @@ class Processes(Case):
 
     def test_a_process_that_is_left_behind_goes_on_recording(self) -> None:
         fifo, kept = self.folder / "fifo", self.folder / "kept"
-        # The first sleep is a wait to be recorded: a process has a file from then on.
+        # The first sleep is a recorded wait: the process has a file from then on.
         code = "import os, time; time.sleep(.001); print(os.getpid(), flush=True); time.sleep(600)"
         child = f"{sys.executable} -c '{code}' >{fifo} 2>&1 </dev/null"
         script = f"mkfifo {fifo}; {child} & read pid <{fifo}; echo $pid"

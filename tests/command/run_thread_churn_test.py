@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Threads that come and go and wait in every way: none is lost, and each lock is counted."""
+"""Threads start, end and wait in every way: none is lost, and each lock is counted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Churn(unittest.TestCase):
                     for row, stacks in found.rows("locks")
                     if place in stacks.get(row["site"], ())[:1]
                 ]
-                if "ROUSE_OBS" in variables:  # else only those that were held are rows
+                if "ROUSE_OBS" in variables:  # otherwise only contended locks have rows
                     self.assertEqual(sum(row["acquired"] for row in rows), every)
                     self.assertEqual(sum(row["holds"] for row in rows), every)
                 lost = [row for row, _ in found.rows("processes") if row["lost_locks"]]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs of which `rouse run` records nothing run as without it, and one line says why."""
+"""Programs that `rouse run` cannot record run as usual, and one line says why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without(*words: str | Path) -> Done:
 
 
 def recorded(*words: str | Path, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Done:
-    """With `rouse run`, which something before it starts."""
+    """Run it with `rouse run`, started by the given command."""
     return subprocess.run(
         [*before, *COMMAND, "run", *after, "--", *words],
         capture_output=True,
@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
         self.folder.chmod(0o755)
 
     def check_line(self, done: Done, *words: str) -> None:
-        """One of ours, with these words, after all of the program's."""
+        """The line from rouse with these words, after all of the program's output."""
         *_, line = done.stderr.splitlines() or [""]
         self.assertTrue(line.startswith("rouse: run: "), done.stderr)
         self.assertEqual(done.stderr.count("rouse: "), 1, done.stderr)
@@ -119,7 +119,7 @@ class Users(Case):
         self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_another_user_records_its_own_alone(self) -> None:
-        """It and its file, in a folder of its own."""
+        """The program and its file are in a folder of that user."""
         self.folder.chmod(0o777)
         kept = self.folder / "kept"
         done = recorded(
@@ -153,7 +153,7 @@ class Users(Case):
 
 @unittest.skipIf(why_no_disk(), why_no_disk())
 class FullDisk(Case):
-    """Of the folder for recordings, as `rouse run` chooses it."""
+    """The disk of the folder for recordings, as `rouse run` chooses it, is full."""
 
     def record(
         self,

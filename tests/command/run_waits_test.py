@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is recorded beside mutexes and conditions, by construction: sync_waits.c, fd_waits.c."""
+"""Recorded waits besides mutexes and conditions, known by construction: sync_waits.c,
+fd_waits.c."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Case(unittest.TestCase):
         self.assertEqual({name: count for name, count in got.items() if count}, expected, kind)
 
     def wakers(self, found: Report, kind: str) -> Counter[str]:
-        """How many of that kind were of use, by the site that woke."""
+        """The number of useful wake-ups of that kind, by wake site."""
         counts: Counter[str] = Counter()
         for row in found["wakes"]:
             if row["kind"] == kind:
@@ -84,13 +85,15 @@ class Repairs(Case):
         self.assertEqual(spun, sites)
         inherits = WAITS.label("_lock(&inherits)")
         tried = [row["spin_ns"] for row in found["locks"] if row["site_label"] == inherits]
-        self.assertEqual(sum(tried), 0, "not even in vain")
+        self.assertEqual(sum(tried), 0, "not even without success")
         self.verdicts(found, "mutex", useful=2)
 
     def test_a_robust_mutex_is_waited_for(self) -> None:
         found = recorded(self, WAITS, "robust", ROUSE_RUN_SPIN_NS="1000000000")
         self.assertEqual([row["spun"] for row in found["sides"]], [0])
-        self.assertEqual(sum(row["spin_ns"] for row in found["locks"]), 0, "not even in vain")
+        self.assertEqual(
+            sum(row["spin_ns"] for row in found["locks"]), 0, "not even without success"
+        )
         self.verdicts(found, "mutex", useful=1)
 
     def test_without_the_repair_nobody_tries(self) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Addresses as functions and lines: the same as addr2line says, and none where nobody can know."""
+"""Addresses as functions and lines: they agree with addr2line, or are empty if unknown."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Built(unittest.TestCase):
             return range(text["sh_addr"], text["sh_addr"] + text["sh_size"])
 
     def said(self, path: Path, addresses: range) -> list[tuple[str, str]]:
-        """What addr2line says of each: function, file:line."""
+        """The function and file:line that addr2line prints for each address."""
         lines = output_of("addr2line", "-f", "-e", str(path), *map(hex, addresses)).splitlines()
         places = (re.sub(r" \(discriminator.*", "", line) for line in lines[1::2])
         return list(zip(lines[::2], places, strict=True))
@@ -253,7 +253,7 @@ class OfAStore(Built):
         return [known.frames(self.BIAS + address)[0] for address in addresses]
 
     def test_a_return_address_is_looked_up_in_its_call(self) -> None:
-        """What follows the last call of a function is the next function."""
+        """The address after a function's last call belongs to the next function."""
         path = self.build(COMPILERS[0], "-O1", "-g")
         file = elf.Elf(path)
         end = self.end(path, "helper")
@@ -278,7 +278,7 @@ class OfAStore(Built):
         words = [table, table + 12, table + 12, table + 40, 0, 5, 1 << 63]
         names = known.variables(np.array(words, np.uint64))
         self.assertEqual(names, {table: "table", table + 12: "table+0xc"})
-        # What a recording keeps is enough where the file is not.
+        # The recording itself suffices where the file is missing.
         frames = dict(self.resolver.frames)
         path.unlink()
         elsewhere = self.known(path, known.modules[0].build_id)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a store decodes to, and what becomes of one that is damaged, cut short or foreign."""
+"""Decoding of a store: intact, damaged, cut short and foreign."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ class Threads(unittest.TestCase):
 
 class Sums(unittest.TestCase):
     def test_a_name_that_two_writers_met_is_one(self) -> None:
-        """Each numbers the names it meets; one lock must not become two rows of one name."""
+        """Each writer numbers the names it sees. One lock must not become two rows of one name."""
         lock = {"kind": 1, "lock": 8, "site": 0x1000, "contested": 2}
         builder = Builder().chunk(layout.NAMES, [{"text": b"hot"}], writer=0)
-        # The first writer's chunk has room for more: the second's names begin behind that.
+        # The first writer's chunk has room left: the second's names begin after that room.
         again = (layout.PAGE - layout.CHUNK_HEAD) // layout.NAME.itemsize + 1
         builder.chunk(layout.NAMES, [{"text": b"hot"}, {"text": b"cold"}], writer=1)
         for writer, name in enumerate((1, again)):
@@ -133,7 +133,7 @@ class Sums(unittest.TestCase):
         self.assertEqual(found[0]["wait_most_ns"], 3_000_000)
 
     def test_a_count_that_was_taken_back_elsewhere(self) -> None:
-        """One writer counted it, another corrected it below 0."""
+        """One writer counted it, and another corrected its own count below 0."""
         builder = Builder()
         builder.chunk(layout.WAKES, [wake(count=[0, 5, 0, 0, 0, 0, 0])], 0)
         builder.chunk(layout.WAKES, [wake(count=[0, (1 << 64) - 2, 2, 0, 0, 0, 0])], 1)
@@ -180,7 +180,7 @@ class Sums(unittest.TestCase):
 
 
 def sample() -> Builder:
-    """A store with something of everything."""
+    """A store with every kind of entry."""
     names = [{"key": 1, "text": b"lock"}]
     stacks = [{"hash": 1, "depth": 2, "frames": [0x1010, 0x1020, 0, 0, 0, 0, 0, 0]}]
     modules = [{"start": 0x1000, "end": 0x2000, "bias": 0x1000, "path": b"/no/such/file"}]
