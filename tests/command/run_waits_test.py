@@ -85,15 +85,13 @@ class Repairs(Case):
         self.assertEqual(spun, sites)
         inherits = WAITS.label("_lock(&inherits)")
         tried = [row["spin_ns"] for row in found["locks"] if row["site_label"] == inherits]
-        self.assertEqual(sum(tried), 0, "not even without success")
+        self.assertEqual(sum(tried), 0, "it did not spin")
         self.verdicts(found, "mutex", useful=2)
 
     def test_a_robust_mutex_is_waited_for(self) -> None:
         found = recorded(self, WAITS, "robust", ROUSE_RUN_SPIN_NS="1000000000")
         self.assertEqual([row["spun"] for row in found["sides"]], [0])
-        self.assertEqual(
-            sum(row["spin_ns"] for row in found["locks"]), 0, "not even without success"
-        )
+        self.assertEqual(sum(row["spin_ns"] for row in found["locks"]), 0, "it did not spin")
         self.verdicts(found, "mutex", useful=1)
 
     def test_without_the_repair_nobody_tries(self) -> None:
