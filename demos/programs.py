@@ -221,7 +221,7 @@ def of_listeners(shown: Row) -> list[str]:
     return [
         f"{row['name']}: {row['accepted']:,} connections, {row['least']:,} to {row['most']:,} a"
         f" process of {row['processes']}, Jain's index {number(row['jain_processes'], 3)},"
-        f" {number(row['woken_each'], 2)} wake-ups a connection."
+        f" {number(row['woken_each'], 2)} wake-ups per connection."
         for row in shown["profile"]["listeners"]
         if row["accepted"]
     ]

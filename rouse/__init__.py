@@ -18,7 +18,7 @@ Decoders (store, tables, symbols) do not render, renderers do not decode.
 
 import _signal  # type: ignore[import-not-found]  # signal itself takes milliseconds to import
 
-# What is imported first takes a while, and has nothing to clear up: an interrupt just ends it. One
-# that is ignored stays so.
+# The first imports take a while and leave nothing to clean up, so an interrupt simply ends the
+# process. One that is ignored stays so.
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

@@ -48,7 +48,7 @@ class Clock:
 
 @functools.cache
 def machine_hz() -> float | None:
-    """What the kernel says of this machine's time stamp: its "bogomips" are two a tick."""
+    """The frequency of the time stamp as the kernel has it: its "bogomips" are two per tick."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:

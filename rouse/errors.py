@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What goes wrong in a way that a user can do something about."""
+"""Errors that a user can do something about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-# What the command ends with. Click itself ends with 2 for wrong arguments.
+# Exit statuses of the command. Click itself ends with 2 for wrong arguments.
 EXIT_FINDINGS = 1  # what was looked at is not as it should be
 EXIT_NOTHING = 3  # there is nothing to read, or it cannot be read
 EXIT_ENDED = 4  # what was watched ended meanwhile
@@ -26,7 +26,7 @@ class RouseError(Exception):
 
 
 def discard(stream: TextIO) -> None:
-    """What it still has goes nowhere: at our end it would fail again, and change our status."""
+    """Drop its buffer. Otherwise the flush at exit would fail again and change our status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -46,7 +46,7 @@ def output() -> Iterator[None]:
 def fill_closed() -> None:
     """Standard streams that are closed get a number of their own, at which writing fails.
 
-    What is opened next would get that number, and be written to as if it were the stream.
+    The next file to be opened would get that number, and be written to as if it were the stream.
     """
     for number in range(3):
         try:

@@ -29,12 +29,17 @@ def significant(value: float) -> str:
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: 1 thread, 2 threads. many: the plural, if it is not one + s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def duration(ns: float) -> str:
     if ns < 0:
         return "-" + duration(-ns)
     if ns == 0:
         return "0"
-    # What would round up to 1,000 of a unit is 1 of the next.
+    # A value that rounds up to 1,000 of a unit is 1 of the next.
     scale, unit = next((d for d in DURATIONS if ns >= d[0] * 0.9995), DURATIONS[-1])
     if scale == 1.0 and float(ns).is_integer():
         return f"{int(ns)} ns"
@@ -42,7 +47,7 @@ def duration(ns: float) -> str:
 
 
 def microseconds(ns: float) -> str:
-    """A bare number, as FreeBSD's tables have: whole ones but for small ones."""
+    """A bare number, as in FreeBSD's tables: whole, except small ones."""
     us = ns / 1000
     return f"{us:.0f}" if us >= 99.95 or us.is_integer() else f"{us:.1f}"
 

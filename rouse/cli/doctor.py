@@ -37,7 +37,7 @@ def render(checks: list[Check], width: int, has_colours: bool) -> list[str]:
 @click.command(cls=Command)
 @click.option("--json", "is_json", is_flag=True, help="A list of objects.")
 def command(is_json: bool) -> int:
-    """What this machine allows, and what to do about what it does not.
+    """Show what this machine allows, and how to allow the rest.
 
     good; limited: rouse does without it, or a tool beside it does not work; bad: something of rouse
     does not work. Exit status: 0, or 1 if something is bad.

@@ -75,11 +75,11 @@ def version() -> str:
 )
 @click.version_option(version(), prog_name="rouse", message="%(prog)s %(version)s")
 def cli() -> None:
-    """What the threads of programs wait for, and why."""
+    """Show what the threads of programs wait for, and why."""
 
 
 def main() -> None:
-    # Whoever reads our output may have had enough: then we end, as other programs do.
+    # The reader of our output may close it early: we end then, as other programs do.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     fill_closed()
     try:

@@ -49,7 +49,7 @@ from rouse.store import layout
 @click.option(
     "--holds",
     is_flag=True,
-    help="Record every time that a lock is got too, and how long it is held.",
+    help="Also record every acquisition of a lock, and how long it is held.",
 )
 @click.option(
     "--kernel",

@@ -9,7 +9,7 @@ def times(condition: str, of: str = "1") -> str:
 
 
 def thread_events() -> str:
-    """What each thread did while events were kept, the busiest first."""
+    """The activity of each thread while events were kept, the busiest first."""
     return f"""
 SELECT o.process, o.thread_id, o.runs, o.waits, o.yields, o.woken, o.contests, o.spun_ns,
     COALESCE(w.wakes, 0) AS wakes, COALESCE(NULLIF(t.name, ''), o.ended_name) AS name

@@ -55,7 +55,7 @@ def quantile(rows: Sequence[Row], part: float) -> int | None:
 
 
 def figures_of(opened: Input) -> dict[str, tuple[str, Any]]:
-    """What one recording comes to: by title its kind and value."""
+    """The figures of one recording: by title, the kind and the value."""
     database = opened.database
     totals = database.rows(measures.totals())
     longest = max((row["duration_ns"] for row in totals), default=0)
@@ -110,7 +110,7 @@ def of_locks(opened: Input) -> list[Row]:
     rows = opened.database.rows(locks.table())
     for row in rows:
         row["init_label"] = init_text(row)
-        # What has a name is that, whatever line has initialised it.
+        # A named lock is identified by its name, whichever line initialised it.
         row["origin"] = "" if row["lock_name"] else row["init_label"]
     return [row for row in rows if row["cnt_lock"] or row["waiting"]]
 
@@ -224,7 +224,7 @@ def compare(before: Input, after: Input, limit: int) -> Report:
     inputs = (before, after)
     figures_section = Section(
         "figures",
-        "In all",
+        "Totals",
         "Both recordings, over all processes of each; ratio: after to before.",
         FIGURE_COLUMNS,
         figure_rows(figures(before, after)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was recorded, and what could not be seen: the head of every report."""
+"""The head of every report: what was recorded, and what could not be seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rouse.query import measures
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
 from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER
-from rouse.text import duration, share
+from rouse.text import counted, duration, share
 
 WAIT_STAMPS = 2  # of a wait: one when someone ends it, and one of a switch, which has two threads
 MISSING_SHARE = 0.01  # of a thread's wall time; beyond that its states do not account for it
@@ -32,7 +32,7 @@ LOST = {
     "lost_chunks": "kinds of entries that are full",
     "lost_threads": "threads",
     "lost_wakes": "wake-ups",
-    "lost_locks": "times that a lock was got, or given up,",
+    "lost_locks": "acquisitions of locks, or waits given up,",
     "lost_names": "names of locks",
     "lost_stacks": "call stacks",
     "lost_modules": "addresses of unknown files of code",
@@ -41,11 +41,13 @@ LOST = {
     "lost_origins": "places where locks and the like were initialised",
 }
 PRELOAD_NOTES = [
-    "recorded by rouse run: waits inside libc, as for its own locks and in stdio, and those for"
-    " child processes are not seen and in USR; the mutex that a wait for a condition takes at its"
-    " end is in LAT",
-    "who woke a thread that waited for a lock is inferred from the order of the unlocks; signals,"
-    " broadcasts and posts were seen, whom of several waiters one woke was not",
+    "recorded by rouse run: waits inside libc (for its own locks, in stdio) and for child processes"
+    " are not seen and count as USR; the mutex that a wait for a condition acquires at its end"
+    " counts"
+    " as LAT",
+    "the waker of a thread that waited for a lock is inferred from the order of the unlocks;"
+    " signals,"
+    " broadcasts and posts were seen, but not which of several waiters each one woke",
 ]
 ACCEPT_ORDERS = {
     1: "threads wait for a listener in turn, fifo: the one that has waited longest comes first",
@@ -64,7 +66,7 @@ def moment(unix_ns: int) -> str:
 
 
 def distortion(database: Database) -> str:
-    """What recording has cost at least, by the runtime's own measurement; empty if nothing."""
+    """The least cost of recording, by the runtime's own measurement; empty if nothing."""
     waits_of = {row["process"]: row["wakes"] for row in database.rows(measures.totals())}
     waits = sum(waits_of.values())
     workers = [row for row in database.rows(measures.workers()) if row["is_worker"]]
@@ -86,7 +88,7 @@ def distortion(database: Database) -> str:
 
 
 def waiting(database: Database) -> str:
-    """Who waits at this moment; empty if nobody does."""
+    """The waits under way; empty if there are none."""
     rows = database.rows(measures.waiting())
     if not rows:
         return ""
@@ -142,7 +144,7 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
 
 
 def repair_notes(processes: Sequence[Row]) -> list[str]:
-    """What was changed in the programs, as they were asked to be run."""
+    """The repairs that the programs were run with."""
     found = []
     for slack_ns in sorted({row["slack_ns"] for row in processes} - {0, None}):
         found.append(f"repair: timers of all threads were given a slack of {duration(slack_ns)}")
@@ -163,7 +165,7 @@ def repair_notes(processes: Sequence[Row]) -> list[str]:
 
 
 def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
-    """What a reader must know so as not to read too much into the figures, or too little."""
+    """Notes that keep a reader from reading too much into the figures, or too little."""
     processes = database.rows(measures.processes())
     totals = database.rows(measures.totals())
     found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
@@ -178,7 +180,7 @@ def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[
     found += site_notes(database)
     unrecorded = sum(row["unrecorded"] for row in totals)
     if unrecorded:
-        found.append(f"{unrecorded:,} waits could not be recorded whole; they are counted under ?")
+        found.append(f"{unrecorded:,} waits were recorded only in part; they are counted under ?")
     if show_idle:
         found.append("idle waits (of listeners, pools, idle connections) are shown with the others")
     return found
@@ -222,7 +224,7 @@ def lock_notes(database: Database) -> list[str]:
     if not rows or any(row["free"] for row in rows):
         return []
     return [
-        "only waits for locks were recorded, not every time one was got, nor how long it was held:"
+        "only waits for locks were recorded, not every acquisition, nor how long locks were held:"
         " max, total, count, avg and wait_avg are not known (-)"
     ]
 
@@ -240,8 +242,9 @@ def state_notes(database: Database) -> list[str]:
     if not row["off"]:
         return []
     return [
-        f"of {row['off']:,} of {row['rows']:,} threads the states do not add up to the time they"
-        f" lived, by up to {duration(row['most'])}"
+        f"{row['off']:,} of {counted(row['rows'], 'thread')}: the states differ from the time"
+        " that they lived by"
+        f" up to {duration(row['most'])}"
     ]
 
 
@@ -263,14 +266,15 @@ def processor_notes(database: Database) -> list[str]:
     found = []
     if user_ns:
         found.append(
-            f"the kernel's figures of workers are not known for {duration(user_ns)} of USR of user"
-            " threads: they had a worker for so long, which need not have been on a processor"
+            f"{duration(user_ns)} of user threads' USR is the time that they had a worker: the"
+            " kernel's"
+            " figures, which say how long the worker ran, are missing for it"
         )
     if row["others"]:
         found.append(
-            f"of {row['others']:,} kernel threads it is not known how much of"
-            f" {duration(row['others_ns'])} they ran and how much they slept in system calls: USR"
-            " is -, and missing has it"
+            f"{counted(row['others'], 'thread')}: {duration(row['others_ns'])} could not be"
+            " split into"
+            " running and sleeping in system calls: USR is -, and missing has it"
         )
     return found
 
@@ -304,6 +308,6 @@ def site_notes(database: Database) -> list[str]:
     if not unnamed:
         return []
     return [
-        f"{unnamed:,} of {row['rows']:,} sites have no symbol; they are told as module+0x..."
+        f"{unnamed:,} of {row['rows']:,} sites have no symbol; they are shown as module+0x..."
         " (a program with symbols, or built with -g, names them)"
     ]

@@ -359,7 +359,7 @@ def way_to(lock: Lock, symbols: Mapping[int, str]) -> tuple[str, str]:
     """The function that wanted the lock, and those that called it."""
     names = [symbols.get(address, hex(address)) for address in lock.frames]
     is_of_locks = [bool(OF_LOCKS.match(name)) for name in names]
-    # What watches comes first, and its code may have no name, or a wrong one.
+    # The watcher's own code comes first. It may have no name, or a wrong one.
     first = is_of_locks.index(True) if any(is_of_locks) else 0
     while first < len(names) - 1 and is_of_locks[first]:
         first += 1

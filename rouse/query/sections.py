@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a report says: its sections in order, with their columns, rows, and why one is empty.
+"""The sections of a report in order, with their columns, rows, and why one is empty.
 
 Everything that renders a report takes it from here, so that all formats say the same.
 """
@@ -14,7 +14,7 @@ from rouse.query import measures
 from rouse.query.specs import PLANS, PROCESS, Column, Plan, Row
 from rouse.tables.engine import Database
 
-# What a row's sites are called, by the column that has the site's id.
+# The titles of a row's sites, by the column that has the site's id.
 SITES = {
     "site": "waits at",
     "holder_site": "held from",
@@ -48,7 +48,7 @@ class Report:
 
 
 def sites_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What each site of a row is called, and by what its frames are found."""
+    """The title of each site of a row, and the key of its frames."""
     return [(role, f"{row['process']} {row[key]}") for key, role in SITES.items() if row.get(key)]
 
 

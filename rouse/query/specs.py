@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The sections of a report: for each its query, its columns, and what a reader is told of it."""
+"""The sections of a report: the query, the columns and the introduction of each."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ INIT = seldom("init_label", "initialised at", "text", "if it was by a call that 
 LOCKS = Plan(
     "locks",
     "Locks",
-    "By lock and the site that got it, the longest total wait first; microseconds. Waits are summed"
+    "By lock and the site that acquired it, the longest total wait first; microseconds. Waits"
+    " are summed"
     " over all waiters.",
     locks.table,
     (
@@ -135,9 +136,9 @@ LOCKS = Plan(
         Column("wait_max_ns", "wait_max", "us", "longest wait"),
         Column("total_ns", "total", "us", "all holds"),
         Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
-        Column("count", "count", "count", "times it was got"),
+        Column("count", "count", "count", "acquisitions"),
         Column("avg_ns", "avg", "us", "hold each"),
-        Column("wait_avg_ns", "wait_avg", "us", "wait for each time it was got"),
+        Column("wait_avg_ns", "wait_avg", "us", "wait per acquisition"),
         Column("cnt_hold", "cnt_hold", "count", "others that came while it was held from here"),
         Column("cnt_lock", "cnt_lock", "count", "times it was held on arrival here"),
         seldom("waiting", "waiting", "count", "wait here now; they are not in cnt_lock yet"),
@@ -161,7 +162,7 @@ ORIGINS = Plan(
         Column("wait_max_ns", "wait_max", "us", "longest wait"),
         Column("total_ns", "total", "us", "all holds"),
         Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
-        Column("count", "count", "count", "times one was got"),
+        Column("count", "count", "count", "acquisitions"),
         Column("avg_ns", "avg", "us", "hold each"),
         Column("cnt_lock", "cnt_lock", "count", "times one was held on arrival"),
         Column("locks", "locks", "count"),
@@ -174,7 +175,7 @@ ORIGINS = Plan(
 SIDES = Plan(
     "sides",
     "Who waits for whom",
-    "By lock: the site that waited, and the site at which the holder had got it.",
+    "By lock: the site that waited, and the site at which the holder had acquired it.",
     locks.sides,
     (
         Column("wait_ns", "waited", "ns", "waits under way up to now"),
@@ -220,7 +221,7 @@ WAITS = Plan(
 WAKES = Plan(
     "wakes",
     "Wake-ups",
-    "By wait site and wake site: what became of each wake-up, and how late the thread then ran.",
+    "By wait site and wake site: the verdicts on wake-ups, and how late the thread then ran.",
     measures.wake_ledger,
     (
         Column("count", "wake-ups", "count"),
@@ -247,7 +248,8 @@ WAKES = Plan(
 THREADS = Plan(
     "threads",
     "Where the time goes",
-    "By thread, in percent of its life; first who could run and did not, or waits for others.",
+    "By thread, in percent of its life; first the threads that could run and did not, or wait"
+    " for others.",
     measures.microstates,
     (
         LABEL,
@@ -276,7 +278,7 @@ THREADS = Plan(
 ENDED = Plan(
     "ended",
     "Threads that have ended",
-    "Where their time went, all together.",
+    "The sums of where their time went.",
     measures.ended_threads,
     (
         Column("ended_threads", "threads", "count"),
@@ -297,7 +299,8 @@ ENDED = Plan(
 WORKERS = Plan(
     "workers",
     "Workers and kernel threads",
-    "What runs the threads. user to SIG are the kernel's figures; a - is what it does not tell.",
+    "What runs the threads. user to SIG are the kernel's figures; - is what the kernel does not"
+    " report.",
     measures.workers,
     (
         Column("label", "worker"),
@@ -323,7 +326,7 @@ WORKERS = Plan(
 SPINS = Plan(
     "spins",
     "Spinning",
-    "By lock and site: the time spun before the lock was got or given up.",
+    "By lock and site: the time spun before the lock was acquired or given up.",
     locks.spins,
     (
         Column("spin_ns", "spun", "ns"),
@@ -349,7 +352,7 @@ CALLS = Plan(
 HERDS = Plan(
     "herds",
     "Herds",
-    "How often how many threads were woken at once.",
+    "How many threads were woken at once, and how often.",
     measures.herds,
     (
         Column("size_from", "threads from", "count"),
@@ -412,9 +415,9 @@ LISTENERS = Plan(
         Column("jain_processes", "Jain's index, processes", "index"),
         Column("jain_threads", "Jain's index, threads", "index"),
         Column("woken", "wake-ups", "count", "waits that ended since a connection was there"),
-        Column("in_vain", "in vain", "count", "wake-ups inside waits: another had taken it"),
-        Column("woken_each", "wake-ups a connection", "index", "both; more than 1: a herd"),
-        Column("lost", "lost races", "count", "poll told of a connection, accept found none"),
+        Column("in_vain", "spurious", "count", "wake-ups inside waits: another had taken it"),
+        Column("woken_each", "wake-ups per connection", "index", "both; more than 1: a herd"),
+        Column("lost", "lost races", "count", "poll reported a connection, accept found none"),
         Column("backlog_mean", "left in the queue", "index", "mean, when one was accepted"),
         Column("backlog_most", "most left", "count"),
         Column(
@@ -442,8 +445,8 @@ LISTENERS = Plan(
 )
 TOTALS = Plan(
     "totals",
-    "In all",
-    "What waits and wake-ups came to.",
+    "Totals",
+    "The sums of waits and wake-ups.",
     measures.totals,
     (
         Column("calls", "calls completed", "count"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Switches, wake-ups and spinning in one text, as tools of kernels tell them (kiparse).
 
-What each worker did, what each thread did, where threads wait, and which locks were spun for.
+It shows what each worker and each thread did, where threads wait, and which locks were spun for.
 Threads' figures are of the events where there are some, and of the time that these cover; else of
 the counters.
 """
@@ -107,7 +107,7 @@ def spin_lines(locks: Sequence[Row]) -> Iterator[str]:
 def waiting_lines(waits: Sequence[Row]) -> Iterator[str]:
     yield "WAITING NOW"
     if not waits:
-        yield "  no thread waits, but for idle ones"
+        yield "  no thread waits, except idle ones"
         return
     yield from lined(
         ("threads", "times before", "time", "longest", "kind", "waits at, held from"),

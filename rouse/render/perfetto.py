@@ -95,7 +95,7 @@ class Tracks:
         )
 
     def worker_spans(self) -> Iterator[str]:
-        """What each worker had, from its taking it on until the next event that ends that."""
+        """The thread that each worker ran, from the switch to it until the event that ends that."""
         chosen = np.flatnonzero(np.isin(self.types, (*TAKES, *LEAVES)))
         worker, number = self.columns["worker"], self.columns["number"]
         chosen = chosen[np.lexsort((number[chosen], worker[chosen]))]
@@ -148,7 +148,7 @@ class Tracks:
         chosen = self.by_thread("run", "wait", "yield", "end")
         threads = self.columns["thread_id"][chosen]
         ends = following(self.at[chosen], threads, self.end)
-        # When it was woken is told by the run that comes next.
+        # The run that follows says when it was woken.
         woken = np.append(self.columns["value"][chosen][1:], 0)
         is_run = np.append((self.types[chosen][1:] == "run") & (threads[1:] == threads[:-1]), False)
         woken = np.where(is_run & (woken > 0), woken, ends)

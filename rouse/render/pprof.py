@@ -122,7 +122,7 @@ class Writer:
                 id=self.mappings[key],
                 filename=self.text(module),
                 build_id=self.text(build_id),
-                # What could be named has been: go's tool is not to look for the file.
+                # Every name that can be found is here: go's tool must not look for the file.
                 has_functions=True,
                 has_filenames=True,
                 has_line_numbers=True,

@@ -23,7 +23,8 @@ LOCK_SUMS = (
     *("waiting", "waiting_ns", "kept_waiting"),
 )
 WAKE_SUMS = (*VERDICTS, "wait_ns", "late_ns", "waste_ns")
-# What rows beyond the limit are summed up as: their number must not grow with the program's.
+# The labels of the sum of rows beyond the limit: the number of series must not grow with the
+# program's rows.
 OTHER = "other"
 OTHER_LOCK = {
     **{"lock_name": OTHER, "lock": 0, "kind": "", "site_label": OTHER, "site": ""},

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A report on the terminal: tables where they fit, else a block a row; colours only where asked.
 
-A line is never wider than the terminal, but for a word that is; what goes into a pipe is not cut.
+A line is never wider than the terminal, except for a single word that is. Output to a pipe is not
+cut.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Terminal:
         empty = [s for s in report.sections if not s.rows and not s.idle]
         if empty:
             self.line()
-            self.line(("Nothing to tell of", TITLE))
+            self.line(("Empty sections", TITLE))
         for section in empty:
             self.paragraph(f"{section.title}: {section.empty}.", indent="  ")
 

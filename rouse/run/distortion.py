@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What recording a program costs: it is run in pairs, without the interposer and with it."""
+"""The cost of recording a program: it is run in pairs, without the interposer and with it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pairs(
 ) -> list[tuple[Cost, Cost]]:
     """Alternating, and each pair the other way round than the one before: a machine drifts.
 
-    What the first runs find cold, as files on the disk, is no cost of either: they do not count.
+    The first runs read cold files from the disk, which is no cost of either: they do not count.
     """
     plain()
     recorded()

@@ -29,7 +29,7 @@ from rouse.sched import switches
 from rouse.sched.switches import Switches
 from rouse.store import layout, leftovers
 from rouse.tables import inputs
-from rouse.text import printable
+from rouse.text import counted, printable
 
 LIBRARY, DOOR = "librouse-preload.so", "librouse-run.so"
 NOT_FOUND, NOT_RUN = 127, 126  # as shells have it
@@ -80,14 +80,16 @@ def library() -> Path:
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """The program's: as ours, with the interposer after what is preloaded anyway."""
     if ACCEPT in variables:
-        # What the run's processes share, with all its memory: a full disk is told now.
+        # The run's processes share this file. All its memory is allocated now, so that a full disk
+        # is reported now.
         (folder / "accept").write_bytes(bytes(QUEUES_BYTES))
     if (folder / leftovers.WAITS).exists():
         variables = {**variables, WAITS: "1"}
     before = os.environ.get("LD_PRELOAD", "")
     door = library().with_name(DOOR)  # which has the library loaded, but not into every program
     preload = f"{before}:{door}" if before else str(door)
-    # Without it a program with gcc's address sanitizer ends at once: it wants to be first.
+    # Without it a program with gcc's address sanitizer ends at once, because its run-time must be
+    # loaded first.
     asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
     return {
         **{name: value for name, value in os.environ.items() if name not in OURS},
@@ -177,7 +179,7 @@ def write(reporter: Reporter, wanted: Wanted) -> None:
 
 
 def put_line(why: str, source: str, wanted: Wanted) -> None:
-    """In the place of a report; what goes to a file is told where people look as well."""
+    """Write one line in place of a report: to the file, and on standard error where people look."""
     text = f"{printable(why)}\n"
     if wanted.as_json:
         whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
@@ -212,13 +214,13 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
 
 
 def mib_asked(wanted: Wanted) -> int:
-    """What the library refuses is as none: then there is no file."""
+    """A value that the library refuses counts as none: then there is no file."""
     text = wanted.variables.get(MEMORY) or os.environ.get(MEMORY, "")
     return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
 
 
 def report(program: str, folder: Path, source: str, seen: Switches | None, wanted: Wanted) -> None:
-    """What was recorded, or one line that says why there is nothing."""
+    """Report on the recording, or print one line that says why there is none."""
 
     def put_nothing(why: str, source: str, wanted: Wanted) -> None:
         if seen:
@@ -248,7 +250,9 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         opened.source = source
         opened.switches = seen
         if silent:
-            opened.notes.append(f"{len(silent)} other processes waited for nothing that is seen")
+            opened.notes.append(
+                f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
+            )
         opened.notes += later + remains.confined(looked.values())
         options = Options(format="json" if wanted.as_json else "text")
         write(Reporter(opened, options), wanted)
@@ -269,7 +273,7 @@ def report_apart(make: Callable[[], None], keep: Path | None) -> None:
             make()
             sys.stderr.flush()
             os._exit(0)
-        except OSError as error:  # else whoever reads has gone, as where nothing is limited
+        except OSError as error:  # else the reader of the output has gone
             os._exit(int(error.errno == errno.ENOMEM))
         except BaseException:  # any of its libraries may be the one that had no room
             os._exit(1)
@@ -342,7 +346,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # those that run on have it mapped
         seen = kernel_seen(kernel, folder)
-        # Whoever read what it wrote may have gone, and its end is told all the same.
+        # The reader of its output may have gone; its end is reported all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
         def make() -> None:

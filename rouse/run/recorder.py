@@ -54,7 +54,7 @@ class Recorder:
             self.tracer.begin(head.mode_name == "trace")
 
     def snapshot(self, last: bool = False) -> None:
-        """What there is now, and the names of sites that are new in it."""
+        """The state of the store now, and the names of the sites that are new in it."""
         image = decode.copy(self.source)
         if self.tracer:
             self.tracer.drain()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the processes of a run have left: their files, looked at before a report is made of them."""
+"""The files that the processes of a run have left, examined before a report is made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rouse.store import find, layout
 
 @dataclass(frozen=True)
 class Left:
-    is_silent: bool  # none of its threads has waited, waits, or woke others in vain
+    is_silent: bool  # none of its threads has waited, waits, or signalled without a waiter
     is_live: bool
     is_cut: bool  # it is gone without a farewell
     is_confined: bool  # it has asked for seccomp, and was recorded until then
@@ -55,7 +55,7 @@ def no_room(every: Collection[Left], place: Path) -> str:
 
 
 def confined(every: Collection[Left]) -> list[str]:
-    """What is told of those that asked for seccomp, if there are others."""
+    """The note on those that asked for seccomp, if there are others."""
     count = sum(left.is_confined for left in every)
     if not count or len(every) == 1:
         return []
@@ -63,7 +63,9 @@ def confined(every: Collection[Left]) -> list[str]:
 
 
 def silence(program: str, every: Collection[Left], place: Path) -> str:
-    """Where nobody waited. What has no farewell may be of a program before the one asked for."""
+    """The line for a run in which nobody waited. A file without a farewell may be of an earlier
+    program.
+    """
     which = "its process" if len(every) == 1 else f"{len(every)} processes"
     if any(left.is_full for left in every):
         return f"{program}: {which} {no_room(every, place)}"
@@ -83,7 +85,7 @@ def silence(program: str, every: Collection[Left], place: Path) -> str:
 
 
 def run_on(every: Collection[Left], keep: Path | None) -> list[str]:
-    """What is told of processes that are still there, as a daemon's."""
+    """The note on processes that still run, such as daemons."""
     count = sum(left.is_live for left in every)
     if not count:
         return []

@@ -34,7 +34,7 @@ def first_words(path: Path) -> list[str]:
 
 
 def named_runner(path: Path) -> str | None:
-    """What a file says should run it: a script, or a program its dynamic loader."""
+    """The interpreter that a file names: a script's, or the dynamic loader of a program."""
     with contextlib.suppress(OSError, ELFError):
         words = first_words(path)
         return words[0] if words else interpreter(path)
@@ -42,7 +42,7 @@ def named_runner(path: Path) -> str | None:
 
 
 def run_by(path: Path) -> Path | None:
-    """What runs a script; None: it is none."""
+    """The interpreter of a script; None: it is not a script."""
     words = first_words(path)
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]

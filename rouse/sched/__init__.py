@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel's scheduler and /proc report about threads, and what this machine permits."""
+"""Reports of the kernel's scheduler and /proc about threads, and what this machine permits."""

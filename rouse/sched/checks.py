@@ -101,7 +101,7 @@ def fences(system: System) -> Check:
     return Check("membarrier", LIMITED, "not there", effect, "allow membarrier(2) in the sandbox")
 
 
-# What programs of librouse want
+# Requirements of programs that use librouse
 
 
 def rings(system: System) -> Check:
@@ -171,7 +171,7 @@ def pressure(system: System) -> Check:
     return Check("memory pressure", LIMITED, "not told", effect, "boot with psi=1")
 
 
-# What recording wants
+# Requirements of recording
 
 
 def recordings(system: System) -> Check:
@@ -222,7 +222,7 @@ def accounting(system: System) -> Check:
     return Check("accounting", GOOD, "schedstat and delays")
 
 
-# What sees the kernel's scheduler
+# Requirements of watching the kernel's scheduler
 
 
 def bpf(system: System) -> Check:
@@ -268,7 +268,7 @@ def by_records(system: System) -> Check:
     return Check(BY_RECORDS, LIMITED, "not built", effect, "build rouse anew")
 
 
-# What tools beside rouse want
+# Requirements of other tools
 
 
 def tracing(system: System) -> Check:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel allows, found by trying it where only that is sure. Nothing is changed."""
+"""Find out what the kernel allows, by trying where only that is certain. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class System:
         return 0
 
     def perf_event_error(self) -> int:
-        """0, or why the kernel does not tell of the switches of this user's own threads."""
+        """0, or why the kernel does not report the switches of this user's own threads."""
         number = SYS_PERF_EVENT_OPEN.get(self.machine)
         if number is None:
             return errno.ENOSYS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel tells of a kernel thread, from /proc."""
+"""The kernel's figures of a kernel thread, from /proc."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel's scheduler did with the threads of some processes, as far as it tells us.
+"""The kernel's scheduler and the threads of some processes, as far as it reports them.
 
 As root rouse-kernel has it from BPF; others have rouse-switches, which reads the kernel's records
 of switches, and where neither may be, sums alone. Nothing is rendered here. The lines that they
-print are told in kernel/rouse_kernel.c and kernel/rouse_switches.c.
+print are described in kernel/rouse_kernel.c and kernel/rouse_switches.c.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Thread:
     cpu_ns: int
     preempted_ns: int  # in the run queue without having slept
     preempted_most_ns: int
-    all_queued_ns: int | None = None  # by schedstat, where nobody tells of wake-ups
+    all_queued_ns: int | None = None  # by schedstat, where wake-ups are not reported
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def used() -> Sums:
 
 
 class Summer:
-    """What is left where nothing may be watched."""
+    """The figures that are left where nothing may be watched."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -307,7 +307,7 @@ def watch_next(library: Path, folder: Path) -> Recorder | Summer:
     missing = why_no_records()
     if not missing:
         try:
-            # With all its memory: a full disk is told now.
+            # All its memory is allocated now, so that a full disk is reported now.
             (folder / leftovers.WAITS).write_bytes(bytes(WAITS_BYTES))
             return Recorder(BY_RECORDS, thread, str(folder / leftovers.WAITS), why=more)
         except (OSError, RouseError) as error:

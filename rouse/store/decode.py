@@ -43,7 +43,7 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        # What is no file, a pipe say, must not make us wait.
+        # A pipe, say, must not make us wait.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -116,7 +116,7 @@ NO_NUMBERS = np.zeros(0, np.int64)
 
 @dataclass
 class Store:
-    """What a file had in it at one time. `arrays` has an entry for every kind of chunk."""
+    """The contents of a file at one time. `arrays` has an entry for every kind of chunk."""
 
     name: str
     head: Head

@@ -145,7 +145,7 @@ def life(head: decode.Head, source: decode.FileSource) -> str:
 
 
 def far_notes(head: decode.Head, state: str) -> list[str]:
-    """What cannot be seen of a process that may run in another PID namespace."""
+    """The note on a process that may run in another PID namespace."""
     if state == DEAD or is_here(head):
         return []
     what = (
@@ -172,7 +172,7 @@ def open_source(path: Path) -> decode.FileSource:
 
 
 def read(source: decode.FileSource, kinds: Iterable[int] = decode.COUNTED) -> decode.Store:
-    """What it has at this moment, if its process is alive, else what it had in the end."""
+    """Its contents now, if its process is alive, else its contents at the end."""
     raw, _ = decode.read_moments(source)
     decode.check_head(source.name, raw)
     head = decode.decode_head(raw)
@@ -278,7 +278,7 @@ REPLACED = "runs another program now (exec)"
 
 
 def what_became(source: decode.FileSource, path: Path) -> str | None:
-    """What became of the process of an open file, as a sentence without its subject.
+    """The fate of the process of an open file, as a sentence without its subject.
 
     None: it goes on. The file stays at its path until its process ends, or another program of that
     process begins to record.

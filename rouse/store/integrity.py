@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What proves that a shared file which nobody writes any more lost some of its entries."""
+"""Proofs that a shared file, which nobody writes any more, lost some of its entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rouse.store import layout
 
 
 def of_directory(count: int, words: bytes, after: bytes, lost_chunks: int) -> list[str]:
-    """Every chunk that was counted has a place, but for those that found no room.
+    """Every chunk that was counted has a place, except those that found no room.
 
     after: the word that follows.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The folder of a run, and those that runs have left which were killed.
 
-Who made a folder holds a lock (flock) on it, which goes with its end, however that came; and lays
+The process that made a folder holds a lock (flock) on it, which ends with the process; it also lays
 a file in it once it holds that. So a folder that has the file and no lock is nobody's, unless
 processes of the run still record in it: their files are locked too. Numbers of processes would
 tell less: they are given anew, and mean something else in another PID namespace.

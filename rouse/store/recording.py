@@ -131,7 +131,7 @@ def pages_of(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 @dataclass
 class Recording:
-    """What could be read of a file. problems: what could not, and why."""
+    """The readable part of a file. problems: what could not be read, and why."""
 
     name: str
     head: dict[str, Any] = field(default_factory=dict)
@@ -302,7 +302,7 @@ class Reader:
             at += self.SEARCH
         return None
 
-    # What the parts have
+    # The contents of the parts
 
     def take_head(self, payload: bytes) -> None:
         head = parsed(payload)
@@ -400,7 +400,7 @@ def name_of(kind: bytes) -> str:
 
 
 def checked_frame(frame: dict[str, Any]) -> dict[str, Any]:
-    """What a site is called, each of the type that it must have."""
+    """The names of a site, each of the type that it must have."""
 
     def text(key: str) -> str | None:
         return None if frame.get(key) is None else str(frame[key])

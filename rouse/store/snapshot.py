@@ -2,7 +2,7 @@
 """Threads' words of one moment, read while their writers change them.
 
 A slot begins with its seq, which is odd while its other words change (struct rsi_store_thread).
-What was read between two reads with the same even seq is of one moment. The reads are one after
+Data read between two reads of the same even seq are of one moment. The reads are one after
 the other: the seq of an earlier one is older than all that a later one has.
 """
 

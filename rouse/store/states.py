@@ -16,7 +16,7 @@ from rouse.store.decode import Entries
 
 Ticks = npt.NDArray[np.uint64]
 WAITING = np.array([name not in ("usr", "lat") for name in layout.MICRO])
-# What a thread waits for that another one holds: never idle, however long it lasts.
+# Waits for something that another thread holds: never idle, however long they last.
 HELD = np.array([name in ("mutex", "rwlock") for name in layout.MICRO])
 
 

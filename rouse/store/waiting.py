@@ -2,7 +2,8 @@
 """Waits that are under way: for what, where, since when, and who holds it.
 
 A wait for a lock lasts from the thread's arrival until it has the lock, however often it is woken
-in vain meanwhile. A thread that was woken from another wait, and has not run yet, waits no more.
+without effect meanwhile. A thread that was woken from another wait, and has not run yet, waits no
+more.
 """
 
 from __future__ import annotations

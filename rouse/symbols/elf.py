@@ -89,7 +89,7 @@ class Elf:
 
     @staticmethod
     def guarded(call: Any, otherwise: Any) -> Any:
-        """What a part of a damaged file gives: nothing, and no exception."""
+        """Reading a damaged part of a file gives nothing, and raises nothing."""
         try:
             return call()
         except Exception:  # see __init__

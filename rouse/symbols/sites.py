@@ -101,7 +101,7 @@ class Resolver:
         )
 
     def variable(self, module: Module, address: int, live_program: Path | None) -> str | None:
-        """What a lock is called that is part of a static variable. Kept as frames are."""
+        """The name of a lock that is part of a static variable. Kept as frames are."""
         key = (module.path, module.build_id, address - module.bias)
         if key not in self.frames:
             elf, offset, label = self.elf(module, live_program), address - module.bias, ""
@@ -213,7 +213,7 @@ def of_names(store: Store) -> npt.NDArray[np.uint64]:
 
 
 def objects_of(store: Store) -> npt.NDArray[np.uint64]:
-    """What threads wait for, or have waited for."""
+    """The objects that threads wait for, or have waited for."""
     wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
     every = [wakes["object"], locks["lock"], store.threads["object"]]
     return np.concatenate(every).astype(np.uint64)

@@ -182,7 +182,7 @@ def processes(store: Store) -> Table:
 
 
 def end_of(store: Store) -> str:
-    """What the moment is that the store is read for."""
+    """The moment that the store is read for: one of schemas.RUNS and the others."""
     if store.end or store.is_live or not store.is_sure:
         return store.end or RUNS
     if store.head.is_confined:
@@ -385,7 +385,7 @@ def workers(store: Store) -> Table:
 
 
 def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
-    """What the kernel tells of a process' threads that have an entry, while it lives; by number.
+    """The kernel's figures of a process's threads that have an entry, by number, while it lives.
 
     With it how long each had lived and been idle: what is recorded may go on after the last sample.
     """

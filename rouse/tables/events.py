@@ -42,7 +42,7 @@ def unix_ns(store: Store, tsc: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Coded:
-    """What threads that have ended were called, in the rows of their ends."""
+    """The names of threads that have ended, in the rows of their ends."""
     parts = np.flatnonzero(types == NAME)
     kind = (entries["what"][parts] >> np.uint64(8)) & np.uint64(0xFF)
     words = np.stack([entries["site"][parts], entries["value"][parts]], axis=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a report is made from: a running process, its file, a recording, or a folder of them."""
+"""The input of a report: a running process, its file, a recording, or a folder of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rouse.tables.engine import DUCKDB, ENGINES, SPARK, SQLITE
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS
 from rouse.tables.table import Table
 
-PROBLEMS_MOST = 12  # told of one file
+PROBLEMS_MOST = 12  # reported for one file
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Loaded:
 
 @dataclass
 class Input:
-    """What the queries run over."""
+    """The tables that the queries run over, and where they came from."""
 
     source: str
     database: engine.Database
@@ -77,7 +77,7 @@ class Resolvers:
         return list(dict.fromkeys(found))
 
     def of(self, found: decode.Store) -> sites.Resolver:
-        """What runs may have been replaced at its path since, and then only its build tells it."""
+        """A running program's file may have been replaced since: only its build identifies it then."""
         if not (found.is_live and found.is_here):
             return self.of_gone
         has_builds = all(module.build_id for module in sites.modules_of(found))
@@ -118,7 +118,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     found = recording.read(path)
     kinds = decode.ALL_KINDS if with_events else decode.COUNTED
     had_ended = (found.why_done or "").startswith(recording.PROGRAM)
-    # What is no more was seen to be so later than it did its last.
+    # A process that has ended was found so after its last event.
     moment_ns = None if had_ended else found.monotonic_ns
     decoded = decode.decode_bytes(found.store, str(path), moment_ns, kinds)
     put_events(decoded, found.events, with_events)
@@ -167,7 +167,7 @@ def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
 
 
 def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
-    """resolvers: what they could not use is told of them, not with what comes back."""
+    """Problems with files of code are in resolvers.problems, not in the result."""
     if recording.is_recording(path):
         return load_recording(path, with_events)
     if find.is_recording(path):

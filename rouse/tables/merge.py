@@ -90,7 +90,7 @@ class Sums:
         return table
 
     def finish(self) -> None:
-        """What the programs' processes were."""
+        """Add the rows of the programs' processes."""
         rows = [summed(name, rows) for name, rows in self.processes.items()]
         self.sink.add({"processes": from_rows("processes", rows)})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What became of the time that workers had a thread to run, by the kernel's account of them.
+"""The time that workers had a thread to run, divided by the kernel's account of them.
 
 A user thread's USR is the time that it had a worker. The kernel may have had that worker in its
 queue meanwhile, or asleep in a system call that rouse does not see. It tells so for the worker as
@@ -37,7 +37,7 @@ def shares(busy_ns: float, cpu_ns: float, run_queue_ns: float, slept: bool) -> S
     if not slept and not awake_ns:
         return Shares(0.0, 1.0, 0.0)  # in the queue all the time, which is counted when it is over
     if not slept:
-        # What is under way is counted at the next clock tick, or when it is over.
+        # A spell under way is counted at the next clock tick, or when it is over.
         scale = max(busy_ns / awake_ns, 1.0)
         cpu_ns, run_queue_ns = cpu_ns * scale, run_queue_ns * scale
     on_cpu = min(cpu_ns / busy_ns, 1.0)

@@ -78,7 +78,7 @@ class Drill:
         lines = [
             f"{self.name}   (Esc: back)",
             f"now {state} for {duration(since)}; {int(thread['waits'])} waits, "
-            f"{int(thread['useless'])} in vain, {int(thread['yields'])} yields",
+            f"{int(thread['useless'])} of no use, {int(thread['yields'])} yields",
             "since it began: " + ", ".join(shares),
         ]
         if state not in ("usr", "lat"):
@@ -106,7 +106,7 @@ class Drill:
 
     @staticmethod
     def ledger(now: decode.Store, site: int, known: sites.Sites) -> list[str]:
-        """What the whole process has counted of a wait site, by who woke."""
+        """The counts of a wait site over the whole process, by waker."""
         wakes = now.arrays[layout.WAKES]
         rows = wakes[wakes["wait_site"] == np.uint64(site)]
         lines = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Watch a process that records: what its threads did between two looks at it.
 
-All threads are worked on at once, as arrays. What is not known is NaN. Nothing is rendered here.
+All threads are worked on at once, as arrays. Unknown values are NaN. Nothing is rendered here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDLE_PERCENT = 99.95  # a worker without work for this much of the time is idle
 class Rows:
     """Threads of one process over an interval. Kernel threads without an id of rouse have id 0."""
 
-    values: Floats  # one row a thread, one column of COLUMNS each
+    values: Floats  # one row per thread, one column for each of COLUMNS
     ids: npt.NDArray[np.uint64]
     tids: npt.NDArray[np.int64]
     idle: Bools
@@ -85,7 +85,7 @@ def user_name(uid: int) -> str:
 
 
 class EndedError(Exception):
-    """What became of the process, as a sentence without its subject."""
+    """The fate of the process, as a sentence without its subject."""
 
 
 class Watch:
@@ -135,7 +135,7 @@ class Watch:
         return {tid: seen for tid, seen in found if seen is not None}
 
     def step(self) -> Interval:
-        """What happened since the last step. Raises EndedError."""
+        """The changes since the last step. Raises EndedError."""
         self.check()
         before, self.last = self.last, self.look()
         now = self.last.store
@@ -191,7 +191,7 @@ class Watch:
 
 
 def shortcomings(sample: Sample) -> list[str]:
-    """What a reader of the rows would not expect."""
+    """Notes on what a reader of the rows would not expect."""
     now, found = sample.store, []
     if now.head.mode_name == "off":
         found.append("it does not record now: what is shown is as of when that was switched off")
@@ -265,7 +265,7 @@ def thread_rows(before: Sample, after: Sample) -> Rows:
 
 
 def add_kernel(values: Floats, before: Sample, after: Sample) -> Bools:
-    """What the kernel tells of kernel threads. Returns which of them it did not run at all."""
+    """Add the kernel's figures of kernel threads. Returns which of them it did not run at all."""
     did_not_run = np.zeros(len(values), np.bool_)
     for i in np.flatnonzero(after.threads["origin"] != 0).tolist():
         now = after.kernel.get(int(after.threads["tid"][i]))
@@ -330,7 +330,8 @@ def kernel_values(
         part = user / (user + system) if user + system else 1.0
         user, system = cpu * part, cpu * (1 - part)
     row[COLUMN["usr"]], row[COLUMN["sys"]] = user / whole, system / whole
-    # A spell in the queue counts when it is over. Who never slept was queued when it did not run.
+    # A spell in the queue counts when it is over. A thread that never slept was queued when it did
+    # not run.
     rest = np.maximum(100 - row[COLUMN["usr"]] - row[COLUMN["sys"]], 0)
     slept = now.voluntary != before.voluntary or not (before.is_runnable and now.is_runnable)
     row[COLUMN["lat"]] = np.minimum(passed("run_queue_ns") / whole, rest) if slept else rest

@@ -161,7 +161,7 @@ class Top(App[int]):
                 self.drill.look(self.watched.watches.get(self.drill.path))
         self.show_all()
 
-    # What is seen
+    # The screen
 
     def show_all(self) -> None:
         self.show_threads()

@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rouse.top.intervals import COLUMN, COUNTS, LCK_PARTS, SLP_PARTS, Floats, Interval
 
 NAME_LEAST = 16  # columns for a thread's name before others are given up for it
-# What to sort by, besides the columns.
+# Sort keys that are not columns.
 SORTS = ("cpu", "name", "pid", "id")
 
 TITLES = {
@@ -30,7 +30,7 @@ TITLES = {
 BEFORE = ("pid", "user")
 WHOLE = ("usr", "sys", "trp", "tfl", "dfl", "lck", "slp", "lat", *COUNTS)
 SPLIT = ("usr", "sys", "trp", "tfl", "dfl", *LCK_PARTS, *SLP_PARTS, "lat", *COUNTS)
-# What a narrow terminal goes without, the first first.
+# Columns that a narrow terminal leaves out, the first first.
 DROPPED = (
     *("sig", "scl", "trp", "tfl", "dfl", "user", "icx", "pid", "vcx", "sys"),
     *("join", "sem", "accept", "poll", "rwlock"),
@@ -64,7 +64,7 @@ def count(value: float) -> str:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to show of what there is."""
+    """The selection of rows and columns to show."""
 
     sort: str = "cpu"
     reverse: bool = False
@@ -115,7 +115,7 @@ class Picture:
         return self.intervals[number], row - int(self.starts[number])
 
     def key(self, row: int) -> tuple[int, int, int]:
-        """What tells a row from others in the next picture too."""
+        """The key that identifies a row in the next picture too."""
         interval, at = self.place(row)
         return interval.pid, int(interval.rows.ids[at]), int(interval.rows.tids[at])
 

@@ -16,7 +16,7 @@ from rouse.top.intervals import EndedError, Interval, Watch
 
 
 class Watched:
-    """The processes that are watched, with what has been told of them."""
+    """The processes that are watched, with the notes shown for them."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.wanted = wanted

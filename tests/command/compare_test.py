@@ -113,7 +113,7 @@ class Compare(unittest.TestCase):
         for title, key in (
             ("accepted", "accepted"),
             ("Jain's index, processes", "jain_processes"),
-            ("wake-ups a connection", "woken_each"),
+            ("wake-ups per connection", "woken_each"),
         ):
             row = found[title]
             values = (row["before_value"], row["after_value"])

@@ -361,10 +361,10 @@ class Notes(unittest.TestCase):
         lost = {"lost_wakes": 3, "lost_locks": 5}
         text = noted(orders(processes=[{**process, **lost, "mode": "off"}]))
         self.assertIn("3 wake-ups did not fit", text)
-        self.assertIn("5 times that a lock was got, or given up, did not fit", text)
+        self.assertIn("5 acquisitions of locks, or waits given up, did not fit", text)
         self.assertIn("recording is off", text)
         text = noted(orders(wakes=[{**WAKES[0], "unrecorded": 4}]))
-        self.assertIn("4 waits could not be recorded whole", text)
+        self.assertIn("4 waits were recorded only in part", text)
 
     def test_why_there_is_nothing(self) -> None:
         self.assertIn("nothing was recorded: there is no process in it", noted(tables()))
@@ -383,10 +383,10 @@ class Notes(unittest.TestCase):
         self.assertIn("recorded by rouse run", text)
 
     def test_states_that_do_not_add_up(self) -> None:
-        self.assertNotIn("do not add up", noted(orders()))
+        self.assertNotIn("the states differ", noted(orders()))
         off = [{**THREADS[0], "usr": 900 * MS}, *THREADS[1:]]
         text = noted(orders(threads=off))
-        self.assertIn("of 1 of 3 threads the states do not add up", text)
+        self.assertIn("1 of 3 threads: the states differ", text)
         self.assertIn("by up to 40.0 ms", text)
 
 

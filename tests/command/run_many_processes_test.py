@@ -74,7 +74,7 @@ class Many(unittest.TestCase):
         whole = json.loads(out.read_text())
         # A child that does not wait makes no file, so only the parent's file has no waits.
         self.assertEqual(len(whole["processes"]), count - count // KINDS)
-        self.assertIn("1 other processes waited for nothing that is seen", whole["notes"])
+        self.assertIn("1 other process recorded no wait", whole["notes"])
         rows = whole["sections"]["waits"]
         self.assertEqual(sum(row["count"] for row in rows), waits(count))
         self.assertEqual({row["wait_label"] for row in rows}, {LABEL})
