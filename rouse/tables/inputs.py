@@ -77,7 +77,7 @@ class Resolvers:
         return list(dict.fromkeys(found))
 
     def of(self, found: decode.Store) -> sites.Resolver:
-        """A running program's file may have been replaced since: only its build identifies it then."""
+        """A running program's file may have been replaced: only its build identifies it then."""
         if not (found.is_live and found.is_here):
             return self.of_gone
         has_builds = all(module.build_id for module in sites.modules_of(found))
