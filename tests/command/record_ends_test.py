@@ -60,12 +60,12 @@ class Recorded(unittest.TestCase):
         self.assertRegex(found.why_done or "", rf"\A{why}\Z")
         self.assertEqual(found.problems, [])
         trace = self.file.with_name("trace")
-        told = self.report(
-            self.file, *(("--format", "perfetto", "-o", trace) if self.words else ())
-        )
-        self.assertEqual(told["processes"][0]["ended"], ended)
-        self.assertLessEqual(NAMES, {thread["name"] for thread in told["sections"]["threads"]})
+        made = self.report(self.file)
+        self.assertEqual(made["processes"][0]["ended"], ended)
+        self.assertLessEqual(NAMES, {thread["name"] for thread in made["sections"]["threads"]})
         if self.words:
+            done = here("report", self.file, "-f", "perfetto", "-o", trace, **self.own)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
             events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
             self.assertIn("running", {event["name"] for event in events})
 
