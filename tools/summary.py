@@ -34,7 +34,7 @@ class Outcome:
     detail: str = ""  # how it failed, where that is known
 
     def reasons(self) -> list[str]:
-        """What it said that it did not run."""
+        """The reasons that its output gives for tests not run."""
         lines = [line.strip() for line in self.output.splitlines()]
         return [line[line.index(REASON) + len(REASON) :] for line in lines if REASON in line]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""acceptherd: every order and way to share serves every connection; what each promises is seen.
+"""acceptherd: every order and every way to share serves all connections and keeps its promise.
 
 No speed is asserted.
 """
@@ -17,7 +17,7 @@ from typing import Any
 BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
 PROGRAM = BUILD / "bench" / "rouse-bench"
 USER, KERNEL = ("--threads", "user"), ("--threads", "kernel")
-# Where the machine stops a server for long its turn passes on; then once more.
+# Where the machine stops a server for long, its turn passes on: then try again.
 ATTEMPTS = 5
 
 

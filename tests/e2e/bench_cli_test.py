@@ -25,7 +25,7 @@ CASES = (
 KINDS = ("user", "kernel", "clone")
 # cases that bare clone() threads do not have
 ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory", "steal"}
-COUNTING = "shared_writes"  # wants a build with ROUSE_TEST: bench_writes_test.py
+COUNTING = "shared_writes"  # requires a build with ROUSE_TEST: bench_writes_test.py
 USER_ONLY = {"steal"}
 RUNS = [
     (case, kind)
@@ -82,7 +82,7 @@ OWN_FIGURES = {
         *("user_us_per_call", "system_us_per_call"),
     },
 }
-# fairness: when a thread did nothing; the others are switches of one of the ways to select.
+# fairness: a thread did nothing. The other lines are options of the ways to select.
 MAY_LACK = {"fairness", "wake", "sched_lock", "select_lock", "timer", "wasted_per_connection"}
 SMALL = {
     "sleepherd": ("--sleep-us", "500", "-n", "16"),
@@ -91,7 +91,7 @@ SMALL = {
     "acceptherd": ("-n", "40"),
 }
 
-# Every mistake, and a word of the line that answers it.
+# Every mistake, and a word of its error message.
 MISTAKES = {
     "": "which case",
     "nonsense": "nonsense",
@@ -153,9 +153,9 @@ MISTAKES = {
     "yield -x": "-x",
 }
 
-# What a thread of the clone() library may call: these read and write no thread-local storage.
+# Functions that a thread of the clone() library may call: none uses thread-local storage.
 HARMLESS = {"memcpy", "memmove", "memset", "memcmp"}
-# Functions of the cases that the main thread runs; it waits while there are clone() threads.
+# Functions of the cases that the main thread runs. It waits while there are clone() threads.
 MAIN_THREAD = re.compile(
     r"(prepare|release|report|compare|listener_make|connect_\w+|\w+_prepare_clone|\w+_release_clone)"
     r"(\.\w+)*$"
@@ -316,7 +316,7 @@ class Mistakes(unittest.TestCase):
 
 class Adapter(unittest.TestCase):
     def calls(self) -> Iterator[tuple[str, str]]:
-        """Each function of the clone() family, and each symbol that it uses from outside."""
+        """Each function of the clone() family, and each external symbol that it uses."""
         archive = BUILD / "bench" / "libbench-clone.a"
         done = subprocess.run(
             ["objdump", "-dr", "--no-show-raw-insn", str(archive)],
@@ -349,7 +349,7 @@ class Adapter(unittest.TestCase):
             and not symbol.startswith(("clone_", "bench_"))
         }
         self.assertEqual(guilty, set())
-        self.assertIn(("prepare", "calloc"), calls)  # so that the test sees calls at all
+        self.assertIn(("prepare", "calloc"), calls)  # so that the test certainly sees calls
 
 
 if __name__ == "__main__":

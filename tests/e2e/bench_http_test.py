@@ -24,7 +24,7 @@ TEXT = "Hello, world!\n"
 
 
 class NotHereError(Exception):
-    """Why this server cannot run here."""
+    """The reason why this server cannot run here."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def serving(name: str) -> Iterator[int]:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """All of so many bytes, or what came before the end."""
+    """Exactly so many bytes, or those received before the end."""
     parts = bytearray()
     while len(parts) < count and (part := connection.recv(1 << 20)):
         parts += part
@@ -64,7 +64,7 @@ def answer(port: int) -> bytes:
 
 
 class Raw:
-    """For each server."""
+    """Tests for each server."""
 
     name: str
 

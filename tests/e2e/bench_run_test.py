@@ -145,7 +145,7 @@ sys.stdin.readline()
         counted = http.strace_calls(BUILD, epoll, 0.1)
         assert counted is not None
         calls, requests = counted
-        self.assertGreater(calls, 2 * requests)  # a read and a write each
+        self.assertGreater(calls, 2 * requests)  # one read and one write each
         self.assertLess(calls, 4 * requests + 2000)
         self.assertEqual(idle.strace_calls(BUILD, epoll, 0.5), 0)
 
@@ -188,7 +188,7 @@ class Run(unittest.TestCase):
             self.assertLessEqual(wanted | {"raw epoll loop"}, {row[0] for row in table})
             for row in table:
                 self.assertRegex(row[1], r"^[\d,.]+$", done.stdout)
-            # Without io_uring a remark says why the row is missing.
+            # Without io_uring a note says why the row is missing.
             for ring in (
                 "raw io_uring loop",
                 f"{user}, io_uring",

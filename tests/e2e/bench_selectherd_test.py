@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""selectherd: which wake-ups each of the old mechanisms brings; without them there are none.
+"""selectherd: the wake-ups that each of the old mechanisms causes, and none without them.
 
 Stepped runs post an event only when every thread sleeps, so their counts are exact. No speed is
 asserted.
@@ -86,7 +86,7 @@ class Locks(unittest.TestCase):
         for lock in ("process", "thread"):
             report = stepped("--sched-lock", lock, "--wake", "broadcast")
             wake_ups = sum(verdicts(report))
-            # All threads are woken once more when the sample is over.
+            # All threads are woken once more at the end of the sample.
             self.assertEqual(report["sched_lock_taken"], 2 * (wake_ups + THREADS))
 
     def test_a_wider_lock_is_not_taken_more_often_than_fine_ones(self) -> None:
@@ -125,7 +125,7 @@ class Beside(unittest.TestCase):
                 with self.subTest(threads=threads, via=via, how=how):
                     options = ("--via", via, "-T", "8", "-n", "500", "--timeout-us", "0")
                     report = herd(*options, *how, threads=threads)
-                    # Calls that brought something, of one event at least; no other wake-up is told.
+                    # Calls that returned at least one event. Other wake-ups are not reported.
                     self.assertEqual(report["events"], 500)
                     self.assertEqual(report["useful"], report["total_ops"])
                     self.assertIn(report["useful"], range(1, 501))
@@ -134,10 +134,10 @@ class Beside(unittest.TestCase):
         options = ("-T", "16", "-n", "5000", "--timeout-us", "0", "--obs", "counted")
         report = herd(*options, threads="user")
         self.assertEqual(report["events"], 5000)
-        # Recording tells calls that slept from those that found something at once.
+        # The record distinguishes calls that slept from those that found something at once.
         self.assertIn(report["useful"], range(1, report["total_ops"] + 1))
-        # An event that the poller has in hand while its thread takes it unasked may wake that one's
-        # next call; a mechanism that wakes others does so at every event.
+        # While the poller hands on an event, the thread may take it unasked: its next call then may
+        # wake without an event. A mechanism that wakes others does so at every event.
         self.assertLessEqual(report["lost_race"], 5)
 
     def test_all_old_on_forked_processes_hands_on_every_token(self) -> None:

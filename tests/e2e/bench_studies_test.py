@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""bench/studies.py and its tables: what is expected at ticks, a tiny run, pages that agree."""
+"""bench/studies.py and its tables: expected ticks, a tiny run, and pages that agree with it."""
 
 from __future__ import annotations
 

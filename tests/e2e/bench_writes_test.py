@@ -21,7 +21,7 @@ NO_OBJECT = {"yield", "create", "join"}
 
 
 def refused() -> str:
-    """What a build that cannot count says."""
+    """The message of a build that cannot count."""
     done = subprocess.run(
         [str(PROGRAM), "shared_writes", "--workers", "1", "-n", "1"],
         capture_output=True,
@@ -45,7 +45,7 @@ class Counts(unittest.TestCase):
         for line in page.splitlines():
             if line.startswith("| "):
                 title, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-                shown[title] = cells[:-1]  # a sanitizer's build may lay out the lines otherwise
+                shown[title] = cells[:-1]  # a sanitizer's build may lay out cache lines differently
         for title, *cells in writes.table_of(self.found).rows:
             self.assertEqual(shown.get(title), cells[:-1], f"{title}: bench/writes.py --write")
 

@@ -22,7 +22,7 @@ UNREACHED = r"NewConnectionError|ConnectTimeoutError|ProxyError|Temporary failur
 
 
 def plain_environment() -> dict[str, str]:
-    """Without what leads Python or the command elsewhere."""
+    """The environment without variables that redirect Python or the command."""
     return {n: v for n, v in os.environ.items() if not re.match(r"PYTHON|ROUSE_|VIRTUAL_ENV", n)}
 
 
@@ -43,7 +43,7 @@ class Folder(unittest.TestCase):
         self.skipTest(reason)
 
     def check(self, command: Path) -> None:
-        """It runs and finds what its subcommands need."""
+        """The command runs and finds what its subcommands require."""
         environment = {**plain_environment(), "ROUSE_OBS_DIR": str(self.folder / "none")}
         self.assertIn("top", run(command, "--help", cwd=self.folder, env=environment))
         done = subprocess.run(
@@ -57,7 +57,7 @@ class Folder(unittest.TestCase):
         self.assertRegex(done.stderr, r"^rouse: no process of this user records .*\n$")
 
     def check_run(self, command: Path) -> None:
-        """It finds what it preloads, and that what it loads."""
+        """The command finds the preloaded library, and that library finds its own."""
         words = ("run", "--json", "-o", "-", "--", "sleep", "0.01")
         told = json.loads(run(command, *words, cwd=self.folder, env=plain_environment()))
         self.assertEqual([row["kind"] for row in told["sections"]["wakes"]], ["sleep"])
@@ -93,7 +93,7 @@ class Pip(Folder):
 
 
 class MakeInstall(Folder):
-    """As the Makefile does it."""
+    """Installed as the Makefile does it."""
 
     def test_the_command_lies_beside_its_packages(self) -> None:
         installed = Installed(self.folder)
@@ -114,7 +114,7 @@ class MakeInstall(Folder):
 
 class SourceTree(Folder):
     def test_the_command_of_a_source_tree_runs_from_anywhere(self) -> None:
-        """As build/bin/rouse leads to it; here it may not begin to install anything."""
+        """Started through build/bin/rouse. It must not begin to install anything here."""
         stamp = SOURCE / "build/venv/command.stamp"
         wanted = [SOURCE / "pyproject.toml", SOURCE / "tools/requirements.lock"]
         if not stamp.exists() or stamp.read_bytes() != b"".join(f.read_bytes() for f in wanted):

@@ -37,7 +37,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def pythons() -> list[Path]:
-    """Those that have their tests with them, this one first."""
+    """The interpreters that include their tests, this one first."""
     versions = sorted((Path.home() / ".pyenv" / "versions").glob("3.1*/bin/python3"))
     found = []
     for python in (Path(sys.executable).resolve(), Path("/usr/bin/python3"), *versions):

@@ -24,12 +24,12 @@ ABSEIL = SOURCE / "build" / "abseil"  # tools/setup.sh check-all unpacks it
 TESTS = ABSEIL / "absl" / "synchronization"
 PACKAGES = ("absl_synchronization", "gmock_main", "gmock", "gtest")
 TRIES = 3  # of a test that failed with us only: some have a limit of time, and others run beside
-SECONDS = 400  # for all of them once
+SECONDS = 400  # for one run of all tests
 Outcome = dict[str, str]
 
 
 def flags() -> list[str]:
-    """For the compiler and the linker; none: something is not there."""
+    """Flags for the compiler and the linker. Empty if something is missing."""
     words = ["pkg-config", "--cflags", "--libs", *PACKAGES]
     if not shutil.which("pkg-config"):
         return []
@@ -52,13 +52,13 @@ def reason() -> str:
 
 
 def sources() -> list[Path]:
-    """Those that googletest runs."""
+    """The test sources that use googletest."""
     every = sorted(TESTS.rglob("*_test.cc"))
     return [file for file in every if "int main" not in file.read_text(encoding="utf-8")]
 
 
 def build(folder: Path) -> Path:
-    """One program of all of them."""
+    """One program with all tests."""
 
     def compiled(file: Path) -> Path:
         made = folder / f"{file.stem}.o"
@@ -85,7 +85,7 @@ class Abseil(unittest.TestCase):
         cls.program = build(cls.folder)
 
     def run_once(self, before: list[str], pattern: str) -> tuple[Outcome, str]:
-        """What became of each test; or of the one that ended the program, alone, and its name."""
+        """The result of each test. If one ended the program: its name and its result alone."""
         file = self.folder / "outcome.json"
         file.unlink(missing_ok=True)
         done = subprocess.run(
@@ -110,7 +110,7 @@ class Abseil(unittest.TestCase):
         return found, ""
 
     def outcome(self, before: list[str], pattern: str = "*") -> Outcome:
-        """What became of each test: where one ends the program, the others are run without it."""
+        """The result of each test. If one ends the program, the others run again without it."""
         ended: Outcome = {}
         while True:
             found, last = self.run_once(before, ":".join([f"{pattern}-", *ended]))
@@ -119,7 +119,7 @@ class Abseil(unittest.TestCase):
                 return ended
 
     def agrees(self, ours: list[str], name: str, end: str) -> bool:
-        """Some end where a limit of theirs is passed, on a machine that has more to do."""
+        """Some tests fail on a busy machine, where they exceed a time limit of theirs."""
         for _ in range(TRIES):
             if self.outcome(ours, name)[name] == end or self.outcome([], name)[name] != end:
                 return True

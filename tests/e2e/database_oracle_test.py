@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is recorded of MariaDB agrees with what strace(1) sees of the same run, call by call."""
+"""Records of MariaDB agree with strace(1) on the same run, call by call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reason() -> str:
 
 
 def seen(trace: Path) -> tuple[Ends, Ends]:
-    """The ends of FUTEX_WAIT and of FUTEX_WAIT_BITSET, by word and "0" or the error."""
+    """The results of FUTEX_WAIT and FUTEX_WAIT_BITSET, by word and "0" or the error."""
     ends: dict[str, Ends] = {"FUTEX_WAIT": Counter(), "FUTEX_WAIT_BITSET": Counter()}
     begun: dict[str, tuple[int, str]] = {}
     for line in trace.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -67,7 +67,7 @@ def seen(trace: Path) -> tuple[Ends, Ends]:
 
 
 def recorded(folder: Path) -> tuple[Ends, Counter[int]]:
-    """The ends of waits for futexes by word, and waits for conditions by address."""
+    """The results of futex waits by word, and of condition waits by address."""
     from rouse.store import find, layout
 
     (file,) = folder.glob("*.rouse")
@@ -92,7 +92,7 @@ def recorded(folder: Path) -> tuple[Ends, Counter[int]]:
 
 class Oracle(unittest.TestCase):
     def play(self, place: Path) -> None:
-        """MariaDB under sysbench, with both looking on."""
+        """MariaDB under sysbench, recorded and traced."""
         folder = place / "server"
         folder.mkdir()
         recordings = place / "recordings"
@@ -118,7 +118,7 @@ class Oracle(unittest.TestCase):
             self.play(Path(name))
             plain, timed = seen(Path(name) / "trace")
             futexes, conditions = recorded(Path(name) / "recordings")
-        # Words of the server's own: libc's calls for its mutexes and threads are of other words.
+        # Only words of the server's own: libc's mutexes and threads use other words.
         words = {word for word, _ in futexes}
         self.assertGreater(len(words), 0, "no lock of InnoDB was waited for")
         mine = {end: count for end, count in (plain + timed).items() if end[0] in words}

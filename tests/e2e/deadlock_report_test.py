@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A run in which every thread waits for another says so, once; others never do."""
+"""A program in which every thread waits for another reports that, once. Others never do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Deadlock(unittest.TestCase):
             scene.wait_until_said(END_OF_DUMP)
             time.sleep(LATEST_S + MARGIN_S)
             self.assertEqual(scene.said().count(REPORT), 1)
-            # Nor does a dump in between make it new.
+            # A dump in between does not repeat it either.
             scene.quit(2)
             time.sleep(LATEST_S)
             self.assertEqual(scene.said().count(REPORT), 1)

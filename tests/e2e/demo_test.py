@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `make run` refuses: it says so in one line, and at once, before its experiment."""
+"""Settings that `make run` refuses, with one line and before its experiment begins."""
 
 from __future__ import annotations
 

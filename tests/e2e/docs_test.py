@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The documents name every call, constant, option and variable, and no link of theirs is dead."""
+"""The documents name every call, constant, option and variable, and none of their links is dead."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Sigquit(unittest.TestCase):
                     self.assertEqual(functions(threads[name])[-1], "rsi_ctx_start")
             self.assertIn("sleep_long", functions(threads["kernel sleeper"]))
             self.assertIn("main", functions(threads[""]))
-            # It goes on, and answers again.
+            # The program continues, and answers again.
             self.assertEqual(threads.keys(), threads_of(scene.quit(2)).keys())
             scene.end_input()
             self.assertEqual(scene.wait(), 0)

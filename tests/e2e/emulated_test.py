@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse run` records of AArch64 programs whose waits are known, under qemu-user."""
+"""Records of AArch64 programs whose waits are known, under qemu-user."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ THERE = BUILD.parent / "aarch64"  # tools/configure.sh aarch64
 QEMU = SOURCE / "tools" / "qemu.sh"
 VENV = SOURCE / "build" / "venv" / "bin" / "python"
 TESTS = ("waits", "futex", "call_stacks", "init_sites", "holds", "return_values")
-# The emulator has locks: a thread that sleeps for one has not come to its scene's wait yet.
+# The emulator itself uses locks: a thread that sleeps for one is not in its scene's wait yet.
 TRIES = 4
-SECONDS = 400  # for a test
+SECONDS = 400  # per test
 
 
 def reason() -> str:

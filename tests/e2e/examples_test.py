@@ -47,7 +47,7 @@ def setUpModule() -> None:
 
 class Examples(unittest.TestCase):
     def each(self) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Every build on every kind of threads."""
+        """Run every build on every kind of threads."""
         for name, build in builds.items():
             for kind in KINDS:
                 with self.subTest(build=name, threads=kind):
@@ -108,7 +108,7 @@ class Examples(unittest.TestCase):
                 socket.create_connection(address, LIMIT_S) as idle,
                 socket.create_connection(address, LIMIT_S) as busy,
             ):
-                # Talk until the idle one is closed, however slow the machine is.
+                # Send until the idle one is closed, however slow the machine is.
                 idle.setblocking(False)
                 closed = False
                 while not closed:

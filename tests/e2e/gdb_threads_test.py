@@ -107,12 +107,12 @@ class Gdb(unittest.TestCase):
             self.check_backtraces(shown)
             self.assertRegex(own_view, r"#\d+ .*\bmain \(")
             self.assertNotIn("rsi_ctx_start", own_view)
-            # And the program goes on: nothing was written to it.
+            # The program continues: gdb wrote nothing to it.
             scene.end_input()
             self.assertEqual(scene.wait(), 0)
 
     def test_core_file(self) -> None:
-        """The kernel's: gdb's own gcore leaves out what is mapped behind a guard page."""
+        """Uses the kernel's core file: gdb's own gcore omits mappings behind a guard page."""
         pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
         if pattern.startswith(("|", "/")):
             self.skipTest(f"not run: core files go elsewhere: {pattern}")

@@ -24,7 +24,7 @@ struct wait {
     int fd;
 };
 
-static struct sockaddr_in full; /* a listener that accepts nobody */
+static struct sockaddr_in full; /* a listener that accepts no connection */
 
 static void *wait_for_it(void *arg)
 {

@@ -18,7 +18,7 @@ QUIET_S = 4
 
 
 def runs(pid: int) -> dict[str, str]:
-    """Of each kernel thread: time on a processor, time in its queue, how often it got one."""
+    """For each kernel thread: running time, time in the run queue, number of times it ran."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return {task.name: (task / "schedstat").read_text() for task in tasks}
 
@@ -71,7 +71,7 @@ class IdleIo(unittest.TestCase):
             ["strace", "-f", "-p", str(pid), "-o", log], stderr=subprocess.DEVNULL
         )
         try:
-            # At first it tells, for each thread, the call that the thread is in.
+            # At first strace shows each thread's current call.
             end = time.monotonic() + PATIENCE_S
             while not log.exists() or not self.traced(log) >= runs(pid).keys():
                 self.assertLess(time.monotonic(), end, "the tracer does not attach")

@@ -149,7 +149,7 @@ class Install(unittest.TestCase):
         self.assertEqual(installed.pkg_config("--modversion"), [version[1]])
 
     def test_the_archive_links_whatever_the_compiler(self) -> None:
-        """Plain machine code, even if the library was optimised as a whole."""
+        """The archive is plain machine code, even if the library was built with LTO."""
         source = folder / "user.c"
         source.write_text(USER)
         for compiler in COMPILERS:
@@ -176,7 +176,7 @@ def installed_with(tags: str, folder: Path) -> dict[str, int]:
 
 
 class Targets(unittest.TestCase):
-    """What the Makefile's two targets install."""
+    """The files that the Makefile's two targets install."""
 
     def tags(self, target: str) -> str:
         makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")

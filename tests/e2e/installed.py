@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the installed library share: an installed copy, and programs built from it."""
+"""Shared by the tests of the installed library: an installed copy, and programs built from it."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For programs that link the shared library."""
+        """The environment of programs that link the shared library."""
         return {**os.environ, "LD_LIBRARY_PATH": str(self.shared.parent)}

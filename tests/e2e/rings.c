@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rings.c - a program that does each sort of I/O once it is told to: what uring_test.py looks at from outside.
+ * rings.c - a program that does every kind of I/O on request, while uring_test.py observes it from outside.
  *
- * Prints how it waits, and why; waits for a byte on standard input, then: LINES connections are accepted and
- * answer ROUNDS words each, all at a time; a file is written, read and synchronised. Prints "done" and ends.
+ * It prints its I/O backend and the reason for it, and waits for a byte on standard input. Then it accepts LINES
+ * connections, which answer ROUNDS words each, all at the same time. It also writes, reads and synchronises a file.
+ * It prints "done" and ends.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static void check(long result, const char *what)
 static void *answer(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    char word[2 * WORD_BYTES]; /* more than comes, so that a read tells that nothing is left */
+    char word[2 * WORD_BYTES]; /* longer than a word, so that a read shows that nothing is left */
     ssize_t got;
     while ((got = rouse_recv(fd, word, sizeof word, 0)) > 0)
         check(rouse_send(fd, word, (size_t)got, 0), "send");

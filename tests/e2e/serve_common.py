@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of rouse-serve share: a running server, a raw client, a tree of files."""
+"""Shared by the tests of rouse-serve: a running server, a raw client, a tree of files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reply(NamedTuple):
 
 
 class Server:
-    """A server on a free port; ended, and its status checked, at the end of the with block."""
+    """A server on a free port. The end of the with block stops it and checks its status."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server:
         return self.log.read().decode(errors="replace")
 
     def held(self) -> int:
-        """How many descriptors its connections and their files take."""
+        """The number of descriptors that its connections and their files use."""
         count = -1  # the listening socket
         for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # closed just now
@@ -118,7 +118,7 @@ class Server:
             return client.reply(method)
 
     def raw(self, data: bytes) -> list[Reply]:
-        """Send data and the end of input; every answer until the server closes."""
+        """Send data and the end of input. Returns every answer until the server closes."""
         with self.connect() as client:
             client.send(data)
             client.socket.shutdown(socket.SHUT_WR)
@@ -149,7 +149,7 @@ class Client:
         self.socket.sendall(data)
 
     def has_input(self, seconds: float) -> bool:
-        """Whether there is something to read, or the end; waits for it."""
+        """Wait until there is input or its end."""
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         return bool(poller.poll(seconds * 1000))
@@ -201,7 +201,7 @@ class Client:
                 return found
 
     def ended(self, seconds: float = 10) -> bool:
-        """Whether the server closes, without a further byte, in time."""
+        """Whether the server closes in time, without a further byte."""
         self.socket.settimeout(seconds)
         try:
             return self.socket.recv(1) == b""
@@ -213,7 +213,7 @@ class Client:
 
 @contextlib.contextmanager
 def tree() -> Iterator[Path]:
-    """A root with files of all sorts, and a secret beside it."""
+    """A root directory with files of all kinds, and a secret file beside it."""
     with tempfile.TemporaryDirectory(prefix="rouse-serve-") as name:
         top = Path(name)
         (top / "secret").write_text("secret")
@@ -244,9 +244,9 @@ def prctl(*arguments: int) -> None:
 
 
 def without_openat2() -> None:
-    """In a child, before exec: the kernel says ENOSYS to openat2, as one older than 5.6 does."""
+    """In a child, before exec: openat2 fails with ENOSYS, as on a kernel older than 5.6."""
     allow, refuse = 0x7FFF0000, 0x00050000 | 38
-    # Load the call's number; is it 437, on every architecture's table since 2019?
+    # Load the call's number. It is 437 on every architecture.
     code = [(0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
     text = b"".join(struct.pack("HBBI", *line) for line in code)
     filters = ctypes.create_string_buffer(text, len(text))
@@ -257,7 +257,7 @@ def without_openat2() -> None:
 
 
 def without_override() -> None:
-    """In a child, before exec: even root obeys the modes of files."""
+    """In a child, before exec: file modes apply even to root."""
     if os.geteuid() == 0:
         prctl(24, 1)  # PR_CAPBSET_DROP: CAP_DAC_OVERRIDE
         prctl(24, 2)  # CAP_DAC_READ_SEARCH

@@ -23,7 +23,7 @@ def threads_of(pid: int) -> int:
 
 
 def refuses(server: Server) -> bool:
-    """Whether the server has begun to drain: it listens no more."""
+    """Whether the server has begun to drain and no longer listens."""
     try:
         server.connect().socket.close()
     except OSError:
@@ -183,7 +183,7 @@ class UserThreads(unittest.TestCase):
             most = int(found[1])
             self.assertLess(most, 512)
             clients: list[Client] = []
-            for _ in range(most):  # one after the other, so that each is waited for
+            for _ in range(most):  # one at a time, so that each is waited for
                 clients.append(self.enterContext(server.connect()))
                 clients[-1].send(get("/one.txt"))
                 self.assertEqual(clients[-1].reply().body, b"1")
@@ -213,7 +213,7 @@ class UserThreads(unittest.TestCase):
 
     def test_no_descriptors_left_while_running(self) -> None:
         if self.kind == "user" and os.environ.get("ROUSE_IO") == "uring":
-            self.skipTest("a ring heeds the limit that held when it was told to accept")
+            self.skipTest("a ring applies the limit in force when its accept was submitted")
         with self.serve() as server:
             pid = server.process.pid
             first = server.connect()

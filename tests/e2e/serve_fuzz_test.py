@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve and random input: whatever comes, answers are whole, and nothing is left behind."""
+"""rouse-serve and random input: all answers are whole, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Fuzz:
         return data
 
     def send(self, client: Client, data: bytes) -> None:
-        """In pieces, sometimes with a little time between them."""
+        """Send in pieces, sometimes with short pauses."""
         while data:
             count = self.dice.choice((1, 7, 100, 1024, 16384, len(data)))
             client.send(data[:count])
@@ -90,7 +90,8 @@ class Fuzz:
 
 
 def check_answers(data: bytes) -> None:
-    """What came is a sequence of whole answers; lengths are not used, since HEAD's have no body."""
+    """The output is a sequence of whole answers. Lengths are not used, since HEAD's have no
+    body."""
     if data and not data.startswith(b"HTTP/1.1 "):
         raise AssertionError(f"no answer: {data[:80]!r}")
     for part in data.split(b"HTTP/1.1 ")[1:]:

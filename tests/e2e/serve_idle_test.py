@@ -23,7 +23,7 @@ CHUNK_BYTES, CHUNK_SLOTS = 16 * 4096, 255  # of 256 bytes, behind the chunk's he
 
 
 def runs(pid: int) -> dict[str, str]:
-    """Of each kernel thread: time on a processor, time in its queue, how often it got one."""
+    """For each kernel thread: running time, time in the run queue, number of times it ran."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return {task.name: (task / "schedstat").read_text() for task in tasks}
 
@@ -45,7 +45,7 @@ class Idle(unittest.TestCase):
     def setUp(self) -> None:
         self.servers: list[Server] = []
         for kind in KINDS:
-            # Longer than the test: the end of a connection's time is a wake-up that is wanted.
+            # Longer than the test: the end of a connection's time causes a legitimate wake-up.
             server = Server("--respond", "x", "--idle-timeout", "600", kind=kind)
             self.servers.append(self.enterContext(server))
             for index in range(100):
@@ -56,7 +56,8 @@ class Idle(unittest.TestCase):
             self.assertTrue(is_over, "is never quiet")
 
     def use(self, client: Client, index: int) -> None:
-        """Some have never asked, some once, some much at once, some not to the end."""
+        """Some clients have never sent a request, some one, some many at once, some an incomplete
+        one."""
         count = (0, 1, 100)[index % 3]
         client.send(get("/") * count)
         for _ in range(count):
@@ -81,7 +82,7 @@ class Idle(unittest.TestCase):
                 for server, log in zip(self.servers, logs, strict=True)
             ]
             try:
-                # At first it tells, for each thread, the call that the thread is in.
+                # At first strace shows each thread's current call.
                 for server, log in zip(self.servers, logs, strict=True):
                     self.wait_for_tracer(server, log)
                 before = [log.read_bytes() for log in logs]
@@ -126,7 +127,7 @@ class Memory(unittest.TestCase):
                 self.assertLessEqual(each, most_each)
 
     def bytes_of_each(self, recording: str, few: int, more: int) -> float:
-        """What a program has once is in both sizes."""
+        """Both sizes include the program's fixed memory."""
         sizes = []
         with (
             mock.patch.dict(os.environ, {"ROUSE_OBS": recording}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve --metrics: the figures, read strictly, follow what is asked of the server."""
+"""rouse-serve --metrics: the figures follow the requests, and are parsed strictly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import unittest.mock
 from serve_common import KINDS, PROGRAM, Client, Reply, Server, eventually, get, main
 
 CONNECTIONS_MOST = 8
-KEPT_S = 0.1  # an answer
+KEPT_S = 0.1  # lifetime of a cached answer
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+(?:\.\d+)?)")
@@ -23,7 +23,7 @@ Samples = dict[tuple[str, str], float]
 
 
 def parsed(body: bytes) -> Samples:
-    """Every line is what the format allows: HELP, TYPE, the samples of that name, each once."""
+    """Check every line against the format: HELP, TYPE, then the samples of that name, each once."""
     text = body.decode()
     assert text.endswith("\n") and "\r" not in text
     values: Samples = {}
@@ -82,7 +82,7 @@ class Metrics(unittest.TestCase):
                 client.reply()
             client.send(get("/", method="PUT"))
             client.reply()
-            # An answer may be as old as it is kept.
+            # An answer may be as old as its cache lifetime.
             answers = ("rouse_serve_answers_total", "")
             self.assertTrue(eventually(lambda: server.samples()[answers] == 21))
             after = server.samples()
@@ -106,7 +106,7 @@ class Metrics(unittest.TestCase):
                 self.follows(self.server(kind=kind))
 
     def test_frequent_requests_receive_a_cached_answer(self) -> None:
-        """By the numbers of different ones: each new one counts the reads of those before it."""
+        """Identified by the numbers in them: each new answer counts the reads before it."""
         server = self.server()
         bodies = set()
         with Client(server.metrics_port) as client:

@@ -125,7 +125,7 @@ class UserThreads(unittest.TestCase):
     def test_an_expectation_without_a_body_ends_no_connection(self) -> None:
         for headers in (EXPECT, EXPECT + b"Content-Length: 0\r\n"):
             self.check(get("/one.txt", headers) + get("/one.txt"), 200, 200)
-        # HTTP/1.0 has no such thing: the body is waited for, and then the next request.
+        # HTTP/1.0 has no expectations: the server waits for the body, and then the next request.
         old = b"GET /one.txt HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n"
         self.check(old + EXPECT + b"\r\nab" + get("/one.txt"), 200, 200)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a program asks of the kernel with io_uring, seen by strace and by tracepoints."""
+"""The io_uring requests of a program, observed by strace and by tracepoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ needs_strace = unittest.skipUnless(MAY_TRACE, "strace is not installed, or may n
 
 
 def start(way: str, *before: str) -> subprocess.Popen[str]:
-    """The program, which waits for its byte; the first line tells its backend."""
+    """The program, which waits for its byte. Its first line names its backend."""
     return subprocess.Popen(
         [*before, PROGRAM],
         stdin=subprocess.PIPE,
@@ -48,7 +48,7 @@ def start(way: str, *before: str) -> subprocess.Popen[str]:
 
 
 def first_line(program: subprocess.Popen[str]) -> str:
-    """What it says before it waits for its byte. One that says nothing in time is ended."""
+    """The program's output before it waits for its byte. A silent program is killed in time."""
     assert program.stdout
     with contextlib.closing(selectors.DefaultSelector()) as selector:
         selector.register(program.stdout, selectors.EVENT_READ)
@@ -66,12 +66,13 @@ def has_rings() -> bool:
 
 @contextlib.contextmanager
 def submissions(pid: int) -> Iterator[Path]:
-    """A trace of what the process and its threads to come submit. Raises OSError if not allowed."""
+    """A trace of the submissions of the process and its future threads. OSError if not
+    permitted."""
     instance = TRACING / "instances" / f"rouse-{os.getpid()}"
     instance.mkdir()
     try:
         tasks = " ".join(path.name for path in Path(f"/proc/{pid}/task").iterdir())
-        (instance / "buffer_size_kb").write_text("8192")  # or the oldest are lost
+        (instance / "buffer_size_kb").write_text("8192")  # otherwise the oldest are lost
         (instance / "set_event_pid").write_text(tasks)
         (instance / "options" / "event-fork").write_text("1")
         (instance / "events" / "io_uring" / "io_uring_submit_req" / "enable").write_text("1")
@@ -146,7 +147,7 @@ class Uring(unittest.TestCase):
         program = start("uring")
         self.addCleanup(program.communicate)
         self.addCleanup(program.kill)
-        self.assertEqual(first_line(program), "io_uring: asked for\n")  # its threads are there
+        self.assertEqual(first_line(program), "io_uring: asked for\n")  # its threads exist
         with contextlib.ExitStack() as stack:
             try:
                 trace = stack.enter_context(submissions(program.pid))
@@ -155,9 +156,9 @@ class Uring(unittest.TestCase):
             out, errors = program.communicate("x", timeout=PATIENCE_S)
             self.assertEqual((out, program.returncode), ("done\n", 0), errors)
             opcodes = collections.Counter(re.findall(r"opcode (\w+)", trace.read_text()))
-        self.assertEqual(opcodes["RECV"], 2 * LINES)  # one for all that a stream brings
+        self.assertEqual(opcodes["RECV"], 2 * LINES)  # one for all data of a stream
         self.assertGreater(opcodes["SEND"], MESSAGES / 10)
-        self.assertIn(opcodes["ACCEPT"], range(1, LINES))  # one for all, or anew when it ended
+        self.assertIn(opcodes["ACCEPT"], range(1, LINES))  # submitted anew when one ended
         for name in ("READ", "WRITE", "FSYNC"):
             self.assertEqual(opcodes[name], ROUNDS, name)
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A frame that the compiler keeps: a call at a function's end is followed by this. */
+/* Keeps its caller's frame: a call at a function's end is followed by this. */
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
 #define FRAME __attribute__((noinline))
 
@@ -112,7 +112,7 @@ static FRAME void *spin(void *unused)
     return unused;
 }
 
-/* Whether all kernel threads but the calling one sleep. */
+/* Whether all kernel threads except the calling one sleep. */
 static bool others_sleep(void)
 {
     char path[300], text[300];
@@ -200,7 +200,7 @@ static void *end_with_input(void *unused)
     return unused;
 }
 
-/* The last thread that could wake anybody ends. */
+/* The last thread that could wake another ends. */
 static void wait_for_one_that_ends(void)
 {
     start("ends", ROUSE_KIND_KERNEL, end_with_input);
@@ -221,7 +221,7 @@ static void end_main_by_pthread_exit(void)
 static void wait_beside_main(void)
 {
     start(NULL, ROUSE_KIND_USER, wait_for_never);
-    rouse_thread_self(); /* main() is known, and not in a wait of ours */
+    rouse_thread_self(); /* rouse knows main() now, and main() is not in a recorded wait */
     say_ready();
     wait_for_end_of_input();
 }
@@ -234,7 +234,7 @@ static void *post_with_input(void *unused)
     return unused;
 }
 
-/* A kernel thread that rouse has not seen yet. */
+/* A kernel thread that rouse has not seen. */
 static void wait_for_one_unknown(void)
 {
     pthread_t thread;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests that look at waiting threads share: the program `waits` in one of its scenes."""
+"""Shared by the tests of waiting threads: the program `waits` in one of its scenes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def not_run(reason: str) -> NoReturn:
 
 
 def contents(file: IO[bytes]) -> str:
-    """What was written by now; its offset, which it shares with the program, stays."""
+    """The output so far. Its file offset, shared with the program, does not change."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
 
 
@@ -43,7 +43,7 @@ def wait_for_text(
 
 
 class Scene:
-    """`waits SCENE`, ended at the end of the with block; what it says on standard error is kept."""
+    """`waits SCENE`, ended at the end of the with block. Its standard error is kept."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ import mutants  # noqa: E402
 
 
 def has_case(test: str) -> bool:
-    """Whether FILE.py:CLASS.CASE stands in tests/command."""
+    """Whether tests/command has FILE.py:CLASS.CASE."""
     file, _, case = test.partition(":")
     path = ROOT / "tests" / "command" / file
     if not case or not path.is_file():

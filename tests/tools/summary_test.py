@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What tools/summary.py makes of steps and of meson's logs."""
+"""The summary that tools/summary.py makes of steps and of meson's logs."""
 
 from __future__ import annotations
 
