@@ -16,7 +16,7 @@ groups=(asan tsan models stress serve recording valgrind database bench clang le
 wanted=" ${*:-quick} "
 for word in $wanted; do
     if [[ " quick all ${groups[*]} " != *" $word "* ]]; then
-        echo "check: there is no group $word; there are: ${groups[*]}" >&2
+        echo "check: there is no group $word. The groups are: ${groups[*]}" >&2
         exit 2
     fi
 done

@@ -2,13 +2,12 @@
 /*
  * make_signals.c - lets `make run` end as the server ends.
  *
- * Problem: at SIGINT or SIGTERM make waits for its recipe and then kills itself by the same signal,
- * so that a server that drained in good order still looks like a failure; and a SIGINT sent to make
- * alone never reaches the server. Loaded into make (its `load` directive) for the goal run only:
- * make hands the signal on and goes on waiting, and its status is then the recipe's. The recipe
- * stands in a process group of its own, so that a signal to the whole group (Ctrl-C) comes once: a
- * second one tells the server not to drain.
- * Rejected: handing that group the terminal instead; it helps Ctrl-C, and no signal sent to make.
+ * Problem: at SIGINT or SIGTERM make waits for its recipe and then kills itself by the same signal. A server
+ * that drained properly then still looks like a failure. Also, a SIGINT sent to make alone never reaches the server.
+ * Solution: make loads this plug-in (its `load` directive) for the goal run only. Make then forwards the signal,
+ * keeps waiting, and ends with the recipe's status. The recipe has its own process group, so a signal to the
+ * whole group (Ctrl-C) arrives once: a second one tells the server not to drain.
+ * Rejected: giving that group the terminal. It helps Ctrl-C, but not a signal sent to make.
  */
 #define _GNU_SOURCE
 #include <errno.h>
