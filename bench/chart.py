@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A row of the table, and the words for it.
 ROWS = (
     ("spawn+join one at a time, w=1", "create a thread and join it"),
-    ("ping-pong, a round trip, w=2", "wake another thread and be woken by it"),
-    ("ring of 10,000, a hop, w=2", "wake the next of 10,000 threads"),
+    ("ping-pong, per round trip, w=2", "wake another thread and be woken by it"),
+    ("ring of 10,000, per hop, w=2", "wake the next of 10,000 threads"),
 )
 # A column of the table, and the colour of its bars.
 LIBRARIES = (("pthread", "#8a8f98"), ("Go", "#4c9ac0"), ("rouse", "#c2410c"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse run` costs: free locks, sysbench's mutex test, and MariaDB's point selects.
+"""The cost of `rouse run`: free locks, sysbench's mutex test, and MariaDB's point selects.
 
 Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time
 unless turns are asked for. Told are medians, and the median of the ratios to the run beside it that
@@ -31,14 +31,14 @@ from rouse.errors import RouseError  # noqa: E402
 from rouse.run.launch import environment, recordings  # noqa: E402
 
 PLAIN = "as it is"
-# Beside the run as it is: variables, as options of rouse run set them.
+# The variants besides the plain run: variables, as options of rouse run set them.
 WAYS = {
     "contested": {},
     "depth": {"ROUSE_OBS_DEPTH": "4"},
     "holds": {"ROUSE_OBS": "locks"},
     "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
 }
-# Of a bench's program, what it prints.
+# The figures that a program of the bench prints.
 LOCKS = ("mutex", "read lock", "write lock", "spin lock")
 COLD = ("15 mutexes",)
 Figures = Mapping[str, float]
@@ -47,7 +47,7 @@ Figures = Mapping[str, float]
 def turns(
     ways: Sequence[str], rounds: int, measure: Callable[[str], Figures]
 ) -> Iterator[dict[str, Figures]]:
-    """By way, what each round had of it. The order turns from round to round."""
+    """The figures of each round, by variant. The order changes from round to round."""
     for number in range(rounds):
         order = [PLAIN, *ways]
         order = order[number % len(order) :] + order[: number % len(order)]
@@ -55,7 +55,7 @@ def turns(
 
 
 def tell(rounds: Iterator[Mapping[str, Figures]]) -> None:
-    """By way and figure, the medians, and the ratio to the run beside it as it is."""
+    """Print the medians by variant and figure, and the ratio to the plain run beside it."""
     got = list(rounds)
     print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
     for figure in got[0][PLAIN]:
@@ -72,7 +72,7 @@ def tell(rounds: Iterator[Mapping[str, Figures]]) -> None:
 
 @contextlib.contextmanager
 def recorded(way: str) -> Iterator[list[str]]:
-    """What goes before a command: as rouse run has it, without what the report would cost."""
+    """The prefix of a command: as `rouse run` starts it, but without a report."""
     if way == PLAIN:
         yield []
         return
@@ -83,7 +83,7 @@ def recorded(way: str) -> Iterator[list[str]]:
 
 
 def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: int) -> None:
-    """ns, of a program of this folder."""
+    """The ns that a program of this folder reports."""
     with tempfile.TemporaryDirectory() as place:
         program = Path(place) / "program"
         run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench" / source)
@@ -97,17 +97,17 @@ def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: i
 
 
 def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
-    """A lock and unlock of a free lock of each kind, of which all is in the cache."""
+    """A lock and unlock of a free lock of each kind, with a warm cache."""
     compiled("locks.c", LOCKS, ways, rounds)
 
 
 def cold(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
-    """15 locks and unlocks by a thread that finds nothing of its own in the cache."""
+    """15 locks and unlocks by a thread with a cold cache."""
     compiled("cold_locks.c", COLD, ways, rounds)
 
 
 def mutex(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
-    """sysbench's own seconds, and its CPU time."""
+    """The seconds that sysbench reports, and its CPU time."""
     words = ("mutex", "--mutex-num=4096", f"--threads={wanted.clients}")
     each = f"--mutex-locks={wanted.locks}"
 
@@ -126,7 +126,7 @@ def mutex(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def servers(ways: Sequence[str]) -> Iterator[dict[str, Running]]:
-    """One for each way, of the same data, at the same time."""
+    """One server per variant, with the same data, at the same time."""
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         first = MariaDB(Path(place) / "first")
         first.folder.mkdir()
@@ -144,11 +144,11 @@ def servers(ways: Sequence[str]) -> Iterator[dict[str, Running]]:
 
 
 def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
-    """CPU µs of the server for each transaction, and transactions a second.
+    """CPU µs of the server for each transaction, and transactions per second.
 
-    All servers work at the same time, each for clients of its own: what else the machine does meets
-    them alike. So transactions a second are those of a part of the machine, whose caches all share.
-    In turns each has it alone.
+    All servers work at the same time, each for its own clients, so other load on the machine meets
+    them alike. Each then has a part of the machine and shares its caches, which affects
+    transactions per second. With --turns, each server runs alone.
     """
     with servers(ways) as running, ThreadPoolExecutor(len(running)) as pool:
 
@@ -163,7 +163,7 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
         def beside() -> dict[str, Figures]:
             return dict(zip(running, pool.map(measure, running), strict=True))
 
-        beside()  # their caches
+        beside()  # warm their caches
         tell(turns(ways, rounds, measure) if wanted.turns else (beside() for _ in range(rounds)))
 
 
@@ -176,9 +176,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--ways", default="contested,holds", help=", ".join(WAYS))
     parser.add_argument("--clients", type=int, default=8, help="threads of sysbench")
-    parser.add_argument("--seconds", type=int, default=10, help="of a run of MariaDB")
-    parser.add_argument("--turns", action="store_true", help="MariaDB's servers one at a time")
-    parser.add_argument("--locks", type=int, default=50_000, help="of a thread of sysbench mutex")
+    parser.add_argument("--seconds", type=int, default=10, help="duration of a run of MariaDB")
+    parser.add_argument("--turns", action="store_true", help="run MariaDB's servers one at a time")
+    parser.add_argument(
+        "--locks", type=int, default=50_000, help="locks per thread of sysbench mutex"
+    )
     wanted = parser.parse_args()
     ways = wanted.ways.split(",")
     if not set(ways) <= set(WAYS):

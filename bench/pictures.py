@@ -29,7 +29,7 @@ RECORD_S = 8
 
 @contextlib.contextmanager
 def running(program: Path, folder: Path) -> Iterator[int]:
-    """A server that is asked all the time; its number."""
+    """Start a server under constant load; return its process id."""
     environment = {**os.environ, "ROUSE_OBS_DIR": str(folder)}
     with subprocess.Popen(
         ["rouse-serve", *SERVE],
@@ -50,7 +50,7 @@ def running(program: Path, folder: Path) -> Iterator[int]:
 
 
 def picture_top(pid: int, file: Path) -> None:
-    """The second look: percents are of an interval."""
+    """The second sample, because percentages need an interval."""
     from rouse.top import live, rowtext, watched
 
     async def whole() -> str:
@@ -72,7 +72,7 @@ def rouse(*words: str | Path) -> None:
 def picture_report(pid: int, place: Path, file: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    os.chdir(place)  # the page has the file's name as it is given
+    os.chdir(place)  # the page shows the file's name as given
     rouse("record", "-o", "serve.rouse", "--seconds", str(RECORD_S), str(pid))
     rouse("report", "serve.rouse", "--format", "html", "-o", "page.html")
     with sync_playwright() as driver:

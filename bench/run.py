@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Measure rouse beside its peers on this machine, and print the tables of docs/benchmarks.md."""
+"""Measure rouse and its peers on this machine, and print the tables of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -78,9 +78,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--rounds", type=int, help="pairs of alternating runs (9)")
     parser.add_argument(
-        "--quick", action="store_true", help="few and short runs: shows that all works, no more"
+        "--quick",
+        action="store_true",
+        help="few and short runs: only a test, with unreliable figures",
     )
-    parser.add_argument("--no-peers", action="store_true", help="measure only what is ours")
+    parser.add_argument("--no-peers", action="store_true", help="measure only rouse, without peers")
     parser.add_argument(
         "--only",
         metavar="SECTION,...",
@@ -98,11 +100,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     if unknown := sorted(set(options.only) - set(SECTIONS)):
-        parser.error(f"there is no section {unknown[0]}")
+        parser.error(f"no such section: {unknown[0]}")
     if options.rounds is not None and options.rounds < 1:
-        parser.error("--rounds wants at least 1")
+        parser.error("--rounds must be at least 1")
     if not (options.build / "bench" / "rouse-bench").exists():
-        parser.error(f"no rouse-bench in {options.build}: build it first, by make")
+        parser.error(f"no rouse-bench in {options.build}: build it first, with make")
     return options
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Measure what the pages of docs/studies show, and write their figures and pictures anew.
+"""Measure the figures of the pages in docs/studies, and rewrite their tables and pictures.
 
-The figures are kept in select.json beside the pages; --from it, tables and pictures are made again
-without measuring. Between `<!-- figures: NAME -->` and `<!-- end -->` of a page all is made here.
+The figures are stored in select.json beside the pages. With --from, tables and pictures are made
+from that file without measuring. This program writes all text between `<!-- figures: NAME -->` and
+`<!-- end -->` of a page.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def kept(part: str, reports: Reports) -> dict[str, list[float]]:
-    """What tables and pictures of a part need."""
+    """The figures that the tables and pictures of a part need."""
     names = next((names for begin, names in KEPT_OF.items() if begin in part), KEPT)
     return {name: [float(f"{r[name]:.5g}") for r in reports] for name in names}
 
@@ -79,7 +80,7 @@ def load(path: Path) -> tuple[list[tuple[str, str]], Scale, Data]:
 
 
 def shares(data: Data) -> Iterator[str]:
-    """What each old mechanism costs, alone and with the others."""
+    """The cost of each old mechanism, alone and with the others."""
     part = data["threads"]
     new = part[select.NEW_ROW]
     for name, (old, _, _) in select.SWITCHES.items():
@@ -88,12 +89,12 @@ def shares(data: Data) -> Iterator[str]:
         early = of(alone, "early", "timeout")
         told = (
             f"calls/s times {render.interval(ratio)}",
-            f"{number(of(alone, 'switches_per_call'))} switches a call, all new "
+            f"{number(of(alone, 'switches_per_call'))} switches per call, all new "
             f"{number(of(new, 'switches_per_call'))}",
-            f"{number(of(alone, 'false', 'total_ops'))} false wake-ups a call",
-            f"{number(early)} early ones a time-out",
-            f"scheduling lock {number(of(alone, 'sched_lock_wait_ns_per_call'))} ns a call",
-            f"select lock {number(of(alone, 'select_lock_wait_ns_per_call'))} ns a call",
+            f"{number(of(alone, 'false', 'total_ops'))} false wake-ups per call",
+            f"{number(early)} early ones per time-out",
+            f"scheduling lock {number(of(alone, 'sched_lock_wait_ns_per_call'))} ns per call",
+            f"select lock {number(of(alone, 'select_lock_wait_ns_per_call'))} ns per call",
             f"time-outs late by {number(of(alone, 'late_p50_us'))} µs in the median",
         )
         yield f"- **{name} {old}**, alone: " + "; ".join(told) + "."
@@ -103,7 +104,7 @@ def shares(data: Data) -> Iterator[str]:
     useless = [number(1000 * wasted(row)) for row in (old_row, new)]
     yield (
         f"- **all four**, against none: {calls[0]} calls/s against {calls[1]}; {switches[0]} "
-        f"switches a call against {switches[1]}; of 1,000 wake-ups {useless[0]} spurious, "
+        f"switches per call against {switches[1]}; of 1,000 wake-ups {useless[0]} spurious, "
         f"against {useless[1]}."
     )
 
@@ -125,7 +126,7 @@ def blocks(facts: list[tuple[str, str]], scale: Scale, data: Data) -> dict[str, 
     for name, table in zip(names, select.tables_of(data, scale), strict=True):
         found[name] = render.text(table).strip()
     found["ticks"] = "\n".join(render.text(t) for t in ticks.tables_of(data, scale)).strip()
-    # The page has the headings; a table's own would stand below them a second time.
+    # The page has its own headings, so drop the table's.
     return {name: re.sub(r"^## .*\n+", "", body) for name, body in found.items()}
 
 
@@ -134,9 +135,9 @@ def blocks(facts: list[tuple[str, str]], scale: Scale, data: Data) -> dict[str, 
 
 def draw_e1(data: Data) -> str:
     part = data["threads"]
-    calls = Panel("calls a second", ("calls",))
+    calls = Panel("calls per second", ("calls",))
     wakes = Panel("wake-ups of 1,000 calls", ("useful", "false", "early", "time-out"))
-    spent = Panel("CPU µs a call", ("user", "system"))
+    spent = Panel("CPU µs per call", ("user", "system"))
     for reports in part.values():
         calls.rows.append([of(reports, "calls_per_s")])
         named = ("useful", "false", "early", "timeout")
@@ -151,8 +152,8 @@ def draw_e3(scale: Scale, data: Data) -> str:
         SOURCE_GAPS,
         ticks.timeline(10, SOURCE_GAPS),
     )
-    calls = Panel("calls a second", ("calls",), width=260)
-    wakes = Panel("wake-ups a second", ("in time", "early"), width=260)
+    calls = Panel("calls per second", ("calls",), width=260)
+    wakes = Panel("wake-ups per second", ("in time", "early"), width=260)
     labels = []
     for timeout in ticks.TIMEOUTS_MS:
         part = data[f"poll {timeout}"]
@@ -187,12 +188,12 @@ def write(out: Path, facts: list[tuple[str, str]], scale: Scale, data: Data) -> 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--rounds", type=int, help="of alternating runs (5)")
-    parser.add_argument("--quick", action="store_true", help="shows that all works, no more")
+    parser.add_argument("--rounds", type=int, help="number of alternating runs (5)")
+    parser.add_argument("--quick", action="store_true", help="only a test, with unreliable figures")
     parser.add_argument(
-        "--from", dest="source", type=Path, help="use these figures: measure nothing"
+        "--from", dest="source", type=Path, help="use these figures and measure nothing"
     )
-    parser.add_argument("--out", type=Path, default=STUDIES, help="where the pages go")
+    parser.add_argument("--out", type=Path, default=STUDIES, help="folder for the pages")
     return parser.parse_args()
 
 
@@ -210,7 +211,7 @@ def main() -> int:
         data = select.measure(options.build, scale) | ticks.measure(options.build, scale)
         options.out.mkdir(parents=True, exist_ok=True)
         save(options.out / "select.json", facts, scale, data)
-        # As it will be read again: rounded.
+        # Read back, so that the pages use the rounded figures.
         facts, scale, data = load(options.out / "select.json")
     write(options.out, facts, scale, data)
     return 0

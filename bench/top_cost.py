@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What `rouse top` costs beside a program of many threads: its CPU time, in percent of a core.
+"""The CPU time of `rouse top` on a program of many threads, in percent of a core.
 
 The program is rouse-bench's sleepherd, each thread of which sleeps a second again and again. `rouse
 top` runs on a terminal of 120 columns and 40 lines; its first seconds do not count.
@@ -27,7 +27,7 @@ WARM_UP_S = 5
 
 
 def cpu_ns(pid: int) -> int:
-    """Exact, of all kernel threads of a process."""
+    """The exact CPU time of all kernel threads of a process."""
     stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(stat.read_text(encoding="ascii").split()[0]) for stat in stats)
 
@@ -47,7 +47,7 @@ def start_program(threads: int, folder: str, seconds: int) -> subprocess.Popen[b
 
 
 def start_top(folder: str, words: list[str]) -> tuple[int, int]:
-    """Its process and its terminal, which somebody reads."""
+    """The process and its terminal, which a thread reads."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(ROUSE_OBS_DIR=folder, TERM="xterm-256color")
@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--threads", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--all", action="store_true", help="idle threads are shown too")
+    parser.add_argument("--all", action="store_true", help="show idle threads too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as holder:
         folder = f"{holder}/recordings"
@@ -87,7 +87,10 @@ def main() -> int:
         program.wait()
     print(json.dumps({"threads": options.threads, "percent_of_a_core": round(percent, 2)}))
     if not is_alive or status:
-        print(f"top_cost: this is no measurement: status {status}", file=sys.stderr)
+        print(
+            f"top_cost: the measurement failed: rouse top ended with status {status}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

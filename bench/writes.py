@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Count the writes to shared lines of each basic operation, for docs/shared-writes.md.
 
-Wants a build with ROUSE_TEST: tools/configure.sh debug && ninja -C build/debug bench/rouse-bench.
+Requires ROUSE_TEST: tools/configure.sh debug && ninja -C build/debug bench/rouse-bench.
 """
 
 from __future__ import annotations

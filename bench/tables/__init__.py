@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What bench/run.py measures: a module a kind of table, and one that renders them all."""
+"""The tables of bench/run.py: one module per kind of table, and one that renders them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who gets the connections of a port: each order over threads, each way to share over processes."""
+"""How a port's connections divide: each accept order over threads, each sharing over processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CAPTION = (
 @dataclass(frozen=True)
 class Scale:
     rounds: int
-    connections: int  # a sample
+    connections: int  # per sample
     threads: int  # of one process
     servers: int
     burst: int
@@ -103,7 +103,7 @@ def tables(build: Path, scale: Scale) -> Iterator[Table]:
         "Accept order: threads of one process",
         ("thread", "threads"),
         f"`rouse-bench acceptherd`: {scale.threads} threads, one connection at a time. Of the "
-        "prioritised FIFO's threads a quarter has a low priority.",
+        "prioritised FIFO's threads, a quarter have a low priority.",
         {name: [*program, *some, *size] for name, some in ORDERS.items()},
         scale.rounds,
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What noise cannot touch: instructions and system calls of an operation.
+"""Instructions and system calls per operation, which noise does not affect.
 
-Each is counted in two runs of different length, and the difference is divided by that of their
-operations, so that starting and ending cost nothing.
+Each is counted in two runs of different length. The difference is divided by the difference in
+operations, so that start and end do not count.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from tables import rounds
 from tables.programs import Program, command_line
 from tables.render import Table, number
 
-OPERATIONS = {"valgrind": (4_000, 36_000), "strace": (400, 3_600)}  # of the two runs
-INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # the others are the kernel's work
+OPERATIONS = {"valgrind": (4_000, 36_000), "strace": (400, 3_600)}  # in the two runs
+INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # in the others the kernel does the work
 CALLS_OF = ("user", "kernel", "clone", "pthread", "st", "fiber", "go")
 LOADS = {
     "yield": ("yield",),
     "spawn+join": ("spawn",),
-    "ring of 16, a hop": ("ring",),
-    "cascade_mutex of 16, a hop": ("cascade_mutex",),
+    "ring of 16, per hop": ("ring",),
+    "cascade_mutex of 16, per hop": ("cascade_mutex",),
     "mutex, 1 thread": ("mutex", "-T", "1"),
     "mutex, 8 threads": ("mutex",),
-    "ping-pong, a round trip": ("pingpong",),
+    "ping-pong, per round trip": ("pingpong",),
 }
 QUICK = ("yield", "mutex, 1 thread")
 TOOLS = {  # title, what to know, workers
     "valgrind": (
-        "Instructions an operation, w=1",
-        "Counted by Valgrind's callgrind; of user space only.",
+        "Instructions per operation, w=1",
+        "Counted by Valgrind's callgrind, in user space only.",
         1,
     ),
     "strace": (
-        "System calls an operation, w=2",
-        "Counted by strace, which slows them down: threads may wait where else they would not.",
+        "System calls per operation, w=2",
+        "Counted by strace, which slows the program, so threads may wait more often.",
         2,
     ),
 }
 COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
-HARNESS = "!getcpu"  # how cases on kernel threads learn where they run
+HARNESS = "!getcpu"  # cases on kernel threads use it to find their processor
 
 
 def finish(command: Sequence[str]) -> str | None:
@@ -53,7 +53,7 @@ def finish(command: Sequence[str]) -> str | None:
 
 
 def instructions(command: Sequence[str]) -> int | None:
-    # Valgrind refuses the limit of descriptors to be raised to a limit that it has moved itself.
+    # Valgrind lowers the descriptor limit and does not allow raising it again.
     limited = ["prlimit", "--nofile=1024:1024", "valgrind"]
     said = finish([*limited, "--tool=callgrind", "--callgrind-out-file=/dev/null", *command])
     found = COLLECTED.search(said or "")
@@ -61,7 +61,7 @@ def instructions(command: Sequence[str]) -> int | None:
 
 
 def total_calls(summary: str) -> int | None:
-    """The calls in the last line of what `strace -c` prints."""
+    """The total in the last line of `strace -c`."""
     last = [line.split() for line in summary.splitlines() if line.endswith(" total")]
     return int(last[-1][3]) if last else 0
 

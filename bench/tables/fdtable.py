@@ -15,8 +15,8 @@ KINDS = {
     "rouse: chunks": "chunks",
 }
 COLUMNS = columns(
-    ("ns a look-up, CPU", "cpu_ns_per_op"),
-    ("growth µs in all", "growth_us"),
+    ("CPU ns per look-up", "cpu_ns_per_op"),
+    ("growth µs in total", "growth_us"),
     ("longest step µs", "longest_step_us"),
     ("worst look-up µs", "worst_lookup_us"),
     ("worst without growth", "worst_calm_lookup_us"),
@@ -24,8 +24,8 @@ COLUMNS = columns(
 ABOUT = (
     "`rouse-bench fdtable`: look-up and release of one of 1,024 descriptors; then the "
     "table grows to 1,048,576 while the threads go on. The first two double; rouse's adds "
-    "1,023 chunks one by one, each a step. A worst look-up has in it what the kernel took "
-    "the processor away for, as the last column has."
+    "1,023 chunks one by one, each a step. A worst look-up includes time for which the "
+    "kernel ran something else, as does the last column."
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""HTTP: what a request costs a server, under a light client on another processor."""
+"""HTTP: CPU time per request, under a light client on another processor."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ RATIOS = {"epoll": "raw epoll", "uring": "raw io_uring", "nginx": "nginx"}
 CPU = ("server_cpu_us", "requests")
 CPU_COLUMN = Column("CPU µs/request", *CPU)
 BEFORE = (
-    "A constant answer (`--respond`) to our client `bench-http-client`; server and client "
-    "each on a processor of its own. CPU time is the server's, of user and kernel, read "
+    "A constant answer (`--respond`) to our client `bench-http-client`; server and "
+    "client each have their own processor. CPU time is the server's, of user and kernel, read "
     "when the measured time begins and ends. Medians of the rounds, each with fresh "
-    "processes; ratios are paired, with 95 % confidence intervals. System calls are of "
-    "a run of their own, counted by the kernel; where that is not allowed by strace, which "
+    "processes; ratios are paired, with 95 % confidence intervals. The kernel counts "
+    "system calls in a separate run. Where this is not allowed, strace counts them; it "
     "slows the server, so that more requests wait at once."
 )
 
@@ -121,7 +121,7 @@ def measure(
 def traced_calls(
     build: Path, server: Server, seconds: float, connections: int = CONNECTIONS
 ) -> float | None:
-    """Counted by the kernel, beside a load of full speed. None: not allowed here."""
+    """Calls per request, counted by the kernel at full speed. None: not allowed here."""
     with (
         servers.started(server, processors()[0]) as running,
         tracepoint.counting(running.pid) as counter,
@@ -133,7 +133,7 @@ def traced_calls(
 
 
 def strace_calls(build: Path, server: Server, seconds: float) -> tuple[int, int] | None:
-    """The calls and the requests of a server's whole life."""
+    """The calls and the requests over a server's whole life."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "calls"
         strace = ["strace", "-f", "-c", "-o", str(out)]
@@ -148,7 +148,7 @@ def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None
         traced = traced_calls(build, server, scale.seconds)
         if traced is not None or not shutil.which("strace"):
             return traced
-        # Two runs of different length, so that starting costs nothing.
+        # Two runs of different length, so that the start does not count.
         short, long = (strace_calls(build, server, seconds) for seconds in scale.calls)
     except ServerError:
         return None
@@ -238,5 +238,5 @@ def tables(
         "server",
         shown,
         rows(results, pipelined),
-        "As above, but the client sends so many requests in one write, and waits for all.",
+        "As above, but the client sends this many requests in one write and waits for all replies.",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an idle server does: it should be nothing."""
+"""System calls and context switches of an idle server, which should be none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def switches(pid: int) -> int:
 
 @contextlib.contextmanager
 def settled(build: Path, server: Server, wrapper: Sequence[str] = ()) -> Iterator[Running]:
-    """A server whose connections have come and gone."""
+    """A server after all its connections were closed."""
     with servers.started(server, None, wrapper) as running:
         http.ask(build, running, 0.1, 1)
         time.sleep(SETTLE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the thread table measures: each load, and the rows that its reports fill."""
+"""The loads of the thread table, and the rows that their reports fill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CROWD_BYTES = 5_000  # more than a parked thread costs
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured; a quick run shows that all works, and no figure to rely on."""
+    """The amount of work. A quick run is a test; its figures are unreliable."""
 
     rounds: int
     seconds: float
@@ -45,14 +45,14 @@ class Load:
     arguments: tuple[str, ...]
     workers: int
     metrics: tuple[Metric, ...]
-    pinned: bool = False  # measure it with the workers pinned apart too
+    pinned: bool = False  # also measure it with the workers pinned apart
     only: tuple[str, ...] = ()  # programs; none: all
     rounds_most: int | None = None
     compared: bool = True  # with the best peer
     heavy: bool = False  # many threads: kernel threads of any form get fewer rounds
 
     def name(self) -> str:
-        """Its case, and the number of threads if that is not the case's own."""
+        """The case, and the number of threads unless it is the default."""
         case, *options = self.arguments
         threads = dict(zip(options[::2], options[1::2], strict=True)).get("-T")
         return case + (f" {int(threads):,}" if threads else "")
@@ -85,10 +85,10 @@ def creating(scale: Scale) -> Iterator[Load]:
 
 def passing(scale: Scale) -> Iterator[Load]:
     time = timed(scale.seconds)
-    yield Load(("ring", *time), 1, ns("semaphore ring of 16, a hop, w=1", "<= 15"))
+    yield Load(("ring", *time), 1, ns("semaphore ring of 16, per hop, w=1", "<= 15"))
     yield Load(("ring", *time), 2, ns("same, w=2", "<= 20"), pinned=True)
     large = ("ring", "-T", str(scale.ring), *time)
-    label = f"ring of {scale.ring:,}, a hop, w=2"
+    label = f"ring of {scale.ring:,}, per hop, w=2"
     yield Load(large, 2, ns(label, "<= 40"), pinned=True, heavy=True)
     yield Load(
         ("mutex", *timed(10 * scale.seconds)),  # fairness needs time to show
@@ -99,7 +99,7 @@ def passing(scale: Scale) -> Iterator[Load]:
         ),
         pinned=True,
     )
-    yield Load(("pingpong", *time), 2, ns("ping-pong, a round trip, w=2", "<= 80"), pinned=True)
+    yield Load(("pingpong", *time), 2, ns("ping-pong, per round trip, w=2", "<= 80"), pinned=True)
 
 
 def sleeping(scale: Scale) -> Iterator[Load]:
@@ -111,7 +111,7 @@ def sleeping(scale: Scale) -> Iterator[Load]:
     yield of(
         scale.sleepers,
         Metric("wakeups_per_s", f"{many} {rate}", ">= 99 %", more_is_better=True),
-        Metric("cpu_us_per_wakeup", "same: CPU µs a wake-up", "<= 0.20"),
+        Metric("cpu_us_per_wakeup", "same: CPU µs per wake-up", "<= 0.20"),
         Metric("late_p99_us", "same: lateness p99, µs", "<= 400"),
     )
     yield of(

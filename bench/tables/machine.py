@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where and with what was measured."""
+"""The machine and the versions that were measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUIET_LOAD = 0.5
 
 
 def said_by(*command: str) -> str:
-    """The first line that a command prints, to whichever stream; nothing when it is not here."""
+    """The first line that a command prints to either stream; empty if the command is missing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -36,7 +36,7 @@ def processor() -> str:
 
 def governor() -> str:
     path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    return path.read_text(encoding="utf-8").strip() if path.exists() else "not ours to see"
+    return path.read_text(encoding="utf-8").strip() if path.exists() else "not visible here"
 
 
 def distribution() -> str:
@@ -47,7 +47,7 @@ def describe(root: Path, version: str) -> list[tuple[str, str]]:
     load = os.getloadavg()[0]
     memory = int(field_of("/proc/meminfo", "MemTotal").split()[0]) / (1 << 20)
     commit = said_by("git", "-C", str(root), "describe", "--always", "--dirty")
-    quiet = "" if load < QUIET_LOAD else "; the machine was not quiet, figures of time are rough"
+    quiet = "" if load < QUIET_LOAD else "; the machine was busy, so times are rough"
     return [
         ("date", datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")),
         ("rouse", f"{version}, commit {commit}" if commit else version),
@@ -58,5 +58,5 @@ def describe(root: Path, version: str) -> list[tuple[str, str]]:
         ("system", f"{distribution()}, Linux {platform.release()}, {platform.machine()}"),
         ("compiler", said_by("gcc", "--version")),
         ("frequency governor", governor()),
-        ("load when it began", f"{load:.2f}{quiet}"),
+        ("load at the start", f"{load:.2f}{quiet}"),
     ]

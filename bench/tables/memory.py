@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What idle threads and connections hold: nothing but their own bytes, however many there are."""
+"""Memory of idle threads and connections, which should not depend on their number."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tables.servers import Server, ServerError
 
 HOLD = Path(__file__).resolve().parent.parent / "http" / "hold.py"
 CROWD_BYTES = 5_000  # more than a parked thread costs
-RESERVE = 300  # descriptors that are for something else
-CLIENT_MOST = 10_000  # connections of a client process
+RESERVE = 300  # descriptors for other uses
+CLIENT_MOST = 10_000  # connections per client process
 COMPARED = ("user", "user-uring", "epoll", "uring", "nginx")
 SORTS = {
     "semaphore": "waits for a semaphore",
@@ -36,7 +36,7 @@ class Scale:
     crowds: tuple[int, ...]
     sorts: int
     connections: int
-    several: int  # connections over as many server processes as limits ask for
+    several: int  # connections over as many server processes as the descriptor limit requires
 
 
 FULL = Scale((1_000, 10_000, 100_000, 1_000_000), 4_000, 10_000, 30_000)
@@ -61,7 +61,7 @@ def crowds(build: Path, scale: Scale) -> Table:
     for count in scale.crowds:
         rounds.say(f"memory: {count:,} threads")
         if count * CROWD_BYTES > available * 3 // 4:
-            table.after.append(f"{count:,} threads: not run, for there is no memory for them")
+            table.after.append(f"{count:,} threads: not run: not enough memory")
             continue
         try:
             report = bench(build, "memory", "-T", str(count))
@@ -101,7 +101,7 @@ def resident_bytes(pid: int) -> int:
 
 @contextlib.contextmanager
 def held(port: int, count: int, first_source: int) -> Iterator[int]:
-    """Idle connections of several client processes, each from an address of its own."""
+    """Idle connections of several client processes, each from its own address."""
     with contextlib.ExitStack() as stack:
         clients = []
         for index, begin in enumerate(range(0, count, CLIENT_MOST)):
@@ -128,7 +128,7 @@ def rouse_with_patience(build: Path) -> Callable[[Path], tuple[list[str], int]]:
 
 
 def bytes_each(server: Server, processes: int, total: int) -> float:
-    """Of so many connections over so many processes of the server."""
+    """Resident bytes per connection, for total connections over several server processes."""
     share = total // processes
     with contextlib.ExitStack() as stack:
         used = made = 0
@@ -148,10 +148,10 @@ def connections(build: Path, found: Sequence[Server], scale: Scale) -> Table:
         "Memory: idle keep-alive connections, resident bytes each",
         ["server", f"{one:,} on one process", f"{scale.several:,} on {processes} processes"],
         before=[
-            f"Each connection has asked once. A process may have {limit:,} descriptors here "
-            "(`ulimit -Hn`): that is what bounds a process, and why there are several; the clients "
+            f"Each connection has sent one request. A process may have {limit:,} descriptors here "
+            "(`ulimit -Hn`): this limits each process, so there are several; the clients "
             f"are processes of up to {CLIENT_MOST:,} connections, each with a loopback address of "
-            "its own for its ports. Buffers of sockets are the kernel's, and not in the figures."
+            "its own for its ports. Socket buffers belong to the kernel and are not in the figures."
         ],
     )
     for server in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Medians, spreads and ratios of runs that were taken in turns."""
+"""Medians, spreads and ratios of alternating runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
-    """ours[i] / theirs[i], which were measured next to each other. None: too few to tell."""
+    """The ratio of ours[i] to theirs[i], measured next to each other. None: too few pairs."""
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=False) if a > 0 and b > 0]
     if len(logs) < 2:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of the studies as SVG: bars in panels, and a timeline of ticks. Measures nothing."""
+"""Draw the pictures of the studies as SVG: bars in panels, and a timeline of ticks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STYLE = (
 
 @dataclass
 class Panel:
-    """A bar for each row; a bar of several values is stacked."""
+    """One bar per row. A bar of several values is stacked."""
 
     title: str
-    parts: Sequence[str]  # what the values of a row are; one: unnamed
+    parts: Sequence[str]  # names of the values of a row; a single one is not shown
     rows: list[list[float]] = field(default_factory=list)
     width: int = 190
 
@@ -93,7 +93,7 @@ def chart(title: str, labels: Sequence[str], shown: Sequence[Panel]) -> str:
 
 @dataclass(frozen=True)
 class Ticks:
-    """One thread at a clock's ticks: which wake it, and which of them end its call."""
+    """One thread at a clock's ticks: the ticks that wake it, and whether each ends its call."""
 
     title: str
     gaps_ms: Sequence[float]

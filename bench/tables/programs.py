@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The programs that are compared: ours, and the peers that can be built here."""
+"""The compared programs: ours, and the peers that can be built here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent
-# Peers have the cases that cases.c names before it leaves them out.
+# Peers have the cases that cases.c names before its #ifndef BENCH_PEER.
 FOR_PEERS = (BENCH / "cases.c").read_text(encoding="utf-8").split("#ifndef BENCH_PEER")[0]
 CASES = sorted({f"{name}.c" for name in re.findall(r"\((case_\w+)\)", FOR_PEERS)})
 SOURCES = ["cases.c", "help.c", "main.c", "measure.c", "options.c", "report.c", "team.c", *CASES]
@@ -23,7 +23,7 @@ GO_PLACES = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
 
 
 class MissingError(Exception):
-    """Why a peer cannot be had here."""
+    """The reason why a peer cannot be built here."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def build_folder(build: Path) -> Path:
 
 
 def run_tool(*command: str | Path, **environment: str) -> str:
-    """Run a compiler or the like. Its first complaint is the reason why the peer is missing."""
+    """Run a build tool. Its first error becomes the reason why the peer is missing."""
     try:
         done = subprocess.run(
             [str(word) for word in command],
@@ -66,7 +66,7 @@ def run_tool(*command: str | Path, **environment: str) -> str:
 
 
 def header(name: str, pattern: str, package: str) -> str:
-    """The version that a header of /usr/include tells."""
+    """The version that a header in /usr/include states."""
     path = Path("/usr/include") / name
     if not path.exists():
         raise MissingError(f"{package} is not installed")
@@ -120,7 +120,7 @@ def build_go(build: Path) -> Program:
     least = ".".join(map(str, GO_LEAST))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if not numbers or (int(numbers[1]), int(numbers[2])) < GO_LEAST:
-        raise MissingError(f"Go {version} is here; {least} or later is wanted")
+        raise MissingError(f"Go {version} is here; {least} or later is required")
     target = build_folder(build) / "bench-go"
     run_tool(places[0], "build", "-C", BENCH / "peers" / "go", "-o", target.resolve(), ".", **local)
     return Program("go", "Go", (str(target),), version)
@@ -135,7 +135,7 @@ PEERS: Mapping[str, Callable[[Path], Program]] = {
 
 
 def peers(build: Path) -> tuple[list[Program], list[str]]:
-    """Those that could be built, and for each other one the reason."""
+    """The peers that could be built, and the reason for each missing one."""
     found, missing = [], []
     for title, make in PEERS.items():
         try:
@@ -160,6 +160,6 @@ def ours(build: Path, version: str) -> list[Program]:
 
 
 def command_line(program: Program, arguments: Sequence[str]) -> list[str]:
-    """The case's name stands first, which goroutines' flags want so."""
+    """The case's name comes first, because Go's flag package requires it."""
     case, *options = arguments
     return [program.command[0], case, *program.command[1:], *options, "--json"]

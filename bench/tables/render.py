@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tables as Markdown that reads well in a terminal too. Measures nothing."""
+"""Render tables as Markdown that also reads well in a terminal. Measures nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table:
 
 
 def number(value: float | None) -> str:
-    """Three digits that count, and thousands apart."""
+    """Three significant digits, with separators between thousands."""
     if value is None:
         return NOTHING
     size = abs(value)

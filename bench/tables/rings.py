@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether a ring of threads falls off a cliff when threads outnumber processors."""
+"""Whether the time per hop of a ring jumps when threads outnumber processors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tables.threads import ORIENTATION_ROUNDS
 KINDS = ("user", "kernel", "clone")
 LIMIT = 1.3
 RING_TITLES = {
-    "cascade_mutex": "No cliff: the ring by two mutexes a thread",
-    "ring": "No cliff: the ring by a semaphore a thread",
+    "cascade_mutex": "No cliff: the ring with two mutexes per thread",
+    "ring": "No cliff: the ring with one semaphore per thread",
 }
 
 
@@ -48,7 +48,7 @@ def table_of(case: str, programs: Sequence[Program], scale: Scale) -> Table:
     names = [f"{b} / {a} threads" for a, b in steps]
     table = Table(
         RING_TITLES[case],
-        ["ns a hop", *(str(n) for n in sizes(scale, processors)), *names],
+        ["ns per hop", *(str(n) for n in sizes(scale, processors)), *names],
         before=[
             f"`rouse-bench {case}`: medians of the rounds, by the number of threads; one is "
             f"runnable at a time; {processors} processors. The steps are paired ratios with their "

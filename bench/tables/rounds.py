@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs of several commands, taken in turns, so that a drift of the machine meets all alike."""
+"""Runs of several commands, taken in turns, so that drift of the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIME_LIMIT = 180.0
 
 @dataclass
 class Series:
-    """The reports of one command, a round each; ended by its first failure."""
+    """The reports of one command, one per round, until its first failure."""
 
     command: Sequence[str]
     rounds: int
@@ -49,7 +49,7 @@ class Series:
 
 
 def take_turns(series: Sequence[Series]) -> None:
-    """Every other round backwards, so that nobody always follows the same one."""
+    """Every other round runs backwards, so that no command always follows the same one."""
     for number in range(max((one.rounds for one in series), default=0)):
         for one in series if number % 2 == 0 else reversed(series):
             if number < one.rounds and not one.failure:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""select() with the mechanisms of old kernels, one switch at a time, beside what there is today."""
+"""select() with the mechanisms of old kernels, one switch at a time, next to today's calls."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ LATENESS = columns(
     ("p50 µs", "late_p50_us"),
     ("p99 µs", "late_p99_us"),
     ("most µs", "late_max_us"),
-    ("wake-ups an instant", "clumping"),
+    ("wake-ups per instant", "clumping"),
 )
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured; a quick run shows that all works, and no figure to rely on."""
+    """The amount of work. A quick run is a test; its figures are unreliable."""
 
     rounds: int
     seconds: float
-    threads: int  # of the steps; the source's number
+    threads: int  # in the steps; the source's number
     sets: int
-    sizes: tuple[tuple[int, int], ...]  # threads and descriptors a set; at most 19,000 in all
+    sizes: tuple[tuple[int, int], ...]  # threads and descriptors per set; at most 19,000 in all
     large: tuple[int, ...]  # sets for the select lock alone
     sleepers: int
 
@@ -94,7 +94,7 @@ def switched(old: Sequence[str]) -> tuple[str, ...]:
 
 
 def rows() -> dict[str, tuple[str, ...]]:
-    """From all old to all new, then each old one alone, then what there is today."""
+    """From all old to all new, then each old one alone, then today's calls."""
     names = list(SWITCHES)
     found = {OLD: switched(names)}
     for done in range(1, len(names)):
@@ -159,7 +159,7 @@ def calls_table(title: str, part: Mapping[str, Reports], before: str) -> Table:
 def size_table(data: Data, scale: Scale) -> Table:
     names = [f"{threads} x {sets}" for threads, sets in scale.sizes]
     shown = [Column(name, "calls_per_s", part=name) for name in (OLD, NEW, *BESIDE)]
-    false = Column(f"false wake-ups a call, {OLD}", "false", "total_ops", part=OLD)
+    false = Column(f"false wake-ups per call, {OLD}", "false", "total_ops", part=OLD)
     return grid(
         "select(): calls per second by threads and descriptors per set",
         "threads x set",
@@ -175,7 +175,7 @@ def large_table(data: Data, scale: Scale) -> Table:
     locks = [column for name in ("global", "fine") for column in waits("select", name, name)]
     return grid(
         "select(): one select lock against fine ones, by the size of the set",
-        "descriptors a set",
+        "descriptors per set",
         [*locks, ratio],
         {str(sets): data[f"lock {sets}"] for sets in scale.large},
         "All other mechanisms are new: the cost of the lock alone, as waiting in ns per call.",
@@ -183,10 +183,10 @@ def large_table(data: Data, scale: Scale) -> Table:
 
 
 def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
-    size = f"{scale.threads} threads, {scale.sets} descriptors a call, time-outs of 5 ms"
+    size = f"{scale.threads} threads, {scale.sets} descriptors per call, time-outs of 5 ms"
     about = (
-        f"`rouse-bench selectherd`: {size}; half of the threads hand tokens round, the calls of "
-        "the others end by their time-out. Medians of the rounds; ratios are paired, with 95 % "
+        f"`rouse-bench selectherd`: {size}; half of the threads hand tokens round, and "
+        "the calls of the others time out. Medians of the rounds; ratios are paired, with 95 % "
         "confidence intervals. The layer below the switches is the benchmark's own."
     )
     part = data["threads"]
@@ -204,7 +204,7 @@ def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
         "",
         LOCKS,
         {name: reports for name, reports in part.items() if name not in BESIDE},
-        "Summed over the threads that wait at once; a call may be waited for longer.",
+        "Summed over all waiting threads, so the wait per call can exceed the duration of a call.",
     )
     yield grid(
         "select(): time-outs of 5 ms, how late",

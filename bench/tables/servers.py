@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The HTTP servers that are compared: how each is started, found and stopped."""
+"""The compared HTTP servers: how each is started, found and stopped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ http {{
 
 
 class ServerError(Exception):
-    """Why a server did not come up."""
+    """The reason why a server did not start."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,12 @@ class Server:
     key: str
     title: str
     version: str
-    command: Callable[[Path], tuple[list[str], int]]  # in a folder of its own; port, 0: it says
+    command: Callable[
+        [Path], tuple[list[str], int]
+    ]  # in its own folder; port 0: the server prints it
     environment: Mapping[str, str] = field(default_factory=dict)
     forks: bool = False  # a child serves
-    ring: bool | None = None  # whether it must have an io_uring; None: as it likes
+    ring: bool | None = None  # whether it must use io_uring; None: either
 
 
 def rouse(build: Path, *options: str) -> Callable[[Path], tuple[list[str], int]]:
@@ -179,12 +181,12 @@ def answers(port: int) -> bool:
 
 
 def has_ring(pid: int) -> bool:
-    """Whether it has an io_uring: mapped, for its descriptor may be registered and closed."""
+    """Whether an io_uring is mapped. Its descriptor may be registered and closed."""
     return "[io_uring]" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
 def check_ring(server: Server, running: Running) -> None:
-    """It has answered: whatever it makes at the first connection is there soon."""
+    """The server has answered, so a ring made at the first connection exists soon."""
     if server.ring is None:
         return
     end = time.monotonic() + RING_LIMIT
@@ -233,7 +235,7 @@ def stop(process: subprocess.Popen[str], below: int) -> None:
 def started(
     server: Server, cpu: int | None = None, wrapper: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """Run it in a folder of its own, on one processor; under a wrapper such as strace."""
+    """Run the server in its own folder, on one processor, under a wrapper such as strace."""
     with tempfile.TemporaryDirectory() as folder:
         command, port = server.command(Path(folder))
         taskset = [] if cpu is None else ["taskset", "-c", str(cpu)]

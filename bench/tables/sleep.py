@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Sleeping threads: how often, how late and how many at once they wake, by the timers' slack."""
+"""Sleeping threads: rate, lateness and clumping of wake-ups, by timer slack."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS = columns(
     ("p99", "late_p99_us"),
     ("most", "late_max_us"),
     ("early", "early"),
-    ("wake-ups an instant", "clumping"),
-    ("switches a wake-up", "switches_per_wakeup"),
-    ("CPU µs a wake-up", "cpu_us_per_wakeup"),
+    ("wake-ups per instant", "clumping"),
+    ("switches per wake-up", "switches_per_wakeup"),
+    ("CPU µs per wake-up", "cpu_us_per_wakeup"),
 )
 CAPTION = (
     "`rouse-bench sleepherd`: threads that sleep 10 ms again and again, on two workers or two "
-    "processors; medians of the rounds. Workers set their slack to 1 ns by themselves; 50 µs is "
-    "the kernel's default, and what its threads have unless somebody sets it. An instant is 10 µs "
-    "with a wake-up in it: evenly spread, 100 threads have 1 wake-up an instant, 10,000 have 10. "
+    "processors; medians of the rounds. Workers set their own slack to 1 ns. The "
+    "kernel's default for its threads is 50 µs. An instant is 10 µs "
+    "with a wake-up in it: evenly spread, 100 threads have 1 wake-up per instant, 10,000 have 10. "
     "Switches are the kernel's. Early: wake-ups before their time."
 )
 

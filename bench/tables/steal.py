@@ -15,18 +15,18 @@ PLACES = {
     "shortest queue": ("--place", "shortest"),
 }
 COLUMNS = columns(
-    ("µs a turn", "ns_per_op", "", 1e-3),
-    ("CPU µs a turn", "cpu_ns_per_op", "", 1e-3),
-    ("steals a 1,000 turns", "steals_per_1000"),
-    ("stolen a 1,000 turns", "stolen_per_1000"),
+    ("µs per turn", "ns_per_op", "", 1e-3),
+    ("CPU µs per turn", "cpu_ns_per_op", "", 1e-3),
+    ("steals per 1,000 turns", "steals_per_1000"),
+    ("stolen per 1,000 turns", "stolen_per_1000"),
     ("wait p50 µs", "wait_p50_us"),
     ("wait p99 µs", "wait_p99_us"),
 )
 WORKERS = 2
 ABOUT = (
     f"`rouse-bench steal`: 64 threads at a time are created on one of {WORKERS} workers; "
-    "each has 1 to 16 turns, in which it goes over its own bytes "
-    "or, without any, computes. The wait is from creation or yield to the turn."
+    "each has 1 to 16 turns. In a turn it reads its own bytes or, if it has none, "
+    "computes. The wait is from creation or yield to the turn."
 )
 
 

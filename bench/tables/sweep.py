@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""HTTP from one connection to thousands: what a request costs and how long it takes."""
+"""HTTP from one connection to thousands: CPU time and latency per request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tables.render import Column, Reports, Table, grid, of
 from tables.servers import Server, ServerError
 
 COMPARED = ("user", "user-uring", "epoll", "uring", "nginx")
-SATURATED = 0.97  # of its processor: then the client is what is measured
+SATURATED = 0.97  # of its processor; above this the client is the bottleneck
 FIGURES = (("CPU", *http.CPU), ("p99", "latency_p99_us", ""))
 TITLES = {"uring": "raw io_uring", "nginx": "nginx"}
 
@@ -36,12 +36,12 @@ def busy(_name: str, reports: Reports) -> str:
 
 
 BEFORE = (
-    "`rouse-serve` with one worker on both backends beside the raw loops and nginx, as in the "
-    "tables before. A server is started anew in each round and meets all numbers of connections "
+    "`rouse-serve` with one worker on both backends, next to the raw loops and nginx, "
+    "as in the tables above. Each round starts a new server and runs all numbers of connections "
     "one after the other. Medians of the rounds; ratios are paired, with 95 % confidence "
     "intervals. Latency is from the sending of a request to its whole answer, as the client "
     "sees it: a client whose own processor is saturated adds its own queue, for all servers "
-    "alike, and requests/s are then the client's; CPU a request is not."
+    "alike, and then limits requests/s; CPU per request is unaffected."
 )
 
 

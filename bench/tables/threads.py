@@ -13,7 +13,7 @@ from tables.programs import Program, command_line
 from tables.render import Table, interval, number, numbers
 from tables.rounds import Series
 
-ORIENTATION = ("kernel", "clone")  # fewer rounds: no claim is made of them
+ORIENTATION = ("kernel", "clone")  # fewer rounds: no claim is made about them
 KERNEL_THREADS = (*ORIENTATION, "pthread")
 ORIENTATION_ROUNDS = 3
 
@@ -88,13 +88,13 @@ def main_table(
     shown = [program for program in programs if program.peer or program.key == "user"]
     table = Table(
         "Threads",
-        ["ns unless said", *(p.title for p in shown), "best peer", "rouse / best peer", "aim"],
+        ["ns, unless noted", *(p.title for p in shown), "best peer", "rouse / best peer", "aim"],
         before=[
             "Medians of the rounds; `w` is the number of kernel threads that run user threads (for "
             "kernel threads: of processors in use). The ratio is the geometric mean of the paired "
             "ratios, with its 95 % confidence interval; below 1 rouse needs less (of wake-ups/s, "
-            "above 1 is more). Recording of waits is off. No cell: the peer cannot do it, or said "
-            "why below."
+            "above 1 is more). Recording of waits is off. No figure: the peer does not "
+            "support the case, or failed as noted below."
         ],
         after=list(missing),
     )
@@ -122,7 +122,7 @@ def failures(results: Sequence[Measured], programs: Sequence[Program]) -> list[s
 def spread_table(results: Sequence[Measured], programs: Sequence[Program]) -> Table:
     table = Table(
         "Threads: least and most of the rounds",
-        ["ns unless said", *(program.title for program in programs)],
+        ["ns, unless noted", *(program.title for program in programs)],
     )
     for label, measured, metric in rows(results):
         cells = []
@@ -138,7 +138,7 @@ def ours_table(results: Sequence[Measured], programs: Sequence[Program]) -> Tabl
     shown = [program for program in programs if not program.peer]
     table = Table(
         "Threads: the forms of rouse",
-        ["ns unless said", *(program.title for program in shown), "recording on / off"],
+        ["ns, unless noted", *(program.title for program in shown), "recording on / off"],
         before=[
             "The same cases on user threads with recording of waits off and on, on kernel threads "
             "through the same interface, and on a bare clone() library of the benchmark's own."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""poll(0, 0, t) from many threads at a clock's ticks: what is to be expected, and what is measured.
+"""poll(0, 0, t) from many threads at a clock's ticks: expected and measured rates.
 
 A call's time-out is counted in ticks, rounded up, from the last tick. A thread that was woken by a
 tick calls again at once, so n = ceil(t / tick) ticks later it is woken. If t is no multiple of the
@@ -21,7 +21,7 @@ from tables.select import Data, Reports, Scale
 TICK_MS = 10
 TIMEOUTS_MS = (9, 10, 11)
 SOURCE_LONG = 0.2  # the source: about a fifth of the gaps exceed 10 ms
-HEAD = ("calls/s", "wake-ups/s", "switches/s", "late p50 µs", "late p99 µs", "wake-ups an instant")
+HEAD = ("calls/s", "wake-ups/s", "switches/s", "late p50 µs", "late p99 µs", "wake-ups per instant")
 WAYS = {
     "tick": (*select.LAYER, "--timer", "tick"),
     "exact": (*select.LAYER, "--timer", "exact"),
@@ -31,14 +31,14 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """A second's calls, and wake-ups: each is a switch to the thread and one away from it."""
+    """Calls and wake-ups per second. Each is a switch to the thread and one away from it."""
 
     calls: float
     wake_ups: float
 
 
 def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK_MS) -> Expected:
-    """long: how often the gaps between ticks together outlast a time-out that is their multiple."""
+    """long: the share of gaps between ticks that outlast a time-out of a multiple of the tick."""
     ticks = max(1, math.ceil(timeout_ms / tick_ms))
     early = 1 - long if timeout_ms == ticks * tick_ms else 0.0
     calls = threads * 1000 / tick_ms / (ticks + early)
@@ -78,7 +78,7 @@ def measure(build: Path, scale: Scale) -> Data:
 
 
 def long_share(reports: Reports) -> float:
-    """How often a tick that was a call's first came late enough."""
+    """The share of a call's first due ticks that came late enough."""
     return 1 - min(1.0, of(reports, "early", "total_ops"))
 
 
@@ -94,12 +94,13 @@ def measured(reports: Reports) -> list[str]:
 def tables_of(data: Data, scale: Scale) -> Iterator[Table]:
     table = Table(
         f"poll(0, 0, t) from {scale.sleepers} threads, ticks of {TICK_MS} ms",
-        ["t, and who keeps the time", *HEAD],
+        ["t, and the timer", *HEAD],
         before=[
             "Expected at ticks: by the rule that time-outs are counted in ticks, rounded up. For "
-            "10 ms it needs how often a gap between ticks is longer than 10 ms: the source says a "
-            "fifth; `as here` takes what was measured in the row below it. A wake-up that is early "
-            "completes no call. Switches are all of the process, also those that the kernel forces."
+            "10 ms it needs how often a gap between ticks is longer than 10 ms: the "
+            "source says a fifth; `as here` uses the share measured in the row below "
+            "it. An early wake-up completes no call. Switches are all switches of the "
+            "process, including involuntary ones."
         ],
     )
     for timeout in TIMEOUTS_MS:

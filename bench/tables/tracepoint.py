@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Count a running process's system calls by the kernel's tracepoint, which hardly slows it down.
+"""Count a running process's system calls with the kernel's tracepoint, which hardly slows it down.
 
-Needs root, or a kernel that lets others see tracepoints; whoever asks falls back on strace.
+Requires root, or a kernel that lets other users see tracepoints. The callers fall back on strace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INHERIT = 1 << 1  # threads made later are counted too
 
 
 class Counter:
-    """Counts from its making on."""
+    """Counts from its creation on."""
 
     def __init__(self, pid: int) -> None:
         """Raises OSError where this is not allowed."""
@@ -56,7 +56,7 @@ class Counter:
 
 @contextlib.contextmanager
 def counting(pid: int) -> Iterator[Counter | None]:
-    """None: not allowed here."""
+    """Yield a counter, or None where it is not allowed."""
     try:
         counter = Counter(pid)
     except OSError:

@@ -61,7 +61,7 @@ def cell(report: Mapping[str, Any], target: str) -> str:
 def table_of(found: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(
         "Writes to shared lines",
-        ["an operation: locked + plain", *TARGETS.values(), OTHER, "lines"],
+        ["operation: locked + plain", *TARGETS.values(), OTHER, "lines"],
     )
     for op, title in OPERATIONS.items():
         report = found[op]

@@ -129,7 +129,7 @@ sys.stdin.readline()
             try:
                 with tracepoint.counting(process.pid) as counter:
                     if counter is None:
-                        self.skipTest("not run: tracepoints are not ours to see here")
+                        self.skipTest("not run: tracepoints are not visible here")
                     process.stdin.write("\n")
                     process.stdin.flush()
                     process.stdout.readline()
@@ -165,7 +165,7 @@ class Run(unittest.TestCase):
             self.assertRegex(ours, r"^[\d,.]+$", label)
         for title in ("Threads: the forms of rouse", "Threads: operations of the busiest worker"):
             self.assertTrue(rows(done.stdout, title))
-        for title in ("by two mutexes", "by a semaphore"):
+        for title in ("with two mutexes", "with one semaphore"):
             table = rows(done.stdout, f"No cliff: the ring {title}")
             self.assertEqual([row[0] for row in table], ["rouse", "kernel threads", "bare clone()"])
 
@@ -237,9 +237,9 @@ class Run(unittest.TestCase):
             self.skipTest("not run: valgrind cannot run what a sanitizer was built into")
         done = run("--quick", "--no-peers", "--only", "counts")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for label, ours, *_rest in rows(done.stdout, "Instructions an operation"):
+        for label, ours, *_rest in rows(done.stdout, "Instructions per operation"):
             self.assertGreater(float(ours.replace(",", "")), 1, label)
-        for label, ours, *_rest in rows(done.stdout, "System calls an operation"):
+        for label, ours, *_rest in rows(done.stdout, "System calls per operation"):
             self.assertLess(float(ours), 0.5, label)
 
     def test_mistakes_are_reported_with_status_2(self) -> None:
