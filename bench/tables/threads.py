@@ -94,7 +94,7 @@ def main_table(
             "kernel threads: of processors in use). The ratio is the geometric mean of the paired "
             "ratios, with its 95 % confidence interval; below 1 rouse needs less (of wake-ups/s, "
             "above 1 is more). Recording of waits is off. No figure: the peer does not "
-            "support the case, or failed as noted below."
+            "support the case, or the reason is below."
         ],
         after=list(missing),
     )
