@@ -19,11 +19,13 @@ from rouse.store import layout
 Row = dict[str, Any]
 NOBODY = "-"
 PROCESS = Column("process", "process", "index")
+COLUMN_QUEUED = Column("queued_ns", "queued", "ns", "woken, and not yet on a processor")
+COLUMN_ASLEEP = Column("asleep_ns", "asleep", "ns", "until it was woken")
 THREADS = (
     Column("tid", "thread", "index"),
     Column("cpu_ns", "CPU", "ns", "on a processor"),
-    Column("asleep_ns", "asleep", "ns", "until it was woken"),
-    Column("queued_ns", "queued", "ns", "woken, and not yet on a processor"),
+    COLUMN_ASLEEP,
+    COLUMN_QUEUED,
     Column("preempted_ns", "preempted", "ns", "taken off a processor, or new, and not yet on one"),
     Column("sleeps", "sleeps", "count"),
     Column("involuntary", "taken off", "count", "involuntary switches"),
@@ -33,9 +35,9 @@ THREADS = (
 )
 SLEEPS = (
     Column("count", "sleeps", "count"),
-    Column("asleep_ns", "asleep", "ns", "until it was woken"),
+    COLUMN_ASLEEP,
     extra("asleep_most_ns", "longest", "ns"),
-    Column("queued_ns", "queued", "ns", "woken, and not yet on a processor"),
+    COLUMN_QUEUED,
     extra("queued_most_ns", "queued at most", "ns"),
     extra("threads", "threads", "count", "with this name"),
     Column("name", "name"),
@@ -46,8 +48,8 @@ SLEEPS = (
 WAITS = (
     Column("waits", "waits", "count", "that were recorded"),
     Column("count", "sleeps", "count", "in them, by the kernel"),
-    Column("asleep_ns", "asleep", "ns", "until it was woken"),
-    Column("queued_ns", "queued", "ns", "woken, and not yet on a processor"),
+    COLUMN_ASLEEP,
+    COLUMN_QUEUED,
     Column("queued_share", "queued %", "share", "of both"),
     extra("queued_most_ns", "queued at most", "ns"),
     Column("kind", "kind"),
