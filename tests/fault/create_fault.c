@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * create_fault.c - the nth system call of each kind that the start of the runtime and the creation of
- * threads make fails, for every n, with every error that it may have: whoever called is told, or does not
+ * threads make fails, for every n, with every error that it may have: the caller gets the error, or does not
  * notice; the same call made again succeeds; nothing is lost, nothing leaks, nothing hangs.
  *
  * Nor does a runtime that cannot start end the program: the creation of the first thread returns the error,
@@ -134,7 +134,7 @@ static void *use_a_helper(void *arg)
     return arg;
 }
 
-/* What programs do with threads. */
+/* The calls that programs make with threads. */
 static void *live(void *arg)
 {
     struct rouse_thread *threads[40];
@@ -248,7 +248,7 @@ static size_t address_space_bytes(void)
 static void create_in_vain(enum rouse_kind kind, size_t stack_bytes)
 {
     struct rouse_thread *t = NULL;
-    struct rouse_thread_attr attr = { .kind = kind, .name = "in vain", .stack_bytes = stack_bytes };
+    struct rouse_thread_attr attr = { .kind = kind, .name = "refused", .stack_bytes = stack_bytes };
     int error = rouse_thread_create(&t, &attr, nothing, NULL);
     CHECK(error == -ENOMEM || error == -EAGAIN);
     CHECK(t == NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * io_fault.c - the nth system call of each kind that I/O makes fails, for every n, with every error it
- * may have: the caller is told, once, with that error; the same call made again succeeds; nothing is
- * lost, nothing leaks, nothing hangs. EINTR and connections that died in the queue are told to nobody.
+ * may have: the caller gets that error once; the same call made again succeeds; nothing is
+ * lost, nothing leaks, nothing hangs. EINTR and connections that died in the queue are not reported.
  *
  * One conversation is held by two threads, whose kinds change: by TCP, a pipe, a file and sendfile, over
  * a number that needs a new chunk of the descriptor table.

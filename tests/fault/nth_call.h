@@ -3,7 +3,7 @@
  * nth_call.h - fail the nth system call of a kind in a child process, for any n.
  *
  * The child's calls of that kind are referred to this process by seccomp's user notification, counted
- * from the moment the child arms the fault, and let through but for the nth. Nothing is preloaded, so it
+ * from the moment the child arms the fault, and let through except the nth. Nothing is preloaded, so it
  * reaches calls that do not go through libc.
  */
 #ifndef NTH_CALL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * poll_fault.c - the nth system call of each kind that poll, select and sets make fails, for every n: the
- * caller is told with that error, or the call goes on; the same call made again succeeds; nothing is lost,
+ * caller gets that error, or the call goes on; the same call made again succeeds; nothing is lost,
  * nothing stays listed, nothing hangs.
  */
 #include "nth_call.h"

@@ -6,7 +6,7 @@
  * submits a child, to its worker's next slot or queue, and then computes until all but hogs have run; so
  * one worker is left for all the others, and must be awake. Checked: all threads run. When nothing else
  * can happen any more the watcher, if there is one, looks a few times; then all must have run.
- * What is left out: timers and the poller (poller.pml); a theft is one step (queue_lock.pml).
+ * Left out: timers and the poller (poller.pml); a theft is one step (queue_lock.pml).
  *
  * The watcher makes good, within 10 ms, most of what else goes wrong. So the rest is looked at without
  * one too; there children go to queues only.
@@ -18,8 +18,8 @@
  * mutant F2_FULL UNWATCHED: the fence before sleep is an ordinary one, not a membarrier
  * mutant NO_W2 UNWATCHED: a worker does not look again before it sleeps
  * mutant NO_WAKE UNWATCHED: a submission wakes nobody
- * mutant LEAK UNWATCHED COARSE CHILDLESS WORKERS=3: who was woken in vain, and then finds a thread, stays counted as a searcher
- * mutant ANY_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: who joins the idle list stays counted as a searcher
+ * mutant LEAK UNWATCHED COARSE CHILDLESS WORKERS=3: a worker with a spurious wake-up that then finds a thread stays counted as a searcher
+ * mutant ANY_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: a worker that joins the idle list stays counted as a searcher
  * mutant SILENT_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: the last searcher that found work wakes nobody
  * mutant NO_WATCHER: nobody watches
  * mutant NO_NEXT: the watcher takes nothing from next slots

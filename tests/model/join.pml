@@ -6,7 +6,7 @@
  * detaches it. J2 tries to join it once. The timer ends waits that have a deadline; a canceller asks J1
  * twice. When J1 is through it waits for something else, which only the canceller may end. Every step on the join word is a read-modify-write or ordered by one, so that no store buffers
  * are needed. Checked: one of them releases the block, once, after its stack was left, and the end does
- * not touch it then; no joiner sleeps for ever; no late claim ends the later wait; each request is told
+ * not touch it then; no joiner sleeps for ever; no late claim ends the later wait; each request is reported
  * once or kept.
  *
  * mutant TICKET_IN_TARGET: a joiner's ticket is stored in the block of the thread that is joined
@@ -17,10 +17,10 @@
  * mutant GIVE_UP_STORES: a joiner gives up by a plain store
  * mutant NO_ABANDON: a joiner that finds the thread ended leaves its wait prepared
  * mutant REQUEST_LOST: a cancelled joiner that finds the thread ended drops the request
- * mutant REQUEST_INVENTED: whoever cannot take its wait back counts a request
+ * mutant REQUEST_INVENTED: a thread that cannot take its wait back counts a request
  * mutant NO_CLAIM: the end publishes the joiner whether it won or not
- * mutant ENDING_FOR_ALL: whoever finds another's ENDING takes the thread for ended
- * mutant ENDED_NOT_TAKEN: whoever finds ENDED releases the block without taking it
+ * mutant ENDING_FOR_ALL: a joiner that finds another's ENDING takes the thread for ended
+ * mutant ENDED_NOT_TAKEN: a joiner that finds ENDED releases the block without taking it
  */
 #define NONE 0
 #define DETACHED 1

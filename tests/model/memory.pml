@@ -95,7 +95,7 @@ inline fence_heavy(cpu)
     od;
     fence_other = 0
 }
-/* What fence_heavy counts with: each process that calls it declares this. */
+/* The counters of fence_heavy: each process that calls it declares them. */
 #define FENCE_LOCAL byte fence_other = 0
 
 /* Read-modify-write: atomic { RMW_READY(cpu, w); ... memory[w] = ... } */

@@ -69,7 +69,7 @@ inline cas(seen, to, release, ok)
     }
 }
 
-/* Under the guard, WAITERS says whether the list is empty, but for a store that is on its way. */
+/* Under the guard, WAITERS says whether the list is empty, except for a store that is on its way. */
 inline leave_guard()
 {
     TOUCH;

@@ -12,7 +12,7 @@
  * the queue while it waits; who is chosen is the first (LIFO: the last, or one that was passed over) of those that the
  * choice had to see; in the end, if all live, the turn is nobody's.
  *
- * What decides is seq_cst in the code, and marks are looked at again: so there are no store buffers here. Left out:
+ * The deciding accesses are seq_cst in the code, and marks are looked at again: so there are no store buffers here. Left out:
  * several queues, since a number tells its queue, and time.
  *
  * run: nobody dies, and there are no looks
@@ -34,7 +34,7 @@
  * mutant NO_MARK LOOKS THREADS=2 STOPS=1: it is not marked as missed
  * mutant NO_NOBODYS_LOOK LOOKS THREADS=2 DEATHS=1: who dies in a give leaves a turn that is nobody's, and stays so
  * mutant MARK_REMOVED LOOKS THREADS=2 OVERDUE=1: the same, where all who wait were marked
- * mutant NUMBER_STORED LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's number is cleared, whoever's it is by then
+ * mutant NUMBER_STORED LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's number is cleared, even if it is another's by then
  */
 #ifndef THREADS
 #define THREADS 3
@@ -71,7 +71,7 @@ bool is_dead[THREADS + 1];
 bool is_stopped[THREADS + 1];
 byte overdues;
 
-/* Who dies or stops, which it may do anywhere; no thread is different from the others. */
+/* The process that dies or stops, anywhere in its code. All threads are alike. */
 #define MORTAL 2
 #define IS_DEAD(thread) (thread == 0 || is_dead[thread])
 #define IS_CHOSEN_OF(i) \
@@ -280,7 +280,7 @@ inline leave()
 
 #define HOLDER places[turn_slot].owner
 #define IS_OVERDUE(slot) (is_stopped[places[slot].owner] || places[slot].number == 0)
-/* A look that finds nothing to do is no step: it would hide that a thread waits in vain. */
+/* A look that finds nothing to do is no step: it would hide a thread that waits for ever. */
 #define IS_OTHERS (turn_slot != 0 && turn_slot != place)
 #define FINDS_MARK (places[place].is_missed)
 #define FINDS_OWN (turn_slot == place)
@@ -302,7 +302,7 @@ inline leave()
 #endif
 #define LOOK_FINDS (FINDS_MARK || FINDS_OWN || FINDS_NOBODYS || FINDS_DEAD || FINDS_OVERDUE)
 
-/* The seen turn and the 100 ms are left out: whoever stopped is overdue at once. */
+/* The seen turn and the 100 ms are left out: a process that stopped is overdue at once. */
 inline look()
 {
     places[place].is_missed = false;

@@ -128,7 +128,7 @@ end_futex:
     taken = false
 }
 
-/* What a busy worker does from time to time. */
+/* The look that a busy worker takes from time to time. */
 inline poll_busy()
 {
     if

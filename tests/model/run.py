@@ -94,7 +94,7 @@ def search(job: Job, folder: Path) -> str:
     said = command(["spin", *defines, "-a", str(job.model)], folder)
     if not (folder / "pan.c").exists() or "Error" in said:
         raise ModelError(said)
-    # A mutant fails early as a rule: it is not worth a compiler's time.
+    # A mutant usually fails early: it is not worth a compiler's time.
     options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", "-w"]
     options.append("-O0" if job.is_mutant else "-O1")
     said = command(["gcc", *options, "-o", "pan", "pan.c"], folder)

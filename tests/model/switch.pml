@@ -2,7 +2,7 @@
 /*
  * switch.pml - src/core/switch.h and worker.c: a thread that is woken before its stack is left.
  *
- * Two workers, two threads; each thread parks or yields ROUNDS times, and a kernel thread wakes whoever
+ * Two workers, two threads; each thread parks or yields ROUNDS times, and a kernel thread wakes each thread that
  * waits, at any time. Any worker may take any runnable thread (its own queue or a theft: queue_lock.pml).
  * Checked: never two workers on one stack; a stack is entered with the context that was saved last; the
  * workers never wait for each other; every thread comes to its end.

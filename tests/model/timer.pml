@@ -6,7 +6,7 @@
  * ends waits, always those without a deadline. Each worker's heap is expired by itself or by a thief,
  * whenever an entry is due. The time goes on when it likes, and when nothing else can happen. Checked: no
  * wait ends before its deadline; when nothing else can happen, none is overdue; a thread has at most one
- * entry that counts. A worker's lanes and heap are one set here: which of them holds an entry is its own affair.
+ * entry that counts. A worker's lanes and heap are one set here: the model does not say which of them holds an entry.
  *
  * mutant KEEP_ANY WAITS=2: arming keeps an entry of the worker though it comes up later than the new deadline
  * mutant NO_MOVE WAITS=2: an entry that comes up before its thread's present deadline is dropped
@@ -262,7 +262,7 @@ proctype expirer(byte me)
         is_expiring[me] = cpu == me
     }
         QUEUE_LOCK_ENTER(me);
-        IS_DRAINED(me); /* of the thief's membarrier; else me waited for it in vain */
+        IS_DRAINED(me); /* of the thief's membarrier; else me waited for it without effect */
         expire(me, cpu);
         QUEUE_LOCK_LEAVE(me);
         atomic { is_expiring[me] = false; cpu = 0 }

@@ -13,9 +13,9 @@
  * mutant F1_FULL: its fence is an ordinary one, not a membarrier
  * mutant NO_R2: it does not look again whether the thread still waits
  * mutant TICKET_REPEATS: the number of the wait is not in the claim word
- * mutant RELEASE_STORES: it lets go by a store, whoever has the thread
- * mutant HOLD_STORES: it holds by a store, whoever has the thread
- * mutant NO_P2: whoever picked the thread waits only for those who run it
+ * mutant RELEASE_STORES: it lets go by a store, even if another has the thread
+ * mutant HOLD_STORES: it holds by a store, even if another has the thread
+ * mutant NO_P2: the worker that picked the thread waits only for those who run it
  * mutant LEAVES_LATE: on_cpu is cleared before the stack is left
  */
 #define CPUS 3

@@ -3,7 +3,7 @@
  * cluster_storm.c - clusters under load: threads that move and are moved, workers that come and go, and all
  * the while steals, deadlines, and conversations on sockets.
  *
- * Each pair passes a byte to and fro a known number of times, and each sleeper sleeps as often as it was told
+ * Each pair passes a byte to and fro a known number of times, and each sleeper sleeps the given number of times
  * to: a thread that is lost is a hang, which the watchdog shows. No sleep ends early. At the end no queue and no
  * inbox holds anything. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
  */

@@ -85,7 +85,7 @@ static void a_million_threads_are_guarded_and_all_are_woken(void **state)
     uint64_t random = seed_of_run();
     CHECK(pipe2(probe, O_CLOEXEC) == 0);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
-    /* What a program has once is there already. */
+    /* The memory that a program needs once is there already. */
     CHECK_EQUAL(rouse_thread_create(NULL, &attr, wait_at_gate, NULL), 0);
     UNTIL(rsi_load_relaxed((uintptr_t *)&gate.waiters.first) != 0);
     uint64_t before = resident_bytes();

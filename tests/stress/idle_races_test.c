@@ -62,7 +62,7 @@ static void until_quiet(void)
         rouse_sleep(MS);
 }
 
-/* A kernel thread that submits in a burst, so that workers are woken, in part in vain. */
+/* A kernel thread that submits in a burst, so that workers are woken, partly without work for them. */
 static void *submit_some(void *count)
 {
     struct rouse_thread *threads[BURST_MAX];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * io_reuse_stress.c - descriptors closed and their numbers given out again, all the time and without
- * regard for those who use them: whoever waits for a number that is closed is told, sooner or later.
+ * regard for those who use them: a thread that waits for a number that is closed gets an error, sooner or later.
  *
  * Users call, mostly without a deadline, on whatever number a slot holds; openers replace the slots'
- * descriptors. What a call finds is anybody's guess here, but it ends: at the latest when every slot has
+ * descriptors. The result of a call cannot be predicted here, but the call ends: at the latest when every slot has
  * been closed. A lost wake-up is a hang, which the watchdog shows. ROUSE_SEED (printed) and ROUSE_SCALE
  * (rounds in percent) are taken from the environment. Runs with 1, 2 and 4 workers, or with
  * ROUSE_WORKERS.

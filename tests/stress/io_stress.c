@@ -3,12 +3,12 @@
  * io_stress.c - many conversations at once on sockets and pipes of every sort, between threads of every
  * kind, under deadlines, cancels, resets, shutdowns and closes by others.
  *
- * Each line has a writer and a reader at one end and an echo at the other. What is read must be what was
+ * Each line has a writer and a reader at one end and an echo at the other. The bytes read must be those that were
  * written on this line, byte for byte; a line that nobody killed must carry all of it. Much of the waiting
  * has no deadline: a lost wake-up is a hang, which the watchdog shows. At the end no descriptor is left
  * open and nobody is listed.
  *
- * A close by somebody else may not let the number be given out again before those who were told have
+ * A close by somebody else may not let the number be given out again before the threads that were notified have
  * turned away, or a call that was just being made could meet the next descriptor, as in POSIX: opening
  * excludes it by a lock. ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent) are taken from the
  * environment. Runs with 1, 2 and 4 workers, or with ROUSE_WORKERS.
@@ -211,7 +211,7 @@ static void close_under_them(struct line *line, bool is_near)
     int other = is_near ? line->far : line->near;
     rouse_rwlock_write_lock(&town.opening);
     EQUALS(rouse_close(is_near ? line->near : line->far), 0);
-    /* Those at the other end may be waiting, and are told in their turn. */
+    /* The threads at the other end may be waiting; they are notified in their turn. */
     if (is_pipe)
         EQUALS(rouse_close(other), 0);
     else

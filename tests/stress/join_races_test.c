@@ -68,7 +68,7 @@ static void a_joiner_that_gave_up_detaches(void **state)
     in_every_kind(give_up_and_detach, NULL);
 }
 
-/* Two join one thread, which ends only after the other has been told -EINVAL. */
+/* Two join one thread, which ends only after the other has received -EINVAL. */
 struct pair {
     struct rouse_thread *target;
     struct rouse_barrier start;
@@ -105,7 +105,7 @@ static void of_two_joiners_one_is_refused(void **state)
     }
 }
 
-/* Each request to stop is told by a join or stays pending; a join that was told of one is repeated. */
+/* Each request to stop is reported by a join or stays pending; a join that reported one is repeated. */
 struct cancelled {
     struct rouse_thread *target;
     uint64_t requests;

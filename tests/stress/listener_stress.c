@@ -93,7 +93,7 @@ static void no_connection_waits_for_ever(void **state)
     }
 }
 
-/* Closed while connections come and are announced: everyone is told, and the next listener has its own. */
+/* Closed while connections come and are announced: every waiter gets -EBADF, and the next listener has its own. */
 static void closes_amid_connections(void **state)
 {
     (void)state;

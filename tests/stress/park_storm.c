@@ -23,7 +23,7 @@ struct slot {
     uint64_t ticket;
 };
 
-/* What one side has seen; the sums of both must be the same. */
+/* The counts of one side; the sums of both must be the same. */
 struct book {
     uint64_t wakes, wake_sum, cancels;
 };
@@ -125,7 +125,7 @@ static int next_result(struct player *player)
     return (int)((rsi_fetch_add_relaxed(&serial, 1u) + draw(player, 3)) % 1000000) + 1;
 }
 
-/* Try to end the wait of whoever stands there. The claim may be made under the guard or after it. */
+/* Try to end the wait of the thread that stands there. The claim may be made under the guard or after it. */
 static struct rouse_thread *claim_one(struct player *player, struct slot *slot)
 {
     bool is_inside = draw(player, 2);

@@ -3,7 +3,7 @@
  * poll_stress.c - threads of every kind poll changing sets of channels, plainly and exclusively, beside
  * readers; tokens come one at a time to each channel, and each must be taken. Most waiting has no deadline:
  * a lost wake-up is a hang, which the watchdog shows. Bystanders, who wait for events that never come, must
- * not be woken at all. How often those that poll exclusively waited, and were woken for nothing, is printed;
+ * not be woken at all. How often those that poll exclusively waited, and how many wake-ups were spurious, is printed;
  * poll_exclusive_test says what may be.
  *
  * ROUSE_SEED (printed) and ROUSE_SCALE (tokens in percent) are taken from the environment. Runs with 1, 2
@@ -109,7 +109,7 @@ static void poll_round(unsigned home, bool is_exclusive, uint64_t *random)
             take(channels[i]);
 }
 
-/* One of a pool of threads that wait for a set; what it is told of it sees to, mostly. */
+/* One of a pool of threads that wait for a set; it handles most of the events that it gets. */
 static void set_round(unsigned pool, uint64_t *random)
 {
     struct rouse_set_event events[CHANNELS];
@@ -126,7 +126,7 @@ static void set_round(unsigned pool, uint64_t *random)
         bool is_once = pool == 1;
         if (is_once || draw(random, 8) != 0)
             take(channel);
-        /* What is in no set for a moment is taken by the other pools. */
+        /* A descriptor that is in no set for a moment is handled by the other pools. */
         if (pool == 2 && draw(random, 8) == 0 &&
             rouse_set_remove(town.sets[pool], events[i].fd) == 0)
             EQUALS(rouse_set_add(town.sets[pool], events[i].fd, POLLIN, 0, channel), 0);
@@ -244,7 +244,7 @@ static void run_town(enum taking taking, enum company company, unsigned pool)
         crew_add_many(&crew, CREW_MIXED, 4, reader, NULL);
     send_all(&crew, 0);
     rsi_store_release(&town.is_over, 1u);
-    for (unsigned i = 0; i < CHANNELS; i++) /* whoever still polls comes to see that it is over */
+    for (unsigned i = 0; i < CHANNELS; i++) /* threads that still poll see that it is over */
         for (unsigned j = 0; j < 2 * CHANNELS; j++)
             (void)rouse_thread_cancel(crew.members[i].thread);
     crew_join(&crew);

@@ -64,7 +64,7 @@ static struct town {
 struct person {
     uint64_t random;
     unsigned number;    /* among those of its role */
-    uint32_t cancelled; /* times that it was told */
+    uint32_t cancelled; /* times that -ECANCELED was returned */
 };
 
 static uint64_t draw(struct person *p, uint64_t below)
@@ -325,7 +325,7 @@ static const struct role {
 
 /*
  * Nobody leaves before the canceller has: the handles of those who have are no longer valid. Each request
- * to stop has been told once by then, or is still to be told.
+ * to stop has been reported once by then, or is still pending.
  */
 static void live(void *arg, unsigned index)
 {

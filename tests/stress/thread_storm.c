@@ -116,7 +116,7 @@ static void be_done_with(struct rouse_thread *t, uint64_t token, uint64_t *rando
         break;
     default: error = rouse_thread_join(t, &result); break;
     }
-    if (error == -ECANCELED) /* we were: whoever joins us has asked for it */
+    if (error == -ECANCELED) /* we were: the thread that joins us has asked for it */
         while ((error = rouse_thread_join(t, &result)) == -ECANCELED)
             ;
     CHECK_EQUAL(error, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer_storm.c - deadlines by the million: met, never early, whoever moves and whoever is woken before.
+ * timer_storm.c - deadlines by the million: met, never early, whichever threads move or are woken before.
  *
  * ROUSE_SEED and ROUSE_SCALE (rounds and threads in percent) are taken from the environment.
  */

@@ -176,7 +176,7 @@ static unsigned ready_count(void)
     return ready;
 }
 
-/* A broadcast for one: of those woken all but one were woken for nothing. */
+/* A broadcast for one: all wake-ups but one were spurious. */
 static void a_herd_is_counted_with_what_it_was_for(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void *take_turns(void *value)
 }
 
 /*
- * Ten threads on fewer workers. However slowly they came and whoever else has used the processors: no more of them ran
+ * Ten threads on fewer workers. However slowly they came and whatever else used the processors: no more of them ran
  * at once than there were workers, so the rest of their lives was spent in the run queue.
  */
 static void time_in_the_run_queue_is_told(void **state)
@@ -454,7 +454,7 @@ static void *stay(void *unused)
     return unused;
 }
 
-/* Whoever names it may come before its slot does, after, or in between. */
+/* The thread that names it may come before its slot does, after, or in between. */
 static void a_name_that_another_gives_is_in_the_record(void **state)
 {
     (void)state;

@@ -126,7 +126,7 @@ static void *ring(void *unused)
     return unused;
 }
 
-/* What a blocking call may do itself: anything that a foreign thread may. */
+/* A blocking call may do anything that a foreign thread may. */
 static void *use_the_runtime(void *unused)
 {
     void *result = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fault_test.c - a stack overflow ends the program with one line that names the thread; other faults are
- * the program's own affair.
+ * for the program to handle.
  */
 #include "core_test.h"
 

@@ -301,7 +301,7 @@ static void *wake_what_is_not_there(void *unused)
         rouse_mutex_unlock(&shared_mutex);
         CHECK_EQUAL(rouse_sem_post(&shared_sem), 0);
         use_user_threads();
-        CHECK_EQUAL(rouse_sem_wait(&shared_sem), 0); /* the unit is there for whoever is there */
+        CHECK_EQUAL(rouse_sem_wait(&shared_sem), 0); /* the unit is there for any thread */
         CHECK_EQUAL(passed, 0);
         _exit(0);
     }

@@ -212,7 +212,7 @@ static void a_hold_does_not_last_through_a_wait(void **state)
     }
 }
 
-/* What began unrecorded is not counted, nor what began before recording was switched off and on. */
+/* A hold that began unrecorded is not counted, nor one that began before recording was off and on. */
 static void holds_over_a_switch_are_left_out(void **state)
 {
     (void)state;

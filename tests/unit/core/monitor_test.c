@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* monitor_test.c - workers that are stuck, all of them: others run their threads, and it is told who it was. */
+/* monitor_test.c - workers that are stuck, all of them: others run their threads, and the report names the stuck ones. */
 #include "core_test.h"
 
 #include <dirent.h>

@@ -53,7 +53,7 @@ static void threads_go_to_the_shortest_queue(void **state)
     unmake(cluster);
 }
 
-/* What a thief takes from a queue of 16 at each affinity. */
+/* The number that a thief takes from a queue of 16 at each affinity. */
 static void a_thief_takes_less_at_each_step(void **state)
 {
     (void)state;

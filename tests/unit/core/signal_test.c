@@ -236,7 +236,7 @@ static void a_blocked_signal_reaches_who_waits_for_it(void **state)
     scenario_exits("blocked_signal_is_waited_for", NULL, 0);
 }
 
-/* The runtime leaves masks as they are, but for its own signal on threads that it has made. */
+/* The runtime leaves masks as they are, except for its own signal on threads that it has made. */
 static void *look_at_mask(void *unused)
 {
     sigset_t mask;

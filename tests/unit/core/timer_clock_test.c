@@ -3,7 +3,7 @@
  * timer_clock_test.c - deadlines are of CLOCK_MONOTONIC only, and workers wait for them without slack.
  *
  * The wall clock cannot be set without root, and is everybody's. So this program has one of its own: libc's
- * functions that tell it are replaced by ones that jump back and forth by years at each call. What does not go
+ * functions that tell it are replaced by ones that jump back and forth by years at each call. A timer that does not go
  * through them is a system call, and a filter kills the process at each that reads the wall clock or waits
  * for it.
  */

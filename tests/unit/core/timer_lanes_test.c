@@ -72,11 +72,11 @@ static size_t expire(uint64_t now_ns)
         count++;
     }
     CHECK(earliest() > now_ns);
-    CHECK(worker->timer_next_ns <= earliest()); /* else whoever sleeps until then is late */
+    CHECK(worker->timer_next_ns <= earliest()); /* else the worker that sleeps until then is late */
     return count;
 }
 
-/* What programs wait for: a few lengths again and again, and some of any length. */
+/* The waits of programs: a few lengths again and again, and some of any length. */
 static uint64_t some_length(uint64_t *random)
 {
     static const uint64_t lengths[] = { MS, 10 * MS, 5 * SECOND, 30 * SECOND, 60 * SECOND, 7 * MS };

@@ -278,7 +278,7 @@ static void what_the_kernel_says_of_pressure_trims(void **state)
     close(ends[1]);
 }
 
-/* What the manual page names for a machine that does not tell, or not this process. */
+/* The error that the manual page names where pressure cannot be watched, or not by this process. */
 static void check_no_pressure_told(int error)
 {
     CHECK(error == -ENOENT || error == -EOPNOTSUPP || error == -EACCES || error == -EPERM);

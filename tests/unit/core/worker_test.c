@@ -128,7 +128,7 @@ static void two_threads_in_a_queue_wake_another_worker(void **state)
         rsi_store_seq_cst(&rsi_rt.watching, 1u);
         join(start(ROUSE_KIND_USER, create_two_and_compute, NULL));
         rsi_store_seq_cst(&rsi_rt.watching, 0u);
-        rsi_idle_wake_any(); /* whoever runs has somebody who watches again */
+        rsi_idle_wake_any(); /* the running workers have a watcher again */
     }
 }
 

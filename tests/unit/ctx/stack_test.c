@@ -249,7 +249,7 @@ static void more_stacks_than_mappings(void)
     struct rouse_thread *t;
     CHECK_EQUAL(rouse_thread_create(&t, NULL, wait_at_gate, NULL), -ENOMEM);
     crowd_leave(crowd, count);
-    /* Nothing was lost, but for what workers hold ready for threads that they create. */
+    /* Nothing was lost, except the stacks that workers hold ready for threads that they create. */
     size_t again = crowd_gather(crowd, count, &error);
     CHECK(again + 128 * (size_t)rouse_worker_count() >= count);
     crowd_leave(crowd, again);

@@ -100,7 +100,7 @@ static void flags_are_left_alone_or_set(void **state)
     EQUALS(rouse_close(file), 0);
 }
 
-/* Whoever made it non-blocking before: a call waits all the same. */
+/* It was made non-blocking by somebody else before: a call waits all the same. */
 static void read_eight(void *arg, unsigned index)
 {
     char bytes[8];

@@ -91,7 +91,7 @@ static void woken_reader_does_not_meet_the_next_descriptor(void **state)
     wire_close(new);
 }
 
-/* Whoever begins to read between the wake-ups and close(2) waits for what becomes of the number. */
+/* A thread that begins to read between the wake-ups and close(2) waits for the outcome. */
 static void reader_that_comes_amid_a_close(enum crew_kind kind, bool is_given_out)
 {
     static struct crew crew;

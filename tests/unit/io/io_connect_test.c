@@ -70,7 +70,7 @@ static void every_connection_is_served_once(void **state)
         }
 }
 
-/* Several connections with one event: whoever was woken passes the wake-up on. */
+/* Several connections with one event: the thread that was woken passes the wake-up on. */
 static void one_event_serves_all_acceptors(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void connected_already(void **state)
     close(listener);
 }
 
-/* Two connect on one socket: the later is told that the other is at it. */
+/* Two connect on one socket: the later gets -EALREADY. */
 static void another_connects_already(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * io_datagram_test.c - messages and counters: each goes to one reader and wakes one, none is lost or
- * cut unseen; senders whose room is announced to nobody; descriptors that tell of time and signals.
+ * cut unseen; senders whose room is announced to nobody; descriptors for time and signals.
  */
 #include "io_test.h"
 

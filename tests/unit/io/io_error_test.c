@@ -63,7 +63,7 @@ static enum rsi_fd_side_index side_of(enum act act)
     return act == ACT_READ ? RSI_FD_READ : RSI_FD_WRITE;
 }
 
-/* What the peer does, when, and what that makes of the call. */
+/* The peer's action, its moment, and the result of the call. */
 static void peer_goes(enum wire wire, enum act act, enum crew_kind kind, bool is_reset, bool waits)
 {
     static struct crew crew;
@@ -112,7 +112,7 @@ static void peer_is_gone(void **state)
                 }
 }
 
-/* Bytes that came before the reset may be read or lost, then it is told once, then the end. */
+/* Bytes that came before the reset may be read or lost, then the error is returned once, then the end. */
 static void reset_behind_bytes(void **state)
 {
     (void)state;

@@ -98,7 +98,7 @@ static void child_has_its_own_set(void **state)
         (void)crew_add(&crew, CREW_USER, echo, &scene.mine);
         ask(scene.mine.ends[1], 5);
         UNTIL(is_awaited(scene.mine.ends[0], RSI_FD_READ));
-        /* What the child will read was waited for here, so that it is known and in the set. */
+        /* The child's descriptor was waited for here, so that it is known and in the set. */
         EQUALS(rouse_read_until(scene.childs.ends[0], &byte, 1, rouse_now_ns() + MS), -ETIMEDOUT);
         crew_run(kind, 1, fork_and_wait, &scene);
         EQUALS(scene.status, 0);

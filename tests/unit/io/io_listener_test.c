@@ -206,7 +206,7 @@ static void each_connection_of_one_event_is_served(void **state)
         }
 }
 
-/* One that was woken in vain keeps its place: it is served before those that came after it. */
+/* A waiter with a spurious wake-up keeps its place: it is served before those that came after it. */
 static void woken_in_vain_keeps_its_place(void **state)
 {
     (void)state;

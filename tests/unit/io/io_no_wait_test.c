@@ -9,7 +9,7 @@
 
 static char eight[8];
 
-/* A descriptor that a call has waited for in vain: empty for ends[0], full for ends[1]. */
+/* A descriptor on which a call has waited: empty for ends[0], full for ends[1]. */
 struct spent {
     enum wire wire;
     enum rsi_fd_side_index side;
@@ -21,7 +21,7 @@ static uint64_t soon(void)
     return rouse_now_ns() + 2 * MS;
 }
 
-/* What waits in vain ends at last, and is not taken for what returned at once. */
+/* A wait without an event ends at its deadline, and is not taken for a call that returned at once. */
 #define LONG_NS (20 * SECOND)
 
 static uint64_t never(void)

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* What is being tried, told when a check fails. Written by the main thread. */
+/* The present attempt, printed when a check fails. Written by the main thread. */
 static MAYBE_UNUSED char doing[256];
 #define DOING(...) snprintf(doing, sizeof doing, __VA_ARGS__)
 

@@ -14,7 +14,7 @@
 #define LOG 4096
 /* results that are none */
 #define GONE 1 /* it has left */
-#define BUSY 2 /* it is busy, as it was told */
+#define BUSY 2 /* it is busy, as it was asked to be */
 
 /* Shared by all processes. */
 static struct {
@@ -294,7 +294,7 @@ static void exclusive_wakes_who_waits(void **state)
     children_start(2, 1);
     for (uint32_t busy = 0; busy < 2; busy++) {
         rsi_store_relaxed(&all->busy[busy], 1);
-        /* Once it has got one it takes no more; each of the others must reach the one that waits. */
+        /* After one connection it takes no more; each of the others must reach the one that waits. */
         for (int i = 0; i < 40; i++)
             (void)connect_once();
         rsi_store_relaxed(&all->busy[busy], 0);
@@ -398,7 +398,7 @@ static unsigned registered_events(int fd)
     return found;
 }
 
-/* A connection is to wake one process of those that share the port, not all: the kernel is told so. */
+/* A connection is to wake one process of those that share the port, not all: the kernel is asked for that. */
 static void exclusive_is_registered_so(void **state)
 {
     (void)state;

@@ -270,7 +270,7 @@ static void attempt_main(void *arg, unsigned index)
     (void)index;
     do
         a->result = a->call->run(&a->scene, a->deadline_ns);
-    /* What is full may have a little room a moment later, when TCP has moved some of it on. */
+    /* A full socket may have a little room a moment later, when TCP has moved some data on. */
     while (a->result > 0 && a->scene.side == RSI_FD_WRITE &&
            !rsi_load_acquire(&a->scene.is_served));
 }

@@ -334,7 +334,7 @@ static void one_look_is_the_kernel_s(void **state)
     }
 }
 
-/* A thread that waits, by any of the calls; what it is told ends up in fds. */
+/* A thread that waits, by any of the calls; the events that it gets end up in fds. */
 struct sleeper {
     struct pollfd fds[THINGS];
     unsigned count;
@@ -408,7 +408,7 @@ static void wake_in_time(enum crew_kind kind, unsigned way)
         return;
     }
     CHECK(s.result > 0);
-    /* What was told was so, whatever TCP has changed since. */
+    /* The reported events were true, whatever TCP has changed since. */
     truth(&asked, &a);
     unsigned agreed = 0;
     for (unsigned i = 0; i < s.count; i++)

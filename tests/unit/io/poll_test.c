@@ -10,7 +10,7 @@
 
 static struct crew crew;
 
-/* What makes a descriptor ready, and how that is reported. */
+/* An action that makes a descriptor ready, and how that is reported. */
 struct happening {
     const char *name;
     enum wire wire;
@@ -294,7 +294,7 @@ static void cancelled_before(void *arg, unsigned index)
         EQUALS(rouse_poll(&one, 1, 0), 0);
     }
     one.fd = ends[1];
-    one.events = POLLOUT; /* what is ready is told first; the request is for the next that waits */
+    one.events = POLLOUT; /* ready events are reported first; the request is for the next wait */
     EQUALS(rouse_thread_cancel(rouse_thread_self()), 0);
     EQUALS(rouse_poll(&one, 1, -1), 1);
     EQUALS(rouse_sleep(0), -ECANCELED);

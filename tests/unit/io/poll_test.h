@@ -30,7 +30,8 @@ static MAYBE_UNUSED void wish_main(void *arg, unsigned index)
     (void)index;
     wish->result = rouse_poll_until(wish->fds, wish->count, wish->deadline_ns);
     rouse_obs_last_wait(&wish->record);
-    rsi_store_release(&wish->is_done, 1u); /* pairs with the acquire of whoever waits for it */
+    rsi_store_release(&wish->is_done,
+                      1u); /* pairs with the acquire of the thread that waits for it */
 }
 
 /* The events for which a side is waited for by somebody, all together; 0: nobody waits. */

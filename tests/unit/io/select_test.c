@@ -36,7 +36,7 @@ static void select_main(void *arg, unsigned index)
     struct selection *s = arg;
     (void)index;
     s->result = rouse_select_until(s->nfds, &s->in, &s->out, &s->except, s->deadline_ns);
-    rsi_store_release(&s->is_done, 1u); /* pairs with the acquire of whoever looks */
+    rsi_store_release(&s->is_done, 1u); /* pairs with the acquire of the thread that looks */
 }
 
 static bool is_empty(const fd_set *set)
@@ -45,7 +45,7 @@ static bool is_empty(const fd_set *set)
     return memcmp(set, &none, sizeof none) == 0;
 }
 
-/* What was sent may be on its way still: until the sender has nothing left. */
+/* The data may still be on the way: wait until the sender has nothing left. */
 static void drain_all(const int ends[2])
 {
     int left;
@@ -96,7 +96,7 @@ static void each_set_is_answered(void **state)
         }
 }
 
-/* A hang-up is there from the start; only who reads is told of it. */
+/* A hang-up is there from the start; only readers see it. */
 static void what_does_not_count_does_not_end_it(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * set_wait_test.c - threads that wait for one set: one waiter an event, none lost; what a thread was told of
- * and left is told to another.
+ * set_wait_test.c - threads that wait for one set: one waiter per event, none lost; an event that a thread
+ * leaves is reported to another.
  */
 #include "set_test.h"
 
@@ -19,13 +19,13 @@ static void wait_and_take(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&scene.useless, (uint32_t)record.useless_count);
     EQUALS(events[0].events, POLLIN);
     EQUALS(rouse_read(events[0].fd, &byte, 1), 1);
-    /* It parks, and so what it was told of is settled before more may come: else another could be told of both. */
+    /* It parks, which settles its events before more may come: else another thread could get both. */
     EQUALS(rouse_sleep(1), 0);
     rsi_fetch_add_relaxed(&scene.told, 1u);
     rouse_sem_wait(&gate);
 }
 
-/* Events that come together wake one thread each; none is woken for nothing. */
+/* Events that come together wake one thread each; no wake-up is spurious. */
 static void each_event_wakes_one(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void an_event_of_both_sides_is_one(void **state)
 
 #define TOKENS (4000 / SCALE)
 
-/* What comes between a thread's last look and its sleep; nobody else is there to see it. */
+/* Events between a thread's last look and its sleep; no other thread is there to see them. */
 struct pair {
     int ends[2];
     struct rouse_sem wanted;
@@ -169,7 +169,7 @@ static void wait_and_turn_away(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&scene.left, 1u);
 }
 
-/* Nobody reads: what is left by one is told to the next. */
+/* Nobody reads: an event that one waiter leaves is reported to the next. */
 static void what_is_left_is_told_to_another(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void what_is_left_is_told_to_another(void **state)
         for (enum crew_kind kind = 0; kind < CREW_KINDS; kind++) {
             scene_open(0);
             scene.turn_away = ways[way].turn_away;
-            DOING("who is told %s, %s threads", ways[way].name, kind_names[kind]);
+            DOING("one waiter per event %s, %s threads", ways[way].name, kind_names[kind]);
             crew_add_many(&crew, kind, HERD, wait_and_turn_away, NULL);
             UNTIL(sleepers(scene.set) == HERD);
             put_bytes(scene.ends[1][1], 1);
@@ -200,7 +200,7 @@ static void what_is_left_is_told_to_another(void **state)
         }
 }
 
-/* The one that was told computes on: nobody else is told of the same, but of what comes anew. */
+/* The notified thread computes on: no other gets the same event, but new events go to others. */
 static void spin(void)
 {
     UNTIL(rsi_load_relaxed(&scene.told) == 2);
@@ -217,7 +217,8 @@ static void only_a_new_event_is_told_to_another(void **state)
         put_bytes(scene.ends[0][1], 1);
         UNTIL(rsi_load_relaxed(&scene.told) == 1);
         if (again) {
-            rsi_store_relaxed(&scene.told, HERD - 1); /* it is told again at once, not the other */
+            rsi_store_relaxed(&scene.told,
+                              HERD - 1); /* it is notified again at once, not the other */
             UNTIL(rsi_load_relaxed(&scene.left) == 0 && sleepers(scene.set) == 1);
         }
         for (int i = 0; i < 100; i++)

@@ -19,7 +19,7 @@ static char byte_at(unsigned index, size_t at)
     return (char)(at * 7 + index);
 }
 
-/* Reads a little, so that a ring receives from then on; the rest when it is told to. */
+/* Reads a little, so that a ring receives from then on; the rest when it is asked to. */
 static void read_stream(void *arg, unsigned index)
 {
     struct stream *stream = &((struct stream *)arg)[index];
@@ -312,7 +312,7 @@ static void *send_bulk(void *arg)
     return arg;
 }
 
-/* A stream that the ring has given up, and that was read to its end: there is nothing to be told of it. */
+/* A stream that the ring has given up, and that was read to its end: there is nothing to report. */
 static void read_bulk(void *arg, unsigned index)
 {
     static char bytes[20000];

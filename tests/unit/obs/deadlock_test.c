@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * deadlock_test.c - the look that tells whether every thread waits for another is not deceived by what
- * begins meanwhile. Whom it accuses rightly, and whom it leaves alone: tests/e2e/deadlock_report_test.py.
+ * begins meanwhile. Its findings, right and wrong, are tested by tests/e2e/deadlock_report_test.py.
  */
 #include "unit/core/core_test.h"
 

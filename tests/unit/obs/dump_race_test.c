@@ -25,7 +25,7 @@ static int open_memory(void)
     return fd;
 }
 
-/* What was written to fd, which is closed; NULL: nothing. To be freed. */
+/* The text that was written to fd, which is closed; NULL: nothing. The caller frees it. */
 static char *read_memory(int fd)
 {
     off_t length = lseek(fd, 0, SEEK_END);

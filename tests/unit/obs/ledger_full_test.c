@@ -71,7 +71,7 @@ static void join_all(struct rouse_thread *const *threads)
     }
 }
 
-/* Each wait is one: whoever was woken queues behind those that were not. */
+/* Each wait is one: a woken thread queues behind the others. */
 static void take_units_in_turn(void)
 {
     struct rouse_thread *threads[THREADS];

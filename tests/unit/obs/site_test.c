@@ -177,7 +177,7 @@ static void *wait_and_tell(void *record)
     return NULL;
 }
 
-/* What a thread is told of its own wait are addresses. */
+/* A thread gets the sites of its own wait as addresses. */
 static void a_record_has_addresses(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@ static void add(struct events *events, const struct rsi_store_event *event)
         events->verdicts[event->what >> 16 & 0xff]++;
 }
 
-/* What the rings have of a thread; nobody else is at work. */
+/* A thread's events in the rings; no other thread is at work. */
 static struct events events_of(uint64_t id)
 {
     struct events events = { .id = id };

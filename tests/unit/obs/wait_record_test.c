@@ -396,7 +396,7 @@ static void test_nothing_is_stamped_while_off(MAYBE_UNUSED void **unused)
     run_cases(ROUSE_OBS_OFF, check_not_recorded);
 }
 
-/* Whoever is first starts the other from inside, so that it has to wait. */
+/* The first to come starts the other from inside, so that it has to wait. */
 static struct rouse_thread *once_waiter;
 
 static void start_waiter_inside(void *run)

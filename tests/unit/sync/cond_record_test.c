@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cond_record_test.c - what the wait record says of a condition's waiters, and of those woken in vain. */
+/* cond_record_test.c - the wait record of a condition's waiters and of spurious wake-ups. */
 #include "sync_test.h"
 
 struct gate {

@@ -327,7 +327,7 @@ static void condition_that_became_true_unsignalled_is_no_timeout(void **state)
     }
 }
 
-/* The condition variable goes as soon as its waiters were told; some of them had given up just then. */
+/* The condition variable goes as soon as its waiters were notified; some of them had given up just then. */
 struct ended {
     struct gate gate;
     unsigned round, rounds, arrived;

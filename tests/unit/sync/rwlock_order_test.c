@@ -100,7 +100,7 @@ static void reader_is_not_starved_by_writers(void **state)
     starve(write_always, read_ten_times);
 }
 
-/* What happened to a lock, in order. */
+/* The events of a lock, in order. */
 struct story {
     struct rouse_rwlock l;
     struct rouse_mutex m;

@@ -160,7 +160,7 @@ static void cancel_ends_a_wait(void **state)
     }
 }
 
-/* Who was posted to frees the semaphore, while the poster is still inside post. */
+/* The waiter that was posted to frees the semaphore while the poster is still inside post. */
 struct reply {
     struct rouse_sem *s;
     struct rouse_sem ready, taken;

@@ -15,7 +15,7 @@ struct objects {
     uint32_t is_begun, is_over, failures;
 };
 
-/* Let the other one try once more in vain. */
+/* Let the other one fail once more. */
 static void wait_for_failure(struct objects *x)
 {
     rsi_store_relaxed(&x->is_begun, 1u);

@@ -184,7 +184,7 @@ static MAYBE_UNUSED void seed_print(void)
 }
 
 /*
- * Memory that is watched after its release: whoever writes to it then is found at the end, also without
+ * Memory that is watched after its release: a thread that writes to it then is found at the end, also without
  * AddressSanitizer, which finds readers too.
  */
 #define GRAVE_BYTE 0xdb
@@ -254,7 +254,7 @@ static MAYBE_UNUSED int child_run(char *const argv[], char *output, size_t bytes
          used + 1 < bytes && (got = read(ends[0], output + used, bytes - used - 1)) > 0;)
         used += (size_t)got;
     output[used] = 0;
-    char *emulator = strstr(output, "qemu: uncaught target signal"); /* it tells of the death too */
+    char *emulator = strstr(output, "qemu: uncaught target signal"); /* it reports the death too */
     if (emulator)
         *emulator = 0;
     close(ends[0]);
