@@ -166,6 +166,7 @@ if wants quick; then
     step "format" check_format
     step "layers" python3 tools/layers.py
     step "map" python3 tools/map.py --check
+    step "prose" tools/prose.py
     step "lint" check_lint
     step "shell" check_shell
     step "headers" check_headers

@@ -33,7 +33,7 @@ SUFFIXES = {
     ".java",
     ".go",
 }
-OWN_FILES = {"tools/prose.py", "tests/tools/prose_test.py"}
+OWN_FILES = {"tools/prose.py", "tests/tools/prose_test.py"}  # they quote the phrases
 
 # A phrase as a regular expression, and what to write instead.
 PHRASES = (

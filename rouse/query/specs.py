@@ -174,7 +174,7 @@ ORIGINS = Plan(
 )
 SIDES = Plan(
     "sides",
-    "Who waits for whom",
+    "Waiters and holders",
     "By lock: the site that waited, and the site at which the holder had acquired it.",
     locks.sides,
     (

@@ -217,7 +217,7 @@ class Processes(Case):
     def test_processes_without_waits_are_left_out(self) -> None:
         found = self.report("sh", "-c", f"{PLAIN} nothing; {PLAIN} mutex; exit 0")
         self.assertEqual(len(found["processes"]), 1)
-        self.assertRegex(" ".join(found["notes"]), "[23] other processes waited for nothing")
+        self.assertRegex(" ".join(found["notes"]), "[23] other processes recorded no wait")
 
     def test_a_wait_that_never_ended_is_reported(self) -> None:
         found = self.sections(PLAIN, "stuck", status=-signal.SIGKILL)
