@@ -43,11 +43,9 @@ LOST = {
 PRELOAD_NOTES = [
     "recorded by rouse run: waits inside libc (for its own locks, in stdio) and for child processes"
     " are not seen and count as USR; the mutex that a wait for a condition acquires at its end"
-    " counts"
-    " as LAT",
+    " counts as LAT",
     "the waker of a thread that waited for a lock is inferred from the order of the unlocks;"
-    " signals,"
-    " broadcasts and posts were seen, but not which of several waiters each one woke",
+    " signals, broadcasts and posts were seen, but not which of several waiters each one woke",
 ]
 ACCEPT_ORDERS = {
     1: "threads wait for a listener in turn, fifo: the one that has waited longest comes first",
@@ -243,8 +241,7 @@ def state_notes(database: Database) -> list[str]:
         return []
     return [
         f"{row['off']:,} of {counted(row['rows'], 'thread')}: the states differ from the time"
-        " that they lived by"
-        f" up to {duration(row['most'])}"
+        f" that they lived by up to {duration(row['most'])}"
     ]
 
 
@@ -267,14 +264,12 @@ def processor_notes(database: Database) -> list[str]:
     if user_ns:
         found.append(
             f"{duration(user_ns)} of user threads' USR is the time that they had a worker: the"
-            " kernel's"
-            " figures, which say how long the worker ran, are missing for it"
+            " kernel's figures, which say how long the worker ran, are missing for it"
         )
     if row["others"]:
         found.append(
             f"{counted(row['others'], 'thread')}: {duration(row['others_ns'])} could not be"
-            " split into"
-            " running and sleeping in system calls: USR is -, and missing has it"
+            " split into running and sleeping in system calls: USR is -, and missing has it"
         )
     return found
 

@@ -128,8 +128,7 @@ LOCKS = Plan(
     "locks",
     "Locks",
     "By lock and the site that acquired it, the longest total wait first; microseconds. Waits"
-    " are summed"
-    " over all waiters.",
+    " are summed over all waiters.",
     locks.table,
     (
         Column("max_ns", "max", "us", "longest hold"),
