@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The page of `rouse report --html`, opened in a browser that clicks through it.
+"""The page of `rouse report --format html`, opened in a browser that clicks through it.
 
 The browser is Debian's chromium, driven by playwright. Any request to a network is a fault.
 """
