@@ -12,7 +12,6 @@ import importlib
 import os
 import signal
 import sys
-from importlib import metadata
 from typing import NoReturn
 
 import click
@@ -60,11 +59,17 @@ class Commands(Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-def version() -> str:
+def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from importlib import metadata  # slow to import, and only --version needs it
+
     try:
-        return metadata.version("rouse")
+        version = metadata.version("rouse")
     except metadata.PackageNotFoundError:
-        return "of a source tree"
+        version = "of a source tree"
+    click.echo(f"rouse {version}")
+    ctx.exit()
 
 
 @click.group(
@@ -73,7 +78,14 @@ def version() -> str:
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(version(), prog_name="rouse", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=print_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Show what the threads of programs wait for, and why."""
 
