@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 NS = 1_000_000_000
-# Two moments this far apart tell how fast the time stamp runs to one part in 100,000.
+# Two moments this far apart give the rate of the time stamp to one part in 100,000.
 MEASURED_NS = 10_000_000
 PLAUSIBLE_HZ = (1e6, 1e11)
 INT64_MAX = (1 << 63) - 1

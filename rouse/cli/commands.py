@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `rouse` and its subcommands are commands of: click's, whose help may have nowhere to go."""
+"""The classes of `rouse` and its subcommands: click's, whose help may have nowhere to go."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def as_json(report: Report) -> str:
     "-n",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Rows a section, 0 for all [{ROWS}; JSON all].",
+    help=f"Rows per section, 0 for all [{ROWS}; JSON all].",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print everything as JSON; times in ns.")
 def command(before: str, after: str, limit: int | None, is_json: bool) -> None:

@@ -25,7 +25,7 @@ COMMANDS = {
     "doctor": "What this machine allows, and what to do about what it does not.",
     "record": "Keep what a process records in a file.",
     "report": "Locks, wake-ups and waits of a process or a recording.",
-    "run": "Run a program, and tell what its threads waited for.",
+    "run": "Run a program and report what its threads waited for.",
     "top": "Where each thread's time goes, live or as text.",
     "watch": "What the kernel does with the threads of a process.",
 }

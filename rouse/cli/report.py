@@ -37,7 +37,7 @@ from rouse.tables.engine import ENGINES
     "-n",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Rows a section, 0 for all [{TERMINAL_ROWS}; page {PAGE_ROWS};"
+    help=f"Rows per section, 0 for all [{TERMINAL_ROWS}; page {PAGE_ROWS};"
     f" Prometheus {SERIES_ROWS}; JSON all].",
 )
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")

@@ -15,7 +15,7 @@ from rouse.store import layout
 
 @click.command(
     cls=Command,
-    short_help="Run a program, and tell what its threads waited for.",
+    short_help="Run a program and report what its threads waited for.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument(
@@ -38,7 +38,7 @@ from rouse.store import layout
     type=click.IntRange(1, PAIRS_MOST),
     metavar="N",
     help="Run PROGRAM N times without recording and N times with it, after one of each that does"
-    " not count, and tell what that costs.",
+    " not count, and report what recording costs.",
 )
 @click.option(
     "--depth",

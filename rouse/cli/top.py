@@ -18,7 +18,7 @@ EPILOG = """\b
 Columns, in percent of the interval (- where it is not known):
   USR  on a processor; user threads: their part of what their worker was
   SYS  of it in the kernel; kernel threads, from /proc, in clock ticks
-  TRP  not told by the kernel
+  TRP  not reported by the kernel
   TFL  0 without a major page fault, else not known
   DFL  the same, or waiting for disks if kernel.task_delayacct is 1
   LCK  waiting for a lock, condition, semaphore or another's end
@@ -27,7 +27,7 @@ Columns, in percent of the interval (- where it is not known):
   LAT  runnable, and not running, or its worker was
   VCX  waits and yields; kernel threads: voluntary switches
   ICX  involuntary switches of kernel threads
-  SCL, SIG  not told by the kernel
+  SCL, SIG  not reported by the kernel
 Idle threads, in one wait for work all the time, are hidden: see --all.
 Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
 """

@@ -81,7 +81,7 @@ def show(made: Report, as_json: bool) -> None:
     "-n",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Rows a section, 0 for all [{TERMINAL_ROWS}; JSON all].",
+    help=f"Rows per section, 0 for all [{TERMINAL_ROWS}; JSON all].",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON; times in ns.")
 def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: bool) -> int:
@@ -89,7 +89,7 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
     wait for a processor.
 
     Any program may be watched, also a static one or one in Go, with the processes that it forks
-    meanwhile. By BPF, as root; without, from /proc, with less to tell.
+    meanwhile. By BPF, as root; without, from /proc, which has fewer figures.
     """
     opened = open_processes(pids)
     missing = switches.why_not()

@@ -27,7 +27,7 @@ ENDS = {
     " (-)",
     LAST_SEEN: "without a farewell; it was last seen alive at {}, and times go up to then",
 }
-FRESH_NS = 10_000_000_000  # a recording is older: whether its process runs now it does not tell
+FRESH_NS = 10_000_000_000  # an older recording does not show whether its process runs now
 LOST = {
     "lost_chunks": "kinds of entries that are full",
     "lost_threads": "threads",
@@ -94,7 +94,7 @@ def waiting(database: Database) -> str:
         ("for locks", [row for row in rows if row["kind"] in LOCK_KINDS]),
         ("idle", [row for row in rows if row["is_idle"]]),
     )
-    told = [
+    parts_shown = [
         f"{sum(row['waiting'] for row in some):,} {what},"
         f" the longest for {duration(max(row['wait_most_ns'] for row in some))}"
         for what, some in parts
@@ -102,11 +102,11 @@ def waiting(database: Database) -> str:
     ]
     count = sum(row["waiting"] for row in rows)
     head = f"{count:,}, the time that they have lasted is in the sums"
-    return "; ".join([head, *told])
+    return "; ".join([head, *parts_shown])
 
 
 def state_of(row: Row, now_ns: int) -> str:
-    """Of a process, as far as the moment tells that it was read for."""
+    """The state of a process at the moment that it was read for."""
     if row["ended"] is None:
         return "runs, or has ended"
     if row["ended"]:
@@ -131,7 +131,7 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
             last = moment(row["taken_unix_ns"])
             found.append(("end", ENDS[row["end"]].format(last)))
     if len(rows) > SHOWN_PROCESSES:
-        found.append(("processes", f"{len(rows)} in all"))
+        found.append(("processes", f"{len(rows)}"))
     waits = waiting(database)
     if waits:
         found.append(("waits under way", waits))
@@ -246,7 +246,7 @@ def state_notes(database: Database) -> list[str]:
 
 
 def processor_notes(database: Database) -> list[str]:
-    """Whose USR is not what the kernel told."""
+    """Threads whose USR does not come from the kernel."""
 
     def summed(condition: str, what: str) -> str:
         return f"SUM(CASE WHEN {condition} THEN {what} ELSE 0 END)"
@@ -290,7 +290,7 @@ def condition_notes(database: Database) -> list[str]:
     return [
         f"at {count:,} places that wait for a condition no wake-up is false: in a loop around"
         " rouse_cond_wait() that cannot be seen, and each counts as useful;"
-        " rouse_cond_wait_while() tells"
+        " rouse_cond_wait_while() shows it"
     ]
 
 

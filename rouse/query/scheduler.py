@@ -68,7 +68,7 @@ KERNEL_LOCKS = (
 
 
 def by_records(columns: tuple[Column, ...], *unknown: str) -> tuple[Column, ...]:
-    """Those that are known where nobody tells when a sleeper is woken."""
+    """The columns that are known without the wake-ups of sleepers."""
     return tuple(
         replace(column, about="until it ran again") if column.key == "asleep_ns" else column
         for column in columns
@@ -85,12 +85,12 @@ OF_LOCKS = re.compile(
 )
 CALLERS = 3
 ABOUT_WAITS = (
-    "The longest in all first. A wait may sleep more than once, or not at all. Not recorded:"
+    "The longest total first. A wait may sleep more than once, or not at all. Not recorded:"
     " sleeps in no wait that librouse-preload.so has seen, by system call, as for libc's own"
     " locks and in page faults. Mutex again: the wait for the mutex at a condition's end."
 )
 ABOUT_SLEEPS = (
-    "The longest in all first. A wait may sleep more than once, or not at all; a sleep ends when"
+    "The longest total first. A wait may sleep more than once, or not at all; a sleep ends when"
     " the thread runs again. Not recorded: sleeps in no wait that librouse-preload.so has seen, as"
     " for libc's own locks and in page faults."
 )
@@ -99,7 +99,7 @@ OUTSIDE = "not recorded"
 
 
 def after_sleeps(thread: Thread, asleep_ns: int) -> int | None:
-    """In the run queue: the kernel's sum less what the records tell; each has its own clock."""
+    """In the run queue: the kernel's sum less that of the records; each has its own clock."""
     if thread.all_queued_ns is None:
         return None
     return min(max(thread.all_queued_ns - thread.preempted_ns, 0), asleep_ns)
@@ -314,7 +314,7 @@ def sections(found: Switches, limit: int = 0) -> list[Section]:
         section(
             "kernel_locks",
             "Locks of the kernel's own",
-            "That were held on arrival, the longest wait in all first: where in the kernel.",
+            "Locks that were held on arrival, the longest total wait first: where in the kernel.",
             KERNEL_LOCKS,
             lock_rows(found),
             limit,
@@ -400,12 +400,12 @@ def notes(found: Switches) -> list[str]:
         (found.lost_recorders, recorders, "which waits they slept in"),
         (found.lost_records, "records of switches", "their switches, and what lies between,"),
     )
-    told = [
+    notes = [
         f"{count:,} {what} found no room: {missing} is missing"
         for count, what, missing in lost
         if count
     ]
     unread = sum(sleep.count for sleep in found.sleeps if sleep.join == switches.UNREAD)
     if found.by == BY_RECORDS and unread:
-        told.append(f"{unread:,} sleeps were looked at too late to tell which waits they were in")
-    return told
+        notes.append(f"{unread:,} sleeps were read too late to find the waits that they were in")
+    return notes

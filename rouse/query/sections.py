@@ -57,7 +57,7 @@ class Wanted:
     """Which sections, and how much of them."""
 
     sections: Sequence[str] = ()  # none: all
-    limit: int = 0  # rows a section; 0: all
+    limit: int = 0  # rows per section; 0: all
     show_idle: bool = False
 
 

@@ -115,7 +115,7 @@ def worker_of(row: Row) -> Row:
     sort = "worker" if row["is_worker"] else "kernel thread"
     row["label"] = f"{sort} {row['worker'] if row['is_worker'] else row['tid']}"
     wall = row["wall_ns"]
-    # Outside of rouse a kernel thread is not seen to be idle: the kernel tells whether it ran.
+    # Outside of rouse a kernel thread is not seen to be idle: the kernel reports whether it ran.
     busy = wall - row["idle_ns"] if row["is_worker"] else row["cpu_ns"]
     row["busy_share"] = min(busy / wall, 1.0) if wall and busy is not None else None
     row["idle_share"] = row["idle_ns"] / wall if wall and row["is_worker"] else None
@@ -331,7 +331,7 @@ SPINS = Plan(
         Column("spin_ns", "spun", "ns"),
         Column("spun", "enough", "count", "times that spinning was enough"),
         extra("contested", "times", "count"),
-        extra("wait_ns", "waited", "ns", "in all, spinning included"),
+        extra("wait_ns", "waited", "ns", "total, spinning included"),
         Column("site_label", "site"),
         Column("lock_label", "lock"),
         extra("kind", "kind"),

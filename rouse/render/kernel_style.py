@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Switches, wake-ups and spinning in one text, as tools of kernels tell them (kiparse).
+"""Switches, wake-ups and spinning in one text, as kernel tools print them (kiparse).
 
 It shows what each worker and each thread did, where threads wait, and which locks were spun for.
 Threads' figures are of the events where there are some, and of the time that these cover; else of

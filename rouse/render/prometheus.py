@@ -51,7 +51,7 @@ def metric(name: str, sort: str, about: str, samples: Iterable[Sample]) -> Itera
 
 
 def others(sums: Iterable[Row], names: Row) -> list[Row]:
-    """As rows of the table that sums, one a process, are of; rows: how many each stands for."""
+    """Rows like those that were summed, one per process; rows: how many rows each stands for."""
     return [{**names, **row} for row in sums]
 
 

@@ -19,7 +19,7 @@ from rouse.query.specs import Column, Row
 from rouse.text import UNKNOWN, cell, printable
 
 GAP = 2
-# Columns that a name keeps while others tell nothing, while others can go, and at the end.
+# Columns that a name keeps while empty ones can go, while others can go, and at the end.
 LABEL_WHOLE, LABEL_GOOD, LABEL_LEAST = 10_000, 24, 14
 TITLE, HEAD, FIGURE, FAINT = "bold", "underline", "cyan", "dim"
 
@@ -29,7 +29,7 @@ def is_number(column: Column) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """text, its middle left out if it is wider: both ends of a path or a symbol tell most."""
+    """text, its middle left out if it is wider: both ends of a path or a symbol say most."""
     if cell_len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -63,7 +63,7 @@ def spared(
 ) -> tuple[int | None, int]:
     """The column to leave out next, and how narrow names may be made before it is.
 
-    First goes what tells nothing, for whole names; then what is extra, the last first.
+    Columns without content go first, to keep names whole; then extra ones, the last first.
     """
     figures = [i for i in shown if is_number(columns[i])]
     unknown = [i for i in figures if all(row[i] == UNKNOWN for row in rows)]
@@ -120,7 +120,7 @@ class Terminal:
     def section(self, section: Section) -> None:
         self.line((section.title, TITLE))
         if not section.rows and section.idle:
-            self.paragraph("All there is to tell is of idle waits.")
+            self.paragraph("Only idle waits were recorded: --all shows them.")
         elif not section.rows:
             self.paragraph(f"None: {section.empty}.")
         elif section.is_summary:

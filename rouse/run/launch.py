@@ -156,7 +156,7 @@ def follow(program: subprocess.Popen[bytes]) -> int:
     return code
 
 
-def told(line: str) -> None:
+def say(line: str) -> None:
     print(f"rouse: run: {line}", file=sys.stderr)
 
 
@@ -185,7 +185,7 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
         whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
         text = json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
     if wanted.output or not wanted.as_json:
-        told(why)
+        say(why)
     if wanted.output:
         put(wanted.output, [text.encode()])
     elif wanted.as_json:
@@ -193,8 +193,8 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
 
 
 def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
-    """Where nothing was recorded: what the kernel tells."""
-    told(why)
+    """Where nothing was recorded: the kernel's figures."""
+    say(why)
     found = [("seen by", scheduler.fact(seen))]
     made = Report(
         [("source", source), *found], [why, *scheduler.notes(seen)], scheduler.sections(seen)
@@ -279,7 +279,7 @@ def report_apart(make: Callable[[], None], keep: Path | None) -> None:
             os._exit(1)
     if os.waitpid(child, 0)[1] != 0:
         kept = "" if keep else "keep what is recorded (--keep DIR), and "
-        told(
+        say(
             "no report: the limit on address space (ulimit -v) leaves no room for it;"
             f" {kept}run `rouse report {keep or 'DIR'}` without the limit"
         )
@@ -353,7 +353,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             try:
                 report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted)
             except RouseError as error:
-                told(str(error))
+                say(str(error))
 
         try:
             if has_little():
@@ -390,6 +390,6 @@ def kernel_seen(
         seen = recorder.stop()
         (folder / leftovers.SWITCHES).write_text(seen.text, encoding="utf-8")
     except (RouseError, OSError) as error:
-        told(str(error))
+        say(str(error))
         return None
     return seen

@@ -120,7 +120,7 @@ class Progress:
 
 
 def create(path: Path, force: bool) -> BinaryIO:
-    """The file, this user's alone; the lock tells readers that it is still written."""
+    """The file, this user's alone; the lock shows readers that it is still written."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
     try:
         fd = os.open(path, flags, 0o600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Why the interposer was not loaded into a program, as far as its file tells."""
+"""Why the interposer was not loaded into a program, as far as its file shows."""
 
 from __future__ import annotations
 

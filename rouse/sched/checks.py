@@ -73,7 +73,7 @@ def clock(system: System) -> Check:
     if "tsc" not in sources:
         effect = "processors may disagree about the time: waits may seem to end before they began"
         return Check(
-            "clock", LIMITED, f"{found}, and does not trust the counter", effect, "dmesg tells why"
+            "clock", LIMITED, f"{found}, and does not trust the counter", effect, "dmesg says why"
         )
     return Check("clock", GOOD, found)
 
@@ -166,9 +166,9 @@ def memory(system: System) -> Check:
 
 def pressure(system: System) -> Check:
     if system.may_read("/proc/pressure/memory"):
-        return Check("memory pressure", GOOD, "told by the kernel")
+        return Check("memory pressure", GOOD, "reported by the kernel")
     effect = "ROUSE_TRIM=pressure does not learn when memory is short"
-    return Check("memory pressure", LIMITED, "not told", effect, "boot with psi=1")
+    return Check("memory pressure", LIMITED, "not reported", effect, "boot with psi=1")
 
 
 # Requirements of recording
@@ -228,7 +228,7 @@ def accounting(system: System) -> Check:
 def bpf(system: System) -> Check:
     has = system.capabilities()
     allowed = "CAP_SYS_ADMIN" in has or {"CAP_BPF", "CAP_PERFMON"} <= has
-    effect = "rouse watch and rouse run --kernel cannot tell who woke a thread"
+    effect = "rouse watch and rouse run --kernel cannot show who woke a thread"
     if not allowed:
         remedy = "be root, or have CAP_BPF and CAP_PERFMON"
         return Check("BPF", LIMITED, "not allowed", effect, remedy)
@@ -240,7 +240,7 @@ def bpf(system: System) -> Check:
 def by_bpf(system: System) -> Check:
     if system.helper(BY_BPF):
         return Check(BY_BPF, GOOD, "built")
-    effect = "rouse watch and rouse run --kernel cannot tell who woke a thread"
+    effect = "rouse watch and rouse run --kernel cannot show who woke a thread"
     remedy = "install clang and libbpf-dev, and build rouse anew"
     return Check(BY_BPF, LIMITED, "not built", effect, remedy)
 

@@ -137,7 +137,7 @@ class System:
         return guards
 
     def is_guarded(self, address: ctypes.c_void_p) -> bool:
-        """The kernel, asked to read there, tells without a fault."""
+        """Ask the kernel to read there: it reports the answer without a fault."""
         reader, writer = os.pipe()
         try:
             got = self.libc.write(writer, address, ctypes.c_size_t(1))

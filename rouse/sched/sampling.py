@@ -51,7 +51,7 @@ def look(processes: Sequence[int]) -> dict[tuple[int, int], KernelThread]:
 def between(
     before: dict[tuple[int, int], KernelThread], after: dict[tuple[int, int], KernelThread]
 ) -> Switches:
-    """What /proc tells: all time in the run queue is one, and who woke whom is not known."""
+    """The figures of /proc: one sum for all time in the run queue, and no wakers."""
     found = Switches(now_ns=time.monotonic_ns())
     for number, ((pid, tid), now) in enumerate(after.items(), 1):
         was = before.get((pid, tid))

@@ -101,7 +101,7 @@ class Switches:
     lost_recorders: int = 0
     lost_locks: int = 0
     by: str = BY_BPF
-    why: str = ""  # there is not more than by tells
+    why: str = ""  # why there are no more figures than by says
     lost_records: int = 0  # of switches
     sums: Sums = Sums()
     text: str = ""  # that this was decoded from

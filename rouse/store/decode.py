@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Read the shared file in which a process records (src/obs/store.h), or a copy of it.
 
-Nothing in it is believed: each number is checked. Damage is left out and told in `Store.problems`;
+No number in it is trusted without a check. Damage is left out and reported in `Store.problems`;
 only a file without a usable head is an error. It is read, not mapped: a cut one would be a SIGBUS.
 """
 
@@ -439,7 +439,7 @@ def decode(
 ) -> Store:
     """Read a recording.
 
-    `clock_ns` tells the moment that it is of, on its machine's monotonic clock; None: its end.
+    `clock_ns` is its moment, on its machine's monotonic clock; None: its end.
     It is asked when all is read: what a thread did by then it does until that moment, and
     nothing is later.
     """

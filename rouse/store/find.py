@@ -73,7 +73,7 @@ def checked_folder() -> Path | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, to tell it from another of its number; None: it has ended."""
+    """When a process began, to distinguish it from another with its number; None: it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -133,7 +133,7 @@ def has_lock(source: decode.FileSource) -> bool:
 def life(head: decode.Head, source: decode.FileSource) -> str:
     """Whether the process of a file still runs, on this machine since it was started.
 
-    Of another PID namespace only the lock can tell.
+    For another PID namespace only the lock shows it.
     """
     if head.ended or head.boot_id != clock.boot_id():
         return DEAD

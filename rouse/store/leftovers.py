@@ -4,7 +4,7 @@
 The process that made a folder holds a lock (flock) on it, which ends with the process; it also lays
 a file in it once it holds that. So a folder that has the file and no lock is nobody's, unless
 processes of the run still record in it: their files are locked too. Numbers of processes would
-tell less: they are given anew, and mean something else in another PID namespace.
+say less: they are given anew, and mean something else in another PID namespace.
 """
 
 from __future__ import annotations

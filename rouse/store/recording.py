@@ -333,7 +333,7 @@ class Reader:
 
     def take_diff(self, payload: bytes) -> None:
         if not self.has_base:
-            raise DamageError("tells changes only, of what was left out before,")
+            raise DamageError("has changes only, to parts that were left out before,")
         moment = self.moment(payload)
         pages = -(-moment[2] // PAGE)
         body = inflated(payload[MOMENT.size :], 4 + pages * (4 + PAGE))

@@ -22,7 +22,7 @@ HELD = np.array([name in ("mutex", "rwlock") for name in layout.MICRO])
 
 @dataclass(frozen=True)
 class States:
-    """Of each entry: its present microstate, since when, and its time in all of them."""
+    """Each entry's present microstate, since when, and its time in each microstate."""
 
     state: npt.NDArray[np.intp]
     since_tsc: Ticks

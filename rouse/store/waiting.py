@@ -16,7 +16,7 @@ from rouse.store import layout, stacks, states
 from rouse.store.decode import Entries, Store
 
 KEYS = ("kind", "wait_site", "object", "holder_site")
-# Kinds whose object tells rows apart; that of others is a descriptor, or nothing.
+# Kinds whose rows differ by object; the object of others is a descriptor, or nothing.
 HAS_OBJECT = np.array([0 < kind <= layout.KIND_NAMES.index("barrier") for kind in range(256)])
 IS_LOCK = np.array([kind in (1, 2, 3) for kind in range(256)])
 WAIT = np.dtype([(name, "<u8") for name in (*KEYS, "name", "ticks")])
@@ -46,7 +46,7 @@ def under_way(store: Store, now: states.States | None = None) -> Entries:
 
 
 def names(store: Store, objects: Any) -> Any:
-    """The number of each object's name, 0 where no entry tells it."""
+    """The number of each object's name, 0 where no entry has it."""
     known: dict[int, int] = {0: 0}
     for entries, field in (
         (store.arrays[layout.WAKES], "object"),

@@ -206,7 +206,7 @@ def used(store: Store) -> list[int]:
 
 
 def of_names(store: Store) -> npt.NDArray[np.uint64]:
-    """By name, where what it stands for was initialised, of which the interposer tells; else 0."""
+    """By name, the place that initialised its object, if the interposer recorded it; else 0."""
     names = store.arrays[layout.NAMES]
     is_place = (store.head.recorder == layout.PRELOAD) & (names["text"] == b"")
     return np.where(is_place, names["key"], 0).astype(np.uint64)

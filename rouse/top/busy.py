@@ -2,7 +2,7 @@
 """The time that workers had a thread to run, divided by the kernel's account of them.
 
 A user thread's USR is the time that it had a worker. The kernel may have had that worker in its
-queue meanwhile, or asleep in a system call that rouse does not see. It tells so for the worker as
+queue meanwhile, or asleep in a system call that rouse does not see. It shows that for the worker as
 a whole, its idle spells included, and not for one thread of it. So: of the busy time the worker was
 on a processor as long as it can have been; what is left of it it was queued, as long as that can
 have been; what then is left it slept. Each is carried over to the threads of the worker in

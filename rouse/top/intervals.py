@@ -203,7 +203,7 @@ def shortcomings(sample: Sample) -> list[str]:
     unknown = sum(thread is None or thread.cpu_ns is None for thread in seen)
     if unknown:
         found.append(
-            f"of {unknown} of {len(seen)} workers the kernel does not tell how long they ran:"
+            f"{unknown} of {len(seen)} workers: the kernel does not report how long they ran:"
             " USR of a user thread there is the time that it had the worker"
         )
     return found
