@@ -77,15 +77,15 @@ def summary(found: Sequence[tuple[Cost, Cost]]) -> dict[str, dict[str, Any]]:
 
 
 def lines(count: int, made: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    told = []
+    found = []
     of = "1 pair" if count == 1 else f"{count} pairs"
     for name, title in (("cpu_ns", "CPU time"), ("elapsed_ns", "elapsed")):
         row = made[name]
         ratio = "not known: there is too little of it"
         if row["ratio"] is not None:
             ratio = f"{row['ratio']:.3f} [{row['least']:.3f}, {row['most']:.3f}]"
-        told.append(
+        found.append(
             f"{title}, {of}: {duration(row['without'])} without recording,"
             f" {duration(row['with'])} with it: {ratio}"
         )
-    return told
+    return found

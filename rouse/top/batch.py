@@ -71,12 +71,12 @@ def put(text: str) -> None:
 
 def batch(watched: Watched, wanted: rowtext.Wanted, options: dict[str, Any]) -> int:
     seconds, count = options["batch"]
-    told: set[str] = set()
+    shown: set[str] = set()
     for found in intervals(watched, seconds, count):
         tell(watched.take_messages())
         if found:
             print_batch(found, wanted, options["limit"], options["json"])
             problems = [f"process {i.pid}: {text}" for i in found for text in i.problems]
-            tell([text for text in dict.fromkeys(problems) if text not in told])
-            told.update(problems)
+            tell([text for text in dict.fromkeys(problems) if text not in shown])
+            shown.update(problems)
     return EXIT_ENDED if watched.ended and not watched.watches else 0
