@@ -193,7 +193,7 @@ class Report(Beside):
         program.kill()
         program.wait()
         sections, notes = self.sections(self.folder / f"{program.pid}.rouse")
-        self.assertIn("the kernel's figures of workers are not known", notes)
+        self.assertIn("of user threads' USR is the time that they had a worker", notes)
         self.assertIn("kernel threads it is not known how much", notes)
         main = next(row for row in sections["threads"] if row["origin"] == "foreign")
         self.assertEqual((main["usr_share"], main["now"]), (None, "-"))
