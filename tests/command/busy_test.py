@@ -194,7 +194,7 @@ class Report(Beside):
         program.wait()
         sections, notes = self.sections(self.folder / f"{program.pid}.rouse")
         self.assertIn("of user threads' USR is the time that they had a worker", notes)
-        self.assertIn("kernel threads it is not known how much", notes)
+        self.assertIn("could not be split into running and sleeping", notes)
         main = next(row for row in sections["threads"] if row["origin"] == "foreign")
         self.assertEqual((main["usr_share"], main["now"]), (None, "-"))
         self.assertGreater(main["missing_share"], 0.5)

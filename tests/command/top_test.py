@@ -168,7 +168,7 @@ class Rows(unittest.TestCase):
         watched = intervals.Watch(self.path)
         self.addCleanup(watched.close)
         interval = watched.step()
-        self.assertIn("of 1 of 1 workers the kernel does not tell", interval.problems[0])
+        self.assertIn("1 of 1 workers: the kernel does not report", interval.problems[0])
         self.assertGreater(self.value(interval.rows, 0, "usr"), 99)
 
     def test_a_file_that_shrinks_is_survived(self) -> None:
