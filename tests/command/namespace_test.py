@@ -98,7 +98,7 @@ class Apart(unittest.TestCase):
         self.assertEqual([p["pid"] for p in told["processes"]], [1, 1])
         for process in told["processes"]:
             self.assertEqual(process["problems"][0], NOTE)
-            self.assertIn("workers the kernel does not tell", process["problems"][1])
+            self.assertIn("workers: the kernel does not report", process["problems"][1])
         self.assertFalse([row for row in told["threads"] if row["name"].endswith("/worker-0")])
         self.assertIn("processes that record now: 2", rouse("doctor").stdout)
 

@@ -283,7 +283,7 @@ class Seen(unittest.TestCase):
         self.assertLess(counts[switches.JOINED], 2 * KEPT)
         self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
         (note,) = scheduler.notes(found)
-        self.assertIn(" sleeps were looked at too late", note)
+        self.assertIn(" sleeps were read too late", note)
         owners = {*struct.unpack(f"={RINGS}I", words)} - {0}
         self.assertEqual(owners, {running.pid}, "the rings of threads that have ended are free")
 
