@@ -98,7 +98,7 @@ static void each_switch_and_wake_is_an_event(void **state)
         /* A worker that has recorded nothing yet has no ring, and may be the one that sees the time-out. */
         CHECK(events.count[RSI_EVENT_WAKE] - ROUNDS <= 1);
         CHECK_EQUAL(events.verdicts[ROUSE_VERDICT_USEFUL], ROUNDS);
-        CHECK_EQUAL(events.verdicts[ROUSE_VERDICT_TIMEOUT], 1);
+        CHECK_EQUAL(events.verdicts[ROUSE_VERDICT_TIMEOUT], events.count[RSI_EVENT_WAKE] - ROUNDS);
         CHECK(!events.is_disordered);
         CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->lost_events), 0);
     }
