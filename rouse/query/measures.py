@@ -85,7 +85,7 @@ def labelled(rows: str, order: Sequence[str] = (), nobody: str = UNKNOWN, **colu
 
 
 def by_place(rows: str, columns: Iterable[str], *sites: str) -> str:
-    """rows of these columns, with the sites in some replaced by those that stand for them."""
+    """rows of these columns, with the sites in some replaced by their places."""
     shown, joins = [], []
     for number, column in enumerate(columns):
         if column in sites:
@@ -110,14 +110,14 @@ def with_idle(rows: str) -> str:
 
 
 def waited_for(locks: str) -> str:
-    """The rows of which some thread found the lock held."""
+    """The rows with contention: some thread found the lock held."""
     return f"SELECT * FROM ({locks}) h WHERE contested > 0 OR COALESCE(waiting, 0) > 0"
 
 
 def nobody_label(woken: str) -> str:
     """The label of an unknown waker: of a row r with a kind, joined with preloaded as n.
 
-    woken: how many of its wake-ups no deadline made. librouse itself may wake a
+    woken: the number of its wake-ups that no deadline caused. librouse itself may wake a
     thread. Where the interposer recorded, another thread has to: one that was not seen, as in
     another process, or a signal.
     """
