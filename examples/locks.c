@@ -59,7 +59,7 @@ static void refresh(unsigned round)
 
 static void *work(void *arg)
 {
-    unsigned *wrong = arg, sum;
+    unsigned *wrong = arg, sum = 0;
 
     rouse_once_call(&loaded, load, table); /* one thread loads the table, the others wait for it */
     rouse_barrier_wait(&start);            /* no thread begins before all are ready */
