@@ -328,9 +328,10 @@ void rsi_timer_adopt(struct rsi_worker *w, const struct rsi_worker *from,
  */
 static void fetch(const struct rsi_timer_lane *lane, uint32_t ahead)
 {
-    const char *block = (const char *)thread_of(&lane->ring[(lane->head + ahead) & lane->mask]);
+    uintptr_t block = (uintptr_t)thread_of(&lane->ring[(lane->head + ahead) & lane->mask]);
     for (size_t at = 0; at < sizeof(struct rouse_thread); at += RSI_CACHE_LINE)
-        __builtin_prefetch(block + at, 1);
+        /* Arithmetic on integers: block may be NULL. NOLINTNEXTLINE(performance-no-int-to-ptr) */
+        __builtin_prefetch((const void *)(block + at), 1);
 }
 
 /* The entry has come up and was removed. True: this ended its thread's wait. */

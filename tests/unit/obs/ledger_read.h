@@ -12,8 +12,10 @@ static void entries_visit(enum rsi_store_kind kind, void (*visit)(const void *en
                           void *sum)
 {
     struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head);
+    if (!head)
+        return;
     const uint32_t *directory = (const void *)((const char *)head + RSI_STORE_DIRECTORY);
-    for (uint32_t i = 0; head && i < rsi_load_relaxed(&head->chunk_count); i++) {
+    for (uint32_t i = 0; i < rsi_load_relaxed(&head->chunk_count); i++) {
         uint32_t page = rsi_load_acquire(&directory[i]); /* pairs with rsi_file_chunk */
         struct rsi_store_chunk *chunk = (void *)((char *)head + (size_t)page * RSI_PAGE);
         if (page == 0 || chunk->kind != kind)
