@@ -54,12 +54,12 @@ def turns(
         yield {way: measure(way) for way in order}
 
 
-def tell(rounds: Iterator[Mapping[str, Figures]]) -> None:
+def print_medians(rounds: Iterator[Mapping[str, Figures]]) -> None:
     """Print the medians by variant and figure, and the ratio to the plain run beside it."""
-    got = list(rounds)
+    results = list(rounds)
     print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
-    for figure in got[0][PLAIN]:
-        for way in [way for way in WAYS if way in got[0]]:
+    for figure in results[0][PLAIN]:
+        for way in [way for way in WAYS if way in results[0]]:
             plain, so = ([row[name][figure] for row in got] for name in (PLAIN, way))
             ratios = sorted(s / p for p, s in zip(plain, so, strict=True))
             middle = statistics.median(ratios)
@@ -90,10 +90,10 @@ def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: i
 
         def measure(way: str) -> Figures:
             with recorded(way) as before:
-                told = run(*before, program)
-            return dict(zip(figures, map(float, told.split()), strict=True))
+                printed = run(*before, program)
+            return dict(zip(figures, map(float, printed.split()), strict=True))
 
-        tell(turns(ways, rounds, measure))
+        print_medians(turns(ways, rounds, measure))
 
 
 def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
@@ -114,14 +114,14 @@ def mutex(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
     def measure(way: str) -> Figures:
         with recorded(way) as prefix:
             before = os.times()
-            told = run(*prefix, found("sysbench"), *words, each, "--mutex-loops=10000", "run")
+            printed = run(*prefix, found("sysbench"), *words, each, "--mutex-loops=10000", "run")
             after = os.times()
         cpu = after.children_user + after.children_system
         cpu -= before.children_user + before.children_system
-        took = next(line for line in told.splitlines() if "total time:" in line)
+        took = next(line for line in printed.splitlines() if "total time:" in line)
         return {"seconds": float(took.split()[-1].rstrip("s")), "CPU seconds": cpu}
 
-    tell(turns(ways, rounds, measure))
+    print_medians(turns(ways, rounds, measure))
 
 
 @contextlib.contextmanager
@@ -164,7 +164,9 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
             return dict(zip(running, pool.map(measure, running), strict=True))
 
         beside()  # warm their caches
-        tell(turns(ways, rounds, measure) if wanted.turns else (beside() for _ in range(rounds)))
+        print_medians(
+            turns(ways, rounds, measure) if wanted.turns else (beside() for _ in range(rounds))
+        )
 
 
 BENCHES = {"locks": locks, "cold": cold, "mutex": mutex, "mariadb": mariadb}

@@ -87,7 +87,7 @@ def shares(data: Data) -> Iterator[str]:
         alone = part[f"{select.NEW} but {name} {old}"]
         ratio = paired.ratio([r["calls_per_s"] for r in alone], [r["calls_per_s"] for r in new])
         early = of(alone, "early", "timeout")
-        told = (
+        cost = (
             f"calls/s times {render.interval(ratio)}",
             f"{number(of(alone, 'switches_per_call'))} switches per call, all new "
             f"{number(of(new, 'switches_per_call'))}",
@@ -97,7 +97,7 @@ def shares(data: Data) -> Iterator[str]:
             f"select lock {number(of(alone, 'select_lock_wait_ns_per_call'))} ns per call",
             f"time-outs late by {number(of(alone, 'late_p50_us'))} µs in the median",
         )
-        yield f"- **{name} {old}**, alone: " + "; ".join(told) + "."
+        yield f"- **{name} {old}**, alone: " + "; ".join(cost) + "."
     old_row = part[select.OLD]
     calls = [number(of(row, "calls_per_s")) for row in (old_row, new)]
     switches = [number(of(row, "switches_per_call")) for row in (old_row, new)]

@@ -20,6 +20,7 @@ Row = dict[str, Any]
 NOBODY = "-"
 PROCESS = Column("process", "process", "index")
 COLUMN_QUEUED = Column("queued_ns", "queued", "ns", "woken, and not yet on a processor")
+COLUMN_QUEUED_MOST = extra("queued_most_ns", "queued at most", "ns")
 COLUMN_ASLEEP = Column("asleep_ns", "asleep", "ns", "until it was woken")
 THREADS = (
     Column("tid", "thread", "index"),
@@ -29,7 +30,7 @@ THREADS = (
     Column("preempted_ns", "preempted", "ns", "taken off a processor, or new, and not yet on one"),
     Column("sleeps", "sleeps", "count"),
     Column("involuntary", "taken off", "count", "involuntary switches"),
-    extra("queued_most_ns", "queued at most", "ns", "longest time in the run queue"),
+    replace(COLUMN_QUEUED_MOST, about="longest time in the run queue"),
     Column("now", "at the end"),
     Column("name", "name"),
 )
@@ -38,20 +39,19 @@ SLEEPS = (
     COLUMN_ASLEEP,
     extra("asleep_most_ns", "longest", "ns"),
     COLUMN_QUEUED,
-    extra("queued_most_ns", "queued at most", "ns"),
+    COLUMN_QUEUED_MOST,
     extra("threads", "threads", "count", "with this name"),
     Column("name", "name"),
     Column("call", "system call"),
     Column("waker", "woken by"),
 )
-
 WAITS = (
     Column("waits", "waits", "count", "that were recorded"),
     Column("count", "sleeps", "count", "in them, by the kernel"),
     COLUMN_ASLEEP,
     COLUMN_QUEUED,
     Column("queued_share", "queued %", "share", "of both"),
-    extra("queued_most_ns", "queued at most", "ns"),
+    COLUMN_QUEUED_MOST,
     Column("kind", "kind"),
     Column("label", "wait site"),
 )

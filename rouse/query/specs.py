@@ -124,6 +124,17 @@ def worker_of(row: Row) -> Row:
 
 LABEL = Column("label", "thread")
 INIT = seldom("init_label", "initialised at", "text", "if it was by a call that is seen")
+WAITED = Column("wait_ns", "waited", "ns", "waits under way up to now")
+WAITING = seldom("waiting", "now", "count", "waits under way")
+# The first columns of locks, by site or by origin.
+HOLDS_AND_WAITS = (
+    Column("max_ns", "max", "us", "longest hold"),
+    Column("wait_max_ns", "wait_max", "us", "longest wait"),
+    Column("total_ns", "total", "us", "all holds"),
+    Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
+    Column("count", "count", "count", "acquisitions"),
+    Column("avg_ns", "avg", "us", "hold each"),
+)
 LOCKS = Plan(
     "locks",
     "Locks",
@@ -131,12 +142,7 @@ LOCKS = Plan(
     " are summed over all waiters.",
     locks.table,
     (
-        Column("max_ns", "max", "us", "longest hold"),
-        Column("wait_max_ns", "wait_max", "us", "longest wait"),
-        Column("total_ns", "total", "us", "all holds"),
-        Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
-        Column("count", "count", "count", "acquisitions"),
-        Column("avg_ns", "avg", "us", "hold each"),
+        *HOLDS_AND_WAITS,
         Column("wait_avg_ns", "wait_avg", "us", "wait per acquisition"),
         Column("cnt_hold", "cnt_hold", "count", "others that came while it was held from here"),
         Column("cnt_lock", "cnt_lock", "count", "times it was held on arrival here"),
@@ -157,12 +163,7 @@ ORIGINS = Plan(
     " initialised are in none.",
     locks.origins,
     (
-        Column("max_ns", "max", "us", "longest hold"),
-        Column("wait_max_ns", "wait_max", "us", "longest wait"),
-        Column("total_ns", "total", "us", "all holds"),
-        Column("wait_total_ns", "wait_total", "us", "all waits, those under way up to now"),
-        Column("count", "count", "count", "acquisitions"),
-        Column("avg_ns", "avg", "us", "hold each"),
+        *HOLDS_AND_WAITS,
         Column("cnt_lock", "cnt_lock", "count", "times one was held on arrival"),
         Column("locks", "locks", "count"),
         seldom("waiting", "waiting", "count", "wait now; they are not in cnt_lock yet"),
@@ -177,9 +178,9 @@ SIDES = Plan(
     "By lock: the site that waited, and the site at which the holder had acquired it.",
     locks.sides,
     (
-        Column("wait_ns", "waited", "ns", "waits under way up to now"),
+        WAITED,
         Column("contested", "times", "count", "waits that have ended"),
-        seldom("waiting", "now", "count", "waits under way"),
+        WAITING,
         Column("wait_each_ns", "each", "ns"),
         extra("wait_most_ns", "most", "ns"),
         extra("given_up", "given up", "count"),
@@ -200,9 +201,9 @@ WAITS = Plan(
     "Where threads waited, for what, and the other side: who held it, or who woke them.",
     measures.wait_sites,
     (
-        Column("wait_ns", "waited", "ns", "waits under way up to now"),
+        WAITED,
         Column("count", "times", "count", "waits that have ended"),
-        seldom("waiting", "now", "count", "waits under way"),
+        WAITING,
         extra("wait_each_ns", "each", "ns"),
         extra("wait_most_ns", "most", "ns"),
         extra("useless", "useless", "count", "wake-ups: lost-race, false, early"),
