@@ -60,7 +60,7 @@ def print_medians(rounds: Iterator[Mapping[str, Figures]]) -> None:
     print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
     for figure in results[0][PLAIN]:
         for way in [way for way in WAYS if way in results[0]]:
-            plain, so = ([row[name][figure] for row in got] for name in (PLAIN, way))
+            plain, so = ([row[name][figure] for row in results] for name in (PLAIN, way))
             ratios = sorted(s / p for p, s in zip(plain, so, strict=True))
             middle = statistics.median(ratios)
             print(
