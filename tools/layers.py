@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Check that every file includes only what its layer may see, and list the longest pieces.
 
-Layers of src/, from the bottom: base < os < ctx < core < sync < io, with obs beside them. A folder
+Layers of src/, from the bottom: base < os < turns < ctx < core < sync < io, with obs beside them. A folder
 includes itself and the folders to its left. Above core only the headers in CORE_PUBLIC are visible.
 Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see only the
 public headers; bench/inside sees src/.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LONGEST = 10  # files, and functions, that are listed
-LAYERS = ("base", "os", "ctx", "core", "sync", "io")
+LAYERS = ("base", "os", "turns", "ctx", "core", "sync", "io")
 # The headers of core/ that sync/ and io/ may include.
 CORE_PUBLIC = (
     "blocking",
@@ -47,7 +47,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "examples": (),
     "bench": (),
     "bench/inside": ("base", "os", "core", "io"),  # measures what the public headers do not show
-    "preload": ("base", "os", "obs"),
+    "preload": ("base", "os", "turns", "obs"),
     "kernel": ("base", "obs"),
 }
 # Folders of preload/, from the bottom. lifecycle.c, beside them, calls every module.

@@ -2,41 +2,26 @@
 /*
  * order.c - the queues of --accept, in memory that all processes of the run share.
  *
- * Shared state: one queue per listener, with the word turn (a growing number, and the place that has the turn, or
- * nobody); and one place per thread that has ever waited, with the number of its arrival, which is 0 while the thread
- * is in no queue. The number also identifies the queue, since a place that was chosen in one queue may be in another by
- * G3.
- *   enter: E1 number = the next               E2 if turn is nobody's, swap in one's own place
- *   leave: L1 number = 0                      L2 if turn is one's own, give it
- *   give:  G1 choose a place by its number    G2 swap turn to it
- *          G3 read its number again: if it has left, give again, else wake it
- *          If there was none to choose: swap turn to nobody, and choose again.
+ * One queue per listener, with the turn word (src/turns/ has the protocol), and one place per thread that has ever
+ * waited, with the number of its arrival. The number is 0 while the thread is in no queue, so E1 and L1 of the protocol
+ * write the number. It also identifies the queue, since a place that was chosen in one queue may be in another by G3. So
+ * the number is the ticket of a stay.
  *
- * Invariant: while a thread is in a queue and not marked as missed, the turn is nobody's for no longer than a give
- * takes. E1 comes before E2, and G2 before the next choice, so E2 sees nobody or the choice sees E1. L1 comes before
- * L2, and G2 before G3, so L2 sees that the turn is its own or G3 sees that the place has left. All of these are
- * seq_cst.
- *
- * No lock is held, so a thread that dies or stops while it has the turn only leaves the turn untaken. Each thread that
- * waits for its turn checks ten times per second. If turn has not changed and a connection has waited for 100 ms, or if
- * the thread that has the turn is dead, the checking thread gives the turn on and marks the place as missed. A missed
- * place gets no turn until its thread finds the mark and removes it. So the turn can be nobody's while only missed
- * places are in the queue, or because a thread died while giving it. A check that finds this takes the turn. Model:
- * tests/model/order.pml.
+ * Each thread that waits for its turn checks ten times per second whether the turn is overdue, or its holder dead.
  *
  * lifo: the turn goes to the latest arrival, which keeps it until a connection comes. A thread that has been passed
  * over for 100 ms goes first.
  *
  * Rejected: one gate per process as in the runtime's listener, which is an epoll set that contains the listener: all
  * processes would have to inherit it by fork. (Turns cost one more wake-up than gates.) Signals, because they interrupt
- * the program's calls, and end a program that has removed our handler. A lock in the shared memory, because its holder
- * may die.
+ * the program's calls, and end a program that has removed our handler.
  */
 #include "accept/order.h"
 
 #include "accept/notify.h"
 #include "os/os.h"
 #include "process/real.h"
+#include "turns/turns.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -46,29 +31,26 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define OVERDUE_NS UINT64_C(100000000)
-#define PLACES 256u
+#define PLACES RSI_TURNS_PLACES_MOST
 #define QUEUES 63u
-#define QUEUE 64u             /* number % QUEUE is the queue's index */
-#define SLOT UINT64_C(0xffff) /* the part of turn that holds the place + 1; 0: nobody */
+#define QUEUE 64u /* number % QUEUE is the queue's index */
 
 struct queue {
-    uint64_t cookie;  /* 0: free */
-    uint64_t turn;    /* number << 16 | SLOT */
+    uint64_t cookie; /* 0: free */
+    uint64_t turn;
     uint64_t callers; /* arrivals so far */
     uint64_t spare[5];
 };
 
 struct place {
-    uint64_t owner;     /* the thread's tid; 0: free */
+    uint64_t owner;     /* the thread, by its tid */
     uint64_t number;    /* of its arrival, with the queue in number % QUEUE; 0: in no queue */
     uint64_t passed_ns; /* when a later arrival was first chosen before it; 0: never */
     uint32_t queue;     /* the queue that its thread entered last */
     uint32_t word;      /* grows with each turn given: a futex */
-    uint32_t is_missed;
-    uint32_t by_socket;               /* its thread sleeps in a poll of its socket */
+    uint32_t by_socket; /* its thread sleeps in a poll of its socket */
     char name[RPI_NOTIFY_NAME_BYTES]; /* of the socket */
-    uint64_t spare[2];
+    uint32_t spare[5];
 };
 
 struct shared {
@@ -116,18 +98,38 @@ static bool has_same_pids(void)
            none == status.st_ino;
 }
 
+static struct rsi_turns_places places(void)
+{
+    return (struct rsi_turns_places){ shared->places, sizeof shared->places[0], PLACES };
+}
+
+static uint64_t owner_of(const struct place *place)
+{
+    return rsi_load_seq_cst(&place->owner);
+}
+
+static unsigned place_index(const struct place *place)
+{
+    return (unsigned)(place - shared->places) + 1;
+}
+
+/* Free the place of a thread that is gone: its arrival was number. A new owner of the place keeps both. */
+static void place_clear(struct place *place, uint64_t owner, uint64_t number)
+{
+    (void)rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* unless it has a new owner */
+    (void)rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
+}
+
 /*
  * Free the place of a thread with this tid: its program was replaced by exec, or the tid belongs to another thread now.
  */
-static void places_forget(uint64_t tid)
+static void places_forget(unsigned tid)
 {
     for (unsigned i = 0; i < PLACES; i++) {
         struct place *place = &shared->places[i];
-        uint64_t number = rsi_load_seq_cst(&place->number), owner = tid;
-        if (rsi_load_seq_cst(&place->owner) != tid)
-            continue;
-        rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* unless it has a new owner */
-        rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
+        uint64_t number = rsi_load_seq_cst(&place->number), owner = owner_of(place);
+        if (owner != 0 && rsi_turns_owner_id(owner) == tid)
+            place_clear(place, owner, number);
     }
 }
 
@@ -178,26 +180,22 @@ static struct place *place_of(const struct rpi_thread *self)
     return self->place ? &shared->places[self->place - 1] : NULL;
 }
 
-static bool is_dead(uint64_t owner)
-{
-    return owner == 0 || (rsi_syscall2(SYS_kill, (long)owner, 0) == -ESRCH);
-}
-
 static bool place_take(struct rpi_thread *self)
 {
-    places_forget((uint64_t)self->tid);
-    for (unsigned i = 0; i < 2 * PLACES; i++) {
-        struct place *place = &shared->places[i % PLACES];
-        uint64_t owner = rsi_load_seq_cst(&place->owner);
-        if (owner != 0 && (i < PLACES || !is_dead(owner)))
-            continue;
-        if (rsi_cas_seq_cst(&place->owner, &owner, (uint64_t)self->tid)) {
-            rsi_store_seq_cst(&place->number, UINT64_C(0));
-            self->place = (uint16_t)(i % PLACES + 1);
-            return true;
-        }
-    }
-    return false;
+    struct rsi_turns_places all = places();
+    places_forget((unsigned)self->tid);
+    unsigned place = rsi_turns_place_take(&all, rsi_turns_owner_make((unsigned)self->tid), false);
+    self->place = (uint16_t)place;
+    if (place != 0)
+        rsi_store_seq_cst(&place_of(self)->number, UINT64_C(0));
+    return place != 0;
+}
+
+/* Remove the mark of a missed turn. */
+static void place_unmark(const struct rpi_thread *self)
+{
+    struct rsi_turns_places all = places();
+    (void)rsi_turns_unmark(&all, self->place, rsi_turns_owner_make((unsigned)self->tid));
 }
 
 static struct queue *queue_of(uint64_t cookie)
@@ -217,70 +215,78 @@ static unsigned queue_index(const struct queue *queue)
     return (unsigned)(queue - shared->queues);
 }
 
-/* The first thread in the order, with the number of its arrival. NULL: no thread waits. */
-static struct place *choose(const struct queue *queue, uint64_t *number, bool *is_promoted)
+/* A thread that gives a turn, with what the rules need. */
+struct giver {
+    struct rpi_thread *self;
+    struct queue *queue;
+    bool is_promoted; /* the thread that was chosen last had been passed over for long */
+};
+
+/* The first thread in the order. */
+static unsigned choose(void *user, uint64_t turn, uint64_t *ticket)
 {
+    struct giver *giver = user;
     struct place *oldest = NULL, *newest = NULL;
     uint64_t first = 0, last = 0, now_ns = order == LIFO ? rsi_now_ns() : 0;
+    (void)turn; /* the order is that of arrival, whoever had the turn */
     for (unsigned i = 0; i < PLACES; i++) {
         struct place *place = &shared->places[i];
         uint64_t its = rsi_load_seq_cst(&place->number);
-        if (its == 0 || its % QUEUE != queue_index(queue) || rsi_load_relaxed(&place->is_missed) ||
-            rsi_load_relaxed(&place->owner) == 0)
+        if (its == 0 || its % QUEUE != queue_index(giver->queue) ||
+            !rsi_turns_may_have(owner_of(place)))
             continue;
         if (!oldest || its < first)
             oldest = place, first = its;
         if (!newest || its > last)
             newest = place, last = its;
     }
-    *is_promoted = false;
+    giver->is_promoted = false;
+    if (!oldest)
+        return 0;
     if (order == LIFO && oldest != newest) {
         uint64_t since = rsi_load_relaxed(&oldest->passed_ns);
-        *is_promoted = since && now_ns - since >= OVERDUE_NS;
+        giver->is_promoted = since && now_ns - since >= RSI_TURNS_OVERDUE_NS;
         if (!since)
             rsi_store_relaxed(&oldest->passed_ns, now_ns);
     }
-    bool is_oldest = order == FIFO || *is_promoted;
-    *number = is_oldest ? first : last;
-    return is_oldest ? oldest : newest;
+    bool is_oldest = order == FIFO || giver->is_promoted;
+    *ticket = is_oldest ? first : last;
+    return place_index(is_oldest ? oldest : newest);
 }
 
-static void wake(struct rpi_thread *self, struct place *place)
+/* Also frees the place of a dead thread. */
+static bool is_there(void *user, unsigned index, uint64_t ticket)
 {
+    struct place *place = &shared->places[index - 1];
+    uint64_t owner = owner_of(place);
+    (void)user;
+    if (rsi_turns_is_dead(owner)) {
+        place_clear(place, owner, ticket);
+        return false;
+    }
+    return rsi_load_seq_cst(&place->number) == ticket; /* G3 */
+}
+
+static void notify(void *user, unsigned index)
+{
+    const struct giver *giver = user;
+    struct place *place = &shared->places[index - 1];
+    rsi_count(giver->self->order_row->turns, 1);
+    rsi_count(giver->self->order_row->promoted, giver->is_promoted);
     rsi_fetch_add_seq_cst(&place->word, 1u); /* pairs with sleep_for_turn */
     if (rsi_load_seq_cst(&place->by_socket))
-        rpi_notify_send(self, place->name);
+        rpi_notify_send(giver->self, place->name);
     else
         rsi_syscall3(SYS_futex, &place->word, FUTEX_WAKE, 1);
 }
 
+static const struct rsi_turns_rules rules = { choose, is_there, notify };
+
 /* Give the turn to another thread if it is still turn. False: it was not. */
 static bool give(struct rpi_thread *self, struct queue *queue, uint64_t turn)
 {
-    for (bool is_first = true;; is_first = false) {
-        uint64_t number;
-        bool is_promoted;
-        struct place *place = choose(queue, &number, &is_promoted);
-        if (!place && (turn & SLOT) == 0)
-            return true; /* no thread has arrived meanwhile */
-        uint64_t slot = place ? (uint64_t)(place - shared->places) + 1 : 0;
-        uint64_t next = ((turn >> 16) + 1) << 16 | slot;
-        if (!rsi_cas_seq_cst(&queue->turn, &turn, next)) /* G2 */
-            return !is_first;
-        turn = next;
-        if (!place)
-            continue;
-        uint64_t owner = rsi_load_seq_cst(&place->owner);
-        if (is_dead(owner)) {
-            rsi_cas_seq_cst(&place->number, &number, UINT64_C(0)); /* unless it has a new owner */
-            rsi_cas_seq_cst(&place->owner, &owner, UINT64_C(0));
-        } else if (rsi_load_seq_cst(&place->number) == number) { /* G3 */
-            rsi_count(self->order_row->turns, 1);
-            rsi_count(self->order_row->promoted, is_promoted);
-            wake(self, place);
-            return true;
-        }
-    }
+    struct giver giver = { self, queue, false };
+    return rsi_turns_give(&queue->turn, turn, &rules, &giver);
 }
 
 static struct queue *queue_now(const struct rpi_thread *self)
@@ -296,15 +302,15 @@ bool rpi_order_is_in(const struct rpi_thread *self)
 bool rpi_order_is_mine(const struct rpi_thread *self)
 {
     return rpi_recording_is_confined() || !self->place ||
-           (rsi_load_seq_cst(&queue_now(self)->turn) & SLOT) == self->place;
+           rsi_turn_place(rsi_load_seq_cst(&queue_now(self)->turn)) == self->place;
 }
 
 bool rpi_order_is_anothers(const struct rpi_thread *self)
 {
-    uint64_t slot = rsi_load_seq_cst(&queue_now(self)->turn) & SLOT;
-    return slot != 0 && slot <= PLACES && slot != self->place &&
-           rsi_load_relaxed(&shared->places[slot - 1].number) != 0 &&
-           !is_dead(rsi_load_relaxed(&shared->places[slot - 1].owner));
+    unsigned other = rsi_turn_place(rsi_load_seq_cst(&queue_now(self)->turn));
+    return other != 0 && other <= PLACES && other != self->place &&
+           rsi_load_relaxed(&shared->places[other - 1].number) != 0 &&
+           !rsi_turns_is_dead(rsi_load_relaxed(&shared->places[other - 1].owner));
 }
 
 bool rpi_order_enter(struct rpi_thread *self, const struct rpi_listener *l, bool by_socket)
@@ -324,7 +330,7 @@ bool rpi_order_enter(struct rpi_thread *self, const struct rpi_listener *l, bool
     if (!self->order_row || !can_be_notified)
         return false;
     rsi_store_seq_cst(&place->by_socket, (uint32_t)by_socket);
-    rsi_store_relaxed(&place->is_missed, 0u);
+    place_unmark(self);
     if (rpi_order_is_in(self))
         return true;
     rsi_store_relaxed(&place->queue, queue_index(queue));
@@ -332,8 +338,8 @@ bool rpi_order_enter(struct rpi_thread *self, const struct rpi_listener *l, bool
     uint64_t number = rsi_fetch_add_seq_cst(&queue->callers, UINT64_C(1)) + 1;
     rsi_store_seq_cst(&place->number, number * QUEUE + queue_index(queue)); /* E1 */
     uint64_t turn = rsi_load_seq_cst(&queue->turn);                         /* E2 */
-    if ((turn & SLOT) == 0)
-        (void)rsi_cas_seq_cst(&queue->turn, &turn, ((turn >> 16) + 1) << 16 | self->place);
+    if (rsi_turn_place(turn) == 0)
+        (void)rsi_turns_take(&queue->turn, turn, self->place);
     return true;
 }
 
@@ -345,7 +351,7 @@ void rpi_order_leave(struct rpi_thread *self)
     struct queue *queue = queue_now(self);
     rsi_store_seq_cst(&place_of(self)->number, UINT64_C(0)); /* L1 */
     uint64_t turn = rsi_load_seq_cst(&queue->turn);          /* L2 */
-    if ((turn & SLOT) == self->place && !rpi_recording_is_confined())
+    if (rsi_turn_place(turn) == self->place && !rpi_recording_is_confined())
         (void)give(self, queue, turn);
     errno = error;
 }
@@ -355,7 +361,8 @@ void rpi_order_end(struct rpi_thread *self)
     if (!self->place)
         return;
     rpi_order_leave(self);
-    rsi_store_seq_cst(&place_of(self)->owner, UINT64_C(0));
+    struct rsi_turns_places all = places();
+    rsi_turns_place_leave(&all, self->place, rsi_turns_owner_make((unsigned)self->tid));
     rpi_notify_close(self);
     self->place = 0;
 }
@@ -371,30 +378,23 @@ static bool has_connection(const struct rpi_order_wait *wait)
     return is_any;
 }
 
-/* One periodic check, 100 ms after the last: has the thread that has the turn used it? */
-static void look(struct rpi_thread *self, const struct rpi_order_wait *wait, uint64_t *seen,
-                 uint64_t *since_ns)
+/* One periodic check: has the thread that has the turn used it? */
+static void look(struct rpi_thread *self, const struct rpi_order_wait *wait,
+                 struct rsi_turns_watch *watch)
 {
+    struct rsi_turns_places all = places();
     struct queue *queue = queue_now(self);
-    uint64_t turn = rsi_load_seq_cst(&queue->turn), slot = turn & SLOT, now_ns = rsi_now_ns();
-    bool is_same = turn == *seen;
-    rsi_store_relaxed(&place_of(self)->is_missed, 0u);
-    *seen = turn;
-    if (slot == 0) /* all were missed, or the thread that gave it has died */
-        (void)rsi_cas_seq_cst(&queue->turn, &turn, ((turn >> 16) + 1) << 16 | self->place);
-    if (slot == 0 || slot == self->place || slot > PLACES)
+    place_unmark(self);
+    uint64_t turn = rsi_load_seq_cst(&queue->turn);
+    unsigned other = rsi_turn_place(turn);
+    if (other == 0) /* all were missed, or the thread that gave it has died */
+        (void)rsi_turns_take(&queue->turn, turn, self->place);
+    if (other == 0 || other == self->place || other > PLACES)
         return;
-    struct place *place = &shared->places[slot - 1];
-    if (!is_dead(rsi_load_seq_cst(&place->owner))) {
-        if (!is_same || !has_connection(wait))
-            *since_ns = 0;
-        else if (*since_ns == 0)
-            *since_ns = now_ns;
-        if (*since_ns == 0 || now_ns - *since_ns < OVERDUE_NS)
-            return;
-    }
-    *since_ns = 0;
-    rsi_store_relaxed(&place->is_missed, 1u);
+    if (!rsi_turns_is_dead(rsi_turns_owner(&all, other)) &&
+        rsi_turns_check(watch, turn, has_connection(wait), rsi_now_ns()) != 0)
+        return;
+    rsi_turns_mark(&all, other);
     if (give(self, queue, turn))
         rsi_count(self->order_row->overdue, 1);
 }
@@ -424,9 +424,9 @@ static int sleep_for_turn(struct rpi_thread *self, const struct rpi_order_wait *
 
 int rpi_order_sleep(struct rpi_thread *self, const struct rpi_order_wait *wait)
 {
-    uint64_t seen = rsi_load_seq_cst(&queue_now(self)->turn), since_ns = 0;
+    struct rsi_turns_watch watch = { .turn = rsi_load_seq_cst(&queue_now(self)->turn) };
     for (;;) {
-        uint64_t look_ns = rsi_now_ns() + OVERDUE_NS;
+        uint64_t look_ns = rsi_now_ns() + RSI_TURNS_OVERDUE_NS;
         uint64_t until_ns = look_ns < wait->deadline_ns ? look_ns : wait->deadline_ns;
         int result = sleep_for_turn(self, wait, until_ns);
         pthread_testcancel();
@@ -436,7 +436,7 @@ int rpi_order_sleep(struct rpi_thread *self, const struct rpi_order_wait *wait)
             return result ? result : -EINTR;
         if (rsi_now_ns() >= wait->deadline_ns)
             return 0;
-        look(self, wait, &seen, &since_ns);
+        look(self, wait, &watch);
     }
 }
 

@@ -9,7 +9,7 @@
  */
 #include "io/accept/listener.h"
 #include "io/accept/order.h"
-#include "io/accept/turns.h"
+#include "io/accept/gates.h"
 
 #include <rouse/io.h>
 
@@ -124,10 +124,10 @@ int rouse_shutdown(int fd, int how)
 RSI_NOINLINE int rouse_close(int fd)
 {
     struct rsi_fd_ref ref;
-    struct rsi_turns *turns = rsi_listener_leave(fd);
+    struct rsi_gates *gates = rsi_listener_leave(fd);
     int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());
-    if (turns != NULL)
-        rsi_turns_drop(turns);
+    if (gates != NULL)
+        rsi_gates_drop(gates);
     if (marked == -EBADF)
         return marked;
     __sanitizer_syscall_pre_impl_close(fd);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.pml - preload/accept/order.c: the queue of --accept, whose turn it is, and who died or stopped in it.
+ * order.pml - src/turns/turns.c as preload/accept/order.c uses it: a queue of --accept, and who has the turn.
  *
- * THREADS threads come ROUNDS times each. One that has come waits for its turn, or stops waiting at any moment. With
- * DEATHS one of them dies, and with STOPS one is stopped for good, anywhere. With LOOKS those that wait look, which also
- * OVERDUE times finds a turn overdue that is only slow. A connection is always there. With PLACES fewer than threads the
- * dead one's place is taken again. PATIENT: all wait until it is their turn. SCAN: the choice looks at one place after
- * the other, not at all at once.
+ * THREADS threads enter ROUNDS times each. A thread that has entered waits for its turn, or stops waiting at any moment.
+ * With DEATHS one thread dies, and with STOPS one is stopped for good, anywhere. With LOOKS the waiting threads check
+ * the turn, which OVERDUE times also finds a turn overdue whose holder is only slow. A connection always waits. With
+ * fewer PLACES than threads the place of the dead thread is taken again. PATIENT: all wait until it is their turn.
+ * SCAN: the choice reads one place after the other, not all at once.
  *
- * Checked: who waits and lives gets its turn, and where nobody dies or stops it needs no look for that; it stands in
- * the queue while it waits; who is chosen is the first (LIFO: the last, or one that was passed over) of those that the
- * choice had to see; in the end, if all live, the turn is nobody's.
+ * Checked: a waiting thread that lives gets its turn, and if no thread dies or stops it needs no check for that. It is
+ * in the queue while it waits. The thread that is chosen is the first (LIFO: the last, or one that was passed over) of
+ * those that the choice had to see. In the end, if all live, the turn is nobody's.
  *
- * The deciding accesses are seq_cst in the code, and marks are looked at again: so there are no store buffers here. Left out:
- * several queues, since a number tells its queue, and time.
+ * The deciding accesses are seq_cst in the code, and marks are read again, so there are no store buffers here. Left
+ * out: several queues, since a number identifies its queue; the round robin of the runtime's listener, whose choice
+ * differs; and time.
  *
  * run: nobody dies, and there are no looks
  * run THREADS=2 ROUNDS=3 SCAN: the same

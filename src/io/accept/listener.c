@@ -7,8 +7,9 @@
  */
 #include "io/accept/listener.h"
 
-#include "io/accept/turns.h"
+#include "io/accept/gates.h"
 #include "io/ready.h"
+#include "turns/turns.h"
 
 #include <rouse/io.h>
 
@@ -82,7 +83,7 @@ static int order_begin(int fd, const struct rsi_fd_ref *ref, struct rsi_listener
             l->random = (status.st_ino << 1 | 1) * UINT64_C(0x9e3779b97f4a7c15);
             l->order = ROUSE_ACCEPT_FIFO;
             l->is_exclusive = false;
-            l->turns = NULL;
+            l->gates = NULL;
             rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_ORDERED);
         }
     }
@@ -102,17 +103,17 @@ bool rsi_listener_child(struct rsi_fd *entry, int fd)
     l->first = l->last = NULL;
     l->count = l->on_way = 0;
     bool is_same = rsi_syscall2(SYS_fstat, fd, &status) == 0 && status.st_ino == l->inode;
-    if (l->turns != NULL)
-        rsi_turns_child(l->turns);
+    if (l->gates != NULL)
+        rsi_gates_child(l->gates);
     return is_same;
 }
 
 bool rsi_listener_arms(const struct rsi_io_op *op, uint8_t armed, struct epoll_event *event)
 {
     const struct rsi_listener *l = rsi_listener_of(op->ref.entry);
-    if (l->turns == NULL && !l->is_exclusive)
+    if (l->gates == NULL && !l->is_exclusive)
         return false;
-    event->events = EPOLLIN | EPOLLET | (l->turns == NULL ? EPOLLEXCLUSIVE : 0);
+    event->events = EPOLLIN | EPOLLET | (l->gates == NULL ? EPOLLEXCLUSIVE : 0);
     if ((armed & (1u << RSI_FD_WRITE)) != 0)
         event->events |= EPOLLOUT;
     return true;
@@ -121,7 +122,7 @@ bool rsi_listener_arms(const struct rsi_io_op *op, uint8_t armed, struct epoll_e
 int rsi_listener_fd(const struct rsi_io_op *op)
 {
     const struct rsi_listener *l = rsi_listener_of(op->ref.entry);
-    return l->turns != NULL ? rsi_turns_fd(l->turns) : op->fd;
+    return l->gates != NULL ? rsi_gates_fd(l->gates) : op->fd;
 }
 
 void rsi_listener_look(const struct rsi_io_op *op)
@@ -129,28 +130,28 @@ void rsi_listener_look(const struct rsi_io_op *op)
     struct rsi_fd *entry = op->ref.entry;
     rsi_guard_lock(&entry->arming);
     if (rsi_listener_is_current(op) && (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0) {
-        struct rsi_turns *turns = rsi_listener_of(entry)->turns;
-        if (turns != NULL)
-            rsi_turns_look(turns, op->fd);
+        struct rsi_gates *gates = rsi_listener_of(entry)->gates;
+        if (gates != NULL)
+            rsi_gates_look(gates, op->fd);
     }
     rsi_guard_unlock(&entry->arming);
 }
 
-struct rsi_turns *rsi_listener_leave(int fd)
+struct rsi_gates *rsi_listener_leave(int fd)
 {
     struct rsi_fd *entry = rsi_fdtable_peek(fd);
-    struct rsi_turns *turns = NULL;
+    struct rsi_gates *gates = NULL;
     if (entry == NULL || (rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) == 0)
         return NULL;
     struct rsi_listener *l = rsi_listener_of(entry);
     rsi_guard_lock(&entry->arming);
-    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0 && l->turns != NULL) {
-        turns = l->turns;
-        rsi_turns_leave(turns, fd);
-        rsi_store_relaxed(&l->turns, NULL);
+    if ((rsi_load_relaxed(&entry->flags) & RSI_FD_IS_ORDERED) != 0 && l->gates != NULL) {
+        gates = l->gates;
+        rsi_gates_leave(gates, fd);
+        rsi_store_relaxed(&l->gates, NULL);
     }
     rsi_guard_unlock(&entry->arming);
-    return turns;
+    return gates;
 }
 
 static int listener_of(int fd, struct rsi_fd_ref *ref, struct rsi_listener **l, const void *site)
@@ -187,7 +188,7 @@ RSI_NOINLINE int rouse_listener_order(int fd, enum rouse_accept_order order)
 
 /* Share a listener among processes, in turn or exclusively. Allowed once, and before any thread waits. */
 static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
-                 struct rsi_turns *turns)
+                 struct rsi_gates *gates)
 {
     struct rsi_fd *entry = ref->entry;
     int result = 0;
@@ -196,12 +197,12 @@ static int share(const struct rsi_fd_ref *ref, struct rsi_listener *l, int fd,
     bool was_armed = entry->armed != 0;
     if (entry->generation != ref->generation)
         result = -EBADF;
-    else if (l->turns != NULL || l->is_exclusive || l->first != NULL || l->on_way != 0 ||
+    else if (l->gates != NULL || l->is_exclusive || l->first != NULL || l->on_way != 0 ||
              (entry->flags & RSI_FD_IS_MULTISHOT) != 0)
         result = -EBUSY;
     if (result == 0) {
-        l->is_exclusive = turns == NULL;
-        rsi_store_relaxed(&l->turns, turns);
+        l->is_exclusive = gates == NULL;
+        rsi_store_relaxed(&l->gates, gates);
         rsi_store_relaxed(&entry->armed, 0);
     }
     rsi_guard_unlock(&entry->guard);
@@ -223,17 +224,17 @@ RSI_NOINLINE int rouse_listener_turns(int fd, unsigned processes)
 {
     struct rsi_fd_ref ref;
     struct rsi_listener *l;
-    struct rsi_turns *turns;
-    if (processes == 0 || processes > RSI_TURNS_MOST)
+    struct rsi_gates *gates;
+    if (processes == 0 || processes > RSI_TURNS_PLACES_MOST)
         return -EINVAL;
     int result = listener_of(fd, &ref, &l, RSI_CALLER());
     if (result < 0)
         return result;
-    result = rsi_turns_make(processes, &turns);
+    result = rsi_gates_make(processes, &gates);
     if (result < 0)
         return result;
-    result = share(&ref, l, fd, turns);
+    result = share(&ref, l, fd, gates);
     if (result < 0)
-        rsi_turns_drop(turns);
+        rsi_gates_drop(gates);
     return result;
 }

@@ -4,7 +4,7 @@
  *
  * A listener that was given an order (rouse_listener_order) has its own queue of the user threads that accept from
  * it (order.h), and its entry has RSI_FD_IS_ORDERED, set under the guard. Everything else (kernel threads, pollers,
- * listeners without an order) stays in the lists of fdtable.h. Processes may share a listener in turn (turns.h).
+ * listeners without an order) stays in the lists of fdtable.h. Processes may share a listener in turn (gates.h).
  */
 #ifndef RSI_IO_ACCEPT_LISTENER_H
 #define RSI_IO_ACCEPT_LISTENER_H
@@ -14,7 +14,7 @@
 #include <errno.h>
 
 struct rsi_caller;
-struct rsi_turns;
+struct rsi_gates;
 struct epoll_event;
 
 /* Belongs to its entry for ever, and is reused with it. */
@@ -31,7 +31,7 @@ struct rsi_listener {
     uint32_t on_way; /* woken threads that have not tried yet */
     uint8_t order;
     bool is_exclusive; /* is_exclusive and turns are written under arming and the guard */
-    struct rsi_turns *turns;
+    struct rsi_gates *gates;
 };
 
 /* The listener of an entry that is ordered, or was when the caller looked. Never NULL. */
@@ -49,11 +49,11 @@ RSI_INLINE bool rsi_listener_is_current(const struct rsi_io_op *op)
 bool rsi_listener_arms(const struct rsi_io_op *op, uint8_t armed, struct epoll_event *event);
 int rsi_listener_fd(const struct rsi_io_op *op);
 
-/* Handle an event that concerns turns: see turns.h. */
+/* Handle an event that concerns turns: see gates.h. */
 void rsi_listener_look(const struct rsi_io_op *op);
 
-/* Before fd is closed: leave its turns. The caller drops the result (rsi_turns_drop) after the close. NULL: none. */
-struct rsi_turns *rsi_listener_leave(int fd);
+/* Before fd is closed: leave its turns. The caller drops the result (rsi_gates_drop) after the close. NULL: none. */
+struct rsi_gates *rsi_listener_leave(int fd);
 
 /* After fork, in the child, before rsi_listener_child. */
 void rsi_listener_reset(void);

@@ -32,7 +32,7 @@
 #include "io/accept/order.h"
 
 #include "core/turn.h"
-#include "io/accept/turns.h"
+#include "io/accept/gates.h"
 #include "io/ready.h"
 #include "io/uring/multishot.h"
 
@@ -138,7 +138,7 @@ bool rsi_order_event_locked(struct rsi_fd *entry, bool all, struct rsi_fd_batch 
 {
     struct rsi_listener *l = rsi_listener_of(entry);
     /* With turns only one thread is on its way at a time: when it has settled, another process has the turn. */
-    if (l->turns != NULL && l->on_way != 0 && !all)
+    if (l->gates != NULL && l->on_way != 0 && !all)
         return false;
     while (wake_locked(l, NULL, batch) && all) {
     }
@@ -175,10 +175,10 @@ static bool has_connection(const struct rsi_io_op *op)
 
 static bool is_our_turn(const struct rsi_io_op *op, struct rsi_listener *l)
 {
-    if (rsi_likely(rsi_load_relaxed(&l->turns) == NULL))
+    if (rsi_likely(rsi_load_relaxed(&l->gates) == NULL))
         return true;
     rsi_guard_lock(&op->ref.entry->arming);
-    bool is_ours = l->turns == NULL || rsi_turns_is_mine(l->turns);
+    bool is_ours = l->gates == NULL || rsi_gates_is_mine(l->gates);
     rsi_guard_unlock(&op->ref.entry->arming);
     return is_ours;
 }
@@ -285,9 +285,9 @@ static int ask_for_turn(const struct rsi_io_op *op, struct rsi_listener *l,
     bool is_new = false;
     rsi_guard_lock(&entry->arming);
     if (rsi_listener_is_current(op))
-        result = l->turns == NULL
+        result = l->gates == NULL
                      ? 1
-                     : rsi_turns_ask(l->turns, op->fd, event_data(op), c->is_on_way, &is_new);
+                     : rsi_gates_ask(l->gates, op->fd, event_data(op), c->is_on_way, &is_new);
     if (is_new) {
         rsi_guard_lock(&entry->guard);
         rsi_store_relaxed(&entry->armed, 0);
@@ -300,8 +300,8 @@ static int ask_for_turn(const struct rsi_io_op *op, struct rsi_listener *l,
 static void pass_turn(const struct rsi_io_op *op, struct rsi_listener *l)
 {
     rsi_guard_lock(&op->ref.entry->arming);
-    if (rsi_listener_is_current(op) && l->turns != NULL)
-        rsi_turns_pass(l->turns, op->fd);
+    if (rsi_listener_is_current(op) && l->gates != NULL)
+        rsi_gates_pass(l->gates, op->fd);
     rsi_guard_unlock(&op->ref.entry->arming);
 }
 
@@ -309,7 +309,7 @@ static void pass_turn(const struct rsi_io_op *op, struct rsi_listener *l)
 static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const struct rsi_caller *c,
                     uint32_t *seen)
 {
-    bool has_turns = rsi_load_relaxed(&l->turns) != NULL;
+    bool has_turns = rsi_load_relaxed(&l->gates) != NULL;
     struct rsi_fd *entry = op->ref.entry;
     long result;
     /* Acquire: pairs with rsi_ready_event's release; the call must not seem to begin before it. */
