@@ -228,7 +228,7 @@ static unsigned choose(void *user, uint64_t turn, uint64_t *ticket)
     struct giver *giver = user;
     struct place *oldest = NULL, *newest = NULL;
     uint64_t first = 0, last = 0, now_ns = order == LIFO ? rsi_now_ns() : 0;
-    (void)turn; /* the order is that of arrival, whoever had the turn */
+    (void)turn; /* the order of arrival does not depend on who had the turn */
     for (unsigned i = 0; i < PLACES; i++) {
         struct place *place = &shared->places[i];
         uint64_t its = rsi_load_seq_cst(&place->number);

@@ -129,7 +129,7 @@ static void gate_open(const struct rsi_gates *t, unsigned place, int fd)
         gate_close(t, place, fd);
 }
 
-/* What the rules need. */
+/* The argument of the functions in rules. */
 struct giver {
     struct rsi_gates *gates;
     int fd;
