@@ -7,7 +7,7 @@
  *
  * The waiter:
  *     ticket = rsi_park_prepare(self, kind, object, site, deadline_ns, flags);
- *     publish (self, ticket) where wakers look, under the object's guard; or call rsi_park_abandon
+ *     add (self, ticket) to the list where wakers look, under the object's guard; or call rsi_park_abandon
  *     result = rsi_park_commit(self, ticket);
  * The waker:
  *     if (rsi_park_claim(t, ticket, result, site)) rsi_park_publish(t);
