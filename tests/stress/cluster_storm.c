@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cluster_storm.c - clusters under load: threads that move and are moved, workers that come and go, and all
- * the while steals, deadlines, and conversations on sockets.
+ * cluster_storm.c - clusters under load: threads that move and are moved, workers that are added
+ * and removed, and all the while steals, deadlines, and conversations on sockets.
  *
- * Each pair passes a byte to and fro a known number of times, and each sleeper sleeps the given number of times
- * to: a thread that is lost is a hang, which the watchdog shows. No sleep ends early. At the end no queue and no
- * inbox holds anything. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
+ * Each pair passes a byte to and fro a known number of times, and each sleeper sleeps a known
+ * number of times. A lost thread is a hang, which the watchdog reports. No sleep ends early. At the
+ * end no queue and no inbox holds a thread. The environment sets ROUSE_SEED and ROUSE_SCALE (rounds
+ * in percent).
  */
 #include "unit/core/core_test.h"
 
@@ -47,7 +48,7 @@ static void wander(struct member *member)
         rouse_thread_yield();
 }
 
-/* A deadline that is seldom reached: it stands among the timers of the worker that armed it. */
+/* A deadline that is seldom reached: it stays among the timers of the worker that armed it. */
 static void receive(struct member *member)
 {
     char byte;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * crowd_test.c - a million threads parked at once: each has its guard page and little else, and all are woken.
+ * crowd_test.c - a million threads parked at once: each uses its guard page and little more, and
+ * all are woken.
  *
- * Wants 5 GiB of free memory and a kernel whose guards need no mapping each (Linux 6.13).
+ * Requires 5 GiB of free memory and a kernel whose guards need no mapping each (Linux 6.13).
  */
 #include "unit/core/core_test.h"
 
@@ -22,7 +23,7 @@ static void *wait_at_gate(void *unused)
     return unused;
 }
 
-/* A number behind a word in a file of the kernel's, or otherwise. */
+/* The number after a word in one of the kernel's files, or otherwise. */
 static uint64_t number_in(const char *path, const char *word, uint64_t otherwise)
 {
     char line[256];
@@ -49,7 +50,7 @@ static bool has_room(void)
     return available >= NEEDED_BYTES && limit - (used < limit ? used : limit) >= NEEDED_BYTES;
 }
 
-/* Whether the kernel can read the byte: it cannot read a guard. */
+/* Whether the kernel can read the byte. It cannot read a guard. */
 static bool is_readable(const char *address)
 {
     char byte;
@@ -91,7 +92,7 @@ static void a_million_threads_are_guarded_and_all_are_woken(void **state)
     uint64_t before = resident_bytes();
     for (unsigned i = 1; i < CROWD; i++)
         CHECK_EQUAL(rouse_thread_create(NULL, &attr, wait_at_gate, NULL), 0);
-    UNTIL(rsi_idle_all_sleep()); /* spares that have come and gone are not counted */
+    UNTIL(rsi_idle_all_sleep()); /* spare workers that have ended are not counted */
     uint64_t each = (resident_bytes() - before) / CROWD;
     printf("%lu bytes each\n", (unsigned long)each);
     CHECK(each <= BYTES_MOST);
@@ -102,7 +103,10 @@ static void a_million_threads_are_guarded_and_all_are_woken(void **state)
     UNTIL(rsi_load_relaxed(&woken) == CROWD);
     UNTIL(rsi_idle_all_sleep());
     CHECK_EQUAL(rouse_sem_value(&gate), 0);
-    /* Of their stacks, a page in 257 stays, and what workers keep; of their blocks all. */
+    /*
+     * One page in 257 of their stacks stays, and those that workers keep. All of their control
+     * blocks stay.
+     */
     rouse_stacks_trim(0);
     each = (resident_bytes() - before) / CROWD;
     printf("%lu bytes each when they are gone\n", (unsigned long)each);

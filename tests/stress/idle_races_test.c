@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * idle_races_test.c - no thread is left in a queue while a worker sleeps. Hogs run, yielding or
- * computing, on all workers but one, until those that were submitted after them have run: so that the
- * one worker left must be awake. ROUSE_SEED and ROUSE_SCALE (the time in percent) are taken from the
- * environment: on a busy machine a round takes a few of its time slices.
+ * idle_races_test.c - no thread is left in a queue while a worker sleeps. Hogs yield or compute on
+ * all workers except one until the threads that were submitted after them have run, so the one
+ * remaining worker must be awake. The environment sets ROUSE_SEED and ROUSE_SCALE (the time in
+ * percent). On a busy machine a round takes a few time slices.
  */
 #include "unit/core/core_test.h"
 
@@ -12,9 +12,9 @@
 #define BURST_MAX 8
 
 static uint64_t random_state;
-static uint64_t time_ns;                         /* of each test */
+static uint64_t time_ns;                         /* for each test */
 static uint32_t released;                        /* the hogs may end */
-static struct rouse_sem ran = ROUSE_SEM_INIT(0); /* those submitted after them */
+static struct rouse_sem ran = ROUSE_SEM_INIT(0); /* the threads submitted after them */
 
 static uint64_t below(uint64_t n)
 {
@@ -41,7 +41,7 @@ static void *compute_until_released(void *unused)
     return unused;
 }
 
-/* Submits a thread and computes: nobody but another worker can run it. */
+/* Submits a thread and computes: only another worker can run it. */
 static void *submit_and_compute(void *child)
 {
     *(struct rouse_thread **)child = start(ROUSE_KIND_USER, run_once, NULL);
@@ -54,7 +54,10 @@ static void pause_a_little(void)
         rsi_cpu_relax();
 }
 
-/* All workers sleep, and nobody watches: what comes now finds no help but its own wake-ups. */
+/*
+ * All workers sleep and there is no watcher: a thread submitted now runs only through its own
+ * wake-ups.
+ */
 static void until_quiet(void)
 {
     while (rsi_load_seq_cst(&rsi_rt.watching) != 0 ||
@@ -62,7 +65,9 @@ static void until_quiet(void)
         rouse_sleep(MS);
 }
 
-/* A kernel thread that submits in a burst, so that workers are woken, partly without work for them. */
+/*
+ * A kernel thread that submits in bursts, so that workers are woken, partly without work for them.
+ */
 static void *submit_some(void *count)
 {
     struct rouse_thread *threads[BURST_MAX];
@@ -119,7 +124,7 @@ static void beside_threads_that_compute(void **state)
     rounds_with(compute_until_released);
 }
 
-static void what_a_computing_thread_submitted(void **state)
+static void threads_submitted_by_one_that_computes(void **state)
 {
     (void)state;
     rounds_with(submit_and_compute);
@@ -130,7 +135,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_threads_that_yield),
         cmocka_unit_test(beside_threads_that_compute),
-        cmocka_unit_test(what_a_computing_thread_submitted),
+        cmocka_unit_test(threads_submitted_by_one_that_computes),
     };
     setenv("ROUSE_TEST_DELAY", "300", 0); /* for the runs that this one starts */
     random_state = seed_of_run();

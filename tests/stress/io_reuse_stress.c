@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_reuse_stress.c - descriptors closed and their numbers given out again, all the time and without
- * regard for those who use them: a thread that waits for a number that is closed gets an error, sooner or later.
+ * io_reuse_stress.c - descriptors are closed and their numbers given out again, all the time and
+ * while other threads use them. A thread that waits for a closed number receives an error sooner or
+ * later.
  *
- * Users call, mostly without a deadline, on whatever number a slot holds; openers replace the slots'
- * descriptors. The result of a call cannot be predicted here, but the call ends: at the latest when every slot has
- * been closed. A lost wake-up is a hang, which the watchdog shows. ROUSE_SEED (printed) and ROUSE_SCALE
- * (rounds in percent) are taken from the environment. Runs with 1, 2 and 4 workers, or with
- * ROUSE_WORKERS.
+ * Users call, mostly without a deadline, on whatever number a slot holds; openers replace the
+ * slots' descriptors. The result of a call cannot be predicted here, but the call ends, at the
+ * latest when every slot has been closed. A lost wake-up is a hang, which the watchdog reports. The
+ * environment sets ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent). Runs with 1, 2 and 4
+ * workers, or with ROUSE_WORKERS.
  */
 #include "unit/io/io_test.h"
 
@@ -68,7 +69,10 @@ static void replace(unsigned pair, uint64_t *random, bool is_last)
         int *slot = &town.fds[2 * pair + (unsigned)i];
         if (*slot < 0)
             continue;
-        /* Most of TCP with a reset, or the ports of so many would be in use for a minute each. */
+        /*
+         * Close most TCP connections with a reset. Otherwise each of their ports would stay in use
+         * for a minute.
+         */
         if (rsi_random_next(random) % 8 != 0)
             (void)setsockopt(*slot, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         EQUALS(rouse_close(*slot), 0);
@@ -96,7 +100,7 @@ static void open_and_close(void *arg, unsigned index)
             replace(pair, &random, true);
 }
 
-static void everyone_is_told(void **state)
+static void every_waiter_is_notified(void **state)
 {
     (void)state;
     static struct crew users, openers;
@@ -117,7 +121,7 @@ static void everyone_is_told(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(everyone_is_told) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_waiter_is_notified) };
     signal(SIGPIPE, SIG_IGN); /* for the pipes */
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

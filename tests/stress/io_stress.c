@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_stress.c - many conversations at once on sockets and pipes of every sort, between threads of every
- * kind, under deadlines, cancels, resets, shutdowns and closes by others.
+ * io_stress.c - many conversations at once on sockets and pipes of every sort, between threads of
+ * every kind, under deadlines, cancels, resets, shutdowns and closes by others.
  *
- * Each line has a writer and a reader at one end and an echo at the other. The bytes read must be those that were
- * written on this line, byte for byte; a line that nobody killed must carry all of it. Much of the waiting
- * has no deadline: a lost wake-up is a hang, which the watchdog shows. At the end no descriptor is left
- * open and nobody is listed.
+ * Each line has a writer and a reader at one end and an echo at the other. The bytes read must be
+ * those that were written on this line, byte for byte. A line that was not killed must carry all of
+ * them. Much of the waiting has no deadline: a lost wake-up is a hang, which the watchdog reports.
+ * At the end no descriptor is left open and no thread is listed.
  *
- * A close by somebody else may not let the number be given out again before the threads that were notified have
- * turned away, or a call that was just being made could meet the next descriptor, as in POSIX: opening
- * excludes it by a lock. ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent) are taken from the
- * environment. Runs with 1, 2 and 4 workers, or with ROUSE_WORKERS.
+ * When another thread closes a descriptor, its number must not be given out again before the
+ * notified threads have turned away: as in POSIX, a call about to be made could meet the next
+ * descriptor. A lock keeps opening out until then. The environment sets ROUSE_SEED (printed) and
+ * ROUSE_SCALE (rounds in percent). Runs with 1, 2 and 4 workers, or with ROUSE_WORKERS.
  */
 #include "unit/io/io_test.h"
 
@@ -24,9 +24,10 @@ enum death { DEATH_NONE, DEATH_SHUTDOWN, DEATH_RESET, DEATH_CLOSE_NEAR, DEATH_CL
 
 struct line {
     uint64_t random; /* the keeper's */
-    uint64_t seed;   /* of the users' */
+    uint64_t seed;   /* the users' */
     enum wire wire;
-    int near, far; /* the writer's and reader's end, and the echo's; of a pipe: written and read */
+    /* the ends of writer and reader, and of the echo; for a pipe: written and read */
+    int near, far;
     uint32_t salt;
     size_t total, written, read;
     uint32_t is_doomed;                 /* set before it is killed */
@@ -35,7 +36,7 @@ struct line {
 };
 
 static struct {
-    struct rouse_rwlock opening; /* read: to open; written: to close what others use */
+    struct rouse_rwlock opening; /* read lock: to open; write lock: to close a descriptor in use */
     uint32_t rounds;
     uint32_t deaths[DEATHS], cancels, cancelled, timeouts;
 } town;
@@ -97,7 +98,7 @@ static ssize_t write_somehow(int fd, char *bytes, size_t count, uint64_t *random
     }
 }
 
-/* Whether to go on after a failure. Errors come on lines that somebody has killed, and only there. */
+/* Whether to go on after a failure. Errors occur only on lines that have been killed. */
 static bool goes_on(const struct line *line, ssize_t result)
 {
     if (result == -ETIMEDOUT || result == -ECANCELED) {
@@ -196,22 +197,26 @@ static void open_line(struct line *line)
     rouse_rwlock_read_unlock(&town.opening);
     line->near = ends[1];
     line->far = ends[0];
-    /* Not TCP's receive buffers: with tiny ones and traffic both ways Linux can shrink a window under what
-     * is on its way, and neither side believes the other's updates from then on. */
+    /*
+     * TCP's receive buffers stay large: with tiny ones and traffic both ways, Linux can shrink a
+     * window below the data in flight, and then neither side accepts the other's updates.
+     */
     const int bytes = 8192;
     if (wire_is_socket(line->wire) && draw(&line->random, 2) == 0)
         for (int i = 0; i < 2; i++)
             CHECK(setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
 }
 
-/* Close what others use, so that the number stays free until all of them have turned away. */
+/*
+ * Close a descriptor in use so that its number stays free until all of its users have turned away.
+ */
 static void close_under_them(struct line *line, bool is_near)
 {
     bool is_pipe = line->wire == WIRE_PIPE;
     int other = is_near ? line->far : line->near;
     rouse_rwlock_write_lock(&town.opening);
     EQUALS(rouse_close(is_near ? line->near : line->far), 0);
-    /* The threads at the other end may be waiting; they are notified in their turn. */
+    /* The threads at the other end may be waiting. They are notified in their turn. */
     if (is_pipe)
         EQUALS(rouse_close(other), 0);
     else
@@ -235,7 +240,8 @@ static void kill_line(struct line *line, enum death death)
     rsi_fetch_add_relaxed(&town.deaths[death], 1u);
     if (death == DEATH_RESET)
         CHECK(setsockopt(line->far, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
-    if (death == DEATH_SHUTDOWN) { /* both, for TCP goes on to wait for room at the other end */
+    /* both ends, since TCP goes on waiting for room at the other end */
+    if (death == DEATH_SHUTDOWN) {
         (void)rouse_shutdown(line->far, SHUT_RDWR);
         (void)rouse_shutdown(line->near, SHUT_RDWR);
     } else if (death != DEATH_NONE) {
@@ -257,7 +263,7 @@ static void disturb(struct line *line, struct crew *crew)
     uint64_t while_ns = draw(&line->random, 2000000), end_ns = rouse_now_ns() + while_ns;
     while (rsi_load_acquire(&line->users) > 0 && rouse_now_ns() < end_ns) {
         const struct member *member = &crew->members[draw(&line->random, crew->count)];
-        /* A foreign thread's handle ends with it: those are left in peace. */
+        /* A foreign thread's handle ends with it, so foreign threads are not cancelled. */
         if (member->kind != CREW_FOREIGN && rouse_thread_cancel(member->thread) == 0)
             rsi_fetch_add_relaxed(&town.cancels, 1u);
         (void)rouse_sleep(draw(&line->random, 200000));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * join_races_test.c - the end of a thread against joiners that give up, join again, detach, are
- * cancelled, or come two at a time. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the
- * environment.
+ * join_races_test.c - the end of a thread races with joiners that give up, join again, detach, are
+ * cancelled, or come two at a time. The environment sets ROUSE_SEED and ROUSE_SCALE (rounds in
+ * percent).
  */
 #include "unit/core/core_test.h"
 
@@ -26,7 +26,7 @@ static enum rouse_kind any_kind(void)
     return below(8) == 0 ? ROUSE_KIND_KERNEL : ROUSE_KIND_USER;
 }
 
-/* Joins with time-outs of about the thread's own time; how often it gave up. */
+/* Joins with time-outs close to the thread's own run time. Counts how often the join gave up. */
 static uint64_t join_impatiently(struct rouse_thread *t, uint64_t most)
 {
     uint64_t given_up = 0;
@@ -68,7 +68,7 @@ static void a_joiner_that_gave_up_detaches(void **state)
     in_every_kind(give_up_and_detach, NULL);
 }
 
-/* Two join one thread, which ends only after the other has received -EINVAL. */
+/* Two threads join one thread, which ends only after one of them has received -EINVAL. */
 struct pair {
     struct rouse_thread *target;
     struct rouse_barrier start;
@@ -105,7 +105,9 @@ static void of_two_joiners_one_is_refused(void **state)
     }
 }
 
-/* Each request to stop is reported by a join or stays pending; a join that reported one is repeated. */
+/*
+ * Each cancel request is reported by a join or stays pending. A join that reported one is repeated.
+ */
 struct cancelled {
     struct rouse_thread *target;
     uint64_t requests;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listener_stress.c - threads that accept in an order, with deadlines that pass, cancels and closes: each
- * connection is served though any thread that was chosen for it may give up, and no thread sleeps for ever.
+ * listener_stress.c - threads that accept in an order, with deadlines that pass, cancels and
+ * closes: each connection is served although any thread chosen for it may give up, and no thread
+ * sleeps for ever.
  */
 #include "unit/io/io_test.h"
 
@@ -49,7 +50,7 @@ static void cancel_some(void *arg, unsigned index)
     }
 }
 
-/* Each connection is waited for: its server hangs up. */
+/* The client waits for each connection to be served: its server hangs up. */
 static void *connect_some(void *arg)
 {
     for (uint32_t i = 0; i < *(uint32_t *)arg; i++) {
@@ -93,7 +94,10 @@ static void no_connection_waits_for_ever(void **state)
     }
 }
 
-/* Closed while connections come and are announced: every waiter gets -EBADF, and the next listener has its own. */
+/*
+ * The listener is closed while connections arrive and are announced. Every waiter receives -EBADF,
+ * and the next listener has its own waiters.
+ */
 static void closes_amid_connections(void **state)
 {
     (void)state;

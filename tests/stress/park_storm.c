@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * park_storm.c - waits and what ends them, all at once: wakers, deadlines and cancels, from user, kernel
- * and foreign threads, against waiters of every kind.
+ * park_storm.c - waits and everything that ends them at once: wakers, deadlines and cancels, from
+ * user, kernel and foreign threads, against waiters of every kind.
  *
- * Every claim that succeeded is one return of one wait with its result, no more and no less: the books
- * are kept by both sides and compared. Most waits have no other end than a waker, so that a lost wake-up
- * is a hang, which the watchdog shows. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the
- * environment.
+ * Every claim that succeeded must be one return of one wait with its result, no more and no less:
+ * both sides keep counts, which are compared. Most waits can only be ended by a waker, so that a
+ * lost wake-up is a hang, which the watchdog reports. The environment sets ROUSE_SEED and
+ * ROUSE_SCALE (rounds in percent).
  */
 #include "unit/core/core_test.h"
 
@@ -16,14 +16,14 @@
 #define WAKERS 6
 #define BATCH 8
 
-/* Where a waiter stands to be woken. */
+/* The place where a waiter stands to be woken. */
 struct slot {
     uint32_t guard;
     struct rouse_thread *thread; /* NULL: it does not wait */
     uint64_t ticket;
 };
 
-/* The counts of one side; the sums of both must be the same. */
+/* The counts of one side. The sums of both must be the same. */
 struct book {
     uint64_t wakes, wake_sum, cancels;
 };
@@ -33,7 +33,7 @@ struct player {
     struct slot slot;
     struct book book;
     uint64_t timeouts, abandoned;
-    struct rouse_thread *handle; /* to cancel it by; set before it waits */
+    struct rouse_thread *handle; /* for cancels; set before it waits */
     uint32_t is_done;
 };
 
@@ -110,7 +110,7 @@ static void *wait_many_times(void *arg)
     }
     rsi_fetch_add_seq_cst(&done, 1u);
     rsi_store_release(&player->is_done, 1u);
-    /* Nobody cancels from here on, but requests may be left. */
+    /* No thread cancels from here on, but requests may be left. */
     while (rsi_load_acquire(&done) < WAITERS + WAKERS)
         rouse_thread_yield();
     while (rouse_thread_cancel_pending()) {
@@ -125,7 +125,10 @@ static int next_result(struct player *player)
     return (int)((rsi_fetch_add_relaxed(&serial, 1u) + draw(player, 3)) % 1000000) + 1;
 }
 
-/* Try to end the wait of the thread that stands there. The claim may be made under the guard or after it. */
+/*
+ * Try to end the wait of the thread that stands there. The claim may be made under the guard or
+ * after it.
+ */
 static struct rouse_thread *claim_one(struct player *player, struct slot *slot)
 {
     bool is_inside = draw(player, 2);
@@ -223,7 +226,7 @@ static struct book sum(const struct player *players, size_t count)
     return total;
 }
 
-static void every_claim_is_one_return(void **state)
+static void every_claim_ends_exactly_one_wait(void **state)
 {
     (void)state;
     struct runner runners[WAITERS + WAKERS];
@@ -254,7 +257,8 @@ static void every_claim_is_one_return(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = { cmocka_unit_test(every_claim_is_one_return) };
+    static const struct CMUnitTest tests[] = { cmocka_unit_test(
+        every_claim_ends_exactly_one_wait) };
     static const struct program program = { 150, true, tests, LENGTH(tests), NULL, 0 };
     if (argc == 1)
         stress_set_up();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_stress.c - threads of every kind poll changing sets of channels, plainly and exclusively, beside
- * readers; tokens come one at a time to each channel, and each must be taken. Most waiting has no deadline:
- * a lost wake-up is a hang, which the watchdog shows. Bystanders, who wait for events that never come, must
- * not be woken at all. How often those that poll exclusively waited, and how many wake-ups were spurious, is printed;
- * poll_exclusive_test says what may be.
+ * poll_stress.c - threads of every kind poll changing sets of channels, exclusively or not, beside
+ * readers. Tokens come one at a time to each channel, and each must be taken. Most waiting has no
+ * deadline: a lost wake-up is a hang, which the watchdog reports. Bystanders wait for events that
+ * never come and must not be woken at all. The test prints how often exclusive pollers waited and
+ * how many wake-ups were spurious; poll_exclusive_test checks how many there may be.
  *
- * ROUSE_SEED (printed) and ROUSE_SCALE (tokens in percent) are taken from the environment. Runs with 1, 2
- * and 4 workers, or with ROUSE_WORKERS.
+ * The environment sets ROUSE_SEED (printed) and ROUSE_SCALE (tokens in percent). Runs with 1, 2 and
+ * 4 workers, or with ROUSE_WORKERS.
  */
 #include "unit/io/poll_test.h"
 
@@ -16,7 +16,8 @@
 #define TOKENS 1500
 
 /*
- * ALONE: nobody has a deadline, and few have the same channel, so that nobody hides another's lost wake-up.
+ * ALONE: no thread has a deadline, and few share a channel, so that no thread hides another's lost
+ * wake-up.
  */
 enum company { ALONE, WITH_GUESTS, WITH_READERS, COMPANIES };
 enum taking { TAKE_PLAIN, TAKE_EXCLUSIVE, TAKE_MIXED, TAKE_SETS };
@@ -28,7 +29,7 @@ static struct {
     uint32_t sent[CHANNELS], taken[CHANNELS];
     uint32_t is_over;
     uint32_t tokens;
-    unsigned pool; /* the only one, of those that are alone */
+    unsigned pool; /* the only one of those that are alone */
     enum taking taking;
     enum company company;
     uint64_t waits, timeouts, useless; /* of those that poll exclusively */
@@ -45,7 +46,7 @@ static uint64_t random_for(unsigned index)
     return seed_of_run() * 2654435761u + index * 40503u + 1;
 }
 
-/* One token, if it is still there. */
+/* Take one token if it is still there. */
 static void take(unsigned channel)
 {
     char bytes[8];
@@ -101,7 +102,7 @@ static void poll_round(unsigned home, bool is_exclusive, uint64_t *random)
     }
     CHECK(ready >= 0 || ready == -ECANCELED);
     if (draw(random, 8) == 0)
-        return; /* not seen to: the next poll, or a park, hands it on */
+        return; /* not handled: the next poll, or a park, hands it on */
     if (draw(random, 8) == 0)
         (void)rouse_sleep(draw(random, 50000));
     for (unsigned i = 0; i < count && ready > 0; i++)
@@ -109,7 +110,7 @@ static void poll_round(unsigned home, bool is_exclusive, uint64_t *random)
             take(channels[i]);
 }
 
-/* One of a pool of threads that wait for a set; it handles most of the events that it gets. */
+/* One of a pool of threads that wait for a set. It handles most of the events that it receives. */
 static void set_round(unsigned pool, uint64_t *random)
 {
     struct rouse_set_event events[CHANNELS];
@@ -126,7 +127,7 @@ static void set_round(unsigned pool, uint64_t *random)
         bool is_once = pool == 1;
         if (is_once || draw(random, 8) != 0)
             take(channel);
-        /* A descriptor that is in no set for a moment is handled by the other pools. */
+        /* The other pools handle a descriptor that is in no set for a moment. */
         if (pool == 2 && draw(random, 8) == 0 &&
             rouse_set_remove(town.sets[pool], events[i].fd) == 0)
             EQUALS(rouse_set_add(town.sets[pool], events[i].fd, POLLIN, 0, channel), 0);
@@ -177,7 +178,7 @@ static void reader(void *arg, unsigned index)
     }
 }
 
-/* Waits where events come all the time, but none of those that it asks for. */
+/* Waits where events come all the time, but none that it asks for. */
 static void bystander(void *arg, unsigned index)
 {
     struct pollfd fds[CHANNELS];
@@ -189,7 +190,7 @@ static void bystander(void *arg, unsigned index)
     EQUALS(rouse_poll(fds, CHANNELS, -1), -ECANCELED);
     rouse_obs_last_wait(&record);
     EQUALS(record.useless_count, 0);
-    CHECK(record.wait_count <= 2); /* to arm a descriptor may take a turn */
+    CHECK(record.wait_count <= 2); /* arming a descriptor may take a turn */
 }
 
 static void send_all(void *arg, unsigned index)
@@ -264,7 +265,7 @@ static void run_town(enum taking taking, enum company company, unsigned pool)
         (unsigned long)town.timeouts, (unsigned long)town.useless);
 }
 
-static void plain_pollers_take_each_token(void **state)
+static void non_exclusive_pollers_take_each_token(void **state)
 {
     (void)state;
     for (enum company company = 0; company < COMPANIES; company++)
@@ -297,7 +298,7 @@ static void waiters_for_sets_take_each_token(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_pollers_take_each_token),
+        cmocka_unit_test(non_exclusive_pollers_take_each_token),
         cmocka_unit_test(exclusive_pollers_take_each_token),
         cmocka_unit_test(both_take_each_token),
         cmocka_unit_test(waiters_for_sets_take_each_token),

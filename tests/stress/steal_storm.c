@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * steal_storm.c - work that appears in one place and must be found by all: bursts on one worker, wake-ups
- * from outside, workers that fall asleep and are woken all the time, threads that compute.
+ * steal_storm.c - work that appears in one place and must be found by all: bursts on one worker,
+ * wake-ups from outside, workers that fall asleep and are woken all the time, threads that compute.
  *
- * Every piece of work is done once. After each round the protocol's own counters must come to rest: no
- * worker may count as searching while all are busy, or nobody would be woken any more; and while a worker
- * sleeps nothing may lie in a queue. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the
- * environment.
+ * Every piece of work is done once. After each round the protocol's own counters must come to rest:
+ * no worker may count as searching while all are busy, or no other would be woken any more; and
+ * while a worker sleeps, no queue may hold a thread. The environment sets ROUSE_SEED and
+ * ROUSE_SCALE (rounds in percent).
  */
 #include "unit/core/core_test.h"
 
@@ -26,7 +26,7 @@ static void compute(uint64_t ns)
         rsi_cpu_relax();
 }
 
-/* A worker that runs a thread does not count as searching: while one does nobody else is woken. */
+/* A worker that runs a thread must not count as searching: while one does, no other is woken. */
 static void check_own_worker(void)
 {
     CHECK(!rsi_exec_self()->worker->is_searching);
@@ -94,7 +94,7 @@ static void *ring_bells(void *arg)
     return NULL;
 }
 
-/* All workers compute at once; none is idle then, and none may still be counted as a searcher. */
+/* All workers compute at once. None is idle then, and none may still count as searching. */
 static uint32_t computing;
 
 static void *occupy(void *arg)
@@ -107,7 +107,8 @@ static void *occupy(void *arg)
         CHECK(rouse_now_ns() < end);
         sched_yield();
     }
-    rsi_fetch_add_seq_cst(&computing, count); /* seen by one is enough: the others may go */
+    /* one that has seen it is enough: the others may go */
+    rsi_fetch_add_seq_cst(&computing, count);
     return NULL;
 }
 
@@ -165,7 +166,7 @@ static void storm(uint64_t *random)
         left += rouse_sem_value(&bells[i]);
     }
     CHECK_EQUAL(pieces_done, work);
-    /* Each took one ring for the end, of which it may have been the bell's last but some. */
+    /* Each sleeper ended with one ring of its bell, which need not have been the bell's last. */
     CHECK_EQUAL(heard + left, rings);
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sync_stress.c - all sync objects at once, between threads of every kind, under deadlines, cancels and a
- * switch of recording that goes on and off; at the end every count must be exact and nothing left over.
+ * sync_stress.c - all sync objects at once, between threads of every kind, under deadlines, cancels
+ * and recording that is switched on and off. At the end every count must be exact.
  *
  * Members have roles: put and take (condition variables), transfer (mutexes), read or write
- * (reader-writer lock), pass tokens round (semaphores), meet (barrier), call once, spawn and join. Each
- * does its rounds whatever ends its waits in between, and much of the waiting is without a deadline: a
- * lost wake-up is a hang, which the watchdog shows.
+ * (reader-writer lock), pass tokens round (semaphores), meet (barrier), call once, spawn and join.
+ * Each does its rounds whatever ends its waits in between, and much of the waiting has no deadline:
+ * a lost wake-up is a hang, which the watchdog reports.
  *
- * ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent) are taken from the environment. Runs with 1, 2
- * and 4 workers, or with ROUSE_WORKERS.
+ * The environment sets ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent). Runs with 1, 2 and
+ * 4 workers, or with ROUSE_WORKERS.
  */
 #include "unit/sync/sync_test.h"
 
@@ -72,7 +72,7 @@ static uint64_t draw(struct person *p, uint64_t below)
     return (rsi_random_next(&p->random) >> 11) % below;
 }
 
-/* Mostly none; otherwise anything from the past to 50 us. */
+/* Mostly none, otherwise anything from the past to 50 us. */
 static uint64_t some_deadline(struct person *p)
 {
     if (draw(p, 2))
@@ -243,7 +243,7 @@ static void wait_for_unit(struct person *p, struct rouse_sem *s)
         continue;
 }
 
-/* Also a pool of units, fewer than those who want one. */
+/* Pass a token on. Then use a unit of a pool that has fewer units than users. */
 static void pass_on(struct person *p)
 {
     wait_for_unit(p, &town.stations[p->number]);
@@ -324,8 +324,8 @@ static const struct role {
 };
 
 /*
- * Nobody leaves before the canceller has: the handles of those who have are no longer valid. Each request
- * to stop has been reported once by then, or is still pending.
+ * No member leaves before the canceller has ended, since the handle of a thread that has left is no
+ * longer valid. By then each cancel request has been reported once or is still pending.
  */
 static void live(void *arg, unsigned index)
 {
@@ -419,7 +419,7 @@ static void all_at_once(void **state)
         for (unsigned j = 0; j < roles[i].count; j++, members++)
             (void)crew_add(&crew, some_kind(&p), live, NULL);
     (void)crew_add(&cancellers, some_kind(&p), cancel_at_random, &canceller);
-    while (rsi_load_relaxed(&town.finished) < members) /* the watchdog has an eye on it */
+    while (rsi_load_relaxed(&town.finished) < members) /* the watchdog observes it */
         (void)rouse_sleep(10 * MS);
     rsi_store_relaxed(&town.is_over, true);
     crew_join(&cancellers);

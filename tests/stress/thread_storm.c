@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread_storm.c - threads that are created, joined, given up, joined again, detached, cancelled and left
- * by the thousand, from user, kernel and foreign threads at once.
+ * thread_storm.c - threads that are created, joined, given up, joined again, detached, cancelled
+ * and left by the thousand, from user, kernel and foreign threads at once.
  *
- * Each thread leaves its mark when it begins and when it ends; at the end every one that was created has
- * done both, exactly once, with its own argument, and no block is in use that was not before.
- * ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
+ * Each thread counts its begin and its end. At the end every created thread has done both exactly
+ * once, with its own argument, and no control block is in use that was not in use before. The
+ * environment sets ROUSE_SEED and ROUSE_SCALE (rounds in percent).
  */
 #include "unit/core/blocks.h"
 #include "unit/core/core_test.h"
@@ -22,7 +22,7 @@ struct spawner {
 };
 
 static uint32_t created, begun, ended, destroyed;
-static uint64_t token_sum; /* of tokens given out, less those that came back */
+static uint64_t token_sum; /* tokens given out minus tokens returned */
 static uint64_t tokens;
 static unsigned rounds, key;
 
@@ -93,7 +93,7 @@ static struct rouse_thread *spawn(uint64_t *random, unsigned depth, bool is_deta
     return t;
 }
 
-/* Come to an end with t, in one of the ways there are. */
+/* Finish with t in one of the possible ways. */
 static void be_done_with(struct rouse_thread *t, uint64_t token, uint64_t *random)
 {
     void *result = NULL;
@@ -116,7 +116,8 @@ static void be_done_with(struct rouse_thread *t, uint64_t token, uint64_t *rando
         break;
     default: error = rouse_thread_join(t, &result); break;
     }
-    if (error == -ECANCELED) /* we were: the thread that joins us has asked for it */
+    /* this thread was cancelled: the thread that joins it requested that */
+    if (error == -ECANCELED)
         while ((error = rouse_thread_join(t, &result)) == -ECANCELED)
             ;
     CHECK_EQUAL(error, 0);
@@ -166,12 +167,12 @@ static void storm(void)
 static void every_thread_runs_once_and_leaves_nothing(void **state)
 {
     (void)state;
-    CHECK(rouse_thread_self()); /* main's own block */
+    CHECK(rouse_thread_self()); /* main's own control block */
     CHECK_EQUAL(rouse_key_create(&key, note_destroyed), 0);
     unsigned before = blocks_in_use();
     rounds = rounds_of(400);
     storm();
-    /* Detached ones may still be on their way. */
+    /* Detached threads may still be running. */
     UNTIL(blocks_in_use() == before && rsi_load_acquire(&ended) == rsi_load_relaxed(&created));
     uint32_t count = rsi_load_relaxed(&created);
     printf("%u threads\n", count);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer_storm.c - deadlines by the million: met, never early, whichever threads move or are woken before.
+ * timer_storm.c - deadlines by the million: met, never early, whichever threads move or are woken
+ * before.
  *
- * ROUSE_SEED and ROUSE_SCALE (rounds and threads in percent) are taken from the environment.
+ * The environment sets ROUSE_SEED and ROUSE_SCALE (rounds and threads in percent).
  */
 #include "unit/core/core_test.h"
 
@@ -13,7 +14,7 @@ static uint64_t draw(uint64_t *random, uint64_t below)
     return rsi_random_next(random) % below;
 }
 
-/* Waits that end by the deadline or by a waker, as it happens; the threads change their workers. */
+/* Waits that the deadline or a waker ends, whichever is first. The threads change their workers. */
 
 #define PLAYERS 400
 
@@ -110,7 +111,7 @@ static void *sleep_once(void *arg)
     return NULL;
 }
 
-/* How many threads with a touched stack the memory here can hold, with room for others. */
+/* How many threads with a touched stack fit into the memory here, with room for others. */
 static uint32_t threads_possible(void)
 {
     struct sysinfo info;
@@ -122,7 +123,7 @@ static uint32_t threads_possible(void)
     if (!rsi_stack_guards_are_light() && wanted > 20000)
         wanted = 20000;
 #ifdef RSI_TSAN
-    wanted = 3000; /* it dies at 8,128 fibers */
+    wanted = 3000; /* it crashes at 8,128 fibers */
 #endif
     return (uint32_t)(possible < wanted ? possible : wanted);
 }
@@ -137,7 +138,10 @@ static void a_million_deadlines_pending_at_once(void **state)
     uint32_t count = threads_possible();
     uint64_t begin = rouse_now_ns();
     spread_ns = SECOND;
-    /* Far enough for all to be there; how far that is is known after some of them. */
+    /*
+     * Far enough in the future for all threads to exist. How far that is follows from the first of
+     * them.
+     */
     rsi_store_relaxed(&base_ns, begin + 5 * SECOND);
     for (uint32_t i = 0; i < count; i++) {
         CHECK_EQUAL(rouse_thread_create(NULL, &attr, sleep_once, (void *)(uintptr_t)(i * 2 + 1)),

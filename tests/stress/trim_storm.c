@@ -2,9 +2,10 @@
 /*
  * trim_storm.c - stacks are trimmed all the time while their threads are woken, run and park.
  *
- * Each thread stands on frames whose contents it knows, below which it has been deeper; it checks them after
- * each wait. Wakers are user threads, kernel threads and the timer. Nothing that is in use may be lost,
- * nobody may be left asleep. ROUSE_SEED and ROUSE_SCALE (rounds in percent) are taken from the environment.
+ * Each thread stands on frames with known contents, below which it has been deeper before. It
+ * checks them after each wait. Wakers are user threads, kernel threads and the timer. No memory in
+ * use may be lost, and no thread may be left asleep. The environment sets ROUSE_SEED and
+ * ROUSE_SCALE (rounds in percent).
  */
 #include "unit/core/core_test.h"
 
@@ -40,7 +41,7 @@ static void wait_somehow(struct rouse_sem *bell, uint64_t *random)
     rsi_fetch_add_relaxed(&waits_done, 1u);
 }
 
-/* Stand depth frames deep, wait, and find all as it was. */
+/* Build depth frames, wait, and check that all are unchanged. */
 static RSI_NOINLINE void stand(struct rouse_sem *bell, unsigned depth, uint64_t *random)
 {
     uint64_t frame[FRAME_BYTES / sizeof(uint64_t)];
@@ -108,7 +109,7 @@ static void storm(uint64_t *random)
         join(others[i]);
 }
 
-static void nothing_in_use_is_lost(void **state)
+static void no_memory_in_use_is_lost(void **state)
 {
     (void)state;
     uint64_t random = seed_of_run();
@@ -122,7 +123,7 @@ static void nothing_in_use_is_lost(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = { cmocka_unit_test(nothing_in_use_is_lost) };
+    static const struct CMUnitTest tests[] = { cmocka_unit_test(no_memory_in_use_is_lost) };
     static const struct program program = { 150, true, tests, LENGTH(tests), NULL, 0 };
     if (argc == 1)
         stress_set_up();

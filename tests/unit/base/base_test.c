@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* base_test.c - what guards ask of the system. */
+/* base_test.c - the system calls that a guard (spin lock) makes. */
 #include "unit/core/core_test.h"
 
 #include <pthread.h>
 
-/* In libc's place, as the library of `rouse run` has it. */
+/* Replaces libc's function, as the interposer of `rouse run` does. */
 static uint32_t yield_count;
 
 int sched_yield(void)
@@ -32,7 +32,7 @@ static void await_spinning(pthread_t thread)
     }
 }
 
-static void a_guard_s_yields_are_not_the_program_s(void **state)
+static void a_guard_yields_by_system_call_and_not_through_libc(void **state)
 {
     (void)state;
     uint32_t guard = 0;
@@ -48,7 +48,7 @@ static void a_guard_s_yields_are_not_the_program_s(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_guard_s_yields_are_not_the_program_s),
+        cmocka_unit_test(a_guard_yields_by_system_call_and_not_through_libc),
     };
     static const struct program program = { 30, false, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

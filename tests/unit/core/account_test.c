@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * account_test.c - what is counted of programs whose waits are known by construction: counts exactly, times
- * within what was measured around them.
+ * account_test.c - the counters and times recorded for programs whose waits are known by
+ * construction. Counts must be exact. Times must lie within what the test measured around them.
  */
 #include "unit/obs/ledger_read.h"
 #include "obs/ledger.h"
@@ -19,7 +19,7 @@ static struct {
     struct rouse_rwlock rwlock;
     struct rouse_sem sem, go;
     struct rouse_cond cond;
-    uint32_t ready; /* waiters that have what they were woken for */
+    uint32_t ready; /* waiters that have found what they were woken for */
     bool is_open;
 } scene;
 
@@ -54,7 +54,7 @@ static void *lock_and_unlock(void *unused)
     return unused;
 }
 
-/* The sum over those that wait: 100 of them for 10 ms are a second. */
+/* Wait times are summed over all waiters: 100 threads that wait for 10 ms add up to one second. */
 static void a_held_mutex_costs_each_waiter(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void *give_up(void *unused)
     return unused;
 }
 
-static void who_gives_up_is_counted_so(void **state)
+static void a_time_out_is_counted_as_one(void **state)
 {
     (void)state;
     memset(&scene, 0, sizeof scene);
@@ -119,7 +119,7 @@ static void *time_out(void *unused)
     return unused;
 }
 
-/* Whether t is in a wait, and so many have ended before. */
+/* Whether t is in a wait and has completed exactly that many waits before. */
 static bool is_in_wait(struct rouse_thread *t, uint64_t ended)
 {
     const struct rsi_store_thread *slot = rsi_load_acquire(&rsi_waiter(t)->record.slot);
@@ -162,7 +162,7 @@ static void *wait_for_open(void *unused)
 {
     rouse_mutex_lock(&scene.mutex);
     CHECK_EQUAL(rouse_cond_wait_while(&scene.cond, &scene.mutex, is_closed, NULL), 0);
-    scene.is_open = false; /* for one of them only */
+    scene.is_open = false; /* enough for one of them only */
     scene.ready++;
     rouse_mutex_unlock(&scene.mutex);
     return unused;
@@ -176,8 +176,8 @@ static unsigned ready_count(void)
     return ready;
 }
 
-/* A broadcast for one: all wake-ups but one were spurious. */
-static void a_herd_is_counted_with_what_it_was_for(void **state)
+/* A broadcast with enough for one waiter: all wake-ups except one were spurious. */
+static void a_herd_is_counted_with_its_size_and_spurious_wake_ups(void **state)
 {
     (void)state;
     struct rouse_thread *threads[WAITERS];
@@ -197,7 +197,7 @@ static void a_herd_is_counted_with_what_it_was_for(void **state)
     CHECK_EQUAL(after.count[ROUSE_VERDICT_USEFUL] - before.count[ROUSE_VERDICT_USEFUL], WAITERS);
     CHECK_EQUAL(after.count[ROUSE_VERDICT_FALSE] - before.count[ROUSE_VERDICT_FALSE],
                 WAITERS * (WAITERS - 1) / 2);
-    CHECK_EQUAL(totals_now().herds[6] - totals.herds[6], WAITERS - 63); /* 64 and more, of 100 */
+    CHECK_EQUAL(totals_now().herds[6] - totals.herds[6], WAITERS - 63); /* 64 and more */
     CHECK_EQUAL(totals_now().herds[1] - totals.herds[1], 2);            /* 2 and 3 */
 }
 
@@ -221,8 +221,11 @@ static void *signal_once(void *unused)
     return unused;
 }
 
-/* A writer is one kernel thread's: not that of all who have made no other call yet. */
-static void a_signal_is_counted_of_who_makes_no_other_call(void **state)
+/*
+ * A signal by a kernel thread that has made no other call is counted for that thread, and not for
+ * all such threads together.
+ */
+static void a_signal_is_counted_for_a_thread_that_makes_no_other_call(void **state)
 {
     (void)state;
     memset(&scene, 0, sizeof scene);
@@ -259,12 +262,15 @@ static void *live(void *value)
         CHECK_EQUAL(rouse_sem_wait_until(&scene.sem, rouse_now_ns() + MS), -ETIMEDOUT);
         rouse_thread_yield();
     }
-    life->end_tsc = slot->run_tsc; /* what follows is counted later */
+    life->end_tsc = slot->run_tsc; /* later calls are counted after this snapshot */
     memcpy(life->ticks, slot->ticks, sizeof life->ticks);
     return NULL;
 }
 
-/* States are measured, not filled up with a remainder: their sum is the life of the thread. */
+/*
+ * Each state is measured. None is filled up with a remainder, so their sum must be the thread's
+ * lifetime.
+ */
 static void states_add_up_to_the_life(void **state)
 {
     (void)state;
@@ -299,10 +305,11 @@ static void *take_turns(void *value)
 }
 
 /*
- * Ten threads on fewer workers. However slowly they came and whatever else used the processors: no more of them ran
- * at once than there were workers, so the rest of their lives was spent in the run queue.
+ * Ten threads on fewer workers. However slowly they started and whatever else used the processors,
+ * no more of them ran at once than there were workers. They spent the rest of their lives in the
+ * run queue.
  */
-static void time_in_the_run_queue_is_told(void **state)
+static void time_in_the_run_queue_is_reported(void **state)
 {
     (void)state;
     struct life lives[10];
@@ -335,7 +342,7 @@ static void *sleep_thrice(void *unused)
     return unused;
 }
 
-static void what_ended_threads_did_is_kept(void **state)
+static void the_counts_of_ended_threads_are_kept(void **state)
 {
     (void)state;
     struct totals before = totals_now();
@@ -345,7 +352,7 @@ static void what_ended_threads_did_is_kept(void **state)
     CHECK_EQUAL(after.ended - before.ended, 50);
     CHECK_EQUAL(after.ended_waits - before.ended_waits, 150);
     CHECK(after.ended_ticks[RSI_IN_SLEEP] > before.ended_ticks[RSI_IN_SLEEP]);
-    CHECK_EQUAL(after.late_timers - before.late_timers, 75); /* those of user threads */
+    CHECK_EQUAL(after.late_timers - before.late_timers, 75); /* the waits of user threads */
 }
 
 #define CONNECTIONS 20u
@@ -365,7 +372,7 @@ static void *accept_all(void *listener)
     return NULL;
 }
 
-/* Each call once, whether it had to wait or not. */
+/* Each call counts once, whether it had to wait or not. */
 static void calls_are_counted_though_they_do_not_wait(void **state)
 {
     (void)state;
@@ -414,8 +421,11 @@ static unsigned places_of(uint64_t a_step, uint64_t b_step, uint64_t c_step)
     return places;
 }
 
-/* By chance 226 of 256; steps that suit the factor badly have a sixth of that. It was one, for objects of one site. */
-static void keys_that_differ_in_one_word_lie_apart(void **state)
+/*
+ * Random keys reach 226 of 256 places, and steps that suit the hash factor badly a sixth of that.
+ * An earlier hash put all objects of one site in one place.
+ */
+static void keys_that_differ_in_one_word_hash_to_different_places(void **state)
 {
     (void)state;
     for (uint64_t step = 8; step <= 4096; step += 8) {
@@ -432,7 +442,7 @@ static void *poll_one(void *end)
     return NULL;
 }
 
-static void a_call_counts_when_it_is_over(void **state)
+static void a_call_is_counted_when_it_returns(void **state)
 {
     (void)state;
     int ends[2];
@@ -454,8 +464,8 @@ static void *stay(void *unused)
     return unused;
 }
 
-/* The thread that names it may come before its slot does, after, or in between. */
-static void a_name_that_another_gives_is_in_the_record(void **state)
+/* The naming thread may run before, after or while the named thread's slot appears. */
+static void a_name_given_by_another_thread_is_in_the_record(void **state)
 {
     (void)state;
     for (int kind = ROUSE_KIND_USER; kind <= ROUSE_KIND_KERNEL; kind++)
@@ -478,18 +488,18 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_held_mutex_costs_each_waiter),
-        cmocka_unit_test(who_gives_up_is_counted_so),
+        cmocka_unit_test(a_time_out_is_counted_as_one),
         cmocka_unit_test(verdicts_of_a_semaphore_add_up),
-        cmocka_unit_test(a_herd_is_counted_with_what_it_was_for),
+        cmocka_unit_test(a_herd_is_counted_with_its_size_and_spurious_wake_ups),
         cmocka_unit_test(signals_to_nobody_are_counted),
-        cmocka_unit_test(a_signal_is_counted_of_who_makes_no_other_call),
+        cmocka_unit_test(a_signal_is_counted_for_a_thread_that_makes_no_other_call),
         cmocka_unit_test(states_add_up_to_the_life),
-        cmocka_unit_test(time_in_the_run_queue_is_told),
-        cmocka_unit_test(what_ended_threads_did_is_kept),
+        cmocka_unit_test(time_in_the_run_queue_is_reported),
+        cmocka_unit_test(the_counts_of_ended_threads_are_kept),
         cmocka_unit_test(calls_are_counted_though_they_do_not_wait),
-        cmocka_unit_test(keys_that_differ_in_one_word_lie_apart),
-        cmocka_unit_test(a_call_counts_when_it_is_over),
-        cmocka_unit_test(a_name_that_another_gives_is_in_the_record),
+        cmocka_unit_test(keys_that_differ_in_one_word_hash_to_different_places),
+        cmocka_unit_test(a_call_is_counted_when_it_returns),
+        cmocka_unit_test(a_name_given_by_another_thread_is_in_the_record),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* balance_test.c - a worker that is busy with few threads takes over some of another's many. */
+/* balance_test.c - a worker with few busy threads takes over some of a crowded worker's threads. */
 #include "unit/sync/sync_test.h"
 
 #define MANY 200
 
 struct crowd {
-    uint32_t places[MANY + 1]; /* the worker of each thread's last turn, + 1 */
+    uint32_t places[MANY + 1]; /* the worker of each thread's last turn, plus 1 */
     bool is_over;
 };
 
@@ -26,7 +26,10 @@ static unsigned count_at(struct crowd *crowd, uint32_t place)
     return count;
 }
 
-/* The first keeps the other worker from becoming idle. The others begin where they are made. */
+/*
+ * The first thread keeps the other worker from becoming idle. The others start on the worker that
+ * creates them.
+ */
 static void make_crowd(void *arg, unsigned index)
 {
     struct crowd *crowd = arg;

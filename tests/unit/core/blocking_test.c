@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* blocking_test.c - calls that block a kernel thread are made on helpers, while the worker goes on. */
+/*
+ * blocking_test.c - calls that block a kernel thread run on helper threads while the worker goes
+ * on.
+ */
 #include "core_test.h"
 
 #include <pthread.h>
@@ -18,7 +21,7 @@ static void *call_from_here(void *unused)
     CHECK_EQUAL(rouse_blocking(tell_tid, NULL, &result), 0);
     bool is_user = rouse_thread_kind(rouse_thread_self()) == ROUSE_KIND_USER;
     bool is_same = (intptr_t)result == rsi_gettid();
-    /* A user thread may be back on another worker, but a helper is none. */
+    /* The user thread may return on another worker, but never on a helper. */
     for (uint32_t i = 0; is_user && i < rsi_worker_count(); i++)
         CHECK((intptr_t)result != rsi_rt.workers[i]->tid);
     CHECK(is_user ? !is_same : is_same);
@@ -64,7 +67,7 @@ static void *read_beside_the_writer(void *unused)
     for (int i = 0; i < 4; i++)
         readers[i] = start(ROUSE_KIND_USER, wait_for_the_byte, NULL);
     for (int i = 0; i < 4; i++)
-        CHECK_EQUAL(rouse_sleep(MS), 0); /* they are in the kernel by now, or will be */
+        CHECK_EQUAL(rouse_sleep(MS), 0); /* give the readers time to enter the kernel */
     for (int i = 0; i < 4; i++)
         writers[i] = start(ROUSE_KIND_USER, write_in_the_kernel, NULL);
     for (int i = 0; i < 4; i++) {
@@ -103,7 +106,7 @@ static void *make_calls(void *arg)
     return arg;
 }
 
-/* More at once than there can be helpers: the rest waits for its turn. */
+/* More calls at once than there can be helpers: the rest wait for their turn. */
 static void any_number_of_calls_at_once(void **state)
 {
     (void)state;
@@ -126,7 +129,7 @@ static void *ring(void *unused)
     return unused;
 }
 
-/* A blocking call may do anything that a foreign thread may. */
+/* A blocking call may do anything that a foreign thread may do. */
 static void *use_the_runtime(void *unused)
 {
     void *result = NULL;
@@ -139,7 +142,7 @@ static void *use_the_runtime(void *unused)
     CHECK_EQUAL(rouse_sleep(100 * US), 0);
     CHECK_EQUAL(rouse_blocking(tell_tid, NULL, &result), 0);
     CHECK((intptr_t)result == rsi_gettid());
-    CHECK_EQUAL(rouse_key_set(key, NULL), 0); /* helpers live on */
+    CHECK_EQUAL(rouse_key_set(key, NULL), 0); /* helpers stay alive */
     return unused;
 }
 

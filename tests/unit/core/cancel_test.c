@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cancel_test.c - a request to stop is delivered once, at a blocking call, and loses nothing. */
+/*
+ * cancel_test.c - each cancel request is delivered once, at a blocking call, and no wake-up is lost
+ * with it.
+ */
 #include "core_test.h"
 
 static const enum rouse_kind kinds[] = { ROUSE_KIND_USER, ROUSE_KIND_KERNEL };
@@ -25,7 +28,7 @@ static void *cancel_before(void *unused)
             CHECK_EQUAL(rouse_thread_cancel(self), 0);
         for (int i = 0; i < requests; i++) {
             CHECK(rouse_thread_cancel_pending());
-            rouse_thread_yield(); /* takes nothing */
+            rouse_thread_yield(); /* takes no unit */
             CHECK_EQUAL(rouse_sleep(SECOND * 1000), -ECANCELED);
         }
         CHECK(!rouse_thread_cancel_pending());
@@ -124,7 +127,7 @@ static void *join_the_ended(void *arg)
     return arg;
 }
 
-static void what_has_happened_already_is_not_cancelled(void **state)
+static void a_wait_that_has_already_ended_is_not_cancelled(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LENGTH(kinds); k++) {
@@ -133,7 +136,7 @@ static void what_has_happened_already_is_not_cancelled(void **state)
     }
 }
 
-static void a_thread_that_has_ended_is_not_there(void **state)
+static void cancelling_an_ended_thread_reports_that_there_is_none(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LENGTH(kinds); k++) {
@@ -181,7 +184,7 @@ static void a_blocking_call_is_not_cancelled(void **state)
     in_every_kind(call_blocking, NULL);
 }
 
-/* Every request is delivered exactly once, however calls end. */
+/* Every request is delivered exactly once, however the calls end. */
 struct tally {
     uint32_t stop, delivered;
 };
@@ -233,7 +236,10 @@ static void *join_until_done(void *arg)
         meeting->cancelled++;
     CHECK_EQUAL(error, 0);
     CHECK(result == meeting);
-    /* For long: a canceller that is just at it may lose against a deadline, and leaves its request. */
+    /*
+     * A long deadline: a canceller that is already at work may lose against a short one and then
+     * leave its request pending.
+     */
     while (rouse_thread_cancel_pending()) {
         CHECK_EQUAL(rouse_sleep(SECOND), -ECANCELED);
         meeting->cancelled++;
@@ -241,7 +247,7 @@ static void *join_until_done(void *arg)
     return NULL;
 }
 
-static void an_end_that_meets_a_cancel_loses_neither(void **state)
+static void a_thread_end_that_meets_a_cancel_loses_neither(void **state)
 {
     (void)state;
     for (int i = 0; i < 4000 / SLOWER; i++) {
@@ -253,7 +259,10 @@ static void an_end_that_meets_a_cancel_loses_neither(void **state)
             sent += rouse_thread_cancel(joiner) == 0;
         rouse_sem_post(&gate);
         sent += rouse_thread_cancel(joiner) == 0;
-        /* A request that comes after its last look stays with it, and ends with it. */
+        /*
+         * A request that arrives after the thread's last check stays pending and ends with the
+         * thread.
+         */
         join(joiner);
         CHECK(meeting.cancelled <= (unsigned)sent);
     }
@@ -266,12 +275,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_sleeper_wakes_when_cancelled),
         cmocka_unit_test(a_thread_may_be_cancelled_before_it_begins),
         cmocka_unit_test(a_cancelled_join_leaves_the_thread_to_be_joined),
-        cmocka_unit_test(what_has_happened_already_is_not_cancelled),
-        cmocka_unit_test(a_thread_that_has_ended_is_not_there),
+        cmocka_unit_test(a_wait_that_has_already_ended_is_not_cancelled),
+        cmocka_unit_test(cancelling_an_ended_thread_reports_that_there_is_none),
         cmocka_unit_test(waits_that_are_not_cancelled_keep_the_request),
         cmocka_unit_test(a_blocking_call_is_not_cancelled),
         cmocka_unit_test(requests_at_any_moment_are_neither_lost_nor_doubled),
-        cmocka_unit_test(an_end_that_meets_a_cancel_loses_neither),
+        cmocka_unit_test(a_thread_end_that_meets_a_cancel_loses_neither),
     };
     static const struct program program = { 60, true, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cluster_test.c - clusters: their threads run on their own workers alone, and go where they are moved. */
+/*
+ * cluster_test.c - the threads of a cluster run on its own workers only, and a moved thread runs
+ * where it was moved to.
+ */
 #include "cluster_test.h"
 
 static void threads_of_a_cluster_run_on_its_workers_only(void **state)
@@ -88,7 +91,7 @@ static void *wander(void *value)
     return NULL;
 }
 
-static void a_thread_that_moves_goes_on_there(void **state)
+static void a_moved_thread_goes_on_in_its_new_cluster(void **state)
 {
     (void)state;
     struct rouse_cluster *clusters[3] = { rouse_cluster_default(), make(1, ROUSE_PLACE_STEAL),
@@ -111,7 +114,7 @@ static void *wait_for_bell(void *cluster)
     return NULL;
 }
 
-static void a_thread_moved_while_it_waits_wakes_up_there(void **state)
+static void a_thread_moved_while_it_waits_wakes_up_in_its_new_cluster(void **state)
 {
     (void)state;
     struct rouse_cluster *cluster = make(1, ROUSE_PLACE_STEAL);
@@ -150,7 +153,7 @@ static void *yield_until_there(void *cluster)
     return NULL;
 }
 
-static void a_runnable_thread_that_is_moved_has_its_next_turn_there(void **state)
+static void a_runnable_thread_that_is_moved_runs_next_in_its_new_cluster(void **state)
 {
     (void)state;
     struct rouse_cluster *cluster = make(1, ROUSE_PLACE_STEAL);
@@ -164,7 +167,7 @@ static void a_runnable_thread_that_is_moved_has_its_next_turn_there(void **state
     unmake(cluster);
 }
 
-/* Every worker of one computes: the other's threads go on. */
+/* All workers of one cluster compute. The threads of the other cluster must go on. */
 static void a_cluster_that_computes_holds_up_no_other(void **state)
 {
     (void)state;
@@ -181,7 +184,7 @@ static void a_cluster_that_computes_holds_up_no_other(void **state)
     unmake(free);
 }
 
-static void what_is_unusable_is_refused(void **state)
+static void unusable_arguments_of_clusters_are_refused(void **state)
 {
     (void)state;
     struct rouse_cluster *cluster = NULL;
@@ -208,7 +211,7 @@ static void what_is_unusable_is_refused(void **state)
     CHECK_EQUAL(rouse_cluster_destroy(cluster), -EINVAL);
 }
 
-static void as_many_clusters_as_promised(void **state)
+static void the_documented_number_of_clusters_can_exist(void **state)
 {
     (void)state;
     struct rouse_cluster *clusters[ROUSE_CLUSTERS_MAX], *more = NULL;
@@ -235,7 +238,7 @@ static void tell_settings(void)
 
 static const struct scenario scenarios[] = { { "tell_settings", tell_settings } };
 
-static void the_environment_settles_the_default_cluster(void **state)
+static void the_environment_configures_the_default_cluster(void **state)
 {
     (void)state;
     scenario_exits("tell_settings", "ROUSE_PLACE=", 3);
@@ -250,7 +253,7 @@ static void the_environment_settles_the_default_cluster(void **state)
         scenario_dies("tell_settings", bad[i], SIGABRT, "give a number from 1 to 6");
 }
 
-/* More than there is room for at once; those that end make room for those that come. */
+/* More clusters than the limit allows at once: each one that ends makes room for a new one. */
 static void clusters_come_and_go(void **state)
 {
     (void)state;
@@ -268,13 +271,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads_of_a_cluster_run_on_its_workers_only),
         cmocka_unit_test(a_thread_begins_in_its_creators_cluster),
         cmocka_unit_test(threads_of_two_clusters_wake_each_other),
-        cmocka_unit_test(a_thread_that_moves_goes_on_there),
-        cmocka_unit_test(a_thread_moved_while_it_waits_wakes_up_there),
-        cmocka_unit_test(a_runnable_thread_that_is_moved_has_its_next_turn_there),
+        cmocka_unit_test(a_moved_thread_goes_on_in_its_new_cluster),
+        cmocka_unit_test(a_thread_moved_while_it_waits_wakes_up_in_its_new_cluster),
+        cmocka_unit_test(a_runnable_thread_that_is_moved_runs_next_in_its_new_cluster),
         cmocka_unit_test(a_cluster_that_computes_holds_up_no_other),
-        cmocka_unit_test(the_environment_settles_the_default_cluster),
-        cmocka_unit_test(what_is_unusable_is_refused),
-        cmocka_unit_test(as_many_clusters_as_promised),
+        cmocka_unit_test(the_environment_configures_the_default_cluster),
+        cmocka_unit_test(unusable_arguments_of_clusters_are_refused),
+        cmocka_unit_test(the_documented_number_of_clusters_can_exist),
     };
     static const struct program program = { 100,           true,      tests,
                                             LENGTH(tests), scenarios, LENGTH(scenarios) };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cluster_test.h - what the tests of clusters share. */
+/* cluster_test.h - helpers of the cluster tests. */
 #ifndef CLUSTER_TEST_H
 #define CLUSTER_TEST_H
 
@@ -27,7 +27,7 @@ static MAYBE_UNUSED struct rouse_thread *start_in(struct rouse_cluster *cluster,
     return t;
 }
 
-/* Its workers have gone when it has. */
+/* Its workers end after it does. */
 static MAYBE_UNUSED void unmake(struct rouse_cluster *cluster)
 {
     CHECK_EQUAL(rouse_cluster_destroy(cluster), 0);
@@ -76,7 +76,7 @@ static MAYBE_UNUSED void *sleep_for_a_while(void *cluster)
 
 static MAYBE_UNUSED uint32_t has_moved;
 
-/* One of its sleeps is under way when it is moved; that one ends there. */
+/* The thread is moved during one of its sleeps, which then ends in the new cluster. */
 static MAYBE_UNUSED void *sleep_until_moved(void *cluster)
 {
     do

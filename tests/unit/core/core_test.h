@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * core_test.h - what the tests of the runtime's core share: checks that may fail on any thread, waiting
- * for a state instead of sleeping, a watchdog, runs with 1, 2 and 4 workers, and scenarios, which are
- * programs of their own: this one, started anew, whose output and end are looked at.
+ * core_test.h - helpers of the core tests: checks that may fail on any thread, waiting for a state
+ * instead of sleeping, a watchdog, runs with 1, 2 and 4 workers, and scenarios. A scenario runs as
+ * a separate program: this one, started again, whose output and exit status the test checks.
  */
 #ifndef CORE_TEST_H
 #define CORE_TEST_H
@@ -39,7 +39,7 @@
 #define MAYBE_UNUSED __attribute__((unused))
 #define NOT_RUN 77
 
-/* cmocka's own assertions jump, and may be used on the main thread only. */
+/* cmocka's own assertions jump and may only be used on the main thread. */
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(#condition, __FILE__, __LINE__))
 #define CHECK_EQUAL(a, b) check_equal((long)(a), (long)(b), #a " == " #b, __FILE__, __LINE__)
 
@@ -58,7 +58,7 @@ static MAYBE_UNUSED void check_equal(long a, long b, const char *text, const cha
     check_failed(text, file, line);
 }
 
-/* Wait for a state that some other thread brings about. */
+/* Wait for a state that another thread brings about. */
 #define UNTIL(condition) \
     do { \
         uint64_t until_end_ns = rouse_now_ns() + PATIENCE_S * SECOND; \
@@ -70,8 +70,9 @@ static MAYBE_UNUSED void check_equal(long a, long b, const char *text, const cha
     } while (0)
 
 /*
- * The watchdog: when the time is over SIGQUIT has every thread shown; a while later the program ends.
- * A timer of its own, since alarm() is some tests' subject. fork does not hand it on, exec ends it.
+ * The watchdog. When the time is over, SIGQUIT makes the program dump all threads; a little later
+ * the program is killed. It uses a timer of its own because some tests use alarm(). fork does not
+ * inherit the timer, and exec ends it.
  */
 #define WATCHDOG_SIGNAL (SIGRTMIN + 5)
 
@@ -98,14 +99,16 @@ static MAYBE_UNUSED void watchdog_start(unsigned seconds)
     CHECK(timer_settime(timer, 0, &limit, NULL) == 0);
 }
 
-/* A thread of a kind, joinable; it is there to be used. */
+/* Start a joinable thread of that kind and return its handle. Not every test uses this. */
 static MAYBE_UNUSED struct rouse_thread *start(enum rouse_kind kind, void *(*fn)(void *), void *arg)
 {
     struct rouse_thread *t = NULL;
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
     attr.kind = kind;
     int error = 0;
-    /* Kernel threads that have ended are not at once forgotten by the kernel. */
+    /*
+     * The kernel may still count kernel threads that have just ended, and then refuses a new one.
+     */
     for (int i = 0; i < 1000; i++) {
         error = rouse_thread_create(&t, &attr, fn, arg);
         if (error != -EAGAIN)
@@ -143,7 +146,7 @@ static MAYBE_UNUSED uint64_t number_from(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* Never 0. Printed, so that a failure can be had again. */
+/* Never 0. Printed, so that a failure can be reproduced. */
 static MAYBE_UNUSED uint64_t seed_of_run(void)
 {
     static uint64_t seed;
@@ -160,7 +163,7 @@ struct scenario {
     void (*run)(void);
 };
 
-static int scenario_status; /* what main() returns after a scenario */
+static int scenario_status; /* main() returns this after a scenario */
 
 struct outcome {
     int status;
@@ -182,7 +185,7 @@ static MAYBE_UNUSED void read_all(int fd, char *buffer, size_t bytes)
     buffer[used] = 0;
 }
 
-/* Run a scenario as a program of its own. variable (NAME=value) may be NULL. */
+/* Run a scenario as a separate program. variable (NAME=value) may be NULL. */
 static MAYBE_UNUSED void scenario_run(const char *name, const char *variable,
                                       struct outcome *outcome)
 {
@@ -211,7 +214,7 @@ static MAYBE_UNUSED void scenario_show(const char *name, const struct outcome *o
             outcome->output);
 }
 
-/* It must exit with this status. */
+/* The scenario must exit with this status. */
 static MAYBE_UNUSED void scenario_exits(const char *name, const char *variable, int status)
 {
     static struct outcome outcome;
@@ -222,7 +225,10 @@ static MAYBE_UNUSED void scenario_exits(const char *name, const char *variable, 
     check_failed("the scenario exits as it should", __FILE__, __LINE__);
 }
 
-/* It must die of this signal, after one line that begins with "rouse: " and has text in it. */
+/*
+ * The scenario must be killed by this signal, after one line that begins with "rouse: " and
+ * contains text.
+ */
 static MAYBE_UNUSED void scenario_dies(const char *name, const char *variable, int number,
                                        const char *text)
 {
@@ -236,7 +242,7 @@ static MAYBE_UNUSED void scenario_dies(const char *name, const char *variable, i
     check_failed("the scenario dies as it should", __FILE__, __LINE__);
 }
 
-/* Wait for a child made by fork; true if it exited with 0. */
+/* Wait for a child made by fork. True if it exited with 0. */
 static MAYBE_UNUSED bool child_passed(pid_t pid)
 {
     int status = 0;
@@ -246,7 +252,7 @@ static MAYBE_UNUSED bool child_passed(pid_t pid)
     return status == 0;
 }
 
-/* qemu-user makes up what /proc says: no kernel thread is counted there. */
+/* qemu-user makes up the contents of /proc and does not count kernel threads there. */
 static MAYBE_UNUSED bool is_emulated(void)
 {
     char line[1024] = "";
@@ -286,15 +292,15 @@ static MAYBE_UNUSED int run_with_workers(const char *workers)
 }
 
 struct program {
-    unsigned limit_s;  /* of one run of the tests, on a machine of any speed */
-    bool every_number; /* all tests with 1, 2 and 4 workers, unless ROUSE_WORKERS says how many */
+    unsigned limit_s;  /* for one run of the tests, on a machine of any speed */
+    bool every_number; /* run with 1, 2 and 4 workers, unless ROUSE_WORKERS is set */
     const struct CMUnitTest *tests;
     size_t test_count;
     const struct scenario *scenarios;
     size_t scenario_count;
 };
 
-/* Rounds of a stress test: ROUSE_SCALE is in percent. */
+/* Rounds of a stress test. ROUSE_SCALE is in percent. */
 static MAYBE_UNUSED unsigned rounds_of(unsigned rounds)
 {
     uint64_t scaled = rounds * number_from("ROUSE_SCALE", 100) / 100 / SLOWER;
@@ -302,8 +308,8 @@ static MAYBE_UNUSED unsigned rounds_of(unsigned rounds)
 }
 
 /*
- * For a stress test, before program_run: its runs have one seed, and injected delays in builds that have
- * them. A variable that is set stays.
+ * Call this before program_run in a stress test: its runs share one seed, and builds that have
+ * injected delays use them. A variable that is already set stays.
  */
 static MAYBE_UNUSED void stress_set_up(void)
 {
@@ -312,10 +318,10 @@ static MAYBE_UNUSED void stress_set_up(void)
     setenv("ROUSE_SEED", number, 0);
     setenv("ROUSE_TEST_SEED", number, 0);
     setenv("ROUSE_TEST_DELAY", "48", 0);
-    setenv("ROUSE_SPARES", "2", 0); /* and they come and go */
+    setenv("ROUSE_SPARES", "2", 0); /* and workers are added and removed */
 }
 
-/* A test program's main. */
+/* The main function of a test program. */
 static MAYBE_UNUSED int program_run(const struct program *program, int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);

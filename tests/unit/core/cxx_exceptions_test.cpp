@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cxx_exceptions_test.cpp - C++ exceptions thrown and caught across blocking calls. The C++ library keeps
- * what is being thrown and handled for each kernel thread; a rouse thread must take its own along, to
- * another worker too, and must not meet another's.
+ * cxx_exceptions_test.cpp - C++ exceptions thrown and caught across blocking calls. The C++ library
+ * keeps the exceptions in flight and in handlers per kernel thread. A rouse thread must take its
+ * own along, also to another worker, and must never see another thread's.
  */
 #include <rouse/rouse.h>
 
@@ -30,7 +30,7 @@ namespace
     std::abort();
 }
 
-/* A thread for any callable; what leaves it is an error of the test. */
+/* A thread that runs any callable. An exception that leaves it is an error of the test. */
 class Thread
 {
   public:
@@ -80,8 +80,8 @@ void block(int how)
 }
 
 /*
- * Go on on another worker: keep this one, by a thread that computes until we are back. One at a time, or
- * none would be left.
+ * Move to another worker: a second thread computes and keeps this one until the caller is back. One
+ * at a time, or no worker would be left.
  */
 struct rouse_mutex changing = ROUSE_MUTEX_INIT;
 
@@ -127,7 +127,7 @@ void throw_and_catch(int number)
     }
 }
 
-/* Blocked within a handler, the exception stays the handler's own. */
+/* While the thread blocks within a handler, the exception stays its own. */
 void block_in_handler(int number)
 {
     for (int i = 0; i < 10; i++) {
@@ -151,7 +151,7 @@ void block_in_handler(int number)
     }
 }
 
-/* Handlers within handlers, each blocked in. */
+/* Nested handlers, each of which blocks. */
 void nest(int depth, int number)
 {
     try {
@@ -170,7 +170,7 @@ void nest(int depth, int number)
     }
 }
 
-/* A destructor that blocks while an exception flies past it. */
+/* A destructor that blocks while an exception unwinds past it. */
 struct Blocker {
     int uncaught;
     explicit Blocker(int uncaught_then) : uncaught(uncaught_then)
@@ -257,7 +257,7 @@ void run_tests()
             auto kind = i % 8 == 0 ? ROUSE_KIND_KERNEL : ROUSE_KIND_USER;
             threads.push_back(std::make_unique<Thread>(kind, [i] { everything(i * 1000); }));
         }
-        /* In the midst of them, threads that know of no exception. */
+        /* Among them, threads without exceptions. */
         for (int i = 0; i < 200; i++)
             Thread(ROUSE_KIND_USER, [] {
                 CHECK(std::current_exception() == nullptr);

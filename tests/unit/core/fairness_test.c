@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fairness_test.c - among k runnable threads that all yield or block none waits for more than 4k turns
- * of others. Counted, not timed: with one worker nobody else touches the counters.
+ * fairness_test.c - among k runnable threads that all yield or block, none waits for more than 4k
+ * turns of others. Turns are counted and not timed: with one worker no other thread touches the
+ * counters.
  */
 #include "core_test.h"
 
@@ -10,7 +11,7 @@ enum way { YIELD, SLEEP_0, PING_PONG, RING, SPAWN, WAYS };
 struct member {
     enum way way;
     struct rouse_sem token;
-    struct member *next; /* whom it wakes */
+    struct member *next; /* the member that it wakes */
     uint64_t ready_turn; /* when it became runnable */
     bool is_parked;
     struct rouse_thread *thread;
@@ -20,7 +21,7 @@ static struct {
     struct member members[1024];
     size_t count, begun;
     uint64_t turns, worst;
-    /* from here on all have begun: before, those in a circle were runnable too */
+    /* all threads have started at this count; before it, those in a ring were runnable too */
     uint64_t steady_turn;
     enum way worst_way;
     unsigned rounds;
@@ -52,7 +53,7 @@ static void wait_for_token(struct member *m)
 {
     m->is_parked = true;
     CHECK_EQUAL(rouse_sem_wait(&m->token), 0);
-    if (m->is_parked) /* the token was there: no turn ended */
+    if (m->is_parked) /* the token was there already, so no turn ended */
         m->is_parked = false;
     else
         turn_began(m);
@@ -66,7 +67,7 @@ static void *child(void *m)
 
 static void spawn_and_join(struct member *m)
 {
-    became_ready(m); /* its child, that is: the member itself waits for it */
+    became_ready(m); /* its child, for which the member waits */
     join(start(ROUSE_KIND_USER, child, m));
 }
 
@@ -98,7 +99,7 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-/* Count members that hand tokens round in a circle; returns how many can be runnable at once. */
+/* Count the members that pass tokens round in a ring. Returns how many can be runnable at once. */
 static unsigned add_circle(enum way way, unsigned count, unsigned tokens)
 {
     struct member *first = &crowd.members[crowd.count];
@@ -132,7 +133,7 @@ static void *let_them_run(void *unused)
     return unused;
 }
 
-/* runnable: how many can be at once. */
+/* runnable: how many threads can be runnable at once. */
 static void check_crowd(const char *name, unsigned runnable)
 {
     static const char *const names[WAYS] = { "yield", "sleep 0", "ping-pong", "ring", "spawn" };
@@ -206,7 +207,7 @@ static void threads_that_create_and_join(void **state)
     check_crowd("create and join", runnable + add(YIELD, 10) + add_circle(PING_PONG, 2, 1));
 }
 
-static void all_of_them_together(void **state)
+static void all_of_these_loads_together(void **state)
 {
     (void)state;
     if (!only_one_worker())
@@ -218,7 +219,7 @@ static void all_of_them_together(void **state)
     check_crowd("all", runnable);
 }
 
-/* A loop of calls that need not block lets the others run, too. */
+/* A loop of calls that need not block must let the others run too. */
 static struct rouse_sem plenty = ROUSE_SEM_INIT(1000000);
 static uint32_t greedy_stop;
 
@@ -237,7 +238,7 @@ static void *stop_the_greedy(void *unused)
     return unused;
 }
 
-static void calls_that_never_block_end_a_turn_some_time(void **state)
+static void calls_that_never_block_end_a_turn_eventually(void **state)
 {
     (void)state;
     struct rouse_thread *threads[8];
@@ -249,7 +250,10 @@ static void calls_that_never_block_end_a_turn_some_time(void **state)
         join(threads[i]);
 }
 
-/* With several workers turns cannot be compared: everybody gets some, which is all that is asked. */
+/*
+ * With several workers, turns cannot be compared. The test only requires that every thread gets
+ * some.
+ */
 static uint32_t begun;
 
 static void *pair_for_ever(void *arg)
@@ -299,8 +303,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_ring_beside_threads_that_yield),
         cmocka_unit_test(threads_that_sleep_until_the_past),
         cmocka_unit_test(threads_that_create_and_join),
-        cmocka_unit_test(all_of_them_together),
-        cmocka_unit_test(calls_that_never_block_end_a_turn_some_time),
+        cmocka_unit_test(all_of_these_loads_together),
+        cmocka_unit_test(calls_that_never_block_end_a_turn_eventually),
         cmocka_unit_test(pairs_on_every_worker_do_not_starve_newcomers),
     };
     static const struct program program = { 60, true, tests, LENGTH(tests), NULL, 0 };

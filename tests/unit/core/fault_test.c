@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fault_test.c - a stack overflow ends the program with one line that names the thread; other faults are
- * for the program to handle.
+ * fault_test.c - a stack overflow ends the program with one line that names the thread. The program
+ * may handle all other faults.
  */
 #include "core_test.h"
 
@@ -46,7 +46,10 @@ static void *fall_down(void *unused)
     return (void *)(intptr_t)fall(0);
 }
 
-/* Frames that are larger than the guard: each page is touched on the way, thanks to the compiler. */
+/*
+ * Frames larger than the guard: the compiler makes the code touch each page on the way (stack clash
+ * protection).
+ */
 static __attribute__((noinline)) int leap(int depth, size_t bytes)
 {
     volatile char *frame = __builtin_alloca(bytes);
@@ -124,7 +127,7 @@ static void moved_thread_overflows(void)
     join(start_named(ROUSE_KIND_USER, overflow_after_moves, 0));
 }
 
-static void an_overflow_is_told_and_ends_the_program(void **state)
+static void an_overflow_is_reported_and_ends_the_program(void **state)
 {
     (void)state;
     static const char text[] = "stack overflow", name[] = "\"Icarus\"";
@@ -141,7 +144,7 @@ static void an_overflow_is_told_and_ends_the_program(void **state)
     scenario_dies("moved_thread_overflows", "ROUSE_WORKERS=4", SIGSEGV, text);
 }
 
-/* As the monitor is. */
+/* A thread like the monitor, without descriptors. */
 static void *die_without_descriptors(void *unused)
 {
     CHECK_EQUAL(syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE), 0);
@@ -154,7 +157,7 @@ static void thread_without_descriptors_dies(void)
     join(start_named(ROUSE_KIND_KERNEL, die_without_descriptors, 0));
 }
 
-static void a_line_is_told_from_a_thread_without_descriptors(void **state)
+static void an_overflow_is_reported_from_a_thread_without_descriptors(void **state)
 {
     (void)state;
     scenario_dies("thread_without_descriptors_dies", NULL, SIGABRT, "rouse: heard from afar");
@@ -229,9 +232,9 @@ static void a_fault_without_a_handler_ends_the_program(void **state)
     scenario_exits("ignored_signal_is_sent", NULL, 0);
 }
 
-/* The program's own handler, set before the first call. */
+/* The program's own handler, installed before the first call of rouse. */
 
-static __thread int own_word; /* of the kernel thread; the handler may look at it */
+static __thread int own_word; /* belongs to the kernel thread; the handler may read it */
 static volatile sig_atomic_t handled;
 static void *volatile fault_address;
 static sigjmp_buf way_out;
@@ -388,8 +391,8 @@ int main(int argc, char **argv)
         SCENARIO(handler_set_later_is_called),
     };
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_overflow_is_told_and_ends_the_program),
-        cmocka_unit_test(a_line_is_told_from_a_thread_without_descriptors),
+        cmocka_unit_test(an_overflow_is_reported_and_ends_the_program),
+        cmocka_unit_test(an_overflow_is_reported_from_a_thread_without_descriptors),
         cmocka_unit_test(a_fault_without_a_handler_ends_the_program),
         cmocka_unit_test(the_programs_own_handler_is_called),
     };

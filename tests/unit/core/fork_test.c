@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork_test.c - a child made by fork has one thread, and the runtime works in it. Also when the parent's
- * other threads were caught in the midst of anything.
+ * fork_test.c - a child made by fork has one thread, and the runtime works in it, even if the fork
+ * came while the parent's other threads were in the middle of any operation.
  */
 #include "core_test.h"
 
@@ -34,7 +34,7 @@ static void *post(void *sem)
     return NULL;
 }
 
-/* Use a part of the runtime; what is the first to be used in a child makes a difference. */
+/* Use one part of the runtime. The part that a child uses first makes a difference. */
 
 static void use_sleep(void)
 {
@@ -102,7 +102,7 @@ static void use_cancel(void)
 static void (*const uses[])(void) = { use_sleep, use_blocking, use_user_threads, use_kernel_threads,
                                       use_keys,  use_io,       use_sync,         use_cancel };
 
-/* Use all of it, beginning with part first. */
+/* Use all parts, beginning with part first. */
 static void use_everything(size_t first)
 {
     for (size_t i = 0; i < LENGTH(uses); i++)
@@ -113,7 +113,7 @@ static void in_child(size_t first)
 {
     watchdog_start(20);
     use_everything(first);
-    if (first == 0) { /* a child has children, too */
+    if (first == 0) { /* the child forks too */
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
@@ -193,7 +193,10 @@ static void a_fork_from_a_thread_that_rouse_does_not_know(void **state)
     }
 }
 
-/* Others sleep, wait and own threads to be joined when the fork comes; none is in the child. */
+/*
+ * Other threads sleep, wait and own joinable threads when the fork happens. None of them exists in
+ * the child.
+ */
 static uint32_t stop, rounds;
 
 static void *be_busy(void *arg)
@@ -226,7 +229,7 @@ static void *fork_many_times(void *arg)
     return NULL;
 }
 
-static void forks_while_others_are_in_the_midst_of_things(void **state)
+static void forks_while_other_threads_run_every_operation(void **state)
 {
     (void)state;
     struct rouse_thread *busy[6];
@@ -250,13 +253,16 @@ static void *return_in_child(void *arg)
         watchdog_start(20);
         if (arg)
             join(start(ROUSE_KIND_USER, sleep_a_little, NULL));
-        return NULL; /* the child's only thread ends, and with it the child */
+        return NULL; /* the child's only thread ends, and the child with it */
     }
     CHECK(child_passed(pid));
     return NULL;
 }
 
-/* A program of its own, for what the test's frame holds is out of a leak checker's sight in the child. */
+/*
+ * Runs as a separate program: the leak checker cannot see what the test's stack frame holds in the
+ * child.
+ */
 static void return_from_forked_threads(void)
 {
     join(start(ROUSE_KIND_USER, return_in_child, NULL));
@@ -301,7 +307,7 @@ static void *wake_what_is_not_there(void *unused)
         rouse_mutex_unlock(&shared_mutex);
         CHECK_EQUAL(rouse_sem_post(&shared_sem), 0);
         use_user_threads();
-        CHECK_EQUAL(rouse_sem_wait(&shared_sem), 0); /* the unit is there for any thread */
+        CHECK_EQUAL(rouse_sem_wait(&shared_sem), 0); /* any thread may take the unit */
         CHECK_EQUAL(passed, 0);
         _exit(0);
     }
@@ -360,7 +366,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_fork_from_every_kind_of_thread),
         cmocka_unit_test(a_fork_from_any_worker),
         cmocka_unit_test(a_fork_from_a_thread_that_rouse_does_not_know),
-        cmocka_unit_test(forks_while_others_are_in_the_midst_of_things),
+        cmocka_unit_test(forks_while_other_threads_run_every_operation),
         cmocka_unit_test(the_waiters_of_the_parent_do_not_run_in_the_child),
         cmocka_unit_test(a_fork_before_the_runtime_starts),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hold_test.c - while every acquisition is recorded: each is counted, and how long locks were held, by programs that
- * hold them for a known time.
+ * hold_test.c - in the mode that records every acquisition, each one is counted with the time that
+ * the lock was held. The test programs hold locks for a known time.
  */
 #include "unit/obs/ledger_read.h"
 #include "unit/obs/obs_test.h"
@@ -19,7 +19,7 @@ static struct {
     struct rouse_rwlock rwlock;
     struct rouse_cond cond;
     bool is_open;
-    uint64_t inside_tsc; /* as the holders measured it, within their holds; atomic */
+    uint64_t inside_tsc; /* as the holders measured it within their holds; atomic */
 } scene;
 
 static void reset(void)
@@ -36,7 +36,7 @@ static void hold_for(uint64_t ns)
     rsi_fetch_add_relaxed(&scene.inside_tsc, rsi_tsc() - tsc);
 }
 
-/* Since begin, all has been one hold of each lock at most, one after the other. */
+/* Since begin, each lock has been held at most once at a time. */
 static void check_holds(struct contests before, struct contests after, uint64_t count)
 {
     CHECK_EQUAL(after.acquired - before.acquired, count);
@@ -84,7 +84,10 @@ static void run_all(enum rouse_kind kind, void *(*fn)(void *))
         join(threads[i]);
 }
 
-/* Of threads that compete for it: one holds it at a time, so that the sum is at most what has passed. */
+/*
+ * Threads compete for the lock, and one holds it at a time. The sum of the holds is therefore at
+ * most the elapsed time.
+ */
 static void holds_of_one_at_a_time_add_up(void *(*fn)(void *), const void *lock)
 {
     for (int kind = ROUSE_KIND_USER; kind <= ROUSE_KIND_KERNEL; kind++) {
@@ -111,7 +114,7 @@ static void holds_of_writers_add_up(void **state)
     holds_of_one_at_a_time_add_up(write_often, &scene.rwlock);
 }
 
-/* Readers hold it together: each for itself. */
+/* Readers hold the lock together. Each hold counts by itself. */
 static void holds_of_readers_add_up(void **state)
 {
     (void)state;
@@ -128,7 +131,7 @@ static void holds_of_readers_add_up(void **state)
     }
 }
 
-static void every_way_in_is_counted(void **state)
+static void every_call_that_acquires_is_counted(void **state)
 {
     (void)state;
     reset();
@@ -154,7 +157,7 @@ static void every_way_in_is_counted(void **state)
     CHECK_EQUAL(rsi_load_relaxed(&scene.rwlock.state), 0);
 }
 
-/* From the first to the last unlock, once. */
+/* A recursive read lock is one hold, from the first lock to the last unlock. */
 static void a_reader_that_reads_again_counts_once(void **state)
 {
     (void)state;
@@ -187,7 +190,7 @@ static void *wait_for_open(void *unused)
     return unused;
 }
 
-/* It ends with the begin of the wait, and another begins with its end. */
+/* A hold ends where the condition wait begins, and a new one begins where the wait ends. */
 static void a_hold_does_not_last_through_a_wait(void **state)
 {
     (void)state;
@@ -207,13 +210,16 @@ static void a_hold_does_not_last_through_a_wait(void **state)
         join(t);
         struct contests after = contests_of(&scene.mutex);
         check_holds(before, after, 3);
-        /* nobody held it while this slept */
+        /* no thread held it while this one slept */
         CHECK(after.hold_ticks - before.hold_ticks <= rsi_tsc() - begin_tsc - slept);
     }
 }
 
-/* A hold that began unrecorded is not counted, nor one that began before recording was off and on. */
-static void holds_over_a_switch_are_left_out(void **state)
+/*
+ * A hold that began before recording was on is not counted. Neither is one that began before
+ * recording was switched off and on again.
+ */
+static void holds_during_which_recording_was_switched_are_left_out(void **state)
 {
     (void)state;
     reset();
@@ -241,8 +247,8 @@ static void holds_over_a_switch_are_left_out(void **state)
     CHECK_EQUAL(rsi_load_relaxed(&scene.rwlock.state), 0);
 }
 
-/* By default what was free is not counted. */
-static void only_contests_are_counted_by_default(void **state)
+/* By default, acquisitions of a free lock are not counted. */
+static void only_contested_acquisitions_are_counted_by_default(void **state)
 {
     (void)state;
     reset();
@@ -253,7 +259,7 @@ static void only_contests_are_counted_by_default(void **state)
     check_holds(before, contests_of(&scene.mutex), 0);
 }
 
-/* The text that was kept of a lock's name. */
+/* The text that was kept as a lock's name. */
 struct kept {
     const void *lock;
     uint32_t number, seen;
@@ -276,7 +282,7 @@ static void kept_read(const void *entry, void *sum)
         memcpy(kept->text, name->text, sizeof kept->text);
 }
 
-/* "": it has none. */
+/* "" means no name */
 static struct kept name_kept(struct rouse_mutex *mutex, const char *name)
 {
     struct kept kept = { .lock = mutex };
@@ -289,8 +295,8 @@ static struct kept name_kept(struct rouse_mutex *mutex, const char *name)
     return kept;
 }
 
-/* A name may end where memory does, and may be gone when it is looked at. */
-static void names_are_read_as_far_as_they_can_be(void **state)
+/* A name may end at the end of mapped memory, and may be unmapped by the time it is read. */
+static void names_are_read_up_to_unreadable_memory(void **state)
 {
     (void)state;
     static struct rouse_mutex whole, at_end, cut, gone;
@@ -319,12 +325,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(holds_of_a_mutex_add_up),
         cmocka_unit_test(holds_of_writers_add_up),
         cmocka_unit_test(holds_of_readers_add_up),
-        cmocka_unit_test(every_way_in_is_counted),
+        cmocka_unit_test(every_call_that_acquires_is_counted),
         cmocka_unit_test(a_reader_that_reads_again_counts_once),
         cmocka_unit_test(a_hold_does_not_last_through_a_wait),
-        cmocka_unit_test(holds_over_a_switch_are_left_out),
-        cmocka_unit_test(only_contests_are_counted_by_default),
-        cmocka_unit_test(names_are_read_as_far_as_they_can_be),
+        cmocka_unit_test(holds_during_which_recording_was_switched_are_left_out),
+        cmocka_unit_test(only_contested_acquisitions_are_counted_by_default),
+        cmocka_unit_test(names_are_read_up_to_unreadable_memory),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)

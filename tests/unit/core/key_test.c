@@ -133,7 +133,7 @@ static void block_and_set_other(void *value)
 static void destructors_may_block_and_set_other_keys(void **state)
 {
     (void)state;
-    key_b = key_new(note_destroyed); /* a lower number: another round is needed */
+    key_b = key_new(note_destroyed); /* a lower number, so another round is needed */
     key_a = key_new(block_and_set_other);
     for (size_t k = 0; k < LENGTH(kinds); k++) {
         destroyed_count = rounds = 0;
@@ -159,18 +159,18 @@ static void *meet_a_deleted_key(void *unused)
     return unused;
 }
 
-static void a_key_made_anew_does_not_show_old_values(void **state)
+static void a_recreated_key_does_not_show_old_values(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LENGTH(kinds); k++) {
         destroyed_count = 0;
         join(start(kinds[k], meet_a_deleted_key, NULL));
-        CHECK_EQUAL(destroyed_count, 0); /* neither by the old key nor by the new one */
+        CHECK_EQUAL(destroyed_count, 0); /* neither under the old key nor under the new one */
         CHECK_EQUAL(rouse_key_delete(0), 0);
     }
 }
 
-static void keys_run_out_and_wrong_numbers_are_refused(void **state)
+static void too_many_keys_and_invalid_keys_are_refused(void **state)
 {
     (void)state;
     unsigned keys[ROUSE_KEYS_MAX + 1], count = 0;
@@ -231,8 +231,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(destructors_run_for_values_that_are_not_null),
         cmocka_unit_test(destructors_run_at_most_four_rounds),
         cmocka_unit_test(destructors_may_block_and_set_other_keys),
-        cmocka_unit_test(a_key_made_anew_does_not_show_old_values),
-        cmocka_unit_test(keys_run_out_and_wrong_numbers_are_refused),
+        cmocka_unit_test(a_recreated_key_does_not_show_old_values),
+        cmocka_unit_test(too_many_keys_and_invalid_keys_are_refused),
         cmocka_unit_test(every_key_in_many_threads),
     };
     static const struct program program = { 60, true, tests, LENGTH(tests), NULL, 0 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* monitor_test.c - workers that are stuck, all of them: others run their threads, and the report names the stuck ones. */
+/*
+ * monitor_test.c - when all workers are stuck, spare workers run the other threads, and the report
+ * names the stuck workers.
+ */
 #include "core_test.h"
 
 #include <dirent.h>
@@ -54,7 +57,7 @@ static struct rouse_thread *start_named(void *(*fn)(void *), const char *name)
     return t;
 }
 
-/* Every worker gets one of these, and the spares none. */
+/* Each worker runs one of these threads. No spare does. */
 static void stick_all(void *(*fn)(void *), struct rouse_thread *stuck[WORKERS])
 {
     rsi_store_seq_cst(&began, 0u);
@@ -92,7 +95,7 @@ static void others_run(void)
         join(t[i]);
 }
 
-/* The records of who is stuck now are those of both. */
+/* The records of both stuck threads must be the current ones. */
 static bool both_are_told(bool computes, const uint64_t ids[WORKERS])
 {
     struct rouse_stuck records[WORKERS] = { 0 };
@@ -111,7 +114,7 @@ static bool both_are_told(bool computes, const uint64_t ids[WORKERS])
     return records[0].thread_id != records[1].thread_id;
 }
 
-/* SIGQUIT's text has a line for each. */
+/* SIGQUIT's dump has one line for each. */
 static void the_dump_tells(const uint64_t ids[WORKERS])
 {
     static char text[65536];
@@ -138,13 +141,13 @@ static void stuck_and_others(void *(*fn)(void *), bool computes)
     uint64_t ids[WORKERS] = { rouse_thread_id(stuck[0]), rouse_thread_id(stuck[1]) };
     others_run();
     UNTIL(both_are_told(computes, ids));
-    UNTIL(figures().spares >= 1 && figures().spares <= SPARES); /* counted when it has begun */
+    UNTIL(figures().spares >= 1 && figures().spares <= SPARES); /* counted when it begins */
     CHECK(figures().stuck_count > before);
     if (!computes)
         the_dump_tells(ids);
     others_run();
     let_go(stuck);
-    UNTIL(figures().spares == 0); /* who came back is enough */
+    UNTIL(figures().spares == 0); /* one that has returned is enough */
     struct rouse_stuck record;
     CHECK_EQUAL(rouse_obs_stuck(&record, 1), 1);
     CHECK(!record.is_now);
@@ -162,8 +165,11 @@ static void others_run_though_every_worker_computes(void **state)
     stuck_and_others(compute, true);
 }
 
-/* It looks in /proc, and takes no number of the program's for that: 0, the only one allowed, is taken. */
-static void others_run_though_no_number_is_free(void **state)
+/*
+ * The monitor reads /proc without using a descriptor number of the program: the only one that is
+ * allowed, 0, is in use.
+ */
+static void others_run_though_no_descriptor_number_is_free(void **state)
 {
     (void)state;
     struct rouse_thread *stuck[WORKERS];
@@ -208,7 +214,7 @@ static void *sleep_and_end(void *unused)
     return yield_and_end(unused);
 }
 
-/* Nobody wakes the one worker but its timers: the monitor has long been asleep by then. */
+/* Only its timers wake the one worker. The monitor has been asleep for a long time by then. */
 static void one_wakes_by_itself(void)
 {
     CHECK(pipe(pipes) == 0);
@@ -227,7 +233,7 @@ static void a_worker_that_wakes_by_itself_wakes_the_monitor(void **state)
     scenario_exits("one_wakes_by_itself", "ROUSE_WORKERS=1", 0);
 }
 
-/* One that is stuck in a cluster of one worker, while all others are idle. */
+/* One thread is stuck in a cluster of one worker, while all other workers are idle. */
 static void a_cluster_gets_a_spare_of_its_own(void **state)
 {
     (void)state;
@@ -267,7 +273,7 @@ static void a_child_has_a_monitor_of_its_own(void **state)
     }
     struct rouse_thread *stuck[WORKERS];
     all_are_stuck(sit_in_read, stuck);
-    others_run(); /* with a spare */
+    others_run(); /* with a spare worker */
     fflush(NULL);
     pid_t pid = fork();
     CHECK(pid >= 0);
@@ -281,7 +287,7 @@ static void a_child_has_a_monitor_of_its_own(void **state)
     let_go(stuck);
 }
 
-/* The bound: more are stuck than there are workers and spares. */
+/* The limit: more threads are stuck than there are workers and spares. */
 
 static void spares_are_used_up(void)
 {
@@ -327,7 +333,7 @@ static bool task_is(const char *tid, const char *name)
     return got > 0 && strncmp(text, name, strlen(name)) == 0;
 }
 
-/* Of the monitor's kernel thread; 0: there is none. */
+/* The number of the monitor's kernel thread, or 0 if there is none. */
 static int monitor_tid(void)
 {
     DIR *folder = opendir("/proc/self/task");
@@ -340,7 +346,7 @@ static int monitor_tid(void)
     return tid;
 }
 
-/* How often a kernel thread has fallen asleep. */
+/* How often a kernel thread has gone to sleep (its voluntary context switches). */
 static unsigned long sleeps_of(int tid)
 {
     char path[64], text[4096] = "";
@@ -353,12 +359,12 @@ static unsigned long sleeps_of(int tid)
     return strtoul(at + sizeof "\nvoluntary_ctxt_switches:" - 1, NULL, 10);
 }
 
-/* It goes to sleep only after a look at which nothing had moved. */
+/* The monitor goes to sleep only after a check in which no worker had made progress. */
 static void an_idle_process_has_an_idle_monitor(void **state)
 {
     (void)state;
     others_run();
-    UNTIL(figures().spares == 0); /* of an earlier test */
+    UNTIL(figures().spares == 0); /* left over from an earlier test */
     int tid = 0;
     UNTIL((tid = monitor_tid()) != 0);
     unsigned long before = 0, after = sleeps_of(tid);
@@ -404,7 +410,10 @@ static void many_workers_share_one_cpu(void)
     uint64_t begin = rouse_now_ns();
     for (size_t i = 0; i < LENGTH(threads); i++)
         join(threads[i]);
-    /* Every 10 ms at most, but at the beginning, or where it went to sleep in between. */
+    /*
+     * The monitor wakes up every 10 ms at most, except at the beginning or where it went to sleep
+     * in between.
+     */
     CHECK(sleeps_of(tid) - sleeps <= (rouse_now_ns() - begin) / (10 * MS) + 50);
     CHECK_EQUAL(figures().stuck_count, 0);
     CHECK_EQUAL(figures().spares_most, 0);
@@ -420,7 +429,7 @@ static void runnable_is_not_stuck(void **state)
     scenario_exits("many_workers_share_one_cpu", "ROUSE_WORKERS=8", 0);
 }
 
-/* Without spares nobody looks, and what is behind a stuck worker waits. */
+/* Without spares there is no monitoring, and the threads behind a stuck worker wait. */
 static void nobody_looks(void)
 {
     struct rouse_thread *stuck[WORKERS], *other;
@@ -455,7 +464,7 @@ static void start_the_runtime(void)
     rouse_thread_self();
 }
 
-static void the_bound_is_taken_from_settings(void **state)
+static void the_limit_of_spares_is_a_setting(void **state)
 {
     (void)state;
     scenario_exits("nobody_looks", "ROUSE_SPARES=0", 0);
@@ -472,7 +481,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_run_though_every_worker_sits_in_a_system_call),
         cmocka_unit_test(others_run_though_every_worker_computes),
-        cmocka_unit_test(others_run_though_no_number_is_free),
+        cmocka_unit_test(others_run_though_no_descriptor_number_is_free),
         cmocka_unit_test(deadlines_are_met_though_every_worker_is_stuck),
         cmocka_unit_test(a_worker_that_wakes_by_itself_wakes_the_monitor),
         cmocka_unit_test(a_cluster_gets_a_spare_of_its_own),
@@ -480,7 +489,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(there_are_no_more_spares_than_allowed),
         cmocka_unit_test(an_idle_process_has_an_idle_monitor),
         cmocka_unit_test(runnable_is_not_stuck),
-        cmocka_unit_test(the_bound_is_taken_from_settings),
+        cmocka_unit_test(the_limit_of_spares_is_a_setting),
     };
     static const struct scenario scenarios[] = {
         { "one_wakes_by_itself", one_wakes_by_itself },

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_test.c - which worker gets a thread: the shortest queue, and what a thief takes at each steal affinity.
- * The workers are made up, and have no kernel threads: what is looked at is where threads are put.
+ * place_test.c - which worker gets a thread: the one with the shortest queue; and how many threads
+ * a thief takes at each steal affinity. The workers are made up and have no kernel threads, for the
+ * test only checks which queue a thread is put in.
  */
 #include "cluster_test.h"
 
@@ -9,7 +10,7 @@
 
 static uint32_t gate, inside;
 
-/* Keep the worker until all are in. */
+/* Keep the worker busy until all threads are in. */
 static void *hold_worker(void *arg)
 {
     uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
@@ -29,7 +30,7 @@ static uint32_t length_of(const struct rsi_worker *w)
     return rsi_load_relaxed(&w->queue_length) + (uint32_t)rsi_load_relaxed(&w->inbox_length);
 }
 
-/* All workers are kept by a thread each, so that what is placed stays where it was put. */
+/* One thread keeps each worker busy, so that each placed thread stays where it was put. */
 static void threads_go_to_the_shortest_queue(void **state)
 {
     (void)state;
@@ -40,7 +41,7 @@ static void threads_go_to_the_shortest_queue(void **state)
     rsi_store_relaxed(&inside, 0u);
     for (size_t i = 0; i < WORKERS; i++)
         holders[i] = start_in(cluster, hold_worker, NULL);
-    UNTIL(rsi_load_acquire(&inside) == WORKERS); /* one on each: none was put behind another */
+    UNTIL(rsi_load_acquire(&inside) == WORKERS); /* one each: none was queued behind another */
     for (size_t i = 0; i < THREADS; i++)
         threads[i] = start_in(cluster, nothing, NULL);
     for (size_t i = 0; i < WORKERS; i++)
@@ -53,7 +54,7 @@ static void threads_go_to_the_shortest_queue(void **state)
     unmake(cluster);
 }
 
-/* The number that a thief takes from a queue of 16 at each affinity. */
+/* How many threads a thief takes from a queue of 16 at each affinity. */
 static void a_thief_takes_less_at_each_step(void **state)
 {
     (void)state;
@@ -83,8 +84,8 @@ static void a_thief_takes_less_at_each_step(void **state)
 }
 
 /*
- * Of two idle clusters the one whose threads the events are for has the poller soon: an event that the other's
- * worker takes costs a second wake-up.
+ * Two idle clusters: the poller soon moves to the one whose threads receive the events. An event
+ * that a worker of the other cluster takes would cost a second wake-up.
  */
 static void *echo(void *arg)
 {
@@ -105,7 +106,7 @@ static void the_poller_goes_where_the_events_go(void **state)
     struct rouse_thread *t = start_in(cluster, echo, ends);
     const struct rsi_worker *w = cluster->workers[0];
     uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
-    for (int i = 0; i < 20; i++) /* another worker that is awake may take it: it comes back */
+    for (int i = 0; i < 20; i++) /* another worker may take the poller; it comes back */
         for (bool is_there = false; !is_there;) {
             CHECK(rouse_now_ns() < end);
             CHECK(write(ends[1], &byte, 1) == 1 && read(ends[1], &byte, 1) == 1);
@@ -126,7 +127,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_poller_goes_where_the_events_go),
     };
     static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
-    /* With rings all workers sleep alike: who has the poller is not seen. */
+    /* With rings all workers sleep alike, and the test cannot see which one polls. */
     setenv("ROUSE_IO", "epoll", 1);
     setenv("ROUSE_SPARES", "0", 0); /* the monitor lends no worker meanwhile */
     return program_run(&program, argc, argv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runtime_test.c - how the runtime starts, what settings it takes, and how programs end. */
+/* runtime_test.c - how the runtime starts, which settings it accepts, and how programs end. */
 #include "core_test.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@ static void *give_back(void *arg)
     return arg;
 }
 
-/* Each call may be a program's first. */
+/* Each of these may be a program's first call. */
 
 static void first_create(void)
 {
@@ -266,7 +266,7 @@ static void main_leaves_the_rest_to_others(void)
     pthread_exit(NULL);
 }
 
-static void the_end_of_the_last_thread_is_that_of_the_program(void **state)
+static void the_program_ends_with_its_last_thread(void **state)
 {
     (void)state;
 #ifdef RSI_TSAN
@@ -287,7 +287,7 @@ static void the_end_of_the_last_thread_is_that_of_the_program(void **state)
     }
 }
 
-/* Ends of kernel threads that are not the program's to end. */
+/* Kernel threads that end although the program may not end them. */
 
 static void *end_by_pthread_exit(void *unused)
 {
@@ -350,7 +350,7 @@ static void leave_as_one_may(void)
     first_blocking();
 }
 
-static void an_end_by_pthread_exit_is_told(void **state)
+static void pthread_exit_on_a_worker_is_reported(void **state)
 {
     (void)state;
     scenario_dies("user_thread_leaves_by_pthread_exit", NULL, SIGABRT, "ended a user thread");
@@ -388,7 +388,7 @@ static void configure_again(void)
     CHECK_EQUAL(rouse_configure(&config), -EINVAL);
     CHECK_EQUAL(rouse_configure(NULL), -EINVAL);
     CHECK_EQUAL(rouse_worker_count(), 3);
-    config.workers = 0; /* back to what the environment says */
+    config.workers = 0; /* back to the value of the environment */
     CHECK_EQUAL(rouse_configure(&config), 0);
     has_7_workers();
 }
@@ -418,11 +418,11 @@ static void tell_kind(void)
     join(t);
 }
 
-static void settings_are_taken(void **state)
+static void settings_are_applied(void **state)
 {
     (void)state;
     scenario_exits("has_7_workers", "ROUSE_WORKERS=7", 0);
-    scenario_exits("configure_7", "ROUSE_WORKERS=2", 0); /* what the program asks for goes first */
+    scenario_exits("configure_7", "ROUSE_WORKERS=2", 0); /* the call overrides the environment */
     scenario_exits("configure_again", "ROUSE_WORKERS=7", 0);
     scenario_exits("one_worker_a_cpu", "ROUSE_WORKERS=", 0);
     scenario_exits("first_create", "ROUSE_WORKERS=1024", 0);
@@ -432,7 +432,7 @@ static void settings_are_taken(void **state)
     scenario_exits("tell_kind", "ROUSE_THREADS=kernel", ROUSE_KIND_KERNEL);
 }
 
-static void settings_that_make_no_sense_are_told(void **state)
+static void unusable_settings_are_reported(void **state)
 {
     (void)state;
     static const char *const workers[] = {
@@ -488,10 +488,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_call_may_be_the_first),
         cmocka_unit_test(many_first_calls_at_once_start_one_runtime),
         cmocka_unit_test(the_program_ends_as_posix_says),
-        cmocka_unit_test(the_end_of_the_last_thread_is_that_of_the_program),
-        cmocka_unit_test(an_end_by_pthread_exit_is_told),
-        cmocka_unit_test(settings_are_taken),
-        cmocka_unit_test(settings_that_make_no_sense_are_told),
+        cmocka_unit_test(the_program_ends_with_its_last_thread),
+        cmocka_unit_test(pthread_exit_on_a_worker_is_reported),
+        cmocka_unit_test(settings_are_applied),
+        cmocka_unit_test(unusable_settings_are_reported),
     };
     static const struct program program = { 60,        false,
                                             tests,     LENGTH(tests),

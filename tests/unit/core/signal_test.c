@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * signal_test.c - signals: handlers on threads' stacks and in the midst of switches, calls that are not cut
- * short, masks, sigwait.
+ * signal_test.c - signals: handlers on threads' stacks and in the middle of switches, calls that a
+ * signal does not cut short, masks, sigwait.
  */
 #include "core_test.h"
 
@@ -53,7 +53,7 @@ static void *give_back(void *arg)
 
 static void *yield_and_spawn(void *arg)
 {
-    volatile double sum = 0; /* what a handler must not spoil, nor a switch */
+    volatile double sum = 0; /* state that neither a handler nor a switch may change */
     double kept = 1;
     for (int i = 0; !rsi_load_relaxed(&stop); i++) {
         kept = kept * 1.0000001 + 1;
@@ -99,7 +99,7 @@ static void switch_in_the_storm(int flags)
         ;
 }
 
-static void handlers_in_the_midst_of_switches(void **state)
+static void handlers_in_the_middle_of_switches(void **state)
 {
     (void)state;
 #ifdef RSI_TSAN
@@ -179,7 +179,10 @@ static void handlers_run_on_the_threads_stack_or_the_workers(void **state)
     join(t);
 }
 
-/* Blocked in main() before the first call, a signal reaches only who waits for it. */
+/*
+ * The signal is blocked in main() before the first call of rouse, so only the thread that waits for
+ * it receives it.
+ */
 
 static void *wait_for_signal(void *arg)
 {
@@ -218,7 +221,7 @@ static void blocked_signal_is_waited_for(void)
     };
     for (size_t i = 0; i < LENGTH(waiters); i++) {
         CHECK_EQUAL(rouse_sleep(20 * MS), 0);
-        CHECK(kill(getpid(), SIGTERM) == 0); /* one of them takes it */
+        CHECK(kill(getpid(), SIGTERM) == 0); /* one of the threads receives it */
         int error = -EBUSY;
         while (error == -EBUSY)
             for (size_t j = 0; j < LENGTH(waiters) && error == -EBUSY; j++)
@@ -230,13 +233,16 @@ static void blocked_signal_is_waited_for(void)
     join(busy);
 }
 
-static void a_blocked_signal_reaches_who_waits_for_it(void **state)
+static void a_blocked_signal_reaches_the_thread_that_waits_for_it(void **state)
 {
     (void)state;
     scenario_exits("blocked_signal_is_waited_for", NULL, 0);
 }
 
-/* The runtime leaves masks as they are, except for its own signal on threads that it has made. */
+/*
+ * The runtime leaves signal masks unchanged, except for its own signal on threads that it has
+ * created.
+ */
 static void *look_at_mask(void *unused)
 {
     sigset_t mask;
@@ -257,7 +263,7 @@ static void mask_is_inherited(void)
     in_every_kind(look_at_mask, NULL);
 }
 
-static void workers_inherit_the_mask_of_who_starts_them(void **state)
+static void workers_inherit_the_mask_of_their_creator(void **state)
 {
     (void)state;
     scenario_exits("mask_is_inherited", NULL, 0);
@@ -270,11 +276,11 @@ int main(int argc, char **argv)
         { "mask_is_inherited", mask_is_inherited },
     };
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handlers_in_the_midst_of_switches),
+        cmocka_unit_test(handlers_in_the_middle_of_switches),
         cmocka_unit_test(waits_are_not_cut_short),
         cmocka_unit_test(handlers_run_on_the_threads_stack_or_the_workers),
-        cmocka_unit_test(a_blocked_signal_reaches_who_waits_for_it),
-        cmocka_unit_test(workers_inherit_the_mask_of_who_starts_them),
+        cmocka_unit_test(a_blocked_signal_reaches_the_thread_that_waits_for_it),
+        cmocka_unit_test(workers_inherit_the_mask_of_their_creator),
     };
     static const struct program program = { 60,        true,
                                             tests,     LENGTH(tests),

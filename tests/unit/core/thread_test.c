@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* thread_test.c - threads from creation to release, of both kinds and called from every kind. */
+/*
+ * thread_test.c - threads of both kinds from creation to release, with calls from every kind of
+ * thread.
+ */
 #include "core_test.h"
 
 #include <pthread.h>
@@ -18,7 +21,7 @@ static void *yield_then_give_back(void *arg)
     return arg;
 }
 
-/* A gate: threads sleep at it in a way that a wake-up cannot be missed, until it is opened. */
+/* A gate. Threads sleep at it until it is opened, and none can miss the wake-up. */
 static struct rouse_sem gate = ROUSE_SEM_INIT(0);
 
 static void *wait_at_gate(void *arg)
@@ -40,13 +43,13 @@ static void *create_and_join(void *unused)
     return unused;
 }
 
-static void threads_give_their_results_to_whoever_joins(void **state)
+static void threads_give_their_results_to_the_joiner(void **state)
 {
     (void)state;
     in_every_kind(create_and_join, NULL);
 }
 
-/* The compiler need not know that nobody comes back. */
+/* Keeps the compiler from knowing that the call does not return. */
 static void (*volatile leave)(void *) = rouse_thread_exit;
 
 static int exit_deep(void *result, int depth)
@@ -137,7 +140,7 @@ static void no_two_threads_have_the_same_id(void **state)
         CHECK(ids[i] != ids[i - 1]);
 }
 
-static void names_are_cut_cleaned_and_told_in_full_length(void **state)
+static void names_are_cut_and_cleaned_and_their_full_length_is_returned(void **state)
 {
     (void)state;
     char name[64];
@@ -164,7 +167,7 @@ static void names_are_cut_cleaned_and_told_in_full_length(void **state)
     CHECK_EQUAL(rouse_thread_name(t, name, sizeof name), 0);
     rouse_sem_post(&gate);
     join(t);
-    t = start(ROUSE_KIND_USER, give_back, NULL); /* on the same block: the old name is gone */
+    t = start(ROUSE_KIND_USER, give_back, NULL); /* same control block: the old name is gone */
     CHECK_EQUAL(rouse_thread_name(t, name, sizeof name), 0);
     join(t);
     rouse_thread_set_name(rouse_thread_self(), "main");
@@ -210,7 +213,7 @@ static void the_stack_is_as_large_as_asked(void **state)
             struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
             attr.kind = kinds[k];
             attr.stack_bytes = sizes[i];
-            /* Some is left for the frames of libraries and of a sanitizer. */
+            /* Leave some for the frames of libraries and of a sanitizer. */
             uintptr_t use = sizes[i] <= 65537        ? 1024
                             : sizes[i] / 2 > 4 << 20 ? 4 << 20
                                                      : sizes[i] / 2;
@@ -239,7 +242,7 @@ static void *join_tries(void *unused)
 
         t = start(kinds[k], give_back, &result);
         UNTIL(rsi_load_acquire(&t->join_word) == RSI_JOIN_ENDED);
-        CHECK_EQUAL(rouse_thread_join_until(t, NULL, 0), 0); /* late, but it has ended */
+        CHECK_EQUAL(rouse_thread_join_until(t, NULL, 0), 0); /* late, but the thread has ended */
     }
     return unused;
 }
@@ -258,7 +261,7 @@ static void *join_self(void *unused)
     return unused;
 }
 
-static void nobody_joins_himself(void **state)
+static void a_thread_cannot_join_itself(void **state)
 {
     (void)state;
     in_every_kind(join_self, NULL);
@@ -282,7 +285,7 @@ static void a_second_joiner_is_refused(void **state)
         CHECK_EQUAL(rouse_thread_detach(t), -EINVAL);
         rouse_sem_post(&gate);
         CHECK(join(joiner) == &gate);
-        /* As long as nobody else has its block. */
+        /* Holds as long as no other thread has its control block. */
         CHECK_EQUAL(rouse_thread_join(t, NULL), -EINVAL);
         CHECK_EQUAL(rouse_thread_join_try(t, NULL), -EINVAL);
         CHECK_EQUAL(rouse_thread_detach(t), -EINVAL);
@@ -409,14 +412,14 @@ static void *spawn_batches(void *unused)
     return unused;
 }
 
-static void blocks_and_stacks_are_used_again(void **state)
+static void control_blocks_and_stacks_are_reused(void **state)
 {
     (void)state;
     in_every_kind(spawn_batches, NULL);
     unsigned blocks = blocks_handed_out();
     for (int i = 0; i < 3; i++)
         in_every_kind(spawn_batches, NULL);
-    /* Each worker, and main, may have a few in hand. */
+    /* Each worker, and main, may keep a few in its cache. */
     CHECK(blocks_handed_out() <= blocks + 64 * (rouse_worker_count() + 1));
 }
 
@@ -459,10 +462,10 @@ static void *every_call(void *unused)
     return unused;
 }
 
-static void errno_is_left_alone(void **state)
+static void errno_is_left_unchanged(void **state)
 {
     (void)state;
-    /* On a user thread errno is its worker's, and the thread may change workers. */
+    /* A user thread uses the errno of its worker's kernel thread, and may change workers. */
     every_call(NULL);
     join(start(ROUSE_KIND_KERNEL, every_call, NULL));
     if (rouse_worker_count() == 1)
@@ -472,22 +475,22 @@ static void errno_is_left_alone(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_give_their_results_to_whoever_joins),
+        cmocka_unit_test(threads_give_their_results_to_the_joiner),
         cmocka_unit_test(exit_ends_the_thread_from_any_depth),
         cmocka_unit_test(self_is_the_handle_that_create_gave),
         cmocka_unit_test(no_two_threads_have_the_same_id),
-        cmocka_unit_test(names_are_cut_cleaned_and_told_in_full_length),
+        cmocka_unit_test(names_are_cut_and_cleaned_and_their_full_length_is_returned),
         cmocka_unit_test(unusable_arguments_are_refused),
         cmocka_unit_test(the_stack_is_as_large_as_asked),
         cmocka_unit_test(join_try_and_until_give_up_and_leave_the_thread),
-        cmocka_unit_test(nobody_joins_himself),
+        cmocka_unit_test(a_thread_cannot_join_itself),
         cmocka_unit_test(a_second_joiner_is_refused),
         cmocka_unit_test(of_two_joiners_at_once_one_gets_it),
         cmocka_unit_test(detached_threads_are_released_at_their_end),
         cmocka_unit_test(yielding_threads_take_turns),
-        cmocka_unit_test(blocks_and_stacks_are_used_again),
+        cmocka_unit_test(control_blocks_and_stacks_are_reused),
         cmocka_unit_test(ten_thousand_at_once),
-        cmocka_unit_test(errno_is_left_alone),
+        cmocka_unit_test(errno_is_left_unchanged),
     };
     static const struct program program = { 60, true, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

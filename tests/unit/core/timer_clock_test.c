@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer_clock_test.c - deadlines are of CLOCK_MONOTONIC only, and workers wait for them without slack.
+ * timer_clock_test.c - deadlines use CLOCK_MONOTONIC only, and workers sleep without timer slack.
  *
- * The wall clock cannot be set without root, and is everybody's. So this program has one of its own: libc's
- * functions that tell it are replaced by ones that jump back and forth by years at each call. A timer that does not go
- * through them is a system call, and a filter kills the process at each that reads the wall clock or waits
- * for it.
+ * Only root can set the wall clock, and doing so would affect the whole machine. This program
+ * therefore replaces libc's functions that read it by ones that jump back and forth by years at
+ * each call. A timer that bypasses these functions makes a system call: a seccomp filter kills the
+ * process at each system call that reads the wall clock or waits for it.
  */
 #include "core_test.h"
 
@@ -34,7 +34,7 @@ static int wall_clock_jumps(struct timespec *time)
     return 0;
 }
 
-/* Instead of libc's, for the library too. */
+/* Replaces libc's function, for the library too. */
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI)
@@ -64,12 +64,15 @@ time_t time(time_t *out)
 #define LOAD(field) \
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
 #define KILL BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
-/* Kill at a call whose first argument is the wall clock. Clobbers nothing: the number is loaded again. */
+/*
+ * Kill at a call whose first argument is the wall clock. The call number stays intact because it is
+ * loaded again.
+ */
 #define KILL_WALL(call) \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(call), 0, 4), LOAD(args[0]), \
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CLOCK_REALTIME, 0, 1), KILL, LOAD(nr)
 
-/* From now on. Returns whether it could be had. */
+/* Install the filter. Returns whether the kernel allowed it. */
 static bool forbid_the_wall_clock(void)
 {
     struct sock_filter code[] = {
@@ -142,12 +145,12 @@ static void wall_clock_jumps_do_not_matter(void **state)
     scenario_exits("deadlines_while_the_wall_clock_jumps", NULL, 0);
 }
 
-/* The filter above is no filter if it lets this through. */
+/* If the filter lets this call through, it does not filter. */
 static void read_the_wall_clock(void)
 {
     struct timespec now;
     if (!forbid_the_wall_clock())
-        raise(SIGSYS); /* told elsewhere */
+        raise(SIGSYS); /* reported by the parent */
     syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
 }
 
@@ -156,7 +159,7 @@ static void wait_by_the_wall_clock(void)
     uint32_t word = 0;
     struct timespec limit = { 0, 1 };
     if (!forbid_the_wall_clock())
-        raise(SIGSYS); /* told elsewhere */
+        raise(SIGSYS); /* reported by the parent */
     syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, 0,
             &limit, NULL, FUTEX_BITSET_MATCH_ANY);
 }
@@ -173,7 +176,7 @@ static void use_of_the_wall_clock_is_noticed(void **state)
 
 static uint32_t slack_of_worker[64], workers_seen;
 
-/* Stays on its worker until threads ran on all. */
+/* Stays on its worker until threads have run on all workers. */
 static void *tell_slack(void *unused)
 {
     int index = rouse_worker_index();

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer_lanes_test.c - a worker's lanes and heap against a list: the same waits end, in the same order.
+ * timer_lanes_test.c - a worker's lanes and heap compared with a simple list: the same waits end,
+ * in the same order.
  *
- * The worker is none of the runtime's, so that its timers are all there is, and the time is the test's.
+ * The worker does not belong to the runtime, so its timers hold nothing else, and the test sets the
+ * time.
  */
 #include "core_test.h"
 #include "core/core.h"
@@ -12,7 +14,7 @@
 #define INDEX (RSI_WORKERS_MAX - 1) /* no worker that runs */
 
 static struct rouse_thread threads[THREADS];
-static uint64_t deadlines[THREADS]; /* of the waits; 0: it does not wait */
+static uint64_t deadlines[THREADS]; /* of the wait; 0 if it does not wait */
 static struct rsi_worker *worker;
 
 static void worker_set_up(void)
@@ -41,7 +43,7 @@ static void wait_begin(size_t i, uint64_t deadline_ns)
     deadlines[i] = deadline_ns;
 }
 
-/* Somebody else ends it: the timers are not told. */
+/* Something else ends the wait, without telling the timers. */
 static void wait_end(size_t i)
 {
     CHECK(rsi_park_claim(&threads[i], threads[i].waiter.claim, 0, NULL));
@@ -57,7 +59,7 @@ static uint64_t earliest(void)
     return least;
 }
 
-/* All that are due end, in order of deadline, and no others. Returns how many. */
+/* All due waits end in order of deadline, and no others. Returns how many. */
 static size_t expire(uint64_t now_ns)
 {
     uint64_t last_ns = 0;
@@ -76,7 +78,7 @@ static size_t expire(uint64_t now_ns)
     return count;
 }
 
-/* The waits of programs: a few lengths again and again, and some of any length. */
+/* The waits of typical programs: a few lengths again and again, and some of any length. */
 static uint64_t some_length(uint64_t *random)
 {
     static const uint64_t lengths[] = { MS, 10 * MS, 5 * SECOND, 30 * SECOND, 60 * SECOND, 7 * MS };
@@ -86,7 +88,7 @@ static uint64_t some_length(uint64_t *random)
     return rsi_random_next(random) % (drawn == 12 ? 100 * SECOND : 20 * MS);
 }
 
-static void whatever_is_armed_comes_up_in_order(void **state)
+static void all_armed_deadlines_come_up_in_order(void **state)
 {
     (void)state;
     uint64_t random = seed_of_run(), now_ns = SECOND;
@@ -102,7 +104,7 @@ static void whatever_is_armed_comes_up_in_order(void **state)
             now_ns += rsi_random_next(&random) % (step % 512 == 0 ? 2 * SECOND : MS);
             ended += expire(now_ns);
         }
-        /* Twice the threads, and what may be stale before it is swept. */
+        /* Twice the threads, and the stale entries that may exist before a sweep. */
         CHECK(worker->timer_count <= 2 * THREADS + 256);
     }
     CHECK(ended > 0);
@@ -126,8 +128,8 @@ static void equal_deadlines_come_up_in_one_pass(void **state)
     worker_tear_down();
 }
 
-/* Its ring has gone round when it grows: what lies before the first entry comes after the last. */
-static void a_lane_grows_with_what_it_holds(void **state)
+/* The ring has wrapped around when it grows: the entries before the first must follow the last. */
+static void a_lane_grows_with_its_entries(void **state)
 {
     (void)state;
     const uint64_t base_ns = SECOND;
@@ -145,7 +147,7 @@ static void a_lane_grows_with_what_it_holds(void **state)
     worker_tear_down();
 }
 
-static void a_thread_that_ends_leaves_nothing_that_counts(void **state)
+static void an_ended_thread_leaves_no_live_entry(void **state)
 {
     (void)state;
     worker_set_up();
@@ -165,10 +167,10 @@ static void a_thread_that_ends_leaves_nothing_that_counts(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_is_armed_comes_up_in_order),
+        cmocka_unit_test(all_armed_deadlines_come_up_in_order),
         cmocka_unit_test(equal_deadlines_come_up_in_one_pass),
-        cmocka_unit_test(a_lane_grows_with_what_it_holds),
-        cmocka_unit_test(a_thread_that_ends_leaves_nothing_that_counts),
+        cmocka_unit_test(a_lane_grows_with_its_entries),
+        cmocka_unit_test(an_ended_thread_leaves_no_live_entry),
     };
     static const struct program program = { 60, false, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

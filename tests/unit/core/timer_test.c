@@ -80,7 +80,7 @@ struct rank {
 
 struct order {
     struct rank ranks[2000];
-    uint64_t woken[2000]; /* deadlines, as they came up */
+    uint64_t woken[2000]; /* deadlines in the order in which they came up */
     unsigned count, late;
 };
 
@@ -95,7 +95,7 @@ static void *sleep_in_order(void *arg)
     return NULL;
 }
 
-/* True unless somebody began too late to be woken in order. */
+/* True unless a thread started too late to be woken in order. */
 static bool order_holds(uint64_t ahead_ns, uint64_t *random)
 {
     static struct order order;
@@ -161,7 +161,7 @@ static void *change_deadlines(void *unused)
         wait_and_be_woken(now + 2000 * SECOND);
         wait_and_be_woken(now + 1000 * SECOND);
         wait_in_vain(rouse_now_ns() + 100 * US);
-        /* an entry that comes up before its thread's present deadline must not be all there is */
+        /* an entry that comes up before its thread's present deadline must not be the only one */
         struct rouse_thread *t = start(ROUSE_KIND_USER, ring_bell, NULL);
         if (rouse_sem_wait_until(&bell, rouse_now_ns() + MS) != 0) /* a slow machine */
             CHECK_EQUAL(rouse_sem_wait(&bell), 0);
@@ -196,7 +196,7 @@ static void *outlive_an_entry(void *unused)
         rouse_sem_post(&bell);
         CHECK_EQUAL(rouse_sem_wait_until(&bell, near), 0);
         struct rouse_thread *t = start(ROUSE_KIND_USER, ring_bell, NULL);
-        error = rouse_sem_wait_until(&bell, near); /* leaves an entry behind, if it was in time */
+        error = rouse_sem_wait_until(&bell, near); /* leaves an entry behind if it was in time */
         if (error)
             CHECK_EQUAL(rouse_sem_wait(&bell), 0);
         join(t);
@@ -275,7 +275,7 @@ static void a_deadline_on_a_worker_that_computes_is_met_by_another(void **state)
     CHECK(met);
 }
 
-/* Entries of the calling thread's worker. */
+/* The number of entries of the calling thread's worker. */
 static uint32_t entries(void)
 {
     struct rsi_worker *w = rsi_exec_self()->worker;
@@ -322,7 +322,7 @@ static void a_million_deadlines_that_are_not_reached_leave_no_heap(void **state)
         threads[i] = start(ROUSE_KIND_USER, play_with_deadlines, &partners[i]);
     for (int i = 0; i < COUNT; i++) {
         join(threads[i]);
-        /* Twice the threads, and what a worker may have before it sweeps. */
+        /* Twice the threads, plus the entries that a worker may collect before it sweeps. */
         CHECK(partners[i].entries_most <= 2 * COUNT + 256);
     }
 }
@@ -348,7 +348,7 @@ static void *measure_lateness(void *unused)
     return unused;
 }
 
-/* Recorded only: how late depends on the machine and on who else uses it. */
+/* Printed and not checked: the lateness depends on the machine and its load. */
 static void how_late_sleeps_end(void **state)
 {
     (void)state;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* trim_test.c - memory of stacks is given back, of parked threads and of free stacks, and nothing else. */
+/*
+ * trim_test.c - the memory of parked threads' stacks and of free stacks, and no other memory, is
+ * returned to the kernel.
+ */
 #include "core_test.h"
 
 #include <netinet/in.h>
@@ -12,7 +15,7 @@
 static struct rouse_sem gate = ROUSE_SEM_INIT(0), again = ROUSE_SEM_INIT(0);
 static uint32_t stop;
 
-/* Touch that much stack below the caller. */
+/* Touch that many bytes of stack below the caller. */
 static RSI_NOINLINE void dive(void)
 {
     volatile char frame[DEEP_BYTES];
@@ -57,7 +60,7 @@ static void end_deep(struct rouse_thread *t, struct rouse_sem *sem)
     join(t);
 }
 
-static void a_parked_thread_keeps_what_it_stands_on(void **state)
+static void a_parked_thread_keeps_the_stack_that_it_uses(void **state)
 {
     (void)state;
     rouse_stacks_trim(0);
@@ -86,14 +89,17 @@ static void only_old_waits_are_trimmed_when_an_age_is_given(void **state)
     rouse_stacks_trim(1);
     CHECK(resident(old) <= 3 * RSI_PAGE && resident(renewed) <= 3 * RSI_PAGE);
     CHECK_EQUAL(rouse_sem_wait_until(&again, 0), -ETIMEDOUT);
-    /* The gate is first in, first out: old goes; of what waits again nothing is taken at first. */
+    /*
+     * The gate is first in, first out: the old threads go. Nothing is trimmed at first from the
+     * threads that wait again.
+     */
     end_deep(old, &gate);
     rouse_sem_post(&gate);
     UNTIL(waits(renewed) &&
           rsi_load_relaxed((uintptr_t *)&renewed->waiter.record.object) == (uintptr_t)&again);
     CHECK(resident(renewed) >= DEEP_BYTES);
     size_t deep = resident(renewed);
-    rouse_stacks_trim(3600 * SECOND); /* too early: nothing is looked at */
+    rouse_stacks_trim(3600 * SECOND); /* too early: no stack is checked */
     CHECK_EQUAL(resident(renewed), deep);
     rouse_stacks_trim(1); /* sees this wait for the first time */
     CHECK_EQUAL(resident(renewed), deep);
@@ -135,7 +141,7 @@ static int by_address(const void *a, const void *b)
     return (*one > *other) - (*one < *other);
 }
 
-/* Take them all and write on each; sorted. */
+/* Take all free stacks and write on each. The list is sorted. */
 static void take_all(unsigned class, char **tops, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -159,7 +165,10 @@ static void free_stacks_have_no_memory_and_are_used_again(void **state)
     for (int i = 0; i < COUNT; i++)
         rsi_stack_give(CLASS, rsi_stack_of(CLASS, tops[i]));
     size_t given = rouse_stacks_trim(0);
-    /* Two pages of each were touched; a list of the others is kept in one of 257, and TSan's fibers. */
+    /*
+     * Two pages of each stack were touched. The list of the other stacks stays in one page of 257.
+     * TSan's fibers take memory too.
+     */
 #ifdef RSI_TSAN
     CHECK(given == (size_t)COUNT * RSI_PAGE);
 #else
@@ -201,7 +210,7 @@ static void *trim_once(void *arg)
 {
     struct rouse_thread *t = start_deep(&gate);
     (void)arg;
-    /* Another thread of this test may be at it. */
+    /* Another thread of this test may be trimming at the same time. */
     UNTIL((rouse_stacks_trim(0), resident(t) <= 3 * RSI_PAGE));
     end_deep(t, &gate);
     return NULL;
@@ -236,7 +245,10 @@ static void a_forked_child_trims_its_own(void **state)
     end_deep(t, &gate);
 }
 
-/* Two ends of a TCP connection: urgent data makes poll say POLLPRI, as a trigger of the kernel does. */
+/*
+ * The two ends of a TCP connection. Urgent data makes poll return POLLPRI, as a pressure trigger of
+ * the kernel does.
+ */
 static void connect_pair(int ends[2])
 {
     struct sockaddr_in address = { .sin_family = AF_INET };
@@ -252,7 +264,7 @@ static void connect_pair(int ends[2])
     close(listener);
 }
 
-static void what_the_kernel_says_of_pressure_trims(void **state)
+static void a_pressure_event_of_the_kernel_trims(void **state)
 {
     (void)state;
     int ends[2];
@@ -267,11 +279,11 @@ static void what_the_kernel_says_of_pressure_trims(void **state)
         UNTIL(resident(t) <= 3 * RSI_PAGE);
         CHECK_EQUAL(recv(ends[1], &byte, 1, MSG_OOB), 1);
         end_deep(t, &gate);
-        t = start(ROUSE_KIND_USER, dive_and_wait, &gate); /* the last trim may still be under way */
+        t = start(ROUSE_KIND_USER, dive_and_wait, &gate); /* the last trim may still be running */
         UNTIL(waits(t));
     }
     end_deep(t, &gate);
-    shutdown(ends[0], SHUT_RDWR); /* POLLHUP: it ends, and another may begin */
+    shutdown(ends[0], SHUT_RDWR); /* POLLHUP: the watch ends, and another may begin */
     shutdown(ends[1], SHUT_RDWR);
     UNTIL(rsi_pressure_threads() == 0);
     close(ends[0]);
@@ -285,7 +297,7 @@ static void check_no_pressure_told(int error)
     printf("not run: no pressure stall information here (%d)\n", error);
 }
 
-static void pressure_is_asked_for_by_call(void **state)
+static void a_call_starts_the_watch_for_pressure(void **state)
 {
     (void)state;
     int error = rouse_stacks_trim_on_pressure();
@@ -321,7 +333,7 @@ static void start_runtime(void)
     scenario_status = (int)rsi_pressure_threads();
 }
 
-static void the_environment_asks_for_it(void **state)
+static void the_environment_starts_the_watch_for_pressure(void **state)
 {
     (void)state;
     scenario_exits("start", "ROUSE_TRIM=off", 0);
@@ -337,16 +349,16 @@ static void the_environment_asks_for_it(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_parked_thread_keeps_what_it_stands_on),
+        cmocka_unit_test(a_parked_thread_keeps_the_stack_that_it_uses),
         cmocka_unit_test(only_old_waits_are_trimmed_when_an_age_is_given),
         cmocka_unit_test(a_running_thread_is_left_alone),
         cmocka_unit_test(free_stacks_have_no_memory_and_are_used_again),
         cmocka_unit_test(threads_start_on_trimmed_stacks),
         cmocka_unit_test(every_kind_of_thread_may_trim),
         cmocka_unit_test(a_forked_child_trims_its_own),
-        cmocka_unit_test(what_the_kernel_says_of_pressure_trims),
-        cmocka_unit_test(pressure_is_asked_for_by_call),
-        cmocka_unit_test(the_environment_asks_for_it),
+        cmocka_unit_test(a_pressure_event_of_the_kernel_trims),
+        cmocka_unit_test(a_call_starts_the_watch_for_pressure),
+        cmocka_unit_test(the_environment_starts_the_watch_for_pressure),
     };
     static const struct scenario scenarios[] = { { "start", start_runtime } };
     static const struct program program = { 60,        true,

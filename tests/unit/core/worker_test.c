@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * worker_test.c - whatever can run is run while a worker is free, and nothing is done while nothing can
- * run. Most of it needs two workers; with one they have nobody to steal from.
+ * worker_test.c - runnable threads run while a worker is free, and workers use no CPU while no
+ * thread can run. Most of these tests need two workers, since a single one has no other to steal
+ * from.
  */
 #include "core_test.h"
 
@@ -15,7 +16,10 @@ static unsigned workers(void)
     return rouse_worker_count();
 }
 
-/* Compute until count of them do so at once: a worker that got two of these is in need of the others. */
+/*
+ * Compute until count threads do so at once. A worker that holds two of them therefore needs the
+ * other workers.
+ */
 static void *compute_together(void *arg)
 {
     uint32_t count = (uint32_t)(uintptr_t)arg;
@@ -25,7 +29,7 @@ static void *compute_together(void *arg)
     rsi_fetch_add_seq_cst(&running, 1u);
     while (rsi_load_acquire(&running) < count) {
         CHECK(rouse_now_ns() < end);
-        sched_yield(); /* the CPU, not the worker */
+        sched_yield(); /* frees the CPU but not the worker */
     }
     return NULL;
 }
@@ -119,7 +123,10 @@ static void *create_two_and_compute(void *unused)
     return unused;
 }
 
-/* At once, and not only when the watcher comes by: here there is none, for it seems that there is one. */
+/*
+ * The wake-up must come at once, without the watcher. The test claims to be the watcher itself, so
+ * there is none.
+ */
 static void two_threads_in_a_queue_wake_another_worker(void **state)
 {
     (void)state;
@@ -184,7 +191,7 @@ static void *wake_many_and_compute(void *unused)
     return unused;
 }
 
-static void all_that_one_woke_run_while_it_computes(void **state)
+static void all_threads_woken_by_one_run_while_it_computes(void **state)
 {
     (void)state;
     for (int i = 0; workers() > 1 && i < 10; i++)
@@ -206,7 +213,7 @@ static void only_user_threads_have_a_worker(void **state)
     in_every_kind(tell_index, NULL);
 }
 
-/* How often the workers' kernel threads were switched to or from, all together. */
+/* The sum of the context switches of all workers' kernel threads. */
 static uint64_t worker_switches(void)
 {
     uint64_t total = 0;
@@ -252,7 +259,7 @@ static bool all_workers_sleep(void)
            rsi_load_relaxed(&rsi_rt.watching) == 0;
 }
 
-static void a_process_in_which_all_wait_does_nothing(void **state)
+static void a_process_in_which_all_threads_wait_uses_no_cpu(void **state)
 {
     (void)state;
     struct rouse_thread *sleepers[10], *t;
@@ -263,7 +270,7 @@ static void a_process_in_which_all_wait_does_nothing(void **state)
         join(t);
     }
     UNTIL(all_workers_sleep());
-    /* A worker that has told that it sleeps may still be on its way into the system call. */
+    /* A worker that has announced its sleep may still be on its way into the system call. */
     uint64_t before = 0, after = worker_switches();
     for (int i = 0; before != after && i < 100; i++) {
         CHECK_EQUAL(rouse_sleep(20 * MS), 0);
@@ -289,8 +296,8 @@ static void *spawn_a_burst(void *unused)
     return unused;
 }
 
-/* Bursts with pauses between them, so that workers go to sleep and are woken all the time. */
-static void nobody_is_forgotten_when_workers_sleep_and_wake(void **state)
+/* Bursts with pauses in between, so that workers fall asleep and are woken all the time. */
+static void no_thread_is_forgotten_when_workers_sleep_and_wake(void **state)
 {
     (void)state;
     rsi_store_relaxed(&done, 0u);
@@ -313,10 +320,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_thread_woken_by_one_that_computes_runs_elsewhere),
         cmocka_unit_test(two_threads_in_a_queue_wake_another_worker),
         cmocka_unit_test(a_thread_woken_from_outside_runs_though_its_worker_computes),
-        cmocka_unit_test(all_that_one_woke_run_while_it_computes),
+        cmocka_unit_test(all_threads_woken_by_one_run_while_it_computes),
         cmocka_unit_test(only_user_threads_have_a_worker),
-        cmocka_unit_test(a_process_in_which_all_wait_does_nothing),
-        cmocka_unit_test(nobody_is_forgotten_when_workers_sleep_and_wake),
+        cmocka_unit_test(a_process_in_which_all_threads_wait_uses_no_cpu),
+        cmocka_unit_test(no_thread_is_forgotten_when_workers_sleep_and_wake),
     };
     static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* workers_test.c - workers come and go, and are bound; nothing that they had is lost. */
+/*
+ * workers_test.c - workers are added, removed and bound to CPUs, and none of their threads or
+ * timers is lost.
+ */
 #include "cluster_test.h"
 
 #include <sched.h>
@@ -12,7 +15,7 @@ static int *index_of_caller(int *index)
     return index;
 }
 
-/* Yields and sleeps until told to stop; what it does on a worker that ends goes on elsewhere. */
+/* Yields and sleeps until asked to stop. When its worker ends, it goes on at another. */
 static void *keep_on(void *arg)
 {
     uint64_t random = (uintptr_t)arg * 77 + 1;
@@ -48,7 +51,7 @@ static void workers_come_and_go_and_no_thread_is_lost(void **state)
             bool adds = rsi_random_next(&random) % 2;
             int result = adds ? rouse_cluster_worker_add(cluster)
                               : rouse_cluster_worker_remove(cluster, -1);
-            /* The monitor may lend it one for a while. */
+            /* The monitor may lend the cluster a worker for a while. */
             CHECK(result >= 0 || (!adds && result == -EBUSY));
             if (worker_count_of(cluster) > 6)
                 (void)rouse_cluster_worker_remove(cluster, -1);
@@ -83,7 +86,7 @@ static void deadlines_outlive_their_worker(void **state)
     unmake(cluster);
 }
 
-/* Its entry stands among the timers of the cluster that it has left. */
+/* Its entry stays among the timers of the cluster that it has left. */
 static void deadlines_outlive_their_cluster(void **state)
 {
     (void)state;
@@ -153,7 +156,7 @@ static void workers_run_where_they_are_bound_to(void **state)
     CHECK(CPU_EQUAL(&seen, &process));
     CHECK_EQUAL(rouse_cluster_worker_pin(cluster, -1, cpus), 0);
     other = make(1, ROUSE_PLACE_STEAL);
-    join(start_in(other, allowed_cpus, &seen)); /* it is not bound because others are */
+    join(start_in(other, allowed_cpus, &seen)); /* other bound workers do not make this one bound */
     CHECK(CPU_EQUAL(&seen, &process));
     static const char *const bad[] = { "", "x", "1-", "3-1", "1,", "4096", "-1", "0 ", "4095" };
     for (size_t i = 0; i < LENGTH(bad); i++)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* setjmp_test.c - setjmp and longjmp within one thread, over blocking calls and changes of the worker. */
+/*
+ * setjmp_test.c - setjmp and longjmp within one thread, over blocking calls and changes of the
+ * worker.
+ */
 #include "unit/core/core_test.h"
 
 static const enum rouse_kind kinds[] = { ROUSE_KIND_USER, ROUSE_KIND_KERNEL };
@@ -24,7 +27,7 @@ static void jump(struct jumper *jumper)
     longjmp(jumper->back, (int)jumper->rounds);
 }
 
-/* The compiler need not know that nobody comes back. */
+/* Keeps the compiler from knowing that the call does not return. */
 static void (*volatile jump_back)(struct jumper *) = jump;
 
 static __attribute__((noinline)) int jump_from_below(struct jumper *jumper, int depth)

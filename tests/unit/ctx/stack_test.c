@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* stack_test.c - stacks: reserved, guarded in either way, coloured, used again, a hundred thousand at once. */
+/*
+ * stack_test.c - stacks: reserved, guarded in both ways, coloured, reused, and a hundred thousand
+ * at once.
+ */
 #include "unit/core/core_test.h"
 
 #include <linux/audit.h>
@@ -19,7 +22,7 @@
 static struct rouse_sem gate = ROUSE_SEM_INIT(0);
 static int probe[2];
 
-/* Whether the kernel can read the byte: it cannot read a guard, however that was made. */
+/* Whether the kernel can read the byte. It cannot read a guard, however the guard was made. */
 static bool is_readable(const char *address)
 {
     char byte;
@@ -77,7 +80,7 @@ static void a_reserved_stack_can_be_taken(void **state)
         for (int i = 0; i < COUNT; i++)
             rsi_stack_give(class, stacks[i]);
         rsi_stack_unreserve(class, COUNT);
-        /* Warm ones first, and nothing new for as many. */
+        /* Free warm stacks are used first, and no new stack is mapped for as many threads. */
         CHECK(rsi_stack_reserve(class, COUNT));
         CHECK(rsi_stack_take(class).high == stacks[COUNT - 1].high);
         rsi_stack_give(class, stacks[COUNT - 1]);
@@ -111,7 +114,7 @@ static void *wait_at_gate(void *arg)
     return arg;
 }
 
-/* Create up to count threads that wait; returns how many there are. */
+/* Create up to count threads that wait. Returns how many there are. */
 static size_t crowd_gather(struct rouse_thread **threads, size_t count, int *error)
 {
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
@@ -166,7 +169,7 @@ static void a_hundred_thousand_threads_have_guarded_stacks(void **state)
     scenario_exits("a_hundred_thousand_at_once", NULL, 0);
 }
 
-/* A kernel without light guards: madvise fails, or says 0 and does nothing, as emulators do. */
+/* A kernel without light guards: madvise fails, or returns 0 without effect, as emulators do. */
 static void forbid_light_guards(unsigned errno_value)
 {
     const unsigned advice = offsetof(struct seccomp_data, args[2]);
@@ -235,7 +238,7 @@ static void overflow_of_an_mprotect_guard(void)
     join(start(ROUSE_KIND_USER, fall_down, &gate));
 }
 
-/* There are 65,530 mappings, and each stack takes two. */
+/* The limit is 65,530 mappings, and each stack uses two. */
 static void more_stacks_than_mappings(void)
 {
     forbid_light_guards(EINVAL);
@@ -249,7 +252,7 @@ static void more_stacks_than_mappings(void)
     struct rouse_thread *t;
     CHECK_EQUAL(rouse_thread_create(&t, NULL, wait_at_gate, NULL), -ENOMEM);
     crowd_leave(crowd, count);
-    /* Nothing was lost, except the stacks that workers hold ready for threads that they create. */
+    /* No stack was lost, except those that workers keep ready for threads that they create. */
     size_t again = crowd_gather(crowd, count, &error);
     CHECK(again + 128 * (size_t)rouse_worker_count() >= count);
     crowd_leave(crowd, again);

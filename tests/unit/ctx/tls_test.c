@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tls_test.c - a thread that goes on on another worker does not use the first one's thread-local words.
+ * tls_test.c - a thread that resumes on another worker does not use the first worker's thread-local
+ * variables.
  *
- * A compiler may keep the address of a thread-local word over a call, for it knows nothing of calls that
- * return on another kernel thread. Whether it does depends on compiler, level and link-time optimisation:
- * this test is of use in each of these builds. The kernel says on which thread we are.
+ * A compiler may keep the address of a thread-local variable across a call, for it does not know
+ * that some calls return on another kernel thread. Whether it does depends on the compiler, the
+ * optimisation level and link-time optimisation, so this test must run in each of these builds. The
+ * kernel's thread number shows where the code runs.
  */
 #include "unit/core/core_test.h"
 
@@ -22,8 +24,10 @@ static void *compute(void *arg)
     return NULL;
 }
 
-/* Everything that the runtime says of where we are must be of this kernel thread. Inline, so that the
- * compiler sees one function with many calls that switch. */
+/*
+ * Every answer of the runtime about the current thread must match this kernel thread. Inline, so
+ * that the compiler sees one function with many calls that switch.
+ */
 #define HERE() \
     do { \
         struct rsi_exec *here = rsi_exec_self(); \
@@ -33,7 +37,10 @@ static void *compute(void *arg)
         CHECK_EQUAL(rouse_worker_index(), here->worker->index); \
     } while (0)
 
-/* Begin a computation behind us: while it keeps this worker, another one takes us. */
+/*
+ * Start a computation queued behind this thread. While it occupies this worker, another worker
+ * takes this thread.
+ */
 #define LEAVE_BY(call) \
     do { \
         struct hog hog = { 0 }; \
@@ -109,7 +116,7 @@ static void a_thread_that_moves_knows_where_it_is(void **state)
     CHECK(moves >= 20);
 }
 
-/* Many at once, without a plan. */
+/* Many threads at once, in no fixed order. */
 static uint32_t total_moves;
 
 static void *wander(void *arg)
@@ -131,7 +138,7 @@ static void *wander(void *arg)
     return NULL;
 }
 
-static void many_that_wander_know_where_they_are(void **state)
+static void many_threads_that_move_at_random_know_where_they_are(void **state)
 {
     (void)state;
     struct rouse_thread *threads[32];
@@ -147,7 +154,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_that_moves_knows_where_it_is),
-        cmocka_unit_test(many_that_wander_know_where_they_are),
+        cmocka_unit_test(many_threads_that_move_at_random_know_where_they_are),
     };
     static const struct program program = { 60, true, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_adopt_test.c - descriptors from anywhere: what each is taken for, what becomes of O_NONBLOCK and who
- * else sees it, copies, descriptors passed between processes, and the table's look-up itself.
+ * io_adopt_test.c - descriptors from any source: how each is classified, who changes O_NONBLOCK and
+ * who sees the change, copies, descriptors passed between processes, and the look-up in the
+ * descriptor table.
  */
 #include "io_test.h"
 
@@ -25,7 +26,7 @@ static void taken_for(const char *what, int fd, int type)
     EQUALS(rsi_fdtable_find(fd, &ref), -EBADF);
 }
 
-static void what_each_is_taken_for(void **state)
+static void each_descriptor_is_classified(void **state)
 {
     (void)state;
     sigset_t none;
@@ -46,8 +47,8 @@ static void what_each_is_taken_for(void **state)
     taken_for("terminal", posix_openpt(O_RDWR | O_NOCTTY), RSI_FD_SLOW);
 }
 
-/* The same number, one sort after the other. */
-static void sorts_take_turns_at_one_number(void **state)
+/* One number holds descriptors of every sort, one after the other. */
+static void every_sort_of_descriptor_at_one_number(void **state)
 {
     (void)state;
     char bytes[8];
@@ -100,7 +101,7 @@ static void flags_are_left_alone_or_set(void **state)
     EQUALS(rouse_close(file), 0);
 }
 
-/* It was made non-blocking by somebody else before: a call waits all the same. */
+/* Another program made the descriptor non-blocking before. A call of rouse waits all the same. */
 static void read_eight(void *arg, unsigned index)
 {
     char bytes[8];
@@ -127,7 +128,7 @@ static void nonblocking_before(void **state)
         }
 }
 
-/* Descriptors that came in a message are as good as any; copies of them work at the same time. */
+/* Descriptors received in a message work like any others. Copies of them work at the same time. */
 static void passed_in_a_message(void **state)
 {
     (void)state;
@@ -169,10 +170,10 @@ static void passed_in_a_message(void **state)
 }
 
 /*
- * A pipe's end that a child has inherited is one open file with ours: the child sees O_NONBLOCK once we
- * have used it here (as rouse/io.h says), and never for a socket that was read or written.
+ * A child that inherits a pipe's end shares our open file. It sees O_NONBLOCK once we have used the
+ * pipe here (as rouse/io.h says). It never sees it for a socket that was read or written.
  */
-static void what_a_child_that_shares_it_sees(void **state)
+static void a_child_sees_o_nonblock_on_a_shared_pipe_only(void **state)
 {
     (void)state;
     char bytes[8] = { 1 };
@@ -199,7 +200,7 @@ static void what_a_child_that_shares_it_sees(void **state)
     }
 }
 
-/* A high number gets its chunk, and only that one. */
+/* A high number makes its own chunk of the table appear, and no other. */
 static void high_numbers(void **state)
 {
     (void)state;
@@ -224,8 +225,8 @@ static void high_numbers(void **state)
 }
 
 /*
- * Look-up takes no lock and writes no shared line: it succeeds while the entry's guards are held and its
- * memory cannot be written.
+ * A look-up takes no lock and writes no shared cache line: it succeeds while the entry's guards are
+ * held and its memory is read-only.
  */
 static void lookup_takes_no_lock_and_writes_nothing(void **state)
 {
@@ -250,7 +251,10 @@ static void lookup_takes_no_lock_and_writes_nothing(void **state)
     }
 }
 
-/* A pipe's number that was closed unseen is a socket now, and the other way round. */
+/*
+ * A pipe was closed without rouse's knowledge and its number is a socket now, and the other way
+ * round.
+ */
 static void closed_unseen(void **state)
 {
     (void)state;
@@ -278,12 +282,12 @@ static void closed_unseen(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_each_is_taken_for),
-        cmocka_unit_test(sorts_take_turns_at_one_number),
+        cmocka_unit_test(each_descriptor_is_classified),
+        cmocka_unit_test(every_sort_of_descriptor_at_one_number),
         cmocka_unit_test(flags_are_left_alone_or_set),
         cmocka_unit_test(nonblocking_before),
         cmocka_unit_test(passed_in_a_message),
-        cmocka_unit_test(what_a_child_that_shares_it_sees),
+        cmocka_unit_test(a_child_sees_o_nonblock_on_a_shared_pipe_only),
         cmocka_unit_test(high_numbers),
         cmocka_unit_test(lookup_takes_no_lock_and_writes_nothing),
         cmocka_unit_test(closed_unseen),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_close_test.c - close tells everyone who waits, and a number's next descriptor never meets those who
- * waited for the last one.
+ * io_close_test.c - close notifies every waiter, and the next descriptor with the same number never
+ * meets the old one's waiters.
  */
 #include "io_test.h"
 
@@ -27,7 +27,7 @@ static void put_byte(int fd, char byte)
     EQUALS(write(fd, &byte, 1), 1);
 }
 
-/* Put what ends hold at the numbers wanted, as a program that reuses numbers gets it. */
+/* Move the ends to the chosen numbers, as happens in a program that reuses numbers. */
 static void reopen_at(int number, int ends[2])
 {
     wire_open(WIRE_UNIX, ends);
@@ -39,7 +39,7 @@ static void reopen_at(int number, int ends[2])
 }
 
 #define CROWD 12
-static void everyone_in_both_directions_is_told(void **state)
+static void every_waiter_in_both_directions_is_notified(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -63,7 +63,9 @@ static void everyone_in_both_directions_is_told(void **state)
     }
 }
 
-/* An event has ended the wait, but before the thread runs its descriptor is another. */
+/*
+ * An event has ended the wait, but the number belongs to another descriptor before the thread runs.
+ */
 static void woken_reader_does_not_meet_the_next_descriptor(void **state)
 {
     (void)state;
@@ -109,7 +111,7 @@ static void reader_that_comes_amid_a_close(enum crew_kind kind, bool is_given_ou
     if (!is_given_out) {
         close(old[0]);
     } else {
-        reopen_at(reader.fd, new); /* closes the old one, and leaves no time without one */
+        reopen_at(reader.fd, new); /* closes the old one and leaves no moment without one */
         EQUALS(rsi_fdtable_fresh(reader.fd, RSI_FD_STREAM, 0), 0);
     }
     rsi_fdtable_close_end(&ref);
@@ -176,7 +178,7 @@ static void numbers_are_reused(void **state)
     wire_close(ends);
 }
 
-/* The old descriptor lives on in a copy: its events are not the new descriptor's. */
+/* The old descriptor lives on in a copy. Events of the copy must not reach the new descriptor. */
 static void events_of_a_copy_do_not_reach_the_next_descriptor(void **state)
 {
     (void)state;
@@ -232,8 +234,11 @@ static void copies_wait_each_for_themselves(void **state)
     }
 }
 
-/* The number of a descriptor that was closed unseen comes from socket and goes to connect. */
-static void connect_does_not_trust_what_was_known(void **state)
+/*
+ * The number of a descriptor that was closed without rouse's knowledge is given out by socket and
+ * passed to connect.
+ */
+static void connect_does_not_trust_stale_table_entries(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -245,7 +250,7 @@ static void connect_does_not_trust_what_was_known(void **state)
     UNTIL(is_awaited(ends[0], RSI_FD_READ));
     put_byte(ends[1], 'x');
     crew_join(&crew);
-    close(ends[0]); /* not by rouse_close: it is believed to be in the epoll set */
+    close(ends[0]); /* not by rouse_close: the table still believes it in the epoll set */
     int fd = tcp_socket();
     CHECK(fd == ends[0]);
     EQUALS(rouse_connect(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -262,7 +267,7 @@ static void connect_does_not_trust_what_was_known(void **state)
     close(ends[1]);
 }
 
-/* A datagram socket is connected again while another thread reads from it, or is about to. */
+/* A datagram socket is connected again while another thread reads from it or is about to. */
 struct reconnect {
     int ends[2];
     struct sockaddr_in peer;
@@ -303,7 +308,7 @@ static void connecting_again_does_not_disturb_a_reader(void **state)
     }
 }
 
-static void what_is_no_descriptor(void **state)
+static void numbers_that_are_no_descriptor(void **state)
 {
     (void)state;
     char byte;
@@ -322,22 +327,22 @@ static void what_is_no_descriptor(void **state)
         EQUALS(rouse_fsync(numbers[i]), -EBADF);
         EQUALS(rouse_shutdown(numbers[i], SHUT_RDWR), -EBADF);
     }
-    CHECK(rsi_fdtable_peek(1000000) == NULL); /* and cost no memory */
+    CHECK(rsi_fdtable_peek(1000000) == NULL); /* and no memory was allocated */
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everyone_in_both_directions_is_told),
+        cmocka_unit_test(every_waiter_in_both_directions_is_notified),
         cmocka_unit_test(woken_reader_does_not_meet_the_next_descriptor),
         cmocka_unit_test(reader_amid_a_close_does_not_sleep_for_ever),
         cmocka_unit_test(overlapping_closes_keep_apart),
         cmocka_unit_test(numbers_are_reused),
         cmocka_unit_test(events_of_a_copy_do_not_reach_the_next_descriptor),
         cmocka_unit_test(copies_wait_each_for_themselves),
-        cmocka_unit_test(connect_does_not_trust_what_was_known),
+        cmocka_unit_test(connect_does_not_trust_stale_table_entries),
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
-        cmocka_unit_test(what_is_no_descriptor),
+        cmocka_unit_test(numbers_that_are_no_descriptor),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

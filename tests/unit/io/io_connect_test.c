@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* io_connect_test.c - accept and connect: who gets which connection, flags, refusals, no descriptors left. */
+/*
+ * io_connect_test.c - accept and connect: which thread receives which connection, flags, refusals,
+ * and running out of descriptors.
+ */
 #include "io_test.h"
 
 #include <sys/resource.h>
@@ -70,7 +73,7 @@ static void every_connection_is_served_once(void **state)
         }
 }
 
-/* Several connections with one event: the thread that was woken passes the wake-up on. */
+/* One event announces several connections. The woken thread passes the wake-up on. */
 static void one_event_serves_all_acceptors(void **state)
 {
     (void)state;
@@ -152,7 +155,7 @@ static void connected_already(void **state)
     close(listener);
 }
 
-/* Two connect on one socket: the later gets -EALREADY. */
+/* Two threads connect one socket: the later one receives -EALREADY. */
 static void another_connects_already(void **state)
 {
     (void)state;
@@ -221,7 +224,10 @@ static void shutdown_ends_accept(void **state)
     }
 }
 
-/* The client resets before it is accepted: the connection is handed out, and says so. */
+/*
+ * The client resets the connection before it is accepted. Accept still returns it, and its reads
+ * report the reset.
+ */
 static void reset_before_accept(void **state)
 {
     (void)state;
@@ -241,7 +247,10 @@ static void reset_before_accept(void **state)
     }
 }
 
-/* No number is left: accept says so, waiting or not, and the connection is still there afterwards. */
+/*
+ * No descriptor number is left. Accept reports that, with or without waiting, and the connection
+ * can still be accepted afterwards.
+ */
 static void no_descriptor_is_left(void **state)
 {
     (void)state;
@@ -261,7 +270,10 @@ static void no_descriptor_is_left(void **state)
         CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
         (void)connect(client, (struct sockaddr *)&address, sizeof address);
         crew_join(&crew);
-        /* A ring heeds the limit that held when the kernel took the call: perhaps before it was tight. */
+        /*
+         * A ring applies the limit that held when the kernel took the call, which may have been
+         * before it was lowered.
+         */
         if (kind != CREW_USER || !rsi_backend_has_rings() || a.result < 0) {
             EQUALS(a.result, -EMFILE);
             EQUALS(rouse_accept(a.fd, NULL, NULL), -EMFILE);

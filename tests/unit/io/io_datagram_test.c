@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_datagram_test.c - messages and counters: each goes to one reader and wakes one, none is lost or
- * cut unseen; senders whose room is announced to nobody; descriptors for time and signals.
+ * io_datagram_test.c - messages and counters: each goes to one reader and wakes one, and none is
+ * lost or cut silently; senders that get no event when there is room again; timerfd and signalfd.
  */
 #include "io_test.h"
 
@@ -21,7 +21,8 @@ static void speak(void *arg, unsigned index)
     EQUALS(rouse_send(ends[1], "", 0, 0), 0);
     EQUALS(rouse_send(ends[1], "longer than that", 16, 0), 16);
     EQUALS(rouse_send(ends[1], "12345678", 8, 0), 8);
-    EQUALS(rouse_recv(ends[0], bytes, 16, 0), 0); /* an empty message, not an end */
+    /* an empty message is not the end of the stream */
+    EQUALS(rouse_recv(ends[0], bytes, 16, 0), 0);
     EQUALS(rouse_recvmsg(ends[0], &message, 0), 4);
     CHECK((message.msg_flags & MSG_TRUNC) != 0);
     EQUALS(rouse_recv(ends[0], bytes, 4, MSG_PEEK | MSG_TRUNC), 8);
@@ -43,7 +44,7 @@ static void boundaries(void **state)
         }
 }
 
-/* Many readers, each takes some messages; a message of one byte 0 ends a reader. */
+/* Many readers, each takes some messages. A message of one byte 0 ends a reader. */
 struct pool {
     int ends[2];
     uint32_t taken;
@@ -89,13 +90,15 @@ static void each_message_wakes_a_reader(void **state)
         }
 }
 
-/* A sender without a connection to a unix socket that is full: nothing tells it of room. */
+/*
+ * A sender to a full unix socket that it is not connected to: no event reports when there is room.
+ */
 struct post {
     int from;
     struct sockaddr_un to;
     uint64_t deadline_ns;
     long result;
-    bool is_connected; /* sends to its peer instead */
+    bool is_connected; /* sends to its connected peer instead */
 };
 
 static void post_letter(void *arg, unsigned index)
@@ -171,8 +174,8 @@ static void full_letter_box(void **state)
 }
 
 /*
- * Two threads send by one socket: one to a full box that nobody empties, the other to the connected peer.
- * The first must not take the second's events, nor what it found for the other's.
+ * Two threads send through one socket: one to a full box that is never emptied, the other to the
+ * connected peer. The first must neither take the second's events nor use the room found for it.
  */
 static void full_box_holds_up_nobody_else(void **state)
 {
@@ -208,7 +211,7 @@ static void full_box_holds_up_nobody_else(void **state)
     EQUALS(rouse_close(peer_box), 0);
 }
 
-/* A port that nobody has: the answer ends the wait for the next message. */
+/* A port without a socket: the kernel's ICMP answer ends the wait for the next message. */
 static void receive_from_nobody(void *arg, unsigned index)
 {
     char byte;
@@ -232,7 +235,7 @@ static void nobody_at_that_port(void **state)
     }
 }
 
-/* Units of an eventfd with EFD_SEMAPHORE: each wakes one. */
+/* Units of an eventfd with EFD_SEMAPHORE: each one wakes one reader. */
 struct units {
     int fd;
     uint32_t taken;
@@ -270,7 +273,7 @@ static void units_of_an_eventfd(void **state)
     }
 }
 
-/* No room for a large number is no news for a small one. */
+/* A failed write of a large number must not change what is known about room for a small one. */
 static void add_large(void *arg, unsigned index)
 {
     const uint64_t large = 1000;
@@ -338,7 +341,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(small_number_beside_a_large_one),
         cmocka_unit_test(timers_and_signals),
     };
-    /* Before the first worker starts, so that every thread blocks it and only the signalfd gets it. */
+    /*
+     * Runs before the first worker starts, so that every thread blocks the signal and only the
+     * signalfd receives it.
+     */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGWINCH);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* io_error_test.c - the peer resets, hangs up or is gone; signals arrive; SIGPIPE does not. */
+/*
+ * io_error_test.c - the peer resets, hangs up or is gone; signals interrupt calls; SIGPIPE is not
+ * raised.
+ */
 #include "io_test.h"
 
 #include <sys/mman.h>
@@ -41,7 +44,7 @@ static long act_once(int fd, enum act act)
     }
 }
 
-/* Until it fails, or a read ends. */
+/* Write until a write fails, or read until a read returns no more. */
 static void act_on(void *arg, unsigned index)
 {
     struct call *call = arg;
@@ -63,7 +66,7 @@ static enum rsi_fd_side_index side_of(enum act act)
     return act == ACT_READ ? RSI_FD_READ : RSI_FD_WRITE;
 }
 
-/* The peer's action, its moment, and the result of the call. */
+/* Combinations of the peer's action, its moment, and the result of the call. */
 static void peer_goes(enum wire wire, enum act act, enum crew_kind kind, bool is_reset, bool waits)
 {
     static struct crew crew;
@@ -89,7 +92,7 @@ static void peer_goes(enum wire wire, enum act act, enum crew_kind kind, bool is
         EQUALS(call.result, is_reset ? -ECONNRESET : 0);
     else
         CHECK(call.result == -EPIPE || call.result == -ECONNRESET);
-    /* And again: the news is lasting. */
+    /* And again: the condition persists. */
     call.result = act_once(call.fd, act);
     EQUALS(call.result, act == ACT_READ ? 0 : -EPIPE);
     EQUALS(rouse_close(call.fd), 0);
@@ -112,7 +115,10 @@ static void peer_is_gone(void **state)
                 }
 }
 
-/* Bytes that came before the reset may be read or lost, then the error is returned once, then the end. */
+/*
+ * Bytes that came before the reset may be read or lost. Then the error is returned once, then the
+ * end of the stream.
+ */
 static void reset_behind_bytes(void **state)
 {
     (void)state;
@@ -146,8 +152,7 @@ static void own_side_is_shut(void **state)
             (void)crew_add(&crew, kind, act_on, &call);
             UNTIL(is_awaited(call.fd, side_of(act)));
             EQUALS(rouse_shutdown(call.fd, act == ACT_READ ? SHUT_RD : SHUT_WR), 0);
-            if (act !=
-                ACT_READ) /* what is queued goes out first; the waiter sees the end at once */
+            if (act != ACT_READ) /* queued bytes go out first; the waiter sees the end at once */
                 UNTIL(!is_awaited(call.fd, side_of(act)));
             crew_join(&crew);
             EQUALS(call.result, act == ACT_READ ? 0 : -EPIPE);
@@ -155,7 +160,9 @@ static void own_side_is_shut(void **state)
         }
 }
 
-/* A SIGPIPE that was blocked and pending before is the program's own: sendfile leaves it. */
+/*
+ * A SIGPIPE that was blocked and pending before belongs to the program. sendfile leaves it pending.
+ */
 static void pending_sigpipe_stays(void **state)
 {
     (void)state;
@@ -171,7 +178,8 @@ static void pending_sigpipe_stays(void **state)
             CHECK(pthread_kill(pthread_self(), SIGPIPE) == 0);
         EQUALS(act_once(ends[0], ACT_SENDFILE), -EPIPE);
         CHECK(sigpending(&pending) == 0);
-        EQUALS(sigismember(&pending, SIGPIPE), 1); /* blocked by the program: POSIX's own */
+        /* blocked by the program: POSIX's own behaviour */
+        EQUALS(sigismember(&pending, SIGPIPE), 1);
         const struct timespec zero = { 0, 0 };
         EQUALS(sigtimedwait(&set, NULL, &zero), SIGPIPE);
         EQUALS(rouse_close(ends[0]), 0);
@@ -179,7 +187,7 @@ static void pending_sigpipe_stays(void **state)
     CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
 }
 
-/* Pipes have no MSG_NOSIGNAL: as POSIX has it. */
+/* Pipes have no MSG_NOSIGNAL, so POSIX's SIGPIPE applies. */
 static void pipes_without_a_reader(void **state)
 {
     (void)state;
@@ -219,7 +227,7 @@ static void move_much(void *arg, unsigned index)
         EQUALS(rouse_close(flow->ends[1]), 0);
 }
 
-/* Handlers without SA_RESTART run all the time, on whatever kernel thread the kernel picks. */
+/* Handlers without SA_RESTART run all the time, on any kernel thread. */
 static void signals_end_no_call(void **state)
 {
     (void)state;
@@ -240,7 +248,7 @@ static void signals_end_no_call(void **state)
             if (wire != WIRE_TCP && wire != WIRE_UNIX && wire != WIRE_PIPE)
                 continue;
             DOING("%s, %s threads", wire_names[wire], kind_names[kind]);
-            /* The kernel's own connect, which makes the wire, is not what is asked here. */
+            /* This test is not about the kernel's own connect, which makes the wire. */
             CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
             wire_open(wire, flow.ends);
             CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
@@ -251,7 +259,7 @@ static void signals_end_no_call(void **state)
     CHECK(timer_delete(timer) == 0);
 }
 
-/* A thread of the program's own waits in a call while signals are aimed at it. */
+/* A thread created by the program waits in a call while signals are aimed at it. */
 static void signals_aimed_at_a_waiter(void **state)
 {
     (void)state;
@@ -289,8 +297,11 @@ static void accept_to_bad_places(void *arg, unsigned index)
     }
 }
 
-/* Told, and no worse, also of a connection that a ring has accepted by itself. */
-static void an_address_that_cannot_be_told(void **state)
+/*
+ * An unwritable address is reported as an error and breaks nothing else, also for a connection that
+ * a ring has accepted by itself.
+ */
+static void an_address_buffer_that_cannot_be_written(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -315,7 +326,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reset_behind_bytes),
         cmocka_unit_test(own_side_is_shut),
         cmocka_unit_test(pending_sigpipe_stays),
-        cmocka_unit_test(an_address_that_cannot_be_told),
+        cmocka_unit_test(an_address_buffer_that_cannot_be_written),
         cmocka_unit_test(pipes_without_a_reader),
         cmocka_unit_test(signals_end_no_call),
         cmocka_unit_test(signals_aimed_at_a_waiter),

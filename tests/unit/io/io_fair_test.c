@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_fair_test.c - a thread whose calls never have to wait still lets the others run, those of its own
+ * io_fair_test.c - a thread whose calls never have to wait still lets others run: those of its own
  * worker and those that wait in the poller.
  */
 #include "io_test.h"
@@ -8,11 +8,11 @@
 struct busy {
     int ends[2];
     uint32_t calls, turns, is_over;
-    uint32_t calls_before; /* when the turns began to be counted */
+    uint32_t calls_before; /* time at which counting of turns began */
     uint32_t started;
 };
 
-/* One worker is what starves. */
+/* A single worker, which one thread could keep. */
 static bool has_one_worker(void)
 {
     return rouse_worker_count() == 1;
@@ -40,7 +40,7 @@ static void count_turns(void *arg, unsigned index)
     rsi_store_relaxed(&busy->is_over, 1);
 }
 
-/* Eight calls that did not wait are a turn. */
+/* Eight calls that did not wait make up a turn. */
 static void others_get_their_turn(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void others_get_their_turn(void **state)
         crew_join(&crew);
         if (has_one_worker()) {
             CHECK(busy.calls - busy.calls_before <= 2000 * 8 + 16);
-            CHECK(busy.calls - busy.calls_before >= 2000); /* and it gets its own */
+            CHECK(busy.calls - busy.calls_before >= 2000); /* and the busy thread gets its own */
         }
         wire_close(busy.ends);
     }
@@ -105,13 +105,16 @@ static void echo(void *arg, unsigned index)
         EQUALS(rouse_write(busy->ends[0], &byte, 1), 1);
 }
 
-/* One connection is busy without end; the others, whose events must be fetched, are served meanwhile. */
+/*
+ * One connection is always busy. The others, whose events the poller must fetch, are served
+ * meanwhile.
+ */
 static void busy_connection_starves_nobody(void **state)
 {
     (void)state;
     static struct crew crew;
     struct busy busy[4], others[BUSY];
-    for (size_t i = 0; i < LENGTH(busy); i++) { /* as many as there are workers at most */
+    for (size_t i = 0; i < LENGTH(busy); i++) { /* at most as many as there are workers */
         busy[i] = (struct busy){ .calls = 0 };
         wire_open(WIRE_EVENTFD, busy[i].ends);
         (void)crew_add(&crew, CREW_USER, call_without_waiting, &busy[i]);
@@ -138,7 +141,7 @@ static void busy_connection_starves_nobody(void **state)
         EQUALS(rouse_close(busy[i].ends[0]), 0);
 }
 
-/* A loop of attempts that all come too early lets others run too, and sees what comes. */
+/* A loop of attempts that all come too early also lets others run, and sees their results. */
 static void attempt_in_vain(void *arg, unsigned index)
 {
     struct busy *busy = arg;
@@ -160,7 +163,7 @@ static void count_and_send(void *arg, unsigned index)
     EQUALS(rouse_send(busy->ends[1], "x", 1, 0), 1);
 }
 
-static void attempts_in_vain_starve_nobody(void **state)
+static void failed_attempts_starve_nobody(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -191,7 +194,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(others_get_their_turn),
         cmocka_unit_test(busy_threads_share),
         cmocka_unit_test(busy_connection_starves_nobody),
-        cmocka_unit_test(attempts_in_vain_starve_nobody),
+        cmocka_unit_test(failed_attempts_starve_nobody),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_file_test.c - what helper threads serve: files, devices, terminals, the standard streams, name
- * look-ups. The worker runs others meanwhile.
+ * io_file_test.c - calls that helper threads make: files, devices, terminals, the standard streams,
+ * name look-ups. The worker runs other threads meanwhile.
  */
 #include "io_test.h"
 
@@ -111,7 +111,7 @@ static void sendfile_between_all_sorts(void **state)
     on_every_kind(send_files, NULL);
 }
 
-/* A terminal waits in the poller, like a socket, though it is not made non-blocking. */
+/* A terminal waits in the poller, like a socket, although it stays blocking. */
 struct terminal {
     int master, slave;
     uint64_t deadline_ns;
@@ -179,7 +179,7 @@ static void terminals(void **state)
         }
 }
 
-/* Whatever the number of workers: those that wait for a terminal hold none. */
+/* Threads that wait for a terminal hold no worker, however many workers there are. */
 static void others_run_meanwhile(void **state)
 {
     (void)state;
@@ -205,7 +205,10 @@ static void others_run_meanwhile(void **state)
     }
 }
 
-/* In a process whose standard input and output are pipes: they are shared, and keep their flags. */
+/*
+ * In a process whose standard input and output are pipes: they are shared with others and keep
+ * their flags.
+ */
 static void read_stdin(void *arg, unsigned index)
 {
     char bytes[8];
@@ -218,7 +221,7 @@ static void read_stdin(void *arg, unsigned index)
     EQUALS(rouse_read(STDIN_FILENO, bytes, 8), 0);
 }
 
-static void standard_streams_are_left_alone(void **state)
+static void standard_streams_keep_their_flags(void **state)
 {
     (void)state;
     for (enum crew_kind kind = 0; kind < KINDS; kind++) {
@@ -266,7 +269,7 @@ static void look_up(void *arg, unsigned index)
     EQUALS(rouse_getaddrinfo("no number", "80", &hints, &result), EAI_NONAME);
 }
 
-static void names(void **state)
+static void names_are_looked_up(void **state)
 {
     (void)state;
     on_every_kind(look_up, NULL);
@@ -283,8 +286,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(sendfile_between_all_sorts),
         cmocka_unit_test(terminals),
         cmocka_unit_test(others_run_meanwhile),
-        cmocka_unit_test(standard_streams_are_left_alone),
-        cmocka_unit_test(names),
+        cmocka_unit_test(standard_streams_keep_their_flags),
+        cmocka_unit_test(names_are_looked_up),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_fork_test.c - after fork the child waits in an epoll set of its own: it takes none of the parent's
- * events and leaves it none, whichever kind of thread forked and whatever others were doing.
+ * io_fork_test.c - after fork the child waits in an epoll set of its own. It takes no event of the
+ * parent and leaves none to it, whichever kind of thread forked and whatever other threads were
+ * doing.
  */
 #include "io_test.h"
 
@@ -49,7 +50,7 @@ static void ask(int fd, unsigned count)
     }
 }
 
-/* A life in the child: an echo of its own, over a new socket and over one that was inherited. */
+/* The child runs an echo of its own, over a new socket and over an inherited one. */
 static void live_in_child(struct line *inherited)
 {
     static struct crew crew;
@@ -98,7 +99,10 @@ static void child_has_its_own_set(void **state)
         (void)crew_add(&crew, CREW_USER, echo, &scene.mine);
         ask(scene.mine.ends[1], 5);
         UNTIL(is_awaited(scene.mine.ends[0], RSI_FD_READ));
-        /* The child's descriptor was waited for here, so that it is known and in the set. */
+        /*
+         * A thread waited for the child's descriptor here, so the table knows it and it is in the
+         * epoll set.
+         */
         EQUALS(rouse_read_until(scene.childs.ends[0], &byte, 1, rouse_now_ns() + MS), -ETIMEDOUT);
         crew_run(kind, 1, fork_and_wait, &scene);
         EQUALS(scene.status, 0);
@@ -112,7 +116,7 @@ static void child_has_its_own_set(void **state)
     }
 }
 
-/* Forked while everyone is in the midst of calls, also of closing and of arming. */
+/* The fork comes while other threads make calls, close descriptors and arm them. */
 #define BUSY 12
 struct storm {
     struct line lines[BUSY];
@@ -176,7 +180,10 @@ static void poll_for_one(void *arg, unsigned index)
     _exit(0);
 }
 
-/* The child polls the listener that the parent has waited at, and then leaves to it. */
+/*
+ * The child polls the listener that the parent has waited at. Then the parent leaves it to the
+ * child.
+ */
 static void leave_to_child(void *arg, unsigned index)
 {
     int told[2];

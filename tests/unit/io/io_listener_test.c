@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_listener_test.c - which of the threads that wait in accept gets the next connection: the orders, that
- * nobody jumps the queue, promotion, and that no connection is lost on a thread that does not take it.
+ * io_listener_test.c - which of the threads that wait in accept receives the next connection: the
+ * orders, that no thread jumps the queue, promotion, and that no connection is lost on a thread
+ * that does not take it.
  */
 #include "io_test.h"
 
@@ -11,10 +12,10 @@
 static struct {
     int fd;
     struct sockaddr_in address;
-    uint32_t taken, served; /* connections; served when it is known by whom */
+    uint32_t taken, served; /* connections; served: those whose thread is known */
     uint32_t by[MOST];      /* connections of each thread */
-    uint32_t order[100000]; /* who got which */
-    long results[MOST];     /* how each ended */
+    uint32_t order[100000]; /* the thread that took each connection */
+    long results[MOST];     /* how each thread ended */
     uint32_t quota;         /* connections that each thread takes */
 } port;
 
@@ -28,7 +29,7 @@ static void port_open(enum rouse_accept_order order)
     EQUALS(rouse_listener_order(port.fd, order), 0);
 }
 
-/* Accept, note who it was, hang up. */
+/* Accept, record which thread it was, and hang up. */
 static void serve(void *arg, unsigned index)
 {
     (void)arg;
@@ -54,7 +55,7 @@ static bool all_in_accept(void)
     return true;
 }
 
-/* One after the other, so that the index is the order of their coming. */
+/* One after the other, so that the index is the order in which they began to wait. */
 static void servers_start(unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -69,7 +70,10 @@ static void port_close(void)
     crew_join(&crew);
 }
 
-/* A connection while all wait. Returns who got it; all wait again, it last. */
+/*
+ * Connect once while all threads wait. Returns which thread took the connection. On return all wait
+ * again, that one last.
+ */
 static unsigned connect_once(void)
 {
     uint32_t before = rsi_load_acquire(&port.served); /* pairs with serve's addition */
@@ -96,7 +100,7 @@ static void lifo_serves_the_one_that_came_last(void **state)
     uint64_t start_ns = rouse_now_ns();
     for (unsigned i = 0; i < 24; i++) {
         unsigned who = connect_once();
-        /* later others go first, as they should */
+        /* threads that came later go first, as they should */
         CHECK(who == 7 || rouse_now_ns() - start_ns >= 100 * MS);
     }
     port_close();
@@ -119,7 +123,9 @@ static void scatter_serves_everyone(void **state)
     port_close();
 }
 
-/* However fast connections come, each sleeper is served after 100 ms of seeing others preferred. */
+/*
+ * However fast connections come, each sleeper is served after it has been passed over for 100 ms.
+ */
 static void promotion_ends_starvation(void **state)
 {
     (void)state;
@@ -140,7 +146,10 @@ static void promotion_ends_starvation(void **state)
     port_close();
 }
 
-/* The time in which nothing came counts: the next connection goes to who was passed over before it. */
+/*
+ * Time without connections counts: the next connection goes to the thread that was passed over
+ * before it.
+ */
 static void a_pause_counts_for_promotion(void **state)
 {
     (void)state;
@@ -153,7 +162,7 @@ static void a_pause_counts_for_promotion(void **state)
     port_close();
 }
 
-/* An event that has come, but whose thread does not run yet. */
+/* Deliver an event whose thread does not run yet. */
 static void event_begin(struct rsi_fd_batch *batch)
 {
     struct rsi_fd *entry = entry_of(port.fd);
@@ -163,8 +172,8 @@ static void event_begin(struct rsi_fd_batch *batch)
 }
 
 /*
- * A connection is there and the one that waits was woken for it: who calls now waits, and gets the next
- * one, of which no event tells.
+ * A connection is there and its waiter has been woken for it. A thread that calls accept now waits,
+ * and receives the next connection, for which there is no event.
  */
 static void newcomer_does_not_jump_the_queue(void **state)
 {
@@ -174,7 +183,7 @@ static void newcomer_does_not_jump_the_queue(void **state)
     port.quota = 1;
     servers_start(1);
     event_begin(&batch);
-    servers_start(1); /* it waits though nobody else is listed */
+    servers_start(1); /* it waits although no other thread is listed */
     EQUALS(rsi_load_relaxed(&port.served), 0);
     int first = tcp_connect(&port.address), second = tcp_connect(&port.address);
     UNTIL(rsi_load_acquire(&port.served) == 1); /* the newcomer is listed, and these are events */
@@ -186,7 +195,7 @@ static void newcomer_does_not_jump_the_queue(void **state)
     port_close();
 }
 
-/* One event may stand for several connections. */
+/* One event may announce several connections. */
 static void each_connection_of_one_event_is_served(void **state)
 {
     (void)state;
@@ -206,8 +215,10 @@ static void each_connection_of_one_event_is_served(void **state)
         }
 }
 
-/* A waiter with a spurious wake-up keeps its place: it is served before those that came after it. */
-static void woken_in_vain_keeps_its_place(void **state)
+/*
+ * A waiter with a spurious wake-up keeps its place: it is served before those that came after it.
+ */
+static void a_spurious_wake_up_keeps_its_place(void **state)
 {
     (void)state;
     struct rsi_fd_batch batch;
@@ -234,7 +245,7 @@ static void connection_of_a_cancelled_thread_goes_to_the_next(void **state)
     port_close();
 }
 
-/* The event won: the connection is taken, and the cancel is for the next call. */
+/* The event won: the connection is taken, and the cancel ends the next call. */
 static void cancel_after_the_wake_up_loses_no_connection(void **state)
 {
     (void)state;
@@ -244,7 +255,7 @@ static void cancel_after_the_wake_up_loses_no_connection(void **state)
     event_begin(&batch);
     EQUALS(rouse_thread_cancel(crew.members[0].thread), 0);
     int client = tcp_connect(&port.address);
-    UNTIL(rsi_load_acquire(&port.served) == 1); /* of that an event told the second */
+    UNTIL(rsi_load_acquire(&port.served) == 1); /* announced by an event to the second thread */
     rsi_fdtable_publish(&batch);
     UNTIL(rsi_load_relaxed(&port.results[0]) == -ECANCELED);
     close(client);
@@ -254,7 +265,7 @@ static void cancel_after_the_wake_up_loses_no_connection(void **state)
     port_close();
 }
 
-static void woken_thread_of_a_closed_listener_is_told(void **state)
+static void a_woken_thread_of_a_closed_listener_is_notified(void **state)
 {
     (void)state;
     struct rsi_fd_batch batch;
@@ -268,7 +279,7 @@ static void woken_thread_of_a_closed_listener_is_told(void **state)
         EQUALS(port.results[i], -EBADF);
 }
 
-static void shut_listener_tells_everyone(void **state)
+static void a_shut_listener_notifies_every_waiter(void **state)
 {
     (void)state;
     port_open(ROUSE_ACCEPT_SCATTER);
@@ -306,7 +317,10 @@ static void deadlines_hold(void **state)
     port_close();
 }
 
-/* Kernel and foreign threads have no place in the queue, but are served, and told of the end. */
+/*
+ * Kernel and foreign threads have no place in the queue. They are still served, and notified of the
+ * close.
+ */
 static void other_kinds_accept_too(void **state)
 {
     (void)state;
@@ -320,7 +334,10 @@ static void other_kinds_accept_too(void **state)
     port_close();
 }
 
-/* As fast as they come; the thread lets others run before it accepts again, or it does not. */
+/*
+ * As many connections as possible. The thread either lets others run before it accepts again or
+ * does not.
+ */
 static void serve_and_yield(void *arg, unsigned index)
 {
     int fd;
@@ -367,7 +384,10 @@ static void fifo_is_fair_under_load(void **state)
     (void)state;
     for (int yields = 0; yields < 2; yields++) {
         double jain = 0;
-        /* Where all happen to be busy nobody's turn comes; on a busy machine that may last. */
+        /*
+         * While all threads are busy, the order decides nothing. On a loaded machine that may last
+         * for a while.
+         */
         for (int i = 0; i < 10 && jain < 0.99; i++)
             jain = jain_under_load(ROUSE_ACCEPT_FIFO, yields != 0);
         DOING("Jain's index %.4f, yields %d", jain, yields);
@@ -418,11 +438,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_pause_counts_for_promotion),
         cmocka_unit_test(newcomer_does_not_jump_the_queue),
         cmocka_unit_test(each_connection_of_one_event_is_served),
-        cmocka_unit_test(woken_in_vain_keeps_its_place),
+        cmocka_unit_test(a_spurious_wake_up_keeps_its_place),
         cmocka_unit_test(connection_of_a_cancelled_thread_goes_to_the_next),
         cmocka_unit_test(cancel_after_the_wake_up_loses_no_connection),
-        cmocka_unit_test(woken_thread_of_a_closed_listener_is_told),
-        cmocka_unit_test(shut_listener_tells_everyone),
+        cmocka_unit_test(a_woken_thread_of_a_closed_listener_is_notified),
+        cmocka_unit_test(a_shut_listener_notifies_every_waiter),
         cmocka_unit_test(deadlines_hold),
         cmocka_unit_test(other_kinds_accept_too),
         cmocka_unit_test(fifo_is_fair_under_load),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_no_wait_test.c - a call that does not have to wait returns at once, also where an earlier one has found
- * nothing there: of no bytes, with arguments that the kernel refuses, at the end of a file.
+ * io_no_wait_test.c - a call that does not have to wait returns at once, even after an earlier call
+ * found nothing: calls with no bytes, with arguments that the kernel refuses, at the end of a file.
  */
 #include "io_test.h"
 
@@ -21,7 +21,10 @@ static uint64_t soon(void)
     return rouse_now_ns() + 2 * MS;
 }
 
-/* A wait without an event ends at its deadline, and is not taken for a call that returned at once. */
+/*
+ * A wait without an event ends at its deadline and is not mistaken for a call that returned at
+ * once.
+ */
 #define LONG_NS (20 * SECOND)
 
 static uint64_t never(void)
@@ -70,7 +73,7 @@ static long sendmsg_null(struct spent *s)
     return rouse_sendmsg_until(s->ends[1], NULL, 0, never());
 }
 
-/* The kernel looks at it; qemu-user leaves it out. */
+/* The kernel checks this argument; qemu-user does not. */
 static void make_bad_control(struct msghdr *message)
 {
     static struct cmsghdr control = { .cmsg_len = 1,
@@ -173,7 +176,7 @@ static void call_each(void *arg, unsigned index)
     }
 }
 
-static void what_need_not_wait_does_not(void **state)
+static void calls_that_need_not_wait_return_at_once(void **state)
 {
     (void)state;
     for (enum crew_kind kind = 0; kind < KINDS; kind++)
@@ -182,6 +185,6 @@ static void what_need_not_wait_does_not(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(what_need_not_wait_does_not) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(calls_that_need_not_wait_return_at_once) };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_test.h - what the tests of I/O share: connected descriptors of every sort ("wires"), waiting until
- * a thread waits for a descriptor, checks that say what was being tried, runs with 1, 2 and 4 workers.
+ * io_test.h - helpers of the I/O tests: connected descriptors of every sort ("wires"), waiting
+ * until a thread waits for a descriptor, checks that print the current attempt, runs with 1, 2 and
+ * 4 workers.
  */
 #ifndef IO_TEST_H
 #define IO_TEST_H
@@ -20,7 +21,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* The present attempt, printed when a check fails. Written by the main thread. */
+/* The current attempt, printed when a check fails. Written by the main thread. */
 static MAYBE_UNUSED char doing[256];
 #define DOING(...) snprintf(doing, sizeof doing, __VA_ARGS__)
 
@@ -70,7 +71,7 @@ static MAYBE_UNUSED unsigned await_count(int fd, enum rsi_fd_side_index side)
     return count;
 }
 
-/* Wires: ends[0] is read from, ends[1] written to; sockets go both ways. */
+/* Wires: ends[0] is read from, ends[1] is written to. Sockets go both ways. */
 enum wire {
     WIRE_TCP,
     WIRE_UNIX,
@@ -91,7 +92,10 @@ static MAYBE_UNUSED const char *const wire_names[WIRES] = { "tcp",        "unix"
         .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } \
     }
 
-/* The loopback's segments are larger than small buffers, which then stall for delayed acknowledgements. */
+/*
+ * The loopback's segments are larger than small buffers, which then stall for delayed
+ * acknowledgements.
+ */
 static MAYBE_UNUSED int tcp_socket(void)
 {
     const int bytes = 1400;
@@ -101,7 +105,7 @@ static MAYBE_UNUSED int tcp_socket(void)
     return fd;
 }
 
-/* At the address that is filled in, whose port may be 0. */
+/* Bind to the address that is filled in. Its port may be 0. */
 static MAYBE_UNUSED int tcp_listen_at(int backlog, struct sockaddr_in *address)
 {
     socklen_t length = sizeof *address;
@@ -119,8 +123,8 @@ static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
 }
 
 /*
- * fd under a high number, for a test that closes it and uses the number again: the lowest free number may be
- * a ring's at any time, which a worker opens when it first sleeps.
+ * Move fd to a high number, for a test that closes it and uses the number again. The lowest free
+ * number may become a ring's at any time, since a worker opens its ring when it first sleeps.
  */
 static MAYBE_UNUSED int out_of_reach(int fd)
 {
@@ -139,8 +143,9 @@ static MAYBE_UNUSED int tcp_connect(const struct sockaddr_in *address)
 }
 
 /*
- * Each pair at an address of its own of 127.0.0.0/8: a port stays in use for a minute after a connection,
- * and the search for a free one among 20,000 of those takes milliseconds under the kernel's lock.
+ * Each pair uses an address of its own in 127.0.0.0/8: a port stays in use for a minute after a
+ * connection, and the search for a free one among 20,000 of those takes milliseconds under the
+ * kernel's lock.
  */
 static MAYBE_UNUSED void tcp_pair(int ends[2])
 {
@@ -194,7 +199,10 @@ static MAYBE_UNUSED bool wire_is_socket(enum wire wire)
     return wire < WIRE_PIPE;
 }
 
-/* Without the table's knowledge of them, so that the next users of the numbers begin afresh. */
+/*
+ * Close the descriptors without the table's knowledge, so that the numbers' next users start
+ * afresh.
+ */
 static MAYBE_UNUSED void wire_close(const int ends[2])
 {
     (void)rouse_close(ends[0]);
@@ -230,7 +238,10 @@ static MAYBE_UNUSED void wait_once(void *arg, unsigned index)
     EQUALS(rouse_read(*(int *)arg, &byte, 1), 1);
 }
 
-/* Now, so that the epoll set takes no number later that was just closed under its users. */
+/*
+ * Called early, so that the epoll set does not take a number that was just closed while it was in
+ * use.
+ */
 static MAYBE_UNUSED void make_epoll_set(void)
 {
     static struct crew crew;
@@ -256,7 +267,7 @@ static MAYBE_UNUSED bool is_in_accept(struct rouse_thread *t)
     return sleeps_in(t, ROUSE_WAIT_ACCEPT);
 }
 
-/* But for the runtime's own, of which there may be some now and none before. */
+/* Except the runtime's own descriptors, some of which may be there now and none before. */
 static MAYBE_UNUSED unsigned open_descriptors(void)
 {
     unsigned count = 0;
@@ -277,7 +288,7 @@ static MAYBE_UNUSED unsigned open_descriptors(void)
     return count;
 }
 
-/* The kinds of one thread; CREW_MIXED is for crews. */
+/* The kinds of a single thread. CREW_MIXED is for crews. */
 #define KINDS CREW_MIXED
 static MAYBE_UNUSED const char *const kind_names[CREW_KINDS] = { "user", "kernel", "foreign",
                                                                  "mixed" };

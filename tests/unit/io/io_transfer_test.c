@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_transfer_test.c - what is sent arrives: large amounts through small buffers by every pair of calls,
- * short reads and writes, the ends of streams, and the flags that change what a read takes.
+ * io_transfer_test.c - all bytes sent arrive: large amounts through small buffers by every pair of
+ * calls, short reads and writes, the ends of streams, and the flags that change how much a read
+ * takes.
  */
 #include "io_test.h"
 
@@ -99,7 +100,7 @@ struct flow {
     int ends[2];
     mover send, receive;
     size_t total, piece;
-    char *file; /* NULL: made up by byte_at */
+    char *file; /* NULL: the bytes of byte_at */
 };
 
 static void send_flow(void *arg, unsigned index)
@@ -169,7 +170,7 @@ static void megabytes_pass_small_buffers(void **state)
             }
 }
 
-/* Messages keep their boundaries: a piece is read as it was written. */
+/* Messages keep their boundaries: each read returns one piece as it was written. */
 static void messages_pass_small_buffers(void **state)
 {
     (void)state;
@@ -262,13 +263,13 @@ static void both_directions_at_once(void **state)
         }
 }
 
-/* A reader meets what main says, each part when the reader waits for it. */
+/* main sends each part when the reader waits for it. */
 struct talk {
     int ends[2];
     enum wire wire;
     void (*listen)(struct talk *talk);
     struct rouse_thread *listener;
-    uint32_t step; /* of the listener: counted before each call that may wait */
+    uint32_t step; /* the listener's; counted before each call that may wait */
 };
 
 static void listen_main(void *arg, unsigned index)
@@ -283,7 +284,7 @@ static void step(struct talk *talk)
     rsi_store_release(&talk->step, talk->step + 1);
 }
 
-/* Until the listener waits in its call number step. */
+/* Wait until the listener sleeps in its call number step. */
 static void await(struct talk *talk, uint32_t step_number)
 {
     UNTIL(rsi_load_acquire(&talk->step) == step_number && is_awaited(talk->ends[0], RSI_FD_READ));
@@ -405,7 +406,7 @@ static void flags_of_recv(void **state)
     run_talk(listen_with_flags, speak_to_flags, 1u << WIRE_TCP | 1u << WIRE_UNIX);
 }
 
-/* MSG_WAITALL gives what there is; the request to stop is for the call after it. */
+/* MSG_WAITALL returns the bytes that are there. The cancel request ends the call after it. */
 static void listen_until_cancelled(struct talk *talk)
 {
     char bytes[8];

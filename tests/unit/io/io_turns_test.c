@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_turns_test.c - processes that share a listener: the turns are strict and fair; who dies, stops or leaves
- * in its turn stops nobody; the exclusive listener wakes who waits.
+ * io_turns_test.c - processes that share a listener: the turns are strict and fair. A process that
+ * dies, stops or leaves in its turn does not block the others. An exclusive listener wakes a
+ * process that waits.
  */
 #include "core/core.h"
 #include "io_test.h"
@@ -12,16 +13,16 @@
 
 #define MOST 8
 #define LOG 4096
-/* results that are none */
+/* values of results that are not errors */
 #define GONE 1 /* it has left */
-#define BUSY 2 /* it is busy, as it was asked to be */
+#define BUSY 2 /* it is busy, as requested */
 
 /* Shared by all processes. */
 static struct {
-    uint32_t taken, served; /* connections; served when it is known by whom */
+    uint32_t taken, served; /* connections; served: those whose process is known */
     uint32_t order[LOG];
     int32_t results[MOST]; /* of an accept that failed */
-    uint32_t busy[MOST];   /* this child accepts no more until it is 0 */
+    uint32_t busy[MOST];   /* while not 0, this child accepts no more */
     uint32_t leaves[MOST];
 } * all;
 
@@ -98,7 +99,7 @@ static void children_start(unsigned count, unsigned threads)
         child_start(i, threads);
 }
 
-/* A connection. Returns by whom it was taken. */
+/* Connect once. Returns the process that took the connection. */
 static uint32_t connect_once(void)
 {
     uint32_t before = rsi_load_acquire(&all->served); /* pairs with accept_all's addition */
@@ -107,14 +108,17 @@ static uint32_t connect_once(void)
     return rsi_load_relaxed(&all->order[before % LOG]);
 }
 
-/* Until each of the children in mask has had a connection: all take part. */
+/* Connect until each of the children in mask has had a connection, so that all take part. */
 static void wait_for_all(uint32_t mask)
 {
     for (uint32_t seen = 0; (seen & mask) != mask;)
         seen |= 1u << connect_once();
 }
 
-/* Whether connections go round in one order; where the machine stops a process for long they need not. */
+/*
+ * Whether connections go round in one order. They need not where the machine stops a process for
+ * long.
+ */
 static bool goes_round(unsigned count, unsigned rounds)
 {
     uint32_t order[MOST];
@@ -257,7 +261,7 @@ static void busy_process_loses_its_turn_only(void **state)
     port_close();
 }
 
-static void who_closes_leaves(void **state)
+static void a_process_that_closes_leaves_the_turns(void **state)
 {
     (void)state;
     port_open();
@@ -271,7 +275,7 @@ static void who_closes_leaves(void **state)
     port_close();
 }
 
-static void one_too_many_is_told(void **state)
+static void one_process_too_many_is_refused(void **state)
 {
     (void)state;
     port_open();
@@ -284,8 +288,8 @@ static void one_too_many_is_told(void **state)
     port_close();
 }
 
-/* The connection of a process that is busy goes to another, which waits. */
-static void exclusive_wakes_who_waits(void **state)
+/* A busy process's connection goes to another process, which waits. */
+static void exclusive_wakes_a_process_that_waits(void **state)
 {
     (void)state;
     port_open();
@@ -294,7 +298,10 @@ static void exclusive_wakes_who_waits(void **state)
     children_start(2, 1);
     for (uint32_t busy = 0; busy < 2; busy++) {
         rsi_store_relaxed(&all->busy[busy], 1);
-        /* After one connection it takes no more; each of the others must reach the one that waits. */
+        /*
+         * The busy process takes one connection and no more. Each of the others must reach the
+         * waiting process.
+         */
         for (int i = 0; i < 40; i++)
             (void)connect_once();
         rsi_store_relaxed(&all->busy[busy], 0);
@@ -326,7 +333,7 @@ static void bad_input_is_answered(void **state)
     EQUALS(rouse_close(listener), 0);
     int next = dup(0);
     close(next);
-    port_open(); /* and no descriptor is left of it */
+    port_open(); /* and no descriptor of it is left */
     CHECK(listener <= next);
     EQUALS(rouse_close(listener), 0);
 }
@@ -348,7 +355,10 @@ static void accept_until_closed(void *arg, unsigned index)
     EQUALS(fd, -EBADF);
 }
 
-/* Two connections are announced before the worker gets to the threads: with the second nobody waits any more. */
+/*
+ * Two connections are announced before the worker runs the threads. When the second is announced,
+ * no thread waits any more.
+ */
 static void announce_two(void *arg, unsigned index)
 {
     (void)arg, (void)index;
@@ -358,8 +368,11 @@ static void announce_two(void *arg, unsigned index)
     }
 }
 
-/* The first one is back while the other is on its way: it may not wait unless somebody watches. */
-static void exclusive_waits_for_what_is_watched(void **state)
+/*
+ * The first thread calls accept again while the other is on its way. It may wait only if a worker
+ * watches the listener.
+ */
+static void exclusive_waits_only_for_a_watched_listener(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -380,7 +393,10 @@ static void exclusive_waits_for_what_is_watched(void **state)
     }
 }
 
-/* The events that the runtime's epoll set has of fd, as the kernel tells them; 0: it has not got it. */
+/*
+ * The events that the runtime's epoll set has registered for fd, as the kernel shows them. 0: fd is
+ * not in the set.
+ */
 static unsigned registered_events(int fd)
 {
     char path[64], line[256];
@@ -398,8 +414,11 @@ static unsigned registered_events(int fd)
     return found;
 }
 
-/* A connection is to wake one process of those that share the port, not all: the kernel is asked for that. */
-static void exclusive_is_registered_so(void **state)
+/*
+ * A connection must wake one of the processes that share the port and not all, so the kernel is
+ * asked for that.
+ */
+static void exclusive_is_registered_with_the_kernel(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -427,11 +446,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(dead_process_stops_nobody),
         cmocka_unit_test(stopped_process_loses_its_turn_only),
         cmocka_unit_test(busy_process_loses_its_turn_only),
-        cmocka_unit_test(who_closes_leaves),
-        cmocka_unit_test(one_too_many_is_told),
-        cmocka_unit_test(exclusive_wakes_who_waits),
-        cmocka_unit_test(exclusive_waits_for_what_is_watched),
-        cmocka_unit_test(exclusive_is_registered_so),
+        cmocka_unit_test(a_process_that_closes_leaves_the_turns),
+        cmocka_unit_test(one_process_too_many_is_refused),
+        cmocka_unit_test(exclusive_wakes_a_process_that_waits),
+        cmocka_unit_test(exclusive_waits_only_for_a_watched_listener),
+        cmocka_unit_test(exclusive_is_registered_with_the_kernel),
         cmocka_unit_test(bad_input_is_answered),
     };
 #ifdef RSI_TSAN

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * io_waits_test.c - every call that can wait, on every sort of descriptor, by every kind of thread:
- * ended by success, a deadline past or near, a cancel, and a close from each kind of thread.
+ * ended by success, a past or near deadline, a cancel, and a close from each kind of thread.
  */
 #include "io_test.h"
 
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-/* A call that waits: for fd, whose other end is peer. */
+/* A call that waits for fd. The other end of the wire is peer. */
 struct scene {
     int fd, peer;
     enum rsi_fd_side_index side;
@@ -199,7 +199,7 @@ static void serve_connection(struct scene *s)
     s->peer = connect_any(s, 0);
 }
 
-/* A backlog that is full: SYNs are dropped, connects to a unix socket find no room. */
+/* A full backlog: TCP drops SYNs, and connects to a unix socket are refused for lack of room. */
 static void open_unconnected(struct scene *s, enum wire wire)
 {
     s->peer = listen_any(s, wire, 0);
@@ -210,7 +210,9 @@ static void open_unconnected(struct scene *s, enum wire wire)
     s->side = RSI_FD_WRITE;
 }
 
-/* Of what waits in the backlog some never became connections: accept what comes until ours is there. */
+/*
+ * Some entries of the backlog never became connections, so accept everything until ours is there.
+ */
 static void serve_backlog(struct scene *s)
 {
     struct pollfd ours = { .fd = s->fd, .events = POLLOUT };
@@ -225,7 +227,7 @@ static void serve_backlog(struct scene *s)
 #define W(wire) (1u << (wire))
 #define READABLE (W(WIRES) - 1)
 #define SOCKETS (W(WIRE_PIPE) - 1)
-/* UDP is never full: what the receiver has no room for is dropped. */
+/* UDP is never full: the kernel drops what the receiver has no room for. */
 #define FILLABLE (READABLE & ~W(WIRE_UDP))
 #define LISTENING (W(WIRE_TCP) | W(WIRE_UNIX))
 
@@ -379,7 +381,7 @@ static void close_by_foreign(struct attempt *a, enum crew_kind kind)
     close_by(a, kind, CREW_FOREIGN);
 }
 
-/* Try act with every call on every wire by every kind of thread. */
+/* Apply act to every call on every wire by every kind of thread. */
 static void try_all(const char *name, void (*act)(struct attempt *, enum crew_kind))
 {
     for (size_t i = 0; i < LENGTH(calls); i++)

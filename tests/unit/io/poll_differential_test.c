@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_differential_test.c - random descriptors in random states, asked for random events: poll, select and
- * sets must say what the kernel's poll, select and epoll say; and of threads that wait, each must wake when
- * the kernel has something to say, and not before. ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent)
- * are taken from the environment.
+ * poll_differential_test.c - random descriptors in random states, polled for random events. poll,
+ * select and sets must return what the kernel's poll, select and epoll return. A waiting thread
+ * must wake when the kernel reports an event, and not before. The environment sets ROUSE_SEED
+ * (printed) and ROUSE_SCALE (rounds in percent).
  */
 #include "poll_test.h"
 
@@ -13,10 +13,10 @@
 
 #define THINGS 14
 #define ROUNDS 100
-#define CHANGES 12 /* of the world, while a thread waits */
+#define CHANGES 12 /* descriptors in all, while a thread waits */
 
 enum sort {
-    SORT_WIRE, /* one end of a wire; the other may be a thing too */
+    SORT_WIRE, /* one end of a wire; the other may be in the world too */
     SORT_LISTENER,
     SORT_UNCONNECTED,
     SORT_FILE,
@@ -27,7 +27,7 @@ enum sort {
 struct thing {
     enum sort sort;
     enum wire wire;
-    int fd, peer; /* peer: -1 when it is closed, or there is none */
+    int fd, peer; /* peer: -1 when it is closed or there is none */
     struct sockaddr_in address;
     int callers[4];
     int caller_count;
@@ -89,7 +89,7 @@ static void thing_close(const struct thing *t)
         EQUALS(rouse_close(t->fd), 0);
 }
 
-/* A call on one end; what it answers is the kernel's affair. */
+/* Make some call on one end. Its result does not matter. */
 static bool push(int fd, size_t bytes, int flags)
 {
     static char some[70000];
@@ -130,7 +130,7 @@ static void change_wire(struct thing *t)
     case 4: shutdown(t->peer, (int)draw(3)); break;
     case 5: shutdown(t->fd, (int)draw(3)); break;
     case 6:
-        if (draw(2)) { /* a reset, of TCP */
+        if (draw(2)) { /* a TCP reset */
             struct linger hard = { 1, 0 };
             setsockopt(t->peer, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
         }
@@ -190,8 +190,8 @@ static unsigned choose(struct pollfd *fds, bool with_none)
 }
 
 /*
- * The kernel's answer before and after must be the same, for ours to be compared: TCP makes room, and
- * acknowledges, when it likes.
+ * Ours is compared only if the kernel's answers before and after it are the same: TCP frees room
+ * and acknowledges at any moment.
  */
 struct answer {
     int result;
@@ -303,7 +303,7 @@ static void compare(void *arg, unsigned index)
     (void)arg;
     (void)index;
     for (size_t way = 0; way < LENGTH(ways); way++) {
-        /* An epoll set may take the number that is none. */
+        /* An epoll set may report a descriptor that does not exist. */
         unsigned count = choose(fds, ways[way].ask != ask_set);
         do {
             ways[way].ask(fds, count, false, &before);
@@ -319,7 +319,7 @@ static void compare(void *arg, unsigned index)
     }
 }
 
-static void one_look_is_the_kernel_s(void **state)
+static void a_poll_without_a_wait_returns_what_the_kernel_s_does(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < rounds(); round++) {
@@ -334,7 +334,7 @@ static void one_look_is_the_kernel_s(void **state)
     }
 }
 
-/* A thread that waits, by any of the calls; the events that it gets end up in fds. */
+/* A thread that waits by any of the calls. The reported events end up in fds. */
 struct sleeper {
     struct pollfd fds[THINGS];
     unsigned count;
@@ -373,7 +373,7 @@ static bool is_done(struct sleeper *s)
     return rsi_load_acquire(&s->is_done) != 0;
 }
 
-/* The kernel's answer about what s waits for. Sets cannot have files. */
+/* The kernel's answer for the events that s waits for. Sets cannot hold files. */
 static int truth(const struct sleeper *s, struct answer *a)
 {
     if (s->way == 2)
@@ -394,14 +394,14 @@ static void wake_in_time(enum crew_kind kind, unsigned way)
     struct rouse_thread *t = crew_add(&crew, kind, sleep_main, &s);
     for (int i = 0; i < CHANGES && truth(&asked, &a) == 0; i++) {
         UNTIL(waits(t) || is_done(&s));
-        CHECK(!is_done(&s) || truth(&asked, &a) != 0); /* TCP makes room when it likes */
+        CHECK(!is_done(&s) || truth(&asked, &a) != 0); /* TCP frees room at any moment */
         for (uint64_t n = draw(3) + 1; n > 0 && truth(&asked, &a) == 0; n--)
             change(&world[draw(THINGS)]);
     }
     if (truth(&asked, &a) == 0)
         (void)rouse_thread_cancel(t);
     else
-        UNTIL(is_done(&s)); /* as the kernel has something to say */
+        UNTIL(is_done(&s)); /* as the kernel reports an event */
     crew_join(&crew);
     if (s.result == -ECANCELED) {
         world_close();
@@ -417,7 +417,7 @@ static void wake_in_time(enum crew_kind kind, unsigned way)
     world_close();
 }
 
-static void sleepers_wake_when_the_kernel_says_so(void **state)
+static void sleepers_wake_when_the_kernel_reports_an_event(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < rounds(); round++)
@@ -431,8 +431,8 @@ static void sleepers_wake_when_the_kernel_says_so(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_look_is_the_kernel_s),
-        cmocka_unit_test(sleepers_wake_when_the_kernel_says_so),
+        cmocka_unit_test(a_poll_without_a_wait_returns_what_the_kernel_s_does),
+        cmocka_unit_test(sleepers_wake_when_the_kernel_reports_an_event),
     };
     chance = 0;
     if (argc > 1 || getenv("ROUSE_WORKERS"))

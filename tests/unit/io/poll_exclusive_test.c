@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_exclusive_test.c - an event wakes one exclusive poller, which hands the wake-up on when it turns to
- * something else before it has seen to it.
+ * poll_exclusive_test.c - an event wakes one exclusive poller. If that thread turns to something
+ * else before it has handled the event, it hands the wake-up on.
  */
 #include "poll_test.h"
 
 #define HERD 8
 
 static struct crew crew;
-static struct rouse_sem gate; /* nobody posts it but who lets the first one go */
+static struct rouse_sem gate; /* only the thread that starts the test posts it */
 static int ends[2], elsewhere[2];
 static uint32_t woken, finished;
 
@@ -94,7 +94,7 @@ static void let_all_go(unsigned count)
     wire_close(elsewhere);
 }
 
-/* Nobody reads: one event goes from hand to hand until everyone has been woken by it. */
+/* No thread reads: one event is handed on until every poller has been woken by it. */
 static void a_wake_up_is_handed_on(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void poll_and_take(void *arg, unsigned index)
     rouse_sem_wait(&gate);
 }
 
-/* Each byte wakes one, and what they do later wakes nobody. */
+/* Each byte wakes one poller. Their later calls wake no other. */
 static void one_event_wakes_one(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void take_and_spin(void *arg, unsigned index)
     UNTIL(rsi_load_relaxed(&woken) == HERD); /* yields, and never parks */
 }
 
-/* One event brings something for everyone: what is left is passed on by the read, not by a later park. */
+/* One event brings data for every poller. The read passes on what is left; no later park does. */
 static void a_read_passes_on_what_it_leaves(void **state)
 {
     (void)state;
@@ -186,8 +186,8 @@ static void read_byte(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&finished, 1u);
 }
 
-/* Readers stand behind exclusive pollers that do not read: they get their bytes all the same. */
-static void readers_get_what_exclusive_pollers_leave(void **state)
+/* Readers wait behind exclusive pollers that do not read. They receive their bytes all the same. */
+static void readers_receive_bytes_that_exclusive_pollers_leave(void **state)
 {
     (void)state;
     size_t way = 1;
@@ -205,8 +205,8 @@ static void readers_get_what_exclusive_pollers_leave(void **state)
     let_all_go(HERD);
 }
 
-/* Plain pollers wake at each event and take part in nothing else. */
-static void plain_pollers_are_told_besides(void **state)
+/* Pollers that are not exclusive wake at each event and take no part in handing it on. */
+static void non_exclusive_pollers_are_notified_too(void **state)
 {
     (void)state;
     size_t way = 1;
@@ -225,7 +225,10 @@ static void plain_pollers_are_told_besides(void **state)
         EQUALS(wishes[i].result, 1);
 }
 
-/* The end of a stream is there for all, and goes from hand to hand. So does a close, which tells all. */
+/*
+ * The end of a stream concerns every poller and is handed on from one to the next. A close notifies
+ * all of them at once.
+ */
 static void everyone_learns_of_the_end(void **state)
 {
     (void)state;
@@ -259,7 +262,7 @@ static void everyone_learns_of_a_close(void **state)
     wire_close(elsewhere);
 }
 
-/* A debt for a number that is another descriptor's by now. */
+/* The wake-up to hand on was for a number that is another descriptor by now. */
 static void poll_then_wait(void *arg, unsigned index)
 {
     struct pollfd one = { .fd = ends[0], .events = POLLIN };
@@ -298,7 +301,10 @@ static void a_reused_number_is_not_harmed(void **state)
     let_all_go(1);
 }
 
-/* The first to wait in this process is a kernel thread: workers that sleep already must come to poll. */
+/*
+ * The first to wait in this process is a kernel thread: workers that sleep already must start to
+ * poll.
+ */
 static void a_kernel_thread_may_be_the_first(void **state)
 {
     (void)state;
@@ -317,8 +323,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_wake_up_is_handed_on),
         cmocka_unit_test(one_event_wakes_one),
         cmocka_unit_test(a_read_passes_on_what_it_leaves),
-        cmocka_unit_test(readers_get_what_exclusive_pollers_leave),
-        cmocka_unit_test(plain_pollers_are_told_besides),
+        cmocka_unit_test(readers_receive_bytes_that_exclusive_pollers_leave),
+        cmocka_unit_test(non_exclusive_pollers_are_notified_too),
         cmocka_unit_test(everyone_learns_of_the_end),
         cmocka_unit_test(everyone_learns_of_a_close),
         cmocka_unit_test(a_reused_number_is_not_harmed),

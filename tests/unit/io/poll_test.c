@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_test.c - rouse_poll by every kind of thread: each event wakes it, no other does; deadlines, cancels,
- * closes; pollers and readers of one descriptor.
+ * poll_test.c - rouse_poll by every kind of thread: each requested event wakes it and no other
+ * does; deadlines, cancels, closes; pollers and readers of one descriptor.
  */
 #include "poll_test.h"
 
@@ -10,7 +10,7 @@
 
 static struct crew crew;
 
-/* An action that makes a descriptor ready, and how that is reported. */
+/* An action that makes a descriptor ready, and the events that poll then reports. */
 struct happening {
     const char *name;
     enum wire wire;
@@ -96,7 +96,7 @@ static void each_event_wakes(void **state)
                 fill(ends[1]);
             (void)crew_add(&crew, kind, wish_main, &wish);
             bool is_out = (h->events & (POLLOUT | POLLWRNORM)) != 0;
-            /* TCP finds room by itself, now and then. */
+            /* TCP frees room by itself now and then. */
             UNTIL(is_awaited(wish.fds[0].fd, is_out ? RSI_FD_WRITE : RSI_FD_READ) ||
                   rsi_load_acquire(&wish.is_done)); /* pairs with wish_main */
             h->happen(ends);
@@ -109,7 +109,7 @@ static void each_event_wakes(void **state)
         }
 }
 
-/* Events come, but none that it asks for: it sleeps on. Others that ask for them wake. */
+/* Events that this thread did not ask for: it sleeps on. Others that asked for them wake. */
 static void other_events_do_not_wake(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void pollers_take_no_reader_s_wake_up(void **state)
     }
     for (unsigned left = HERD; left > 0; left--)
         put_bytes(ends[1], 1);
-    /* Readers wait for anything. A poller that was woken may find that a reader was faster. */
+    /* Readers wait for the same descriptor. A woken poller may find that a reader was faster. */
     UNTIL((awaited_events(ends[0], RSI_FD_READ) & EPOLLOUT) == 0);
     EQUALS(shutdown(ends[1], SHUT_RDWR), 0);
     crew_join(&crew);
@@ -247,7 +247,7 @@ static void poll_in_ms(void *arg, unsigned index)
     wish->result = rouse_poll(wish->fds, wish->count, times_ms[index % LENGTH(times_ms)]);
 }
 
-static void times_without_end(void **state)
+static void infinite_times(void **state)
 {
     (void)state;
     struct wish wishes[HERD];
@@ -316,7 +316,7 @@ static void close_arg(void *arg, unsigned index)
     EQUALS(rouse_close(*(int *)arg), 0);
 }
 
-/* The number is given out again, to something ready, before who polled it can look. */
+/* The number is given out again, to a ready descriptor, before the thread that polled it runs. */
 static void close_is_reported(void **state)
 {
     (void)state;
@@ -347,7 +347,7 @@ static void close_is_reported(void **state)
         }
 }
 
-/* Numbers that are none, negative ones, one descriptor many times. */
+/* Numbers that are no descriptor, negative ones, and one descriptor many times. */
 static void odd_descriptors(void *arg, unsigned index)
 {
     int ends[2], file = memfd_create("file", MFD_CLOEXEC);
@@ -380,14 +380,14 @@ static void odd_descriptors(void *arg, unsigned index)
     close(file);
 }
 
-static void odd_sets(void **state)
+static void arrays_with_repeated_and_invalid_numbers(void **state)
 {
     (void)state;
     for (enum crew_kind kind = 0; kind < KINDS; kind++)
         crew_run(kind, 1, odd_descriptors, NULL);
 }
 
-static void nothing_is_set_on_the_descriptor(void **state)
+static void the_descriptor_s_flags_stay_unchanged(void **state)
 {
     (void)state;
     for (enum wire wire = 0; wire < WIRES; wire++) {
@@ -448,12 +448,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(pollers_take_no_reader_s_wake_up),
         cmocka_unit_test(deadlines),
         cmocka_unit_test(enormous_times_do_not_end_it),
-        cmocka_unit_test(times_without_end),
+        cmocka_unit_test(infinite_times),
         cmocka_unit_test(cancel_ends_it),
         cmocka_unit_test(cancel_before_it_begins),
         cmocka_unit_test(close_is_reported),
-        cmocka_unit_test(odd_sets),
-        cmocka_unit_test(nothing_is_set_on_the_descriptor),
+        cmocka_unit_test(arrays_with_repeated_and_invalid_numbers),
+        cmocka_unit_test(the_descriptor_s_flags_stay_unchanged),
         cmocka_unit_test(a_set_of_thousands),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* poll_test.h - what the tests of poll, select and the set share: a thread that polls, and is looked at. */
+/*
+ * poll_test.h - helpers of the tests of poll, select and the set: a thread that polls, and whose
+ * state the test reads.
+ */
 #ifndef POLL_TEST_H
 #define POLL_TEST_H
 
@@ -14,7 +17,7 @@ struct wish {
     unsigned count;
     uint64_t deadline_ns;
     long result;
-    struct rouse_wait_record record; /* of its thread, after the call */
+    struct rouse_wait_record record; /* written by its thread after the call */
     uint32_t is_done;
 };
 
@@ -34,7 +37,7 @@ static MAYBE_UNUSED void wish_main(void *arg, unsigned index)
                       1u); /* pairs with the acquire of the thread that waits for it */
 }
 
-/* The events for which a side is waited for by somebody, all together; 0: nobody waits. */
+/* The union of the events for which threads wait on a side. 0: no thread waits. */
 static MAYBE_UNUSED uint32_t awaited_events(int fd, enum rsi_fd_side_index side)
 {
     uint32_t events = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rings.h - a test program that is to wait by io_uring where there is none is not run. */
+/* rings.h - skips a test program that is to wait by io_uring on a system without it. */
 #ifndef RINGS_H
 #define RINGS_H
 
@@ -11,7 +11,10 @@
 
 #include <rouse/rouse.h>
 
-/* The tests were asked to wait by io_uring, and cannot. In a child, so that the runtime starts there. */
+/*
+ * Whether the tests were asked to wait by io_uring and cannot. Checked in a child, so that the
+ * runtime starts there.
+ */
 static __attribute__((unused)) bool lacks_rings(void)
 {
     const char *way = getenv("ROUSE_IO");

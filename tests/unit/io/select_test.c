@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * select_test.c - rouse_select by every kind of thread: what is left in the sets, what counts and what does
- * not, sets longer than an fd_set, deadlines, cancels and closes.
+ * select_test.c - rouse_select by every kind of thread: the bits that are left in the sets, events
+ * that count and events that do not, sets longer than an fd_set, deadlines, cancels and closes.
  */
 #include "poll_test.h"
 
@@ -96,8 +96,8 @@ static void each_set_is_answered(void **state)
         }
 }
 
-/* A hang-up is there from the start; only readers see it. */
-static void what_does_not_count_does_not_end_it(void **state)
+/* A hang-up is there from the start. Only readers see it. */
+static void events_that_do_not_count_do_not_end_it(void **state)
 {
     (void)state;
     for (enum crew_kind kind = 0; kind < KINDS; kind++) {
@@ -216,7 +216,7 @@ static void close_and_cancel(void **state)
         }
 }
 
-/* Bits at and behind nfds are nobody's business, and so is memory behind the last word. */
+/* The call neither reads nor writes bits at and above nfds, nor memory behind the last word. */
 static void only_nfds_bits_are_looked_at(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void only_nfds_bits_are_looked_at(void **state)
     EQUALS(rouse_select(0, in, in, in, &(struct timeval){ 0, 0 }), 0);
     CHECK(set[0] == ~0ul && set[1] == ~0ul);
     set[0] = 0;
-    set[0] = 1ul << 63; /* number 63 is none, as is 64 */
+    set[0] = 1ul << 63; /* number 63 is no descriptor, nor is 64 */
     EQUALS(rouse_select(63, in, NULL, NULL, &(struct timeval){ 0, 0 }), 0);
     CHECK(set[0] == 0 && set[1] == ~0ul);
     set[0] = 1ul << 63;
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_set_is_answered),
-        cmocka_unit_test(what_does_not_count_does_not_end_it),
+        cmocka_unit_test(events_that_do_not_count_do_not_end_it),
         cmocka_unit_test(times),
         cmocka_unit_test(enormous_times),
         cmocka_unit_test(close_and_cancel),

@@ -114,7 +114,10 @@ static void wait_for_the_next(void *arg, unsigned index)
     EQUALS(event.data, *(uint64_t *)arg);
 }
 
-/* A close takes it out and wakes nobody; the number's next descriptor is no member. */
+/*
+ * A close removes the descriptor from the set and wakes no waiter. The number's next descriptor is
+ * no member.
+ */
 static void a_closed_descriptor_leaves(void **state)
 {
     (void)state;

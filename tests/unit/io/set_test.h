@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* set_test.h - what the tests of sets share: a set with some members, and who sleeps in it. */
+/*
+ * set_test.h - helpers of the tests of sets: a set with some members, and which threads sleep in
+ * it.
+ */
 #ifndef SET_TEST_H
 #define SET_TEST_H
 
@@ -17,7 +20,7 @@ static MAYBE_UNUSED struct rouse_set *set_new(void)
     return set;
 }
 
-/* One look. */
+/* One check without a wait. */
 static MAYBE_UNUSED int look(struct rouse_set *set, struct rouse_set_event *events, unsigned count)
 {
     int told = rouse_set_wait_until(set, events, count, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * set_wait_test.c - threads that wait for one set: one waiter per event, none lost; an event that a thread
- * leaves is reported to another.
+ * set_wait_test.c - threads that wait for one set: an event wakes one waiter, and none is lost. An
+ * event that a thread does not handle is reported to another.
  */
 #include "set_test.h"
 
@@ -19,13 +19,16 @@ static void wait_and_take(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&scene.useless, (uint32_t)record.useless_count);
     EQUALS(events[0].events, POLLIN);
     EQUALS(rouse_read(events[0].fd, &byte, 1), 1);
-    /* It parks, which settles its events before more may come: else another thread could get both. */
+    /*
+     * The thread parks, which settles its events before more may come. Otherwise another thread
+     * could receive both.
+     */
     EQUALS(rouse_sleep(1), 0);
     rsi_fetch_add_relaxed(&scene.told, 1u);
     rouse_sem_wait(&gate);
 }
 
-/* Events that come together wake one thread each; no wake-up is spurious. */
+/* Events that come together wake one thread each. No wake-up is spurious. */
 static void each_event_wakes_one(void **state)
 {
     (void)state;
@@ -53,8 +56,8 @@ static void each_event_wakes_one(void **state)
     rouse_obs_set_mode(ROUSE_OBS_OFF);
 }
 
-/* One event for both sides of a member, which finds nothing there: one thread looks, not two. */
-static void an_event_of_both_sides_is_one(void **state)
+/* One event for both sides of a member, which finds nothing there: one thread wakes, not two. */
+static void an_event_for_both_sides_wakes_one(void **state)
 {
     (void)state;
     struct rsi_fd_batch batch = { NULL, NULL };
@@ -81,7 +84,7 @@ static void an_event_of_both_sides_is_one(void **state)
 
 #define TOKENS (4000 / SCALE)
 
-/* Events between a thread's last look and its sleep; no other thread is there to see them. */
+/* Events between a thread's last check and its sleep. No other thread is there to see them. */
 struct pair {
     int ends[2];
     struct rouse_sem wanted;
@@ -169,8 +172,8 @@ static void wait_and_turn_away(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&scene.left, 1u);
 }
 
-/* Nobody reads: an event that one waiter leaves is reported to the next. */
-static void what_is_left_is_told_to_another(void **state)
+/* No thread reads: an event that one waiter leaves is reported to the next. */
+static void an_event_that_is_left_is_reported_to_another(void **state)
 {
     (void)state;
     static const struct {
@@ -200,13 +203,16 @@ static void what_is_left_is_told_to_another(void **state)
         }
 }
 
-/* The notified thread computes on: no other gets the same event, but new events go to others. */
+/*
+ * The notified thread computes on. No other thread receives the same event, but new events go to
+ * others.
+ */
 static void spin(void)
 {
     UNTIL(rsi_load_relaxed(&scene.told) == 2);
 }
 
-static void only_a_new_event_is_told_to_another(void **state)
+static void only_a_new_event_is_reported_to_another(void **state)
 {
     (void)state;
     for (int again = 0; again < 2; again++) {
@@ -218,7 +224,7 @@ static void only_a_new_event_is_told_to_another(void **state)
         UNTIL(rsi_load_relaxed(&scene.told) == 1);
         if (again) {
             rsi_store_relaxed(&scene.told,
-                              HERD - 1); /* it is notified again at once, not the other */
+                              HERD - 1); /* it is notified again at once, and not the other */
             UNTIL(rsi_load_relaxed(&scene.left) == 0 && sleepers(scene.set) == 1);
         }
         for (int i = 0; i < 100; i++)
@@ -235,10 +241,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_event_wakes_one),
-        cmocka_unit_test(an_event_of_both_sides_is_one),
+        cmocka_unit_test(an_event_for_both_sides_wakes_one),
         cmocka_unit_test(nothing_is_lost_before_the_sleep),
-        cmocka_unit_test(what_is_left_is_told_to_another),
-        cmocka_unit_test(only_a_new_event_is_told_to_another),
+        cmocka_unit_test(an_event_that_is_left_is_reported_to_another),
+        cmocka_unit_test(only_a_new_event_is_reported_to_another),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* uring_start_stop_test.c - rings begin without a number that the program may use, and end what they are asked to. */
+/*
+ * uring_start_stop_test.c - rings take their descriptor numbers at a known time, and requests that
+ * the kernel overlooked still end.
+ */
 #include "io_test.h"
 
 #include "io/uring/ring.h"
@@ -8,7 +11,7 @@
 
 static uint32_t workers_seen;
 
-/* Until every worker has been seen with a ring. */
+/* Wait until every worker has been seen with a ring. */
 static void see_rings(void *arg, unsigned index)
 {
     (void)arg, (void)index;
@@ -20,7 +23,10 @@ static void see_rings(void *arg, unsigned index)
     }
 }
 
-/* The numbers are taken when the program first asks for anything of descriptors; none later, for there is none. */
+/*
+ * The rings take their numbers when the program first uses a descriptor, and none later: the limit
+ * leaves no number.
+ */
 static void rings_take_no_number_later(void **state)
 {
     (void)state;
@@ -41,7 +47,10 @@ static void *need_a_ring(void *unused)
     return unused;
 }
 
-/* A cluster's workers have rings too, whose numbers are taken when the program makes it. */
+/*
+ * A cluster's workers have rings too, which take their numbers when the program creates the
+ * cluster.
+ */
 static void a_cluster_has_rings(void **state)
 {
     (void)state;
@@ -61,13 +70,13 @@ static void a_cluster_has_rings(void **state)
     EQUALS(rouse_cluster_destroy(cluster), 0);
 }
 
-#ifdef ROUSE_TEST /* else nothing makes the kernel overlook a request */
+#ifdef ROUSE_TEST /* otherwise the kernel does not overlook a request */
 #define SENDERS 24
 
 static int wires[SENDERS][2];
 static uint32_t go;
 
-/* All at once, for the sends to be made by rings. */
+/* All at once, so that rings make the sends. */
 static void send_in_vain(void *arg, unsigned index)
 {
     char bytes[1000] = { 0 };
@@ -81,7 +90,7 @@ static void send_in_vain(void *arg, unsigned index)
     EQUALS(sent, -ETIMEDOUT);
 }
 
-/* A request that is overlooked is made again: a send ends at its deadline. */
+/* A cancel that the kernel overlooked is submitted again: a send ends at its deadline. */
 static void an_overlooked_send_ends(void **state)
 {
     (void)state;
@@ -111,7 +120,10 @@ static void read_until_closed(void *arg, unsigned index)
     EQUALS(rouse_read(*(int *)arg, &byte, 1), -EBADF);
 }
 
-/* And a receive that a ring has made ahead, so that the connection ends with its number. */
+/*
+ * The same for a receive that a ring has submitted ahead, so that the connection ends with its
+ * number.
+ */
 static void an_overlooked_receive_ends(void **state)
 {
     (void)state;
@@ -138,7 +150,7 @@ static void an_overlooked_receive_ends(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_take_no_number_later), /* the first: the backend is not chosen yet */
+        cmocka_unit_test(rings_take_no_number_later), /* first: the back end is not chosen yet */
         cmocka_unit_test(a_cluster_has_rings),
 #ifdef ROUSE_TEST
         cmocka_unit_test(an_overlooked_send_ends),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* uring_test.c - what only rings can get wrong: buffers, what is held, and a worker that does not reap. */
+/*
+ * uring_test.c - failures that only rings can have: running out of buffers, buffers that stay in
+ * use, and a worker that does not reap completions.
+ */
 #include "io_test.h"
 
 #include "io/uring/ring.h"
@@ -10,7 +13,7 @@
 
 struct stream {
     int ends[2];
-    uint32_t seen; /* bytes read, and right */
+    uint32_t seen; /* bytes read, and correct */
     uint32_t goes_on;
 };
 
@@ -19,7 +22,7 @@ static char byte_at(unsigned index, size_t at)
     return (char)(at * 7 + index);
 }
 
-/* Reads a little, so that a ring receives from then on; the rest when it is asked to. */
+/* Reads a little, so that a ring receives from then on. Reads the rest on request. */
 static void read_stream(void *arg, unsigned index)
 {
     struct stream *stream = &((struct stream *)arg)[index];
@@ -48,7 +51,10 @@ static void say(struct stream *stream, unsigned index, unsigned piece)
     EQUALS(send(stream->ends[1], bytes, sizeof bytes, 0), (long)sizeof bytes);
 }
 
-/* More comes than there are buffers to begin with, and nobody reads: no byte is lost, none out of order. */
+/*
+ * More data comes than the initial buffers hold, and no thread reads: no byte is lost or out of
+ * order.
+ */
 static void buffers_are_used_up(void **state)
 {
     (void)state;
@@ -98,7 +104,7 @@ static size_t resident_bytes(void)
     return (size_t)resident * RSI_PAGE;
 }
 
-/* Closed with bytes that nobody took, again and again: the buffers come back. */
+/* Closed with unread bytes, again and again: the buffers return to the pool. */
 static void unread_buffers_come_back(void **state)
 {
     (void)state;
@@ -133,7 +139,10 @@ static void *read_until_closed(void *arg)
     return arg;
 }
 
-/* The reader runs, and waits, before its worker has a round: it has nothing but these two to run. */
+/*
+ * The reader runs, and waits, before its worker has a scheduling round: the worker has only these
+ * two threads to run.
+ */
 static void close_and_reuse(void *arg, unsigned index)
 {
     struct rouse_thread *reader;
@@ -147,7 +156,10 @@ static void close_and_reuse(void *arg, unsigned index)
     EQUALS(rouse_thread_join(reader, NULL), 0);
 }
 
-/* A receive was to begin with the next round; until then its number has become another's. */
+/*
+ * A receive was to be submitted in the next round. By then its number belongs to another
+ * descriptor.
+ */
 static void a_number_reused_before_the_round(void **state)
 {
     (void)state;
@@ -202,19 +214,19 @@ static void converse(void *arg, unsigned index)
 }
 
 /*
- * The limit of a ring: while a thread holds its worker the others run elsewhere, but what the ring is to bring
- * waits for that worker.
+ * A limit of rings: while a thread holds its worker, the other threads run elsewhere, but the
+ * completions of that worker's ring wait for it.
  */
 static void a_ring_waits_for_its_worker(void **state)
 {
     (void)state;
     static struct crew held, others;
     if (rouse_worker_count() != 1)
-        return; /* else nobody knows whose ring it is */
+        return; /* otherwise the test cannot know whose ring it is */
     wire_open(WIRE_TCP, stuck.held);
     wire_open(WIRE_TCP, stuck.other);
     (void)crew_add(&held, CREW_USER, read_held, NULL);
-    for (uint32_t i = 1; i <= 2; i++) { /* the second comes by the ring, whose receive goes on */
+    for (uint32_t i = 1; i <= 2; i++) { /* the ring delivers the second, as its receive goes on */
         UNTIL(is_awaited(stuck.held[0], RSI_FD_READ));
         EQUALS(send(stuck.held[1], "1", 1, 0), 1);
         UNTIL(rsi_load_acquire(&stuck.got) == i);
@@ -252,7 +264,10 @@ static void *attempt(void *arg)
     return arg;
 }
 
-/* A stream that one cluster's worker receives, and threads of another cluster, which has workers of its own. */
+/*
+ * One cluster's worker receives a stream for threads of another cluster, which has workers of its
+ * own.
+ */
 struct abroad {
     struct rouse_cluster *clusters[2];
     struct rouse_thread *owner;
@@ -284,7 +299,9 @@ static void abroad_end(struct abroad *abroad)
         UNTIL(rouse_cluster_destroy(abroad->clusters[i]) == 0);
 }
 
-/* An attempt on a stream that another worker's ring receives: that one sleeps, and has to be asked. */
+/*
+ * An attempt on a stream that another worker's ring receives. That worker sleeps and must be asked.
+ */
 static void a_sleeping_worker_is_asked(void **state)
 {
     (void)state;
@@ -312,7 +329,7 @@ static void *send_bulk(void *arg)
     return arg;
 }
 
-/* A stream that the ring has given up, and that was read to its end: there is nothing to report. */
+/* The ring has given up the stream, which was read to its end: there is nothing to report. */
 static void read_bulk(void *arg, unsigned index)
 {
     static char bytes[20000];
@@ -331,7 +348,7 @@ static void read_bulk(void *arg, unsigned index)
     EQUALS(rouse_recv(bulk[0], bytes, 1, MSG_DONTWAIT), -EAGAIN);
 }
 
-static void what_is_read_is_not_ready(void **state)
+static void a_stream_read_to_its_end_is_not_ready(void **state)
 {
     (void)state;
     static struct crew crew;
@@ -353,7 +370,7 @@ static void *hold_until_told(void *arg)
     return arg;
 }
 
-/* The ring's worker is kept by a thread for good: an attempt elsewhere ends all the same. */
+/* A thread keeps the ring's worker for good. An attempt elsewhere ends all the same. */
 static void an_attempt_ends_though_the_worker_is_stuck(void **state)
 {
     (void)state;
@@ -366,7 +383,7 @@ static void an_attempt_ends_though_the_worker_is_stuck(void **state)
     abroad_end(&abroad);
 }
 
-#define FLOOD 6000u /* entries; the queue of completions has room for 4,096 */
+#define FLOOD 6000u /* submission entries; the completion queue has room for 4,096 */
 #define AMID 32u
 
 static int amid[AMID][2];
@@ -379,13 +396,13 @@ static void read_amid(void *arg, unsigned index)
     EQUALS(byte, byte_at(index, 1));
 }
 
-/* All in one turn: the queue of completions is not emptied meanwhile. */
+/* All in one turn, so that the completion queue is not emptied meanwhile. */
 static void flood(void *arg, unsigned index)
 {
     struct rsi_ring *ring;
     (void)arg, (void)index;
     while ((ring = rsi_ring_self()) ==
-           NULL) /* on an earlier test's spare, which goes when it has nothing to do */
+           NULL) /* on an earlier test's spare worker, which leaves when it is idle */
         CHECK(rouse_sleep(1000000) == 0);
     for (uint32_t i = 0; i < FLOOD; i++) {
         struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
@@ -403,7 +420,9 @@ static void flood(void *arg, unsigned index)
     CHECK(!rsi_ring_has_entries(ring));
 }
 
-/* More completes than the queue of completions holds: nothing is lost, and nothing is left for later. */
+/*
+ * More requests complete than the completion queue holds: none is lost, and none is left for later.
+ */
 static void completions_overflow(void **state)
 {
     (void)state;
@@ -427,7 +446,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_ring_waits_for_its_worker),
         cmocka_unit_test(a_number_reused_before_the_round),
         cmocka_unit_test(a_sleeping_worker_is_asked),
-        cmocka_unit_test(what_is_read_is_not_ready),
+        cmocka_unit_test(a_stream_read_to_its_end_is_not_ready),
         cmocka_unit_test(an_attempt_ends_though_the_worker_is_stuck),
         cmocka_unit_test(completions_overflow),
     };

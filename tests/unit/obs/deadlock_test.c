@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * deadlock_test.c - the look that tells whether every thread waits for another is not deceived by what
- * begins meanwhile. Its findings, right and wrong, are tested by tests/e2e/deadlock_report_test.py.
+ * deadlock_test.c - the check that determines whether every thread waits for another is not misled
+ * by threads that begin meanwhile. tests/e2e/deadlock_report_test.py tests its results, right and
+ * wrong ones.
  */
 #include "unit/core/core_test.h"
 
@@ -15,7 +16,7 @@
 
 static struct rouse_sem sem = ROUSE_SEM_INIT(0);
 static pthread_t early, late;
-static uint32_t looker; /* the kernel thread that looked, when the late one was parked */
+static uint32_t looker; /* the kernel thread that ran the check when the late thread was parked */
 
 static void *wait_for_unit(void *unused)
 {
@@ -23,7 +24,7 @@ static void *wait_for_unit(void *unused)
     return unused;
 }
 
-/* Whether fd is where the look has counted the process's kernel threads. */
+/* Whether the check has opened fd to count the process's kernel threads. */
 static bool is_of_look(unsigned fd)
 {
     char link[64], path[64] = "";
@@ -32,7 +33,7 @@ static bool is_of_look(unsigned fd)
     return length > 5 && strncmp(path, "/proc/", 6) == 0 && strcmp(path + length - 5, "/stat") == 0;
 }
 
-/* Instead of close(2). Nothing is held in the look that the start of a thread needs. */
+/* Replaces close(2). The check holds no lock that the start of a thread needs. */
 static void on_close(int number, siginfo_t *info, void *value)
 {
     static uint32_t is_done;
@@ -76,20 +77,23 @@ static char state_of(uint32_t tid)
     snprintf(path, sizeof path, "/proc/self/task/%u/stat", tid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    close(fd); /* trapped, after the look's */
+    close(fd); /* trapped, after the check's close */
     const char *end = strrchr(text, ')');
     CHECK(end);
     return end[2];
 }
 
-/* main() uses nothing of rouse before the look is over: it is the one that rouse does not know. */
+/*
+ * main() does not use rouse before the check is over: it is the one thread that rouse does not
+ * know.
+ */
 static void one_begins_while_another_looks(void)
 {
     if (!trap_close()) {
         fputs("not run: this process may not trap its system calls (seccomp)\n", stderr);
         return;
     }
-    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0); /* its file's making looks at /proc, too */
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0); /* creating its file reads /proc too */
     CHECK(pthread_create(&early, NULL, wait_for_unit, NULL) == 0);
     while (rsi_load_acquire(&looker) == 0)
         sched_yield();
@@ -98,10 +102,10 @@ static void one_begins_while_another_looks(void)
     for (int i = 0; i < 2; i++)
         CHECK_EQUAL(rouse_sem_post(&sem), 0);
     CHECK(pthread_join(early, NULL) == 0 && pthread_join(late, NULL) == 0);
-    _exit(0); /* a leak checker's calls would be trapped */
+    _exit(0); /* the filter would trap a leak checker's calls */
 }
 
-static void one_that_begins_does_not_stand_for_one_that_is_unknown(void **state)
+static void a_thread_that_begins_is_not_mistaken_for_an_unknown_one(void **state)
 {
     (void)state;
     static struct outcome outcome;
@@ -149,14 +153,14 @@ static void *call_a_helper(void *unused)
     return unused;
 }
 
-/* A helper that stayed known would count as one that runs, for ever. */
+/* A helper thread that stayed known would count as a running one for ever. */
 static void use_a_helper(void)
 {
     join(start(ROUSE_KIND_USER, call_a_helper, NULL));
     CHECK_EQUAL(rsi_rt.kernel_known, 1);
 }
 
-static void who_creates_a_thread_is_known(void **state)
+static void the_creator_of_a_thread_is_known(void **state)
 {
     (void)state;
     scenario_exits("tell_who_is_known", NULL, 0);
@@ -171,8 +175,8 @@ int main(int argc, char **argv)
         { "use_a_helper", use_a_helper },
     };
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_begins_does_not_stand_for_one_that_is_unknown),
-        cmocka_unit_test(who_creates_a_thread_is_known),
+        cmocka_unit_test(a_thread_that_begins_is_not_mistaken_for_an_unknown_one),
+        cmocka_unit_test(the_creator_of_a_thread_is_known),
     };
     static const struct program program = { 30,        false,
                                             tests,     LENGTH(tests),

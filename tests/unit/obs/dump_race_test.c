@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dump_race_test.c - dumps while everything changes: threads that begin, switch and end as fast as they
- * can, two dumps at once, dumps from signal handlers, after fork; and whose SIGQUIT it is.
+ * dump_race_test.c - dumps while everything changes: threads that begin, switch and end as fast as
+ * they can, two dumps at once, dumps from signal handlers and after fork; and whether rouse or the
+ * program handles SIGQUIT.
  */
 #include "obs_test.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* TSan hands signals on late: threads that run seldom answer there, and each dump takes a second. */
+/*
+ * TSan delivers signals late. Threads that run seldom answer there, and each dump takes a second.
+ */
 #if defined(RSI_TSAN)
 #define DUMPS 2
 #else
@@ -25,7 +28,7 @@ static int open_memory(void)
     return fd;
 }
 
-/* The text that was written to fd, which is closed; NULL: nothing. The caller frees it. */
+/* Reads the text that was written to fd and closes fd. NULL: no text. The caller frees it. */
 static char *read_memory(int fd)
 {
     off_t length = lseek(fd, 0, SEEK_END);
@@ -45,7 +48,7 @@ static char *take_dump(void)
     return read_memory(fd);
 }
 
-/* Each line is one of those that a dump has. */
+/* Each line must be one that a dump can contain. */
 static void check_shape(char *text)
 {
     unsigned threads = 0;
@@ -181,7 +184,7 @@ static void test_from_the_smallest_stack(MAYBE_UNUSED void **unused)
     join(t);
 }
 
-/* In the middle of a dump: the one under way goes on, the other is nothing. */
+/* A dump that interrupts another: the first goes on, and the second does not write. */
 static void on_timer(int number)
 {
     (void)number;
@@ -227,7 +230,7 @@ static void test_in_a_forked_child(MAYBE_UNUSED void **unused)
     join(t);
 }
 
-/* --- SIGQUIT, as programs of their own */
+/* --- SIGQUIT, in separate programs */
 
 static void start_runtime(void)
 {
@@ -276,7 +279,7 @@ static FRAME void *spin(void *unused)
     return unused;
 }
 
-/* Workers inherit what main() blocks. */
+/* Workers inherit the signals that main() blocks. */
 static void all_signals_are_blocked(void)
 {
     sigset_t all;
@@ -316,7 +319,7 @@ static void check_scenario(const char *name, const char *wanted, unsigned times)
     check_failed("the scenario does what it should", __FILE__, __LINE__);
 }
 
-static void test_whose_sigquit(MAYBE_UNUSED void **unused)
+static void test_who_handles_sigquit(MAYBE_UNUSED void **unused)
 {
     check_scenario("quit_is_answered", "rouse: end of the threads", 2);
     check_scenario("quit_is_answered", ", user: waiting for semaphore ", 2);
@@ -341,7 +344,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_from_the_smallest_stack),
         cmocka_unit_test(test_interrupted_by_itself),
         cmocka_unit_test(test_in_a_forked_child),
-        cmocka_unit_test(test_whose_sigquit),
+        cmocka_unit_test(test_who_handles_sigquit),
         cmocka_unit_test(test_signals_blocked_by_main),
     };
     const struct program program = { .limit_s = 120,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dump_test.c - the dump of all threads: what it says of each state, that it works though every worker is
- * stuck, while threads run as fast as they can, from handlers, and into descriptors that break.
+ * dump_test.c - the dump of all threads: its text for each state; that it works while every worker
+ * is stuck, while threads run as fast as they can, from handlers, and into descriptors that break.
  */
 #include "obs_test.h"
 
@@ -9,7 +9,7 @@
 
 static char text[4 << 20];
 
-/* Dump, and have what was written in text. */
+/* Dump into text. */
 static void dump(void)
 {
     int fd = memfd_create("dump", MFD_CLOEXEC);
@@ -54,7 +54,7 @@ static void check_has(const struct rouse_thread *t, const char *wanted, int line
 
 #define CHECK_HAS(t, wanted) check_has((t), (wanted), __LINE__)
 
-/* TSan hands signals on late, so that who must be asked there does not answer. */
+/* TSan delivers signals late, so that a thread that must be asked does not answer there. */
 #if defined(RSI_TSAN)
 #define CHECK_HAS_FRAME(t, kind, function) \
     ((kind) == ROUSE_KIND_USER ? CHECK_HAS((t), (function)) : (void)0)
@@ -62,7 +62,7 @@ static void check_has(const struct rouse_thread *t, const char *wanted, int line
 #define CHECK_HAS_FRAME(t, kind, function) CHECK_HAS((t), (function))
 #endif
 
-/* A named thread of a kind. */
+/* A named thread of that kind. */
 static struct rouse_thread *start_named(const char *name, enum rouse_kind kind, void *(*fn)(void *),
                                         void *arg)
 {
@@ -250,7 +250,7 @@ static void test_blocking_call(MAYBE_UNUSED void **unused)
     close(pipe_ends[1]);
 }
 
-static void test_time_is_told_when_recorded(MAYBE_UNUSED void **unused)
+static void test_time_is_shown_when_recorded(MAYBE_UNUSED void **unused)
 {
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     struct rouse_thread *t = start_named("early", ROUSE_KIND_USER, wait_for_never, NULL);
@@ -267,7 +267,7 @@ static void test_time_is_told_when_recorded(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     dump();
     CHECK(!strstr(part_of(u), ", for "));
-    /* On again: the stamp is from before, and may be of another wait. */
+    /* Recording is on again: the stamp is from before and may belong to another wait. */
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     dump();
     CHECK(!strstr(part_of(u), ", for "));
@@ -278,7 +278,7 @@ static void test_time_is_told_when_recorded(MAYBE_UNUSED void **unused)
     join(u);
 }
 
-/* --- what is left when a lock goes */
+/* --- the rest of a dump when a lock disappears */
 
 static void *wait_for_gone(void *value)
 {
@@ -354,7 +354,10 @@ static void test_stuck_workers(MAYBE_UNUSED void **unused)
     join(ended);
 }
 
-/* Threads of one worker whose turns are so short that no stack is walked in one: nearly all are seen. */
+/*
+ * Threads of one worker whose turns are too short for a stack walk. The dump must show nearly all
+ * of them.
+ */
 static void take_short_turns(void)
 {
     enum { COUNT = 8, ROUNDS = 20 };
@@ -408,7 +411,7 @@ static void test_deep_stack(MAYBE_UNUSED void **unused)
     join(t);
 }
 
-/* --- where it goes and who asks */
+/* --- where the dump goes and which thread requests it */
 
 static void test_reader_that_has_gone(MAYBE_UNUSED void **unused)
 {
@@ -435,7 +438,7 @@ static void *read_slowly(void *value)
     return NULL;
 }
 
-/* More than the pipe holds, at a descriptor that does not block. */
+/* More than the pipe holds, to a descriptor that does not block. */
 static void test_reader_that_is_slow(MAYBE_UNUSED void **unused)
 {
     enum { COUNT = 50 };
@@ -466,7 +469,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_blocking_call),
-        cmocka_unit_test(test_time_is_told_when_recorded),
+        cmocka_unit_test(test_time_is_shown_when_recorded),
         cmocka_unit_test(test_object_that_cannot_be_read),
         cmocka_unit_test(test_stuck_workers),
         cmocka_unit_test(test_short_turns),

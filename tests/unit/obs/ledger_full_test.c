@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ledger_full_test.c - a record that has no room left: what is missing is counted, once each, and asking for room again
- * costs nothing in the file. One that is folded has none for a while.
+ * ledger_full_test.c - a record without room. Each missing item is counted once, and repeated
+ * requests for room cost nothing in the file. A record whose mapping is folded has no room for a
+ * while.
  */
 #include "ledger_read.h"
 #include "obs_test.h"
@@ -21,7 +22,7 @@ static struct {
     int32_t asks; /* a thread's number; 0: it has ended */
 } scene;
 
-/* No page is left; what has room in its chunk goes on. */
+/* Use up all pages. Chunks that still have room can be filled. */
 static void fill(void)
 {
     rsi_store_relaxed(&rsi_file_head->page_count, RSI_STORE_BYTES_MAX / RSI_PAGE);
@@ -62,7 +63,7 @@ static void start_all(struct rouse_thread **threads, void *(*fn)(void *))
         UNTIL(waits(threads[i]));
 }
 
-/* main does not wait for them, which would be counted. */
+/* main does not wait for them, since those waits would be counted. */
 static void join_all(struct rouse_thread *const *threads)
 {
     for (unsigned i = 0; i < THREADS; i++) {
@@ -71,7 +72,7 @@ static void join_all(struct rouse_thread *const *threads)
     }
 }
 
-/* Each wait is one: a woken thread queues behind the others. */
+/* Each of these is one wait: a woken thread queues behind the others. */
 static void take_units_in_turn(void)
 {
     struct rouse_thread *threads[THREADS];
@@ -98,7 +99,7 @@ static void *run(void *unused)
     return unused;
 }
 
-/* The worker has slots, and nothing else yet. */
+/* The worker has slots and no other records yet. */
 static void give_slots(void)
 {
     struct rouse_thread *t = start(ROUSE_KIND_USER, run, NULL);
@@ -125,7 +126,7 @@ static void nothing_more_is_asked_for(const struct counts *before)
     CHECK_EQUAL(after.lost, before->lost);
 }
 
-/* --- programs of their own */
+/* --- separate programs */
 
 static void have_no_slots(void)
 {
@@ -173,7 +174,7 @@ static void have_no_entries(void)
     }
 }
 
-/* Of ROUSE_OBS_MIB=1. */
+/* With ROUSE_OBS_MIB=1. */
 static void have_little(void)
 {
     CHECK(rouse_thread_self() != NULL);
@@ -197,7 +198,7 @@ static bool has_room(enum rsi_store_kind kind, unsigned pages)
     return chunk != NULL;
 }
 
-/* More than is left while the mapping is folded. */
+/* More than the room left while the mapping is folded. */
 static void *ask_for_much(void *unused)
 {
     rsi_store_relaxed(&scene.asks, (int32_t)rsi_gettid());
@@ -218,7 +219,7 @@ static bool sleeps_or_has_ended(const int32_t *tid)
     return rsi_load_relaxed(tid) == 0 || strstr(text, ") S ");
 }
 
-/* Of ROUSE_OBS_MIB=2. */
+/* With ROUSE_OBS_MIB=2. */
 static void fold(void)
 {
     const uint64_t all = (2u << 20) / RSI_PAGE;
@@ -238,7 +239,7 @@ static void fold(void)
     CHECK_EQUAL(file_counts().lost, 0);
 }
 
-/* The same, and there is a mapping of another's when it grows again. */
+/* The same with another mapping in the way when the record grows again. */
 static void fold_with_another_in_the_way(void)
 {
     const uint64_t all = (2u << 20) / RSI_PAGE;
@@ -302,7 +303,7 @@ static void stacks_that_are_not_kept_are_counted(void **state)
     scenario_exits("have_no_stacks", "ROUSE_OBS_DEPTH=8", 0);
 }
 
-static void a_file_takes_no_more_than_it_may(void **state)
+static void a_file_stays_within_its_limit(void **state)
 {
     (void)state;
     scenario_exits("have_little", "ROUSE_OBS_MIB=1", 0);
@@ -314,7 +315,7 @@ static void a_file_takes_no_more_than_it_may(void **state)
     }
 }
 
-static void what_is_folded_comes_back(void **state)
+static void a_folded_mapping_comes_back(void **state)
 {
     (void)state;
     scenario_exits("fold", "ROUSE_OBS_MIB=2", 0);
@@ -333,11 +334,11 @@ int main(int argc, char **argv)
         { "fold_with_another_in_the_way", fold_with_another_in_the_way },
     };
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_takes_no_more_than_it_may),
+        cmocka_unit_test(a_file_stays_within_its_limit),
         cmocka_unit_test(threads_without_a_slot_are_counted_once),
         cmocka_unit_test(wakeups_and_contests_without_an_entry_are_counted),
         cmocka_unit_test(stacks_that_are_not_kept_are_counted),
-        cmocka_unit_test(what_is_folded_comes_back),
+        cmocka_unit_test(a_folded_mapping_comes_back),
     };
     const struct program program = { .limit_s = 60,
                                      .tests = tests,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* ledger_read.h - what tests read in the shared file of their own process: sums over all writers. */
+/*
+ * ledger_read.h - functions by which tests read the shared file of their own process: sums over all
+ * writers.
+ */
 #ifndef LEDGER_READ_H
 #define LEDGER_READ_H
 
@@ -53,7 +56,7 @@ static __attribute__((unused)) struct wakes wakes_of(enum rouse_wait_kind kind, 
     return wakes;
 }
 
-/* Of a lock, all sites together. */
+/* The sum over all sites of a lock. */
 struct contests {
     const void *lock;
     uint64_t acquired, contested, given_up, wait_ticks, spin_ticks, spun, holds, hold_ticks,

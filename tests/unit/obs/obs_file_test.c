@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * obs_file_test.c - the shared file: when it is there and when it is not, whose it is, and what becomes of it
- * when its process forks, ends, or is killed.
+ * obs_file_test.c - the shared file: when it exists and when it does not, which user owns it, and
+ * what happens to it when its process forks, ends or is killed.
  */
 #include "ledger_read.h"
 #include "obs_test.h"
@@ -36,7 +36,7 @@ static void *take_unit(void *sem)
     return NULL;
 }
 
-/* So many waits, each ended by a post. */
+/* Make that many waits, each ended by a post. */
 static void wait_often(unsigned times)
 {
     static struct rouse_sem sem;
@@ -53,7 +53,7 @@ static uint64_t sem_waits(void)
     return wakes_of(ROUSE_WAIT_SEM, NULL).all;
 }
 
-/* --- programs of their own */
+/* --- separate programs */
 
 static void end_in_order(void)
 {
@@ -76,7 +76,7 @@ static void be_killed(void)
     kill(getpid(), SIGKILL);
 }
 
-/* Recording is refused: all goes on without it. */
+/* Recording is refused, and the program runs on without it. */
 static void go_on_without(void)
 {
     wait_often(2);
@@ -132,7 +132,7 @@ static pid_t pid_of_outcome(void)
     return atoi(line + 4);
 }
 
-static void it_goes_with_the_process_unless_that_is_killed(void **state)
+static void the_file_goes_with_the_process_unless_it_is_killed(void **state)
 {
     (void)state;
     scenario_run("end_in_order", NULL, &outcome);
@@ -166,10 +166,11 @@ static void only_the_newest_of_the_killed_are_kept(void **state)
         first = first ? first : last;
     }
     CHECK(has_file(last) && !has_file(first));
-    CHECK_EQUAL(file_count(), KEPT + 1); /* each began by looking, before it was there itself */
+    /* each process counts the others' files before its own exists */
+    CHECK_EQUAL(file_count(), KEPT + 1);
 }
 
-/* It must go on, and say so in one line if recording was asked for by name. */
+/* The program must go on. It prints one line only if recording was requested by name. */
 static void is_refused(const char *scenario, const char *variable, const char *text)
 {
     scenario_run(scenario, variable, &outcome);
@@ -208,7 +209,7 @@ static void a_folder_that_others_may_use_is_refused(void **state)
     CHECK(rmdir(path) == 0);
 }
 
-static void who_has_not_asked_is_not_told(void **state)
+static void without_a_request_a_refusal_is_not_reported(void **state)
 {
     (void)state;
     unsetenv("ROUSE_OBS");
@@ -252,10 +253,10 @@ int main(int argc, char **argv)
         { "fork_a_child", fork_a_child },
     };
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_goes_with_the_process_unless_that_is_killed),
+        cmocka_unit_test(the_file_goes_with_the_process_unless_it_is_killed),
         cmocka_unit_test(only_the_newest_of_the_killed_are_kept),
         cmocka_unit_test(a_folder_that_others_may_use_is_refused),
-        cmocka_unit_test(who_has_not_asked_is_not_told),
+        cmocka_unit_test(without_a_request_a_refusal_is_not_reported),
         cmocka_unit_test(no_descriptor_is_kept),
         cmocka_unit_test(a_child_has_its_own),
     };

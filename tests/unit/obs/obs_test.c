@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* obs_test.c - the switch of recording, names of kinds and verdicts, and fatal lines that name threads. */
+/*
+ * obs_test.c - the recording switch, names of kinds and verdicts, and fatal lines that name
+ * threads.
+ */
 #include "obs_test.h"
 
 static void test_names(MAYBE_UNUSED void **unused)
@@ -30,7 +33,7 @@ static void test_modes(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_OFF);
 }
 
-/* A stamp from before recording was switched on last may be of an earlier wait. */
+/* A stamp from before the last time recording was switched on may belong to an earlier wait. */
 static void test_current_stamps(MAYBE_UNUSED void **unused)
 {
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
@@ -39,13 +42,13 @@ static void test_current_stamps(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     uint64_t late = rsi_tsc();
     CHECK(!rsi_obs_is_current(0) && !rsi_obs_is_current(early) && rsi_obs_is_current(late));
-    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0); /* on already: nothing changes */
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0); /* on already: no change */
     CHECK(rsi_obs_is_current(late));
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     CHECK(!rsi_obs_is_current(late));
 }
 
-/* --- the environment, and fatal lines, as programs of their own */
+/* --- the environment and fatal lines, in separate programs */
 
 static void mode_is_read(void)
 {

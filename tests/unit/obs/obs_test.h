@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* obs_test.h - what the tests of obs share: in which function an address lies. */
+/* obs_test.h - helpers of the obs tests: which function contains an address. */
 #ifndef OBS_TEST_H
 #define OBS_TEST_H
 
@@ -7,7 +7,7 @@
 #include "obs/inspect.h"
 #include "obs/symbol.h"
 
-/* A function that keeps a call and a frame of its own; a call at its end is followed by KEEP_FRAME. */
+/* A function that keeps its own call and frame. If it ends with a call, KEEP_FRAME must follow. */
 #if defined(__clang__)
 #define FRAME __attribute__((noinline))
 #else
@@ -33,7 +33,7 @@ static MAYBE_UNUSED bool is_in(const void *address, const char *function)
     return strncmp(text, function, length) == 0 && (text[length] == '+' || text[length] == '.');
 }
 
-/* Whether a public call's own caller is known: link-time optimisation puts the call into it. */
+/* Whether a public call's own caller is known. Link-time optimisation inlines the call into it. */
 #if defined(ROUSE_TEST_LTO)
 #define SITES_ARE_KEPT false
 #else

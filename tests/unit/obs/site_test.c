@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * site_test.c - call stacks of known depth and calls, as the file has them: of waits, of wake-ups and of locks; on user
- * and kernel threads. Functions have no frame pointers where the compiler leaves them out, as it does by default.
+ * site_test.c - call stacks of known depth and calls as the file records them: of waits, of
+ * wake-ups and of locks, on user and kernel threads. Functions have no frame pointers where the
+ * compiler leaves them out, as it does by default.
  */
 #include "ledger_read.h"
 #include "obs/site.h"
 #include "obs/walk.h"
 #include "obs_test.h"
 
-/* Of each case an object of its own, so that one entry of the file has it. */
+/* Each case uses its own objects, so that one entry of the file belongs to it. */
 static struct {
     struct rouse_mutex mutex;
     struct rouse_sem sem;
 } scenes[16], *scene = scenes;
 
-/* Its frame is found by its frame pointer only; those of the others by the stack pointer only. */
+/*
+ * The frame of this function can only be found through its frame pointer. The frames of the others
+ * can only be found through the stack pointer.
+ */
 static FRAME void wait_inner(unsigned rooms)
 {
     char *room = __builtin_alloca(64 * rooms);
@@ -98,7 +102,10 @@ static void stack_find(const void *entry, void *sum)
         stacks->stack = *(const struct rsi_store_stack *)entry;
 }
 
-/* The stack of a site begins with these functions, and is depth deep, or as deep as the calls were. */
+/*
+ * The stack of a site begins with these functions. It has depth frames, or fewer if there were
+ * fewer calls.
+ */
 static void check_site(uint64_t site, const char *const *functions, unsigned count)
 {
     unsigned depth = rsi_site_depth;
@@ -152,7 +159,7 @@ static void known_calls_give_known_stacks(void **state)
     }
 }
 
-/* However often, by whatever worker. */
+/* However often, on any worker. */
 static void a_stack_is_kept_once(void **state)
 {
     struct stacks before = { .number = UINT64_MAX }, after = before;
@@ -167,7 +174,7 @@ static void a_stack_is_kept_once(void **state)
         join(t);
     }
     entries_visit(RSI_STORE_STACKS, stack_find, &after);
-    CHECK(after.next <= before.next + 2); /* main's own, if it had to wait for one to end */
+    CHECK(after.next <= before.next + 2); /* main's own, if it had to wait for a thread to end */
 }
 
 static void *wait_and_tell(void *record)
@@ -177,7 +184,7 @@ static void *wait_and_tell(void *record)
     return NULL;
 }
 
-/* A thread gets the sites of its own wait as addresses. */
+/* A thread reads the sites of its own wait as addresses. */
 static void a_record_has_addresses(void **state)
 {
     (void)state;
@@ -191,7 +198,10 @@ static void a_record_has_addresses(void **state)
     CHECK(is_site_in(record.wake_site, "wake_inner"));
 }
 
-/* A walk is known again by the words that it went by, all of them, and within the stack. */
+/*
+ * A cached walk is recognised only if every word that it read is unchanged and lies within the
+ * stack.
+ */
 static void known_walks(struct rsi_walker *walker, const struct rsi_here *here, uintptr_t end,
                         uint64_t site, const struct rsi_trail *trail)
 {
@@ -204,7 +214,7 @@ static void known_walks(struct rsi_walker *walker, const struct rsi_here *here, 
         other.values[n] ^= 8;
     }
     rsi_walk_keep(walker, here, site, trail, 7);
-    /* With frame pointers, which the sanitizers' builds have, none is kept. */
+    /* No walk is kept with frame pointers, which the sanitizers' builds use. */
     uint64_t number = trail->count ? 7 : RSI_WALK_UNKNOWN;
     CHECK_EQUAL(rsi_walk_number(walker, here, end, site), number);
     CHECK_EQUAL(rsi_walk_number(walker, here, end, site + 1), RSI_WALK_UNKNOWN);
@@ -214,7 +224,10 @@ static void known_walks(struct rsi_walker *walker, const struct rsi_here *here, 
         CHECK_EQUAL(rsi_walk_number(walker, here, high, site), RSI_WALK_UNKNOWN);
 }
 
-/* A walk that must end at high, wherever that is, does: nothing is read beyond it, and what it gives is right. */
+/*
+ * A walk that must end at high stops there, wherever that is: it reads nothing beyond it, and its
+ * frames are right.
+ */
 static FRAME void walk_up_to(uintptr_t end)
 {
     struct rsi_walker *walker = rsi_walker_new();
@@ -255,7 +268,7 @@ static void depth_is_read(void)
 
 static const struct scenario scenarios[] = { { "depth_is_read", depth_is_read } };
 
-static void only_depths_that_there_are(void **state)
+static void only_valid_depths_are_accepted(void **state)
 {
     (void)state;
     scenario_exits("depth_is_read", "ROUSE_OBS_DEPTH=1", 11);
@@ -273,7 +286,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stack_is_kept_once),
         cmocka_unit_test(a_record_has_addresses),
         cmocka_unit_test(a_walk_stays_on_its_stack),
-        cmocka_unit_test(only_depths_that_there_are),
+        cmocka_unit_test(only_valid_depths_are_accepted),
     };
     const struct program program = { .limit_s = 120,
                                      .every_number = true,

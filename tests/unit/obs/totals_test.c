@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* totals_test.c - the sums that a process reads of itself: by construction, and against a reader of the file. */
+/*
+ * totals_test.c - the sums that a process reads about itself, compared with known programs and with
+ * a reader of the file.
+ */
 #include "ledger_read.h"
 #include "obs_test.h"
 
@@ -39,7 +42,10 @@ static void *take_one(void *unused)
     return unused;
 }
 
-/* 10 threads that wait for 10 ms each for a lock: 10 contests, and 100 ms and no more than was there. */
+/*
+ * 10 threads wait 10 ms each for a lock: 10 contests, and a sum of at least 100 ms and no more than
+ * the elapsed time allows.
+ */
 static void contests_add_up(void **state)
 {
     (void)state;
@@ -101,7 +107,7 @@ static void wakes_and_threads_are_counted(void **state)
     }
 }
 
-static void what_nobody_heard_and_calls_are_counted(void **state)
+static void unheard_signals_and_calls_are_counted(void **state)
 {
     (void)state;
     memset(&scene, 0, sizeof scene);
@@ -131,8 +137,8 @@ static bool is_near(uint64_t a, uint64_t b)
     return (a > b ? a - b : b - a) <= b / 1000 + 1;
 }
 
-/* Everybody else has ended: nothing changes between the two readers. */
-static void sums_are_those_of_a_reader_of_the_file(void **state)
+/* All other threads have ended, so nothing changes between the two readers. */
+static void sums_equal_those_of_a_reader_of_the_file(void **state)
 {
     (void)state;
     struct rouse_totals totals = totals_get();
@@ -174,8 +180,8 @@ static void *sleep_a_little(void *unused)
     return unused;
 }
 
-/* A reader beside those that count, while writers and chunks are added. */
-static void they_can_be_read_while_others_count(void **state)
+/* A reader runs beside the threads that count, while writers and chunks are added. */
+static void sums_can_be_read_while_others_count(void **state)
 {
     (void)state;
     memset(&scene, 0, sizeof scene);
@@ -229,9 +235,9 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(contests_add_up),
         cmocka_unit_test(wakes_and_threads_are_counted),
-        cmocka_unit_test(what_nobody_heard_and_calls_are_counted),
-        cmocka_unit_test(sums_are_those_of_a_reader_of_the_file),
-        cmocka_unit_test(they_can_be_read_while_others_count),
+        cmocka_unit_test(unheard_signals_and_calls_are_counted),
+        cmocka_unit_test(sums_equal_those_of_a_reader_of_the_file),
+        cmocka_unit_test(sums_can_be_read_while_others_count),
         cmocka_unit_test(without_a_record_there_is_no_data),
     };
     static const struct scenario scenarios[] = {

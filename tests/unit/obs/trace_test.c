@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trace_test.c - the events of programs that switch and wake so often by construction. */
+/* trace_test.c - the events of programs with a known number of switches and wake-ups. */
 #include "ledger_read.h"
 #include "obs_test.h"
 
@@ -10,7 +10,7 @@
 #define KINDS RSI_EVENT_COUNT
 
 struct events {
-    uint64_t id; /* of the thread that they are of */
+    uint64_t id; /* of the thread that made them */
     uint64_t count[KINDS], verdicts[ROUSE_VERDICTS];
     uint64_t written;
     bool is_disordered;
@@ -27,7 +27,7 @@ static void add(struct events *events, const struct rsi_store_event *event)
         events->verdicts[event->what >> 16 & 0xff]++;
 }
 
-/* A thread's events in the rings; no other thread is at work. */
+/* A thread's events in the rings. No other thread runs meanwhile. */
 static struct events events_of(uint64_t id)
 {
     struct events events = { .id = id };
@@ -95,7 +95,10 @@ static void each_switch_and_wake_is_an_event(void **state)
         CHECK_EQUAL(events.count[RSI_EVENT_WAIT], ROUNDS + 1);
         CHECK_EQUAL(events.count[RSI_EVENT_YIELD], yields);
         CHECK_EQUAL(events.count[RSI_EVENT_RUN], 1 + yields + ROUNDS + 1);
-        /* A worker that has recorded nothing yet has no ring, and may be the one that sees the time-out. */
+        /*
+         * A worker that has recorded no event yet has no ring, and may be the one that sees the
+         * time-out.
+         */
         CHECK(events.count[RSI_EVENT_WAKE] - ROUNDS <= 1);
         CHECK_EQUAL(events.verdicts[ROUSE_VERDICT_USEFUL], ROUNDS);
         CHECK_EQUAL(events.verdicts[ROUSE_VERDICT_TIMEOUT], events.count[RSI_EVENT_WAKE] - ROUNDS);
@@ -112,7 +115,7 @@ static void *yield_much(void *times)
     return NULL;
 }
 
-/* The newest stay, and the count goes on. */
+/* The newest events stay, and the count goes on. */
 static void a_ring_goes_round(void **state)
 {
     (void)state;
@@ -127,7 +130,7 @@ static void a_ring_goes_round(void **state)
     CHECK(!events.is_disordered);
 }
 
-static void nothing_is_written_in_other_modes(void **state)
+static void no_event_is_written_in_other_modes(void **state)
 {
     (void)state;
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
@@ -136,7 +139,10 @@ static void nothing_is_written_in_other_modes(void **state)
     CHECK_EQUAL(events_of(0).written, before);
 }
 
-/* Another process asks by a word of the file; it is heard when a worker runs, and only for so long. */
+/*
+ * Another process requests events by a word in the file. A worker reads it when it runs and honours
+ * it for the requested time.
+ */
 static void another_process_asks_for_a_while(void **state)
 {
     (void)state;
@@ -151,7 +157,7 @@ static void another_process_asks_for_a_while(void **state)
     rsi_store_relaxed(&rsi_file_head->trace_until_ns, UINT64_C(0));
 }
 
-/* A child has rings of its own, and nobody asks it. */
+/* A child has rings of its own, and no process has requested its events. */
 static void a_childs_events_are_its_own(void **state)
 {
     (void)state;
@@ -181,7 +187,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_switch_and_wake_is_an_event),
         cmocka_unit_test(a_ring_goes_round),
-        cmocka_unit_test(nothing_is_written_in_other_modes),
+        cmocka_unit_test(no_event_is_written_in_other_modes),
         cmocka_unit_test(another_process_asks_for_a_while),
         cmocka_unit_test(a_childs_events_are_its_own),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unwind_test.c - backtraces: of one's own stack, of a parked thread's, from wherever a thread is
- * interrupted, from registers that make no sense; and libgcc's unwinder, which exceptions use, through
- * the switch.
+ * unwind_test.c - backtraces: of the caller's stack, of a parked thread's, from wherever a thread
+ * is interrupted, from registers with invalid values; and libgcc's unwinder, which exceptions use,
+ * through the switch.
  */
 #include "obs_test.h"
 
@@ -72,7 +72,7 @@ static void test_more_frames_than_fit(void **unused)
     CHECK(is_in(backtrace.frames[RSI_FRAMES_MAX - 1], "deep"));
 }
 
-/* A name only where the symbol's size says so. */
+/* A name is given only where the symbol's size covers the address. */
 static void test_no_name_without_a_symbol(void **unused)
 {
     (void)unused;
@@ -96,7 +96,7 @@ static _Unwind_Reason_Code on_frame(struct _Unwind_Context *context, void *value
     if (walk->count == RSI_FRAMES_MAX)
         return _URC_END_OF_STACK;
     uintptr_t ip = _Unwind_GetIP(context);
-    if (ip) /* 0 stands for the end */
+    if (ip) /* 0 marks the end */
         walk->frames[walk->count++] = ip;
     return _URC_NO_REASON;
 }
@@ -143,7 +143,7 @@ static void check_same_callers(const struct rsi_backtrace *parked,
                                const struct libgcc_walk *running)
 {
     const unsigned common = DEPTH +
-                            1; /* callers of the innermost sleep_deep, and what is outside */
+                            1; /* callers of the innermost sleep_deep, and the frames outside it */
     CHECK(parked->count > common && running->count > common);
     for (unsigned i = 1; i <= common; i++) {
         uintptr_t mine = (uintptr_t)parked->frames[parked->count - i];
@@ -183,7 +183,7 @@ struct crowd {
     struct rouse_mutex mutex;
 };
 
-/* All that switches, and calls through tables and into libc. */
+/* Calls through everything that switches, through tables and into libc. */
 static void *busy_main(void *value)
 {
     struct crowd *crowd = value;
@@ -201,9 +201,9 @@ static void *busy_main(void *value)
 }
 
 /*
- * Wherever a thread is interrupted, its stack is walked up to its first frame. The compilers' tables
- * are exact to the instruction on x86-64. Elsewhere at least nothing must break; nor under TSan, which
- * hands signals on late, with the registers of another time.
+ * Wherever a thread is interrupted, the walk reaches its first frame. The compilers' tables are
+ * exact to the instruction on x86-64. Elsewhere the walk must at least not crash, nor under TSan,
+ * which delivers signals late with the registers of an earlier time.
  */
 static void test_interrupted_anywhere(void **unused)
 {
@@ -236,7 +236,7 @@ static void test_interrupted_anywhere(void **unused)
 #endif
 }
 
-/* --- a handler's caller was interrupted: its address is no return address */
+/* --- the caller of a handler was interrupted: its address is no return address */
 
 static struct rsi_backtrace handler_backtrace;
 static uintptr_t interrupted_at;
@@ -267,15 +267,15 @@ static void test_through_a_signal_frame(MAYBE_UNUSED void **unused)
 #endif
 }
 
-/* --- what makes no sense */
+/* --- invalid registers */
 
-static void test_nonsense(MAYBE_UNUSED void **unused)
+static void test_invalid_registers(MAYBE_UNUSED void **unused)
 {
     enum { WORDS = RSI_PAGE / 8, ROUNDS = 20000 };
     uint64_t random = seed_of_run();
     const void *frames[RSI_FRAMES_MAX];
-    uintptr_t code = (uintptr_t)test_nonsense;
-    /* A stack of one page, with nothing on either side. */
+    uintptr_t code = (uintptr_t)test_invalid_registers;
+    /* A stack of one page, with no memory on either side. */
     char *pages = mmap(NULL, 3 * RSI_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(pages != MAP_FAILED);
     CHECK(mprotect(pages + RSI_PAGE, RSI_PAGE, PROT_READ | PROT_WRITE) == 0);
@@ -308,7 +308,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_parked_thread),
         cmocka_unit_test(test_interrupted_anywhere),
         cmocka_unit_test(test_through_a_signal_frame),
-        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_invalid_registers),
     };
     const struct program program = { .limit_s = 120, .tests = tests, .test_count = LENGTH(tests) };
     main_stack = stack_of_this_kernel_thread();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait_record_test.c - the wait record: what a waiter and a waker write into it, for each thing that can be
- * waited for, by user and kernel threads; and that nothing is stamped while recording is off.
+ * wait_record_test.c - the wait record: the fields that a waiter and a waker write, for each object
+ * that a thread can wait for, by user and kernel threads; and that no stamp is written while
+ * recording is off.
  */
 #include "obs_test.h"
 #include "obs/store.h"
@@ -125,7 +126,7 @@ static FRAME void wait_blocking(void)
     KEEP_FRAME();
 }
 
-/* --- what main() does before the wait, and to end it */
+/* --- main()'s actions before the wait, and to end it */
 
 static void hold_mutex(void)
 {
@@ -214,7 +215,7 @@ static void listen_on_loopback(void)
     scene.fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     scene.fds[1] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(scene.fds[0] >= 0 && scene.fds[1] >= 0);
-    sa_family_t family = AF_UNIX; /* nothing but the family: the kernel finds a name */
+    sa_family_t family = AF_UNIX; /* only the family: the kernel picks a name */
     CHECK(bind(scene.fds[0], (struct sockaddr *)&family, sizeof family) == 0);
     CHECK(listen(scene.fds[0], 1) == 0);
 }
@@ -229,7 +230,7 @@ static void wake_acceptor(MAYBE_UNUSED struct rouse_thread *t)
 
 static void leave_alone(MAYBE_UNUSED struct rouse_thread *t)
 {
-    /* its time runs out */
+    /* its deadline passes */
 }
 
 /* --- the cases */
@@ -396,7 +397,7 @@ static void test_nothing_is_stamped_while_off(MAYBE_UNUSED void **unused)
     run_cases(ROUSE_OBS_OFF, check_not_recorded);
 }
 
-/* The first to come starts the other from inside, so that it has to wait. */
+/* The first thread starts the other from inside, so that the other has to wait. */
 static struct rouse_thread *once_waiter;
 
 static void start_waiter_inside(void *run)
@@ -428,7 +429,7 @@ static void test_once(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
 }
 
-/* --- the switch, in the middle of things */
+/* --- switching recording in the middle of a wait */
 
 static const struct wait_case sem_case = { .wait_name = "wait_sem", .wait = wait_sem };
 
@@ -441,7 +442,7 @@ static void test_switched_on_during_a_wait(MAYBE_UNUSED void **unused)
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     wake_sem(t);
     join(t);
-    CHECK_EQUAL(run.record.since_tsc, 0); /* the beginning was not seen, and is not made up */
+    CHECK_EQUAL(run.record.since_tsc, 0); /* the beginning was not recorded and is not made up */
     CHECK_EQUAL(run.record.wait_count, 0);
     CHECK_EQUAL(run.record.wake_tsc, 0);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
@@ -455,7 +456,7 @@ static void *wait_three_times(void *value)
     return NULL;
 }
 
-/* -1: it is not waiting as far as the record says. */
+/* -1: the record says that it is not waiting. */
 static uint64_t waits_recorded(struct rouse_thread *t)
 {
     const struct rsi_store_thread *slot = rsi_load_acquire(&rsi_waiter(t)->record.slot);

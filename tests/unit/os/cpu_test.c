@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu_test.c - how many CPUs there are to use: affinity mask and cgroup quotas of either version. */
+/*
+ * cpu_test.c - how many CPUs the program may use: the affinity mask and cgroup quotas of both
+ * versions.
+ */
 #include "unit/core/core_test.h"
 
 #include <ftw.h>
@@ -88,7 +91,7 @@ static void version_1_has_two_files(void **state)
     CHECK_EQUAL(quota_of("4:memory:/x\n3:cpu,cpuacct:/job\n2:cpuset:/y\n"), 3);
     CHECK_EQUAL(quota_of("3:cpuset,cpu:/job\n"), 3);
     CHECK_EQUAL(quota_of("3:cpu:/job\n"), 3);
-    /* Neither is the one for CPU time. */
+    /* Neither is the controller for CPU time. */
     CHECK_EQUAL(quota_of("3:cpuacct:/job\n2:cpuset:/job\n1:name=cpu:/job\n"), UINT32_MAX);
     write_file("/cpu/job/cpu.cfs_quota_us", "-1\n");
     CHECK_EQUAL(quota_of("3:cpu,cpuacct:/job\n"), UINT32_MAX);
@@ -135,7 +138,7 @@ static void long_names_do_no_harm(void **state)
     quota_of(line);
 }
 
-static void the_affinity_mask_limits_too(void **state)
+static void the_affinity_mask_is_a_limit_too(void **state)
 {
     (void)state;
     unsigned all = rsi_cpu_count();
@@ -164,7 +167,7 @@ int main(int argc, char **argv)
         IN_ROOT(both_versions_at_once),
         IN_ROOT(what_cannot_be_read_is_no_limit),
         IN_ROOT(long_names_do_no_harm),
-        cmocka_unit_test(the_affinity_mask_limits_too),
+        cmocka_unit_test(the_affinity_mask_is_a_limit_too),
     };
     static const struct program program = { 30, false, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

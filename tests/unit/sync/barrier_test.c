@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* barrier_test.c - all pass together or none, arrivals taken back, lifetime, misuse. */
+/* barrier_test.c - either all threads pass or none; withdrawn arrivals, lifetime, misuse. */
 #include "sync_test.h"
 
 static void lets_the_last_pass(void **state)
@@ -14,7 +14,7 @@ static void lets_the_last_pass(void **state)
     uint64_t deadline_ns = rouse_now_ns() + 3 * MS;
     assert_int_equal(rouse_barrier_wait_until(&b, deadline_ns), -ETIMEDOUT);
     assert_true(rouse_now_ns() >= deadline_ns);
-    assert_int_equal(b.arrived, 0); /* both were taken back */
+    assert_int_equal(b.arrived, 0); /* both arrivals were withdrawn */
     assert_string_equal(b.name, "pair");
     rouse_barrier_destroy(&alone);
     rouse_barrier_destroy(&b);
@@ -89,7 +89,7 @@ static void nobody_passes_before_the_last_has_come(void **state)
     }
 }
 
-static void arrivals_are_taken_back(void **state)
+static void arrivals_are_withdrawn(void **state)
 {
     (void)state;
     static struct team team;
@@ -102,7 +102,7 @@ static void arrivals_are_taken_back(void **state)
     }
 }
 
-static void cancels_take_arrivals_back(void **state)
+static void cancels_withdraw_arrivals(void **state)
 {
     (void)state;
     static struct team team;
@@ -114,7 +114,8 @@ static void cancels_take_arrivals_back(void **state)
         rouse_barrier_init(&team.b, 5, "team");
         crew_add_many(&team.crew, (enum crew_kind)kind, 4, pass_all_rounds, &team);
         for (unsigned round = 0; round < team.rounds; round++) {
-            for (unsigned i = 0; i < 2; i++) /* they are all there: the fifth is still to come */
+            /* all waiters are there; the fifth thread is still to come */
+            for (unsigned i = 0; i < 2; i++)
                 (void)rouse_thread_cancel(team.crew.members[rsi_random_next(&random) % 4].thread);
             rsi_fetch_add_relaxed(&team.arrived[round], 1u);
             if (rouse_barrier_wait(&team.b) == 1)
@@ -157,7 +158,10 @@ static void cancel_ends_until_and_not_the_plain_wait(void **state)
     }
 }
 
-/* The last to come destroys and frees the barrier, while others still find out that they passed. */
+/*
+ * The last thread to arrive destroys and frees the barrier while others still find out that they
+ * passed.
+ */
 struct freeing {
     unsigned rounds;
     struct rouse_barrier **barriers;
@@ -250,8 +254,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lets_the_last_pass),
         cmocka_unit_test(nobody_passes_before_the_last_has_come),
-        cmocka_unit_test(arrivals_are_taken_back),
-        cmocka_unit_test(cancels_take_arrivals_back),
+        cmocka_unit_test(arrivals_are_withdrawn),
+        cmocka_unit_test(cancels_withdraw_arrivals),
         cmocka_unit_test(cancel_ends_until_and_not_the_plain_wait),
         cmocka_unit_test(barrier_freed_by_the_last_is_not_touched),
         cmocka_unit_test(waits_are_recorded),

@@ -21,7 +21,7 @@ static void gate_check_left(struct gate *gate)
     rouse_mutex_destroy(&gate->m);
 }
 
-/* The verdicts, where the mutex is free when the woken thread comes to it. */
+/* The verdicts where the mutex is free when the woken thread locks it. */
 static void wait_judged(void *arg, unsigned index)
 {
     (void)index;
@@ -75,7 +75,7 @@ static void wait_in_herd(void *arg, unsigned index)
     rouse_mutex_unlock(&gate->m);
 }
 
-/* Each broadcast is of use to one thread; most of the others have to wait for the mutex besides. */
+/* Each broadcast is of use to one thread. Most of the others also have to wait for the mutex. */
 static void useless_wakeups_of_a_herd_are_counted(void **state)
 {
     (void)state;

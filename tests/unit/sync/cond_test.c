@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cond_test.c - nobody is woken twice or forgotten, lifetime, misuse. */
+/* cond_test.c - no waiter is woken twice or forgotten; lifetime, misuse. */
 #include "sync_test.h"
 
 struct gate {
@@ -103,7 +103,10 @@ static void broadcast_wakes_a_thousand(void **state)
     }
 }
 
-/* A bounded buffer, with patience that runs out at any moment: each item comes out once. */
+/*
+ * A bounded buffer whose users wait with short time-outs that end at any moment: each item comes
+ * out once.
+ */
 struct buffer {
     struct rouse_mutex m;
     struct rouse_cond not_empty, not_full;
@@ -200,7 +203,7 @@ static void cancelled_waiter_holds_the_mutex(void **state)
         rouse_mutex_lock(&gate.m);
         assert_int_equal(rouse_thread_cancel(t), 0);
         UNTIL(WAITING(&gate.c) == i % 2);
-        UNTIL(WAITING(&gate.m) == 1); /* for the mutex, and without an end */
+        UNTIL(WAITING(&gate.m) == 1); /* waits for the mutex, without a time-out */
         assert_int_equal(gate.result, 1);
         rouse_mutex_unlock(&gate.m);
         rouse_cond_signal(&gate.c);
@@ -210,7 +213,10 @@ static void cancelled_waiter_holds_the_mutex(void **state)
     }
 }
 
-/* Tickets are announced by one signal each. Cancels end waits all the time: no signal ends with them. */
+/*
+ * Each ticket is announced by one signal. Cancels end waits all the time: no signal may be lost
+ * with them.
+ */
 struct booth {
     struct gate gate;
     struct crew visitors;
@@ -297,7 +303,7 @@ static void wait_while_shut(void *arg, unsigned index)
     rouse_mutex_unlock(&gate->m);
 }
 
-/* Whether the waiter was caught before its time was over. */
+/* Whether the waiter was caught before its time-out. */
 static bool open_without_signal(struct gate *gate)
 {
     rouse_mutex_lock(&gate->m);
@@ -327,7 +333,10 @@ static void condition_that_became_true_unsignalled_is_no_timeout(void **state)
     }
 }
 
-/* The condition variable goes as soon as its waiters were notified; some of them had given up just then. */
+/*
+ * The condition variable is destroyed as soon as its waiters were notified. Some of them had just
+ * given up then.
+ */
 struct ended {
     struct gate gate;
     unsigned round, rounds, arrived;

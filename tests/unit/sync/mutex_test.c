@@ -6,7 +6,7 @@
 #define LOCKED RSI_LOCK_HELD
 #define HANDOFF 8u
 
-static void excludes_nobody_else_when_free(void **state)
+static void locks_at_once_when_free(void **state)
 {
     (void)state;
     struct rouse_mutex m = ROUSE_MUTEX_INIT_NAMED("basic"), zeroed;
@@ -92,7 +92,7 @@ static void lets_one_in_at_a_time(void **state)
     }
 }
 
-/* Time-outs that come at any point of a wait: no wake-up and no lock is lost with them. */
+/* Time-outs at any point of a wait: neither a wake-up nor the lock is lost with them. */
 static void lock_impatiently(void *arg, unsigned index)
 {
     struct counted *c = arg;
@@ -174,8 +174,8 @@ static void sleeper_is_not_starved_by_bargers(void **state)
 }
 
 /*
- * On one worker the order of events is known: the woken thread runs only when the owner yields, with the
- * mutex locked again.
+ * On one worker the order of events is known: the woken thread runs only when the owner yields,
+ * with the mutex locked again.
  */
 static void take_and_note(void *arg, unsigned index)
 {
@@ -210,8 +210,7 @@ static void overtake_a_sleeper(void *arg, unsigned index)
     rouse_mutex_lock(&c->m);   /* overtakes it */
     rouse_thread_yield();
     CHECK(c->count == 0 && WAITING(&c->m) == 1);
-    if (!(rsi_load_relaxed(&c->m.state) &
-          HANDOFF)) { /* this worker did not stand still meanwhile */
+    if (!(rsi_load_relaxed(&c->m.state) & HANDOFF)) { /* this worker was not stopped meanwhile */
         busy_ns(2 * MS);
         rouse_mutex_unlock(&c->m);
         rouse_mutex_lock(&c->m);
@@ -251,7 +250,7 @@ static void lock_once(void *arg, unsigned index)
     CHECK(rouse_thread_cancel_pending());
     c->count++;
     rouse_mutex_unlock(&c->m);
-    CHECK(rouse_mutex_lock_until(&c->m, ROUSE_FOREVER) == 0); /* had no need to wait */
+    CHECK(rouse_mutex_lock_until(&c->m, ROUSE_FOREVER) == 0); /* did not need to wait */
     rouse_mutex_unlock(&c->m);
 }
 
@@ -278,7 +277,10 @@ static void cancel_ends_until_and_not_the_plain_lock(void **state)
     }
 }
 
-/* The last to lock an object frees it, while the one before may still be on its way out of unlock. */
+/*
+ * The last thread to lock the object frees it, while the previous owner may still be on its way out
+ * of unlock.
+ */
 #define SHARERS 3
 struct shared {
     struct rouse_mutex m;
@@ -409,7 +411,7 @@ int main(int argc, char **argv)
         { "destroy_waited_for", "destroyed while held or waited for", destroy_waited_for },
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(excludes_nobody_else_when_free),
+        cmocka_unit_test(locks_at_once_when_free),
         cmocka_unit_test(gives_up_when_held),
         cmocka_unit_test(lets_one_in_at_a_time),
         cmocka_unit_test(loses_no_wakeup_to_a_timeout),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* once_test.c - run by one, waited for by the others; time-outs, cancelling, misuse. */
+/*
+ * once_test.c - one thread runs the function and the others wait for it; time-outs, cancelling,
+ * misuse.
+ */
 #include "sync_test.h"
 
 struct task {
@@ -64,7 +67,7 @@ static void call(void *arg, unsigned index)
     rsi_fetch_add_relaxed(&task->seen, 1u);
 }
 
-static void all_see_what_it_did(void **state)
+static void all_threads_see_its_effects(void **state)
 {
     (void)state;
     for (int kind = 0; kind < CREW_KINDS; kind++) {
@@ -222,7 +225,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_once_for_one),
-        cmocka_unit_test(all_see_what_it_did),
+        cmocka_unit_test(all_threads_see_its_effects),
         cmocka_unit_test(gives_up_while_it_runs),
         cmocka_unit_test(cancel_ends_until_and_not_the_plain_call),
         cmocka_unit_test(waits_are_recorded),

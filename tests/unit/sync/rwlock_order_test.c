@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* rwlock_order_test.c - who goes before whom: no writer and no reader is starved, no readers' convoy. */
+/*
+ * rwlock_order_test.c - the order of readers and writers: no writer and no reader is starved, and
+ * readers form no convoy.
+ */
 #include "sync_test.h"
 
 #define WAITERS (1u << 30) /* as in rwlock.c */
@@ -17,7 +20,7 @@ static void check_left(struct shared *s)
     rouse_rwlock_destroy(&s->l);
 }
 
-/* Readers that come before the last has left, for ever. */
+/* Readers that keep arriving before the last has left, for ever. */
 static void read_always(void *arg, unsigned index)
 {
     struct shared *s = arg;
@@ -196,7 +199,7 @@ static void readers_wait_behind_a_writer_until_it_gives_up(void **state)
         UNTIL(WAITING(&s.l) == 6);
         assert_int_equal(s.done, 0);
         assert_int_equal(rouse_thread_cancel(writer), 0);
-        UNTIL(rsi_load_relaxed(&s.done) == 5); /* though it is still held for reading */
+        UNTIL(rsi_load_relaxed(&s.done) == 5); /* although it is still held for reading */
         crew_join(&crew);
         rouse_rwlock_read_unlock(&s.l);
         check_left(&s);

@@ -17,7 +17,7 @@ static void check_left(struct shared *s)
     rouse_rwlock_destroy(&s->l);
 }
 
-static void excludes_nobody_else_when_free(void **state)
+static void locks_at_once_when_free(void **state)
 {
     (void)state;
     struct rouse_rwlock l = ROUSE_RWLOCK_INIT_NAMED("basic"), plain = ROUSE_RWLOCK_INIT;
@@ -212,8 +212,10 @@ static void cancel_ends_until_and_not_the_plain_locks(void **state)
     }
 }
 
-/* A writer frees the object when it finds that all readers have been there; they may still be on their
- * way out of unlock. */
+/*
+ * A writer frees the object when it finds that all readers have finished. They may still be on
+ * their way out of unlock.
+ */
 #define READERS 2
 struct freed {
     struct rouse_rwlock l;
@@ -396,7 +398,7 @@ int main(int argc, char **argv)
         { "destroy_waited_for", "destroyed while held or waited for", destroy_waited_for },
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(excludes_nobody_else_when_free),
+        cmocka_unit_test(locks_at_once_when_free),
         cmocka_unit_test(gives_up_when_held),
         cmocka_unit_test(keeps_writers_alone),
         cmocka_unit_test(loses_no_wakeup_to_a_timeout),

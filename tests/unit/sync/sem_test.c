@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sem_test.c - units are neither lost nor made, waiters are served in their order, lifetime, misuse. */
+/*
+ * sem_test.c - units are neither lost nor created, waiters are served in their order; lifetime,
+ * misuse.
+ */
 #include "sync_test.h"
 
 static void counts(void **state)
@@ -53,7 +56,7 @@ static void serves_in_order_of_arrival(void **state)
         }
         for (unsigned i = 0; i < 30; i++) {
             assert_int_equal(rouse_sem_post(&o.s), 0);
-            assert_int_equal(rouse_sem_value(&o.s), 0); /* handed over, not put there */
+            assert_int_equal(rouse_sem_value(&o.s), 0); /* handed over, not added to the count */
             UNTIL(rsi_load_relaxed(&o.served) == i + 1);
         }
         crew_join(&crew);
@@ -91,7 +94,7 @@ static void ring_goes_round(void **state)
     }
 }
 
-/* Units go round between threads that wait with short patience: none is lost or made. */
+/* Units go round between threads that wait with short time-outs: none is lost or created. */
 struct bank {
     struct rouse_sem s;
     unsigned rounds;
@@ -160,7 +163,7 @@ static void cancel_ends_a_wait(void **state)
     }
 }
 
-/* The waiter that was posted to frees the semaphore while the poster is still inside post. */
+/* The waiter that received the unit frees the semaphore while the poster is still inside post. */
 struct reply {
     struct rouse_sem *s;
     struct rouse_sem ready, taken;

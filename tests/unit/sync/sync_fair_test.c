@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sync_fair_test.c - calls that need not wait let the others run all the same: on one worker a loop of
- * them must not keep out the thread that would end it.
+ * sync_fair_test.c - calls that need not wait let other threads run all the same: on one worker, a
+ * loop of such calls must not keep out the thread that would end it.
  */
 #include "sync_test.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sync_races_test.c - a wake-up meets a waiter that was cancelled a moment ago and has not yet left the
- * list. Nothing may be lost: the wake-up goes to the next one. On one worker, whose order is known: who
- * was cancelled cannot run before the test lets it.
+ * sync_races_test.c - a wake-up meets a waiter that was cancelled a moment ago and has not yet left
+ * the list. The wake-up must not be lost: it goes to the next waiter. One worker makes the order
+ * known: the cancelled thread cannot run before the test lets it.
  */
 #include "sync_test.h"
 
@@ -124,7 +124,7 @@ static void wait_write(struct scene *scene, unsigned index)
         rouse_rwlock_write_unlock(&scene->l);
 }
 
-/* The writer that leaves finds nobody but the reader behind it. */
+/* The writer that leaves finds only the reader behind it. */
 static void play_writer_before_reader(struct scene *scene)
 {
     rouse_rwlock_read_lock(&scene->l);
@@ -172,7 +172,9 @@ static void wait_barrier(struct scene *scene, unsigned index)
     CHECK(rouse_thread_cancel_pending() == (index == 0));
 }
 
-/* The first was counted by the last to come: it has passed, and the cancel is for its next call. */
+/*
+ * The last thread to arrive counted the first: it has passed, and the cancel is for its next call.
+ */
 static void play_barrier(struct scene *scene)
 {
     struct rouse_thread *first = ADD_WAITER(scene, wait_barrier, &scene->b);
@@ -183,7 +185,7 @@ static void play_barrier(struct scene *scene)
     end_scene(scene, 0, 0);
 }
 
-/* The first goes to sleep again before the second, whom it had been woken before. */
+/* The first thread goes to sleep again before the second one, and was woken before it. */
 static void play_mutex_order(struct scene *scene)
 {
     rouse_mutex_lock(&scene->m);
@@ -197,7 +199,7 @@ static void play_mutex_order(struct scene *scene)
     end_scene(scene, 0, 0);
 }
 
-/* One that is woken is enough, however often the mutex comes free before it runs. */
+/* One woken thread is enough, however often the mutex becomes free before it runs. */
 static void play_mutex_wakes_one(struct scene *scene)
 {
     rouse_mutex_lock(&scene->m);
@@ -212,7 +214,10 @@ static void play_mutex_wakes_one(struct scene *scene)
     end_scene(scene, 0, 0);
 }
 
-/* A sleeper that waited long was to be given the mutex, and gives up: nothing of that is left behind. */
+/*
+ * A sleeper that had waited long was to be handed the mutex and gives up. Nothing of the hand-over
+ * may remain.
+ */
 static void play_mutex_handover_given_up(struct scene *scene)
 {
     rouse_mutex_lock(&scene->m);
@@ -223,7 +228,7 @@ static void play_mutex_handover_given_up(struct scene *scene)
     rouse_mutex_unlock(&scene->m);
     rouse_mutex_lock(&scene->m);
     UNTIL(WAITING(&scene->m) == 1);
-    CHECK(scene->m.state == (RSI_LOCK_HELD | 10)); /* waited for, to be handed over: mutex.c */
+    CHECK(scene->m.state == (RSI_LOCK_HELD | 10)); /* long enough to be handed over: mutex.c */
     CHECK(rouse_thread_cancel(first) == 0);
     UNTIL(WAITING(&scene->m) == 0);
     CHECK(scene->m.state == RSI_LOCK_HELD);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sync_test.h - what the tests of the sync objects share: crews of threads of every kind, waiting for a
- * state instead of sleeping, runs with 1, 2 and 4 workers, and programs that must end by misuse.
+ * sync_test.h - helpers of the tests of the sync objects: crews of threads of every kind, waiting
+ * for a state instead of sleeping, runs with 1, 2 and 4 workers, and programs that must end by
+ * misuse.
  */
 #ifndef SYNC_TEST_H
 #define SYNC_TEST_H
@@ -167,7 +168,10 @@ static MAYBE_UNUSED void crew_run(enum crew_kind kind, unsigned count, void (*fn
     crew_join(&crew);
 }
 
-/* ROUSE_SEED, or a new one, which is printed and also seeds the injected delays of the runs below. */
+/*
+ * The run's seed: ROUSE_SEED. If it is not set, seed_print chooses one. It is printed and also seeds
+ * the injected delays of the runs below.
+ */
 static MAYBE_UNUSED uint64_t seed_of_run(void)
 {
     const char *text = getenv("ROUSE_SEED");
@@ -184,8 +188,8 @@ static MAYBE_UNUSED void seed_print(void)
 }
 
 /*
- * Memory that is watched after its release: a thread that writes to it then is found at the end, also without
- * AddressSanitizer, which finds readers too.
+ * Memory that is checked after its release: a thread that writes to it then is found at the end,
+ * even without AddressSanitizer, which also finds readers.
  */
 #define GRAVE_BYTE 0xdb
 struct grave {
@@ -228,7 +232,7 @@ static MAYBE_UNUSED void grave_check(struct grave *grave)
     free(grave->items);
 }
 
-/* A program that must end with one line on standard error, which has text in it. */
+/* A program that must end with one line on standard error that contains text. */
 struct misuse {
     const char *name;
     const char *text;
@@ -310,8 +314,9 @@ static MAYBE_UNUSED int with_workers(const char *workers)
 }
 
 /*
- * The whole of a test program's main: the misuses, then all tests with 1, 2 and 4 workers, each in a
- * process of its own, for a process has one runtime. With ROUSE_WORKERS set: only those.
+ * The main function of a test program: first the misuses, then all tests with 1, 2 and 4 workers,
+ * each in a process of its own, since a process has one runtime. If ROUSE_WORKERS is set, only with
+ * that number.
  */
 static MAYBE_UNUSED int sync_test_main(int argc, char **argv, const struct CMUnitTest *tests,
                                        size_t test_count, const struct misuse *misuses,
