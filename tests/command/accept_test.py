@@ -255,17 +255,17 @@ class Corners(unittest.TestCase):
     def test_a_call_that_failed_to_close_a_listener_has_changed_nothing(self) -> None:
         self.in_every_order("renew_set", "renew_all")
 
-    def test_a_stream_whose_number_was_closed_before_closes_nothing(self) -> None:
+    def test_fclose_of_a_stream_with_a_closed_number_closes_nothing(self) -> None:
         self.in_every_order("late_stream")
 
-    def test_a_time_that_the_kernel_refuses_is_refused_whatever_there_is(self) -> None:
+    def test_a_time_that_the_kernel_refuses_is_refused_with_and_without_events(self) -> None:
         self.in_every_order("wrong_time")
 
     def test_threads_that_wait_for_one_set_do_not_take_its_listener_away(self) -> None:
         self.in_every_order("shared")
         self.without_an_overdue_turn("shared", "fifo")
 
-    def test_every_connection_is_taken_whatever_the_set_asks_for(self) -> None:
+    def test_every_connection_is_taken_for_all_requested_events(self) -> None:
         self.in_every_order("exclusive", "edge", "rearmed", "once")
 
     def test_connections_left_behind_an_edge_are_notified_again(self) -> None:

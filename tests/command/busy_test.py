@@ -34,7 +34,7 @@ class Shares(unittest.TestCase):
         for got, want in zip((own.on_cpu, own.queued, own.asleep), wanted, strict=True):
             self.assertAlmostEqual(got, want)
 
-    def test_what_the_kernel_counted_is_what_there_was(self) -> None:
+    def test_the_kernels_figures_are_used_unchanged(self) -> None:
         self.check(0.3, 0.5, True, 0.3, 0.5, 0.2)
         self.check(0, 0, True, 0, 0, 1)
 

@@ -108,7 +108,7 @@ class UserThreads(Beside):
             self.assertIsNone(worker["scl"])
         self.assertGreater(sum(worker["usr"] + worker["sys"] for worker in workers), 10)
 
-    def test_what_threads_ran_is_what_workers_were_busy(self) -> None:
+    def test_run_times_of_threads_add_up_to_the_busy_time_of_workers(self) -> None:
         """Two accounts of the same time, checked against the kernel's."""
         source = find.open_source(self.folder / find.file_name(self.program.pid))
         self.addCleanup(source.close)
@@ -174,8 +174,8 @@ class UserThreads(Beside):
         assert top.stderr
         self.program.send("f")
         child = int(self.program.lines.readline().split()[1])
-        told = top.stderr.readline()
-        self.assertIn(f"process {self.program.pid} has forked {child} (known_states)", told)
+        output = top.stderr.readline()
+        self.assertIn(f"process {self.program.pid} has forked {child} (known_states)", output)
         self.assertIn("child", self.top("--filter", "child"))
         os.kill(child, signal.SIGKILL)
         # A child so young may have no figures of the kernel yet, which is a line of its own.

@@ -115,7 +115,7 @@ class Seen(unittest.TestCase):
         self.assertEqual(len(self.named(threads, "switching")), 1)
         self.assertNotEqual(joined["waker"], "")
 
-    def test_a_timer_is_nobody(self) -> None:
+    def test_a_wake_up_by_a_timer_has_no_waker(self) -> None:
         _, sleeps = self.seen("wakes")
         naps = [row for row in self.named(sleeps, "waker") if "nanosleep" in row["call"]]
         self.assertEqual({row["waker"] for row in naps}, {scheduler.NOBODY})
@@ -163,7 +163,7 @@ class Seen(unittest.TestCase):
         self.assertIn("woken by", text.stdout)
         self.assertIn("sleeper", text.stdout)  # the thread existed before the watch began
 
-    def test_the_end_of_what_is_watched_ends_it(self) -> None:
+    def test_it_ends_with_the_watched_program(self) -> None:
         program = subprocess.Popen(["sleep", "0.5"])
         self.addCleanup(program.wait)
         said = here("watch", str(program.pid), "--seconds", "60", **PLACE)

@@ -33,10 +33,10 @@ def part(text: str, heading: str) -> str:
 class Manual(unittest.TestCase):
     def test_every_command_is_in_the_overview_and_loads(self) -> None:
         overview = part(page_of("rouse"), "Description")
-        told = rouse("--help").stdout
+        output = rouse("--help").stdout
         for name in main.COMMANDS:
             self.assertIn(f"**rouse {name}**", overview)
-            self.assertRegex(told, rf"(?m)^  {name} ")
+            self.assertRegex(output, rf"(?m)^  {name} ")
             self.assertIsInstance(importlib.import_module(f"rouse.cli.{name}").command, Command)
 
     def test_the_options_of_a_command_are_on_its_page(self) -> None:
@@ -53,9 +53,9 @@ class Manual(unittest.TestCase):
 
     def test_every_status_is_reported(self) -> None:
         page = part(page_of("rouse"), "Exit status")
-        told = {int(number) for number in re.findall(r"^(\d)$", page, re.MULTILINE)}
+        output = {int(number) for number in re.findall(r"^(\d)$", page, re.MULTILINE)}
         named = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
-        self.assertEqual(told, named | {0, 2})
+        self.assertEqual(output, named | {0, 2})
 
     def test_help_fits_eighty_columns(self) -> None:
         for words in ([], *([name] for name in main.COMMANDS)):

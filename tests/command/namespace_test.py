@@ -84,22 +84,22 @@ class Apart(unittest.TestCase):
         (_, first), (_, second) = self.known(*APART), self.known(*APART)
         for path in (first, second):
             self.assertRegex(path.name, r"\A1-[0-9]+\.rouse\Z")
-            told = self.report(path)
-            self.assertIn(NOTE, told["notes"])
-            self.assertFalse(told["processes"][0]["ended"])
-            self.assertLessEqual(NAMES, {row["name"] for row in told["sections"]["threads"]})
+            output = self.report(path)
+            self.assertIn(NOTE, output["notes"])
+            self.assertFalse(output["processes"][0]["ended"])
+            self.assertLessEqual(NAMES, {row["name"] for row in output["sections"]["threads"]})
         listed = [(found.pid, found.is_alive, found.is_here) for found in find.processes()]
         self.assertEqual(listed, [(1, True, False)] * 2)
         with self.assertRaisesRegex(RouseError, "there are 2 in other PID namespaces"):
             find.of_pid(1)
         done = rouse("top", "--batch", "0.1", "1", "--all", "--json", "known_states")
         self.assertEqual(done.returncode, 0, done.stderr)
-        told = json.loads(done.stdout)
-        self.assertEqual([p["pid"] for p in told["processes"]], [1, 1])
-        for process in told["processes"]:
+        output = json.loads(done.stdout)
+        self.assertEqual([p["pid"] for p in output["processes"]], [1, 1])
+        for process in output["processes"]:
             self.assertEqual(process["problems"][0], NOTE)
             self.assertIn("workers: the kernel does not report", process["problems"][1])
-        self.assertFalse([row for row in told["threads"] if row["name"].endswith("/worker-0")])
+        self.assertFalse([row for row in output["threads"] if row["name"].endswith("/worker-0")])
         self.assertIn("processes that record now: 2", rouse("doctor").stdout)
 
     def test_one_is_recorded_to_its_end(self) -> None:
@@ -108,9 +108,9 @@ class Apart(unittest.TestCase):
         words = ("record", "-o", file, "--interval", "0.05", "1")
         done = here(*words, "--seconds", "0.2")
         self.assertRegex(done.stderr, "; 0.2 s have passed\n")
-        told = self.report(file)
-        self.assertFalse(told["processes"][0]["ended"])
-        self.assertLessEqual(NAMES, {row["name"] for row in told["sections"]["threads"]})
+        output = self.report(file)
+        self.assertFalse(output["processes"][0]["ended"])
+        self.assertLessEqual(NAMES, {row["name"] for row in output["sections"]["threads"]})
         recorder = start(self, *COMMAND, *words, "--force")
         await_recording(file, lambda found: found.why_done is None)
         process.kill()
@@ -126,11 +126,11 @@ class Apart(unittest.TestCase):
         assert layout.HEAD.fields
         raw[layout.HEAD.fields["is_locked"][1]] = 0
         path.write_bytes(raw)
-        told = self.report(path)
-        self.assertIn(NOT_SURE, told["notes"])
-        self.assertIsNone(told["processes"][0]["ended"])
+        output = self.report(path)
+        self.assertIn(NOT_SURE, output["notes"])
+        self.assertIsNone(output["processes"][0]["ended"])
         self.assertIn("runs, or has ended", here("report", path, "-s", "totals").stdout)
-        self.assertLessEqual(NAMES, {row["name"] for row in told["sections"]["threads"]})
+        self.assertLessEqual(NAMES, {row["name"] for row in output["sections"]["threads"]})
 
     def test_a_file_of_another_namespace_is_removed_when_its_process_is_gone(self) -> None:
         process, path = self.known(*APART)

@@ -106,9 +106,9 @@ class Recorded(unittest.TestCase):
         self.recorder.send_signal(signal.SIGTERM)
         self.recorder.wait(60)
         self.program.kill()  # it computes, which would slow down the rest
-        told = self.report(str(child))
-        self.assertEqual(told["processes"][0]["mode"], "counted")
-        self.assertEqual(["child"], [t["name"] for t in told["sections"]["threads"] if t["name"]])
+        output = self.report(str(child))
+        self.assertEqual(output["processes"][0]["mode"], "counted")
+        self.assertEqual(["child"], [t["name"] for t in output["sections"]["threads"] if t["name"]])
         done = here("report", str(child), "--format", "perfetto", "-o", "-", **self.own)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertIn("has no events", done.stderr)

@@ -85,7 +85,7 @@ class Whole(Case):
             self.assertEqual(found.store, images[count - 1])
             self.assertEqual((found.snapshots, found.problems), (count, []))
 
-    def test_a_change_is_kept_by_what_changed(self) -> None:
+    def test_only_changed_values_are_kept(self) -> None:
         big = image(1, locks=5000)
         changed = bytearray(big)
         changed[-5000] ^= 1
@@ -161,14 +161,14 @@ class Broken(Case):
         self.assertIn("a part (BASE) is damaged", self.refused())
 
     def test_foreign_newer_and_empty_ones(self) -> None:
-        for data, told in (
+        for data, reason in (
             (b"", "0 bytes are not a whole recording"),
             (b"\x7fELF" + bytes(60), "is no recording of rouse"),
             (struct.pack("<8sII", recording.MAGIC, 2, 0), "is of version 2, this rouse reads"),
             (struct.pack("<8sII", recording.MAGIC, 1, 0), "its recorder has just begun"),
         ):
             self.path.write_bytes(data)
-            self.assertIn(told, self.refused())
+            self.assertIn(reason, self.refused())
 
     def test_a_part_cannot_unpack_to_more_than_it_may(self) -> None:
         with self.path.open("wb") as file:
@@ -263,7 +263,7 @@ class Recorder(Case):
         self.assertEqual((found.why_done, found.problems), ("stopped by SIGTERM", []))
         self.assertGreaterEqual(found.snapshots, 2)
 
-    def test_it_ends_with_the_program_and_keeps_what_that_left(self) -> None:
+    def test_it_ends_with_the_program_and_keeps_its_last_record(self) -> None:
         with subprocess.Popen(["sleep", "1000"]) as program:
             self.store(of_process(program.pid))
             recorder = self.start(str(program.pid), "--interval", "0.05")

@@ -135,8 +135,8 @@ class Exports(unittest.TestCase):
         ]
         places = ("worker.c:5", "queue_push+0x44", "")
         for place, number in zip(places, ("0x1030", "0x1040", ""), strict=True):
-            told = f',initialised_at="{place}",initialised_at_id="{number}"'
-            self.assertTrue(any(labels.endswith(told) for labels in of_locks), told)
+            output = f',initialised_at="{place}",initialised_at_id="{number}"'
+            self.assertTrue(any(labels.endswith(output) for labels in of_locks), output)
         series = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
         self.assertEqual(len(set(series)), len(series))
 
@@ -154,7 +154,7 @@ class Exports(unittest.TestCase):
         again = rouse("report", folder, "-s", "locks")
         self.assertIn("30000", again.stdout)
 
-    def test_standard_output_gets_what_a_file_gets(self) -> None:
+    def test_standard_output_gets_the_same_as_a_file(self) -> None:
         file = self.written("folded")
         for words in ((), ("-o", "-")):
             done = rouse("report", self.folder / "tables", "--format", "folded", *words)
@@ -165,7 +165,7 @@ class Exports(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("30000", (self.folder / "text").read_text(encoding="utf-8"))
 
-    def test_formats_that_cannot_be_written_say_what_to_do(self) -> None:
+    def test_formats_that_cannot_be_written_report_a_remedy(self) -> None:
         for words, said in (
             (("--format", "parquet"), "writes a folder: name it with -o DIR"),
             (("--json", "--format", "html"), "contradict each other"),

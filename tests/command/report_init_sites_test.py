@@ -54,7 +54,7 @@ class Origins(unittest.TestCase):
     def test_objects_of_several_places_are_of_none(self) -> None:
         wake = {**WAKES[0], "kind": "condition", "useful": 1}
         sites = [*site(0x30, "here.c:1"), *site(0x40, "there.c:2")]
-        for places, told in (
+        for places, expected in (
             (("0x30", "0x30"), "here.c:1"),
             (("0x30", "0x40"), "-"),
             (
@@ -65,7 +65,7 @@ class Origins(unittest.TestCase):
             wakes = [{**wake, "object": i, "init_site": at} for i, at in enumerate(places)]
             for query in (measures.wake_ledger, measures.wait_sites):
                 (row,) = [r for r in asked(query, wakes=wakes, sites=sites) if r["objects"] == 2]
-                self.assertEqual(row["init_label"], told)
+                self.assertEqual(row["init_label"], expected)
 
 
 class Compared(unittest.TestCase):
@@ -111,7 +111,7 @@ class Compared(unittest.TestCase):
         self.assertIn("initialised at", text)
         self.assertIn("there.c:2", text)
 
-    def test_a_lock_with_a_name_is_that_whatever_has_initialised_it(self) -> None:
+    def test_named_locks_are_compared_by_name_for_any_init_site(self) -> None:
         named = {**LOCKS[0], "site": "0x10", "holder_site": "0x0"}
         found, _ = self.compared(
             [{**named, "init_site": "0x30"}], [{**named, "init_site": "0x140"}]

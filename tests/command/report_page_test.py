@@ -127,11 +127,11 @@ class Page(unittest.TestCase):
                 self.assertTrue(page.locator("#detail").is_visible())
                 page.locator("#close").click()
 
-    def test_it_says_of_what_when_and_on_which_machine(self) -> None:
+    def test_it_shows_the_program_the_time_and_the_machine(self) -> None:
         page = self.open_orders()
         head = page.locator("header").inner_text()
-        for told in ("rouse report: orders", "42 on host, orders -p 80", "2025-10-09 08:53:20"):
-            self.assertIn(told, head)
+        for expected in ("rouse report: orders", "42 on host, orders -p 80", "2025-10-09 08:53:20"):
+            self.assertIn(expected, head)
         self.assertIn("max, total, count, avg and wait_avg are not known", head)
 
     def test_figures_are_those_of_the_tables_and_change_with_them(self) -> None:

@@ -221,7 +221,7 @@ class Wakes(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    def test_microstates_and_what_their_sum_lacks(self) -> None:
+    def test_microstates_and_their_missing_rest(self) -> None:
         short = [{**THREADS[0], "usr": 900 * MS}, *THREADS[1:]]
         rows = {row["thread_id"]: row for row in asked(measures.microstates, threads=short)}
         self.assertEqual((rows[1]["lck"], rows[1]["missing_ns"]), (30 * MS, 40 * MS))
@@ -337,7 +337,7 @@ class Sections(unittest.TestCase):
             totals = made(Wanted(limit=limit), processes=processes)["totals"]
             self.assertEqual((len(totals.rows), totals.more), (shown, more), limit)
 
-    def test_only_what_was_asked_for(self) -> None:
+    def test_only_the_requested_sections(self) -> None:
         self.assertEqual(list(made(Wanted(sections=("herds", "locks")))), ["locks", "herds"])
 
     def test_freebsds_name(self) -> None:
@@ -373,7 +373,7 @@ class Notes(unittest.TestCase):
         text = noted(tables(processes=process, threads=[{**THREADS[0], "waits": 0}]))
         self.assertIn("none of its 1 threads has ended one", text)
 
-    def test_a_loop_around_a_plain_wait_is_no_finding(self) -> None:
+    def test_a_loop_around_a_correct_wait_is_no_finding(self) -> None:
         self.assertNotIn("rouse_cond_wait()", noted(orders()))
         plain = {**WAKES[2], "false_": 0}
         self.assertIn("at 1 places that wait for a condition", noted(orders(wakes=[plain])))
@@ -393,20 +393,20 @@ class Notes(unittest.TestCase):
 class Facts(unittest.TestCase):
     def test_the_cost_of_recording_is_reported(self) -> None:
         database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
-        told = dict(facts.facts(database, "x"))["cost of recording"]
+        output = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()
         # Out of 600 and 100 ms.
-        self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", told)
-        self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", told)
+        self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", output)
+        self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", output)
 
     def test_each_process_has_measured_its_own_cost(self) -> None:
         other = {**PROCESSES[0], "process": "b:1:1", "stamp_ns": 30.0}
         wakes = [{**WAKES[0], "useful": 100}, {**WAKES[0], "process": "b:1:1", "useful": 1000}]
         for known, said in ((other, "one took 10.0 to 30.0 ns"), ({**other, "stamp_ns": None}, "")):
             database = engine.open_tables(orders(processes=[*PROCESSES, known], wakes=wakes))
-            told = dict(facts.facts(database, "x"))["cost of recording"]
+            output = dict(facts.facts(database, "x"))["cost of recording"]
             database.close()
-            self.assertIn(said or "not known", told)
+            self.assertIn(said or "not known", output)
 
     def test_nothing_recorded_cost_nothing(self) -> None:
         database = engine.open_tables(orders(wakes=[]))

@@ -196,7 +196,7 @@ class Inputs(Case):
         nothing.mkdir()
         newer = Builder(1000, version=layout.VERSION + 1).write(self.folder, 5)
         own = {"ROUSE_OBS_DIR": str(nothing)}
-        for words, told in (
+        for words, output in (
             ([empty], "is empty"),
             ([foreign], "is no recording of rouse"),
             ([self.folder / "absent"], "is not there"),
@@ -205,7 +205,7 @@ class Inputs(Case):
             ([], "no process of user"),
             (["3999003"], "process 3999003"),
         ):
-            self.assertIn(told, self.refused(*words, **own))
+            self.assertIn(output, self.refused(*words, **own))
 
     def test_tables_of_an_older_rouse(self) -> None:
         place = self.tables()
@@ -249,10 +249,10 @@ class Inputs(Case):
         self.assertIn("threads from", done.stdout)
 
     def test_a_file_that_cannot_be_written(self) -> None:
-        told = self.refused(
+        output = self.refused(
             self.tables(), "--format", "folded", "-o", self.folder / "absent" / "file"
         )
-        self.assertIn("No such file or directory", told)
+        self.assertIn("No such file or directory", output)
 
 
 class Texts(unittest.TestCase):

@@ -113,7 +113,7 @@ class Ledger(Case):
         self.assertEqual((totals["lost_race"], totals["false_"], totals["early"]), (0, 0, 0))
         self.assertEqual(totals["signals_unheard"], KNOWN["SIGNALS"])
 
-    def test_what_recording_costs_was_measured_where_it_ran(self) -> None:
+    def test_the_cost_of_recording_is_measured_on_the_same_machine(self) -> None:
         self.run_ledger(workers=1)
         done = here("report", "--json", str(self.program.pid), **self.own)
         (process,) = json.loads(done.stdout)["processes"]
@@ -185,7 +185,7 @@ class Serve(Case):
     def test_the_shared_lock_is_found(self) -> None:
         self.check_shared(self.contend())
 
-    def test_one_place_has_one_row_whatever_calls_led_there(self) -> None:
+    def test_one_wait_site_has_one_row_for_all_call_stacks(self) -> None:
         found = self.contend(ROUSE_OBS_DEPTH="4")
         self.check_shared(found)
         # The sides identify it by its calls: the holder's site is an address, the waiter's a stack.

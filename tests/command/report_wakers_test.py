@@ -18,7 +18,7 @@ from rouse.query.sections import Wanted
 class Sides(unittest.TestCase):
     def test_a_row_of_several_objects_has_no_one_of_them_for_all(self) -> None:
         wake = {**WAKES[0], "kind": "semaphore", "useful": 1}
-        for objects, told in (
+        for objects, expected in (
             (((1, "a"), (2, "b")), "2 objects"),
             (((1, "a"), (2, None)), "2 objects"),
             (((1, "a"), (2, "a")), "2 objects: a"),
@@ -27,18 +27,18 @@ class Sides(unittest.TestCase):
         ):
             wakes = [{**wake, "object": number, "object_name": name} for number, name in objects]
             (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
-            self.assertEqual(row["object_label"], told)
+            self.assertEqual(row["object_label"], expected)
 
     def test_an_unseen_waker_is_not_the_runtime_in_a_program_without_it(self) -> None:
         posted = {**WAKES[0], "kind": "semaphore", "wake_site": "0x0"}
         none = {**posted, "useful": 0}
-        for wake, told in (
+        for wake, expected in (
             (posted, "not known"),
             ({**none, "cancelled": 1}, "not known"),
             ({**none, "timeout": 1}, "runtime"),
             ({**posted, "kind": "sleep"}, "runtime"),
         ):
-            for recorder, label in (("preload", told), ("", "runtime")):
+            for recorder, label in (("preload", expected), ("", "runtime")):
                 changed = {"processes": [{**PROCESSES[0], "recorder": recorder}], "wakes": [wake]}
                 (row,) = asked(measures.wake_ledger, **changed)
                 self.assertEqual(row["wake_label"], label)

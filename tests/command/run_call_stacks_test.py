@@ -75,7 +75,7 @@ class Stacks(unittest.TestCase):
 
 
 class Apart(unittest.TestCase):
-    def test_a_program_with_room_between_its_segments_is_known_whole(self) -> None:
+    def test_a_program_with_gaps_between_its_segments_is_mapped_completely(self) -> None:
         apart = Source("call_stacks", "call_stacks_apart")
         found = Recorded(apart, "wrapped", ROUSE_OBS_DEPTH="2")
         self.assertEqual({row["lock_name"] for row, _ in found.rows("locks")}, {"lock"})

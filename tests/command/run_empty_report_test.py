@@ -52,8 +52,8 @@ class EmptyReport(unittest.TestCase):
 
     def test_an_empty_name_is_of_no_program(self) -> None:
         done = rouse("run", "--", "", ROUSE_PRELOAD=LOADED)
-        told = "rouse: the name of the program is empty\n"
-        self.assertEqual((done.returncode, done.stderr), (127, told))
+        output = "rouse: the name of the program is empty\n"
+        self.assertEqual((done.returncode, done.stderr), (127, output))
 
     def test_an_empty_name_is_of_no_file(self) -> None:
         for words in (

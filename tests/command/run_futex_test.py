@@ -44,7 +44,7 @@ class Futexes(unittest.TestCase):
         self.check_scene("wake", {label("/* to one */"): KNOWN["WAKES"]}, useful=KNOWN["WAKES"])
         (row,) = self.scenes["wake"]["wakes"]
         self.assertEqual((row["wait_label"], row["object_name"]), (label("/* by one */"), "word"))
-        self.assertEqual(self.unheard("wake"), (KNOWN["VAIN"], KNOWN["VAIN"]))
+        self.assertEqual(self.unheard("wake"), (KNOWN["UNHEARD"], KNOWN["UNHEARD"]))
 
     def test_a_herd_is_as_large_as_the_kernel_says(self) -> None:
         self.check_scene("herd", {label("/* to a herd */"): KNOWN["HERD"]}, useful=KNOWN["HERD"])

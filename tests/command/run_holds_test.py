@@ -106,13 +106,13 @@ class Counts(unittest.TestCase):
         self.assertEqual(found.got()[label("/* by the holder */")], (1, 1))
         self.assertEqual(found.places[place]["contested"], KNOWN["CONTESTED"])
 
-    def test_a_lock_whose_owner_died_is_acquired_and_held_by_the_next(self) -> None:
+    def test_a_robust_lock_of_a_dead_owner_is_held_by_the_next(self) -> None:
         orphaned = KNOWN["ORPHANED"]
         expected = {label("/* from the dead */", n): (orphaned, orphaned) for n in range(2)}
         expected[label("/* until its end */")] = (2 * orphaned, 0)
         self.assertEqual(Scene("orphaned").got(), expected)
 
-    def test_a_child_of_a_fork_holds_what_it_has_locked(self) -> None:
+    def test_a_forked_child_holds_the_locks_that_it_acquired(self) -> None:
         expected = {label("/* over the fork */"): (1, 1), label("/* by the child */"): (1, 1)}
         self.assertEqual(Scene("child").got(), expected)
 

@@ -25,7 +25,7 @@ if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < ENOUGH:
     sys.exit(77)
 
 
-def told(scene: str, variables: dict[str, str]) -> list[tuple[str, str, int]]:
+def printed(scene: str, variables: dict[str, str]) -> list[tuple[str, str, int]]:
     """Each call's result and error, and the memory that is locked afterwards."""
     words = (LOCKED.program, scene, "tell")
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT)
@@ -36,9 +36,9 @@ def told(scene: str, variables: dict[str, str]) -> list[tuple[str, str, int]]:
 
 class Locked(unittest.TestCase):
     def assert_as_without(self, scene: str) -> None:
-        without = told(scene, dict(os.environ))
+        without = printed(scene, dict(os.environ))
         with tempfile.TemporaryDirectory() as place:
-            here = told(scene, environment(Path(place)))
+            here = printed(scene, environment(Path(place)))
         self.assertEqual([row[:2] for row in here], [row[:2] for row in without])
         for (*_, kb), (*_, plain_kb) in zip(here, without, strict=True):
             self.assertEqual(kb > 0, plain_kb > 0)
@@ -74,7 +74,7 @@ class Locked(unittest.TestCase):
             {name: row[name] for name in row if name.startswith("lost") and row[name]}, {}
         )
 
-    def test_a_child_that_is_forked_meanwhile_has_a_whole_record_and_nothing_of_another(
+    def test_a_child_forked_meanwhile_has_a_complete_record_of_its_own(
         self,
     ) -> None:
         recorded = Recorded(LOCKED, "forks")

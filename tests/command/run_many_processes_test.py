@@ -85,7 +85,7 @@ class Many(unittest.TestCase):
         self.assertGreater(few.done[0], 0)
         self.assertEqual(few.done, more.done)
 
-    def test_tables_that_come_in_parts_are_whole(self) -> None:
+    def test_tables_that_come_in_parts_are_complete(self) -> None:
         folder = self.recorded(12)
         whole = self.reported(str(folder))
         with mock.patch.object(parquet, "PART_ROWS", 1):

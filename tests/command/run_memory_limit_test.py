@@ -42,8 +42,8 @@ class Memory(unittest.TestCase):
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
         left = remains.look(file)
-        told = remains.silence("it", [left], kept)  # as if no wait had found room
-        self.assertIn("in the 1 MiB that a record may take; give it more with --memory", told)
+        output = remains.silence("it", [left], kept)  # as if no wait had found room
+        self.assertIn("in the 1 MiB that a record may take; give it more with --memory", output)
 
     def test_no_more_address_space_is_taken(self) -> None:
         script = (

@@ -112,8 +112,8 @@ class Conditions(Case):
                 (
                     label("/* for a post"),
                     label("/* a post"),
-                    KNOWN["POSTS"] - KNOWN["VAIN"],
-                    KNOWN["VAIN"],
+                    KNOWN["POSTS"] - KNOWN["SPURIOUS"],
+                    KNOWN["SPURIOUS"],
                 )
             ],
         )

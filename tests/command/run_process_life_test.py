@@ -20,9 +20,9 @@ from common import here
 from interposed import Source, environment, why_no_disk
 
 Row = dict[str, Any]
-ODD = Source("process_life")
-FEW, KINDS = ODD.known["FEW"], ODD.known["KINDS"]
-LOCK = ODD.label("/* which is held */")
+LIFE = Source("process_life")
+FEW, KINDS = LIFE.known["FEW"], LIFE.known["KINDS"]
+LOCK = LIFE.label("/* which is held */")
 SIGNALS = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT),
     *(signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGTERM),
@@ -49,7 +49,7 @@ MALLOCS = [
 SANITIZED = [
     program
     for sanitizer in ("address", "thread")
-    if (program := ODD.program.with_name(f"process_life_{sanitizer}")).exists()
+    if (program := LIFE.program.with_name(f"process_life_{sanitizer}")).exists()
 ]
 KIB = (16, 72, 76, 84, 92, 100, 120)  # sizes of disks that become full sooner or later
 
@@ -94,7 +94,7 @@ class ProcessLife(unittest.TestCase):
             cls.wakes.setdefault(row["process"], []).append(row)
 
     @classmethod
-    def play(cls, scene: str, variables: dict[str, str], program: Path = ODD.program) -> None:
+    def play(cls, scene: str, variables: dict[str, str], program: Path = LIFE.program) -> None:
         """Nothing is printed, and the status is the program's, also for a daemon."""
         words = [str(program), *scene.split()]
         done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=60)
@@ -133,7 +133,7 @@ class ProcessLife(unittest.TestCase):
         self.assertEqual({row["wait_label"] for row in rows}, {line})
 
     def test_in_sum_a_program_s_places_are_there_once(self) -> None:
-        program = str(ODD.program.resolve())
+        program = str(LIFE.program.resolve())
         rows = [row for row in self.in_sum["sections"]["wakes"] if row["process"] == program]
         keys = ("wait_label", "wake_label", "kind")
         places = {tuple(row[key] for key in keys) for row in rows}
@@ -157,7 +157,7 @@ class ProcessLife(unittest.TestCase):
         _, child = self.processes["chroot"]
         (row,) = self.wakes[child["process"]]
         self.assertEqual(row["timeout"], FEW)
-        self.assertEqual(row["wait_label"], ODD.label("usleep(1000)"))
+        self.assertEqual(row["wait_label"], LIFE.label("usleep(1000)"))
         self.assertEqual(self.waits("chroot"), [FEW])
 
     @unittest.skipUnless(MALLOCS, "there is no libjemalloc.so.2, no libtcmalloc.so.4")
@@ -175,7 +175,7 @@ class ProcessLife(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             for size in KIB:
                 disk = f"mount -t tmpfs -o size={size}k,mode=700 none {place}"
-                words = f"{disk} && exec {ODD.program} kinds"
+                words = f"{disk} && exec {LIFE.program} kinds"
                 script = f"export {' '.join(preloaded(Path(place)))}; {words}"
                 done = subprocess.run(
                     ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True

@@ -24,7 +24,7 @@ if subprocess.run([CONFINED.program, "strict"], check=False).returncode == NO_SE
 
 
 class Confined(unittest.TestCase):
-    def test_what_it_did_before_is_recorded_and_no_call_is_made_that_is_not_its_own(self) -> None:
+    def test_waits_before_the_filter_are_recorded_and_no_other_call_is_made(self) -> None:
         for scene in SCENES:
             with self.subTest(scene):
                 recorded = Recorded(CONFINED, scene)

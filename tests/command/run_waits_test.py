@@ -94,7 +94,7 @@ class Repairs(Case):
         self.assertEqual(sum(row["spin_ns"] for row in found["locks"]), 0, "it did not spin")
         self.verdicts(found, "mutex", useful=1)
 
-    def test_without_the_repair_nobody_tries(self) -> None:
+    def test_without_the_repair_no_thread_spins(self) -> None:
         found = recorded(self, WAITS, "held")
         self.assertEqual({row["spun"] for row in found["sides"]}, {0})
         self.verdicts(found, "mutex", useful=3)

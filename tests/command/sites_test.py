@@ -195,7 +195,7 @@ class Lines(Built):
                     self.assertEqual(said, place, hex(address))
                 self.assertGreater(sum(not place.startswith("??") for _, place in lines), 1000)
 
-    def test_the_names_of_files_are_whole(self) -> None:
+    def test_file_names_are_not_cut(self) -> None:
         path = self.build(COMPILERS[0], "-g")
         line = elf.Elf(path).line(self.symbol(path, "helper"))
         self.assertEqual(line, elf.Line(str(self.folder / "sub/part.c"), 4))
@@ -216,7 +216,7 @@ class Lines(Built):
 
 
 class Symbols(Built):
-    def test_functions_are_those_whose_size_contains_the_address(self) -> None:
+    def test_the_symbol_of_an_address_covers_it(self) -> None:
         path = self.build(COMPILERS[0], "-O1")
         file = elf.Elf(path)
         helper, bare, after = (self.symbol(path, name) for name in ("helper", "bare", "after"))

@@ -80,7 +80,7 @@ class Threads(unittest.TestCase):
         builder = Builder().chunk(layout.THREADS, [{}, waiting("mutex", 1), {"id": 9}])
         self.assertEqual(build.threads(builder.store()).rows, 1)
 
-    def test_who_is_idle(self) -> None:
+    def test_idle_threads(self) -> None:
         end = 5000
         for kind, since, idle in (
             ("accept", end - 1, True),
@@ -150,7 +150,7 @@ class Sums(unittest.TestCase):
         self.assertEqual((lock["lock_name"], lock["wait_ns"]), ("queue", 200_000_000))
         self.assertEqual((lock["kind"], lock["holder_site"]), ("mutex", "0x2"))
 
-    def test_workers_and_what_they_counted(self) -> None:
+    def test_workers_and_their_counters(self) -> None:
         writer: dict[str, Any] = {"index": 3, "is_worker": 1, "is_live": 1, "begin_tsc": tsc(0)}
         writer |= {"idle_ticks": ticks(100), "idle_since_tsc": tsc(900), "switches": 5}
         calls, herds, lateness = [0] * 24, [0] * 16, [0] * 32
@@ -274,7 +274,7 @@ class Versions(unittest.TestCase):
 
 
 class Damage(unittest.TestCase):
-    def test_what_is_no_store(self) -> None:
+    def test_files_that_are_no_store(self) -> None:
         for data, says in (
             (b"", "0 bytes are not a whole"),
             (b"\x7fELF" * 1000, "is no recording of rouse"),
@@ -325,7 +325,7 @@ class Damage(unittest.TestCase):
         read = builder.store()
         self.assertEqual((len(read.arrays[layout.LOCKS]), read.problems), (layout.CHUNKS_MAX, []))
 
-    def test_a_store_that_is_cut_short_gives_what_is_there(self) -> None:
+    def test_a_truncated_store_gives_its_complete_part(self) -> None:
         whole = sample().bytes()
         everything = {k: len(v) for k, v in sample().store().arrays.items() if k != layout.STACKS}
         for size in range(layout.HEAD.itemsize, len(whole), 1000):
@@ -415,12 +415,12 @@ class Moving(unittest.TestCase):
         self.assertEqual(self.copied((2, 99), (3, 98), (4, 97), (6, 7)), (7, []))
 
     def test_a_changing_store_is_copied_and_reported(self) -> None:
-        told = ["threads whose words may be of two moments: 1"]
-        self.assertEqual(self.copied((3, 5)), (5, told))
+        output = ["threads whose words may be of two moments: 1"]
+        self.assertEqual(self.copied((3, 5)), (5, output))
         # Even at every read, and never the same.
         busy = [(2 * n, n) for n in range(1, 200)]
         waits, problems = self.copied(*busy)
-        self.assertEqual(problems, told)
+        self.assertEqual(problems, output)
         self.assertGreater(waits, 8)
 
     def test_others_are_settled_beside_one_that_is_not(self) -> None:

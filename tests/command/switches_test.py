@@ -85,7 +85,7 @@ class Text(unittest.TestCase):
         (note,) = scheduler.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
         self.assertIn("3 threads that wait found no room", note)
 
-    def test_of_records_nobody_knows_when_a_sleeper_was_woken(self) -> None:
+    def test_in_a_record_the_time_of_a_wake_up_is_not_known(self) -> None:
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "sleep\t1\t-\t0\t0\t0\t2\t50\t40\t0\t0\t0\t\n"
@@ -96,7 +96,7 @@ class Text(unittest.TestCase):
         (section,) = scheduler.split(found, {}, {})
         self.assertNotIn("queued_ns", [column.key for column in section.columns])
 
-    def test_the_threads_own_sum_splits_what_it_slept(self) -> None:
+    def test_the_threads_own_sum_splits_its_sleep(self) -> None:
         """It was preempted for 30 of its 80 ns in the run queue."""
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t3\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
@@ -150,14 +150,14 @@ class Damaged(unittest.TestCase):
         "why\tno reason\n"
     )
 
-    def told(self, text: str) -> None:
+    def check_decode(self, text: str) -> None:
         found = switches.decode(text)
         scheduler.sections(found)
         scheduler.notes(found)
         scheduler.fact(found)
 
-    def test_it_is_whole(self) -> None:
-        self.told(self.WHOLE)
+    def test_it_is_complete(self) -> None:
+        self.check_decode(self.WHOLE)
 
     def test_a_line_that_cannot_be(self) -> None:
         lines = ("why", "now", "symbol", "perf", "queue\t5\t6", "sums\tx", "other\t1", "\x00")
@@ -167,7 +167,7 @@ class Damaged(unittest.TestCase):
         ]
         for line in (*lines, *states, *joins):
             with self.assertRaisesRegex(RouseError, "the switches have a line", msg=line):
-                self.told(self.WHOLE + line + "\n")
+                self.check_decode(self.WHOLE + line + "\n")
 
     def test_flipped_bits(self) -> None:
         seed = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
@@ -179,7 +179,7 @@ class Damaged(unittest.TestCase):
                 raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
             text = raw[: chance.choice((len(raw), chance.randrange(len(raw))))].decode("latin-1")
             with contextlib.suppress(RouseError):
-                self.told(text)
+                self.check_decode(text)
 
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
@@ -287,7 +287,7 @@ class Seen(unittest.TestCase):
         owners = {*struct.unpack(f"={RINGS}I", words)} - {0}
         self.assertEqual(owners, {running.pid}, "the rings of threads that have ended are free")
 
-    def test_the_command_says_what_it_had_and_keeps_it(self) -> None:
+    def test_the_command_reports_its_privileges_and_keeps_them(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "kept"
             words = ("--kernel", "--json", "--keep", folder, "--", SWITCHING, "wakes", "crowd")

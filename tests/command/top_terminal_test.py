@@ -121,7 +121,7 @@ class Keys(unittest.TestCase):
 
         self.run_app(act)
 
-    def test_only_what_is_seen_is_made(self) -> None:
+    def test_only_visible_rows_are_rendered(self) -> None:
         made: list[int] = []
 
         async def act(app: live.Top, pilot: Pilot[int]) -> None:
@@ -153,7 +153,7 @@ class Keys(unittest.TestCase):
 
         self.run_app(act)
 
-    def test_what_ended_is_said_and_is_the_exit_status(self) -> None:
+    def test_the_end_of_the_program_is_reported_and_sets_the_exit_status(self) -> None:
         async def act(app: live.Top, pilot: Pilot[int]) -> None:
             self.program.kill()
             self.program.wait()

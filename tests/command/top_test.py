@@ -121,7 +121,7 @@ class Rows(unittest.TestCase):
         got = [self.value(rows, i, "vcx") for i in range(len(rows))]
         self.assertEqual(got, [float(n) for n in range(49, 0, -1) if n % 3])
 
-    def test_who_is_hidden_as_idle(self) -> None:
+    def test_threads_hidden_as_idle(self) -> None:
         def waits(kind: str, since: float) -> dict[str, Any]:
             return {"doing": layout.DOES_WAIT, "kind": KINDS[kind], "since_tsc": tsc(since)}
 
@@ -192,7 +192,7 @@ class Text(unittest.TestCase):
         for value in range(0, 10_000_000, 997):
             self.assertLessEqual(len(rowtext.count(value)), 3, value)
 
-    def test_a_narrow_terminal_keeps_what_matters(self) -> None:
+    def test_a_narrow_terminal_keeps_the_main_columns(self) -> None:
         whole = rowtext.header(rowtext.columns_for(False, None))
         self.assertEqual(
             whole,
@@ -251,7 +251,7 @@ class Batch(unittest.TestCase):
             env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_OBS_DIR": str(self.folder)},
         )
 
-    def test_it_prints_what_prstat_would(self) -> None:
+    def test_it_prints_the_columns_of_prstat(self) -> None:
         done = self.top("--batch", "0.1", "2")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lines = done.stdout.splitlines()
@@ -297,7 +297,7 @@ class Batch(unittest.TestCase):
         out, err = top.communicate(timeout=60)
         return top.returncode, first + out, err
 
-    def test_who_reads_may_have_had_enough(self) -> None:
+    def test_the_reader_may_close_the_pipe_early(self) -> None:
         top = self.start("--batch", "0.1", "0")
         assert top.stdout and top.stderr
         top.stdout.readline()

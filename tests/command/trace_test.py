@@ -186,7 +186,7 @@ class Losses(unittest.TestCase):
         self.assertEqual(same, lost)
         return sum(row[:2] == ("yield", thread) for row in rows), int(lost)
 
-    def test_what_fits_in_a_ring_is_never_lost(self) -> None:
+    def test_events_that_fit_in_a_ring_are_never_lost(self) -> None:
         self.have_it_yield(b"y")
         self.assertEqual(self.found(), (FEW, 0))
 
@@ -227,7 +227,7 @@ class Rings(unittest.TestCase):
         self.assertEqual(self.values(*ring(8, 8)), (1, list(range(1, 8))))
         self.assertEqual(self.values(*ring(21, 8)), (14, list(range(14, 21))))
 
-    def test_what_was_copied_is_not_copied_again(self) -> None:
+    def test_copied_events_are_not_copied_again(self) -> None:
         self.assertEqual(self.values(*ring(21, 8), since=18), (18, [18, 19, 20]))
         self.assertEqual(self.values(*ring(21, 8), since=21), (21, []))
         self.assertEqual(self.values(*ring(21, 8), since=5), (14, list(range(14, 21))))
@@ -294,7 +294,7 @@ class Copied(unittest.TestCase):
         self.assertEqual(self.copied(100, 103), ([100, 101, 102], 0))
         self.assertEqual(self.copied(100, 120), (list(range(113, 120)), 13))
 
-    def test_of_a_trace_under_way_what_is_there_is_taken(self) -> None:
+    def test_the_complete_part_of_a_running_trace_is_read(self) -> None:
         self.assertEqual(self.copied(100, 100, mode="trace"), (list(range(93, 100)), 0))
         self.assertEqual(self.copied(100, 103, mode="trace"), (list(range(96, 103)), 3))
 

@@ -105,7 +105,7 @@ class Raw:
             for count in (1, 2, 64, 65, 1000, 20_000, 200_000):
                 self.burst(port, count, whole)
 
-    def test_clients_that_leave_with_answers_owed_harm_nobody(self) -> None:
+    def test_clients_that_leave_early_harm_no_other_client(self) -> None:
         with serving(self.name) as port:
             whole = answer(port)
             for _ in range(200):

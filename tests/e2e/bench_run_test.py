@@ -64,7 +64,7 @@ class Statistics(unittest.TestCase):
         self.assertTrue(paired.Ratio(1.0, 0.9, 1.1, 9).within(1.1))
         self.assertFalse(paired.Ratio(1.0, 0.9, 1.11, 9).within(1.1))
 
-    def test_figures_keep_what_counts(self) -> None:
+    def test_figures_keep_significant_digits(self) -> None:
         values = (0.00001, 0.5, 12.34, 1234567.8, None)
         self.assertEqual(
             [render.number(v) for v in values], ["0", "0.50", "12.3", "1,234,568", "-"]

@@ -69,9 +69,9 @@ class Steps(unittest.TestCase):
             self.assertEqual(sum(a != b for a, b in zip(one, next_one, strict=True)), 1)
         changed = set()
         for one in alone:
-            odd = [a for a, b in zip(one, steps[-1], strict=True) if a != b]
-            self.assertEqual(len(odd), 1)
-            changed.add(odd[0])
+            differing = [a for a, b in zip(one, steps[-1], strict=True) if a != b]
+            self.assertEqual(len(differing), 1)
+            changed.add(differing[0])
         self.assertEqual(changed, {old for old, _, _ in select.SWITCHES.values()})
 
 

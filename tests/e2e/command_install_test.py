@@ -59,8 +59,8 @@ class Folder(unittest.TestCase):
     def check_run(self, command: Path) -> None:
         """The command finds the preloaded library, and that library finds its own."""
         words = ("run", "--json", "-o", "-", "--", "sleep", "0.01")
-        told = json.loads(run(command, *words, cwd=self.folder, env=plain_environment()))
-        self.assertEqual([row["kind"] for row in told["sections"]["wakes"]], ["sleep"])
+        output = json.loads(run(command, *words, cwd=self.folder, env=plain_environment()))
+        self.assertEqual([row["kind"] for row in output["sections"]["wakes"]], ["sleep"])
 
 
 class Pip(Folder):

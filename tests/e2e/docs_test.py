@@ -160,8 +160,8 @@ class Manual(unittest.TestCase):
 
     def test_the_options_of_the_programs_are_on_their_pages(self) -> None:
         for program in ("rouse-serve", "rouse-bench"):
-            told = run(BUILD / program.removeprefix("rouse-") / program, "--help")
-            usage = set(re.findall(r"^ {2,6}(?:(-\w),? ?)?(--[a-z-]+)?", told, re.MULTILINE))
+            output = run(BUILD / program.removeprefix("rouse-") / program, "--help")
+            usage = set(re.findall(r"^ {2,6}(?:(-\w),? ?)?(--[a-z-]+)?", output, re.MULTILINE))
             offered = {"--help", *(option for pair in usage for option in pair if option)}
             page = pages.part(manual()[f"{program}.1.md"], "Options")
             described = set(OPTION.findall(" ".join(re.findall(r"^\*\*-.*$", page, re.MULTILINE))))

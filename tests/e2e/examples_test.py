@@ -78,7 +78,7 @@ class Examples(unittest.TestCase):
             needed = run("readelf", "-d", build / "echo_server")
             self.assertEqual("librouse.so.0" in needed, name.endswith("shared"), name)
 
-    def test_echo_server_sends_back_what_it_receives(self) -> None:
+    def test_echo_server_returns_the_bytes_that_it_receives(self) -> None:
         for build, environment in self.each():
             with self.echo_server(build, environment, 30) as address:
                 message = bytes(range(256)) * 1024
@@ -120,14 +120,16 @@ class Examples(unittest.TestCase):
     def test_worker_pool_does_every_job_once(self) -> None:
         for build, environment in self.each():
             for threads in ("1", "4", "100"):
-                told = run(build / "worker_pool", threads, "1000", env=environment, timeout=LIMIT_S)
+                shown = run(
+                    build / "worker_pool", threads, "1000", env=environment, timeout=LIMIT_S
+                )
                 # The steps of the Collatz sequences from 1 to 1,000.
-                self.assertEqual(told, "1000 jobs, 59542 steps\n")
+                self.assertEqual(shown, "1000 jobs, 59542 steps\n")
 
     def output(self, build: Path, program: str, environment: dict[str, str]) -> str:
         return run(build / program, env=environment, timeout=LIMIT_S)
 
-    def test_locks_keep_the_table_whole(self) -> None:
+    def test_locks_keep_the_table_consistent(self) -> None:
         for build, environment in self.each():
             self.assertEqual(
                 self.output(build, "locks", environment),
@@ -145,7 +147,7 @@ class Examples(unittest.TestCase):
                 "blocking call returned 7\n",
             )
 
-    def test_every_call_on_descriptors_returns_what_it_should(self) -> None:
+    def test_every_call_on_descriptors_returns_the_documented_value(self) -> None:
         for build, environment in self.each():
             for backend in ("epoll", "auto"):
                 printed = self.output(build, "descriptors", {**environment, "ROUSE_IO": backend})
@@ -173,8 +175,8 @@ class Examples(unittest.TestCase):
         words = run(folder / "original", *files, timeout=LIMIT_S)
         self.assertGreater(int(words.split()[0]), 1000)
         for build, environment in self.each():
-            told = run(build / "ported", *files, env=environment, timeout=LIMIT_S)
-            self.assertEqual(told, words)
+            shown = run(build / "ported", *files, env=environment, timeout=LIMIT_S)
+            self.assertEqual(shown, words)
 
     def test_the_ported_program_reports_a_missing_file(self) -> None:
         for build, environment in self.each():

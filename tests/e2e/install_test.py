@@ -118,7 +118,7 @@ class Install(unittest.TestCase):
         run("gcc", "-o", program, source, "-ldl")
         run(program, installed.shared, timeout=60)
 
-    def test_the_library_exports_exactly_what_the_headers_declare(self) -> None:
+    def test_the_library_exports_exactly_the_declared_calls(self) -> None:
         self.assertEqual(symbols("--dynamic", installed.shared), declared())
 
     def test_the_archive_has_names_of_its_own_only(self) -> None:
@@ -148,7 +148,7 @@ class Install(unittest.TestCase):
         assert version
         self.assertEqual(installed.pkg_config("--modversion"), [version[1]])
 
-    def test_the_archive_links_whatever_the_compiler(self) -> None:
+    def test_the_archive_links_with_either_compiler(self) -> None:
         """The archive is plain machine code, even if the library was built with LTO."""
         source = folder / "user.c"
         source.write_text(USER)

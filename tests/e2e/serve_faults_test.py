@@ -310,7 +310,7 @@ class UserThreads(unittest.TestCase):
                 self.assertTrue(busy.ended(5))
                 self.assertEqual(server.process.wait(5), 0)
 
-    def test_drain_answers_what_has_come(self) -> None:
+    def test_drain_answers_requests_that_have_arrived(self) -> None:
         with self.serve() as server, server.connect(4096) as client:
             client.send(get("/ten.bin") + get("/one.txt"))
             client.fill()

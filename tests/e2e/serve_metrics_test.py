@@ -136,7 +136,7 @@ class Metrics(unittest.TestCase):
                 self.assertEqual(server.figures(target, method).status, status)
         self.assertEqual(server.ask("/metrics").body, b"x")
 
-    def test_clients_that_say_nothing_hold_up_nobody_else(self) -> None:
+    def test_silent_clients_do_not_delay_others(self) -> None:
         server = self.server("--idle-timeout", "2", "--max-connections", "4")
         with contextlib.ExitStack() as stack:
             silent = [

@@ -125,8 +125,8 @@ class Uring(unittest.TestCase):
             first, last = out.splitlines()
             self.assertRegex(first, "^epoll: .*io_uring")
             self.assertEqual(last, "done")
-            told = f"rouse: io_uring was asked for, epoll is used: {first[7:]}\n"
-            self.assertEqual(errors, told if way == "uring" else "")
+            shown = f"rouse: io_uring was asked for, epoll is used: {first[7:]}\n"
+            self.assertEqual(errors, shown if way == "uring" else "")
 
     def test_no_memory_to_lock(self) -> None:
         """Some kernels refuse a ring to a user who may lock no memory: either way all is done."""
@@ -139,9 +139,9 @@ class Uring(unittest.TestCase):
             out, errors = start(way, *nobody).communicate("x", timeout=PATIENCE_S)
             first, last = out.splitlines()
             self.assertEqual(last, "done")
-            told = way == "uring" and first.startswith("epoll: ")
-            self.assertIn("epoll is used: " + first[7:] if told else "", errors)
-            self.assertEqual(bool(errors), told)
+            shown = way == "uring" and first.startswith("epoll: ")
+            self.assertIn("epoll is used: " + first[7:] if shown else "", errors)
+            self.assertEqual(bool(errors), shown)
 
     def test_the_operations(self) -> None:
         program = start("uring")

@@ -284,8 +284,8 @@ def main() -> int:
         sys.exit("mutants: none has such a name")
     survived = []
     for verdict in verdicts(mutants, options.place, options.jobs):
-        told = verdict.text if verdict.is_settled else f"SURVIVED: {verdict.text}"
-        print(f"{verdict.mutant.name:60} {told}", flush=True)
+        shown = verdict.text if verdict.is_settled else f"SURVIVED: {verdict.text}"
+        print(f"{verdict.mutant.name:60} {shown}", flush=True)
         if not verdict.is_settled:
             survived.append(verdict.mutant.name)
     print(f"{len(mutants)} mutants, {len(survived)} survived")

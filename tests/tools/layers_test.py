@@ -30,7 +30,7 @@ class Includes(unittest.TestCase):
     def allows(self, path: str, include: str) -> bool:
         return not self.findings(path, f"#include {include}\n")
 
-    def test_a_layer_sees_itself_and_what_lies_below(self) -> None:
+    def test_a_layer_includes_itself_and_lower_layers(self) -> None:
         self.assertTrue(self.allows("src/core/a.c", '"ctx/ctx.h"'))
         self.assertTrue(self.allows("src/core/a.c", '"core/core.h"'))
         self.assertFalse(self.allows("src/base/a.c", '"os/os.h"'))

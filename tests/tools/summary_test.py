@@ -31,7 +31,7 @@ class Report(unittest.TestCase):
         self.assertEqual(self.last(step), "1 passed, 1 failed, 0 skipped")
         self.assertIn("1 failed", self.last(test_of(summary.SKIPPED, "not run: no curl")))
 
-    def test_what_was_not_run_is_listed_with_its_reason(self) -> None:
+    def test_skipped_tests_are_listed_with_their_reason(self) -> None:
         outcomes = [test_of(summary.SKIPPED, "not run: no spin here"), test_of(summary.PASSED)]
         lines = list(summary.report(outcomes))
         self.assertIn("---- not run: t: no spin here", lines)
