@@ -14,6 +14,11 @@ def frame_text(label: str) -> str:
     return printable(label).replace(";", ":").strip() or "?"
 
 
+def frame_name(frame: Mapping[str, Any]) -> str:
+    """The function and the line if both are known."""
+    return str(frame["label"] if frame["line"] else frame["function"] or frame["label"])
+
+
 def lines(
     waits: Iterable[Mapping[str, Any]],
     frames: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
@@ -22,7 +27,7 @@ def lines(
     sums: dict[str, int] = {}
     for wait in waits:
         stack = frames.get((wait["process"], wait["wait_site"]), [])
-        labels = [frame_text(frame["function"] or frame["label"]) for frame in reversed(stack)]
+        labels = [frame_text(frame_name(frame)) for frame in reversed(stack)]
         what = f"{wait['kind']} {wait['object_name']}".strip()
         whole = ";".join([*(labels or ["[not known]"]), f"[{frame_text(what)}]"])
         sums[whole] = sums.get(whole, 0) + wait["wait_ns"]

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: MIT
 """Names of C++ functions as they stand in the source.
 
-The C++ run-time library has the ABI's own call for it; numpy and pyarrow need that library, too, so
-that it is there. Rejected: the package itanium-demangler, which knows no names of lambdas, which
+The C++ run-time library has the ABI's own call for it. numpy and pyarrow need that library too, so
+it is there. Rejected: the package itanium-demangler, which knows no names of lambdas, which
 threads' functions often are; cxxfilt, which makes the same call.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache
 from typing import Any
 
 LIBRARY = "libstdc++.so.6"
+RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+CLONE = re.compile(r" \[clone [^]]*\]| \(\.[^)]*\)")
+QUALIFIERS = re.compile(r"( const| volatile| &&?|\[abi:\w+\])+$")
+OPENING, CLOSING = "(<[{", ")>]}"
+OPERATOR = re.compile(r"\boperator\s*(\(\)|->\*?|<=>|<<=?|>>=?|[<>]=?|[^\w\s(]+)?")
+SHORT = 24  # characters of template arguments that a short name keeps
 LONGEST = 4096  # the library's parser recurses, and names come from others' files
 
 
@@ -41,3 +48,48 @@ def demangled(symbol: bytes) -> bytes:
     name = ctypes.string_at(answer)
     free(answer)
     return name
+
+
+def kept(inside: str, is_leading: bool) -> str:
+    """The text that a short name keeps of a part in brackets. Rust's <T as Trait> leads a name."""
+    if inside == "(anonymous namespace)" or inside.endswith("}"):
+        return inside
+    if inside.endswith(">"):
+        return inside if is_leading or len(inside) <= SHORT else "<...>"
+    return ""
+
+
+def short(function: str) -> str:
+    """A function's name with its scopes, without arguments, result and long template arguments."""
+    name = QUALIFIERS.sub("", CLONE.sub("", RUST_HASH.sub("", function)))
+    hidden: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        """Operators have brackets of their own."""
+        hidden.append(match[0])
+        return f"\x01{len(hidden) - 1}\x02"
+
+    name = OPERATOR.sub(hide, name)
+    depth, start, text = 0, 0, ""
+    for at, letter in enumerate(name):
+        if letter in OPENING:
+            if not depth:
+                text += name[start:at]
+                start = at
+            depth += 1
+        elif letter in CLOSING and depth:
+            depth -= 1
+            if not depth:
+                inside = name[start : at + 1]
+                start = at + 1
+                text += kept(inside, is_leading=not text or text.endswith(("::", " ")))
+        elif letter == " " and not depth:
+            text += name[start:at]
+            if "\x01" not in text:  # what stands before is the result's type
+                text = ""
+            else:
+                text += " "
+            start = at + 1
+    text += name[start:]
+    parts = re.split("\x01(\\d+)\x02", text)
+    return "".join(hidden[int(part)] if i % 2 else part for i, part in enumerate(parts)) or function

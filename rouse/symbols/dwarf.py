@@ -22,7 +22,7 @@ from rouse.symbols.elf_file import ElfFile
 from rouse.symbols.lines import Program
 
 # DW_TAG_
-LEXICAL_BLOCK, INLINED, SUBPROGRAM = 0x0B, 0x1D, 0x2E
+LEXICAL_BLOCK, INLINED, SUBPROGRAM, NAMESPACE = 0x0B, 0x1D, 0x2E, 0x39
 # DW_AT_
 SIBLING, NAME, STMT_LIST, LOW_PC, HIGH_PC, COMP_DIR = 0x01, 0x03, 0x10, 0x11, 0x12, 0x1B
 ORIGIN, SPECIFICATION, RANGES, CALL_FILE, CALL_LINE = 0x31, 0x47, 0x55, 0x58, 0x59
@@ -64,11 +64,11 @@ class Kind(NamedTuple):
     specs: list[Spec]
     fixed_bytes: int  # -1: the sizes of the attributes vary
     may_have_code: bool
+    has_sibling: bool
 
 
-@dataclass(frozen=True)
-class Call:
-    """A function, and where the one that follows it, into which it is inlined, calls it."""
+class Place(NamedTuple):
+    """A line, and the function whose source has it. The name may be empty."""
 
     function: bytes
     file: str
@@ -116,7 +116,8 @@ class Unit:
             one = self.size_of(form)
             size = -1 if one is None or size < 0 else size + one
             has_code |= attribute in (LOW_PC, RANGES)
-        return Kind(tag, has_children, specs, size, has_code)
+        has_sibling = any(spec.attribute == SIBLING for spec in specs)
+        return Kind(tag, has_children, specs, size, has_code, has_sibling)
 
     def size_of(self, form: int) -> int | None:
         """None: it depends on the value."""
@@ -233,6 +234,117 @@ class Unit:
     @cached_property
     def ranges(self) -> Ranges:
         return [(start, end) for start, end in self.ranges_of(self.top) if start]
+
+    def target(self, value: tuple[int, int]) -> tuple[Unit, int]:
+        """The unit and the offset of the entry that an attribute refers to."""
+        form, at = value
+        if form in UNIT_REFERENCES:
+            return self, self.offset + at
+        if form == REF_ADDR:
+            return self.dwarf.unit_at(at), at
+        raise ValueError("a reference to another file")
+
+    def function_name(self, values: dict[int, tuple[int, int]]) -> bytes:
+        """The linkage name if there is one, otherwise the name in the source, otherwise empty."""
+        unit, name = self, b""
+        for _ in range(MOST_ORIGINS):
+            for attribute in (LINKAGE_NAME, MIPS_LINKAGE_NAME):
+                if attribute in values:
+                    return unit.text(values[attribute])
+            if not name and NAME in values:
+                name = unit.text(values[NAME])
+            origin = values.get(ORIGIN) or values.get(SPECIFICATION)
+            if not origin:
+                break
+            unit, offset = unit.target(origin)
+            _, values, _ = unit.entry(offset)
+        return name
+
+    def skip_children(self, reader: Reader) -> None:
+        depth = 1
+        while depth:
+            code = reader.uleb()
+            if not code:
+                depth -= 1
+                continue
+            kind = self.kind(code)
+            self.skip(reader, kind)
+            depth += kind.has_children
+
+    def after_children(self, values: dict[int, tuple[int, int]], after: int) -> int:
+        """Where the next entry begins after one whose children, if any, begin at `after`."""
+        if SIBLING in values:
+            end = self.target(values[SIBLING])[1]
+            if end <= after:  # a damaged file must not make a loop
+                raise ValueError("a sibling that comes earlier")
+            return end
+        reader = Reader(self.dwarf.info, after)
+        self.skip_children(reader)
+        return reader.at
+
+    @cached_property
+    def functions(self) -> list[tuple[int, int, int]]:
+        """The functions with code, sorted: start, end and the offset of the entry."""
+        found: list[tuple[int, int, int]] = []
+        reader = Reader(self.dwarf.info, self.first)
+        depth, is_top = 0, True
+        while reader.at < self.end:
+            offset = reader.at
+            code = reader.uleb()
+            if not code:
+                depth -= 1
+                if depth <= 0:
+                    break
+                continue
+            kind = self.kind(code)
+            is_function = kind.tag == SUBPROGRAM
+            is_skipped = kind.has_sibling and kind.has_children and kind.tag != NAMESPACE
+            if is_top or not (is_function or is_skipped):
+                self.skip(reader, kind)
+                depth += kind.has_children
+                is_top = False
+                continue
+            values = self.values(reader, kind)
+            if is_function and kind.may_have_code:
+                found += [(low, high, offset) for low, high in self.ranges_of(values) if low]
+            if kind.has_children:
+                reader.at = self.after_children(values, reader.at)
+        return sorted(found)
+
+    def places(self, address: int) -> list[Place]:
+        """The function that contains an address and those inlined there, the innermost first."""
+        at = bisect_right(self.functions, (address, 1 << 64, 0)) - 1
+        if at < 0 or address >= self.functions[at][1]:
+            return []
+        chain = self.inlined(self.functions[at][2], address)
+        line = self.program.at(address)
+        places = []
+        for values in reversed(chain):
+            file, number = line or (-1, 0)
+            name = self.function_name(values)
+            places.append(Place(name, self.program.file_name(file) if line else "", number))
+            line = (values[CALL_FILE][1], values[CALL_LINE][1]) if CALL_LINE in values else None
+        return places
+
+    def inlined(self, function: int, address: int) -> list[dict[int, tuple[int, int]]]:
+        """Attributes of a function's entry and of those inlined at an address, outermost first."""
+        kind, values, at = self.entry(function)
+        chain = [values]
+        while kind and kind.has_children:
+            kind, values, at = self.entry(at)
+            while kind and not self.is_around(kind, values, address):
+                if kind.has_children:
+                    at = self.after_children(values, at)
+                kind, values, at = self.entry(at)
+            if kind and kind.tag == INLINED:
+                chain.append(values)
+        return chain
+
+    def is_around(self, kind: Kind, values: dict[int, tuple[int, int]], address: int) -> bool:
+        """Whether an entry is a part of a function with that address."""
+        if kind.tag not in (INLINED, LEXICAL_BLOCK) or not kind.may_have_code:
+            return False
+        return any(low <= address < high for low, high in self.ranges_of(values))
 
     @cached_property
     def program(self) -> Program:
@@ -386,10 +498,16 @@ class Dwarf:
             else:
                 raise ValueError("a list of ranges has an unknown entry")
 
-    def line(self, address: int) -> tuple[str, int] | None:
-        """The file and the line."""
+    def places(self, address: int) -> list[Place]:
+        """Functions and lines at an address, the innermost inlined function first."""
         unit = self.unit_of(address)
         if unit is None:
-            return None
-        found = unit.program.at(address)
-        return (unit.program.file_name(found[0]), found[1]) if found else None
+            return []
+        try:
+            found = unit.places(address)
+        except (ValueError, IndexError, KeyError, struct.error):
+            found = []  # of a file that is damaged, or in part elsewhere
+        if found and found[0].line:
+            return found
+        line = unit.program.at(address)
+        return [Place(b"", unit.program.file_name(line[0]), line[1])] if line else []

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rouse.symbols.demangle import demangled
-from rouse.symbols.dwarf import Dwarf
+from rouse.symbols.dwarf import Dwarf, Place
 from rouse.symbols.elf_file import ElfFile
 
 DEBUG_FILES = Path("/usr/lib/debug/.build-id")
@@ -39,8 +39,11 @@ LOOK_BACK = 16  # symbols that begin before an address, looked at for the one th
 
 @dataclass(frozen=True)
 class Line:
+    """A line, and the function whose source has it; empty if that is not known."""
+
     file: str
     line: int
+    function: str = ""
 
 
 class ElfError(Exception):
@@ -129,9 +132,22 @@ class Elf:
             return Dwarf(other) if has_lines(other) else None
         return None
 
-    def line(self, address: int) -> Line | None:
+    def places(self, address: int) -> list[Line]:
+        """Lines and functions at an address, the innermost inlined function first."""
         dwarf = self.debug
         if dwarf is None:
-            return None
-        found: tuple[str, int] | None = self.guarded(lambda: dwarf.line(address), None)
-        return Line(*found) if found else None
+            return []
+        places: list[Place] = self.guarded(lambda: dwarf.places(address), [])
+        found = [
+            Line(p.file, p.line, demangled(p.function).decode("utf-8", "replace")) for p in places
+        ]
+        symbol = self.function(address) if places else None
+        # Only the symbol names a lambda's scopes. A C symbol may be a clone's: name.isra.0.
+        is_mangled = places and places[-1].function.startswith((b"_Z", b"_R"))
+        if symbol and not is_mangled and ("(" in symbol[0] or not found[-1].function):
+            found[-1] = Line(found[-1].file, found[-1].line, symbol[0])
+        return [place for place in found if place.line]
+
+    def line(self, address: int) -> Line | None:
+        places = self.places(address)
+        return places[0] if places else None

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Sites of a store, which are addresses, as functions, files and lines.
 
-A site is a return address, or a stack of them; each is looked up one byte before, in the call. The
-table has a row a frame, frame 0 the innermost; it holds all that is needed to read a recording
-where the program's files are not.
+A site is a return address, or a stack of them. Each address is looked up one byte before, in the
+call. The table has one row per frame. Frame 0 is the innermost one that is not in a language's
+library or in a wrapper of libc: std::mutex::lock says nothing about who waits. The table holds all
+that is needed to read a recording where the program's files are missing.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +19,18 @@ import numpy.typing as npt
 
 from rouse.store import events, layout, stacks
 from rouse.store.decode import Store, text_of
-from rouse.symbols.elf import Elf, ElfError
+from rouse.symbols.demangle import short
+from rouse.symbols.elf import Elf, ElfError, Line
 
 END_OF_THREAD = "end of thread"  # where the runtime wakes who joins it
 RUNTIME = "runtime"  # the label of site 0
+LIBRARY_SOURCES = re.compile(
+    r"/include/c\+\+/|/c\+\+/v1/|/gthr-\w+\.h$|^/usr/include/(.*/)?bits/"  # of C and C++
+    r"|/(rustc/[0-9a-f]+|rust/src|rust)/library/|^library/(std|core|alloc)/"  # of Rust
+)
+LIBRARY_MODULES = re.compile(
+    r"/(libc|libpthread|libstdc\+\+|libc\+\+|libgcc_s|libstd-\w+|librouse-preload)[-.][^/]*$"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,27 @@ class Frame:
     function: str | None = None
     file: str | None = None
     line: int | None = None
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is code that programs call to wait, and not a program's own."""
+        return bool(
+            LIBRARY_SOURCES.search(self.file or "") or LIBRARY_MODULES.search(self.module or "")
+        )
+
+
+def of_program(frames: list[Frame]) -> list[Frame]:
+    """Frames from the innermost one that is not in a library on; all of them if each one is."""
+    for number, frame in enumerate(frames):
+        if not frame.is_library:
+            return frames[number:] if frame.function or not number else frames
+    return frames
+
+
+def own_place(places: list[Line]) -> Line | None:
+    """Of functions that are inlined into each other, the innermost that is not in a library."""
+    own = [place for place in places if not LIBRARY_SOURCES.search(place.file)]
+    return next(iter(own or places), None)
 
 
 def modules_of(store: Store) -> list[Module]:
@@ -121,12 +152,14 @@ class Resolver:
             if found:
                 function = found[0]
                 label = f"{function}+{found[1] + 1:#x}"
-            at = elf.line(offset - 1)
+            at = own_place(elf.places(offset - 1))
             if at:
                 file, line = at.file, at.line
-                label = f"{posixpath.basename(file)}:{line}"
+                function = at.function or function
+                place = f"{posixpath.basename(file)}:{line}"
+                label = f"{short(function)} {place}" if function else place
             is_ours = name.startswith("librouse") or (file or "").endswith("core/thread.c")
-            if function == "thread_main" and is_ours:
+            if found and found[0] == "thread_main" and is_ours:
                 label = END_OF_THREAD
         return Frame(address, label, module.path, module.build_id, offset, function, file, line)
 
@@ -154,7 +187,7 @@ class Sites:
         return [int(address) for address in stack["frames"][:depth]] or [0]
 
     def frames(self, site: int) -> list[Frame]:
-        return [self.frame(address) for address in self.addresses(site)]
+        return of_program([self.frame(address) for address in self.addresses(site)])
 
     def frame(self, address: int) -> Frame:
         if address == 0:

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,3 +128,12 @@ def send(program: subprocess.Popen[str], text: str) -> None:
     assert program.stdin
     program.stdin.write(text)
     program.stdin.flush()
+
+
+def site_label(file: str, lines: list[str], number: int) -> str:
+    """The label of a site in a C file that tools/format.sh formats: the function and the line."""
+    start = max(at for at, line in enumerate(lines[:number]) if line.startswith("{"))
+    head = max(at for at, line in enumerate(lines[:start]) if re.match(r"\w.*\(", line))
+    function = re.search(r"(\w+)\(", re.sub(r"__attribute__\(\(.*?\)\)\)?", "", lines[head]))
+    assert function, lines[head]
+    return f"{function[1]} {file}:{number}"

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import COMMAND, FIXTURES, SOURCE, here, start, start_ready
+from common import COMMAND, FIXTURES, SOURCE, here, site_label, start, start_ready
 
 from file_growth import await_snapshots
 
@@ -30,7 +30,8 @@ Found = dict[str, Any]
 
 def label(code: str, nth: int = 0) -> str:
     """The site of the nth line of the program with that code."""
-    return f"hang.c:{[n for n, line in enumerate(LINES, 1) if code in line][nth]}"
+    numbers = [number for number, line in enumerate(LINES, 1) if code in line]
+    return site_label("hang.c", LINES, numbers[nth])
 
 
 HELD, WANTED = label("mutex_lock(&stuck)"), label("mutex_lock(&stuck)", 1)
@@ -145,7 +146,7 @@ class Hang(unittest.TestCase):
             made[name] = file.read_text(encoding="utf-8")
             file.unlink()
         folded = dict(line.rsplit(" ", 1) for line in made["folded"].splitlines())
-        self.assertGreater(int(folded["want;[mutex stuck]"]), 0)
+        self.assertGreater(int(folded[f"{WANTED};[mutex stuck]"]), 0)
         metrics = made["prometheus"]
         (waiting,) = re.findall(
             rf'rouse_lock_waiting_threads{{.*lock="stuck".*site="{WANTED}".*}} (\d+)', metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import BUILD, FIXTURES, SOURCE, here
+from common import BUILD, FIXTURES, SOURCE, here, site_label
 
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
 LIMIT = 60  # seconds for a scene
@@ -46,7 +46,7 @@ class Source:
     def label(self, code: str, nth: int = 0) -> str:
         """The site of the nth line with that code."""
         numbers = [number for number, line in enumerate(self.lines, 1) if code in line]
-        return f"{self.file}:{numbers[nth]}"
+        return site_label(self.file, self.lines, numbers[nth])
 
 
 def environment(folder: Path, **repairs: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ class Recorded:
         for process in self.processes:
             stacks: dict[str, tuple[str, ...]] = {}
             for frame in process["sites"].to_rows():
-                if frame["label"].startswith(self.source.file):
+                if f" {self.source.file}:" in frame["label"]:
                     stacks[frame["site"]] = (*stacks.get(frame["site"], ()), frame["label"])
             for row in process[name].to_rows():
                 yield row, stacks

@@ -206,7 +206,7 @@ class Joined(unittest.TestCase):
         self.assertEqual(len({row["process"] for row in reads}), 2)
         for row in reads:
             self.assertEqual((row["waits"], row["count"]), (KNOWN["SLEEPS"], KNOWN["SLEEPS"]))
-            self.assertRegex(row["label"], r"^switching\.c:\d+$")
+            self.assertRegex(row["label"], r"^\w+ switching\.c:\d+$")
             self.assertGreater(row["asleep_ns"], 0)
             self.assertGreater(row["queued_ns"], 0)
         (waited,) = self.rows(whole, "condition")

@@ -64,7 +64,7 @@ class Exports(unittest.TestCase):
         self.assertEqual(
             self.written("folded", "--all").read_text(encoding="utf-8").splitlines(),
             [
-                "main;serve.c:80;orders.c:17;[mutex orders] 30000000",
+                "main+0x9;serve.c:80;orders.c:17;[mutex orders] 30000000",
                 "main;worker.c:5;[condition] 500000000",
                 "serve.c:99;queue_push;[accept] 900000000",
             ],

@@ -137,7 +137,7 @@ class Reports(unittest.TestCase):
         for where, count in BOTH:
             row = rows[label(f"/* mutex {where} */")]
             self.assertEqual((row["locks"], row["cnt_lock"]), (count, count))
-            self.assertIn(f"{count} locks initialised at init_sites.c:", row["name"])
+            self.assertRegex(row["name"], rf"^{count} locks initialised at \w+ init_sites\.c:")
             each = [r for r in found["locks"] if r["init_label"] == row["init_label"]]
             waits = sum(r["wait_total_ns"] for r in each)
             self.assertEqual((len({r["lock"] for r in each}), waits), (count, row["wait_total_ns"]))

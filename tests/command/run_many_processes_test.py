@@ -18,7 +18,7 @@ from common import here, rouse
 from interposed import LIBRARY, Source, record
 
 from rouse.query import measures
-from rouse.symbols import elf, sites
+from rouse.symbols import elf, lines, sites
 from rouse.tables import inputs, parquet
 
 MANY = Source("many_processes")
@@ -37,7 +37,7 @@ class Work:
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
             programs = mock.patch.object(
-                elf.Elf, "run_program", autospec=True, side_effect=elf.Elf.run_program
+                lines.Program, "run", autospec=True, side_effect=lines.Program.run
             )
             opened = stack.enter_context(mock.patch.object(sites, "Elf", wraps=elf.Elf))
             run = stack.enter_context(programs)

@@ -180,7 +180,7 @@ class Lines(Built):
     def test_addresses_of_cpp_with_the_library_s_headers(self) -> None:
         """addr2line of binutils 2.40 names wrong files where DWARF 5 numbers one file twice."""
         (self.folder / "many.cpp").write_text(CPP)
-        for flags in (("-gdwarf-4",), ("-gdwarf-5",), ("-g", "-gz"), ("-g", "-gdwarf64")):
+        for flags in (("-gdwarf-4", "-gz"), ("-gdwarf-5", "-gdwarf64")):
             with self.subTest(flags=flags):
                 path = self.folder / "many"
                 words = ["g++", "-O2", *flags, "-pthread", "-o", str(path), "many.cpp"]
@@ -195,10 +195,45 @@ class Lines(Built):
                     self.assertEqual(said, place, hex(address))
                 self.assertGreater(sum(not place.startswith("??") for _, place in lines), 1000)
 
+    @unittest.skipUnless(shutil.which("clang++") and shutil.which("llvm-addr2line"), "no C++ here")
+    def test_functions_that_are_inlined(self) -> None:
+        (self.folder / "many.cpp").write_text(CPP)
+        for words in (["g++", "-gdwarf-5", "-ffunction-sections"], ["clang++", "-gdwarf-4"]):
+            with self.subTest(words=words):
+                path = self.folder / "many"
+                words = [*words, "-O2", "-pthread", "-o", str(path), "many.cpp"]
+                subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
+                self.check_inlined(path)
+
+    def check_inlined(self, path: Path) -> None:
+        code = self.code(path)
+        asked = random.Random(2).sample(code, min(len(code), 500))
+        words = ("llvm-addr2line", "-i", "-f", "-C", "-a", "-e", str(path))
+        said: list[list[str]] = []
+        for line in output_of(*words, *map(hex, asked)).splitlines():
+            if re.fullmatch("0x[0-9a-f]+", line):
+                said.append([])
+            else:
+                said[-1].append(re.sub(r" \(discriminator.*", "", line))
+        file, deep = elf.Elf(path), 0
+        for address, lines in zip(asked, said, strict=True):
+            if lines[1].endswith((":0", ":?")):
+                continue
+            places = file.places(address)
+            found = [f"{Path(place.file).resolve()}:{place.line}" for place in places]
+            expected = [place for place in lines[1::2] if not place.endswith(":0")]
+            expected = [str(Path(place).resolve()) for place in expected]
+            self.assertEqual(found, expected, hex(address))
+            names = [demangle.short(place.function).split("<")[0] for place in places]
+            if not lines[0].startswith(("?", "_Z")):  # names that the tool does not know
+                self.assertEqual(names[0], demangle.short(lines[0]).split("<")[0], hex(address))
+            deep += len(places) > 1
+        self.assertGreater(deep, 50)
+
     def test_file_names_are_not_cut(self) -> None:
         path = self.build(COMPILERS[0], "-g")
         line = elf.Elf(path).line(self.symbol(path, "helper"))
-        self.assertEqual(line, elf.Line(str(self.folder / "sub/part.c"), 4))
+        self.assertEqual(line, elf.Line(str(self.folder / "sub/part.c"), 4, "helper"))
 
     def test_debug_information_that_lies_apart(self) -> None:
         path = self.build(COMPILERS[0], "-g")
@@ -256,6 +291,27 @@ class Symbols(Built):
             self.assertEqual(demangle.demangled(symbol), name)
         deep = b"_Z1f" + b"P" * 1_000_000 + b"i"
         self.assertEqual(demangle.demangled(deep), deep)
+
+    def test_short_names(self) -> None:
+        for function, name in (
+            ("main", "main"),
+            ("db::Table::put(std::string const&)", "db::Table::put"),
+            (
+                "app::main()::{lambda()#1}::operator()() const",
+                "app::main::{lambda()#1}::operator()",
+            ),
+            ("(anonymous namespace)::run() [clone .cold]", "(anonymous namespace)::run"),
+            ("void std::__invoke<int (*)(int)>(std::x, int)", "std::__invoke<int (*)(int)>"),
+            ("std::map<std::string, std::vector<int> >::~map()", "std::map<...>::~map"),
+            ("Foo::operator bool() const", "Foo::operator bool"),
+            ("operator new(unsigned long)", "operator new"),
+            ("Box<A>::operator->() const", "Box<A>::operator->"),
+            ("core::fmt::write::h0123456789abcdef", "core::fmt::write"),
+            ("<alloc::Vec<T> as core::Drop>::drop", "<alloc::Vec<T> as core::Drop>::drop"),
+            ("", ""),
+            ("(((", "((("),
+        ):
+            self.assertEqual(demangle.short(function), name)
 
     def test_names_of_cpp_where_nothing_undoes_them(self) -> None:
         demangle.calls.cache_clear()
@@ -323,7 +379,7 @@ class OfAStore(Built):
         end = self.end(path, "helper")
         (frame,) = self.frames(path, file.build_id, end)
         self.assertEqual((frame.function, frame.offset), ("helper", end))
-        self.assertEqual(frame.label, f"part.c:{frame.line}")
+        self.assertEqual(frame.label, f"helper part.c:{frame.line}")
 
     def test_without_symbols_it_is_the_module_s(self) -> None:
         path = self.build(COMPILERS[0], "-O1")

@@ -308,7 +308,7 @@ class Seen(unittest.TestCase):
         self.assertRegex(seen, r"PERF_RECORD_SWITCH.* [1-9]\d* of \d+ sleeps")
         (reads,) = [row for row in whole["sections"]["kernel_waits"] if row["kind"] == "read"]
         self.assertEqual((reads["waits"], reads["count"]), (KNOWN["SLEEPS"], KNOWN["SLEEPS"]))
-        self.assertRegex(reads["label"], r"^switching\.c:\d+$")
+        self.assertRegex(reads["label"], r"^\w+ switching\.c:\d+$")
         self.assertGreater(reads["asleep_ns"], 0)
         self.assertIsNone(reads["queued_ns"])
         rows: list[Row] = whole["sections"]["kernel_threads"]
