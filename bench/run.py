@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tables import (
     accept,
+    cases,
     counts,
-    fdtable,
     http,
     idle,
     loads,
@@ -25,9 +25,6 @@ from tables import (
     rings,
     select,
     servers,
-    sleep,
-    steal,
-    sweep,
     threads,
     ticks,
 )
@@ -133,7 +130,7 @@ def measured(
     if "rings" in options.only:
         yield from rings.tables(shown, thread_scale)
     if "sleep" in options.only:
-        yield from sleep.tables(shown, thread_scale)
+        yield from cases.sleep(shown, thread_scale)
     if "counts" in options.only:
         yield from counts.tables(shown, options.quick)
     herd_scale = select.QUICK if options.quick else select.FULL
@@ -148,19 +145,16 @@ def measured(
             accept_scale = replace(accept_scale, rounds=options.rounds)
         yield from accept.tables(build, accept_scale)
     if "fdtable" in options.only:
-        yield from fdtable.tables(build, herd_scale)
+        yield from cases.fdtable(build, herd_scale)
     if "steal" in options.only:
-        yield from steal.tables(build, herd_scale)
+        yield from cases.steal(build, herd_scale)
     found, absent = servers.all_servers(build, version)
     if options.no_peers:
         found, absent = [s for s in found if s.key != "nginx"], []
     if "http" in options.only:
         yield from http.tables(build, found, absent, http_scale)
     if "sweep" in options.only:
-        sweep_scale = sweep.QUICK if options.quick else sweep.FULL
-        if options.rounds:
-            sweep_scale = replace(sweep_scale, rounds=options.rounds)
-        yield from sweep.tables(build, found, sweep_scale)
+        yield from http.sweep(build, found, http_scale)
     if "idle" in options.only:
         yield from idle.tables(build, found, idle_seconds)
     if "memory" in options.only:
@@ -173,7 +167,7 @@ def head(options: argparse.Namespace, shown: list[Program], command: str, versio
     if (program := servers.nginx_program()) and not options.no_peers:
         facts.append(("nginx", servers.version_of(program, "-v")))
     facts.append(("command", f"`{command}`"))
-    table = Table("Machine and versions", ["what", "which"], [[a, b] for a, b in facts])
+    table = render.pairs("Machine and versions", facts)
     count = scales(options)[0].rounds
     method = METHOD.format(rounds=count, few=threads.ORIENTATION_ROUNDS)
     quick = "**A quick run: no figure of it is to be relied on.**\n\n" if options.quick else ""

@@ -21,7 +21,7 @@ from typing import Any
 from tables import machine, paired, render, select, ticks
 from tables.picture import Panel, Ticks, chart, image, panels
 from tables.picture import ticks as draw_ticks
-from tables.render import Table, number, of
+from tables.render import number, of
 from tables.select import Data, Reports, Scale
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,7 +117,7 @@ def wasted(reports: Reports) -> float:
 
 
 def machine_block(facts: list[tuple[str, str]]) -> str:
-    return render.text(Table("Machine", ["what", "which"], [[a, b] for a, b in facts])).strip()
+    return render.text(render.pairs("Machine", facts)).strip()
 
 
 def blocks(facts: list[tuple[str, str]], scale: Scale, data: Data) -> dict[str, str]:

@@ -93,9 +93,8 @@ def table_of(programs: Sequence[Program], tool: str, labels: Sequence[str]) -> T
         rounds.say(f"{tool}: {label}")
         cells = []
         for program in programs:
-            fits = program.workers_most is None or workers <= program.workers_most
-            known = program.key != "go" or load[0] != "cascade_mutex"
-            value = per_operation(program, load, workers, tool) if fits and known else None
+            fits = program.fits(workers) and (program.key != "go" or load[0] != "cascade_mutex")
+            value = per_operation(program, load, workers, tool) if fits else None
             cells.append(number(value))
         table.rows.append([label, *cells])
     return table

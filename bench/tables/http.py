@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from tables.render import (
     interval,
     number,
     numbers,
+    of,
 )
 from tables.servers import Running, Server, ServerError
 
@@ -33,6 +35,8 @@ DEPTH = 16
 RATIOS = {"epoll": "raw epoll", "uring": "raw io_uring", "nginx": "nginx"}
 CPU = ("server_cpu_us", "requests")
 CPU_COLUMN = Column("CPU µs/request", *CPU)
+RATE = Column("requests/s", "requests_per_s")
+LATENCIES = columns(("p50 µs", "latency_p50_us"), ("p99 µs", "latency_p99_us"))
 BEFORE = (
     "A constant answer (`--respond`) to our client `bench-http-client`; server and "
     "client each have their own processor. CPU time is the server's, of user and kernel, read "
@@ -41,6 +45,9 @@ BEFORE = (
     "system calls in a separate run. Where this is not allowed, strace counts them; it "
     "slows the server, so that more requests wait at once."
 )
+ABOUT_PIPELINED = (
+    "As above, but the client sends this many requests in one write and waits for all replies."
+)
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,12 @@ class Scale:
     rounds: int
     seconds: float
     calls: tuple[float, float]  # seconds of the two runs under strace
+    sweep_seconds: float
+    connections: tuple[int, ...]  # of the sweep
 
 
-FULL = Scale(9, 1.5, (0.5, 1.5))
-QUICK = Scale(2, 0.2, (0.1, 0.3))
+FULL = Scale(9, 1.5, (0.5, 1.5), 1.0, (1, 10, 100, 1_000, 4_000))
+QUICK = Scale(2, 0.2, (0.1, 0.3), 0.1, (1, 100))
 
 
 @dataclass(frozen=True)
@@ -75,15 +84,14 @@ def processors() -> tuple[int | None, int | None]:
     return (usable[0], usable[1]) if len(usable) > 1 else (None, None)
 
 
-def ask(
-    build: Path, running: Running, seconds: float, depth: int, connections: int = CONNECTIONS
-) -> dict[str, Any]:
+def ask(build: Path, running: Running, load: Load) -> dict[str, Any]:
     cpu = processors()[1]
     command = [
         *([] if cpu is None else ["taskset", "-c", str(cpu)]),
         str(build / "bench" / "bench-http-client"),
         *("--port", str(running.port), "--server-pid", str(running.pid)),
-        *("--connections", str(connections), "--depth", str(depth), "--seconds", str(seconds)),
+        *("--connections", str(load.connections), "--depth", str(load.depth)),
+        *("--seconds", str(load.seconds)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
@@ -99,8 +107,7 @@ def take(build: Path, result: Results, loads: Sequence[Load]) -> None:
     try:
         with servers.started(result.server, processors()[0]) as running:
             for load in loads:
-                report = ask(build, running, load.seconds, load.depth, load.connections)
-                result.reports.setdefault(load, []).append(report)
+                result.reports.setdefault(load, []).append(ask(build, running, load))
     except ServerError as reason:
         result.failure = str(reason)
 
@@ -118,9 +125,7 @@ def measure(
     return results
 
 
-def traced_calls(
-    build: Path, server: Server, seconds: float, connections: int = CONNECTIONS
-) -> float | None:
+def traced_calls(build: Path, server: Server, load: Load) -> float | None:
     """Calls per request, counted by the kernel at full speed. None: not allowed here."""
     with (
         servers.started(server, processors()[0]) as running,
@@ -128,7 +133,7 @@ def traced_calls(
     ):
         if counter is None:
             return None
-        report = ask(build, running, seconds, 1, connections)
+        report = ask(build, running, load)
         return counter.total() / float(report["requests"] + report["warm_up_requests"])
 
 
@@ -138,14 +143,14 @@ def strace_calls(build: Path, server: Server, seconds: float) -> tuple[int, int]
         out = Path(folder) / "calls"
         strace = ["strace", "-f", "-c", "-o", str(out)]
         with servers.started(server, processors()[0], strace) as running:
-            report = ask(build, running, seconds, 1)
+            report = ask(build, running, Load(seconds))
         calls = total_calls(out.read_text(encoding="utf-8"))
         return None if calls is None else (calls, report["requests"] + report["warm_up_requests"])
 
 
 def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None:
     try:
-        traced = traced_calls(build, server, scale.seconds)
+        traced = traced_calls(build, server, Load(scale.seconds))
         if traced is not None or not shutil.which("strace"):
             return traced
         # Two runs of different length, so that the start does not count.
@@ -155,11 +160,6 @@ def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None
     if short is None or long is None or long[1] <= short[1]:
         return None
     return (long[0] - short[0]) / (long[1] - short[1])
-
-
-def rows(results: Sequence[Results], load: Load) -> dict[str, list[dict[str, Any]]]:
-    """The reports of each server that served the load, by its title."""
-    return {r.server.title: r.reports[load] for r in results if r.reports.get(load)}
 
 
 def calls(results: Sequence[Results], load: Load) -> Column:
@@ -201,6 +201,21 @@ def ratios(
             yield Column(f"{short} / {title}", cell)
 
 
+def table(
+    results: Sequence[Results],
+    load: Load,
+    title: str,
+    shown: Sequence[Column],
+    before: str,
+    remarks: Sequence[str] | None = None,
+) -> Table:
+    """One row per server that served the load. With remarks, the failures follow them."""
+    failures = [f"{r.server.title}: {r.failure}" for r in results if r.failure]
+    after = [] if remarks is None else [*remarks, *failures]
+    rows = {r.server.title: r.reports[load] for r in results if r.reports.get(load)}
+    return grid(title, "server", shown, rows, before, after)
+
+
 def tables(
     build: Path, found: Sequence[Server], missing: list[str], scale: Scale
 ) -> Iterator[Table]:
@@ -210,33 +225,58 @@ def tables(
     for result in results:
         if not result.failure:
             result.calls[single] = calls_per_request(build, result.server, scale)
-    shown = (
+    shown = [
         CPU_COLUMN,
         spread(*CPU),
         Column("user part", "server_user_us", "requests"),
         calls(results, single),
-        *columns(
-            ("requests/s", "requests_per_s"),
-            ("p50 µs", "latency_p50_us"),
-            ("p99 µs", "latency_p99_us"),
-        ),
+        *(RATE, *LATENCIES),
         *ratios(results, single, RATIOS),
-    )
+    ]
     title = f"HTTP: {CONNECTIONS} connections, keep-alive, one worker"
-    table = grid(title, "server", shown, rows(results, single), BEFORE)
-    table.after += missing
-    table.after += [f"{r.server.title}: {r.failure}" for r in results if r.failure]
-    yield table
-    shown = (
-        Column("requests/s", "requests_per_s"),
-        spread("requests_per_s"),
-        CPU_COLUMN,
-        *ratios(results, pipelined, RATIOS),
-    )
-    yield grid(
-        f"HTTP: {CONNECTIONS} connections, {DEPTH} requests at a time",
-        "server",
-        shown,
-        rows(results, pipelined),
-        "As above, but the client sends this many requests in one write and waits for all replies.",
-    )
+    yield table(results, single, title, shown, BEFORE, missing)
+    shown = [RATE, spread("requests_per_s"), CPU_COLUMN, *ratios(results, pipelined, RATIOS)]
+    title = f"HTTP: {CONNECTIONS} connections, {DEPTH} requests at a time"
+    yield table(results, pipelined, title, shown, ABOUT_PIPELINED)
+
+
+# The sweep: from one connection to thousands.
+SWEPT = ("user", "user-uring", "epoll", "uring", "nginx")
+SATURATED = 0.97  # of its processor; above this the client is the bottleneck
+SWEEP_FIGURES = (("CPU", *CPU), ("p99", "latency_p99_us", ""))
+SWEEP_RATIOS = {"uring": "raw io_uring", "nginx": "nginx"}
+ABOUT_SWEEP = (
+    "`rouse-serve` with one worker on both backends, next to the raw loops and nginx, "
+    "as in the tables above. Each round starts a new server and runs all numbers of connections "
+    "one after the other. Medians of the rounds; ratios are paired, with 95 % confidence "
+    "intervals. Latency is from the sending of a request to its whole answer, as the client "
+    "sees it: a client whose own processor is saturated adds its own queue, for all servers "
+    "alike, and then limits requests/s; CPU per request is unaffected."
+)
+
+
+def busy(_name: str, reports: Reports) -> str:
+    share = of(reports, "client_cpu_s", "seconds")
+    return f"{100 * share:.0f} %" + (" (saturated)" if share >= SATURATED else "")
+
+
+def sweep(build: Path, found: Sequence[Server], scale: Scale) -> Iterator[Table]:
+    loads = [Load(scale.sweep_seconds, connections) for connections in scale.connections]
+    swept = [server for server in found if server.key in SWEPT]
+    results = measure(build, swept, loads, scale.rounds, "sweep")
+    for result in results:
+        for load in loads if not result.failure else ():
+            with contextlib.suppress(ServerError):
+                result.calls[load] = traced_calls(build, result.server, load)
+    for load in loads:
+        shown = [
+            *(RATE, CPU_COLUMN, calls(results, load), *LATENCIES, Column("client's CPU", busy)),
+            *ratios(results, load, SWEEP_RATIOS, SWEEP_FIGURES),
+        ]
+        plural = "connection" if load.connections == 1 else "connections"
+        title = f"HTTP sweep: {load.connections:,} {plural}"
+        is_first = load == loads[0]
+        yield table(
+            *(results, load, title, shown),
+            *((ABOUT_SWEEP, ()) if is_first else ("", None)),
+        )

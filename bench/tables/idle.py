@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tables import http, rounds, servers, tracepoint
-from tables.render import Table
+from tables.render import NOTHING, Column, Table, grid
 from tables.servers import Running, Server, ServerError
 
 SETTLE = 1.0  # after the last connection was closed
@@ -33,9 +33,13 @@ def switches(pid: int) -> int:
 def settled(build: Path, server: Server, wrapper: Sequence[str] = ()) -> Iterator[Running]:
     """A server after all its connections were closed."""
     with servers.started(server, None, wrapper) as running:
-        http.ask(build, running, 0.1, 1)
+        http.ask(build, running, http.Load(0.1))
         time.sleep(SETTLE)
         yield running
+
+
+def whole(count: int | None) -> str:
+    return NOTHING if count is None else str(count)
 
 
 def strace_calls(build: Path, server: Server, seconds: float) -> int | None:
@@ -62,25 +66,26 @@ def count(build: Path, server: Server, seconds: float) -> tuple[int | None, int]
     return strace_calls(build, server, seconds) if calls is None else calls, switched
 
 
-def table(build: Path, found: Sequence[Server], seconds: float) -> Table:
-    result = Table(
-        f"An idle server, {seconds:g} s",
-        ["server", "system calls", "context switches"],
-        before=[f"After {http.CONNECTIONS} connections came and went; all threads of the process."],
-    )
+def tables(build: Path, found: Sequence[Server], seconds: float) -> Iterator[Table]:
+    rows: dict[str, tuple[int | None, int | None]] = {}
+    failures = []
     for server in found:
         if server.key not in SHOWN:
             continue
         rounds.say(f"idle: {server.title}")
         try:
-            calls, switched = count(build, server, seconds)
-            row = ["-" if calls is None else str(calls), str(switched)]
+            rows[server.title] = count(build, server, seconds)
         except ServerError as reason:
-            result.after.append(f"{server.title}: {reason}")
-            row = ["-", "-"]
-        result.rows.append([server.title, *row])
-    return result
-
-
-def tables(build: Path, found: Sequence[Server], seconds: float) -> Iterator[Table]:
-    yield table(build, found, seconds)
+            failures.append(f"{server.title}: {reason}")
+            rows[server.title] = (None, None)
+    yield grid(
+        f"An idle server, {seconds:g} s",
+        "server",
+        [
+            Column("system calls", lambda _, counts: whole(counts[0])),
+            Column("context switches", lambda _, counts: whole(counts[1])),
+        ],
+        rows,
+        f"After {http.CONNECTIONS} connections came and went; all threads of the process.",
+        failures,
+    )

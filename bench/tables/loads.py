@@ -122,8 +122,7 @@ def sleeping(scale: Scale) -> Iterator[Load]:
 
 
 def resting(scale: Scale) -> Iterator[Load]:
-    available = int(machine.field_of("/proc/meminfo", "MemAvailable").split()[0]) * 1024
-    crowd = min(scale.crowd, available // (2 * CROWD_BYTES))
+    crowd = min(scale.crowd, machine.available_bytes() // (2 * CROWD_BYTES))
     bytes_each = "rss_bytes_per_thread"
     yield Load(
         ("memory", "-T", str(scale.parked)),

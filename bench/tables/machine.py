@@ -27,6 +27,10 @@ def field_of(path: str, name: str) -> str:
     return found[1] if found else "?"
 
 
+def available_bytes() -> int:
+    return int(field_of("/proc/meminfo", "MemAvailable").split()[0]) * 1024
+
+
 def processor() -> str:
     try:
         return field_of("/proc/cpuinfo", "model name")

@@ -7,18 +7,18 @@ import contextlib
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tables import rounds, servers
-from tables.machine import field_of
-from tables.render import Table, number
+from tables.loads import CROWD_BYTES
+from tables.machine import available_bytes
+from tables.render import Column, Table, grid, number
 from tables.servers import Server, ServerError
 
 HOLD = Path(__file__).resolve().parent.parent / "http" / "hold.py"
-CROWD_BYTES = 5_000  # more than a parked thread costs
 RESERVE = 300  # descriptors for other uses
 CLIENT_MOST = 10_000  # connections per client process
 COMPARED = ("user", "user-uring", "epoll", "uring", "nginx")
@@ -43,8 +43,17 @@ FULL = Scale((1_000, 10_000, 100_000, 1_000_000), 4_000, 10_000, 30_000)
 QUICK = Scale((500, 1_000), 200, 300, 600)
 
 
+def figures(*titles: str) -> list[Column]:
+    """Columns of rows that are lists of figures."""
+
+    def column(index: int, title: str) -> Column:
+        return Column(title, lambda _, row: number(float(row[index])))
+
+    return [column(index, title) for index, title in enumerate(titles)]
+
+
 def bench(build: Path, *arguments: str) -> dict[str, Any]:
-    series = rounds.Series([str(build / "bench" / "rouse-bench"), *arguments, "--json"], 1)
+    series = rounds.Series(rounds.bench(build, *arguments), 1)
     series.take()
     if series.failure:
         raise ServerError(series.failure)
@@ -52,46 +61,46 @@ def bench(build: Path, *arguments: str) -> dict[str, Any]:
 
 
 def crowds(build: Path, scale: Scale) -> Table:
-    table = Table(
-        "Memory: parked threads",
-        ["threads at once", "resident bytes each"],
-        before=["Each has a guard page, a page of stack and a control block of 192 bytes."],
-    )
-    available = int(field_of("/proc/meminfo", "MemAvailable").split()[0]) * 1024
+    rows, remarks = {}, []
     for count in scale.crowds:
         rounds.say(f"memory: {count:,} threads")
-        if count * CROWD_BYTES > available * 3 // 4:
-            table.after.append(f"{count:,} threads: not run: not enough memory")
-            continue
         try:
+            if count * CROWD_BYTES > available_bytes() * 3 // 4:
+                raise ServerError("not run: not enough memory")
             report = bench(build, "memory", "-T", str(count))
+            rows[f"{count:,}"] = [report["rss_bytes_per_thread"]]
         except ServerError as reason:
-            table.after.append(f"{count:,} threads: {reason}")
-            continue
-        table.rows.append([f"{count:,}", number(float(report["rss_bytes_per_thread"]))])
-    return table
+            remarks.append(f"{count:,} threads: {reason}")
+    return grid(
+        "Memory: parked threads",
+        "threads at once",
+        figures("resident bytes each"),
+        rows,
+        "Each has a guard page, a page of stack and a control block of 192 bytes.",
+        remarks,
+    )
 
 
 def sorts(build: Path, scale: Scale) -> Table:
-    table = Table(
-        f"Memory: {scale.sorts:,} idle threads of each sort, resident bytes each",
-        ["a thread that", "user", "trimmed", "kernel"],
-        before=[
-            "Trimmed: after `rouse_stacks_trim(0)`. The kernel's own stack of a kernel thread, "
-            "16 KiB, is not in the figures."
-        ],
-    )
     rounds.say("memory: sorts")
+    rows, remarks = {}, []
+    case = ("idle_memory", "-T", str(scale.sorts))
     try:
-        user = bench(build, "idle_memory", "-T", str(scale.sorts))
-        kernel = bench(build, "idle_memory", "-T", str(scale.sorts), "--threads", "kernel")
+        user, kernel = bench(build, *case), bench(build, *case, "--threads", "kernel")
+        for key, label in SORTS.items():
+            name = f"{key}_bytes"
+            rows[label] = [user[name], user[f"{name}_trimmed"], kernel[name]]
     except ServerError as reason:
-        table.after.append(str(reason))
-        return table
-    for key, label in SORTS.items():
-        figures = [user[f"{key}_bytes"], user[f"{key}_bytes_trimmed"], kernel[f"{key}_bytes"]]
-        table.rows.append([label, *(number(float(figure)) for figure in figures)])
-    return table
+        remarks.append(str(reason))
+    return grid(
+        f"Memory: {scale.sorts:,} idle threads of each sort, resident bytes each",
+        "a thread that",
+        figures("user", "trimmed", "kernel"),
+        rows,
+        "Trimmed: after `rouse_stacks_trim(0)`. The kernel's own stack of a kernel thread, "
+        "16 KiB, is not in the figures.",
+        remarks,
+    )
 
 
 def resident_bytes(pid: int) -> int:
@@ -122,7 +131,7 @@ def held(port: int, count: int, first_source: int) -> Iterator[int]:
         yield total
 
 
-def rouse_with_patience(build: Path) -> Callable[[Path], tuple[list[str], int]]:
+def rouse_with_patience(build: Path) -> servers.Command:
     patience = ("--idle-timeout", "3600", "--max-connections", "100000")
     return servers.rouse(build, "--workers", "1", *patience)
 
@@ -144,16 +153,7 @@ def connections(build: Path, found: Sequence[Server], scale: Scale) -> Table:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     one = min(scale.connections, limit - RESERVE)
     processes = -(-scale.several // (limit - RESERVE)) if scale.several > limit - RESERVE else 2
-    table = Table(
-        "Memory: idle keep-alive connections, resident bytes each",
-        ["server", f"{one:,} on one process", f"{scale.several:,} on {processes} processes"],
-        before=[
-            f"Each connection has sent one request. A process may have {limit:,} descriptors here "
-            "(`ulimit -Hn`): this limits each process, so there are several; the clients "
-            f"are processes of up to {CLIENT_MOST:,} connections, each with a loopback address of "
-            "its own for its ports. Socket buffers belong to the kernel and are not in the figures."
-        ],
-    )
+    rows, remarks = {}, []
     for server in found:
         if server.key not in COMPARED:
             continue
@@ -162,11 +162,21 @@ def connections(build: Path, found: Sequence[Server], scale: Scale) -> Table:
         if server.key.startswith("user"):
             patient = replace(server, command=rouse_with_patience(build))
         try:
-            figures = [bytes_each(patient, 1, one), bytes_each(patient, processes, scale.several)]
-            table.rows.append([server.title, *(number(figure) for figure in figures)])
+            several = (processes, scale.several)
+            rows[server.title] = [bytes_each(patient, *some) for some in ((1, one), several)]
         except ServerError as reason:
-            table.after.append(f"{server.title}: {reason}")
-    return table
+            remarks.append(f"{server.title}: {reason}")
+    return grid(
+        "Memory: idle keep-alive connections, resident bytes each",
+        "server",
+        figures(f"{one:,} on one process", f"{scale.several:,} on {processes} processes"),
+        rows,
+        f"Each connection has sent one request. A process may have {limit:,} descriptors here "
+        "(`ulimit -Hn`): this limits each process, so there are several; the clients "
+        f"are processes of up to {CLIENT_MOST:,} connections, each with a loopback address of "
+        "its own for its ports. Socket buffers belong to the kernel and are not in the figures.",
+        remarks,
+    )
 
 
 def tables(build: Path, found: Sequence[Server], scale: Scale) -> Iterator[Table]:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent
@@ -37,7 +37,9 @@ class Program:
     peer: bool = True  # not ours
     pins: bool = False  # knows --pin
     workers_most: int | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def fits(self, workers: int) -> bool:
+        return self.workers_most is None or workers <= self.workers_most
 
 
 def build_folder(build: Path) -> Path:
@@ -74,34 +76,39 @@ def header(name: str, pattern: str, package: str) -> str:
     return found[1] if found else "?"
 
 
+def sources_of(peer: str) -> tuple[list[Path], str]:
+    """The C sources of a peer, and the definition that selects it."""
+    sources = [BENCH / name for name in [*SOURCES, f"peers/{peer}.c"]]
+    return sources, f'-DBENCH_PEER="peers/{peer}.h"'
+
+
+def build_c(build: Path, peer: str, *libraries: str) -> tuple[str]:
+    target = build_folder(build) / f"bench-{peer}"
+    sources, define = sources_of(peer)
+    run_tool("gcc", *C_FLAGS, define, *sources, "-o", target, *libraries, "-lm")
+    return (str(target),)
+
+
 def build_pthread(build: Path) -> Program:
-    target = build_folder(build) / "bench-pthread"
-    sources = [BENCH / name for name in [*SOURCES, "peers/pthread.c"]]
-    define = '-DBENCH_PEER="peers/pthread.h"'
-    run_tool("gcc", *C_FLAGS, define, *sources, "-o", target, "-pthread", "-lm")
     version = os.confstr("CS_GNU_LIBC_VERSION") or "?"
-    return Program("pthread", "pthread", (str(target),), version, pins=True)
+    return Program("pthread", "pthread", build_c(build, "pthread", "-pthread"), version, pins=True)
 
 
 def build_st(build: Path) -> Program:
     version = header("st.h", r'ST_VERSION\s+"([^"]+)"', "libst-dev")
-    target = build_folder(build) / "bench-st"
-    sources = [BENCH / name for name in [*SOURCES, "peers/st.c"]]
-    run_tool("gcc", *C_FLAGS, '-DBENCH_PEER="peers/st.h"', *sources, "-o", target, "-lst", "-lm")
-    return Program("st", "State Threads", (str(target),), version, workers_most=1)
+    return Program("st", "State Threads", build_c(build, "st", "-lst"), version, workers_most=1)
 
 
 def build_fiber(build: Path) -> Program:
     header("boost/fiber/all.hpp", "()", "libboost-fiber-dev")
     version = header("boost/version.hpp", r'BOOST_LIB_VERSION "([^"]+)"', "libboost-dev")
     target = build_folder(build) / "bench-fiber"
-    sources = [BENCH / name for name in [*SOURCES, "peers/fiber.c"]]
+    sources, define = sources_of("fiber")
     cpp = BENCH / "peers" / "fiber.cpp"
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         objects = []
         for source in sources:
             objects.append(Path(folder) / f"{source.stem}-c.o")
-            define = '-DBENCH_PEER="peers/fiber.h"'
             run_tool("gcc", *C_FLAGS, "-flto", define, "-c", source, "-o", objects[-1])
         objects.append(Path(folder) / "fiber-cpp.o")
         flags = ["-O2", "-DNDEBUG", "-flto", "-std=c++17", f"-I{BENCH}"]

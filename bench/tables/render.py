@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -78,19 +78,24 @@ def grid(
     title: str,
     first: str | tuple[str, ...],
     shown: Sequence[Column],
-    rows: Mapping[Any, Any],
+    rows: Mapping[Any, Any] | Iterable[tuple[Any, Any]],
     before: str = "",
+    after: Iterable[str] = (),
 ) -> Table:
-    """Render one row per entry of rows. A name of several words fills as many first columns."""
+    """Render one row per name and data. A name of several words fills as many first columns."""
 
     def words(name: str | tuple[str, ...]) -> list[str]:
         return [name] if isinstance(name, str) else list(name)
 
-    body = [
-        [*words(name), *(c.cell(name, reports) for c in shown)] for name, reports in rows.items()
-    ]
+    named = rows.items() if isinstance(rows, Mapping) else rows
+    body = [[*words(name), *(column.cell(name, data) for column in shown)] for name, data in named]
     head = [*words(first), *(column.title for column in shown)]
-    return Table(title, head, body, [before] if before else [])
+    return Table(title, head, body, [before] if before else [], list(after))
+
+
+def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """Render facts: what, and which."""
+    return grid(title, "what", [Column("which", lambda _, which: which)], rows)
 
 
 def lines(table: Table) -> Iterator[str]:

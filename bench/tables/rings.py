@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from tables import paired, rounds
-from tables.loads import Scale
+from tables.loads import Scale, timed
 from tables.programs import Program, command_line
 from tables.render import Table, interval, number
 from tables.rounds import Series
-from tables.threads import ORIENTATION_ROUNDS
+from tables.threads import rounds_of
 
 KINDS = ("user", "kernel", "clone")
 LIMIT = 1.3
@@ -27,13 +27,11 @@ def sizes(scale: Scale, processors: int) -> list[int]:
 
 
 def measure(case: str, program: Program, scale: Scale, processors: int) -> dict[int, Series]:
-    count = scale.rounds if program.key == "user" else min(scale.rounds, ORIENTATION_ROUNDS)
-    series = {}
-    for threads in sizes(scale, processors):
-        arguments = [case, "-T", str(threads), "--seconds", str(scale.seconds)]
-        series[threads] = Series(command_line(program, arguments), count)
-    rounds.take_turns(list(series.values()))
-    return series
+    commands = {
+        n: command_line(program, [case, "-T", str(n), *timed(scale.seconds)])
+        for n in sizes(scale, processors)
+    }
+    return rounds.run(commands, rounds_of(program, scale))
 
 
 def verdict(ratio: paired.Ratio | None) -> str:
@@ -64,11 +62,8 @@ def table_of(case: str, programs: Sequence[Program], scale: Scale) -> Table:
             ratio = paired.ratio(values[b], values[a])
             cells.append(f"{interval(ratio)} {verdict(ratio)}".strip())
         table.rows.append([program.title, *cells])
-        table.after += [
-            f"{program.title}, {n:,} threads: {one.failure}"
-            for n, one in series.items()
-            if one.failure
-        ]
+        named = {f"{program.title}, {n:,} threads": one for n, one in series.items()}
+        table.after += rounds.failures(named)
     return table
 
 

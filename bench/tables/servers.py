@@ -50,6 +50,10 @@ http {{
 """
 
 
+# The command and its port, for a server in that folder. Port 0: the server prints the port.
+Command = Callable[[Path], tuple[list[str], int]]
+
+
 class ServerError(Exception):
     """The reason why a server did not start."""
 
@@ -66,20 +70,18 @@ class Server:
     key: str
     title: str
     version: str
-    command: Callable[
-        [Path], tuple[list[str], int]
-    ]  # in its own folder; port 0: the server prints it
+    command: Command
     environment: Mapping[str, str] = field(default_factory=dict)
     forks: bool = False  # a child serves
     ring: bool | None = None  # whether it must use io_uring; None: either
 
 
-def rouse(build: Path, *options: str) -> Callable[[Path], tuple[list[str], int]]:
+def rouse(build: Path, *options: str) -> Command:
     program = str(build / "serve" / "rouse-serve")
     return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *options], 0)
 
 
-def raw(build: Path, name: str) -> Callable[[Path], tuple[list[str], int]]:
+def raw(build: Path, name: str) -> Command:
     program = str(build / "bench" / name)
     return lambda _folder: ([program, "0", TEXT], 0)
 
@@ -90,7 +92,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def nginx(program: str) -> Callable[[Path], tuple[list[str], int]]:
+def nginx(program: str) -> Command:
     def command(folder: Path) -> tuple[list[str], int]:
         port = free_port()
         user = "user root;" if os.geteuid() == 0 else ""
@@ -113,42 +115,21 @@ def version_of(*command: str) -> str:
 
 
 def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
-    title = "rouse-serve, user threads"
-    one_worker = rouse(build, "--workers", "1")
+    def ours(key: str, how: str, io: str, obs: str = "off") -> Server:
+        settings = {"ROUSE_IO": io, "ROUSE_OBS": obs}
+        title = f"rouse-serve, user threads, {how}"
+        command = rouse(build, "--workers", "1")
+        return Server(key, title, version, command, settings, ring=io == "uring")
+
+    kernel = rouse(build, "--threads", "kernel")
+    title = "rouse-serve, kernel threads"
     found = [
-        Server(
-            "user",
-            f"{title}, epoll",
-            version,
-            one_worker,
-            {"ROUSE_IO": "epoll", "ROUSE_OBS": "off"},
-            ring=False,
-        ),
-        Server(
-            "user-uring",
-            f"{title}, io_uring",
-            version,
-            one_worker,
-            {"ROUSE_IO": "uring", "ROUSE_OBS": "off"},
-            ring=True,
-        ),
+        ours("user", "epoll", "epoll"),
+        ours("user-uring", "io_uring", "uring"),
         Server("epoll", "raw epoll loop", version, raw(build, "bench-raw-epoll")),
         Server("uring", "raw io_uring loop", version, raw(build, "bench-raw-uring"), ring=True),
-        Server(
-            "recorded",
-            f"{title}, io_uring, recording on",
-            version,
-            one_worker,
-            {"ROUSE_IO": "uring", "ROUSE_OBS": "counted"},
-            ring=True,
-        ),
-        Server(
-            "kernel",
-            "rouse-serve, kernel threads",
-            version,
-            rouse(build, "--threads", "kernel"),
-            {"ROUSE_OBS": "off"},
-        ),
+        ours("recorded", "io_uring, recording on", "uring", "counted"),
+        Server("kernel", title, version, kernel, {"ROUSE_OBS": "off"}),
     ]
     program = nginx_program()
     if program is None:

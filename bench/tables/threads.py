@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from tables import paired, rounds
 from tables.loads import Load, Metric, Scale, loads
 from tables.programs import Program, command_line
-from tables.render import Table, interval, number, numbers
+from tables.render import NOTHING, Column, Table, grid, interval, number, numbers
 from tables.rounds import Series
 
 ORIENTATION = ("kernel", "clone")  # fewer rounds: no claim is made about them
 KERNEL_THREADS = (*ORIENTATION, "pthread")
 ORIENTATION_ROUNDS = 3
+
+
+def rounds_of(program: Program, scale: Scale, few: Sequence[str] = ORIENTATION) -> int:
+    return min(scale.rounds, ORIENTATION_ROUNDS) if program.key in few else scale.rounds
 
 
 @dataclass
@@ -26,22 +31,16 @@ class Measured:
     pin: bool
     series: dict[str, Series]
 
-    def medians(self, metric: Metric) -> dict[str, float]:
-        values = {key: one.values(metric.figure) for key, one in self.series.items()}
-        return {key: median(some) for key, some in values.items() if some}
-
 
 def measure(load: Load, pin: bool, programs: Sequence[Program], scale: Scale) -> Measured:
     series = {}
     for program in programs:
-        if program.workers_most is not None and load.workers > program.workers_most:
+        if not program.fits(load.workers) or (pin and not program.pins):
             continue
-        if (pin and not program.pins) or (load.only and program.key not in load.only):
+        if load.only and program.key not in load.only:
             continue
-        few = KERNEL_THREADS if load.heavy else ORIENTATION
-        limits = [ORIENTATION_ROUNDS] if program.key in few else []
-        limits += [load.rounds_most] if load.rounds_most else []
-        count = min([scale.rounds, *limits])
+        count = rounds_of(program, scale, KERNEL_THREADS if load.heavy else ORIENTATION)
+        count = min(count, load.rounds_most or count)
         arguments = [*load.arguments, "--workers", str(load.workers), *(["--pin"] if pin else [])]
         series[program.key] = Series(command_line(program, arguments), count)
     rounds.take_turns(list(series.values()))
@@ -58,100 +57,97 @@ def measure_all(programs: Sequence[Program], scale: Scale) -> list[Measured]:
     return results
 
 
-def rows(results: Sequence[Measured]) -> Iterator[tuple[str, Measured, Metric]]:
+@dataclass(frozen=True)
+class Row:
+    """One figure of a load, by the program's key."""
+
+    measured: Measured
+    metric: Metric
+
+    @property
+    def label(self) -> str:
+        return "same, workers pinned apart" if self.measured.pin else self.metric.label
+
+    def values(self, key: str) -> list[float]:
+        series = self.measured.series.get(key)
+        return series.values(self.metric.figure) if series else []
+
+    def median(self, key: str) -> float | None:
+        values = self.values(key)
+        return median(values) if values else None
+
+    def spread(self, key: str) -> str:
+        values = self.values(key)
+        return numbers(paired.spread(values) if values else None)
+
+    def ratio(self, one: str, other: str) -> str:
+        return interval(paired.ratio(self.values(one), self.values(other)))
+
+    def best_peer(self, programs: Sequence[Program]) -> Program | None:
+        peers = [program for program in programs if program.peer and self.values(program.key)]
+        if not peers or not self.measured.load.compared or self.metric.figure == "fairness":
+            return None
+        choose = max if self.metric.more_is_better else min
+        return choose(peers, key=lambda program: self.median(program.key) or 0)
+
+
+def rows(results: Sequence[Measured]) -> Iterator[tuple[str, Row]]:
     for measured in results:
         for metric in measured.load.metrics:
-            if not measured.pin:
-                yield metric.label, measured, metric
-            elif metric.figure == "ns_per_op":
-                yield "same, workers pinned apart", measured, metric
+            if not measured.pin or metric.figure == "ns_per_op":
+                row = Row(measured, metric)
+                yield row.label, row
 
 
-def best_peer(measured: Measured, metric: Metric, programs: Sequence[Program]) -> Program | None:
-    medians = measured.medians(metric)
-    peers = [program for program in programs if program.peer and program.key in medians]
-    if not peers or not measured.load.compared or metric.figure == "fairness":
-        return None
-    choose = max if metric.more_is_better else min
-    return choose(peers, key=lambda program: medians[program.key])
+def per_program(programs: Sequence[Program], cell: Callable[[Any, str], str]) -> list[Column]:
+    """One column per program: a cell from the row's data and the program's key."""
+
+    def column(program: Program) -> Column:
+        return Column(program.title, lambda _, row: cell(row, program.key))
+
+    return [column(program) for program in programs]
 
 
-def against(measured: Measured, metric: Metric, one: str, other: str) -> paired.Ratio | None:
-    return paired.ratio(
-        measured.series[one].values(metric.figure), measured.series[other].values(metric.figure)
-    )
+def medians(programs: Sequence[Program]) -> list[Column]:
+    return per_program(programs, lambda row, key: number(row.median(key)))
 
 
 def main_table(
     results: Sequence[Measured], programs: Sequence[Program], missing: list[str]
 ) -> Table:
-    shown = [program for program in programs if program.peer or program.key == "user"]
-    table = Table(
-        "Threads",
-        ["ns, unless noted", *(p.title for p in shown), "best peer", "rouse / best peer", "aim"],
-        before=[
-            "Medians of the rounds; `w` is the number of kernel threads that run user threads (for "
-            "kernel threads: of processors in use). The ratio is the geometric mean of the paired "
-            "ratios, with its 95 % confidence interval; below 1 rouse needs less (of wake-ups/s, "
-            "above 1 is more). Recording of waits is off. No figure: the peer does not "
-            "support the case, or the reason is below."
-        ],
-        after=list(missing),
-    )
-    for label, measured, metric in rows(results):
-        medians = measured.medians(metric)
-        best = best_peer(measured, metric, programs)
-        cells = [number(medians.get(program.key)) for program in shown]
-        compared = against(measured, metric, "user", best.key) if best else None
-        aim = metric.aim if not measured.pin else ""
-        table.rows.append([label, *cells, best.title if best else "-", interval(compared), aim])
-    table.after += failures(results, programs)
-    return table
+    def to_best(_label: str, row: Row) -> str:
+        peer = row.best_peer(programs)
+        return row.ratio("user", peer.key) if peer else NOTHING
 
-
-def failures(results: Sequence[Measured], programs: Sequence[Program]) -> list[str]:
     titles = {program.key: program.title for program in programs}
-    return [
+    failures = [
         f"{titles[key]}, `{' '.join(measured.load.arguments)}`: {series.failure}"
         for measured in results
         for key, series in measured.series.items()
         if series.failure
     ]
-
-
-def spread_table(results: Sequence[Measured], programs: Sequence[Program]) -> Table:
-    table = Table(
-        "Threads: least and most of the rounds",
-        ["ns, unless noted", *(program.title for program in programs)],
-    )
-    for label, measured, metric in rows(results):
-        cells = []
-        for program in programs:
-            series = measured.series.get(program.key)
-            values = series.values(metric.figure) if series else []
-            cells.append(numbers(paired.spread(values) if values else None))
-        table.rows.append([label, *cells])
-    return table
-
-
-def ours_table(results: Sequence[Measured], programs: Sequence[Program]) -> Table:
-    shown = [program for program in programs if not program.peer]
-    table = Table(
-        "Threads: the forms of rouse",
-        ["ns, unless noted", *(program.title for program in shown), "recording on / off"],
-        before=[
-            "The same cases on user threads with recording of waits off and on, on kernel threads "
-            "through the same interface, and on a bare clone() library of the benchmark's own."
+    return grid(
+        "Threads",
+        "ns, unless noted",
+        [
+            *medians([program for program in programs if program.peer or program.key == "user"]),
+            Column("best peer", lambda _, row: getattr(row.best_peer(programs), "title", NOTHING)),
+            Column("rouse / best peer", to_best),
+            Column("aim", lambda _, row: "" if row.measured.pin else row.metric.aim),
         ],
+        rows(results),
+        "Medians of the rounds; `w` is the number of kernel threads that run user threads (for "
+        "kernel threads: of processors in use). The ratio is the geometric mean of the paired "
+        "ratios, with its 95 % confidence interval; below 1 rouse needs less (of wake-ups/s, "
+        "above 1 is more). Recording of waits is off. No figure: the peer does not "
+        "support the case, or the reason is below.",
+        [*missing, *failures],
     )
-    for label, measured, metric in rows(results):
-        medians = measured.medians(metric)
-        cost = None
-        if metric.figure != "fairness" and "recorded" in measured.series:
-            cost = against(measured, metric, "recorded", "user")
-        cells = [number(medians.get(program.key)) for program in shown]
-        table.rows.append([label, *cells, interval(cost)])
-    return table
+
+
+def cost_of_recording(_label: str, row: Row) -> str:
+    known = row.metric.figure != "fairness" and "recorded" in row.measured.series
+    return row.ratio("recorded", "user") if known else NOTHING
 
 
 def busiest_share(report: dict[str, object]) -> float | None:
@@ -161,33 +157,38 @@ def busiest_share(report: dict[str, object]) -> float | None:
     return 100 * float(max(counts)) / float(sum(counts))
 
 
-def share_table(results: Sequence[Measured], programs: Sequence[Program]) -> Table:
-    table = Table(
-        "Threads: operations of the busiest worker, %",
-        ["w=2", *(program.title for program in programs)],
-        before=[
-            "Of all operations of a run, those of the worker (kernel threads and Go: of the "
-            "processor) that did most; the median of the rounds. 50: both did the same; 100: one "
-            "did all."
-        ],
-    )
-    for measured in results:
-        if measured.load.workers < 2 or measured.load.arguments[0] == "memory":
-            continue
-        cells = []
-        for program in programs:
-            series = measured.series.get(program.key)
-            shares = [busiest_share(report) for report in series.reports] if series else []
-            known = [share for share in shares if share is not None]
-            cells.append(f"{median(known):.0f}" if known else "-")
-        pinned = ", workers pinned apart" if measured.pin else ""
-        table.rows.append([measured.load.name() + pinned, *cells])
-    return table
+def share(measured: Measured, key: str) -> str:
+    series = measured.series.get(key)
+    found = [busiest_share(report) for report in series.reports] if series else []
+    known = [share for share in found if share is not None]
+    return f"{median(known):.0f}" if known else NOTHING
 
 
 def tables(programs: Sequence[Program], missing: list[str], scale: Scale) -> Iterator[Table]:
     results = measure_all(programs, scale)
+    unit = "ns, unless noted"
     yield main_table(results, programs, missing)
-    yield spread_table(results, programs)
-    yield ours_table(results, programs)
-    yield share_table(results, programs)
+    title = "Threads: least and most of the rounds"
+    yield grid(title, unit, per_program(programs, Row.spread), rows(results))
+    ours = medians([program for program in programs if not program.peer])
+    yield grid(
+        "Threads: the forms of rouse",
+        unit,
+        [*ours, Column("recording on / off", cost_of_recording)],
+        rows(results),
+        "The same cases on user threads with recording of waits off and on, on kernel threads "
+        "through the same interface, and on a bare clone() library of the benchmark's own.",
+    )
+    yield grid(
+        "Threads: operations of the busiest worker, %",
+        "w=2",
+        per_program(programs, share),
+        [
+            (one.load.name() + (", workers pinned apart" if one.pin else ""), one)
+            for one in results
+            if one.load.workers >= 2 and one.load.arguments[0] != "memory"
+        ],
+        "Of all operations of a run, those of the worker (kernel threads and Go: of the "
+        "processor) that did most; the median of the rounds. 50: both did the same; 100: one "
+        "did all.",
+    )

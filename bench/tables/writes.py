@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tables.render import NOTHING, Table
+from tables import rounds
+from tables.render import NOTHING, Column, Table, grid
 
 OPERATIONS = {
     "yield": "yield to another thread",
@@ -26,8 +25,12 @@ OPERATIONS = {
     "read": "read of a descriptor that does not block",
     "write": "write of one",
 }
-TARGETS = {"worker": "the worker", "block": "threads' blocks", "object": "the object"}
-OTHER = "lines of all"
+TARGETS = {
+    "worker": "the worker",
+    "block": "threads' blocks",
+    "object": "the object",
+    "other": "lines of all",
+}
 OPS_COUNTED = 300
 
 
@@ -36,35 +39,26 @@ class NotCountedError(Exception):
 
 
 def measure(build: Path) -> dict[str, dict[str, Any]]:
-    found = {}
-    for op in OPERATIONS:
-        program = str(build / "bench" / "rouse-bench")
-        options = ("--workers", "1", "-n", str(OPS_COUNTED), "--samples", "1", "--json")
-        done = subprocess.run(
-            [program, "shared_writes", "--op", op, *options],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise NotCountedError(done.stderr.strip())
-        found[op] = json.loads(done.stdout)
-    return found
+    options = ("--workers", "1", "-n", str(OPS_COUNTED), "--samples", "1")
+    series = rounds.run(
+        {op: rounds.bench(build, "shared_writes", "--op", op, *options) for op in OPERATIONS}, 1
+    )
+    for one in series.values():
+        if one.failure:
+            raise NotCountedError(one.failure)
+    return {op: one.reports[0] for op, one in series.items()}
 
 
-def cell(report: Mapping[str, Any], target: str) -> str:
-    locked, stores = int(report[f"{target}_locked"]), int(report[f"{target}_stores"])
-    return f"{locked} + {stores}" if locked or stores else NOTHING
+def target_column(target: str, title: str) -> Column:
+    def cell(_title: str, report: Mapping[str, Any]) -> str:
+        locked, stores = int(report[f"{target}_locked"]), int(report[f"{target}_stores"])
+        return f"{locked} + {stores}" if locked or stores else NOTHING
+
+    return Column(title, cell)
 
 
 def table_of(found: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table(
-        "Writes to shared lines",
-        ["operation: locked + plain", *TARGETS.values(), OTHER, "lines"],
-    )
-    for op, title in OPERATIONS.items():
-        report = found[op]
-        cells = [cell(report, target) for target in (*TARGETS, "other")]
-        table.rows.append([title, *cells, str(report["lines"])])
-    return table
+    shown = [target_column(*target) for target in TARGETS.items()]
+    lines = Column("lines", lambda _, report: str(report["lines"]))
+    rows = {title: found[op] for op, title in OPERATIONS.items()}
+    return grid("Writes to shared lines", "operation: locked + plain", [*shown, lines], rows)
