@@ -7,9 +7,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tables import (
     accept,
@@ -31,23 +34,10 @@ from tables import (
 from tables.programs import Program
 from tables.render import Table
 from tables.rounds import say
+from tables.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SECTIONS = (
-    "threads",
-    "rings",
-    "sleep",
-    "counts",
-    "select",
-    "accept",
-    "fdtable",
-    "steal",
-    "http",
-    "sweep",
-    "idle",
-    "memory",
-)
 IDLE_SECONDS, IDLE_SECONDS_QUICK = 10.0, 1.0
 
 METHOD = """\
@@ -68,6 +58,54 @@ Nothing here is written by hand.
 - Boost.Fiber runs round robin on one worker and steals work on more, which is its default: idle
   workers spin. If its workers sleep instead, the first never wakes the second, which does nothing.
 """
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run measures, by the options of its command line."""
+
+    options: argparse.Namespace
+    programs: list[Program]
+    missing: list[str]  # the reasons for peers that are not there
+    version: str
+
+    @property
+    def build(self) -> Path:
+        return Path(self.options.build)
+
+    @property
+    def idle_seconds(self) -> float:
+        return IDLE_SECONDS_QUICK if self.options.quick else IDLE_SECONDS
+
+    def scale(self, module: ModuleType) -> Any:
+        """The amount of work of a module's tables."""
+        scale = module.QUICK if self.options.quick else module.FULL
+        rounds = self.options.rounds
+        return replace(scale, rounds=rounds) if rounds and hasattr(scale, "rounds") else scale
+
+    def servers(self) -> tuple[list[Server], list[str]]:
+        found, missing = servers.all_servers(self.build, self.version)
+        if self.options.no_peers:
+            return [server for server in found if server.key != "nginx"], []
+        return found, missing
+
+
+SECTIONS: dict[str, Callable[[Measured], Iterator[Table]]] = {
+    "threads": lambda run: threads.tables(run.programs, run.missing, run.scale(loads)),
+    "rings": lambda run: rings.tables(run.programs, run.scale(loads)),
+    "sleep": lambda run: cases.sleep(run.programs, run.scale(loads)),
+    "counts": lambda run: counts.tables(run.programs, run.options.quick),
+    "select": lambda run: chain(
+        select.tables(run.build, run.scale(select)), ticks.tables(run.build, run.scale(select))
+    ),
+    "accept": lambda run: accept.tables(run.build, run.scale(accept)),
+    "fdtable": lambda run: cases.fdtable(run.build, run.scale(select)),
+    "steal": lambda run: cases.steal(run.build, run.scale(select)),
+    "http": lambda run: http.tables(run.build, *run.servers(), run.scale(http)),
+    "sweep": lambda run: http.sweep(run.build, run.servers()[0], run.scale(http)),
+    "idle": lambda run: idle.tables(run.build, run.servers()[0], run.idle_seconds),
+    "memory": lambda run: memory.tables(run.build, run.servers()[0], run.scale(memory)),
+}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -111,64 +149,15 @@ def project_version() -> str:
     return found[1] if found else "?"
 
 
-def scales(options: argparse.Namespace) -> tuple[loads.Scale, http.Scale, float]:
-    thread_scale = loads.QUICK if options.quick else loads.FULL
-    http_scale = http.QUICK if options.quick else http.FULL
-    if options.rounds:
-        thread_scale = replace(thread_scale, rounds=options.rounds)
-        http_scale = replace(http_scale, rounds=options.rounds)
-    return thread_scale, http_scale, IDLE_SECONDS_QUICK if options.quick else IDLE_SECONDS
-
-
-def measured(
-    options: argparse.Namespace, shown: list[Program], missing: list[str], version: str
-) -> Iterator[Table]:
-    thread_scale, http_scale, idle_seconds = scales(options)
-    build: Path = options.build
-    if "threads" in options.only:
-        yield from threads.tables(shown, missing, thread_scale)
-    if "rings" in options.only:
-        yield from rings.tables(shown, thread_scale)
-    if "sleep" in options.only:
-        yield from cases.sleep(shown, thread_scale)
-    if "counts" in options.only:
-        yield from counts.tables(shown, options.quick)
-    herd_scale = select.QUICK if options.quick else select.FULL
-    if options.rounds:
-        herd_scale = replace(herd_scale, rounds=options.rounds)
-    if "select" in options.only:
-        yield from select.tables(build, herd_scale)
-        yield from ticks.tables(build, herd_scale)
-    if "accept" in options.only:
-        accept_scale = accept.QUICK if options.quick else accept.FULL
-        if options.rounds:
-            accept_scale = replace(accept_scale, rounds=options.rounds)
-        yield from accept.tables(build, accept_scale)
-    if "fdtable" in options.only:
-        yield from cases.fdtable(build, herd_scale)
-    if "steal" in options.only:
-        yield from cases.steal(build, herd_scale)
-    found, absent = servers.all_servers(build, version)
-    if options.no_peers:
-        found, absent = [s for s in found if s.key != "nginx"], []
-    if "http" in options.only:
-        yield from http.tables(build, found, absent, http_scale)
-    if "sweep" in options.only:
-        yield from http.sweep(build, found, http_scale)
-    if "idle" in options.only:
-        yield from idle.tables(build, found, idle_seconds)
-    if "memory" in options.only:
-        yield from memory.tables(build, found, memory.QUICK if options.quick else memory.FULL)
-
-
-def head(options: argparse.Namespace, shown: list[Program], command: str, version: str) -> str:
-    facts = machine.describe(ROOT, version)
-    facts += [(p.title, p.version) for p in shown if p.peer]
+def head(run: Measured, command: str) -> str:
+    options = run.options
+    facts = machine.describe(ROOT, run.version)
+    facts += [(p.title, p.version) for p in run.programs if p.peer]
     if (program := servers.nginx_program()) and not options.no_peers:
         facts.append(("nginx", servers.version_of(program, "-v")))
     facts.append(("command", f"`{command}`"))
     table = render.pairs("Machine and versions", facts)
-    count = scales(options)[0].rounds
+    count = run.scale(loads).rounds
     method = METHOD.format(rounds=count, few=threads.ORIENTATION_ROUNDS)
     quick = "**A quick run: no figure of it is to be relied on.**\n\n" if options.quick else ""
     return f"# Benchmarks\n\n{quick}{method}\n{render.text(table)}"
@@ -177,16 +166,15 @@ def head(options: argparse.Namespace, shown: list[Program], command: str, versio
 def main() -> int:
     options = parse()
     version = project_version()
-    shown = programs.ours(options.build, version)
-    missing: list[str] = []
+    peers: tuple[list[Program], list[str]] = [], []
     if not options.no_peers:
         say("building the peers")
-        found, missing = programs.peers(options.build)
-        shown += found
+        peers = programs.peers(options.build)
+    run = Measured(options, programs.ours(options.build, version) + peers[0], peers[1], version)
     command = " ".join(["bench/run.sh", *sys.argv[1:]])
-    pages = [head(options, shown, command, version)]
+    pages = [head(run, command)]
     print(pages[0], flush=True)
-    for table in measured(options, shown, missing, version):
+    for table in chain(*(tables(run) for name, tables in SECTIONS.items() if name in options.only)):
         pages.append(render.text(table))
         print(pages[-1], flush=True)
     if options.write:
