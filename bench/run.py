@@ -62,7 +62,7 @@ Nothing here is written by hand.
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run measures, by the options of its command line."""
+    """One run of the benchmarks, by the options of its command line."""
 
     options: argparse.Namespace
     programs: list[Program]
