@@ -89,13 +89,20 @@ class Top(Beside):
 
     def test_two_threads_do_not_run_at_once_on_one_processor(self) -> None:
         self.on_one_processor("burn", "burn", ROUSE_WORKERS="2")
-        found = self.top()
-        threads, workers = of(found, "burn"), of(found, "worker-")
+        # The figures of threads and of workers are read one after the other. If the reader is
+        # preempted in between, they differ by the time that the threads ran meanwhile. That is
+        # rare, and a wrong figure differs each time.
+        for _ in range(3):
+            found = self.top()
+            threads, workers = of(found, "burn"), of(found, "worker-")
+            ran = sum(row["usr"] for row in threads)
+            busy_share = sum(row["usr"] + row["sys"] for row in workers)
+            if abs(ran - busy_share) <= 5:
+                break
         # The share of one processor that the hog leaves. Each thread has a worker all the time.
-        ran = sum(row["usr"] for row in threads)
         self.assertLess(ran, 105)
         self.assertGreater(sum(row["lat"] for row in threads), 90)
-        self.assertAlmostEqual(ran, sum(row["usr"] + row["sys"] for row in workers), delta=5)
+        self.assertAlmostEqual(ran, busy_share, delta=5)
         for row in threads:
             self.assertAlmostEqual(sum(row[state] for state in STATES), 100, delta=1, msg=row)
 
@@ -187,7 +194,7 @@ class Report(Beside):
             program.kill()
             self.check_nap(file)
 
-    def test_without_the_kernels_figures_it_is_said(self) -> None:
+    def test_missing_kernel_figures_are_reported(self) -> None:
         program = self.program("nap", "burn", ROUSE_WORKERS="1")
         self.await_life(program, 0.3)
         program.kill()

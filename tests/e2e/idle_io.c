@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * idle_io.c - a program all of whose threads, of both kinds, wait for I/O of every sort, for ever or with a
- * deadline that is far: for the test that it sleeps. Ends when standard input does.
+ * idle_io.c - a program whose threads, of both kinds, all wait for I/O of every sort, without a
+ * deadline or with a distant one. The test checks that the program sleeps. It ends when its
+ * standard input does.
  */
 #include <rouse/rouse.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * waits.c - a program whose threads wait in the way that its argument names, for the tests of dumps, of the
- * report that every thread waits, of gdb and of Valgrind. Says "ready" when they do; ends when standard
- * input does, if it can.
+ * waits.c - a program whose threads wait in the way that its argument names. The tests of dumps, of
+ * the deadlock report, of gdb and of Valgrind use it. It prints "ready" when all wait, and ends
+ * when its standard input does, if it can.
  */
 #include <rouse/rouse.h>
 
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Keeps its caller's frame: a call at a function's end is followed by this. */
+/* Keeps its caller's frame: if a function ends with a call, this must follow. */
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
 #define FRAME __attribute__((noinline))
 
@@ -216,7 +216,7 @@ static void end_main_by_pthread_exit(void)
     pthread_exit(NULL);
 }
 
-/* --- what only looks like it */
+/* --- states that only look like a deadlock */
 
 static void wait_beside_main(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * alloc_fault.c - the nth allocation from the C library fails, for every n: a value that cannot be kept
- * is refused, a runtime starts with the workers that it can have, and nothing is lost.
+ * alloc_fault.c - for every n, the nth allocation from the C library fails. A value that cannot be
+ * stored is refused, a runtime starts with fewer workers, and nothing leaks.
  *
- * The allocators are this program's own, so that only the runtime's allocations are counted: those made
- * while it is called.
+ * The program replaces the allocators, so that it counts only the runtime's allocations: those made
+ * during its calls.
  */
 #include "unit/core/core_test.h"
 
@@ -19,7 +19,7 @@ int main(void)
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 
-static uint32_t failing; /* fail when it comes down to 0; 0: do not */
+static uint32_t failing; /* the call that fails when this reaches 0; 0: none fails */
 static uint32_t failed;
 
 static bool fails(void)
@@ -76,7 +76,7 @@ static void *keep_a_value(void *unused)
 static void *keep_nothing(void *unused)
 {
     fail_at(1);
-    CHECK_EQUAL(rouse_key_set(key, NULL), 0); /* which needs no memory */
+    CHECK_EQUAL(rouse_key_set(key, NULL), 0); /* this call needs no memory */
     CHECK(!rsi_load_relaxed(&failed));
     CHECK_EQUAL(rouse_key_set(key, &key), -ENOMEM);
     return unused;
@@ -94,7 +94,10 @@ static void a_value_that_cannot_be_kept_is_refused(void **state)
     CHECK_EQUAL(rouse_key_delete(key), 0);
 }
 
-/* The start: with fewer workers; if the first one failed, a later call starts it. */
+/*
+ * The start: it goes on with fewer workers. If the first worker failed, a later call starts the
+ * runtime.
+ */
 
 static void *nothing(void *unused)
 {
@@ -102,7 +105,7 @@ static void *nothing(void *unused)
 }
 
 #define WORKERS 5
-#define PER_WORKER 2 /* allocations: its own, and its thread's by the C library */
+#define PER_WORKER 2 /* allocations: the worker's, and the C library's for its thread */
 
 static void start_and_fail(void)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * create_fault.c - the nth system call of each kind that the start of the runtime and the creation of
- * threads make fails, for every n, with every error that it may have: the caller gets the error, or does not
- * notice; the same call made again succeeds; nothing is lost, nothing leaks, nothing hangs.
+ * create_fault.c - for every n, the nth system call of each kind fails with every error that it may
+ * return, during the start of the runtime and the creation of threads. The caller receives the
+ * error or does not notice it, the same call made again succeeds, nothing leaks, and no thread
+ * hangs.
  *
- * Nor does a runtime that cannot start end the program: the creation of the first thread returns the error,
- * and the next one starts it. Futexes are cut short by EINTR and EAGAIN, as they may be at any time, and nobody is to notice.
+ * A runtime that cannot start does not end the program either: the creation of the first thread
+ * returns the error, and the next creation starts the runtime. Futex calls return early with EINTR
+ * and EAGAIN, as they may at any time, without an effect on the caller.
  */
 #include "unit/core/blocks.h"
 #include "nth_call.h"
@@ -24,7 +26,7 @@
 #define MADV_GUARD 102u
 #define CALLS_MOST (SCALE > 1 ? 16 : 60)
 
-/* A mapping of stacks of so many bytes. */
+/* A mapping of that many bytes for stacks. */
 #define STACKS(bytes) \
     ((uint32_t)(RSI_PAGE + SLAB_BYTES / ((bytes) + RSI_PAGE) * ((bytes) + RSI_PAGE)))
 
@@ -69,7 +71,7 @@ static const struct fault creating[] = {
 
 static unsigned told; /* how often a call returned an error */
 
-/* Make the call; if it fails, as it may once, make it again. */
+/* Make the call. If it fails, which it may do once, make it again. */
 #define AT_SECOND(call) at_second((call), #call) || at_second_again((call), #call)
 
 static bool at_second(int error, const char *call)
@@ -167,7 +169,7 @@ static void live_twice(void)
     join(create(ROUSE_KIND_USER, 0, live, &told), &told);
     nth_call_arm(false);
     CHECK(rsi_load_relaxed(&told) <= 1);
-    join(create(ROUSE_KIND_USER, 0, live, &told), &told); /* as if nothing had happened */
+    join(create(ROUSE_KIND_USER, 0, live, &told), &told); /* as if no error had occurred */
     UNTIL(blocks_in_use() == 1);                          /* main's */
     UNTIL(kernel_threads() == 1 + rsi_worker_count() + rsi_helper_count() + rsi_monitor_threads());
 }
@@ -199,8 +201,12 @@ static void each_fails_once(const struct fault *faults, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (SCALE > 1 && is_fatal_to_sanitizers(faults[i].number))
             continue;
-        /* Until a run makes fewer calls: one that ended early has not shown how many there are. */
-        for (unsigned seen, nth = 1; nth <= CALLS_MOST; nth += 1 + nth / 10) { /* of many not all */
+        /*
+         * Go on until a run makes fewer calls than n. A run that ended early does not show how many
+         * there are.
+         */
+        /* only some of many */
+        for (unsigned seen, nth = 1; nth <= CALLS_MOST; nth += 1 + nth / 10) {
             int status = nth_call_run(&faults[i], nth, fn, &seen);
             if (status != 0)
                 fprintf(stderr, "%s, call %u of %u: status %#x\n", faults[i].name, nth, seen,
@@ -254,7 +260,7 @@ static void create_in_vain(enum rouse_kind kind, size_t stack_bytes)
     CHECK(t == NULL);
 }
 
-/* No address space is left, for long. */
+/* No address space is left for a long time. */
 static void fail_in_child(void)
 {
     const size_t large = (size_t)64 << 20;

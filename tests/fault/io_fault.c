@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_fault.c - the nth system call of each kind that I/O makes fails, for every n, with every error it
- * may have: the caller gets that error once; the same call made again succeeds; nothing is
- * lost, nothing leaks, nothing hangs. EINTR and connections that died in the queue are not reported.
+ * io_fault.c - for every n, the nth system call of each kind that I/O makes fails with every error
+ * that it may return. The caller receives that error once, the same call made again succeeds,
+ * nothing leaks, and no thread hangs. EINTR and connections that died in the queue are not reported
+ * to the caller.
  *
- * One conversation is held by two threads, whose kinds change: by TCP, a pipe, a file and sendfile, over
+ * Two threads, whose kinds change, hold one conversation: by TCP, a pipe, a file and sendfile, over
  * a number that needs a new chunk of the descriptor table.
  */
 #include "nth_call.h"
@@ -14,7 +15,7 @@
 #include <sys/sendfile.h>
 
 #ifdef RSI_TSAN
-/* Which sleeps for a second at the end of each of the many children otherwise. */
+/* Otherwise it sleeps for a second at the end of each of the many children. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -23,7 +24,7 @@ const char *__tsan_default_options(void)
 #endif
 
 #define WORDS 3
-#define BYTES 13 /* of a word; tells the conversation's calls from others in the filters */
+#define BYTES 13 /* bytes of a word; the filters recognise the conversation's calls by it */
 #define HIGH 5000
 
 static const struct fault faults[] = {
@@ -77,7 +78,7 @@ static struct {
     const struct fault *fault;
     struct sockaddr_in address;
     int listener, pipe[2], high_pipe, file;
-    uint32_t told; /* how often the error was returned by a call */
+    uint32_t told; /* how often a call returned the error */
 } scene;
 
 static bool is_told_to_nobody(int error)
@@ -85,7 +86,7 @@ static bool is_told_to_nobody(int error)
     return error == EINTR || error == ECONNABORTED || error == ENOSYS;
 }
 
-/* Whether result is the injected error, so that the call is to be made again. */
+/* Whether result is the injected error, so that the call must be made again. */
 static bool was_injected(long result)
 {
     if (result != -scene.fault->error || is_told_to_nobody(scene.fault->error))
@@ -203,7 +204,7 @@ static void scene_close(void)
 
 static void in_child(const struct fault *fault)
 {
-    (void)rouse_thread_self(); /* what starting the runtime may fail at is for others to try */
+    (void)rouse_thread_self(); /* other tests cover failures of the runtime's start */
     unsigned before = open_descriptors();
     scene_open(fault);
     nth_call_arm(true);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nth_call.h - fail the nth system call of a kind in a child process, for any n.
+ * nth_call.h - make the nth system call of a kind fail in a child process, for any n.
  *
- * The child's calls of that kind are referred to this process by seccomp's user notification, counted
- * from the moment the child arms the fault, and let through except the nth. Nothing is preloaded, so it
- * reaches calls that do not go through libc.
+ * Seccomp's user notification passes the child's calls of that kind to this process, which counts
+ * them from the moment the child arms the fault and lets all except the nth through. Nothing is
+ * preloaded, so it also catches calls that do not go through libc.
  */
 #ifndef NTH_CALL_H
 #define NTH_CALL_H
@@ -31,9 +31,9 @@
 
 struct fault {
     const char *name;
-    long number; /* of the system call */
-    int error;   /* what the nth one gets */
-    int arg;     /* only calls whose argument arg is value; -1: all */
+    long number; /* the system call */
+    int error;   /* the error that the nth call returns */
+    int arg;     /* only calls whose argument number arg has this value; -1: all calls */
     uint32_t value;
 };
 
@@ -43,7 +43,7 @@ struct nth_call {
 };
 static MAYBE_UNUSED struct nth_call *nth_call;
 
-/* In the child: count from now on, or no more. */
+/* In the child: start or stop counting. */
 static MAYBE_UNUSED void nth_call_arm(bool on)
 {
     rsi_store_seq_cst(&nth_call->is_armed, on);
@@ -92,7 +92,7 @@ static MAYBE_UNUSED void listener_send(int to, int listener)
         _exit(100);
 }
 
-/* The listener, or -1: the child could not install its filter. */
+/* Returns the listener, or -1 if the child could not install its filter. */
 static MAYBE_UNUSED int listener_receive(int from)
 {
     char byte = 0;
@@ -107,7 +107,7 @@ static MAYBE_UNUSED int listener_receive(int from)
     return listener;
 }
 
-/* Answer the child's calls until it has ended. False: it hangs. */
+/* Answer the child's calls until it has ended. Returns false if it hangs. */
 static MAYBE_UNUSED bool calls_answer(int listener, const struct fault *fault, unsigned nth,
                                       unsigned *seen)
 {
@@ -131,8 +131,9 @@ static MAYBE_UNUSED bool calls_answer(int listener, const struct fault *fault, u
 }
 
 /*
- * Run fn in a child, with its nth call of fault's kind failed; nth 0: none. *seen: how many there were.
- * Returns the child's status, as of waitpid, or -1 if calls cannot be referred here.
+ * Run fn in a child in which the nth call of the fault's kind fails (nth 0: none). *seen is set to
+ * the number of such calls. Returns the child's status as waitpid does, or -1 if calls cannot be
+ * intercepted here.
  */
 static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
                                      void (*fn)(const struct fault *), unsigned *seen)
@@ -163,7 +164,7 @@ static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
     bool ended = listener < 0 || calls_answer(listener, fault, nth, seen);
     if (!ended) {
         kill(pid, SIGQUIT);
-        sleep(1); /* for the list of threads; the test has failed already */
+        sleep(1); /* time to print the list of threads; the test has failed already */
         kill(pid, SIGKILL);
     }
     CHECK(waitpid(pid, &status, 0) == pid);
@@ -172,7 +173,10 @@ static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
     return listener < 0 ? -1 : status;
 }
 
-/* Each fault of count, for each n that child comes to; of very many not every one. */
+/*
+ * Apply each of count faults, at each n that the child reaches. Where there are very many, skip
+ * some.
+ */
 static MAYBE_UNUSED void nth_call_each(const struct fault *faults, size_t count,
                                        void (*child)(const struct fault *))
 {
@@ -195,7 +199,7 @@ static MAYBE_UNUSED void nth_call_none(const struct fault *fault)
     (void)fault;
 }
 
-/* Whether none of this can be done here; says so. */
+/* Whether calls cannot be intercepted here. Prints the reason. */
 static MAYBE_UNUSED bool nth_call_is_refused(const struct fault *fault)
 {
     unsigned seen;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_fault.c - the nth system call of each kind that poll, select and sets make fails, for every n: the
- * caller gets that error, or the call goes on; the same call made again succeeds; nothing is lost,
- * nothing stays listed, nothing hangs.
+ * poll_fault.c - for every n, the nth system call of each kind that poll, select and sets make
+ * fails. The caller receives that error or the call goes on, the same call made again succeeds,
+ * nothing leaks, no waiter stays listed, and no thread hangs.
  */
 #include "nth_call.h"
 
@@ -10,7 +10,7 @@
 
 #include <sys/select.h>
 
-#define PIPES 20 /* more than a call has room for on the stack */
+#define PIPES 20 /* more entries than a call has room for on the stack */
 
 static const struct fault faults[] = {
     { "epoll_create1: EMFILE", SYS_epoll_create1, EMFILE, -1, 0 },
@@ -28,7 +28,7 @@ static struct {
     uint32_t told, asks;
 } scene;
 
-/* Whether to make the call again: it has failed as it was made to. */
+/* Whether to make the call again: it returned the injected error. */
 static bool has_failed(long result)
 {
     if (result >= 0)
@@ -110,7 +110,7 @@ static void in_child(const struct fault *fault)
 {
     static struct crew crew;
     scene.fault = fault;
-    (void)rouse_thread_self(); /* what starting the runtime may fail at is for others to try */
+    (void)rouse_thread_self(); /* other tests cover failures of the runtime's start */
     for (int i = 0; i < PIPES; i++)
         wire_open(WIRE_PIPE, scene.pipes[i]);
     nth_call_arm(true);
