@@ -13,6 +13,11 @@ if [[ $prefix != /* ]]; then
     echo "make $target: PREFIX=$prefix is not an absolute path; try PREFIX=$HOME/.local" >&2
     exit 1
 fi
+if [[ -n ${3:-} && $destination == "$source" ]]; then
+    echo "make $target: DESTDIR=$3 with PREFIX=$prefix is the source tree itself, whose files it would overwrite;" \
+        "try DESTDIR=$source/build/stage" >&2
+    exit 1
+fi
 if [[ $destination == "$source" || (-z ${3:-} && $destination == "$source"/*) ]]; then
     echo "make $target: PREFIX=$prefix is inside the source tree $source, whose files it would overwrite;" \
         "try PREFIX=$HOME/.local" >&2

@@ -16,6 +16,14 @@ class Command(click.Command):
         with output():
             return super().make_context(*words, **more)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            # Click's parser does not say which command lacks an option's value.
+            error.ctx = error.ctx or ctx
+            raise
+
 
 class Group(Command, click.Group):
     pass

@@ -16,7 +16,8 @@ from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, known_site, names, ratio, 
 LCK = ("mutex", "rwlock", "cond", "sem", "join")
 SLP = ("io", "poll", "accept", "sleep")
 VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
-UNKNOWN, RUNTIME, UNSEEN = "-", "runtime", "not known"  # labels of NOT_KNOWN
+# Labels of NOT_KNOWN. TIMER and THREAD_END also say what ended a wait that no call woke.
+UNKNOWN, RUNTIME, UNSEEN, TIMER, THREAD_END = "-", "runtime", "not known", "timer", "thread end"
 # Kinds of waits that another thread ends, if no deadline does.
 BY_THREADS = (*LOCK_KINDS, "condition", "semaphore", "barrier", "once", "futex")
 
@@ -115,14 +116,19 @@ def waited_for(locks: str) -> str:
 
 
 def nobody_label(woken: str) -> str:
-    """The label of an unknown waker: of a row r with a kind, joined with preloaded as n.
+    """SQL for the label of a waker without a site, in a row r with a kind, joined to preloaded n.
 
-    woken: the number of its wake-ups that no deadline caused. librouse itself may wake a
-    thread. Where the interposer recorded, another thread has to: one that was not seen, as in
-    another process, or a signal.
+    woken: the number of wake-ups in the row that no deadline caused. A sleep, or a row of nothing
+    but time-outs, was ended by a timer; a join by the end of the other thread. librouse itself may
+    also wake a thread. In an interposed program, a wait in BY_THREADS ends by an unrecorded thread,
+    such as one in another process, or by a signal.
     """
     unseen = f"n.process IS NOT NULL AND r.kind IN ({texts(BY_THREADS)}) AND {woken} > 0"
-    return f"CASE WHEN {unseen} THEN '{UNSEEN}' ELSE '{RUNTIME}' END"
+    return (
+        f"CASE WHEN r.kind = 'sleep' OR {woken} = 0 THEN '{TIMER}'"
+        f" WHEN r.kind = 'join' THEN '{THREAD_END}'"
+        f" WHEN {unseen} THEN '{UNSEEN}' ELSE '{RUNTIME}' END"
+    )
 
 
 WAKE_KEYS = ("process", "kind", "wait_site", "wake_site")

@@ -441,7 +441,7 @@ LISTENERS = Plan(
     ),
     is_summary=True,
     is_joint=True,
-    empty="no listener was seen: rouse run sees them",
+    empty="no listener was recorded; rouse run records listeners",
 )
 TOTALS = Plan(
     "totals",

@@ -27,6 +27,7 @@ from rouse.tables.inputs import Input, open_input
 from rouse.tables.schemas import COLUMNS
 from rouse.text import printable
 
+CUT_EMPTY = "nothing in what is left of the recording, which is cut short"
 TERMINAL_ROWS = 20
 PAGE_ROWS = 2000
 SERIES_ROWS = 1000  # of locks and sites, and as many of wake-ups: each is a few series
@@ -105,6 +106,8 @@ class Reporter:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
             sections += self.kernel_sections(self.input.switches, wanted.limit)
+        if self.input.is_cut:
+            sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
         return Report(found, notes, sections, self.stacks)
 
     def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:

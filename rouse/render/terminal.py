@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, Row
-from rouse.text import UNKNOWN, cell, printable
+from rouse.text import UNKNOWN, cell, counted, printable
 
 GAP = 2
 # Columns that a name keeps while empty ones can go, while others can go, and at the end.
@@ -236,6 +236,8 @@ def filled(words: Sequence[str], width: int) -> Iterator[str]:
 
 def left_out(section: Section) -> Iterator[str]:
     if section.more:
-        yield f"{section.more:,} more rows: --limit 0 shows all."
+        yield f"{counted(section.more, 'more row')}: --limit 0 shows all."
     if section.idle:
-        yield f"{section.idle:,} rows of idle waits are not shown: --all shows them."
+        verb, them = ("is", "it") if section.idle == 1 else ("are", "them")
+        rows = counted(section.idle, "row")
+        yield f"{rows} of idle waits {verb} not shown: --all shows {them}."

@@ -74,7 +74,9 @@ def library() -> Path:
             if set(str(place)) & set(": \t"):
                 raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
             return place
-    raise RouseError(f"{places[-1]}: is not there", "make builds it, make install-tool installs it")
+    raise RouseError(
+        f"{places[-1]}: does not exist", "make builds it, make install-tool installs it"
+    )
 
 
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +117,9 @@ def recordings(keep: Path | None) -> Iterator[Path]:
         with leftovers.temporary(place) as folder:
             yield folder
     except FileExistsError as error:
-        raise RouseError(f"{keep}: is there already", "name a folder that is not") from error
+        raise RouseError(
+            f"{keep}: already exists", "name a folder that does not exist yet"
+        ) from error
     except OSError as error:
         raise RouseError(f"{error.filename}: {error.strerror}") from error
 

@@ -125,7 +125,7 @@ def create(path: Path, force: bool) -> BinaryIO:
     try:
         fd = os.open(path, flags, 0o600)
     except FileExistsError as error:
-        raise RouseError(f"{path}: is there already", "--force writes over it") from error
+        raise RouseError(f"{path}: already exists", "--force overwrites it") from error
     except OSError as error:
         raise RouseError(f"{path}: {error.strerror}") from error
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

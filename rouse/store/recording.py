@@ -146,6 +146,7 @@ class Recording:
     why_done: str | None = None
     events: list[tuple[int, int, Any]] = field(default_factory=list)  # writer, first, entries
     problems: list[str] = field(default_factory=list)
+    is_cut: bool = False  # the file ends within a part
 
     @property
     def store(self) -> bytes:
@@ -283,7 +284,11 @@ class Reader:
         if following is not None:
             self.problem(f"{following - at:,} bytes at {at:,} are damaged and are left out")
         elif head is not None or size - at < CHUNK.size:
-            self.problem(f"the last part is cut short: {size - at:,} bytes are left out")
+            self.found.is_cut = True
+            self.problem(
+                f"the recording is cut short at byte {size:,}: its last part, which begins at byte"
+                f" {at:,}, is left out"
+            )
         else:
             self.problem(f"the last {size - at:,} bytes are damaged and are left out")
 

@@ -23,18 +23,20 @@ from rouse.tables import build, engine, merge
 from rouse.tables.engine import DUCKDB, ENGINES, SPARK, SQLITE
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS
 from rouse.tables.table import Table
+from rouse.text import counted
 
 PROBLEMS_MOST = 12  # reported for one file
 
 
 @dataclass
 class Loaded:
-    """One process' tables, and what is to be said of how they came."""
+    """The tables of one process, and the problems met while reading them."""
 
     source: str
     tables: dict[str, Table]
     problems: list[str] = field(default_factory=list)
     machine: str = ""
+    is_cut: bool = False  # the end of its file is missing
 
 
 @dataclass
@@ -47,6 +49,7 @@ class Input:
     machine: str
     notes: list[str] = field(default_factory=list)
     switches: Switches | None = None  # what the kernel's scheduler did meanwhile
+    is_cut: bool = False  # the end of the file is missing
 
 
 def shortened(problems: list[str]) -> list[str]:
@@ -92,16 +95,22 @@ def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
     source = find.open_source(path)
     try:
         found = find.read(source, decode.ALL_KINDS if with_events else decode.COUNTED)
+        size = source.size()
     finally:
         source.close()
     made = build.tables(found, resolvers.of(found))
     is_here = found.head.boot_id == clock.boot_id()
-    return Loaded(
-        str(path),
-        made,
-        found.problems,
-        machine_text() if is_here else "",
-    )
+    # A process that finds its file full may still have counted the pages that it asked for.
+    whole = 0 if found.is_live or found.head.lost_chunks else found.head.page_count * layout.PAGE
+    problems = list(found.problems)
+    if size < whole:
+        problems.insert(
+            0,
+            f"the recording is cut short at byte {size:,} of {whole:,}: no figure includes what was"
+            " recorded beyond it",
+        )
+    machine = machine_text() if is_here else ""
+    return Loaded(str(path), made, problems, machine, is_cut=size < whole)
 
 
 class RecordedResolver(sites.Resolver):
@@ -137,7 +146,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     made["workers"] = with_kernel(made["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
     problems = found.problems + decoded.problems + resolver.problems
-    return Loaded(str(path), made, problems, machine)
+    return Loaded(str(path), made, problems, machine, is_cut=found.is_cut)
 
 
 def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_events: bool) -> None:
@@ -199,7 +208,7 @@ def running() -> Path:
     listed = ", ".join(str(process.pid) for process in chosen)
     what = f"{len(chosen)} processes record"
     if not alive:
-        what = f"no process records now; {len(chosen)} that are no more have left recordings"
+        what = f"no process records now; {len(chosen)} that have ended left recordings"
     raise RouseError(f"{what}: {listed}", "name one of them")
 
 
@@ -302,7 +311,7 @@ def open_folder(
         database, count, problems = put_folder(
             folder, files, Path(place), engine_name, with_events, in_sum
         )
-        source = f"{folder} ({count} recordings)"
+        source = f"{folder} ({counted(count, 'recording')})"
         with closing(database):
             opened = Input(source, database, shortened(problems), "")
             opened.switches = switches.read(seen[0]) if seen else None
@@ -339,4 +348,6 @@ def open_input(
     database = engine.open_tables(loaded.tables)
     problems = shortened(loaded.problems + resolvers.problems)
     with closing(database):
-        yield Input(loaded.source, database, problems, loaded.machine)
+        opened = Input(loaded.source, database, problems, loaded.machine)
+        opened.is_cut = loaded.is_cut
+        yield opened

@@ -140,6 +140,8 @@ class Broken(Case):
             waits, problems = self.waits()
             self.assertEqual(waits, 1 if parts < 3 else 2, (size, ends))
             self.assertTrue(any("it has no end" in problem for problem in problems))
+            if size not in marks:
+                self.assertIn(f"cut short at byte {size:,}", " ".join(problems))
 
     def test_a_damaged_part_costs_itself_alone(self) -> None:
         whole = self.write(image(1), image(2), image(3))
@@ -285,7 +287,7 @@ class Recorder(Case):
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
         again = self.rouse(*words)
         self.assertEqual(again.returncode, 3)
-        self.assertIn("is there already; --force", again.stderr)
+        self.assertIn("already exists; --force", again.stderr)
         self.assertEqual(self.rouse(*words, "--force").returncode, 0)
 
     def test_nothing_to_record(self) -> None:

@@ -151,7 +151,7 @@ class Wakes(unittest.TestCase):
                 ("condition", "queue_push+0x44", 100, 90, 10, 0, 70_000),
                 ("accept", "runtime", 8, 8, 0, 0, 0),
                 ("mutex", "put_order+0x1c", 2, 2, 0, 0, 0),
-                ("mutex", "runtime", 1, 0, 0, 1, 0),
+                ("mutex", "timer", 1, 0, 0, 1, 0),
             ],
         )
         self.assertEqual(picked(rows, "late_each_ns", "late_most_ns")[0], (1000.0, 9000))

@@ -119,6 +119,11 @@ class Terminal(Case):
         self.assertIn("2 rows of idle waits are not shown", self.printed(place, "-s", "wakes"))
         self.assertIn("queue_push", self.printed(place, "-s", "wakes", "--all"))
 
+    def test_one_row_is_singular(self) -> None:
+        wakes = [row for row in WAKES if row["kind"] == "accept"]
+        out = self.printed(self.tables(wakes=wakes), "-s", "wakes")
+        self.assertIn("1 row of idle waits is not shown: --all shows it.", out)
+
     def test_empty_sections_say_why(self) -> None:
         parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
         out = self.printed(self.folder / "none")

@@ -107,8 +107,8 @@ class Ledger(Case):
         self.assertEqual((ticket["count"], ticket["useful"]), (KNOWN["POSTS"],) * 2)
         self.assertEqual(ticket["wake_label"], label("rouse_sem_post(&ticket)"))
         joins = {row["wake_label"] for row in found["wakes"] if row["kind"] == "join"}
-        self.assertIn("end of thread", joins)
-        self.assertLessEqual(joins, {"end of thread", "runtime"})
+        self.assertIn("thread end", joins)
+        self.assertLessEqual(joins, {"thread end"})
         (totals,) = found["totals"]
         self.assertEqual((totals["lost_race"], totals["false_"], totals["early"]), (0, 0, 0))
         self.assertEqual(totals["signals_unheard"], KNOWN["SIGNALS"])

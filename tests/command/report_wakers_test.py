@@ -29,16 +29,18 @@ class Sides(unittest.TestCase):
             (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
             self.assertEqual(row["object_label"], expected)
 
-    def test_an_unseen_waker_is_not_the_runtime_in_a_program_without_it(self) -> None:
+    def test_a_waker_without_a_site_is_a_timer_a_thread_end_the_runtime_or_not_known(self) -> None:
         posted = {**WAKES[0], "kind": "semaphore", "wake_site": "0x0"}
         none = {**posted, "useful": 0}
-        for wake, expected in (
-            (posted, "not known"),
-            ({**none, "cancelled": 1}, "not known"),
-            ({**none, "timeout": 1}, "runtime"),
-            ({**posted, "kind": "sleep"}, "runtime"),
+        for wake, interposed, linked in (
+            (posted, "not known", "runtime"),
+            ({**none, "cancelled": 1}, "not known", "runtime"),
+            ({**none, "timeout": 1}, "timer", "timer"),
+            ({**posted, "kind": "sleep"}, "timer", "timer"),
+            ({**posted, "kind": "join"}, "thread end", "thread end"),
+            ({**posted, "kind": "read"}, "runtime", "runtime"),
         ):
-            for recorder, label in (("preload", expected), ("", "runtime")):
+            for recorder, label in (("preload", interposed), ("", linked)):
                 changed = {"processes": [{**PROCESSES[0], "recorder": recorder}], "wakes": [wake]}
                 (row,) = asked(measures.wake_ledger, **changed)
                 self.assertEqual(row["wake_label"], label)

@@ -84,6 +84,11 @@ class EmptyReport(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("; see rouse run --help\n", done.stderr)
 
+    def test_a_missing_value_leads_to_the_help_of_the_subcommand(self) -> None:
+        done = here("report", "-f")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^rouse: Option '-f' .*; see rouse report --help\n$")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -35,7 +35,7 @@ class Reports(Case):
         self.assertEqual(again_notes, found["notes"])
         again = self.run_it("--keep", kept, "--", PROGRAM, "mutex")
         self.assertEqual(again.returncode, 3)
-        self.assertIn("is there already", again.stderr)
+        self.assertIn("already exists", again.stderr)
 
     def test_a_report_that_cannot_be_written_leaves_the_status(self) -> None:
         done = self.run_it("-o", self.folder / "no" / "report", "--", PROGRAM, "_exit")
