@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * joins.c - finds the wait that belongs to a switch, among the waits that the thread itself has recorded.
+ * joins.c - finds the recorded wait that belongs to a context switch of the thread.
  *
  * A thread records that it waits before it is switched away. So the wait is there when the switch is known,
  * unless it has been overwritten by then.
@@ -100,14 +100,15 @@ bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns)
     struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
     if (!ring)
         return false;
-    bool is_told = rsi_load_acquire(&ring->is_told) != 0; /* pairs with the thread that stores it */
+    bool has_queue_ns = rsi_load_acquire(&ring->has_queue_ns) !=
+                        0; /* pairs with the thread that stores it */
     *queue_ns = since_begin(tid, rsi_load_relaxed(&ring->queue_ns));
-    rsi_store_relaxed(&ring->is_told, 0u);
+    rsi_store_relaxed(&ring->has_queue_ns, 0u);
     /* It may have ended in a wait. The next owner of the ring is not in that wait. */
     if (ring->count)
         rsi_store_relaxed(&ring->entries[(ring->count - 1) % RSI_WAITS_KEPT].end_ns, UINT64_C(1));
     rsi_store_release(&waits->owners[place->ring - 1], 0u); /* pairs with who takes it */
-    return is_told;
+    return has_queue_ns;
 }
 
 bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns)
@@ -116,10 +117,10 @@ bool rsi_joins_queue(__u32 pid, __u32 tid, __u64 *queue_ns)
     unsigned long long queued_ns = 0;
     (void)snprintf(path, sizeof(path), "/proc/%u/task/%u/schedstat", pid, tid);
     FILE *file = waits ? fopen(path, "r") : NULL;
-    bool is_told = file && fscanf(file, "%*u %llu", &queued_ns) == 1;
+    bool has_queue_ns = file && fscanf(file, "%*u %llu", &queued_ns) == 1;
     if (file)
         (void)fclose(file);
-    if (is_told)
+    if (has_queue_ns)
         *queue_ns = since_begin(tid, queued_ns);
-    return is_told;
+    return has_queue_ns;
 }

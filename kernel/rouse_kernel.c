@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rouse-kernel - what the kernel's scheduler does with the threads of some processes, for the command `rouse`, which
- * starts it and reads what it prints.
+ * rouse-kernel - measures what the kernel's scheduler does with the threads of some processes, by BPF. The command
+ * `rouse` starts it and reads what it prints.
  *
  * rouse-kernel watch PID...         The threads of these processes.
  * rouse-kernel run THREAD LIBRARY   The next process that this thread makes, where librouse-preload.so is this LIBRARY.
@@ -170,7 +170,7 @@ static void look(const struct bpf_link *link)
 static struct bpf_link *attach(struct bpf_program *program, const char *library)
 {
     LIBBPF_OPTS(bpf_uprobe_opts, options, .func_name = "rouse_preload_join");
-    if (strcmp(bpf_program__name(program), "told") != 0)
+    if (strcmp(bpf_program__name(program), "note_recorder") != 0)
         return bpf_program__attach(program);
     return bpf_program__attach_uprobe_opts(program, -1, library, 0, &options);
 }
@@ -185,7 +185,7 @@ static void watch(struct bpf_object *object, const char *library)
     bpf_object__for_each_program(program, object)
     {
         const char *name = bpf_program__name(program);
-        if (strcmp(name, "told") == 0 && !library)
+        if (strcmp(name, "note_recorder") == 0 && !library)
             continue;
         struct bpf_link *link = attach(program, library);
         if (!link)

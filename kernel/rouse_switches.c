@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rouse-switches - when a program's threads are put on a processor and taken off it, for the command `rouse`: what any
- * user may know of his own processes where BPF is not allowed.
+ * rouse-switches - records when a program's threads are put on a processor and taken off it, without BPF. The command
+ * `rouse` uses it where BPF is not allowed: any user may see this of their own processes.
  *
  * rouse-switches THREAD [WAITS]   The next process that this thread makes, from its exec on, with all that it makes
- *                                 itself. WAITS: the file in which librouse-preload.so tells the waits of its threads.
+ *                                 itself. WAITS: the file in which librouse-preload.so notes the waits of its threads.
  *
- * It prints `ready` when everything is watched, and when its standard input ends the lines of rouse-kernel: now, thread,
- * sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost (threads that have no room for
- * their waits in the place of processes), and before them
+ * It prints `ready` when everything is watched, and when its standard input ends the lines of rouse-kernel: now,
+ * thread, sleep (the run queue after a sleep is in it; there is no waker, and no system call), lost (threads that have
+ * no room for their waits in the place of processes), and before them
  *   perf       records that the kernel had no room for
  * and behind a thread, where that is known,
  *   queue      thread's id, time in the run queue in all, also after it was woken (schedstat)
@@ -78,11 +78,11 @@ static const char *clean(const char *name)
 static void print_thread(struct rsi_sums_thread *t)
 {
     if (t->state != RSI_BPF_ENDED)
-        t->is_told = rsi_joins_queue(t->pid, t->tid, &t->all_queued_ns);
+        t->has_all_queued = rsi_joins_queue(t->pid, t->tid, &t->all_queued_ns);
     printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t-\t%s\n", t->id,
            t->tid, t->pid, t->state, t->since_ns, t->first_ns, t->voluntary, t->involuntary,
            t->cpu_ns, t->queued_ns, t->queued_most_ns, clean(t->name));
-    if (t->is_told)
+    if (t->has_all_queued)
         printf("queue\t%u\t%llu\n", t->id, t->all_queued_ns);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shared.h - the contents of the maps that switches.bpf.c, in the kernel, fills for rouse-kernel. The types
+ * shared.h - the contents of the BPF maps that switches.bpf.c fills and rouse-kernel reads. The types
  * are those of vmlinux.h or of <linux/types.h>, whichever was included before. Times are ns of
  * CLOCK_MONOTONIC.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sums.c - a thread runs, sleeps, or waits for a processor; each record moves it from one state to another.
+ * sums.c - adds up for how long each thread runs, sleeps and waits for a processor. Each record moves a thread from one
+ * of these states to another.
  *
  * The switch away from a thread shows whether it sleeps or waits for a processor: either it was blocked or it
  * could have continued. The records do not show when a sleeper is woken, so it counts as asleep until it runs
@@ -119,7 +120,7 @@ static void end(struct rsi_sums_thread *thread, __u64 now_ns)
     while (*link != thread->id)
         link = &rsi_sums.threads[*link - 1].next;
     *link = thread->next;
-    thread->is_told = rsi_joins_end(&thread->place, thread->tid, &thread->all_queued_ns);
+    thread->has_all_queued = rsi_joins_end(&thread->place, thread->tid, &thread->all_queued_ns);
 }
 
 /* It is new, and has the name of its creator. */

@@ -14,8 +14,8 @@ struct rsi_sums_thread {
     __u64 voluntary, involuntary;
     __u64 cpu_ns;
     __u64 queued_ns, queued_most_ns; /* after an involuntary switch, or when it was new */
-    __u64 all_queued_ns;             /* if is_told: including the time after wake-ups */
-    bool is_told;
+    __u64 all_queued_ns;             /* if has_all_queued: including the time after wake-ups */
+    bool has_all_queued;
     struct rsi_joins_place place;
     struct rsi_joins_wait wait; /* the wait in which it last went to sleep */
     __u32 next;                 /* the next live thread with the same hash; 0: none */

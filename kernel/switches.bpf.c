@@ -240,7 +240,7 @@ static __u64 argument_of(struct task_struct *task)
 
 /* librouse-preload.so begins to record a process and reports its layout here. */
 SEC("uprobe")
-int told(struct pt_regs *regs)
+int note_recorder(struct pt_regs *regs)
 {
     __u32 tid = (__u32)bpf_get_current_pid_tgid(), tgid = (__u32)(bpf_get_current_pid_tgid() >> 32);
     struct task_struct *self = bpf_get_current_task_btf();

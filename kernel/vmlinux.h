@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vmlinux.h - of the kernel's structures the members that are read here. Where they lie in the running kernel is found
- * when the programs are loaded, from its BTF; a generated header would be 3 MB, of one kernel.
+ * vmlinux.h - the members of the kernel's structures that switches.bpf.c reads. libbpf finds their offsets in the
+ * running kernel's BTF when it loads the programs. A generated header would be 3 MB and describe one kernel only.
  */
 #ifndef RSI_KERNEL_VMLINUX_H
 #define RSI_KERNEL_VMLINUX_H

@@ -227,9 +227,9 @@ static int open_socket(const char *address, const char *port)
 static bool limit_connections(void)
 {
     rlim_t each = settings.respond ? 1 : 2;
-    rlim_t told = settings.metrics_port ? METRICS_CONNECTIONS + 1 : 0;
-    rlim_t spare = 16 + 4 * (rlim_t)rouse_worker_count() + told;
-    rlim_t wanted = settings.max_connections * each + spare, all = wanted + BACKLOG;
+    rlim_t metrics_fds = settings.metrics_port ? METRICS_CONNECTIONS + 1 : 0;
+    rlim_t reserved = 16 + 4 * (rlim_t)rouse_worker_count() + metrics_fds;
+    rlim_t wanted = settings.max_connections * each + reserved, all = wanted + BACKLOG;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -240,7 +240,7 @@ static bool limit_connections(void)
     }
     if (limit.rlim_cur < wanted)
         settings.max_connections =
-            limit.rlim_cur > spare + each ? (unsigned)((limit.rlim_cur - spare) / each) : 1;
+            limit.rlim_cur > reserved + each ? (unsigned)((limit.rlim_cur - reserved) / each) : 1;
     return limit.rlim_cur >= all;
 }
 
@@ -305,7 +305,7 @@ static void *watch_signals(void *arg)
     return NULL;
 }
 
-static void *tell(void *arg)
+static void *serve_metrics(void *arg)
 {
     server_run(&metrics, *(int *)arg);
     return NULL;
@@ -335,7 +335,7 @@ static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
     result = rouse_thread_create(&watch.server, &attr, serve, &listen_fd);
     attr.name = "metrics";
     if (result == 0 && metrics_fd >= 0)
-        result = rouse_thread_create(&watch.metrics, &attr, tell, &metrics_fd);
+        result = rouse_thread_create(&watch.metrics, &attr, serve_metrics, &metrics_fd);
     if (result == 0) {
         attr.detached = true;
         attr.kind = ROUSE_KIND_KERNEL;

@@ -103,7 +103,7 @@ static void recorded(FILE *out, const struct rouse_totals *t)
             t->lock_contested);
     seconds_by_kind(out, "rouse_lock_wait_seconds_total", "Time waited for locks, all waiters.",
                     t->lock_wait_ns);
-    seconds_by_kind(out, "rouse_lock_spin_seconds_total", "The part of it spent spinning.",
+    seconds_by_kind(out, "rouse_lock_spin_seconds_total", "Time spent spinning for locks.",
                     t->lock_spin_ns);
     by_kind(out, "rouse_calls_total", "Blocking calls that completed.", t->calls);
     single(out, "rouse_switches_total", "counter", "Times a worker began to run a thread.",

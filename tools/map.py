@@ -20,13 +20,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "DESIGN.md"
-FOLDERS = ("src", "preload", "kernel", "serve", "bench", "rouse")
+FOLDERS = ("src", "preload", "kernel", "serve", "rouse")
 BEGIN, END = "<!-- map: begin (tools/map.py) -->", "<!-- map: end -->"
-WIDTH = 64  # of a description; a longer one is cut where a clause or a phrase ends
-SHORTEST = 12  # a clause that is shorter says too little to stand alone
-LEAST = 24  # the same of a phrase
-RELATIVES = "that|which|while|when|and|if"
-PREPOSITIONS = "of|for|from|in|into|by|to|with|without|than"
+WIDTH = 72  # of a description; a longer one ends where it is complete: at a colon, else at a comma
+SHORTEST = {": ": 12, ", ": 24}  # a clause that is shorter says too little to stand alone
 
 
 def tracked() -> list[Path]:
@@ -76,21 +73,16 @@ def head(path: Path) -> str:
 
 
 def short(text: str) -> str:
-    """A head as a description of one line."""
+    """The first sentence of a head, or its first clause if the sentence is long."""
     text = re.split(r"(?<=[^.])\.(?:\s|$)", text, maxsplit=1)[0]
     text = re.split(r"; ", text, maxsplit=1)[0]
     if len(text) <= WIDTH:
         return text
-    for mark in (": ", ", ", " - "):
-        clause = text.partition(mark)[0]
-        if SHORTEST <= len(clause) <= WIDTH:
+    for mark, least in SHORTEST.items():
+        clause, found, _ = text.partition(mark)
+        if found and len(clause) >= least:
             return clause
-    for words in (RELATIVES, PREPOSITIONS):
-        ends = [found.start() for found in re.finditer(rf" (?:{words}) ", text[: WIDTH + 6])]
-        ends = [end for end in ends if LEAST <= end <= WIDTH]
-        if ends:
-            return re.sub(rf"(?:,| (?:{PREPOSITIONS}|and|or|on))*$", "", text[: ends[-1]])
-    return text[:WIDTH].rsplit(" ", 1)[0]
+    return text
 
 
 def tree_map() -> tuple[str, list[str]]:

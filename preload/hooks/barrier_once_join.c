@@ -48,7 +48,7 @@ static __thread struct {
     const void *control, *site;
 } once;
 
-static void run_and_tell(void)
+static void run_and_note_wake(void)
 {
     const void *control = once.control, *site = once.site;
     once.routine();
@@ -68,7 +68,7 @@ int rpi_once(pthread_once_t *control, void (*routine)(void), const void *site)
         once.routine = routine;
         once.control = control;
         once.site = site;
-        return rpi_real.pthread_once(control, run_and_tell);
+        return rpi_real.pthread_once(control, run_and_note_wake);
     }
     pthread_cleanup_push(rpi_wait_cancelled, &wait);
     result = rpi_real.pthread_once(control, routine);

@@ -6,9 +6,10 @@
  * of mutex, trylock returns what lock would return, or EBUSY. On EBUSY libc's own lock is called, which sleeps, or
  * reports that this thread holds the mutex already.
  *
- * The wake-up happens inside libc's unlock. We see only that some thread waits, because the lock word is 2, as in every
- * libc that builds mutexes on futexes. record/waiters.c infers the woken thread. Kinds whose lock word holds a thread
- * id (priority-inheriting, robust) do not show waiters, so their wakers are unknown.
+ * The wake-up happens inside libc's unlock. In glibc, on which this file depends, the lock word is 0 (free), 1 (held)
+ * or 2 (held, and some thread may wait). So we see that a thread waits, but not which one: record/waiters.c infers it.
+ * Kinds whose lock word holds a thread id (priority-inheriting, robust) are not read this way, so their wakers are
+ * unknown.
  */
 #include "hooks/mutex.h"
 
@@ -22,9 +23,10 @@
 #include "record/wait.h"
 #include "record/waiters.h"
 
-#define NEVER (16 | 32 | 64) /* libc's kinds: robust, inherits priority, protects priority */
-#define FIRST 4u             /* pauses between two tries, doubled each time */
-#define MOST 64u
+/* Bits of glibc's __kind: robust, PTHREAD_PRIO_INHERIT, PTHREAD_PRIO_PROTECT. */
+#define NO_SPIN_KINDS (16 | 32 | 64)
+#define PAUSES_FIRST 4u /* pause instructions before the first try; doubled before each next one */
+#define PAUSES_MOST 64u
 
 enum call { LOCK, TIMED, CLOCK };
 
@@ -52,7 +54,8 @@ static int call_real(enum call call, pthread_mutex_t *m, clockid_t clock,
 
 static bool try(pthread_mutex_t *m, uint64_t until_ns)
 {
-    for (unsigned pauses = FIRST;; pauses = pauses < MOST ? 2 * pauses : MOST) {
+    for (unsigned pauses = PAUSES_FIRST;;
+         pauses = pauses < PAUSES_MOST ? 2 * pauses : PAUSES_MOST) {
         for (unsigned i = 0; i < pauses; i++)
             rsi_cpu_relax();
         if (rsi_load_relaxed(&m->__data.__lock) == 0 && rpi_real.pthread_mutex_trylock(m) == 0)
@@ -63,15 +66,16 @@ static bool try(pthread_mutex_t *m, uint64_t until_ns)
 }
 
 /*
- * Try for m, which another thread held as of contest->since, for a bounded time. If that succeeds, count the contest.
- * If not, set contest->spin_ticks. A thread that spins first loses no place in a queue, since libc keeps none.
+ * Spin for m, which another thread held at contest->since, for at most rpi_tuning_spin_ns. On success, count the
+ * contest. On failure, set contest->spin_ticks and return false. A thread that spins first loses no place in a queue,
+ * since glibc's mutexes have none.
  * Mutexes that inherit or protect priority are not spun for, since their holder may need this very processor, and
  * neither are robust ones. The thread stops spinning when the holder is known to wait, since it cannot unlock then.
  */
 static bool spin(struct rpi_thread *self, pthread_mutex_t *m, struct rpi_contest *contest,
                  const void *site)
 {
-    if (rpi_tuning_spin_ns == 0 || m->__data.__kind & NEVER || !rpi_thread_begin(self))
+    if (rpi_tuning_spin_ns == 0 || m->__data.__kind & NO_SPIN_KINDS || !rpi_thread_begin(self))
         return false;
     bool is_acquired = try(m, rsi_now_ns() + rpi_tuning_spin_ns);
     uint64_t now = rsi_tsc();

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * init_site.c - remembers which place of the program initialised a lock or the like, in two tables of fixed size
- * without a lock.
+ * init_site.c - remembers where the program initialised each lock or similar object.
  *
- * Places are added and never removed. An object is one word, made of its address and the number of its place, so
- * readers always see a whole entry.
+ * There are two tables of fixed size, without a lock: the objects and the places. Places are added and never removed.
+ * An object is one word, made of its address and the number of its place, so readers always see a whole entry.
  *
  * Invariants:
  * - A FREE word has never been used. A used word never becomes FREE again, so a search ends at the first FREE word.

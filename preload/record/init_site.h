@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* init_site.h - which place of the program initialised a lock or the like. */
+/* init_site.h - where the program initialised each lock or similar object. */
 #ifndef RPI_RECORD_INIT_SITE_H
 #define RPI_RECORD_INIT_SITE_H
 

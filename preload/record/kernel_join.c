@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernel_join.c - tells `rouse run --kernel` how to read a thread's slot, so that it knows the wait of a thread that
+ * kernel_join.c - shows `rouse run --kernel` how to read a thread's slot, so that it knows the wait of a thread that
  * the kernel switches away.
  *
  * rouse_preload_join does nothing. The kernel recorder puts a uprobe on it, and the call's arguments are all that it

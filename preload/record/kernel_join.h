@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* kernel_join.h - tells `rouse run --kernel` how to read the slots of this process's threads. */
+/* kernel_join.h - shows `rouse run --kernel` how to read the slots of this process's threads. */
 #ifndef RPI_RECORD_KERNEL_JOIN_H
 #define RPI_RECORD_KERNEL_JOIN_H
 

@@ -127,5 +127,5 @@ void rpi_wait_ring_finish(const struct rpi_thread *thread)
     if (!ring || !queue_of((uint32_t)thread->tid, &ns))
         return;
     rsi_store_relaxed(&ring->queue_ns, ns);
-    rsi_store_release(&ring->is_told, 1u); /* pairs with the reader's acquire */
+    rsi_store_release(&ring->has_queue_ns, 1u); /* pairs with the reader's acquire */
 }

@@ -118,7 +118,7 @@ def waiting_lines(locks: Sequence[Row], waiting: Sequence[Row]) -> Iterator[str]
     known who ended it, at another.
     """
     for key, name, about in (
-        ("waiting", "rouse_lock_waiting_threads", "Threads that wait for a lock, by their site."),
+        ("waiting", "rouse_lock_waiting_threads", "Threads that wait for a lock, by site."),
         ("kept_waiting", "rouse_lock_kept_waiting_threads", "The same, by the holder's site."),
     ):
         yield from metric(name, "gauge", about, ((lock_labels(row), row[key]) for row in locks))
@@ -127,7 +127,7 @@ def waiting_lines(locks: Sequence[Row], waiting: Sequence[Row]) -> Iterator[str]
         ((site_labels(row), row["waiting"]) for row in waiting),
     )
     yield from metric(
-        *("rouse_waiting_seconds", "gauge", "For how long these have waited, all together."),
+        *("rouse_waiting_seconds", "gauge", "Time that these have waited so far, summed."),
         ((site_labels(row), seconds(row["wait_ns"])) for row in waiting),
     )
 
@@ -148,7 +148,7 @@ def lines(
         if beyond:
             yield f'# The lightest {beyond:,} rows of {what} are summed up as "{OTHER}".'
     yield from metric(
-        *("rouse_wakeups_total", "counter", "Wake-ups by verdict and sites."),
+        *("rouse_wakeups_total", "counter", "Wake-ups by kind and verdict."),
         (
             ({**wake_labels(row), "verdict": name}, row[key])
             for row in wakes
@@ -157,33 +157,35 @@ def lines(
         ),
     )
     for key, name, about in (
-        ("wait_ns", "rouse_wait_seconds_total", "Time waited, by sites."),
+        ("wait_ns", "rouse_wait_seconds_total", "Time waited, by kind."),
         ("late_ns", "rouse_wake_to_run_seconds_total", "From the wake-up until the thread ran."),
-        ("waste_ns", "rouse_wasted_cpu_seconds_total", "CPU time of wake-ups of no use."),
+        ("waste_ns", "rouse_wasted_cpu_seconds_total", "CPU time after useless wake-ups."),
     ):
         samples = ((wake_labels(row), seconds(row[key])) for row in wakes)
         yield from metric(name, "counter", about, samples)
     for key, name, about in (
-        ("cnt_lock", "rouse_lock_contended_total", "Times a lock was held on arrival."),
-        ("cnt_hold", "rouse_lock_held_against_total", "Others that came while it was held."),
+        ("cnt_lock", "rouse_lock_contended_total", "Lock calls that found the lock held."),
+        ("cnt_hold", "rouse_lock_held_against_total", "Calls by others while it was held."),
     ):
         yield from metric(name, "counter", about, ((lock_labels(row), row[key]) for row in locks))
     ended = ((lock_labels(row), seconds(row["wait_total_ns"] - row["waiting_ns"])) for row in locks)
     yield from metric(
-        *("rouse_lock_wait_seconds_total", "counter", "Time waited for a lock, all waiters."), ended
+        *("rouse_lock_wait_seconds_total", "counter", "Time waited for locks, all waiters."), ended
     )
     spun = ((lock_labels(row), seconds(row["spin_ns"])) for row in locks)
-    yield from metric("rouse_lock_spin_seconds_total", "counter", "Of it, time spun.", spun)
+    yield from metric(
+        "rouse_lock_spin_seconds_total", "counter", "Time spent spinning for locks.", spun
+    )
     yield from waiting_lines(locks, waiting)
     yield from metric(
         *("rouse_calls_total", "counter", "Blocking calls that completed."),
         (({"process": r["process"], "kind": r["kind"]}, r["completed"]) for r in calls),
     )
     for key, name, about in (
-        ("switches", "rouse_switches_total", "Threads put on a CPU."),
+        ("switches", "rouse_switches_total", "Times a worker began to run a thread."),
         ("steals", "rouse_steals_total", "Threads taken from another worker."),
-        ("signals_unheard", "rouse_signals_unheard_total", "Signals nobody waited for."),
-        ("broadcasts_unheard", "rouse_broadcasts_unheard_total", "Broadcasts nobody waited for."),
+        ("signals_unheard", "rouse_signals_unheard_total", "Signals without a waiter."),
+        ("broadcasts_unheard", "rouse_broadcasts_unheard_total", "Broadcasts without a waiter."),
     ):
         yield from metric(name, "counter", about, ((labels, row[key]) for labels, row in own))
     yield from histogram(

@@ -106,7 +106,7 @@ size_t rsi_format(char *buffer, size_t bytes, const char *format, ...)
     return used;
 }
 
-static void tell_list(const char *format, va_list list)
+static void report_list(const char *format, va_list list)
 {
     char line[512];
     struct sink sink = { line, line + sizeof line - 1 };
@@ -125,11 +125,11 @@ static void tell_list(const char *format, va_list list)
     (void)written;
 }
 
-void rsi_tell(const char *format, ...)
+void rsi_report(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    tell_list(format, list);
+    report_list(format, list);
     va_end(list);
 }
 
@@ -137,7 +137,7 @@ void rsi_fatal(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    tell_list(format, list);
+    report_list(format, list);
     va_end(list);
     abort();
 }

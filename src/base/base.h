@@ -170,7 +170,7 @@ RSI_INLINE void rsi_guard_unlock(uint32_t *guard)
  * Write one line to standard error, "rouse: " and the text. The hook, if set, names the thread: it appends,
  * for example, " (thread 7 \"accept\")". rsi_fatal then ends the program by SIGABRT.
  */
-void rsi_tell(const char *format, ...) RSI_PRINTF(1, 2);
+void rsi_report(const char *format, ...) RSI_PRINTF(1, 2);
 _Noreturn void rsi_fatal(const char *format, ...) RSI_PRINTF(1, 2);
 extern size_t (*rsi_fatal_describe)(char *buffer, size_t bytes);
 

@@ -52,7 +52,7 @@ static RSI_COLD bool file_open(void)
         rsi_file_alone();
         opening.is_refused = rsi_file_open(reason, sizeof reason) != 0;
         if (opening.is_refused && asked && *asked) /* otherwise recording was not requested */
-            rsi_tell("nothing is recorded: %s", reason);
+            rsi_report("nothing is recorded: %s", reason);
         if (!opening.is_refused) {
             rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));
             atexit(rsi_file_end);

@@ -24,7 +24,7 @@ struct rouse_cluster rsi_cluster_default = {
     .name = "default",
 };
 
-struct rouse_cluster rsi_cluster_spare = {
+struct rouse_cluster rsi_cluster_retired = {
     .home = RSI_HOME_NONE,
     .state = RSI_CLUSTER_LIVE,
     .is_shortest = true, /* no worker in it steals */
@@ -347,8 +347,8 @@ void rouse_cluster_stats_read(struct rouse_cluster *cluster, struct rouse_cluste
 void rsi_clusters_child(void)
 {
     for (uint32_t i = 0; i <= rsi_rt.cluster_count; i++) {
-        bool is_spare = i == rsi_rt.cluster_count;
-        struct rouse_cluster *cluster = is_spare ? &rsi_cluster_spare : rsi_rt.clusters[i];
+        bool is_retired = i == rsi_rt.cluster_count;
+        struct rouse_cluster *cluster = is_retired ? &rsi_cluster_retired : rsi_rt.clusters[i];
         if (cluster->state == RSI_CLUSTER_ENDING)
             cluster->state = RSI_CLUSTER_FREE;
         memset(cluster->workers, 0, cluster->slot_count * sizeof *cluster->workers);

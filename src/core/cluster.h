@@ -44,7 +44,7 @@ struct rouse_cluster {
 
     /* idle.c describes the protocol of these. */
     /* Idle workers that may steal; 0 where no worker steals. */
-    _Alignas(RSI_CACHE_LINE) uint32_t takers;
+    _Alignas(RSI_CACHE_LINE) uint32_t stealers;
     uint32_t searching;
     uint32_t idle_count;
     uint32_t idle_guard;

@@ -112,12 +112,13 @@ static void on_fault(int number, siginfo_t *info, void *context)
     struct rouse_thread *t = rsi_exec_self()->current;
     bool is_user = t && t->waiter.origin == RSI_ORIGIN_USER;
     if (number == SIGSEGV && is_user && in_user_guard(t, info->si_addr))
-        rsi_tell("stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
-                 rsi_stack_class_bytes(t->waiter.stack_class));
+        rsi_report(
+            "stack overflow: %zu bytes were not enough; see stack_bytes in rouse_thread_attr",
+            rsi_stack_class_bytes(t->waiter.stack_class));
     else if (number == SIGSEGV && !is_user && in_kernel_guard(info, context))
-        rsi_tell(rsi_blocking_caller()
-                     ? "stack overflow in a function that rouse_blocking runs; see ulimit -s"
-                     : "stack overflow on a kernel thread; see stack_bytes in rouse_thread_attr");
+        rsi_report(rsi_blocking_caller()
+                       ? "stack overflow in a function that rouse_blocking runs; see ulimit -s"
+                       : "stack overflow on a kernel thread; see stack_bytes in rouse_thread_attr");
     else {
         pass_on(number == SIGSEGV ? &old_segv : &old_bus, number, info, context);
         return;

@@ -8,7 +8,7 @@
  * wake() below.
  *
  * Invariant: no runnable thread stays queued while every worker of its cluster sleeps.
- *   submit:  S1 push (queue or inbox);        F1 light fence;  S2 load takers, searching
+ *   submit:  S1 push (queue or inbox);        F1 light fence;  S2 load stealers, searching
  *   sleep:   W1 join the idle list, searching -= 1;  F2 heavy fence;  W2 look at all queues again
  * F1 and F2 order the push against the load and the joining against the look: S2 sees the sleeper or W2 sees
  * the push. Model: tests/model/idle.pml, which fails without either. This holds per cluster. A thread outside
@@ -17,8 +17,8 @@
  * one: a full fence is enough, and the last worker to fall asleep saves the system call. (A worker that wakes
  * in the meantime leaves the list under idle_guard, after W1, and sees it.)
  *
- * Where threads go to the shortest queue, no worker steals, so takers is 0. A push then wakes the worker that
- * it pushed to, if that is asleep, and W2 looks only at the worker's own queue. The fences are the same.
+ * In a cluster that places threads in the shortest queue, no worker steals, so stealers is 0. A push then wakes the
+ * worker that it pushed to, if that is asleep, and W2 looks only at the worker's own queue. The fences are the same.
  *
  * A wake-up of a halted CPU costs more than most threads' turns. So one ready thread in the next slot of a
  * worker that is about to park wakes nobody. In case that worker computes instead of parking, one idle worker
@@ -29,13 +29,13 @@
  * A worker whose wake-up was spurious and that then finds a thread in its inbox has found work too: if it ran
  * threads and stayed counted, it would keep all others asleep.
  *
- * The poller. One worker at a time polls, for all clusters. Idle workers sleep in the poller if it is free;
- * busy ones look at it from time to time. A worker that runs out of work while others run polls before it
- * searches: what threads have just sent to each other has often arrived, and belongs to this worker. If a
- * worker of cluster A polls events for B, B needs a second wake-up. So a worker whose last poll only found
- * work for other clusters leaves the poller to those while any worker runs. The last worker to fall asleep
- * polls in any case. While a worker runs, there is a watcher, and it takes over the poller if nobody has
- * polled since its last look.
+ * I/O. One worker at a time, the polling worker, calls the poller (poller.h), for all clusters. An idle worker
+ * sleeps in the poller's poll if no other worker polls. Busy workers poll from time to time, without blocking. A
+ * worker that runs out of work while others run polls before it searches: what threads have just sent to each other
+ * has often arrived, and belongs to this worker. If a worker of cluster A polls events for B, B needs a second
+ * wake-up. So a worker whose last poll only found work for other clusters leaves polling to those while any worker
+ * runs. The last worker to fall asleep polls in any case. While a worker runs, there is a watcher, and it becomes the
+ * polling worker if nobody has polled since its last look.
  */
 #include "core/queue_lock.h"
 
@@ -45,7 +45,7 @@
 static void count_locked(struct rouse_cluster *cluster, uint32_t idle_count)
 {
     rsi_store_relaxed(&cluster->idle_count, idle_count);
-    rsi_store_relaxed(&cluster->takers, cluster->is_shortest ? 0 : idle_count);
+    rsi_store_relaxed(&cluster->stealers, cluster->is_shortest ? 0 : idle_count);
 }
 
 static void idle_unlink_locked(struct rouse_cluster *cluster, struct rsi_worker *w)
@@ -59,15 +59,15 @@ static void idle_unlink_locked(struct rouse_cluster *cluster, struct rsi_worker 
     rsi_fetch_sub_seq_cst(&rsi_rt.idle_count, 1u);
 }
 
-/* Choose the worker to wake: preferred if it is idle, otherwise preferably one that is not in the poller. */
+/* Choose the worker to wake: preferred if it is idle, otherwise, if possible, one that does not poll. */
 static struct rsi_worker *idle_choose_locked(const struct rouse_cluster *cluster,
                                              const struct rsi_worker *self,
                                              struct rsi_worker *preferred)
 {
     struct rsi_worker *chosen = NULL;
     /*
-     * Check the cluster first. Only this cluster's guard keeps the worker idle here; its state in another
-     * cluster does not matter. Acquire pairs with enter: it was no longer idle in the other.
+     * Check the cluster first: the guard that the caller holds protects is_idle of this cluster's workers only. The
+     * acquire pairs with enter in workers.c: a worker that has moved here is no longer idle in its former cluster.
      */
     if (preferred && rsi_load_acquire(&preferred->cluster) == cluster &&
         rsi_load_relaxed(&preferred->is_idle))
@@ -134,7 +134,7 @@ void rsi_idle_wake_for(struct rsi_worker *w)
         return;
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for callers outside the cluster: see above */
-    if (rsi_load_relaxed(&cluster->takers) == 0 || rsi_load_relaxed(&cluster->searching) != 0)
+    if (rsi_load_relaxed(&cluster->stealers) == 0 || rsi_load_relaxed(&cluster->searching) != 0)
         return;
     wake(cluster, w, false);
 }
@@ -148,12 +148,12 @@ struct rsi_worker *rsi_idle_peek(struct rouse_cluster *cluster)
     return w;
 }
 
-/* The i-th cluster; the one without threads comes last. NULL: there are no more. */
+/* The i-th cluster. The last one is rsi_cluster_retired. NULL: there are no more. */
 static struct rouse_cluster *cluster_at(uint32_t i)
 {
     /* Pairs with cluster.c's find_locked. */
     uint32_t count = rsi_load_acquire(&rsi_rt.cluster_count);
-    return i < count ? rsi_rt.clusters[i] : i == count ? &rsi_cluster_spare : NULL;
+    return i < count ? rsi_rt.clusters[i] : i == count ? &rsi_cluster_retired : NULL;
 }
 
 /* Wake one idle worker, preferably in first. */
@@ -172,10 +172,11 @@ void rsi_idle_wake_any(void)
 }
 
 /*
- * w was idle and now runs. Another idle worker, if there is one, must watch it. A searcher will do so when it
- * falls asleep. The fence: either a resigning watcher sees that w runs, or this sees no watcher.
+ * w was idle and now runs. If there is no watcher, wake an idle worker to become it, unless a worker searches: that
+ * one will do so when it falls asleep. The fence: either a resigning watcher sees that w runs, or this sees no
+ * watcher.
  */
-static void see_to_watcher(struct rsi_worker *w)
+static void ensure_watcher(struct rsi_worker *w)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (rsi_load_relaxed(&rsi_rt.watching) == 0 && rsi_load_relaxed(&rsi_rt.idle_count) != 0 &&
@@ -184,7 +185,8 @@ static void see_to_watcher(struct rsi_worker *w)
 }
 
 /*
- * The first worker with work, starting at a random one. If a thief takes only one thread: the longest queue.
+ * Choose whom to steal from: the first worker with work, starting at a random one. If a thief takes only one thread,
+ * the worker with the longest queue instead.
  */
 static struct rsi_worker *victim_choose(struct rsi_worker *w)
 {
@@ -301,9 +303,10 @@ void rsi_idle_found(struct rsi_worker *w)
     if (rsi_fetch_sub_seq_cst(&w->cluster->searching, 1u) != 1)
         return;
     rsi_idle_wake_if_useful(w, rsi_load_relaxed(&w->queue_length) <= 1);
-    see_to_watcher(w);
+    ensure_watcher(w);
 }
 
+/* Make w the polling worker, if there is none. */
 static bool poll_role_take(const struct rsi_worker *w, const struct rsi_poller *poller)
 {
     if (!poller || (w->avoids_poller && !rsi_idle_all_sleep()) ||
@@ -369,7 +372,7 @@ static void idle_join(struct rsi_worker *w)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* w is awake again. If another worker woke it, that one has already done most of this. */
+/* w is awake again. If another worker woke it, that worker has already unlisted it and counted it as searching. */
 static void idle_leave(struct rsi_worker *w)
 {
     struct rouse_cluster *cluster = w->cluster;
@@ -383,7 +386,7 @@ static void idle_leave(struct rsi_worker *w)
     if (is_last)
         rsi_monitor_wake();
     rsi_watch_end(w);
-    see_to_watcher(w);
+    ensure_watcher(w);
 }
 
 /*
@@ -397,14 +400,14 @@ void rsi_idle_look_again(void)
         rsi_idle_wake_any();
 }
 
-/* Submit what w has collected for its poller before it looks for work elsewhere. True: w has work. */
+/* Submit the operations that w has collected for the poller before it looks for work elsewhere. True: w has work. */
 static bool collected_brings_work(struct rsi_worker *w)
 {
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
     rsi_mail_take(w);
-    if (!poller || !poller->turn)
+    if (!poller || !poller->round)
         return false;
-    poller->turn(false);
+    poller->round(false);
     return rsi_worker_has_work(w);
 }
 
@@ -463,7 +466,7 @@ void rsi_idle_child(void)
     rsi_rt.idle_count = rsi_rt.watching = rsi_rt.polling = 0;
     struct rouse_cluster *cluster;
     for (uint32_t i = 0; (cluster = cluster_at(i)) != NULL; i++) {
-        cluster->takers = cluster->searching = cluster->idle_count = cluster->idle_guard = 0;
+        cluster->stealers = cluster->searching = cluster->idle_count = cluster->idle_guard = 0;
         cluster->idle_first = NULL;
     }
 }

@@ -36,7 +36,7 @@ RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w, bool is_lonely)
 {
     struct rouse_cluster *cluster = w->cluster;
     rsi_fence_light(); /* F1 */
-    if (rsi_likely(rsi_load_relaxed(&cluster->takers) == 0) ||
+    if (rsi_likely(rsi_load_relaxed(&cluster->stealers) == 0) ||
         rsi_load_relaxed(&cluster->searching) != 0 ||
         (is_lonely && rsi_load_relaxed(&rsi_rt.watching) != 0))
         return;

@@ -292,7 +292,7 @@ static bool any_is_busy(void)
 }
 
 /* polls: the poller needs somebody to poll. */
-static void see_to_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
+static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
 {
     uint64_t *needless = &monitor.needless_since[cluster->home - 1];
     uint32_t stuck = 0, spares = 0;
@@ -340,7 +340,7 @@ static bool look(uint64_t now_ns)
         struct rouse_cluster *cluster = rsi_load_acquire(&rsi_rt.clusters[i]);
         goes_on = goes_on || is_busy(cluster);
         if (is_busy(cluster) || monitor.spares != 0)
-            see_to_cluster(cluster, polls, now_ns);
+            check_cluster(cluster, polls, now_ns);
     }
     return goes_on;
 }

@@ -68,7 +68,7 @@ void rsi_park_publish_list(struct rouse_thread *first)
         rsi_run_later_list(w, mine);
 }
 
-/* Take one stop request, if there is one. */
+/* Take one request to cancel, if there is one. */
 static bool cancel_take(struct rouse_thread *t)
 {
     uint32_t requests = rsi_load_relaxed(&t->waiter.cancel);
@@ -78,7 +78,7 @@ static bool cancel_take(struct rouse_thread *t)
     return false;
 }
 
-/* End the caller's own prepared wait, if a stop request came before others could see the wait. */
+/* End the caller's own prepared wait, if a request to cancel came before others could see the wait. */
 bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
 {
     if ((ticket & 3) != 2)
@@ -98,7 +98,7 @@ bool rsi_park_cancel_self(struct rouse_thread *self, uint64_t ticket)
     return false;
 }
 
-/* Every debt has the same settle function. It is stored before the first debt. */
+/* Passes on an event that a thread owes to other waiters (its debt: rsi_park_owe). Stored before the first debt. */
 static void (*settle_debt)(uint32_t what);
 
 void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what))
@@ -108,9 +108,9 @@ void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint3
     rsi_fetch_or_relaxed(&self->waiter.cancel, RSI_PARK_OWES);
 }
 
-uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to)
+uint32_t rsi_park_debt(struct rouse_thread *self, bool clear)
 {
-    if (is_seen_to)
+    if (clear)
         rsi_fetch_and_relaxed(&self->waiter.cancel, ~RSI_PARK_OWES);
     return self->waiter.record.owed;
 }
@@ -132,7 +132,7 @@ static int commit_late(struct rsi_worker *w, struct rouse_thread *self, uint64_t
     return self->waiter.result;
 }
 
-/* The rare cases of a wait: kernel threads, deadlines, stop requests, debts. */
+/* The rare cases of a wait: kernel threads, deadlines, requests to cancel, debts. */
 static RSI_NOINLINE int commit_slow(struct rouse_thread *self, uint64_t ticket)
 {
     rsi_park_settle(self);

@@ -32,7 +32,8 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
                                      unsigned flags)
 {
     struct rsi_waiter *waiter = rsi_waiter(self);
-    rsi_store_relaxed(&waiter->record.kind, (uint32_t)kind); /* the census reads it at any time */
+    /* Atomic, since the deadlock detector reads it at any time. */
+    rsi_store_relaxed(&waiter->record.kind, (uint32_t)kind);
     waiter->record.object = object;
     waiter->record.wait_site = site;
     uint64_t ticket = (rsi_load_relaxed(&waiter->claim) | 3) +
@@ -109,9 +110,10 @@ void rsi_park_publish(struct rouse_thread *t);
 void rsi_park_publish_list(struct rouse_thread *first);
 
 /*
- * Record that self owes a wake-up (RSI_PARK_OWES). what identifies the waiters, and settle(what) hands the
- * wake-up on. self calls settle when it is about to end, or to park (between prepare and commit). settle may
- * take guards, claim and publish, but must not block. Every call passes the same function.
+ * Record a debt of self (RSI_PARK_OWES): self was woken for an event that other threads wait for too, and must
+ * wake the next of them before it parks or ends, unless it handles the event first. what identifies the waiters.
+ * settle(what) passes the event on; park.c calls it when self is about to end or to park (between prepare and commit).
+ * settle may take guards, claim and publish, but must not block. Every call passes the same function.
  */
 void rsi_park_owe(struct rouse_thread *self, uint32_t what, void (*settle)(uint32_t what));
 
@@ -120,7 +122,7 @@ RSI_INLINE bool rsi_park_owes(struct rouse_thread *self)
     return (rsi_load_relaxed(&rsi_waiter(self)->cancel) & RSI_PARK_OWES) != 0;
 }
 
-/* Returns the debt of self. is_seen_to: also clear it. */
-uint32_t rsi_park_debt(struct rouse_thread *self, bool is_seen_to);
+/* Returns the debt of self. clear: also clear it. */
+uint32_t rsi_park_debt(struct rouse_thread *self, bool clear);
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * poller.h - the I/O poller as core sees it, and messages to a worker.
  *
- * Public within librouse: io/ includes it and registers one poller. idle.c and worker.c call it.
+ * Public within librouse: io/ includes it and registers one poller. idle.c and worker.c call it. The poller is this
+ * interface. The worker that is in poll at a time is the polling worker (idle.c).
  */
 #ifndef RSI_CORE_POLLER_H
 #define RSI_CORE_POLLER_H
@@ -25,13 +26,13 @@ struct rsi_poller {
     void (*child)(void);
 
     /* The next three are for a poller with one ring per worker. Otherwise all are NULL. */
-    /* Make the ring of the worker with this index. Spare workers have none (io/ring.h). */
+    /* Make the ring of the worker with this index. Spare workers have none (io/uring/ring.h). */
     void (*own)(unsigned worker_index);
     /*
-     * Submit what the calling worker has collected and take what has finished, without blocking. is_due: also
-     * if nothing was collected.
+     * End a round (io/uring/ring.h): submit the operations that the calling worker has collected and take
+     * those that have finished, without blocking. is_due: also if nothing was collected.
      */
-    void (*turn)(bool is_due);
+    void (*round)(bool is_due);
     /*
      * Block until something on the worker's own ring finishes, until *wake_word is 1 and woken by futex, or
      * until deadline_ns. watches: also until poll would find something, and then poll. False: the worker has

@@ -123,7 +123,7 @@ void rsi_pressure_setup(void)
         rsi_fatal("ROUSE_TRIM is \"%s\"; give off or pressure", text);
     int error = start();
     if (error)
-        rsi_tell(
+        rsi_report(
             "ROUSE_TRIM=pressure is not possible here: error %d from pressure stall information",
             error);
 }

@@ -31,7 +31,7 @@ struct rsi_runtime {
 
 extern struct rsi_runtime rsi_rt;
 extern struct rouse_cluster rsi_cluster_default;
-extern struct rouse_cluster rsi_cluster_spare; /* no thread belongs to it: workers.c */
+extern struct rouse_cluster rsi_cluster_retired; /* no thread belongs to it: workers.c */
 extern struct rsi_exec rsi_exec_none;
 
 void rsi_runtime_start_slow(void);

@@ -2,17 +2,17 @@
 /*
  * watch.c - the watcher: one idle worker of the process, of any cluster, that looks after the running ones.
  *
- * It sleeps with a time-out while others run, and looks for whatever has not moved since its last look: in
- * queues, next slots, timers and the poller, behind a thread that computes or blocks in a system call. It
+ * It sleeps with a time-out while others run, and looks for work that has not moved since its last look because a
+ * thread computes or blocks in a system call: in queues, next slots, timers and finished I/O. It
  * takes threads of its own cluster itself. Threads of another cluster go to an idle worker there, if there is
  * one. Its period doubles from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing. After a period without a
  * turn anywhere it sleeps without a limit: an idle process makes no system calls.
  *
  * Invariant: while a worker runs and another is idle, some worker watches, or searches and will watch when it
- * falls asleep. A worker that begins to run checks for a watcher (see_to_watcher in idle.c) after it has left
+ * falls asleep. A worker that begins to run checks for a watcher (ensure_watcher in idle.c) after it has left
  * the idle list. A watcher that resigns looks at the lists once more after that. On both sides a full fence
  * stands between the two steps. Rejected: one watcher per cluster. Each idle cluster would have one that
- * wakes up 100 times per second for as long as anything runs, because somebody has to look at the poller for
+ * wakes up 100 times per second for as long as anything runs, because a worker has to poll for
  * it.
  */
 #include "core/queue_lock.h"
@@ -35,7 +35,7 @@ static void help_cluster(struct rsi_worker *other, bool is_stuck)
         struct rsi_worker *idle = rsi_idle_peek(cluster);
         if (idle)
             rsi_steal_for(idle, other);
-    } else if (rsi_load_relaxed(&cluster->takers) != 0) {
+    } else if (rsi_load_relaxed(&cluster->stealers) != 0) {
         rsi_idle_wake_one(cluster, NULL);
     }
 }

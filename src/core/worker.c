@@ -19,7 +19,7 @@
 
 #define LOOK_NS 20000   /* interval at which a busy worker looks at its timers, approximately */
 #define POLL_NS 100000  /* interval of its polls: rsi_worker_polled */
-#define ROUND_NS 100000 /* longest time that collected I/O waits for submission: turn_poller */
+#define ROUND_NS 100000 /* longest time that collected I/O waits for submission: poller_round */
 #define STEAL_MAX 256
 #define BALANCE_LEAST 8
 /* share of a stuck worker's queue that is taken; other workers may take the rest */
@@ -88,12 +88,12 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
  * submission have run, so that much is submitted at once, or after ROUND_NS at the latest. is_due: do so even
  * if nothing was collected.
  */
-static void turn_poller(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t now_ns,
-                        bool is_due)
+static void poller_round(struct rsi_worker *w, const struct rsi_poller *poller, uint64_t now_ns,
+                         bool is_due)
 {
-    if (!poller->turn || (!is_due && w->turns < w->round_turn && now_ns - w->round_ns < ROUND_NS))
+    if (!poller->round || (!is_due && w->turns < w->round_turn && now_ns - w->round_ns < ROUND_NS))
         return;
-    poller->turn(is_due);
+    poller->round(is_due);
     w->round_ns = now_ns;
     w->round_turn = w->turns + rsi_load_relaxed(&w->queue_length);
 }
@@ -129,7 +129,7 @@ void rsi_worker_look(struct rsi_worker *w)
     if (!poller)
         return;
     bool is_due = now - w->poll_ns >= POLL_NS && w->turns >= w->poll_turn;
-    turn_poller(w, poller, now, is_due);
+    poller_round(w, poller, now, is_due);
     if (is_due) {
         rsi_poller_try();
         rsi_worker_polled(w, now);

@@ -17,8 +17,8 @@
  * for.
  *
  * A kernel thread that may own an io_uring does not end, because the kernel lets no other thread reap that
- * ring's pending operations. It continues in rsi_cluster_spare, to which no thread belongs, and handles its
- * ring's completions and mail there. When a worker is added, such a spare one is reused first: it is in its
+ * ring's pending operations. It continues in rsi_cluster_retired, to which no thread belongs, and handles its
+ * ring's completions and mail there: it is retired. When a worker is added, a retired one is reused first: it is in its
  * new cluster's list at once, may be given threads, and arrives when it next looks. Others need not wait for
  * its arrival: handling its ring's completions in the meantime may be what makes its first threads runnable.
  */
@@ -183,8 +183,8 @@ static bool go_on(struct rsi_worker *w)
     rsi_runtime_lock();
     count_out_locked(w);
     if (has_ring) {
-        reset(w, &rsi_cluster_spare);
-        list(w, &rsi_cluster_spare);
+        reset(w, &rsi_cluster_retired);
+        list(w, &rsi_cluster_retired);
     } else {
         end_locked(w);
     }
@@ -305,19 +305,19 @@ static struct rouse_thread *leave_locked(struct rsi_worker *w)
     return oldest;
 }
 
-/* Reuse a spare worker. Returns 0, -EINVAL, or -ENOENT if there is none. */
-static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
+/* Reuse a retired worker. Returns 0, -EINVAL, or -ENOENT if there is none. */
+static int retired_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
 {
-    for (uint32_t i = 0; i < rsi_cluster_spare.slot_count; i++) {
-        struct rsi_worker *w = rsi_cluster_spare.workers[i];
+    for (uint32_t i = 0; i < rsi_cluster_retired.slot_count; i++) {
+        struct rsi_worker *w = rsi_cluster_retired.workers[i];
         if (!w)
             continue;
         int error = rsi_cpus_differ() ? rsi_cpus_pin_locked(w, rsi_cpus_of(cluster)) : 0;
         if (error)
             return error;
-        rsi_store_relaxed(&rsi_cluster_spare.workers[i], NULL);
-        rsi_store_relaxed(&rsi_cluster_spare.worker_count, rsi_cluster_spare.worker_count - 1);
-        rsi_cluster_spare.staying_count--;
+        rsi_store_relaxed(&rsi_cluster_retired.workers[i], NULL);
+        rsi_store_relaxed(&rsi_cluster_retired.worker_count, rsi_cluster_retired.worker_count - 1);
+        rsi_cluster_retired.staying_count--;
         rsi_store_relaxed(&w->next_cluster, cluster);
         slot_take(w, cluster);
         rsi_idle_wake_worker(w);
@@ -327,7 +327,7 @@ static int spare_add_locked(struct rouse_cluster *cluster, struct rsi_worker **o
     return -ENOENT;
 }
 
-/* On w's kernel thread: it was a spare worker and has been reused. It may already be about to leave. */
+/* On w's kernel thread: it was a retired worker and has been reused. It may already be about to leave. */
 void rsi_workers_arrive(struct rsi_worker *w)
 {
     if (w->is_searching)
@@ -356,7 +356,7 @@ static int new_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out
 int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out)
 {
     struct rsi_worker *w = NULL;
-    int error = spare_add_locked(cluster, &w);
+    int error = retired_add_locked(cluster, &w);
     if (error == -ENOENT)
         error = new_add_locked(cluster, &w);
     if (error)

@@ -39,7 +39,7 @@ static const char *try_rings(void)
 
 static const struct rsi_io_backend *choose_locked(void)
 {
-    static bool was_told;
+    static bool was_reported;
     enum rouse_io wanted = rsi_config_io();
     wanted = wanted != ROUSE_IO_AUTO ? wanted : from_environment();
     why = "asked for";
@@ -52,9 +52,9 @@ static const struct rsi_io_backend *choose_locked(void)
         return &rsi_uring_backend;
     }
     why = refusal;
-    if (wanted == ROUSE_IO_URING && !was_told) {
-        rsi_tell("io_uring was asked for, epoll is used: %s", refusal);
-        was_told = true;
+    if (wanted == ROUSE_IO_URING && !was_reported) {
+        rsi_report("io_uring was asked for, epoll is used: %s", refusal);
+        was_reported = true;
     }
     return &rsi_epoll_backend;
 }

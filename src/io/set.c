@@ -574,8 +574,8 @@ struct set_call {
 };
 
 /* Report m, which is ready, to the caller. Under the set's guard. */
-static void tell_locked(const struct set_call *call, struct rsi_set_member *m, short revents,
-                        struct rouse_set_event *event, struct rsi_fd_batch *batch)
+static void report_locked(const struct set_call *call, struct rsi_set_member *m, short revents,
+                          struct rouse_set_event *event, struct rsi_fd_batch *batch)
 {
     *event = (struct rouse_set_event){ .data = m->data,
                                        .fd = m->fd,
@@ -597,18 +597,18 @@ static void tell_locked(const struct set_call *call, struct rsi_set_member *m, s
 }
 
 /* Report ready members and put back the rest. Returns how many were reported. */
-static uint32_t tell(struct set_call *call, bool *has_more)
+static uint32_t report(struct set_call *call, bool *has_more)
 {
     struct rouse_set *set = call->set;
     struct look *look = &call->look;
     struct rsi_fd_batch batch = { NULL, NULL };
-    uint32_t told = 0;
+    uint32_t reported = 0;
     rsi_guard_lock(&set->guard);
     for (uint32_t i = 0; i < look->count; i++) {
         struct rsi_set_member *m = look->members[i];
         look->members[i] = NULL;
         if (!m->is_gone && is_ready(m, look->fds[i].revents))
-            tell_locked(call, m, look->fds[i].revents, &call->events[told++], &batch);
+            report_locked(call, m, look->fds[i].revents, &call->events[reported++], &batch);
         else if (looked_locked(m, false, &batch))
             look->members[i] = m;
     }
@@ -618,7 +618,7 @@ static uint32_t tell(struct set_call *call, bool *has_more)
     for (uint32_t i = 0; i < look->count; i++)
         free(look->members[i]);
     look->count = 0;
-    return told;
+    return reported;
 }
 
 /* Sleep until a member is given. Returns 0 (also if a member is already queued) or -errno. */
@@ -671,11 +671,11 @@ static long wait_for_members(struct set_call *call)
         rsi_guard_unlock(&set->guard);
         if (call->look.count != 0) {
             look_at(&call->look);
-            uint32_t told = tell(call, &has_more);
+            uint32_t reported = report(call, &has_more);
             if (has_more)
                 distribute(set);
-            if (told != 0)
-                return told;
+            if (reported != 0)
+                return reported;
             if (was_woken)
                 rsi_park_verdict(call->self, ROUSE_VERDICT_LOST_RACE);
             was_woken = false;

@@ -34,7 +34,7 @@ struct rsi_waits_ring {
      * process.
      */
     uint64_t queue_ns;
-    uint32_t is_told; /* 1: queue_ns is written. Release. 0 for each new owner. */
+    uint32_t has_queue_ns; /* 1: queue_ns is written. Release. 0 for each new owner. */
     uint32_t spare32;
     uint64_t spare[5];
     struct rsi_waits_entry entries[RSI_WAITS_KEPT];

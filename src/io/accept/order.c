@@ -233,8 +233,8 @@ static int enter(const struct rsi_io_op *op, struct rsi_listener *l, struct rsi_
      * An exclusive listener that no thread waited for is not armed, so connections raise no event here. The caller
      * tries, and then arms it.
      */
-    bool is_told = !l->is_exclusive || (op->ref.entry->armed & (1u << RSI_FD_READ)) != 0;
-    if (rsi_likely(rsi_listener_is_current(op)) && !is_free && is_told && !is_past(op))
+    bool has_events = !l->is_exclusive || (op->ref.entry->armed & (1u << RSI_FD_READ)) != 0;
+    if (rsi_likely(rsi_listener_is_current(op)) && !is_free && has_events && !is_past(op))
         return sleep_locked(op, l, c);
     rsi_guard_unlock(guard);
     return 0;
@@ -332,7 +332,7 @@ static long attempt(const struct rsi_io_op *op, struct rsi_listener *l, const st
     return result;
 }
 
-static void tell(const struct rsi_caller *c, enum rouse_verdict verdict)
+static void record_verdict(const struct rsi_caller *c, enum rouse_verdict verdict)
 {
     if (c->is_on_way && rsi_unlikely(rsi_load_relaxed(&rsi_obs_mode) != 0))
         rsi_park_verdict(c->thread, verdict);
@@ -347,7 +347,7 @@ long rsi_order_accept(struct rsi_io_op *op)
     long result = enter(op, l, &c);
     while (result >= 0) {
         result = attempt(op, l, &c, &seen);
-        tell(&c, result == -EAGAIN ? ROUSE_VERDICT_LOST_RACE : ROUSE_VERDICT_USEFUL);
+        record_verdict(&c, result == -EAGAIN ? ROUSE_VERDICT_LOST_RACE : ROUSE_VERDICT_USEFUL);
         if (result != -EAGAIN)
             break;
         result = wait_event(op, l, &c, seen);

@@ -523,7 +523,7 @@ static void refresh_for(struct rsi_mail *mail)
     struct rouse_thread *thread = refresh->thread;
     uint64_t ticket = refresh->ticket;
     free(refresh);
-    rsi_ring_turn(true);
+    rsi_ring_round(true);
     if (rsi_park_claim(thread, ticket, 0, NULL))
         rsi_park_publish(thread);
 }
@@ -534,7 +534,7 @@ void rsi_multishot_refresh(const struct rsi_io_op *op)
     if (index < 0)
         return;
     if (index == rouse_worker_index()) {
-        rsi_ring_turn(true);
+        rsi_ring_round(true);
         return;
     }
     struct refresh *refresh = malloc(sizeof *refresh);

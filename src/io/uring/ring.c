@@ -3,7 +3,7 @@
  * ring.c - the workers' rings: fill in entries, submit them, reap completions. setup.c makes a ring.
  *
  * From a completion to the thread that waits for it:
- *   1  rsi_ring_turn or rsi_ring_sleep enters the kernel on the ring's worker (enter_and_reap).
+ *   1  rsi_ring_round or rsi_ring_sleep enters the kernel on the ring's worker (enter_and_reap).
  *   2  reap_completions takes each completion; complete_one calls the handler that its tag names:
  *        one operation   rsi_inflight_completed (inflight.c) stores the result and claims the operation's thread
  *        multishot       rsi_multishot_completed (multishot.c) keeps what arrived and reports an edge of the
@@ -11,8 +11,9 @@
  *   3  A claim ends the thread's wait (fdtable.h, rsi_fdtable_claim). reap_completions publishes all claimed
  *      threads at once (rsi_fdtable_publish), and the workers run them.
  *
- * System calls are made directly: liburing reports some errors in errno, and Debian 12's version lacks half of
- * the operations used here. Memory shared with the kernel is written by release stores and read by acquire
+ * System calls are made directly. liburing before 2.4 can be built on libc's syscall(), which sets errno. Debian 12 has
+ * liburing 2.3, which lacks the wait on a futex (2.6) and rings without a descriptor (io_uring_close_ring_fd, 2.4).
+ * Memory shared with the kernel is written by release stores and read by acquire
  * loads, which pair with the kernel's.
  */
 #include "io/uring/ring.h"
@@ -133,14 +134,14 @@ struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
 bool rsi_ring_cancel(struct rsi_ring *ring, const void *object, enum rsi_ring_tag tag,
                      enum rsi_ring_tag answer_tag)
 {
-    bool is_told = answer_tag != RSI_RING_CANCEL;
-    struct io_uring_sqe *entry = rsi_ring_entry(ring, is_told ? object : NULL, answer_tag);
+    bool wants_completion = answer_tag != RSI_RING_CANCEL;
+    struct io_uring_sqe *entry = rsi_ring_entry(ring, wants_completion ? object : NULL, answer_tag);
     if (entry == NULL)
         return false;
     entry->opcode = IORING_OP_ASYNC_CANCEL;
     entry->fd = -1;
     entry->addr = (uintptr_t)object | (uint64_t)(rsi_test_overlooks() ? RSI_RING_TAGS : tag);
-    entry->flags = is_told ? 0 : IOSQE_CQE_SKIP_SUCCESS;
+    entry->flags = wants_completion ? 0 : IOSQE_CQE_SKIP_SUCCESS;
     return true;
 }
 
@@ -179,16 +180,15 @@ static bool reap_completions(struct rsi_ring *ring)
     return had_set_wait && !ring->has_set_wait;
 }
 
-/* has_role: the caller is the worker that polls the epoll set. */
-static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns,
-                           bool has_role)
+/* polls: the caller is the polling worker (core/idle.c), so it may poll the epoll set itself. */
+static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns, bool polls)
 {
     if (rsi_unlikely(rsi_load_relaxed(&ring->returned) != 0))
         rsi_ring_buffers_more(ring);
     do {
         enter(ring, count, deadline_ns);
         if (reap_completions(ring)) {
-            if (has_role)
+            if (polls)
                 rsi_epoll_poller.poll(0);
             else
                 rsi_poller_try();
@@ -215,7 +215,7 @@ static void watch_set(struct rsi_ring *ring)
     ring->has_set_wait = true;
 }
 
-void rsi_ring_turn(bool is_due)
+void rsi_ring_round(bool is_due)
 {
     struct rsi_ring *ring = rsi_ring_mine();
     if (ring == NULL || (!is_due && !rsi_ring_has_entries(ring)))

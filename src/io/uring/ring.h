@@ -150,10 +150,10 @@ RSI_INLINE bool rsi_ring_has_entries(const struct rsi_ring *ring)
 }
 
 /*
- * Submit entries and reap completions without waiting; threads whose operations completed become runnable. With
- * is_due, enter the kernel even if there is nothing to submit. On a worker.
+ * End a round: submit the collected entries and reap completions, without waiting. Threads whose operations completed
+ * become runnable. With is_due, enter the kernel even if there is nothing to submit. On a worker.
  */
-void rsi_ring_turn(bool is_due);
+void rsi_ring_round(bool is_due);
 
 /*
  * Sleep until something completes, *wake_word is 1 and was woken by futex, or deadline_ns passes. With watches_set

@@ -74,7 +74,7 @@ static const struct rsi_poller poller = {
     .has_waiters = has_waiters,
     .child = child,
     .own = rsi_ring_make,
-    .turn = rsi_ring_turn,
+    .round = rsi_ring_round,
     .sleep = rsi_ring_sleep,
 };
 

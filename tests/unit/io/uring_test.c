@@ -414,7 +414,7 @@ static void flood(void *arg, unsigned index)
         char byte = byte_at(i, 1);
         EQUALS(send(amid[i][1], &byte, 1, 0), 1);
     }
-    rsi_ring_turn(true);
+    rsi_ring_round(true);
     EQUALS(rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW, 0);
     EQUALS(rsi_load_acquire(ring->cq_tail) - rsi_load_relaxed(ring->cq_head), 0);
     CHECK(!rsi_ring_has_entries(ring));
