@@ -56,7 +56,7 @@ const void *rpi_init_site_address(uint32_t place);
 uint32_t rpi_init_site_name(struct rsi_writer *writer, const void *object);
 
 void rpi_init_site_lost(void); /* an initialisation found no room: count it */
-void rpi_init_site_note(void); /* in the head of the file, which has just been created */
+void rpi_init_site_note(void); /* write that count into the file, which has just been created */
 void rpi_init_site_child(void);
 
 #endif

@@ -145,7 +145,7 @@ static void name_put(struct rsi_store_thread *slot, const char name[NAME])
         rsi_store_relaxed(&slot->name[i], name[i]);
 }
 
-/* Publish the slot with the present name. A thread that renames this one later finds the slot. */
+/* Make the slot visible, with the present name. A thread that renames this one later finds the slot. */
 static void slot_put(struct rpi_thread *self, struct rsi_store_thread *slot)
 {
     char name[NAME] = "";

@@ -37,7 +37,10 @@ RSI_INLINE bool rpi_wait_goes_on(const struct rpi_wait *wait)
     return wait->self->wait == wait && *rpi_recording_here;
 }
 
-/* The wait that self counted under key turned out useless: self ran on its account until now. */
+/*
+ * The wake-up of self's last wait, counted under key, turned out useless: correct its verdict, and count the time that
+ * self has run since then as wasted.
+ */
 void rpi_wait_was_useless(struct rpi_thread *self, const struct rsi_wake_key *key,
                           enum rouse_verdict verdict, uint64_t now);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * idle.h - how an idle worker sleeps and who wakes it. idle.c has the protocol; watch.c, monitor.c and spares.c
- * see to workers that are stuck; sleep_lead.c shortens the sleep before a deadline.
+ * handle stuck workers; sleep_lead.c shortens the sleep before a deadline.
  */
 #ifndef RSI_CORE_IDLE_H
 #define RSI_CORE_IDLE_H

@@ -4,9 +4,9 @@
  *
  * Problem: a thread that blocks in a system call of the program's own, or computes without ending its turn,
  * keeps its worker. An idle worker, the watcher (watch.c), takes over the threads queued behind it. If the
- * cluster has no idle worker, nobody sees to its queues, timers or poller. So one kernel thread, the monitor,
- * looks at clusters without an idle worker. If something waits there and a worker is stuck, the monitor adds
- * a worker, a spare. The spare has nothing to do, so it becomes the watcher and takes over as any watcher
+ * cluster has no idle worker, nobody looks at its queues and timers, and perhaps nobody polls. So one kernel thread,
+ * the monitor, looks at clusters without an idle worker. If something waits there and a worker is stuck, the monitor
+ * adds a worker, a spare. The spare has nothing to do, so it becomes the watcher and takes over as any watcher
  * does.
  *
  * A worker is stuck if it has begun no turn since an earlier look and, since then, has either used
@@ -48,7 +48,7 @@ struct watched {
     uint64_t stuck;    /* number of its record; 0: it is not stuck */
 };
 
-/* The monitor writes it, any thread reads it. An even value of even: the record is complete. */
+/* The monitor writes it, any thread reads it. `even` is a sequence count: an even value means a complete record. */
 struct record {
     uint64_t even;
     struct rouse_stuck stuck;
@@ -291,7 +291,7 @@ static bool any_is_busy(void)
     return false;
 }
 
-/* polls: the poller needs somebody to poll. */
+/* polls: threads wait for I/O and no worker polls (poller_waits). */
 static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
 {
     uint64_t *needless = &monitor.needless_since[cluster->home - 1];

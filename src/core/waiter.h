@@ -45,7 +45,7 @@ struct rsi_waiter {
     uint32_t on_cpu;    /* RSI_CPU_RUNS while it runs or a worker is still on its stack */
     struct rsi_ctx ctx; /* saved registers while it does not run */
 
-    uint32_t cancel;       /* stop requests not yet delivered; any thread adds */
+    uint32_t cancel;       /* requests to cancel, not yet delivered; any thread adds */
     uint16_t worker_index; /* where it ran last; wakers read it racily */
     uint16_t home;       /* number of its cluster, 0 if not a user thread; any thread may move it */
     uint8_t origin;      /* enum rsi_origin */

@@ -3,17 +3,16 @@
  * watch.c - the watcher: one idle worker of the process, of any cluster, that looks after the running ones.
  *
  * It sleeps with a time-out while others run, and looks for work that has not moved since its last look because a
- * thread computes or blocks in a system call: in queues, next slots, timers and finished I/O. It
- * takes threads of its own cluster itself. Threads of another cluster go to an idle worker there, if there is
- * one. Its period doubles from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing. After a period without a
+ * thread computes or blocks in a system call: in queues, next slots, timers and finished I/O. It takes
+ * threads of its own cluster itself. Threads of another cluster go to an idle worker there, if there is one. Its
+ * period doubles from WATCH_MIN_NS to WATCH_MAX_NS while it finds nothing. After a period without a
  * turn anywhere it sleeps without a limit: an idle process makes no system calls.
  *
  * Invariant: while a worker runs and another is idle, some worker watches, or searches and will watch when it
  * falls asleep. A worker that begins to run checks for a watcher (ensure_watcher in idle.c) after it has left
  * the idle list. A watcher that resigns looks at the lists once more after that. On both sides a full fence
  * stands between the two steps. Rejected: one watcher per cluster. Each idle cluster would have one that
- * wakes up 100 times per second for as long as anything runs, because a worker has to poll for
- * it.
+ * wakes up 100 times per second for as long as anything runs, because a worker has to poll for it.
  */
 #include "core/queue_lock.h"
 

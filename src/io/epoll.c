@@ -40,8 +40,8 @@ static void interrupt(void)
 {
     const uint64_t one = 1;
     /*
-     * Release: the poller that takes the 1 sees what the caller did before. Acquire: a caller that finds the 1 knows
-     * that such a poller is still to come. Pairs with take_interrupt.
+     * Release: the poll that takes the 1 sees what the caller did before. Acquire: a caller that finds the 1 knows that
+     * such a poll is still to come. Pairs with take_interrupt.
      */
     if (rsi_exchange_acq_rel(&set.interrupted, 1) != 0)
         return;
@@ -245,7 +245,7 @@ static void handle(const struct epoll_event *event, struct rsi_fd_batch *batch)
         rsi_epoll_disarm(&op, idle);
 }
 
-/* Only the poller that may block takes the interrupt, since it is meant for that one. */
+/* Only a poll that may block takes the interrupt, which is meant for the polling worker that sleeps. */
 static void take_interrupt(void)
 {
     uint64_t count;

@@ -28,7 +28,7 @@ static int chunk_make(unsigned index)
     struct rsi_fd *chunk = rsi_map(bytes), *expected = NULL;
     if (chunk == NULL)
         return -ENOMEM;
-    /* Before the chunk is published, so that rsi_fdtable_child finds every used entry. */
+    /* Before the chunk is stored, so that rsi_fdtable_child finds every used entry. */
     uint32_t end = rsi_load_relaxed(&chunk_end);
     while (end <= index && !rsi_cas_relaxed(&chunk_end, &end, index + 1)) {
     }

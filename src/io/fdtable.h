@@ -4,8 +4,8 @@
  *
  * Problem: every I/O call needs its descriptor's entry, from every worker at once.
  * The table has two levels: a fixed array of chunks, each of 1,024 entries of one cache line. A chunk is made at the
- * first use of one of its numbers, published by a release store and never freed, so a look-up is two loads: no lock, no
- * write to a shared line, and growth moves nothing.
+ * first use of one of its numbers, made visible by a release store and never freed, so a look-up is two loads: no
+ * lock, no write to a shared line, and growth moves nothing.
  * Rejected: one array that grows (every user must stop when it moves); a hash of descriptors (a lock or a chain on the
  * path of each call).
  *
@@ -146,7 +146,7 @@ RSI_INLINE struct rsi_fd *rsi_fdtable_peek(int fd)
     unsigned number = (unsigned)fd;
     if (rsi_unlikely(number >= RSI_FD_CHUNKS * RSI_FD_CHUNK))
         return NULL;
-    /* Acquire: pairs with the release that publishes the chunk. */
+    /* Acquire: pairs with the release that stores the chunk. */
     struct rsi_fd *chunk = rsi_load_acquire(&rsi_fdtable_chunks[number / RSI_FD_CHUNK]);
     return rsi_likely(chunk != NULL) ? &chunk[number % RSI_FD_CHUNK] : NULL;
 }
@@ -223,9 +223,10 @@ void rsi_fdtable_unlist_locked(struct rsi_fd_side *side, struct rsi_fd_waiter *w
 /*
  * End waits for side. Called under the guard. The batch is published after the guard is released.
  *
- * event:   events have arrived. Wake each poller of one of them, and the first taker that can still be claimed, or all
+ * event:   events have arrived. Wake each thread that polls for one of them, and the first taker that can still be
+ * claimed, or all
  *          takers if is_last, that is, if the event concerns every thread (end of stream, error).
- * pass_on: a woken taker has left something. Wake the next taker. The event has already woken the pollers.
+ * pass_on: a woken taker has left something. Wake the next taker. The event has already woken the threads that poll.
  * end:     the descriptor is closed. End every wait with -EBADF.
  */
 void rsi_fdtable_event_locked(struct rsi_fd_side *side, uint32_t events, bool is_last,

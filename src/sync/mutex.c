@@ -94,7 +94,7 @@ _Noreturn static RSI_COLD void misuse(const struct rouse_mutex *m, const char *w
 
 RSI_INLINE void own(struct rouse_mutex *m, struct rouse_thread *self, const void *site)
 {
-    rsi_store_release(&m->owner, self); /* publishes its control block to owner_runs */
+    rsi_store_release(&m->owner, self); /* pairs with owner_runs, which reads the control block */
     rsi_store_relaxed(&m->acquire_site, site);
 }
 

@@ -3,7 +3,7 @@
  * listener.h - listeners with an order: which of the threads in accept gets the next connection.
  *
  * A listener that was given an order (rouse_listener_order) has its own queue of the user threads that accept from
- * it (order.h), and its entry has RSI_FD_IS_ORDERED, set under the guard. Everything else (kernel threads, pollers,
+ * it (order.h), and its entry has RSI_FD_IS_ORDERED, set under the guard. Everything else (kernel threads, polls,
  * listeners without an order) stays in the lists of fdtable.h. Processes may share a listener in turn (gates.h).
  */
 #ifndef RSI_IO_ACCEPT_LISTENER_H
@@ -19,7 +19,7 @@ struct epoll_event;
 
 /* Belongs to its entry for ever, and is reused with it. */
 struct rsi_listener {
-    /* next in its bucket. chain and entry are written before it is published */
+    /* next in its bucket. chain and entry are written before it is listed */
     struct rsi_listener *chain;
     struct rsi_fd *entry;
     /* under the entry's guard */

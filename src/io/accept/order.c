@@ -101,7 +101,7 @@ static struct rsi_caller *choose_locked(struct rsi_listener *l)
     struct rsi_caller *c = l->first;
     if (l->order == ROUSE_ACCEPT_FIFO || c->next == NULL)
         return c;
-    /* Not the coarse clock, which is stale for a poller that has just slept. */
+    /* Not the coarse clock, which is stale for a thread that has just slept in poll. */
     uint64_t now_ns = rsi_now_ns();
     if (c->passed_ns != 0 && now_ns >= c->passed_ns + PROMOTE_NS)
         return c;

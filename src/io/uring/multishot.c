@@ -42,7 +42,7 @@ struct rsi_multishot {
     uint8_t holds;
 };
 
-/* by descriptor; each published as the entries are */
+/* By descriptor. A chunk is stored with release, as in fdtable.h. */
 static struct rsi_multishot **chunks[RSI_FD_CHUNKS];
 
 static struct rsi_multishot **slot_of(int fd)

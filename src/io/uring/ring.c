@@ -13,8 +13,7 @@
  *
  * System calls are made directly. liburing before 2.4 can be built on libc's syscall(), which sets errno. Debian 12 has
  * liburing 2.3, which lacks the wait on a futex (2.6) and rings without a descriptor (io_uring_close_ring_fd, 2.4).
- * Memory shared with the kernel is written by release stores and read by acquire
- * loads, which pair with the kernel's.
+ * Memory shared with the kernel is written by release stores and read by acquire loads, which pair with the kernel's.
  */
 #include "io/uring/ring.h"
 
@@ -246,7 +245,7 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
     return true;
 }
 
-/* Hand one buffer to the kernel. The caller publishes the tail. */
+/* Hand one buffer to the kernel. The caller stores the tail. */
 static void buffer_give(struct rsi_ring *ring, unsigned number)
 {
     struct io_uring_buf *slot =
