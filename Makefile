@@ -62,6 +62,7 @@ install:
 	@$(MAKE) all
 	@meson install -C $(release) --no-rebuild --quiet --tags runtime,devel,man,doc
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+	@tools/prefix.sh installed "$(PREFIX)" "$(DESTDIR)"
 
 # The Python packages come first: without them the command does not run, and nothing is installed.
 install-tool:
@@ -70,6 +71,7 @@ install-tool:
 	@$(MAKE) all
 	@meson install -C $(release) --no-rebuild --quiet --tags python-runtime
 	@build/venv/bin/python tools/packages.py --copy "$(DESTDIR)$(PREFIX)/lib/rouse/packages"
+	@tools/prefix.sh installed "$(PREFIX)" "$(DESTDIR)"
 
 clean:
 	rm -rf build

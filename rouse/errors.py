@@ -7,12 +7,21 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 # Exit statuses of the command. Click itself ends with 2 for wrong arguments.
 EXIT_FINDINGS = 1  # what was looked at is not as it should be
 EXIT_NOTHING = 3  # there is nothing to read, or it cannot be read
 EXIT_ENDED = 4  # what was watched ended meanwhile
+
+
+def how_to_install(extra: str, *packages: str) -> str:
+    """The command that installs an extra where this package finds it."""
+    beside = Path(__file__).parent.parent / "packages"
+    if beside.is_dir():
+        return f"install it: python3 -m pip install --target {beside} {' '.join(packages)}"
+    return f"install it: pip install 'rouse[{extra}]'"
 
 
 class RouseError(Exception):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# prefix.sh TARGET PREFIX [DESTDIR] - refuse to install into this source tree.
+# prefix.sh TARGET PREFIX [DESTDIR] - before make TARGET: refuse to install into this source tree.
+# prefix.sh installed PREFIX [DESTDIR] - after it: say where the files are, and what to add to PATH.
 #
 # Meson installs the header include/rouse/x.h over PREFIX/include/rouse/x.h. In the source tree both are one
 # file, and the installation deletes it. With DESTDIR, a packager's staging folder in the tree is allowed, but not the
@@ -8,6 +9,13 @@
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
+if [[ $1 == installed ]]; then
+    echo "installed in ${3:-}$2"
+    if [[ -z ${3:-} && ":$PATH:" != *":$2/bin:"* ]]; then
+        echo "$2/bin is not in PATH; add it: export PATH=$2/bin:\$PATH"
+    fi
+    exit 0
+fi
 target=$1 prefix=$2 destination=$(realpath -m -- "${3:-}/$2")
 if [[ $prefix != /* ]]; then
     echo "make $target: PREFIX=$prefix is not an absolute path; try PREFIX=$HOME/.local" >&2

@@ -69,7 +69,7 @@ from rouse.store import layout
     "--timers",
     type=Timers(),
     help="precise: the kernel ends the program's sleeps at once; coalesce:US: it may end those"
-    " together that lie US microseconds apart [as the program has it, mostly 50].",
+    " together that lie US microseconds apart [the program's own, usually 50].",
 )
 @click.option(
     "--locks",

@@ -269,7 +269,8 @@ def processor_notes(database: Database) -> list[str]:
     if row["others"]:
         found.append(
             f"{counted(row['others'], 'thread')}: {duration(row['others_ns'])} could not be"
-            " split into running and sleeping in system calls: USR is -, and missing has it"
+            " split into running and sleeping in system calls: USR is -, and the time counts as"
+            " missing"
         )
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rouse.errors import RouseError
+from rouse.errors import RouseError, how_to_install
 from rouse.tables.engine import Database, files_of, first_line, flattened, quoted
 from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, WHOLE, WORD
 from rouse.tables.views import VIEWS
@@ -24,7 +24,7 @@ class Ducks(Database):
         except ImportError as error:
             raise RouseError(
                 f"there is no Python package duckdb ({first_line(error)})",
-                "pip install 'rouse[query]' brings it",
+                how_to_install("query", "duckdb", "pyarrow"),
             ) from error
         self.duckdb = duckdb
         self.connection = duckdb.connect()

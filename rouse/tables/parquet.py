@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rouse.errors import RouseError
+from rouse.errors import RouseError, how_to_install
 from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, WHOLE, WORD
 from rouse.tables.table import Coded, Table
 
@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise RouseError(
         f"Parquet: there is no Python package pyarrow ({error})",
-        "pip install 'rouse[query]' brings it",
+        how_to_install("query", "duckdb", "pyarrow"),
     ) from error
 
 TYPES = {

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from rouse.errors import RouseError
+from rouse.errors import RouseError, how_to_install
 from rouse.tables.engine import Database, files_of, first_line, flattened
 from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, WHOLE, WORD
 from rouse.tables.views import VIEWS
@@ -56,7 +56,7 @@ def check() -> None:
     except ImportError as error:
         raise RouseError(
             f"{OPTION}: there is no Python package pyspark ({first_line(error)})",
-            "pip install 'rouse[spark]' brings it",
+            how_to_install("spark", "pyspark", "pyarrow"),
         ) from error
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else None

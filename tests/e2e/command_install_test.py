@@ -110,6 +110,14 @@ class MakeInstall(Folder):
         self.check(command)
         self.check_run(command)
         self.assertIn(Path("usr/local/lib/rouse/rouse/store/decode.py"), installed.files)
+        code = "import sys; sys.path.insert(0, sys.argv[1]); from rouse import errors"
+        code += "; print(errors.how_to_install('query', 'duckdb'))"
+        for library, expected in (
+            (packages.parent, f"python3 -m pip install --target {packages} duckdb"),
+            (SOURCE, "pip install 'rouse[query]'"),
+        ):
+            said = run(python, "-I", "-B", "-c", code, library)
+            self.assertEqual(said, f"install it: {expected}\n")
 
 
 class SourceTree(Folder):

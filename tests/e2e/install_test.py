@@ -237,6 +237,9 @@ class Checkout(unittest.TestCase):
             prefix = "/usr" if status == 0 else "/"
             done = self.call("tools/prefix.sh", "install", prefix, str(staging))
             self.assertEqual(done.returncode, status, done.stderr)
+        done = self.call("tools/prefix.sh", "installed", f"{self.home}/.local")
+        self.assertIn(f"installed in {self.home}/.local\n", done.stdout)
+        self.assertIn(f"export PATH={self.home}/.local/bin:$PATH", done.stdout)
         headers = {p.name for p in (SOURCE / "include/rouse").glob("*.h")}
         self.assertEqual({p.name for p in (self.checkout / "include/rouse").glob("*.h")}, headers)
 
