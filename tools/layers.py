@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Check that every file includes only what its layer may see, and list the longest pieces.
 
-Layers of src/, from the bottom: base < os < turns < ctx < core < sync < io, with obs beside them. A folder
-includes itself and the folders to its left. Above core only the headers in CORE_PUBLIC are visible.
-Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see only the
-public headers; bench/inside sees src/.
+Layers of src/, from the bottom: base < os < turns < ctx < core < sync < io, with obs beside them. A
+folder includes itself and the folders to its left. Above core only the headers in CORE_PUBLIC are
+visible. Core and above may use obs; obs reads base, os, ctx and core. Programs and examples see
+only the public headers; bench/inside sees src/.
 
 Folders of preload/, from the bottom: process < record < accept < hooks.
 

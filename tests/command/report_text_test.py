@@ -230,7 +230,11 @@ class Inputs(Case):
     def test_missing_parts_of_spark_are_reported_in_a_line(self) -> None:
         asked = ("report", self.tables(), "--engine", "pyspark")
         for there, java_home, reason in (
-            (None, "", r"there is no Python package pyspark .*; install it: pip install 'rouse\[spark\]'"),
+            (
+                None,
+                "",
+                r"there is no Python package pyspark .*; install it: pip install 'rouse\[spark\]'",
+            ),
             (ModuleType("pyspark"), "", r"there is no java in PATH; .*default-jre-headless"),
             (ModuleType("pyspark"), "/none", r"JAVA_HOME has no /none/bin/java; .*headless"),
         ):

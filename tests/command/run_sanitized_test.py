@@ -28,7 +28,7 @@ def waits(name: str, suffix: str = "") -> Waits:
         found[scene] = Counter()
         for row in sections["wakes"]:
             is_chance = row["kind"] == "mutex" and scene != "mutex"
-            if row["wait_label"].startswith(source.file) and not is_chance:
+            if f"{source.file}:" in row["wait_label"] and not is_chance:
                 for verdict in ("useful", "false_", "timeout", "cancelled"):
                     found[scene][row["kind"], row["wait_label"], verdict] += row[verdict]
     return found

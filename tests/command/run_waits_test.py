@@ -123,7 +123,8 @@ class Gatherings(Case):
         others = WAITS.known["CALLERS"] - 1
         self.verdicts(found, "once", useful=others)
         self.assertEqual(
-            self.wakers(found, "once"), {WAITS.label("/* the one that does it */"): others}
+            self.wakers(found, "once"),
+            {WAITS.label("/* the thread that runs the routine */"): others},
         )
 
     def test_a_thread_that_ends_wakes_its_joiner(self) -> None:
