@@ -100,8 +100,8 @@ bool rsi_joins_end(struct rsi_joins_place *place, __u32 tid, __u64 *queue_ns)
     struct rsi_waits_ring *ring = waits ? ring_of(place, tid) : NULL;
     if (!ring)
         return false;
-    bool has_queue_ns = rsi_load_acquire(&ring->has_queue_ns) !=
-                        0; /* pairs with the thread that stores it */
+    /* pairs with the thread that stores it */
+    bool has_queue_ns = rsi_load_acquire(&ring->has_queue_ns) != 0;
     *queue_ns = since_begin(tid, rsi_load_relaxed(&ring->queue_ns));
     rsi_store_relaxed(&ring->has_queue_ns, 0u);
     /* It may have ended in a wait. The next owner of the ring is not in that wait. */

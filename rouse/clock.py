@@ -48,7 +48,7 @@ class Clock:
 
 @functools.cache
 def machine_hz() -> float | None:
-    """The frequency of the time stamp as the kernel has it: its "bogomips" are two per tick."""
+    """The frequency of the time stamp from the kernel: its "bogomips" are two per tick."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Sum up a run of the checks: what failed with the end of its output, what was not run and why.
 
-Reads the file of steps that tools/check.sh writes (a line each: result, name, seconds, log file,
-separated by tabs) and the logs of `meson test` (a JSON object a line). The last line is
+Reads the file of steps that tools/check.sh writes (one per line: result, name, seconds, log file,
+separated by tabs) and the logs of `meson test` (one JSON object per line). The last line is
 `N passed, N failed, N skipped`. A run in which no test was executed has failed.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ TAIL_LINES = 60
 SLOWEST = 10
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED, "IGNORED": SKIPPED}
-REASON = "not run: "
+# A program's own line, or that of a Python test case which was skipped.
+REASON = re.compile(r"not run: (.*)|\.\.\. skipped ['\"](?:not run: )?(.*)['\"]$")
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Outcome:
 
     def reasons(self) -> list[str]:
         """The reasons that its output gives for tests not run."""
-        lines = [line.strip() for line in self.output.splitlines()]
-        return [line[line.index(REASON) + len(REASON) :] for line in lines if REASON in line]
+        found = (REASON.search(line.strip()) for line in self.output.splitlines())
+        return [match[1] or match[2] for match in found if match]
 
 
 def read_steps(path: Path) -> Iterator[Outcome]:

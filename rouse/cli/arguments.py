@@ -52,7 +52,7 @@ class Timers(click.ParamType[int]):
 
 
 class Accept(click.ParamType[str]):
-    """An order, as the interposer has it."""
+    """An order, in the words of the interposer."""
 
     name = "fifo|lifo|scatter[:MS]"
 

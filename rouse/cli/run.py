@@ -81,7 +81,7 @@ from rouse.store import layout
     type=Accept(),
     help="Who gets the next connection of a listener, over all threads and processes: fifo, who"
     " has waited longest; lifo, who came last; scatter:MS, anybody, after a random delay of up to"
-    f" MS milliseconds [as the kernel has it; scatter alone: {SCATTER_MS}].",
+    f" MS milliseconds [as the kernel does it; scatter alone: {SCATTER_MS}].",
 )
 def command(
     words: tuple[str, ...],

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The kernel's scheduler and the threads of some processes, as far as it reports them.
 
-As root rouse-kernel has it from BPF; others have rouse-switches, which reads the kernel's records
-of switches, and where neither may be, sums alone. Nothing is rendered here. The lines that they
-print are described in kernel/rouse_kernel.c and kernel/rouse_switches.c.
+Root uses rouse-kernel, a BPF program; others use rouse-switches, which reads the kernel's records
+of switches. Where neither is permitted, only sums are known. Nothing is rendered here. The lines
+that they print are described in kernel/rouse_kernel.c and kernel/rouse_switches.c.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ whose build-id is not the one that was recorded: it would give wrong names witho
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
 
 from rouse.symbols.demangle import demangled
-from rouse.symbols.dwarf import Dwarf, Place
-from rouse.symbols.elf_file import ElfFile
+from rouse.symbols.lines import Lines, Place
 
 DEBUG_FILES = Path("/usr/lib/debug/.build-id")
 SYMBOL = np.dtype(
@@ -50,20 +52,15 @@ class ElfError(Exception):
     """Why a file is not used."""
 
 
-def has_lines(file: ElfFile) -> bool:
-    """Whether it has debug information of its own; a stripped file has none, or none in it."""
-    return any(name in file.names for name in (".debug_info", ".zdebug_info"))
-
-
 class Elf:
     def __init__(self, path: Path, build_id: str = "") -> None:
         """build_id: the one it must have, in hexadecimal; empty: not known."""
         try:
-            self.file = ElfFile(path)
-            own = self.file.build_id()
+            self.file: Any = self.opened(path)
+            own = self.read_build_id()
         except OSError as error:
             raise ElfError(f"{path}: {error.strerror}") from error
-        except Exception as error:  # a damaged file fails in many ways
+        except Exception as error:  # pyelftools fails in many ways on a file that is damaged
             raise ElfError(f"{path}: is no ELF file that can be read: {error!r}") from error
         if build_id and own != build_id:
             raise ElfError(f"{path}: is another build than the one that ran")
@@ -73,7 +70,13 @@ class Elf:
         self.symbols: Symbols = self.guarded(self.read_symbols, np.zeros(0, SYMBOL))
         self.functions = self.of_types(FUNCTION_TYPES)
         self.variables = self.of_types(VARIABLE_TYPES)
-        self.debug: Dwarf | None = self.guarded(self.open_debug, None)
+        self.debug: Lines | None = self.guarded(self.open_debug, None)
+
+    def opened(self, path: Path) -> Any:
+        """Read as it is needed, until this is no more."""
+        stream = path.open("rb")
+        weakref.finalize(self, stream.close)
+        return ELFFile(stream)
 
     @staticmethod
     def guarded(call: Any, otherwise: Any) -> Any:
@@ -83,18 +86,25 @@ class Elf:
         except Exception:  # see __init__
             return otherwise
 
+    def read_build_id(self) -> str:
+        for section in self.file.iter_sections():
+            if not isinstance(section, NoteSection):
+                continue
+            for note in section.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
+        return ""
+
     # Symbols
 
     def read_symbols(self) -> Symbols:
-        tables = [
-            self.file.names[name] for name in (".symtab", ".dynsym") if name in self.file.names
-        ]
-        if not tables:
+        table = self.file.get_section_by_name(".symtab") or self.file.get_section_by_name(".dynsym")
+        if table is None:
             return np.zeros(0, SYMBOL)
-        data = self.file.bytes_of(tables[0])
+        data = table.data()
         symbols = np.frombuffer(data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL)
         symbols = symbols[(symbols["section"] != 0) & (symbols["size"] > 0)]
-        self.strings = self.file.bytes_of(self.file.sections[tables[0]].link)
+        self.strings = self.file.get_section(table["sh_link"]).data()
         # Of names for one place the last is looked at first: a global one.
         order = np.lexsort([symbols["info"] >> 4 == GLOBAL, symbols["value"]])
         return np.asarray(symbols[order])
@@ -122,22 +132,22 @@ class Elf:
 
     # Lines
 
-    def open_debug(self) -> Dwarf | None:
+    def open_debug(self) -> Lines | None:
         """The debug information, of this file or of the one that holds it apart."""
-        if has_lines(self.file):
-            return Dwarf(self.file)
+        if self.file.has_dwarf_info(strict=True):
+            return Lines(self.file.get_dwarf_info())
         apart = DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
         if self.build_id and apart.is_file():
-            other = ElfFile(apart)
-            return Dwarf(other) if has_lines(other) else None
+            other = self.opened(apart)
+            return Lines(other.get_dwarf_info()) if other.has_dwarf_info(strict=True) else None
         return None
 
     def places(self, address: int) -> list[Line]:
         """Lines and functions at an address, the innermost inlined function first."""
-        dwarf = self.debug
-        if dwarf is None:
+        lines = self.debug
+        if lines is None:
             return []
-        places: list[Place] = self.guarded(lambda: dwarf.places(address), [])
+        places: list[Place] = self.guarded(lambda: lines.places(address), [])
         found = [
             Line(p.file, p.line, demangled(p.function).decode("utf-8", "replace")) for p in places
         ]

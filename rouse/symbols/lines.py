@@ -1,234 +1,222 @@
 # SPDX-License-Identifier: MIT
-"""Line programs of .debug_line, DWARF 2 to 5: addresses as files and lines.
+"""Lines and inlined functions at an address, from the DWARF that pyelftools reads.
 
-One loop over the bytes runs a program. Decoding it entry by entry into objects took most of the
-time of a report on a program with debug information.
+Only the compilation unit of the address is read: its line program, and of its tree the functions,
+then the entries of one function that contain the address.
 """
 
 from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from rouse.symbols.bytes_read import Reader
+import numpy as np
+import numpy.typing as npt
 
-STRING, LINE_STRP, STRP, UDATA = 0x08, 0x1F, 0x0E, 0x0F
-DATA16, BLOCK = 0x1E, 0x09
-FIXED = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8}  # DW_FORM_data1 to data8
-PATH, DIRECTORY = 1, 2  # DW_LNCT_
-
-
-@dataclass
-class Sequence:
-    """Rows of code without a gap: addresses[i] and on have lines[i] of files[i]."""
-
-    end: int = 0
-    addresses: list[int] = field(default_factory=list)
-    files: list[int] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+Ranges = list[tuple[int, int]]
+NAMES = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name", "DW_AT_name")
+ORIGINS = ("DW_AT_abstract_origin", "DW_AT_specification")
+MOST_ORIGINS = 8  # links from an inlined function to its name; a damaged file may have a cycle
+BLOCKS = ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine", "DW_TAG_try_block")
 
 
-@dataclass
-class Header:
-    version: int = 0
-    start: int = 0
-    end: int = 0
-    min_bytes: int = 1
-    line_base: int = 0
-    line_range: int = 1
-    opcode_lengths: tuple[int, ...] = ()
-    folders: list[bytes] = field(default_factory=list)
-    files: list[tuple[bytes, int]] = field(default_factory=list)  # with the folder's number
+class Place(NamedTuple):
+    """A line, and the function whose source has it. The name may be empty."""
+
+    function: bytes
+    file: str
+    line: int
 
 
-class Program:
-    """A unit's line program."""
+@dataclass(frozen=True)
+class Rows:
+    """A line program that has run: `lines[i]` from `addresses[i]` on; line 0 ends a sequence."""
 
-    def __init__(
-        self, data: bytes, offset: int, home: bytes, strings: bytes, line_strings: bytes
-    ) -> None:
-        """home: the folder where the compiler ran."""
-        self.data, self.home = data, home
-        self.strings = {STRP: strings, LINE_STRP: line_strings}
-        self.header = self.read_header(offset)
-        # A linker leaves the code that it dropped at address 0.
-        found = [one for one in self.run() if one.addresses and one.addresses[0]]
-        self.sequences = sorted(found, key=lambda one: one.addresses[0])
-        self.starts = [one.addresses[0] for one in self.sequences]
+    addresses: npt.NDArray[np.uint64]
+    files: npt.NDArray[np.intp]
+    lines: npt.NDArray[np.intp]
 
     def at(self, address: int) -> tuple[int, int] | None:
-        """The file's number and the line."""
-        i = bisect_right(self.starts, address) - 1
-        if i < 0:
+        """The number of the file, and the line."""
+        row = int(np.searchsorted(self.addresses, np.uint64(address), "right")) - 1
+        if row < 0 or self.lines[row] == 0:
             return None
-        sequence = self.sequences[i]
-        if address >= sequence.end:
-            return None
-        row = bisect_right(sequence.addresses, address) - 1
-        line = sequence.lines[row]
-        return (sequence.files[row], line) if line else None
+        return int(self.files[row]), int(self.lines[row])
 
-    def file_name(self, number: int) -> str:
-        header = self.header
-        is_old = header.version < 5  # files are numbered from 1, and folder 0 is home
-        number -= is_old
-        if not 0 <= number < len(header.files):
-            return "?"
-        name, folder = header.files[number]
-        folders = [self.home, *header.folders] if is_old else header.folders
-        above = folders[folder] if folder < len(folders) else b""
-        return posixpath.normpath(posixpath.join(self.home, above, name).decode("utf-8", "replace"))
 
-    def read_header(self, offset: int) -> Header:
-        reader, header = Reader(self.data, offset), Header()
-        size, is_wide = reader.unit_length()
-        header.end = min(reader.at + size, len(self.data))
-        header.version = reader.fixed(2)
-        if not 2 <= header.version <= 5:
-            raise ValueError("a line program of an unknown version")
-        if header.version == 5:
-            reader.at += 2  # sizes of an address and of a segment's number
-        header_bytes = reader.fixed(8 if is_wide else 4)
-        header.start = reader.at + header_bytes
-        header.min_bytes = reader.fixed(1)
-        if header.version >= 4:
-            reader.at += 1  # operations per instruction: more than one on VLIW machines only
-        reader.at += 1  # whether rows begin as statements
-        header.line_base = (reader.fixed(1) ^ 0x80) - 0x80
-        header.line_range = reader.fixed(1)
-        header.opcode_lengths = tuple(reader.fixed(1) for _ in range(reader.fixed(1) - 1))
-        if header.version == 5:
-            self.read_tables(reader, header, is_wide)
-        else:
-            self.read_old_tables(reader, header)
-        return header
+def value(die: Any, attribute: str) -> Any:
+    return die.attributes[attribute].value if attribute in die.attributes else None
 
-    @staticmethod
-    def read_old_tables(reader: Reader, header: Header) -> None:
-        while folder := reader.string():
-            header.folders.append(folder)
-        while name := reader.string():
-            number = reader.uleb()
-            reader.uleb()
-            reader.uleb()
-            header.files.append((name, number))
 
-    def read_tables(self, reader: Reader, header: Header, is_wide: bool) -> None:
-        header.folders = [name for name, _ in self.read_table(reader, is_wide)]
-        header.files = self.read_table(reader, is_wide)
+class Unit:
+    """A compilation unit."""
 
-    def read_table(self, reader: Reader, is_wide: bool) -> list[tuple[bytes, int]]:
-        formats = [(reader.uleb(), reader.uleb()) for _ in range(reader.fixed(1))]
-        count = reader.uleb()
-        if not formats or count > len(self.data):
+    def __init__(self, debug: Any, unit: Any) -> None:
+        self.debug, self.unit = debug, unit
+        self.top = unit.get_top_DIE()
+        self.layers: list[list[tuple[int, int, Any]]] = []  # sorted functions, and their ranges
+        self.unread = [self.top]  # whose functions come next
+
+    def ranges_of(self, die: Any) -> Ranges:
+        """The code of an entry."""
+        low, high = value(die, "DW_AT_low_pc"), die.attributes.get("DW_AT_high_pc")
+        if high is not None:
+            return [(low, high.value if high.form.startswith("DW_FORM_addr") else low + high.value)]
+        listed = die.attributes.get("DW_AT_ranges")
+        if listed is None:
             return []
+        found, base = [], value(self.top, "DW_AT_low_pc") or 0
+        lists = self.debug.range_lists()
+        for entry in lists.get_range_list_at_offset(listed.value, self.unit):
+            if hasattr(entry, "base_address"):
+                base = entry.base_address
+            else:
+                add = 0 if getattr(entry, "is_absolute", False) else base
+                found.append((add + entry.begin_offset, add + entry.end_offset))
+        return found
+
+    def contains(self, die: Any, address: int) -> bool:
+        return any(low <= address < high for low, high in self.ranges_of(die))
+
+    @cached_property
+    def rows(self) -> Rows:
+        program = self.debug.line_program_for_CU(self.unit)
+        states = [entry.state for entry in program.get_entries() if entry.state is not None]
+        addresses = np.array([s.address for s in states], np.uint64)
+        # An end of a sequence at the address where the next one begins does not hide that.
+        ends = np.array([s.end_sequence for s in states], np.bool_)
+        order = np.lexsort([~ends, addresses])
+        return Rows(
+            addresses[order],
+            np.array([s.file for s in states], np.intp)[order],
+            np.array([0 if s.end_sequence else s.line for s in states], np.intp)[order],
+        )
+
+    @cached_property
+    def files(self) -> list[str]:
+        """By the numbers that the line program uses, which begin at 1 before DWARF 5."""
+        header = self.debug.line_program_for_CU(self.unit).header
+        home = value(self.top, "DW_AT_comp_dir") or b""
+        folders = list(header["include_directory"])
+        is_old = header["version"] < 5
+        if is_old:
+            folders.insert(0, home)
+        names = ["?"] if is_old else []
+        for entry in header["file_entry"]:
+            folder = folders[entry.dir_index] if entry.dir_index < len(folders) else b""
+            whole = posixpath.join(home, folder, entry.name).decode("utf-8", "replace")
+            names.append(posixpath.normpath(whole))
+        return names
+
+    def file(self, number: int) -> str:
+        return self.files[number] if number < len(self.files) else "?"
+
+    def read_layer(self) -> bool:
+        """Read functions one level of namespaces further down. False: there are no more."""
+        if not self.unread:
+            return False
+        found, below = [], []
+        for die in self.unread:
+            for child in die.iter_children():
+                if child.tag == "DW_TAG_namespace":
+                    below.append(child)
+                elif child.tag == "DW_TAG_subprogram":
+                    found += [(low, high, child) for low, high in self.ranges_of(child) if low]
+        self.layers.append(sorted(found, key=lambda function: function[:2]))
+        self.unread = below
+        return True
+
+    def function(self, address: int) -> Any:
+        """GCC defines functions in the unit, Clang in their namespace, which costs more to read."""
+        number = 0
+        while number < len(self.layers) or self.read_layer():
+            layer = self.layers[number]
+            at = bisect_right(layer, address, key=lambda function: function[0]) - 1
+            if at >= 0 and address < layer[at][1]:
+                return layer[at][2]
+            number += 1
+        return None
+
+    def inlined(self, die: Any, address: int) -> Any:
+        """The entry below that contains the address: a block, or an inlined function."""
+        for child in die.iter_children():
+            if child.tag in BLOCKS and self.contains(child, address):
+                return child
+        return None
+
+    def name(self, die: Any) -> bytes:
+        """The linkage name if there is one, else the name in the source, else empty."""
+        name = b""
+        for _ in range(MOST_ORIGINS):
+            for attribute in NAMES[:2]:
+                if attribute in die.attributes:
+                    return bytes(value(die, attribute))
+            name = name or value(die, "DW_AT_name") or b""
+            origin = next((name for name in ORIGINS if name in die.attributes), None)
+            if origin is None:
+                break
+            die = die.get_DIE_from_attribute(origin)
+        return bytes(name)
+
+    def places(self, address: int) -> list[Place]:
+        """Functions and lines at an address, the innermost inlined function first."""
+        row = self.rows.at(address)
+        if row is None:
+            return []
+        file, line = row
+        die, chain = self.function(address), []
+        while die is not None:
+            if die.tag not in BLOCKS or die.tag == BLOCKS[1]:
+                chain.append(die)
+            die = self.inlined(die, address)
         found = []
-        for _ in range(count):
-            name, folder = b"", 0
-            for content, form in formats:
-                if content == PATH:
-                    name = self.read_name(reader, form, is_wide)
-                    continue
-                value = self.read_number(reader, form)
-                if content == DIRECTORY:
-                    folder = value
-            found.append((name, folder))
-        return found
+        for die in reversed(chain):
+            found.append(Place(self.name(die), self.file(file), line))
+            file, line = value(die, "DW_AT_call_file") or 0, value(die, "DW_AT_call_line") or 0
+        return found or [Place(b"", self.file(file), line)]
 
-    def read_name(self, reader: Reader, form: int, is_wide: bool) -> bytes:
-        if form == STRING:
-            return reader.string()
-        return Reader(self.strings[form], reader.fixed(8 if is_wide else 4)).string()
 
-    @staticmethod
-    def read_number(reader: Reader, form: int) -> int:
-        if form in FIXED:
-            return reader.fixed(FIXED[form])
-        if form == DATA16:
-            reader.at += 16
-        elif form == BLOCK:
-            reader.at += reader.uleb()
-        elif form == UDATA:
-            return reader.uleb()
-        else:
-            raise ValueError("a line program's table has an unknown form")
-        return 0
+class Lines:
+    """The debug information of a file."""
 
-    def run(self) -> list[Sequence]:
-        """Run the program. If several rows have the same address, the last one counts."""
-        data, header = self.data, self.header
-        at, end, min_bytes = header.start, header.end, header.min_bytes
-        base, span, first = header.line_base, header.line_range, len(header.opcode_lengths) + 1
-        steps = [
-            ((op - first) // span * min_bytes, base + (op - first) % span)
-            for op in range(first, 256)
-        ]
-        constant = (255 - first) // span * min_bytes
-        found: list[Sequence] = []
-        now = Sequence()
-        address, file, line = 0, 1, 1
-        addresses, files, lines = now.addresses, now.files, now.lines
-        while at < end:
-            op = data[at]
-            at += 1
-            if op >= first:
-                step, up = steps[op - first]
-                address += step
-                line += up
-            elif op == 1:  # copy
-                pass
-            elif op == 0:  # extended
-                size = shift = 0
-                while True:
-                    byte = data[at]
-                    at += 1
-                    size |= (byte & 0x7F) << shift
-                    if byte < 0x80:
-                        break
-                    shift += 7
-                kind, after = data[at], at + size
-                if kind == 1:  # the sequence ends
-                    now.end = address
-                    found.append(now)
-                    now = Sequence()
-                    address, file, line = 0, 1, 1
-                    addresses, files, lines = now.addresses, now.files, now.lines
-                elif kind == 2:  # set the address
-                    address = int.from_bytes(data[at + 1 : after], "little")
-                at = max(after, at)
-                continue
-            elif op == 9:  # advance by a fixed size
-                address += data[at] | data[at + 1] << 8
-                at += 2
-                continue
-            elif op == 8:  # advance as the last special opcode does
-                address += constant
-                continue
-            elif op in (6, 7, 10, 11):  # flags that are of no use here
-                continue
-            else:
-                count = 1 if op in (2, 3, 4, 5, 12) else header.opcode_lengths[op - 1]
-                for _ in range(count):
-                    value = shift = 0
-                    while True:
-                        byte = data[at]
-                        at += 1
-                        value |= (byte & 0x7F) << shift
-                        shift += 7
-                        if byte < 0x80:
-                            break
-                    if op == 2:
-                        address += value * min_bytes
-                    elif op == 3:
-                        line += value - (1 << shift) if byte & 0x40 else value
-                    elif op == 4:
-                        file = value
-                continue
-            if addresses and addresses[-1] == address:
-                files[-1], lines[-1] = file, line
-            else:
-                addresses.append(address)
-                files.append(file)
-                lines.append(line)
-        return found
+    def __init__(self, debug: Any) -> None:
+        self.debug = debug
+        self.units: dict[int, Unit] = {}
+
+    @cached_property
+    def tabled(self) -> list[tuple[int, int, int]]:
+        """Rows of .debug_aranges, sorted: start, end and the unit's offset."""
+        table = self.debug.get_aranges()
+        entries = table.entries if table is not None else []
+        found = {(e.begin_addr, e.begin_addr + e.length, e.info_offset) for e in entries}
+        return sorted(row for row in found if row[0])
+
+    @cached_property
+    def untabled(self) -> list[tuple[int, int, int]]:
+        """The same for units of which the compiler made no table."""
+        listed = {offset for _, _, offset in self.tabled}
+        found = []
+        for unit in self.debug.iter_CUs():
+            if unit.cu_offset not in listed:
+                mine = Unit(self.debug, unit)
+                ranges = mine.ranges_of(mine.top)
+                found += [(low, high, unit.cu_offset) for low, high in ranges if low]
+        return sorted(found)
+
+    def unit_of(self, address: int) -> Unit | None:
+        for rows in (self.tabled, self.untabled):
+            at = bisect_right(rows, address, key=lambda row: row[0]) - 1
+            if at >= 0 and address < rows[at][1]:
+                offset = rows[at][2]
+                if offset not in self.units:
+                    self.units[offset] = Unit(self.debug, self.debug.get_CU_at(offset))
+                return self.units[offset]
+        return None
+
+    def places(self, address: int) -> list[Place]:
+        """Functions and lines at an address, the innermost inlined function first."""
+        unit = self.unit_of(address)
+        return unit.places(address) if unit else []

@@ -104,12 +104,14 @@ def summed(name: str, rows: list[Row]) -> Row:
     first = min(rows, key=lambda row: row["started_unix_ns"])
     taken = max(row["taken_unix_ns"] for row in rows)
     words = re.sub(r"\s+", " ", first["command"] or name)
-    command = f"{words}, and {len(rows) - 1} processes more" if len(rows) > 1 else words
+    others = len(rows) - 1
+    if others:
+        words += f", and {others} other process{'es' if others > 1 else ''}"
     return {
         **first,
         **{lost: sum(row[lost] or 0 for row in rows) for lost in LOST},
         "process": name,
-        "command": command,
+        "command": words,
         "taken_unix_ns": taken,
         "duration_ns": taken - first["started_unix_ns"],
         "ended": all(row["ended"] for row in rows),

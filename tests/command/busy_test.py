@@ -211,4 +211,4 @@ class Report(Beside):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -89,7 +89,7 @@ def main_unless(reason: str) -> None:
     if reason:
         print(f"not run: {reason}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)
 
 
 def start(test: unittest.TestCase, *command: str | Path, **more: str) -> subprocess.Popen[str]:

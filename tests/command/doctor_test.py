@@ -218,4 +218,4 @@ class ThisMachine(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -123,4 +123,4 @@ class Waits(Case):
 if __name__ == "__main__":
     if not_run():
         print(f"not run: {not_run()}: calls are not compared with those that it sees")
-    unittest.main()
+    unittest.main(verbosity=2)

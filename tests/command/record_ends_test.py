@@ -120,4 +120,4 @@ class Traced(Recorded):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

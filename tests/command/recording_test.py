@@ -298,4 +298,4 @@ class Recorder(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

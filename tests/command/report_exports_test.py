@@ -219,4 +219,4 @@ class Exports(unittest.TestCase):
 if __name__ == "__main__":
     if not shutil.which("go"):
         print("not run: there is no go: its pprof does not read the profile")
-    unittest.main()
+    unittest.main(verbosity=2)

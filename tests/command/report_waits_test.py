@@ -205,4 +205,4 @@ class Serve(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Sites of a C++ program: its own functions and lines, not those of the library's headers."""
+"""Sites of a C++ program: its own functions and lines, not those of the library's headers.
+
+The first put holds the lock for so long that checkpoint and the other put wait for it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,12 @@ from common import here
 from interposed import environment
 
 SOURCE_TEXT = """\
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
+static std::atomic<bool> started;
 class Table {
     std::mutex m;
 
@@ -34,7 +39,7 @@ public:
     __attribute__((noinline)) void put()
     {
         std::unique_lock<std::mutex> hold(m);
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        std::this_thread::sleep_for(std::chrono::milliseconds(started.exchange(true) ? 5 : 200));
     }
 };
 static Table table;
@@ -43,13 +48,15 @@ int main()
     std::vector<std::thread> all;
     for (int i = 0; i < 2; i++)
         all.emplace_back([] { for (int n = 0; n < 5; n++) table.put(); });
+    while (!started)
+        std::this_thread::yield();
     for (int n = 0; n < 5; n++)
         table.checkpoint();
     for (auto &one : all)
         one.join();
 }
 """
-CHECKPOINT, PUT = "Table::checkpoint convoyio.cpp:11", "Table::put convoyio.cpp:16"
+CHECKPOINT, PUT = "Table::checkpoint convoyio.cpp:13", "Table::put convoyio.cpp:18"
 HEADERS = ("gthr-default.h", "std_mutex.h", "this_thread_sleep.h", "unique_lock.h")
 
 
@@ -106,4 +113,4 @@ if __name__ == "__main__":
     if not shutil.which("g++"):
         print("not run: no g++ here")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

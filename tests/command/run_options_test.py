@@ -142,4 +142,4 @@ class Distortion(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

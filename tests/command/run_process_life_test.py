@@ -193,4 +193,4 @@ class ProcessLife(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

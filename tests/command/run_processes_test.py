@@ -45,7 +45,7 @@ class Processes(Case):
         found = json.loads(file.read_text(encoding="utf-8"))
         (process,) = found["processes"]
         self.assertEqual((process["process"], process["program"]), (str(PROGRAM.resolve()),) * 2)
-        self.assertIn("and 1 processes more", process["command"])
+        self.assertIn("and 1 other process", process["command"])
         sections = found["sections"]
         self.total(sections, useful=2 * KNOWN["WAITERS"], lock_waits=2 * KNOWN["WAITERS"])
         (row,) = sections["sides"]
@@ -92,4 +92,4 @@ class Processes(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -149,4 +149,4 @@ def exported(library: Path) -> set[str]:
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

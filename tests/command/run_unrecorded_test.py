@@ -186,4 +186,4 @@ class FullDisk(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -199,4 +199,4 @@ class Descriptors(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

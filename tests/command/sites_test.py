@@ -176,7 +176,10 @@ class Lines(Built):
                         self.assertEqual(f"{Path(line.file).resolve()}:{line.line}", place)
                     self.assertGreater(known, 50)
 
-    @unittest.skipUnless(shutil.which("g++") and shutil.which("llvm-addr2line"), "no C++ here")
+    @unittest.skipUnless(
+        shutil.which("g++") and shutil.which("llvm-addr2line"),
+        "g++, clang++ or llvm-addr2line is missing",
+    )
     def test_addresses_of_cpp_with_the_library_s_headers(self) -> None:
         """addr2line of binutils 2.40 names wrong files where DWARF 5 numbers one file twice."""
         (self.folder / "many.cpp").write_text(CPP)
@@ -195,7 +198,10 @@ class Lines(Built):
                     self.assertEqual(said, place, hex(address))
                 self.assertGreater(sum(not place.startswith("??") for _, place in lines), 1000)
 
-    @unittest.skipUnless(shutil.which("clang++") and shutil.which("llvm-addr2line"), "no C++ here")
+    @unittest.skipUnless(
+        shutil.which("clang++") and shutil.which("llvm-addr2line"),
+        "g++, clang++ or llvm-addr2line is missing",
+    )
     def test_functions_that_are_inlined(self) -> None:
         (self.folder / "many.cpp").write_text(CPP)
         for words in (["g++", "-gdwarf-5", "-ffunction-sections"], ["clang++", "-gdwarf-4"]):
@@ -415,4 +421,4 @@ if __name__ == "__main__":
     if not COMPILERS or not shutil.which("addr2line"):
         print("not run: no compiler, or no addr2line here")
         raise SystemExit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -136,4 +136,4 @@ if __name__ == "__main__":
     if not (BUILD / "bench" / "bench-raw-epoll").exists():
         print(f"not run: no bench-raw-epoll in {BUILD}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

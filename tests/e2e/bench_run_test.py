@@ -254,4 +254,4 @@ if __name__ == "__main__":
     if not (BUILD / "bench" / "rouse-bench").exists():
         print(f"not run: no rouse-bench in {BUILD}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

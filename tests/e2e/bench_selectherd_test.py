@@ -182,4 +182,4 @@ if __name__ == "__main__":
     if not PROGRAM.exists():
         print(f"not run: no {PROGRAM}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

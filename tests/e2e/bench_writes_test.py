@@ -91,4 +91,4 @@ if __name__ == "__main__":
     if "ROUSE_TEST" in (reason := refused()):
         print(f"not run: {reason}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

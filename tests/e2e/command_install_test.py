@@ -134,4 +134,4 @@ class SourceTree(Folder):
 
 if __name__ == "__main__":
     skip_without("meson", "gcc")
-    unittest.main()
+    unittest.main(verbosity=2)

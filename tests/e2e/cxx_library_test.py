@@ -145,4 +145,4 @@ if __name__ == "__main__":
     if reason():
         print(f"not run: {reason()}")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

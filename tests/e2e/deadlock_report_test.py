@@ -91,4 +91,4 @@ class Deadlock(unittest.TestCase):
 if __name__ == "__main__":
     if not PROGRAM.exists():
         not_run(f"{PROGRAM} was not built")
-    unittest.main()
+    unittest.main(verbosity=2)

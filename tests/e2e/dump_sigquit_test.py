@@ -114,4 +114,4 @@ class Sigquit(unittest.TestCase):
 if __name__ == "__main__":
     if not PROGRAM.exists():
         not_run(f"{PROGRAM} was not built")
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -194,4 +194,4 @@ class Examples(unittest.TestCase):
 
 if __name__ == "__main__":
     skip_without("meson", "pkg-config", *COMPILERS)
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -164,4 +164,4 @@ if __name__ == "__main__":
     reason = why_not()
     if reason:
         not_run(reason)
-    unittest.main()
+    unittest.main(verbosity=2)

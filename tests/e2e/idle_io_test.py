@@ -96,4 +96,4 @@ if __name__ == "__main__":
     if not may_trace():
         print("not run: strace is not installed, or may not trace here")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

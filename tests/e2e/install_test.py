@@ -275,4 +275,4 @@ class Checkout(unittest.TestCase):
 
 if __name__ == "__main__":
     skip_without("meson", "pkg-config", "nm", "readelf", *COMPILERS)
-    unittest.main()
+    unittest.main(verbosity=2)

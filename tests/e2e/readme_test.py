@@ -83,4 +83,4 @@ class Readme(unittest.TestCase):
 
 if __name__ == "__main__":
     skip_without("make", "meson", "pkg-config", "bash", "cc")
-    unittest.main()
+    unittest.main(verbosity=2)

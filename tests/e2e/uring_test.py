@@ -167,4 +167,4 @@ if __name__ == "__main__":
     if not has_rings():
         print("not run: there is no io_uring here")
         sys.exit(77)
-    unittest.main()
+    unittest.main(verbosity=2)

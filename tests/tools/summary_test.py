@@ -40,6 +40,12 @@ class Report(unittest.TestCase):
     def test_a_skipped_case_of_a_passing_program_is_listed(self) -> None:
         lines = list(summary.report([test_of(summary.PASSED, "ok 1\nnot run: no io_uring\n")]))
         self.assertIn("---- not run: t: no io_uring", lines)
+
+    def test_case_of_a_python_test_that_was_not_run_is_reported(self) -> None:
+        output = "test_a (t.A.test_a) ... skipped 'no go'\ntest_b (t.A.test_b)\nB. ... skipped \"no 'x'\""
+        lines = list(summary.report([test_of(summary.PASSED, output)]))
+        self.assertIn("---- not run: t: no go", lines)
+        self.assertIn("---- not run: t: no 'x'", lines)
         self.assertEqual(lines[-1], "1 passed, 0 failed, 1 skipped")
 
     def test_a_failure_shows_the_end_of_its_output(self) -> None:
@@ -75,4 +81,4 @@ class Report(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

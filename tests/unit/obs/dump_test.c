@@ -483,5 +483,7 @@ int main(int argc, char **argv)
                                      .test_count = LENGTH(tests),
                                      .scenarios = scenarios,
                                      .scenario_count = LENGTH(scenarios) };
+    /* A spare worker would start the thread that test_stuck_workers keeps in a queue. */
+    CHECK(rouse_configure(&(struct rouse_config){ .spares = -1 }) == 0);
     return program_run(&program, argc, argv);
 }

@@ -117,14 +117,20 @@ static void second_leaves(struct line *line)
     leave(line, 2);
 }
 
-static void turn_of_a_participant_that_left_before_the_swap_passes_on(void **state)
+/* The second of three is chosen, and before_swap runs: the third gets the turn. */
+static void expect_that_the_third_gets_it(void (*before_swap)(struct line *line))
 {
-    (void)state;
-    struct line line = { .before_swap = second_leaves };
+    struct line line = { .before_swap = before_swap };
     for (unsigned place = 1; place <= 3; place++)
         enter(&line, place);
     CHECK(rsi_turns_give(&line.turn, line.turn, &rules, &line));
     expect_notified(&line, 3);
+}
+
+static void turn_of_a_participant_that_left_before_the_swap_passes_on(void **state)
+{
+    (void)state;
+    expect_that_the_third_gets_it(second_leaves);
 }
 
 static void second_leaves_and_comes_back(struct line *line)
@@ -137,11 +143,7 @@ static void second_leaves_and_comes_back(struct line *line)
 static void turn_belongs_to_one_stay(void **state)
 {
     (void)state;
-    struct line line = { .before_swap = second_leaves_and_comes_back };
-    for (unsigned place = 1; place <= 3; place++)
-        enter(&line, place);
-    CHECK(rsi_turns_give(&line.turn, line.turn, &rules, &line));
-    expect_notified(&line, 3);
+    expect_that_the_third_gets_it(second_leaves_and_comes_back);
 }
 
 static void third_enters(struct line *line)
