@@ -40,13 +40,13 @@ class Report(unittest.TestCase):
     def test_a_skipped_case_of_a_passing_program_is_listed(self) -> None:
         lines = list(summary.report([test_of(summary.PASSED, "ok 1\nnot run: no io_uring\n")]))
         self.assertIn("---- not run: t: no io_uring", lines)
+        self.assertEqual(lines[-1], "1 passed, 0 failed, 1 skipped")
 
     def test_case_of_a_python_test_that_was_not_run_is_reported(self) -> None:
-        output = "test_a (t.A.test_a) ... skipped 'no go'\ntest_b (t.A.test_b)\nB. ... skipped \"no 'x'\""
+        output = "test_a (A.test_a) ... skipped 'no go'\nB. ... skipped \"no 'x'\""
         lines = list(summary.report([test_of(summary.PASSED, output)]))
         self.assertIn("---- not run: t: no go", lines)
         self.assertIn("---- not run: t: no 'x'", lines)
-        self.assertEqual(lines[-1], "1 passed, 0 failed, 1 skipped")
 
     def test_a_failure_shows_the_end_of_its_output(self) -> None:
         lines = list(summary.report([test_of(summary.FAILED, "first\n" * 99 + "assertion\n")]))
