@@ -36,11 +36,8 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
-            programs = mock.patch.object(
-                lines.Program, "run", autospec=True, side_effect=lines.Program.run
-            )
             opened = stack.enter_context(mock.patch.object(sites, "Elf", wraps=elf.Elf))
-            run = stack.enter_context(programs)
+            run = stack.enter_context(mock.patch.object(lines, "Rows", wraps=lines.Rows))
             found = stack.enter_context(inputs.open_input(str(folder)))
             self.processes = len(found.database.rows(measures.processes()))
             self.done = (opened.call_count, run.call_count)
