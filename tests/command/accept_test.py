@@ -19,12 +19,12 @@ from rouse.query import listeners
 from rouse.tables import inputs
 
 CONNECTIONS = 300
-ATTEMPTS = 20  # on a busy machine a turn may be taken over because its thread has not run
+ATTEMPTS = 20  # on a busy machine a thread may lose its turn because it has not run in time
 Row = dict[str, Any]
 
 
 def herd(*words: object, **repairs: str) -> tuple[Row, Row]:
-    """The counts that the program prints, and the report's row for its listener."""
+    """Run the demo. Return the counts that it prints, and the report's row for its listener."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         done = subprocess.run(
@@ -51,7 +51,7 @@ class AsItIs(unittest.TestCase):
         for way in ("poll", "select", "epoll", "accept"):
             with self.subTest(way):
                 own, listener = herd(way, 2, 2, CONNECTIONS, 1)
-                # Each thread accepts one more, which ends it.
+                # Each thread accepts one more connection, which tells it to end.
                 per_thread = [count + 1 for count in own["served"]]
                 per_process = [sum(per_thread[:2]), sum(per_thread[2:])]
                 self.assertEqual(listener["accepted"], sum(per_thread))
@@ -67,7 +67,7 @@ class AsItIs(unittest.TestCase):
 
     def test_a_herd_is_seen_also_where_poll_does_not_return(self) -> None:
         found = 0.0
-        for _ in range(ATTEMPTS):  # On a busy machine the woken thread may run only after the end.
+        for _ in range(ATTEMPTS):  # on a busy machine the woken thread may run only after the end
             own, listener = herd("poll", 4, 1, CONNECTIONS, 1)
             # Each wake-up is a voluntary switch. The serving threads have other switches as well.
             self.assertLessEqual(listener["woken"] + listener["in_vain"], own["voluntary"])
@@ -85,8 +85,7 @@ class AsItIs(unittest.TestCase):
 
 
 class InTurn(unittest.TestCase):
-    """Each thread is served in its turn, whatever call it waits in. On a busy machine a thread that
-    comes late may miss some turns."""
+    """Threads accept in turn, whatever call they wait in. A late thread may miss some turns."""
 
     def in_turn(self, way: str, order: str) -> Row:
         own, listener = herd(way, 4, 1, CONNECTIONS, 1, ROUSE_RUN_ACCEPT=order)
@@ -100,8 +99,7 @@ class InTurn(unittest.TestCase):
         return listener
 
     def often_in_turn(self, way: str, order: str, jain_least: float) -> None:
-        """In at least one attempt most turns are handed on. A thread that comes back late has no
-        turn."""
+        """In at least one attempt most turns are handed on. A thread that is late gets no turn."""
         found = []
         for _ in range(ATTEMPTS):
             listener = self.in_turn(way, order)
@@ -165,10 +163,10 @@ WHILE_OUT = (
 
 
 class Corners(unittest.TestCase):
-    """Scenes of listener_turns.c, listener_epoll.c and listener_out.c: each checks itself."""
+    """Scenes of listener_turns.c, listener_epoll.c and listener_out.c. Each scene checks itself."""
 
     def play(self, scene: str, order: str) -> list[Row]:
-        """The rows of the scene's listeners."""
+        """Run the scene. Return the report's rows for its listeners."""
         of_out = "listener_out" if scene in WHILE_OUT else "listener_turns"
         program = "listener_epoll" if scene in OF_SETS else of_out
         with tempfile.TemporaryDirectory() as place:
@@ -186,7 +184,7 @@ class Corners(unittest.TestCase):
                     self.play(scene, order)
 
     def without_an_overdue_turn(self, scene: str, order: str) -> None:
-        """Its turns are handed on, not only taken from processes that do not use them."""
+        """The scene's turns are handed on. None has to be taken from a process that is late."""
         for _ in range(ATTEMPTS):
             if not sum(row["overdue"] for row in self.play(scene, order)):
                 return

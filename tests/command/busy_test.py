@@ -27,7 +27,7 @@ WHOLE = [f"{state}_share" for state in STATES]
 
 
 class Shares(unittest.TestCase):
-    """The split of one second in which a worker was busy: ns in, shares out."""
+    """How the second of a busy worker is split into shares, from the kernel's figures in ns."""
 
     def check(self, cpu: float, queued: float, slept: bool, *wanted: float) -> None:
         own = busy.shares(1e9, cpu * 1e9, queued * 1e9, slept)
@@ -70,7 +70,7 @@ class Beside(unittest.TestCase):
             os.sched_setaffinity(0, allowed)
 
     def top(self) -> dict[str, dict[str, Any]]:
-        """The threads seen in one second, by name and number."""
+        """The threads that `rouse top` shows after one second, by name and number."""
         words = ("top", "--batch", "1", "1", "--json", "--all")
         done = rouse(*words, ROUSE_OBS_DIR=str(self.folder))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -85,7 +85,7 @@ def of(found: dict[str, dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 class Top(Beside):
-    """A napping thread is asleep. Next to other work it is queued for longer than that."""
+    """Shares of an interval. A thread in a system call sleeps, and does not run or wait to run."""
 
     def test_two_threads_do_not_run_at_once_on_one_processor(self) -> None:
         self.on_one_processor("burn", "burn", ROUSE_WORKERS="2")
@@ -121,7 +121,7 @@ class Top(Beside):
 
 
 class Report(Beside):
-    """Figures over a whole life, not over an interval. Nothing here depends on its length."""
+    """Figures over the program's whole life. No check depends on how long that was."""
 
     def sections(self, target: Path | str) -> tuple[dict[str, list[dict[str, Any]]], str]:
         wanted = ("-s", "threads", "-s", "workers")
@@ -131,13 +131,13 @@ class Report(Beside):
         return found["sections"], "\n".join(found["notes"])
 
     def await_life(self, program: subprocess.Popen[str], seconds: float) -> None:
-        """Wait until so much time has passed since the start."""
+        """Wait until the program is this many seconds old."""
         began = procfs.read_thread(program.pid, program.pid)
         assert began
         time.sleep(max(seconds - began.age_ns / 1e9, 0))
 
     def check_nap(self, target: Path | str) -> None:
-        """The thread is in a system call nearly all the time."""
+        """The thread spends nearly all its time in a system call."""
         (row,) = of(self.threads(target)[0], "nap")
         self.assertLess(row["usr_share"], 0.1)
         self.assertGreater(row["in_call_share"], 0.1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Shared by the tests of the command: its Python, the paths of its programs, and ways to run it.
 
-The tests are started with whatever Python meson found. The command's packages are in build/venv;
-import this module first, and the test goes on in there, or says that it is not run.
+Meson starts the tests with the Python that it found, but the command's packages are in build/venv.
+Import this module first: it restarts the test with that Python, or skips it with a reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unittest import mock
 
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
-FIXTURES = BUILD / "tests" / "command" / "fixtures"  # the programs in C
+FIXTURES = BUILD / "tests" / "command" / "fixtures"  # the compiled C programs
 VENV = SOURCE / "build" / "venv"
 PYTHON = VENV / "bin" / "python"
 NEEDED = ("click", "duckdb", "elftools", "google", "numpy", "pyarrow", "rich", "textual")
@@ -33,7 +33,7 @@ def missing() -> list[str]:
 
 
 def enter_venv() -> None:
-    """Continue this process with the command's packages."""
+    """Restart this process with the Python that has the command's packages."""
     if missing() and PYTHON.exists() and Path(sys.prefix).resolve() != VENV.resolve():
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     if missing():
@@ -61,7 +61,7 @@ def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.Co
 
 
 def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the command inside this process, which has its modules loaded already."""
+    """Run the command inside this process. This is faster, since its modules are loaded already."""
     from rouse.cli.main import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -85,7 +85,7 @@ def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def main_unless(reason: str) -> None:
-    """Run the tests of the program, or say why they are not run."""
+    """Run the tests of the calling script. If there is a reason not to, print it and skip them."""
     if reason:
         print(f"not run: {reason}")
         sys.exit(77)
@@ -110,7 +110,7 @@ def start(test: unittest.TestCase, *command: str | Path, **more: str) -> subproc
 def start_ready(
     test: unittest.TestCase, *command: str | Path, **more: str
 ) -> subprocess.Popen[str]:
-    """The same, once the program has printed that it is ready."""
+    """Like start, but return once the program has printed that it is ready."""
     started = start(test, *command, **more)
     said = next_line(started)
     if said != "ready\n":
@@ -131,7 +131,7 @@ def send(program: subprocess.Popen[str], text: str) -> None:
 
 
 def site_label(file: str, lines: list[str], number: int) -> str:
-    """The label of a site in a C file that tools/format.sh formats: the function and the line."""
+    """The label of a site, `function file:line`. The C file is formatted by tools/format.sh."""
     start = max(at for at, line in enumerate(lines[:number]) if line.startswith("{"))
     head = max(at for at, line in enumerate(lines[:start]) if re.match(r"\w.*\(", line))
     function = re.search(r"(\w+)\(", re.sub(r"__attribute__\(\(.*?\)\)\)?", "", lines[head]))

@@ -88,7 +88,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(again["locks"], [])
         self.assertEqual({row["ratio"] for row in again["wait_sites"]}, {1.0})
 
-    def test_the_terminal_has_the_same_and_no_more_than_is_wanted(self) -> None:
+    def test_the_text_has_the_same_figures_and_keeps_the_row_limit(self) -> None:
         done = here("compare", "-n", "1", self.before, self.after)
         self.assertEqual(done.returncode, 0)
         self.assertIn("held_by_sleeper", done.stdout)
@@ -97,7 +97,7 @@ class Compare(unittest.TestCase):
         self.assertIn("after: repair: plain mutexes", done.stdout)
 
     def of_listeners(self, *folders: Path) -> dict[str, Any]:
-        """Each figure's row. All rows belong to one listener."""
+        """The rows by figure. All of them belong to one listener."""
         rows = self.compared(*folders)["sections"]["listeners"]
         self.assertEqual(len({row["name"] for row in rows}), 1)
         return {row["figure"]: row for row in rows}

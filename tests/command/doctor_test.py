@@ -38,7 +38,7 @@ COMPLETE = {
 
 
 class Machine(probe.System):
-    """A machine that has everything except what a test removes."""
+    """A complete machine, except for the parts that a test removes."""
 
     def __init__(self, root: Path, **changes: Any) -> None:
         super().__init__(root)
@@ -87,7 +87,7 @@ class Machines(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def examine(self, files: Mapping[str, str | None] | None = None, **changes: Any) -> Any:
-        """The checks by name, on a machine where these files differ."""
+        """The checks by name, on a machine with these files changed."""
         for path, text in {**COMPLETE, **(files or {})}.items():
             file = self.root / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ class Machines(unittest.TestCase):
                 self.assertEqual(check.state, state)
                 self.assertTrue(check.effect)
                 self.assertTrue(check.remedy)
-                for path in files:  # removed again before the next
+                for path in files:  # removed again before the next case
                     (self.root / path.lstrip("/")).unlink(missing_ok=True)
 
     def test_the_setting_that_forbids_switch_records_is_reported(self) -> None:
@@ -176,13 +176,13 @@ class Machines(unittest.TestCase):
         found = self.examine({"/proc/cpuinfo": "BogoMIPS : 50.00\n"}, machine="aarch64")
         self.assertEqual(found["clock"].state, checks.GOOD)
 
-    def test_a_folder_that_is_not_ours_alone(self) -> None:
+    def test_a_folder_that_others_can_read_is_bad(self) -> None:
         self.place.mkdir(mode=0o700)
         self.place.chmod(0o755)
         check = self.examine()["recordings"]
         self.assertEqual((check.state, check.remedy), (checks.BAD, f"chmod 700 {self.place}"))
 
-    def test_files_that_are_damaged(self) -> None:
+    def test_damaged_files_give_the_same_checks(self) -> None:
         noise = dict.fromkeys(COMPLETE, "\x00noise\n")
         self.assertEqual(set(self.examine(noise)), set(self.examine()))
 
@@ -195,14 +195,14 @@ class Machines(unittest.TestCase):
 
 
 class ThisMachine(unittest.TestCase):
-    def test_the_trials_run(self) -> None:
+    def test_the_command_runs_every_check(self) -> None:
         done = rouse("doctor", "--json")
         found = json.loads(done.stdout)
         is_bad = any(check["state"] == checks.BAD for check in found)
         self.assertEqual((done.returncode, done.stderr), (int(is_bad), ""))
         self.assertEqual(len(found), len(checks.CHECKS))
 
-    def test_something_bad_is_the_exit_status(self) -> None:
+    def test_a_bad_finding_sets_the_exit_status(self) -> None:
         done = rouse("doctor", ROUSE_OBS_DIR="/proc/no/where")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"(?m)^bad +recordings: /proc/no cannot be written to")

@@ -21,7 +21,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def watch(folder: Path) -> int:
-    """A descriptor that becomes readable when a file in the folder is written."""
+    """Return a descriptor that becomes readable when a file in the folder is written."""
     fd = LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0 or LIBC.inotify_add_watch(fd, os.fsencode(folder), IN_MODIFY) < 0:
         raise OSError(ctypes.get_errno(), f"inotify: {os.strerror(ctypes.get_errno())}")
@@ -29,7 +29,7 @@ def watch(folder: Path) -> int:
 
 
 def read(file: Path) -> recording.Recording | None:
-    """None if it has just begun."""
+    """Read the recording. Returns None if its recorder has only just begun."""
     try:
         return recording.read(file)
     except RouseError:
@@ -39,7 +39,7 @@ def read(file: Path) -> recording.Recording | None:
 def await_recording(
     file: Path, is_enough: Callable[[recording.Recording], bool]
 ) -> recording.Recording:
-    """The contents of the file, as soon as they suffice."""
+    """Wait until the contents of the file suffice, and return them."""
     until = time.monotonic() + LIMIT_S
     fd = watch(file.parent)  # before the first look, so that every later write is reported
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Which files belong to processes that record now, and which are left alone."""
+"""Finding the files of processes that record now. Other files are left alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Found(unittest.TestCase):
         Builder(**head).write(self.folder)
         return [(found.pid, found.is_alive) for found in find.processes()]
 
-    def test_a_process_is_distinguished_from_an_earlier_one_of_its_number(self) -> None:
+    def test_a_process_is_distinguished_from_an_earlier_one_with_its_pid(self) -> None:
         own, ticks = os.getpid(), find.start_ticks(os.getpid())
         assert ticks
         self.assertEqual(self.alive(), [(own, True)])
@@ -41,7 +41,7 @@ class Found(unittest.TestCase):
         self.assertEqual(self.alive(boot_id=[7] * 16), [(own, False)])
         self.assertEqual(self.alive(ended=1), [(own, False)])
 
-    def test_a_process_that_nobody_waited_for_has_ended(self) -> None:
+    def test_a_zombie_has_ended(self) -> None:
         pid = os.fork()
         if pid == 0:
             os._exit(0)
@@ -70,7 +70,7 @@ class Found(unittest.TestCase):
         (self.folder / "notes").write_text("text")
         (self.folder / "1.rouse").write_text("noise")
         (self.folder / "0.rouse").write_bytes(good.read_bytes())
-        (self.folder / "2.rouse").write_bytes(good.read_bytes())  # of another process number
+        (self.folder / "2.rouse").write_bytes(good.read_bytes())  # of another process id
         (self.folder / "3.rouse").mkdir()
         (self.folder / "4.rouse").symlink_to(good)
         os.mkfifo(self.folder / "5.rouse", 0o600)
@@ -84,19 +84,19 @@ class Found(unittest.TestCase):
         own = Builder().write(self.folder)
         self.assertEqual(inputs.running(), own)
 
-    def test_a_pipe_is_no_recording(self) -> None:
+    def test_a_pipe_is_refused(self) -> None:
         pipe = self.folder / "pipe"
         os.mkfifo(pipe, 0o600)
         with self.assertRaisesRegex(RouseError, "is no file"), inputs.open_input(str(pipe)):
             pass
 
-    def test_why_a_process_has_no_file(self) -> None:
+    def test_a_process_without_a_file_is_reported_with_the_reason(self) -> None:
         with self.assertRaisesRegex(RouseError, "it does not record"):
             find.of_pid(os.getpid())
         with self.assertRaisesRegex(RouseError, "there is none"):
             find.of_pid(1 << 30)
 
-    def test_a_folder_that_is_none(self) -> None:
+    def test_a_path_that_is_not_a_folder_is_refused(self) -> None:
         file = self.folder / "file"
         file.write_text("")
         with (

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Flipped bits in a recording and in the file of a process: a result or an error, in bounds.
+"""Flip bits in a recording and in a live file: the reader gives a result or an error in time.
 
-The rounds run in random order. ROUSE_SEED repeats an order, ROUSE_FUZZ sets their number.
+The rounds run in random order. ROUSE_SEED repeats an order, ROUSE_FUZZ sets the number of rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rouse.tables import engine, inputs
 
 SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
 ROUNDS = int(os.environ.get("ROUSE_FUZZ", "1000"))
-REPORTED_EVERY = 1000  # rounds of which one also makes a whole report
+REPORTED_EVERY = 1000  # one round in this many also makes a whole report
 HANGS_S = 20
 PEAK_MOST = 1 << 30
 COUNTED = ("processes", "threads", "wakes", "locks", "workers")
@@ -89,7 +89,7 @@ class Flipped(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def flipped(self, data: bytes, places: list[int]) -> bytes:
-        """A copy with one to four bits flipped, half of the time within its structure."""
+        """A copy with one to four bits flipped. Half of the time they are in its structure."""
         out = bytearray(data)
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             at = self.chance.choice((self.chance.choice(places), self.chance.randrange(len(out))))
@@ -97,7 +97,7 @@ class Flipped(unittest.TestCase):
         return bytes(out)
 
     def read(self, data: bytes, number: int) -> inputs.Loaded | None:
-        """The decoded contents. None if the file is refused with one line."""
+        """Decode the file. Returns None if the reader refuses it with one line."""
         self.path.write_bytes(data)
         self.path.chmod(0o600)
         signal.alarm(HANGS_S)
@@ -120,7 +120,7 @@ class Flipped(unittest.TestCase):
         self.assertLess(peak, PEAK_MOST)
 
     def test_a_recording(self) -> None:
-        """Each part has a checksum: no change goes unnoticed."""
+        """Each part has a checksum, so every change is noticed."""
         sound = self.read(self.recorded, 1)
         assert sound
         marks = [i for i in range(len(self.recorded)) if self.recorded[i : i + 4] == b"\xf0RC\n"]
@@ -141,7 +141,8 @@ class Flipped(unittest.TestCase):
         words = range(layout.DIRECTORY, layout.DIRECTORY + 4 * head.chunk_count)
         pages = np.frombuffer(self.image[words.start : words.stop], "<u4")
         chunks = [int(page) * layout.PAGE + i for page in pages for i in range(32)]
-        # The entry after the last may have been begun: a chunk's count is a lower bound within two.
+        # A writer may just have begun the entry after the last, so a chunk's count may be wrong by
+        # up to two without being noticed. It is therefore not part of the structure.
         structure = {*range(24), *words, *(c for c in chunks if c % layout.PAGE < 16)}
         kinds = {c for c in chunks if c % layout.PAGE == 0}
         places = [*range(layout.HEAD.itemsize), *words, *chunks]
@@ -154,8 +155,8 @@ class Flipped(unittest.TestCase):
                 loaded = self.read(data, number)
                 if loaded is None or loaded.problems != sound.problems:
                     continue
-                # A chunk may now be of another kind, for which an older runtime wrote shorter
-                # entries.
+                # A chunk of another kind may be valid too, since an older runtime wrote shorter
+                # entries of that kind.
                 is_kind = any(c in kinds and data[c] in layout.ENTRIES for c in changed.tolist())
                 if structure.issuperset(changed.tolist()) and not is_kind:
                     rows = {name: loaded.tables[name].rows for name in COUNTED}

@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 
 def label(code: str, nth: int = 0) -> str:
-    """The site of the nth line of the program with that code."""
+    """The label of the site at the nth line that contains this code."""
     numbers = [number for number, line in enumerate(LINES, 1) if code in line]
     return site_label("hang.c", LINES, numbers[nth])
 
@@ -54,7 +54,7 @@ class Hang(unittest.TestCase):
         self.addCleanup(source.close)
         until = time.monotonic() + LIMIT_S
         waiting = 0
-        while waiting < WAITERS + READERS + POOL + 1:  # the holder waits as well
+        while waiting < WAITERS + READERS + POOL + 1:  # one more: the holder waits as well
             self.assertLess(time.monotonic(), until, waiting)
             doing = find.read(source).threads["doing"]
             waiting = int((doing == layout.DOES_WAIT).sum())
@@ -92,7 +92,7 @@ class Hang(unittest.TestCase):
     def test_waits_that_do_not_end_are_in_the_tables(self) -> None:
         self.check(self.report(self.pid)["sections"])
 
-    def test_they_last_longer_at_each_look(self) -> None:
+    def test_their_duration_grows_with_each_report(self) -> None:
         first, second = (
             sum(row["wait_ns"] for row in self.report(self.pid, "-s", "sides")["sections"]["sides"])
             for _ in range(2)
@@ -114,7 +114,7 @@ class Hang(unittest.TestCase):
         self.assertRegex(text, r"end: without a farewell; its last event was at [-\d]+ [:\d]+ UTC")
         waits = [row for row in sections["threads"] if row["now"] in ("mutex", "rwlock")]
         self.assertEqual(len(waits), WAITERS + READERS)
-        for row in waits:  # rows of a life of unknown length
+        for row in waits:  # without a recorder, the length of the program's life is unknown
             self.assertIsNone(row["usr_share"])
             self.assertIsNone(row["lck_share"])
 
@@ -135,7 +135,7 @@ class Hang(unittest.TestCase):
             if row["now"] in ("mutex", "rwlock"):
                 self.assertGreater(row["lck_share"], 0)
 
-    def test_the_other_formats_have_them_too(self) -> None:
+    def test_every_format_has_the_waits_under_way(self) -> None:
         names = ("folded", "prometheus", "html")
         files = {name: self.folder.with_suffix(f".{name}") for name in names}
         for name, file in files.items():
@@ -156,7 +156,7 @@ class Hang(unittest.TestCase):
         self.assertRegex(styled, rf" {WAITERS} +0 .* mutex  {WANTED}, {HELD} stuck\n")
         self.assertIn(f"{WANTED} (mutex:stuck)", made["html"])
 
-    def test_nothing_is_denied_because_it_is_idle(self) -> None:
+    def test_no_note_claims_that_nothing_waited(self) -> None:
         text = " ".join(self.text(self.pid).split())
         self.assertRegex(text, rf"waits under way: \d+, .* {WAITERS + READERS} for locks,")
         for denial in ("no thread met", "no thread waited", "no thread has waited", "is no thread"):
@@ -165,7 +165,7 @@ class Hang(unittest.TestCase):
     def test_a_pool_that_waits_for_work_is_idle(self) -> None:
         row: list[dict[str, Any]] = []
         until = time.monotonic() + LIMIT_S
-        while not row:  # waits for an object without a holder count as idle once they have lasted
+        while not row:  # a wait for an object without a holder counts as idle after some time
             self.assertLess(time.monotonic(), until)
             found = self.report(self.pid, "--all", "-s", "waits")["sections"]["waits"]
             row = [r for r in found if r["wait_label"] == label("sem_wait(&never)", 1)]

@@ -18,7 +18,7 @@ from unittest import mock
 from common import BUILD, FIXTURES, SOURCE, here, site_label
 
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
-LIMIT = 60  # seconds for a scene
+LIMIT = 60  # seconds that a scene may take
 
 if not LIBRARY.exists():
     print("not run: there is no librouse-preload.so in a build with sanitizers")
@@ -32,7 +32,7 @@ def lines_of(name: str) -> list[str]:
 
 
 class Source:
-    """A program and the lines of its source."""
+    """A test program and the lines of its source."""
 
     def __init__(self, name: str, program: str = "") -> None:
         self.program = FIXTURES / (program or name)
@@ -44,13 +44,13 @@ class Source:
         self.known = {match[1]: int(match[2]) for match in found if match}
 
     def label(self, code: str, nth: int = 0) -> str:
-        """The site of the nth line with that code."""
+        """The label of the site at the nth line that contains this code."""
         numbers = [number for number, line in enumerate(self.lines, 1) if code in line]
         return site_label(self.file, self.lines, numbers[nth])
 
 
 def environment(folder: Path, **repairs: str) -> dict[str, str]:
-    """The environment of a program that keeps its file in that folder."""
+    """The environment of a program that writes its file to that folder."""
     from rouse.run import launch
 
     with mock.patch.dict(os.environ, {"ROUSE_PRELOAD": str(LIBRARY)}):
@@ -58,7 +58,7 @@ def environment(folder: Path, **repairs: str) -> dict[str, str]:
 
 
 def why_no_disk() -> str:
-    """The reason why a test cannot have a disk of its own to fill. Empty if it can."""
+    """The reason why a test cannot mount a disk and fill it. Empty if it can."""
     if os.getuid() != 0:
         return "not run: only root can make a disk that is full"
     done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
@@ -66,7 +66,7 @@ def why_no_disk() -> str:
 
 
 def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
-    """Run a scene of the program, which must print nothing. Returns its process number."""
+    """Run a scene of the program, which must print nothing. Returns its process id."""
     there = environment(folder, **repairs)
     both = subprocess.PIPE
     with subprocess.Popen(
@@ -89,7 +89,7 @@ def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:
 
 
 class Recorded:
-    """The tables of each process of a scene. They are cheaper to make than its report."""
+    """The tables of each process of a scene, which are faster to make than its report."""
 
     def __init__(self, source: Source, scene: str, **variables: str) -> None:
         from rouse.store import find
@@ -111,7 +111,7 @@ class Recorded:
                     opened.close()
 
     def rows(self, name: str) -> Iterator[tuple[dict[str, Any], Mapping[str, tuple[str, ...]]]]:
-        """Rows of a table, with the call sites of its process that lie in the program."""
+        """Rows of a table, each with the call sites of its process that lie in the program."""
         for process in self.processes:
             stacks: dict[str, tuple[str, ...]] = {}
             for frame in process["sites"].to_rows():
@@ -121,7 +121,7 @@ class Recorded:
                 yield row, stacks
 
 
-RESOLVERS: list[Any] = []  # one for all, since most sites are in the same files
+RESOLVERS: list[Any] = []  # one resolver for all tests, since most sites are in the same files
 
 
 def record(folder: Path, source: Source, scene: str, **repairs: str) -> None:
@@ -131,7 +131,7 @@ def record(folder: Path, source: Source, scene: str, **repairs: str) -> None:
 
 
 def played(source: Source, *scenes: str) -> dict[str, Mapping[str, list[dict[str, Any]]]]:
-    """The sections of each scene's report, all made by one report."""
+    """The sections of each scene's report. One run of `rouse report` makes them all."""
     with tempfile.TemporaryDirectory() as place:
         pids = {play(Path(place), source, scene): scene for scene in scenes}
         if len(pids) < len(scenes):

@@ -59,14 +59,14 @@ class Beside(unittest.TestCase):
         self.program.letters.close()
 
     def top(self, *words: str) -> Any:
-        """The threads seen in one second, by name."""
+        """The threads that `rouse top` shows after one second, by name."""
         done = rouse("top", "--batch", "1", "1", "--json", *words, ROUSE_OBS_DIR=str(self.folder))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         found = json.loads(done.stdout)
         return {thread["name"].rpartition(":")[2]: thread for thread in found["threads"]}
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """A run without end, which has printed once."""
+        """Start a run without an end, and wait until it has printed once."""
         top = subprocess.Popen(
             [sys.executable, "-m", "rouse", "top", "--batch", "0.2", "0", *words],
             stdout=subprocess.PIPE,
@@ -87,7 +87,7 @@ class UserThreads(Beside):
             self.assertAlmostEqual(total, 100, delta=1, msg=name)
             self.assertIsNone(found[name]["sys"])
 
-    def test_each_thread_is_where_its_program_has_it(self) -> None:
+    def test_each_thread_is_at_its_known_site(self) -> None:
         found = self.top("--all")
         self.assertEqual([found[n]["cond"] for n in ("waiter", "runner")], [100, 0])
         self.assertEqual(found["listener"]["accept"], 100)
@@ -109,7 +109,7 @@ class UserThreads(Beside):
         self.assertGreater(sum(worker["usr"] + worker["sys"] for worker in workers), 10)
 
     def test_run_times_of_threads_add_up_to_the_busy_time_of_workers(self) -> None:
-        """Two accounts of the same time, checked against the kernel's."""
+        """rouse accounts for the same time twice. Both sums must match the kernel's figure."""
         source = find.open_source(self.folder / find.file_name(self.program.pid))
         self.addCleanup(source.close)
 
@@ -129,7 +129,7 @@ class UserThreads(Beside):
         self.top()  # more than a second
         ran, busy, awake, wall = (new - old for new, old in zip(look(), before, strict=True))
         self.assertAlmostEqual(ran / wall, busy / wall, delta=0.01)
-        # An idle worker searches for a while, so the kernel counts a longer running time.
+        # An idle worker searches for work for a while, so the kernel counts more running time.
         self.assertLess(busy, awake + 0.01 * wall)
 
     def test_threads_that_wait_for_work_are_hidden(self) -> None:
@@ -137,7 +137,7 @@ class UserThreads(Beside):
         self.assertLessEqual({"holder", "wanter", "sleeper", "runner"}, set(found))
         self.assertEqual({"waiter", "listener"} & set(found), set())
 
-    def test_the_program_ends_in_good_order(self) -> None:
+    def test_the_program_ends_normally(self) -> None:
         top = self.start()
         self.program.letters.close()
         _, err = top.communicate(timeout=60)
@@ -155,7 +155,7 @@ class UserThreads(Beside):
             rf"^rouse: process {self.program.pid} \(known_states\) was killed, or left by"
             r" _exit\(\)\n$",
         )
-        # The file that it left is not live, and can be read.
+        # The file that the program left behind is not live any more, and can be read.
         done = rouse(
             "top", str(self.program.pid), "--batch", "1", "1", ROUSE_OBS_DIR=str(self.folder)
         )
@@ -178,7 +178,7 @@ class UserThreads(Beside):
         self.assertIn(f"process {self.program.pid} has forked {child} (known_states)", output)
         self.assertIn("child", self.top("--filter", "child"))
         os.kill(child, signal.SIGKILL)
-        # A child so young may have no figures of the kernel yet, which is a line of its own.
+        # The kernel may have no figures of such a young child yet. `rouse top` then adds a line.
         said = [top.stderr.readline()]
         while f"process {child}: " in said[-1]:
             said.append(top.stderr.readline())

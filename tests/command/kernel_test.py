@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Events of the kernel's scheduler, known by construction: switching.c, and the command."""
+"""Scheduler events of the kernel that are known by construction, from switching.c."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(RouseError, "another version"):
             switches.decode("now\t5\nweather\tfine\n")
 
-    def test_records_without_room_are_reported(self) -> None:
+    def test_lost_records_are_reported(self) -> None:
         found = switches.decode("now\t5\nlost\t3\t4\t5\t6\n")
         self.assertEqual(len(scheduler.notes(found)), 4)
         self.assertIn("3 threads", scheduler.notes(found)[0])
@@ -86,7 +86,7 @@ class Seen(unittest.TestCase):
         return found
 
     def seen(self, scene: str) -> tuple[list[Row], list[Row]]:
-        """The threads and sleeps of a scene."""
+        """The rows of the scene's threads and of its sleeps."""
         found = self.watched(scene)
         return scheduler.thread_rows(found), scheduler.sleep_rows(found)
 
@@ -107,7 +107,7 @@ class Seen(unittest.TestCase):
         threads, sleeps = self.seen("wakes")
         self.wakes(sleeps)
         (sleeper,) = self.named(threads, "sleeper")
-        # In the end the thread exits, which is a switch and no sleep. It may not have exited yet.
+        # The exit of the thread is a switch but not a sleep. It may not have happened yet.
         every = sum(row["count"] for row in self.named(sleeps, "sleeper"))
         self.assertIn(sleeper["voluntary"] - every, (0, 1))
         self.assertEqual(sleeper["now"] == "ended", sleeper["voluntary"] > every)
@@ -127,7 +127,8 @@ class Seen(unittest.TestCase):
         for row in spinners:
             self.assertGreaterEqual(row["involuntary"], KNOWN["TAKEN_OFF"])
             self.assertGreater(row["preempted_ns"], 0)
-            # The longest delay may precede its first run: count its share after the wake-up.
+            # The longest delay may precede the thread's first run. Compare its part after the
+            # wake-up.
             self.assertGreater(row["preempted_ns"] + row["queued_ns"], row["queued_most_ns"])
             self.assertGreater(row["cpu_ns"], 0)
 
@@ -172,7 +173,7 @@ class Seen(unittest.TestCase):
 
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
-@unittest.skipUnless(LIBRARY.exists(), "not run: there is no librouse-preload.so")
+@unittest.skipUnless(LIBRARY.exists(), "not run: librouse-preload.so was not built")
 class Joined(unittest.TestCase):
     """rouse run --kernel: the kernel's events, assigned to recorded waits."""
 
@@ -199,8 +200,7 @@ class Joined(unittest.TestCase):
         return [row for row in rows if row["kind"] == kind]
 
     def test_each_recorded_wait_is_split_into_sleep_and_run_queue(self) -> None:
-        """A process and its child. The mutex wait at the end of a condition wait counts
-        separately."""
+        """For a process and its child. A condition wait's wait for its mutex counts separately."""
         whole = self.run_scenes("switching", "wakes", "relock", "forks")
         reads = [row for row in self.rows(whole, "read") if row["count"] > 1]
         self.assertEqual(len({row["process"] for row in reads}), 2)
@@ -232,7 +232,7 @@ class Joined(unittest.TestCase):
 
     def test_a_static_program_is_reported_by_the_kernel(self) -> None:
         if not (FIXTURES / "switching_static").exists():
-            self.skipTest("not run: nothing static is built here")
+            self.skipTest("not run: the static programs were not built")
         whole = self.run_scenes("switching_static", "wakes")
         self.assertIn("static", whole["notes"][0])
         rows = [row for row in whole["sections"]["kernel_sleeps"] if row["name"] == "sleeper"]

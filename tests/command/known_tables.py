@@ -21,7 +21,7 @@ def default(name: str, sort: str) -> Any:
 
 
 def table(name: str, rows: Sequence[Row]) -> Table:
-    """Rows of a table. Omitted columns are 0, empty or false."""
+    """Make a table of these rows. Omitted columns are 0, empty or false."""
     unknown = {key for row in rows for key in row} - set(COLUMNS[name])
     if unknown:
         raise KeyError(f"{name} has no {sorted(unknown)}")
@@ -36,7 +36,7 @@ def table(name: str, rows: Sequence[Row]) -> Table:
 
 
 def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    """A table with these columns. The others are 0, empty or false."""
+    """Make a table of these columns. The other columns are 0, empty or false."""
     rows = len(next(iter(columns.values())))
     return Table(
         name,
@@ -49,7 +49,7 @@ def table_of(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 
 
 def tables(**rows: Sequence[Row]) -> dict[str, Table]:
-    """All tables. Those that are not named are empty."""
+    """Make all tables. A table without rows here is empty."""
     return {name: table(name, rows.get(name, ())) for name in COLUMNS}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The command's manual lists every option and every status, and its help fits a terminal."""
+"""The manual pages list every option and exit status, and the help fits a terminal."""
 
 from __future__ import annotations
 

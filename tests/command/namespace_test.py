@@ -28,7 +28,7 @@ NOT_SURE = (
     "it runs in another PID namespace: whether it lives, and its kernel threads, cannot be seen"
     " from here"
 )
-NO_NAMESPACE = "no PID namespace of one's own"
+NO_NAMESPACE = "cannot create a PID namespace"
 KEPT = 8  # files of killed processes
 
 
@@ -59,7 +59,7 @@ class Apart(unittest.TestCase):
             os.environ["ROUSE_OBS_DIR"] = before
 
     def known(self, *around: str) -> tuple[subprocess.Popen[str], Path]:
-        """A new process and its file."""
+        """Start known_states. Returns the process and its file."""
         before = set(self.files())
         process = start_ready(self, *around, KNOWN)
         (path,) = set(self.files()) - before
@@ -80,7 +80,7 @@ class Apart(unittest.TestCase):
         while find.has_lock(source):
             self.assertLess(time.monotonic(), deadline, "the lock stays though its process is gone")
 
-    def test_two_of_one_number_have_two_files_and_both_are_shown(self) -> None:
+    def test_two_processes_with_one_pid_have_two_files(self) -> None:
         (_, first), (_, second) = self.known(*APART), self.known(*APART)
         for path in (first, second):
             self.assertRegex(path.name, r"\A1-[0-9]+\.rouse\Z")
@@ -102,7 +102,7 @@ class Apart(unittest.TestCase):
         self.assertFalse([row for row in output["threads"] if row["name"].endswith("/worker-0")])
         self.assertIn("processes that record now: 2", rouse("doctor").stdout)
 
-    def test_one_is_recorded_to_its_end(self) -> None:
+    def test_a_process_is_recorded_to_its_end(self) -> None:
         process, path = self.known(*APART)
         file = self.place / "file"
         words = ("record", "-o", file, "--interval", "0.05", "1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Recorded figures compared with those of the kernel for the same run: strace and counters."""
+"""Recorded figures agree with strace and with the kernel's counters for the same run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ROUNDS = 200
 
 
 def not_run() -> str:
-    """The reason why strace cannot be the oracle. Empty if it can."""
+    """The reason why strace cannot be used. Empty if it can."""
     if not shutil.which("strace"):
-        return "there is no strace"
+        return "strace is not installed"
     tried = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
-    return "" if tried.returncode == 0 else "strace may not trace"
+    return "" if tried.returncode == 0 else "strace may not trace here"
 
 
 class Case(unittest.TestCase):
@@ -51,9 +51,8 @@ class Case(unittest.TestCase):
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
 class Calls(Case):
     def serve(self) -> tuple[dict[str, Any], Counter[str]]:
-        """The report on a rouse-serve that has answered, and its socket calls as strace saw
-        them."""
-        # One file per thread (-ff): in a common file an interrupted call takes two lines.
+        """The report on a rouse-serve that has answered, and the socket calls that strace saw."""
+        # One file per thread (-ff), because in a common file an interrupted call takes two lines.
         trace = ("strace", "-ff", "-y", "-e", f"trace={','.join(CALLS)}", "-o", self.calls)
         serve = (BUILD / "serve/rouse-serve", "--respond", "x", "--port", "0", "--workers", "2")
         server = start(self, *trace, *serve, ROUSE_IO="epoll", **self.own)
@@ -74,12 +73,12 @@ class Calls(Case):
         for file in self.calls.parent.glob(f"{self.calls.name}.*"):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
                 call = re.fullmatch(r"(\w+)\(\d+<(?:socket|TCP).*\) += (\d+)\b.*", line)
-                if call:  # the call returned without an error
+                if call:  # it returned without an error
                     seen[CALLS[call[1]]] += 1
         sections: dict[str, Any] = json.loads(done.stdout)["sections"]
         return sections, seen
 
-    def test_calls_completed_are_those_that_strace_saw_succeed(self) -> None:
+    def test_completed_calls_are_those_that_strace_saw_succeed(self) -> None:
         sections, seen = self.serve()
         recorded = {row["kind"]: row["completed"] for row in sections["calls"]}
         self.assertEqual(recorded, dict(seen))
@@ -92,15 +91,15 @@ class Calls(Case):
 
 
 class Waits(Case):
-    def test_a_kernel_thread_left_its_cpu_so_often_as_it_waited(self) -> None:
-        """For a thread that only sleeps, 1 ms each time."""
+    def test_a_kernel_thread_switched_as_often_as_it_waited(self) -> None:
+        """Observe a thread that only sleeps, 1 ms each time."""
         known = FIXTURES / "known_states"
         program = start_ready(self, known, ROUSE_THREADS="kernel", **self.own)
         source = find.open_source(self.only_file())
         self.addCleanup(source.close)
 
         def look() -> tuple[int, int, int]:
-            """Its waits, and the kernel's counts before and after reading them."""
+            """The thread's waits, and the kernel's count before and after reading them."""
             threads = find.read(source).threads
             (tid,) = threads["tid"][[decode.text_of(n) == "sleeper" for n in threads["name"]]]
             before = procfs.read_thread(program.pid, int(tid))
@@ -115,7 +114,7 @@ class Waits(Case):
         while last[0] - first[0] < ROUNDS:
             last = look()
         waits = last[0] - first[0]
-        # A wait is counted at its end, its switch at its start: one may be under way.
+        # A wait is counted at its end, but its switch at its start, so the counts may differ by 1.
         self.assertGreaterEqual(waits, last[1] - first[2] - 1)
         self.assertLessEqual(waits, last[2] - first[1] + 1)
 

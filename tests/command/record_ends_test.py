@@ -52,7 +52,7 @@ class Recorded(unittest.TestCase):
         return json.loads(done.stdout)
 
     def check_file(self, why: str, ended: bool) -> None:
-        """The recorder ended properly and said why, and the file is complete."""
+        """Check that the recorder ended properly for this reason and that its file is complete."""
         self.assertEqual(self.recorder.wait(60), 0)
         assert self.recorder.stderr
         self.assertRegex(self.recorder.stderr.read(), rf"\A[^\n]* snapshots; {why}\n\Z")
@@ -69,7 +69,7 @@ class Recorded(unittest.TestCase):
             events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
             self.assertIn("running", {event["name"] for event in events})
 
-    def test_the_program_ends_in_good_order(self) -> None:
+    def test_the_program_ends_normally(self) -> None:
         assert self.program.stdin
         self.program.stdin.close()
         self.program.wait()
@@ -84,7 +84,7 @@ class Recorded(unittest.TestCase):
     def test_the_program_becomes_another(self) -> None:
         send(self.program, "x")
         self.check_file(r"the program runs another program now \(exec\)", ended=True)
-        # A process that continues without these threads adds nothing to what was left.
+        # The process continues without these threads, so it adds nothing to their record.
         path = self.folder / f"{self.program.pid}.rouse"
         first, second = self.report(path), self.report(path)
         self.assertEqual(first["processes"][0]["ended"], True)
@@ -94,7 +94,7 @@ class Recorded(unittest.TestCase):
         self.assertIn("runs another program now (exec)", first["notes"][0])
 
     def test_the_program_forks(self) -> None:
-        """The parent is still recorded. The child is separate, and nobody asked it for events."""
+        """The parent is still recorded. The child has a file of its own, without events."""
         send(self.program, "f")
         child = int(next_line(self.program).split()[1])
         self.addCleanup(os.kill, child, signal.SIGKILL)
@@ -105,7 +105,7 @@ class Recorded(unittest.TestCase):
             self.assertGreater(sum(len(entries) for _, _, entries in after.events), last)
         self.recorder.send_signal(signal.SIGTERM)
         self.recorder.wait(60)
-        self.program.kill()  # it computes, which would slow down the rest
+        self.program.kill()  # it computes, and would slow down the following steps
         output = self.report(str(child))
         self.assertEqual(output["processes"][0]["mode"], "counted")
         self.assertEqual(["child"], [t["name"] for t in output["sections"]["threads"] if t["name"]])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The file of `rouse record`: whole, and broken in every way."""
+"""The file of `rouse record`: intact files, and files that are damaged in many ways."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FRAMES: recording.Frames = {
 
 
 def image(waits: int = 3, locks: int = 1, **head: Any) -> bytes:
-    """A store whose locks were waited for so often, 10 ms each."""
+    """A store in which threads waited this often for each lock, 10 ms each time."""
     builder = Builder(1000, **head)
     builder.chunk(layout.WRITERS, [{"is_worker": 1, "is_live": 1, "begin_tsc": tsc(0), "tid": 77}])
     thread = {"id": 1, "doing": layout.DOES_RUN, "run_tsc": tsc(900), "begin_tsc": tsc(0)}
@@ -57,7 +57,7 @@ class Case(unittest.TestCase):
         self.path = self.folder / "file"
 
     def write(self, *images: bytes, done: str | None = "it was asked to") -> bytes:
-        """A recording with these snapshots. The first is complete."""
+        """Write a recording of these snapshots, of which the first is complete. Returns its bytes."""
         with self.path.open("wb") as file:
             writer = recording.Writer(file)
             writer.head({"machine": "a machine"})
@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
         return self.path.read_bytes()
 
     def waits(self) -> tuple[int, list[str]]:
-        """The number of waits in a report of the file, and its notes."""
+        """Make a report of the file. Returns its number of waits, and its notes."""
         loaded = inputs.load_recording(self.path)
         counts = loaded.tables["locks"].column("contested")
         return sum(counts), loaded.problems
@@ -94,8 +94,8 @@ class Whole(Case):
         self.assertLess(more, 3 * layout.PAGE)
         self.assertEqual(recording.read(self.path).store, bytes(changed))
 
-    def test_it_reads_where_neither_program_nor_process_is(self) -> None:
-        self.write(image(3, pid=1))  # a process that exists here, but another one
+    def test_it_can_be_read_without_the_program_and_the_process(self) -> None:
+        self.write(image(3, pid=1))  # here another process has this number
         loaded = inputs.load_recording(self.path)
         site = loaded.tables["sites"].to_rows()[-1]
         self.assertEqual((site["label"], site["function"]), ("orders.c:17", "put_order"))
@@ -111,7 +111,7 @@ class Whole(Case):
         (process,) = inputs.load_recording(self.path).tables["processes"].to_rows()
         self.assertTrue(process["ended"])
 
-    def test_unknown_parts_are_passed_over(self) -> None:
+    def test_unknown_parts_are_skipped(self) -> None:
         with self.path.open("wb") as file:
             writer = recording.Writer(file)
             writer.chunk(b"LATR", b"what a later one adds")
@@ -134,7 +134,7 @@ class Broken(Case):
         for size in sorted({*range(0, 64), *marks, *(m + 9 for m in marks), len(whole) - 1}):
             self.path.write_bytes(whole[:size])
             parts = sum(1 for mark in marks[1:] if mark <= size) + (size == len(whole))
-            if parts < 2:  # empty, or the head alone
+            if parts < 2:  # the file is empty, or has only its head
                 self.assertRegex(self.refused(), "not a whole recording|nothing was recorded")
                 continue
             waits, problems = self.waits()
@@ -162,7 +162,7 @@ class Broken(Case):
         self.path.write_bytes(whole)
         self.assertIn("a part (BASE) is damaged", self.refused())
 
-    def test_foreign_newer_and_empty_ones(self) -> None:
+    def test_foreign_newer_and_empty_files_are_refused(self) -> None:
         for data, reason in (
             (b"", "0 bytes are not a whole recording"),
             (b"\x7fELF" + bytes(60), "is no recording of rouse"),
@@ -201,7 +201,7 @@ class Broken(Case):
             self.path.write_bytes(data)
             self.read_anything()
 
-    def test_random_contents_of_sound_parts_too(self) -> None:
+    def test_random_contents_of_valid_parts_end_in_a_report_or_in_a_line(self) -> None:
         chance = random.Random(SEED + 1)
         good = image(2, locks=3)
         for _ in range(ROUNDS // 3):
@@ -255,7 +255,7 @@ class Recorder(Case):
         self.assertGreaterEqual(found.snapshots, 3)
         self.assertEqual(len(decode.decode_bytes(found.store, "file").threads), 1)
 
-    def test_a_signal_ends_it_in_good_order(self) -> None:
+    def test_a_signal_ends_it_normally(self) -> None:
         self.store(of_process(os.getpid()))
         recorder = self.start("--interval", "30")
         await_snapshots(self.path, 1)
@@ -278,7 +278,7 @@ class Recorder(Case):
         report = json.loads(rouse("report", "--json", self.path).stdout)
         self.assertTrue(report["processes"][0]["ended"])
 
-    def test_a_time_may_be_given_and_a_file_is_not_written_over(self) -> None:
+    def test_a_duration_ends_it_and_an_existing_file_is_not_overwritten(self) -> None:
         self.store(of_process(os.getpid()))
         words = ("record", "-o", self.path, "--seconds", "0")
         done = self.rouse(*words)

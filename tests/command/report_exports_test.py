@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Files that `rouse report` writes for other tools. `go tool pprof` reads pprof's if installed."""
+"""The export formats of `rouse report`. If Go is installed, `go tool pprof` reads its file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Exports(unittest.TestCase):
         self.folder = Path(place.name)
 
     def written(self, form: str, *words: str, **changed: Sequence[Row]) -> Path:
-        """The file in that format, made from those tables."""
+        """Make tables with these changes, export them, and return the file."""
         parquet.write(orders(**changed), self.folder / "tables")
         file = self.folder / form
         done = rouse("report", self.folder / "tables", "-f", form, "-o", file, *words)
@@ -41,7 +41,7 @@ class Exports(unittest.TestCase):
         self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
 
-    def test_an_output_that_is_no_regular_file_is_written_to_and_stays(self) -> None:
+    def test_pipes_and_links_are_written_to_and_not_replaced(self) -> None:
         pipe, link = self.folder / "folded", self.folder / "prometheus"
         os.mkfifo(pipe)
         link.symlink_to("elsewhere")
@@ -54,7 +54,7 @@ class Exports(unittest.TestCase):
         self.assertTrue(link.is_symlink())
         self.assertIn("rouse_", (self.folder / "elsewhere").read_text(encoding="utf-8"))
 
-    def test_a_folder_in_the_place_of_the_file(self) -> None:
+    def test_a_folder_as_output_file_is_refused(self) -> None:
         parquet.write(orders(), self.folder / "tables")
         done = rouse("report", self.folder / "tables", "--format", "folded", "-o", self.folder)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
@@ -122,7 +122,7 @@ class Exports(unittest.TestCase):
             heaviest = f'lock="orders",address="{count:#x}"'
             self.assertIn(heaviest, text)
             self.assertIn(f"# The lightest {count - 4} rows of wake-ups by sites are", text)
-            # Each lock has one row for the waiter and one for the holder.
+            # Each lock has one series for the waiter and one for the holder.
             self.assertIn(f"# The lightest {2 * count - 4} rows of locks by site are", text)
         self.assertEqual(len(sizes), 1, sizes)
 
@@ -197,7 +197,7 @@ class Exports(unittest.TestCase):
         places = {labels["kind"]: labels.get("initialised_at") for labels in found}
         self.assertEqual(places, {"mutex": "worker.c:5", "condition": None})
 
-    @unittest.skipUnless(shutil.which("go"), "there is no go")
+    @unittest.skipUnless(shutil.which("go"), "Go is not installed")
     def test_go_tool_pprof_reads_it(self) -> None:
         file = self.written("pprof", "--all")
         for index, total, first in (

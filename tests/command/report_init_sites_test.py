@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Sites that initialised locks and the like, in tables where they are known by construction."""
+"""The sites that initialised locks and other objects, which are known by construction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rouse.tables import parquet
 
 
 class Origins(unittest.TestCase):
-    def test_memory_that_another_place_initialises_anew_is_another_lock(self) -> None:
+    def test_memory_that_another_site_initialises_again_is_another_lock(self) -> None:
         rows = [
             lock(init_site="0x30", contested=2, wait_ns=7),
             lock(init_site="0x40", contested=1, wait_ns=5),
@@ -35,7 +35,7 @@ class Origins(unittest.TestCase):
         sides = asked(locks.sides, locks=rows, sites=sites)
         self.assertEqual(picked(sides, "init_label"), [("here.c:1",), ("there.c:2",), ("-",)])
 
-    def test_locks_of_one_origin_are_counted_and_summed(self) -> None:
+    def test_locks_with_the_same_init_site_are_counted_and_summed(self) -> None:
         rows = [
             lock(lock=number, init_site="0x30", site=at, contested=1, wait_ns=number, acquired=1)
             for number in range(1, 4)
@@ -51,7 +51,7 @@ class Origins(unittest.TestCase):
         )
         self.assertEqual(picked(found, "count", "total_ns"), [(None, None)] * 2)
 
-    def test_objects_of_several_places_are_of_none(self) -> None:
+    def test_objects_of_several_init_sites_have_no_init_site(self) -> None:
         wake = {**WAKES[0], "kind": "condition", "useful": 1}
         sites = [*site(0x30, "here.c:1"), *site(0x40, "there.c:2")]
         for places, expected in (
@@ -72,8 +72,11 @@ class Compared(unittest.TestCase):
     """Two recordings whose addresses and site numbers differ."""
 
     def compared(self, *sides: Sequence[Row]) -> tuple[list[Row], str]:
-        """Rows of locks, and the same as text. here.c:1 is 0x30, then 0x130; there.c:2 is 10h
-        higher."""
+        """The rows of locks, and the same comparison as text.
+
+        here.c:1 has the address 0x30 on the first side and 0x130 on the second. there.c:2 is 0x10
+        higher on each side.
+        """
         with tempfile.TemporaryDirectory() as place:
             folders = [Path(place) / name for name in ("before", "after")]
             for number, (folder, rows) in enumerate(zip(folders, sides, strict=True)):
@@ -85,7 +88,7 @@ class Compared(unittest.TestCase):
         found: list[Row] = json.loads(done.stdout)["sections"]["locks"]
         return found, text.stdout
 
-    def test_locks_of_one_origin_and_site_are_one(self) -> None:
+    def test_locks_with_the_same_init_site_and_site_are_matched(self) -> None:
         each = {"contested": 1, "acquired": 1}
         found, text = self.compared(
             [
@@ -119,7 +122,7 @@ class Compared(unittest.TestCase):
         names = ("lock_name", "init_label", "before_cnt_lock", "after_cnt_lock")
         self.assertEqual(picked(found, *names), [("orders", "here.c:1, there.c:2", 2, 2)])
 
-    def test_where_no_origin_is_known_there_is_no_column(self) -> None:
+    def test_without_init_sites_the_column_is_left_out(self) -> None:
         rows = [lock(contested=1, wait_ns=1)]
         found, text = self.compared(rows, rows)
         self.assertEqual(picked(found, "init_label", "ratio"), [("", 1.0)])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Names with special characters in every format, and reports on terminals of every kind."""
+"""Names with special characters in every format, and output on terminals of every kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rich.cells import cell_len
 from rouse.render import pprof
 from rouse.tables import parquet
 
-# Characters that control a terminal, end a line, field or string, are markup, or reverse text.
+# Characters that control a terminal, end a line, field or string, form markup, or reverse text.
 NASTY = "x\x1b[2J\r\n\t\x00\x9b1m;\"'\\{}<b>&[red]\u202e\u2028|"
 START_NS = 1_760_000_000_000_000_000
 EVENTS: list[Row] = [
@@ -45,8 +45,7 @@ EVENTS: list[Row] = [
 
 
 class Names(unittest.TestCase):
-    """Names of threads, locks, functions, files, programs and command lines, all with such
-    characters."""
+    """All names have such characters: threads, locks, functions, files and command lines."""
 
     folder: Path
 
@@ -74,7 +73,7 @@ class Names(unittest.TestCase):
         return done.stdout
 
     def check_text(self, text: str) -> None:
-        """The output controls nothing, and shows the name with escapes."""
+        """Check that the output has no control characters, and shows the name with escapes."""
         wild = sorted({c for c in text if not c.isprintable() and c != "\n"})
         self.assertEqual(wild, [])
         self.assertIn("x\\x1b[2J\\x0d\\x0a\\x09\\x00\\x9b1m", text.replace("\\\\", "\\"))
@@ -86,7 +85,7 @@ class Names(unittest.TestCase):
                 all(c.isprintable() or c == "\n" for c in self.printed("--all", COLUMNS=columns))
             )
 
-    def test_in_the_text_of_kernels(self) -> None:
+    def test_in_kernel_style_text(self) -> None:
         self.check_text(self.printed("--format", "kernel-style"))
 
     def test_in_folded_stacks_each_line_is_a_stack(self) -> None:
@@ -111,7 +110,7 @@ class Names(unittest.TestCase):
             self.assertTrue(text.isprintable(), ascii(text))
         self.check_text("\n".join(profile.string_table))
 
-    def test_for_perfetto_they_are_strings_of_json(self) -> None:
+    def test_perfetto_names_are_json_strings(self) -> None:
         text = self.printed("--format", "perfetto", "-o", "-")
         self.assertTrue(text.replace("\n", "").isprintable() and text.isascii())
         trace = json.loads(text)["traceEvents"]
@@ -120,12 +119,12 @@ class Names(unittest.TestCase):
             words += [event.get("name", ""), *map(str, event.get("args", {}).values())]
         self.check_text("\n".join(words))
         named = {event["args"]["name"] for event in trace if event["name"] == "thread_name"}
-        for thread in (1, 2):  # the second has ended: its name comes from its last event
+        for thread in (1, 2):  # the second thread has ended, so its name comes from its last event
             self.assertTrue(
                 any(n.startswith("x\\x1b") and n.endswith(f"({thread})") for n in named)
             )
 
-    def test_json_has_them_as_they_are(self) -> None:
+    def test_json_has_the_names_unchanged(self) -> None:
         text = self.printed("--json", "--all")
         self.assertTrue(text.isascii() and text.replace("\n", "").isprintable())
         threads = json.loads(text)["sections"]["threads"]
@@ -133,7 +132,7 @@ class Names(unittest.TestCase):
 
 
 class Screen(unittest.TestCase):
-    """A report and a doctor, each on a terminal of its own."""
+    """`rouse report` and `rouse doctor` on terminals."""
 
     def shown(self, columns: int, *words: str | Path, **environment: str) -> str:
         """The output on a terminal of that width."""
@@ -160,7 +159,7 @@ class Screen(unittest.TestCase):
                 break
             seen += more
         os.close(ours)
-        self.assertIn(child.wait(timeout=60), (0, 1))  # 1: doctor found something
+        self.assertIn(child.wait(timeout=60), (0, 1))  # 1: `rouse doctor` found a problem
         return seen.decode().replace("\r\n", "\n")
 
     def setUp(self) -> None:
@@ -176,13 +175,13 @@ class Screen(unittest.TestCase):
             wide = [line for line in text.splitlines() if cell_len(line) > 40]
             self.assertEqual(wide, [], words)
 
-    def test_colours_are_for_terminals_that_want_them(self) -> None:
+    def test_colours_follow_the_terminal_and_the_environment(self) -> None:
         for words in (("report", self.tables), ("doctor",)):
             self.assertRegex(self.shown(80, *words), r"\x1b\[[0-9;]*m", words)
             self.assertNotRegex(self.shown(80, *words, NO_COLOR="1"), r"\x1b\[[0-9;]*3[0-9]", words)
             self.assertNotIn("\x1b", self.shown(80, *words, TERM="dumb"), words)
 
-    def test_a_pipe_has_none(self) -> None:
+    def test_a_pipe_gets_no_colours(self) -> None:
         for words in (("report", self.tables), ("doctor",)):
             self.assertNotIn("\x1b", rouse(*words, TERM="xterm-256color").stdout)
 
@@ -195,7 +194,7 @@ os.execv(sys.executable, [sys.executable, "-m", "rouse", *sys.argv[2:]])
 
 
 class Output(unittest.TestCase):
-    """Standard output that accepts nothing."""
+    """Standard output that cannot be written to."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -203,7 +202,7 @@ class Output(unittest.TestCase):
         self.tables = Path(place.name)
         parquet.write(orders(), self.tables)
 
-    def test_is_one_line_and_a_status(self) -> None:
+    def test_it_is_reported_in_one_line_with_status_3(self) -> None:
         report = f"report {self.tables}"
         helps = ("--help", "--version", "compare --help")
         for words in (

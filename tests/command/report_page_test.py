@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The page of `rouse report --format html`, opened in a browser that clicks through it.
+"""The page of `rouse report --format html`, opened and used in a browser.
 
-The browser is Debian's chromium, driven by playwright. Any request to a network is a fault.
+The browser is Debian's chromium, driven by playwright. Any request to a network is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARKUP = "<img src=x onerror=alert(1)>&amp;</script><b>\x1b"
 
 def not_run() -> str:
     if not Path(CHROMIUM).exists():
-        return f"there is no {CHROMIUM}"
+        return f"{CHROMIUM} is not installed"
     if importlib.util.find_spec("playwright") is None:
         return "the Python package playwright is not in build/venv"
     return ""
@@ -61,13 +61,13 @@ class Page(unittest.TestCase):
         self.wrong: list[str] = []
 
     def open(self, made: dict[str, Any], *words: str) -> Any:
-        """The page of these tables. The browser's complaints are collected."""
+        """Open the page of these tables, and collect the browser's errors."""
         file = self.place / f"{self.id()}.html"
         self.write(made, file, *words)
         return self.look_at(file)
 
     def open_orders(self) -> Any:
-        """The page of the unchanged tables, made once."""
+        """Open the page of the unchanged tables, which is made only once."""
         file = self.place / "orders.html"
         if not file.exists():
             self.write(orders(), file)
@@ -105,7 +105,7 @@ class Page(unittest.TestCase):
 
     @staticmethod
     def column(page: Any, title: str) -> list[str]:
-        """The texts of a column as displayed."""
+        """The displayed texts of a column."""
         titles = page.locator("thead th").all_inner_texts()
         place = titles.index(title) + 1
         texts: list[str] = page.locator(f"tbody td:nth-child({place})").all_inner_texts()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every figure of a report, from tables whose waits are known by construction."""
+"""Every figure of a report, computed from tables whose waits are known by construction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Locks(unittest.TestCase):
             picked(rows, "site_label", "wait_total_ns", "wait_max_ns", "cnt_lock", "cnt_hold"),
             [
                 ("orders.c:17", 30 * MS, 10 * MS, 3, 1),
-                ("put_order+0x1c", 0, 0, 0, 2),  # never waited itself, but made others wait
+                ("put_order+0x1c", 0, 0, 0, 2),  # it never waited, but made others wait
             ],
         )
         self.assertEqual({row["lock_name"] for row in rows}, {"orders"})
@@ -67,7 +67,8 @@ class Locks(unittest.TestCase):
         rows = asked(locks.table, locks=waiters)
         self.assertEqual(sum(row["wait_total_ns"] for row in rows), 1000 * MS)
         held = [row for row in rows if row["site"] == "0x20"]
-        self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])  # 0x20 waited as well
+        # 0x20 is also the site of one waiter.
+        self.assertEqual(picked(held, "cnt_hold", "cnt_lock"), [(100, 1)])
 
     def test_figures_unknown_without_full_recording_are_null(self) -> None:
         for row in asked(locks.table):
@@ -115,7 +116,7 @@ class Locks(unittest.TestCase):
         (side,) = asked(locks.sides, locks=[lock(holder_site="0x0", contested=1)])
         self.assertEqual(side["holder_label"], "not known")
 
-    def test_a_place_is_its_innermost_frame_not_the_stack_that_led_there(self) -> None:
+    def test_a_site_is_its_innermost_frame_not_the_whole_stack(self) -> None:
         stacks = [f"{1 << 63 | number:#x}" for number in (1, 2)]
         frames = [
             {**row, "site": stack} for stack in stacks for row in site(0x10, "a.c:1", "b.c:2")
@@ -156,7 +157,7 @@ class Wakes(unittest.TestCase):
         )
         self.assertEqual(picked(rows, "late_each_ns", "late_most_ns")[0], (1000.0, 9000))
 
-    def test_objects_are_counted_by_name_and_those_without_are_not(self) -> None:
+    def test_objects_are_counted_by_name_and_unnamed_ones_are_not(self) -> None:
         wake = {**WAKES[0], "useful": 1}
         names = ("a", "b", "a", "", None)
         wakes = [{**wake, "object": i, "object_name": name} for i, name in enumerate(names)]
@@ -235,18 +236,18 @@ class Threads(unittest.TestCase):
         alone = [{**t, "state": "accept", "accepted": 9 * (i == 0)} for i, t in enumerate(THREADS)]
         self.assertAlmostEqual(asked(measures.accept_balance, threads=alone)[0]["jain"], 1 / 3)
 
-    def test_a_queue_s_delay_is_those_left_by_the_rate_of_those_taken(self) -> None:
+    def test_queue_delay_is_the_mean_backlog_divided_by_the_accept_rate(self) -> None:
         each: Row = {"listener": "0x7", "name": "here:80"}
         rows: list[dict[str, Any]] = [
             {**each, "process": "a:1:1", "accepted": 6, "samples": 6, "backlog": 20},
             {**each, "process": "b:1:1", "accepted": 5, "samples": 5, "backlog": 2},
-            {**each, "process": "c:1:1"},  # took none
+            {**each, "process": "c:1:1"},  # it accepted none
         ]
         for row, first_ms, last_ms in zip(rows, (5, 1, 0), (11, 9, 0), strict=True):
             row |= {"first_ns": first_ms * MS, "last_ns": last_ms * MS}
         (row,) = asked(listeners.listeners, listeners=rows)
         self.assertEqual((row["backlog_mean"], row["queue_delay_ns"]), (2.0, 2 * MS))
-        for row in rows:  # from files of an older rouse
+        for row in rows:  # files of an older rouse have no times
             row |= {"first_ns": 0, "last_ns": 0}
         (row,) = asked(listeners.listeners, listeners=rows)
         self.assertIsNone(row["queue_delay_ns"])
@@ -272,7 +273,7 @@ def made(wanted: Wanted, **changed: Sequence[Row]) -> dict[str, Section]:
 
 
 def many_locks() -> Any:
-    """So many threads that several threads process them in pieces."""
+    """A database with so many threads that several workers process them in parts."""
     place = [i * 7919 % MANY for i in range(MANY)]
     columns: dict[str, Sequence[Any]] = {
         **{"process": ["a:1:1"] * MANY, "kind": ["mutex"] * MANY, "site": ["0x10"] * MANY},
@@ -340,13 +341,13 @@ class Sections(unittest.TestCase):
     def test_only_the_requested_sections(self) -> None:
         self.assertEqual(list(made(Wanted(sections=("herds", "locks")))), ["locks", "herds"])
 
-    def test_freebsds_name(self) -> None:
+    def test_the_lock_name_has_the_form_of_freebsds_lock_profiling(self) -> None:
         unnamed = [{**row, "lock_name": None} for row in LOCKS]
         for rows, name in ((LOCKS, "orders"), (unnamed, "0xabc0")):
             found = made(Wanted(), locks=rows)["locks"].rows[0]["name"]
             self.assertEqual(found, f"orders.c:17 (mutex:{name})")
 
-    def test_sections_of_nothing_say_why(self) -> None:
+    def test_empty_sections_give_the_reason(self) -> None:
         database = engine.open_tables(tables())
         for section in sections(database, Wanted()):
             self.assertEqual(section.rows, [])
@@ -366,14 +367,14 @@ class Notes(unittest.TestCase):
         text = noted(orders(wakes=[{**WAKES[0], "unrecorded": 4}]))
         self.assertIn("4 waits were recorded only in part", text)
 
-    def test_why_there_is_nothing(self) -> None:
+    def test_notes_explain_an_empty_report(self) -> None:
         self.assertIn("nothing was recorded: there is no process in it", noted(tables()))
         process = orders()["processes"].to_rows()
         self.assertIn("no thread of rouse's", noted(tables(processes=process)))
         text = noted(tables(processes=process, threads=[{**THREADS[0], "waits": 0}]))
         self.assertIn("none of its 1 threads has ended one", text)
 
-    def test_a_loop_around_a_correct_wait_is_no_finding(self) -> None:
+    def test_a_correct_wait_loop_is_not_reported(self) -> None:
         self.assertNotIn("rouse_cond_wait()", noted(orders()))
         plain = {**WAKES[2], "false_": 0}
         self.assertIn("at 1 places that wait for a condition", noted(orders(wakes=[plain])))
@@ -395,7 +396,7 @@ class Facts(unittest.TestCase):
         database = engine.open_tables(orders(wakes=[{**WAKES[0], "useful": 1_000_000}]))
         output = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()
-        # Out of 600 and 100 ms.
+        # The two workers were busy for 600 and 100 ms, and 20 of 700 ms are 2.9 %.
         self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", output)
         self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", output)
 
@@ -415,13 +416,13 @@ class Facts(unittest.TestCase):
 
 
 class Schemas(unittest.TestCase):
-    def test_they_are_those_of_the_decoder(self) -> None:
+    def test_the_schemas_match_the_decoders_tables(self) -> None:
         decoded = decoder.tables(Builder().store())
         self.assertEqual(set(decoded), set(schemas.COLUMNS))
         for name, table in decoded.items():
             self.assertEqual((table.name, list(table.columns)), (name, list(schemas.COLUMNS[name])))
 
-    def test_workers_of_orders_have_no_unknown_column(self) -> None:
+    def test_the_sample_workers_have_only_known_columns(self) -> None:
         names = set(schemas.COLUMNS["workers"])
         self.assertLessEqual({key for row in WORKERS for key in row}, names)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse report` on the terminal and as JSON, on synthetic tables and stores, good and bad."""
+"""`rouse report` as text and as JSON, on valid and damaged synthetic tables and stores."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Terminal(Case):
         self.assertNotIn("\x1b", out)
         self.assertIn(label, out)
 
-    def test_names_cannot_command_the_terminal(self) -> None:
+    def test_names_cannot_control_the_terminal(self) -> None:
         threads = [{**THREADS[0], "name": NASTY}]
         wakes = [{**WAKES[0], "object_name": NASTY}]
         place = self.tables(threads=threads, wakes=wakes, sites=site(0x1010, NASTY))
@@ -119,7 +119,7 @@ class Terminal(Case):
         self.assertIn("2 rows of idle waits are not shown", self.printed(place, "-s", "wakes"))
         self.assertIn("queue_push", self.printed(place, "-s", "wakes", "--all"))
 
-    def test_one_row_is_singular(self) -> None:
+    def test_a_note_on_one_row_is_singular(self) -> None:
         wakes = [row for row in WAKES if row["kind"] == "accept"]
         out = self.printed(self.tables(wakes=wakes), "-s", "wakes")
         self.assertIn("1 row of idle waits is not shown: --all shows it.", out)
@@ -167,7 +167,7 @@ class Inputs(Case):
         self.assertTrue(any("notes.txt: is no recording" in note for note in found["notes"]))
         self.assertIn("process", self.printed(self.folder, "-s", "locks"))
 
-    def test_unread_files_of_a_folder_are_reported_beside_formats_without_notes(self) -> None:
+    def test_unread_files_are_reported_for_formats_without_notes(self) -> None:
         running(of_process(os.getpid(), 1000)).write(self.folder)
         (self.folder / "notes.txt").write_text("no recording")
         with tempfile.TemporaryDirectory() as place:
@@ -265,7 +265,7 @@ class Inputs(Case):
 
 
 class Texts(unittest.TestCase):
-    def test_figures(self) -> None:
+    def test_figures_are_formatted(self) -> None:
         cells: list[tuple[str, Any, str]] = [
             ("ns", 0, "0"),
             ("ns", 7, "7 ns"),

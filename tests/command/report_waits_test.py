@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse report` on real programs: one whose waits are known by construction, and rouse-serve."""
+"""`rouse report` on real programs: known_waits.c, and rouse-serve under load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from common import BUILD, FIXTURES, SOURCE, here, next_line, site_label, start, start_ready
 
 MS = 1_000_000
-CLOCKS = 1e-4  # largest difference between the converted time stamp and the system's clock
+CLOCKS = 1e-4  # largest allowed error of a converted time stamp, as a share of the interval
 LEDGER = FIXTURES / "known_waits"
 LINES = (
     (SOURCE / "tests" / "command" / "fixtures" / "known_waits.c")
@@ -32,7 +32,7 @@ Sections = Mapping[str, list[dict[str, Any]]]
 
 
 def label(code: str, nth: int = 0) -> str:
-    """The site of the nth line of the program with that code."""
+    """The label of the site at the nth line that contains this code."""
     found = [number for number, line in enumerate(LINES, 1) if code in line]
     return site_label("known_waits.c", LINES, found[nth])
 
@@ -74,7 +74,7 @@ class Ledger(Case):
         waits_at, held_from = label("rouse_mutex_lock(&hot)"), label("rouse_mutex_lock(&hot)", 1)
         self.assertEqual((side["site_label"], side["holder_label"]), (waits_at, held_from))
         self.assertEqual((side["contested"], side["given_up"]), (waiters, 0))
-        # A sum over all waiters, not the longest: each arrived before the hold began.
+        # This holds for the sum over all waiters: each arrived before the hold began.
         self.assertGreaterEqual(side["wait_ns"], waiters * KNOWN["HOLD_MS"] * MS * (1 - CLOCKS))
         self.assertLessEqual(side["wait_ns"], measured_ns * (1 + CLOCKS))
         table = {row["site_label"]: row for row in found["locks"] if row["lock_name"] == "hot"}
@@ -121,12 +121,12 @@ class Ledger(Case):
         text = here("report", str(self.program.pid), **self.own).stdout
         self.assertRegex(" ".join(text.split()), r"and one took [\d.]+ ns when recording began")
 
-    def test_by_two_workers(self) -> None:
+    def test_the_lock_is_exact_with_two_workers(self) -> None:
         found, measured_ns = self.run_ledger(workers=2)
         self.check_lock(found, measured_ns)
         self.check_rest(found)
 
-    def test_all_is_there_after_a_sigkill(self) -> None:
+    def test_the_figures_are_complete_after_a_sigkill(self) -> None:
         before, measured_ns = self.run_ledger(workers=2)
         self.program.kill()
         self.program.wait()
@@ -134,7 +134,7 @@ class Ledger(Case):
         self.check_lock(after, measured_ns)
         self.assertEqual(after["wakes"], before["wakes"])
 
-    def test_a_recording_says_the_same(self) -> None:
+    def test_a_recording_has_the_same_figures(self) -> None:
         live, _ = self.run_ledger(workers=2)
         file = self.folder / "recording"
         pid = str(self.program.pid)
@@ -164,7 +164,7 @@ class Serve(Case):
     """The example of docs/reading-waits.md."""
 
     def contend(self, **environment: str) -> Sections:
-        """The report on eight clients whose requests share a lock."""
+        """Load the server with eight clients whose requests share a lock, and make a report."""
         options = ("--respond", "x", "--workers", "2", "--port", "0", "--shared-lock", "2000")
         server = self.start(BUILD / "serve" / "rouse-serve", *options, **environment)
         port = int(re.findall(r":(\d+)/", next_line(server))[0])
@@ -188,7 +188,7 @@ class Serve(Case):
     def test_one_wait_site_has_one_row_for_all_call_stacks(self) -> None:
         found = self.contend(ROUSE_OBS_DEPTH="4")
         self.check_shared(found)
-        # The sides identify it by its calls: the holder's site is an address, the waiter's a stack.
+        # The holder's site is an address and the waiter's is a call stack, so sides match by label.
         sides = [row for row in found["sides"] if row["lock_name"] == "shared"]
         self.assertTrue(sides)
         for row in sides:

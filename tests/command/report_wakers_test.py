@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Rows of many waits: their objects, and wakers that were not seen."""
+"""Rows that sum up many waits: how they name their objects, and wakers that were not seen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rouse.query.sections import Wanted
 
 
 class Sides(unittest.TestCase):
-    def test_a_row_of_several_objects_has_no_one_of_them_for_all(self) -> None:
+    def test_a_row_of_several_objects_shows_their_number(self) -> None:
         wake = {**WAKES[0], "kind": "semaphore", "useful": 1}
         for objects, expected in (
             (((1, "a"), (2, "b")), "2 objects"),
@@ -29,7 +29,7 @@ class Sides(unittest.TestCase):
             (row,) = made(Wanted(), wakes=wakes)["wakes"].rows
             self.assertEqual(row["object_label"], expected)
 
-    def test_a_waker_without_a_site_is_a_timer_a_thread_end_the_runtime_or_not_known(self) -> None:
+    def test_wakers_without_a_site_are_labelled_by_their_kind(self) -> None:
         posted = {**WAKES[0], "kind": "semaphore", "wake_site": "0x0"}
         none = {**posted, "useful": 0}
         for wake, interposed, linked in (

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Waits that end in rare ways, with the interposer and without: abnormal_waits.c."""
+"""Waits that end abnormally, with and without the interposer (abnormal_waits.c)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ IN_A_HERD = BROKEN.label("/* in a herd */")
 
 class Broken(unittest.TestCase):
     def test_threads_that_end_in_a_wait_leave_its_queue(self) -> None:
-        """Four threads end, each in its own way. After each, one thread is woken, and then a
-        herd."""
+        """Four threads end in different ways. After each, one thread is woken, and then a herd."""
         found = 0
         recorded = Recorded(BROKEN, "ends")
         for row, stacks in recorded.rows("wakes"):
@@ -31,13 +30,13 @@ class Broken(unittest.TestCase):
         self.assertEqual(found, 4 * (1 + HERD))
 
     def test_a_cancelled_thread_makes_the_file_of_its_process(self) -> None:
-        """It waits for a lock, and so does another thread after it."""
+        """The cancelled thread waits for a lock first, and another thread after it."""
         recorded = Recorded(BROKEN, "cancels")
         found = [row["useful"] for row, _ in recorded.rows("wakes") if row["kind"] == "mutex"]
         self.assertEqual(sum(found), 2)
 
     def test_a_fork_in_the_middle_of_a_wait_leaves_both_alive(self) -> None:
-        """Each child returns into its parent's wait, and then has a wait of its own."""
+        """Each child returns into its parent's wait, and then waits itself."""
         for order in (None, "fifo"):
             variables = {"ROUSE_RUN_ACCEPT": order} if order else {}
             recorded = Recorded(BROKEN, "forks", **variables)
@@ -50,7 +49,7 @@ class Broken(unittest.TestCase):
             self.assertEqual(found, [1] * BROKEN.known["WAITS"], order)
 
     def test_a_handler_may_come_while_the_file_is_made(self) -> None:
-        """The handler waits at any moment, and its wait is in the file."""
+        """The handler may wait at any moment. Its wait is in the file."""
         recorded = Recorded(BROKEN, "settles")
         handlers = BROKEN.label("/* in a handler */")
         found = [
@@ -61,7 +60,7 @@ class Broken(unittest.TestCase):
         self.assertEqual(found, [1] * BROKEN.known["MOMENTS"])
 
     def test_a_thread_that_jumps_out_of_a_wait_is_recorded_after_it(self) -> None:
-        """A handler on its own stack has not jumped: its wait belongs to the interrupted thread."""
+        """A handler on its own stack is no jump: its wait belongs to the interrupted thread."""
         places = ("check(read", "/* to its end */", "/* after a jump */", "/* in a handler */")
         found = dict.fromkeys(places, 0)
         recorded = Recorded(BROKEN, "jumps")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Call stacks of a program that does not use rouse, known by construction: call_stacks.c."""
+"""Known call stacks of a program that does not use rouse (call_stacks.c)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stacks(unittest.TestCase):
             got[stacks[row["site"]]] += row["contested"]
         self.assertEqual(got, ways)
 
-    def test_without_being_asked_for_there_is_the_place_alone(self) -> None:
+    def test_without_a_depth_only_the_site_is_recorded(self) -> None:
         both = SITES.known["FIRST"] + SITES.known["SECOND"]
         self.assertEqual(Scene("wrapped", "").waits("mutex"), {(TAKE,): both})
 
@@ -55,21 +55,21 @@ class Stacks(unittest.TestCase):
         (stack,) = Scene("woken", "3").waits("condition", "wake_site")
         self.assertEqual(stack[:2], (SITES.label("_signal(&bell)"), SITES.label("/* by main */")))
 
-    def test_the_innermost_calls_stay_where_there_are_more(self) -> None:
+    def test_of_a_deep_stack_the_innermost_calls_are_kept(self) -> None:
         found = Scene("deep", "8")
         bottom, deeper = SITES.label("/* at the bottom */"), SITES.label("/* deeper */")
         self.assertEqual(found.waits("sleep"), {(NAP, bottom, *(deeper,) * 6): 1})
 
-    def test_a_child_of_a_fork_has_its_own(self) -> None:
+    def test_a_forked_child_has_its_own_stacks(self) -> None:
         found = Scene("child", "2")
         parts = [SITES.label(f"/* {what} */") for what in ("before the fork", "in the child")]
         self.assertEqual(found.waits("sleep"), {(NAP, part): 1 for part in parts})
 
-    def test_stacks_that_the_program_has_made_are_not_read(self) -> None:
+    def test_stacks_that_the_program_allocated_are_not_read(self) -> None:
         expected = {(NAP,): 4, (NAP, SITES.label("/* on the thread's */")): 2}
         self.assertEqual(Scene("own", "2").waits("sleep"), expected)
 
-    def test_a_depth_that_there_is_not_is_none(self) -> None:
+    def test_an_invalid_depth_is_ignored(self) -> None:
         found = Scene("deep", "nine")
         self.assertEqual(found.waits("sleep"), {(NAP,): 1})
 

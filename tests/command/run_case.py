@@ -32,7 +32,7 @@ class Case(unittest.TestCase):
         return rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), timeout=120, **environment)
 
     def report(self, *words: str | Path, status: int = 0) -> Report:
-        """The report on a run that must end with that status."""
+        """Run the program, which must end with this status. Returns the report."""
         file = self.folder / "report.json"
         done = self.run_it("--json", "-o", file, "--", *words)
         self.assertEqual((done.returncode, done.stderr), (status, ""))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Sites of a C++ program: its own functions and lines, not those of the library's headers.
+"""Sites of a C++ program are its own functions and lines, not those of the library's headers.
 
-The first put holds the lock for so long that checkpoint and the other put wait for it.
+The first put holds the lock long enough for checkpoint and the other put to wait for it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Sites(unittest.TestCase):
         self.assertNotIn("gthr-default.h", names)
 
     def test_without_optimisation_the_callers_are_recorded(self) -> None:
-        """Nothing is inlined then: the depth of the stacks must reach the program's function."""
+        """Nothing is inlined then, so the stacks must be deep enough to reach the program."""
         found = json.loads(self.report(self.recorded("-O0", "-g", depth="6"), "json"))
         locks = {row["wait_label"] for row in found["sections"]["wakes"] if row["kind"] == "mutex"}
         self.assertLessEqual(locks, {CHECKPOINT, PUT})

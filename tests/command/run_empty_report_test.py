@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Messages of `rouse run` when it has nothing to report: the cause, and the remedy."""
+"""When `rouse run` has nothing to report, its message names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EmptyReport(unittest.TestCase):
         self.addCleanup(place.cleanup)
         self.folder = Path(place.name)
 
-    def test_a_limit_of_files_that_is_ours_too_is_named(self) -> None:
+    def test_a_file_size_limit_is_named(self) -> None:
         line = f"ulimit -f 100; exec {sys.executable} -m rouse run --memory 1 -- {PLAIN} _exit"
         done = subprocess.run(
             ["bash", "-c", line],
@@ -39,7 +39,7 @@ class EmptyReport(unittest.TestCase):
         self.assertEqual(done.returncode, 9)
         self.assertIn("needs 1 MiB, and files may have 100 KiB here: raise ulimit", done.stderr)
 
-    def test_those_that_were_killed_are_one_or_several(self) -> None:
+    def test_the_number_of_killed_processes_is_named(self) -> None:
         def said(cuts: int, count: int) -> str:
             every = [
                 remains.Left(True, False, at < cuts, False, False, None) for at in range(count)
@@ -50,12 +50,12 @@ class EmptyReport(unittest.TestCase):
         self.assertTrue(said(1, 2).startswith("1 of them was killed,"))
         self.assertTrue(said(2, 3).startswith("2 of them were killed,"))
 
-    def test_an_empty_name_is_of_no_program(self) -> None:
+    def test_an_empty_program_name_is_refused(self) -> None:
         done = rouse("run", "--", "", ROUSE_PRELOAD=LOADED)
         output = "rouse: the name of the program is empty\n"
         self.assertEqual((done.returncode, done.stderr), (127, output))
 
-    def test_an_empty_name_is_of_no_file(self) -> None:
+    def test_an_empty_file_name_is_refused(self) -> None:
         for words in (
             *(("run", option, "", "true") for option in ("-o", "--keep")),
             ("report", ""),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse run` begins and ends as the program would without it."""
+"""Under `rouse run`, a program starts and ends as it would without it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Begins(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stdout), (0, "SIGHUP SIGCHLD\n"), done.stderr)
 
-    def test_a_script_that_names_nothing_to_run_it_is_the_shells(self) -> None:
+    def test_a_script_without_an_interpreter_line_runs_in_the_shell(self) -> None:
         for text, status, said in (("echo $# $2; exit 5\n", 5, "2 b\n"), ("", 0, "")):
             words = ("run", "-o", os.devnull, "--", self.script(text), "a", "b")
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
@@ -67,14 +67,14 @@ class Interrupted(unittest.TestCase):
         self.assertEqual(done.stderr.strip(), "")
         return done
 
-    def test_while_it_is_still_being_imported(self) -> None:
+    def test_an_interrupt_while_modules_are_imported(self) -> None:
         for module in ("signal", "click"):
             with tempfile.TemporaryDirectory() as place:
                 code = f"import os\nos.kill(os.getpid(), {signal.SIGINT:d})\n"
                 (Path(place) / f"{module}.py").write_text(code)
                 self.run_it("-m", "rouse", "run", "--", "true", path=f"{place}:{SOURCE}")
 
-    def test_before_the_program_begins_nothing_is_left_behind(self) -> None:
+    def test_an_interrupt_before_the_program_starts_leaves_nothing_behind(self) -> None:
         script = (
             "import os, signal\n"
             "from rouse.cli import main\n"
@@ -107,7 +107,7 @@ class Ends(unittest.TestCase):
                 os.close(writer)
             self.assertEqual(done.returncode, status)
 
-    def test_the_status_is_the_programs_where_the_report_has_no_room(self) -> None:
+    def test_the_status_is_the_programs_when_the_report_cannot_be_written(self) -> None:
         for limit in (600_000, 1_500_000, 2_000_000):
             script = f'ulimit -v {limit}; exec "$@"'
             program = ("sh", "-c", "sleep 0.01; exit 5")

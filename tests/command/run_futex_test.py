@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Records of futexes that a program calls itself, known by construction: raw_futex.c."""
+"""Known waits of a program that makes its own futex system calls (raw_futex.c)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Futexes(unittest.TestCase):
         cls.scenes = played(FUTEX, *SCENES)
 
     def check_scene(self, scene: str, wakers: dict[str, int], **expected: int) -> None:
-        """All verdicts, and the number of useful wake-ups by wake site."""
+        """Check all verdicts, and the number of useful wake-ups by wake site."""
         found = self.scenes[scene]
         self.assertEqual({row["kind"] for row in found["wakes"]} - {"futex"}, set())
         got = {name: sum(row[name] for row in found["wakes"]) for name in VERDICTS}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every acquisition of a lock and every hold time, known by construction: lock_holds.c."""
+"""Every acquisition of a lock and every hold time, known by construction (lock_holds.c)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_u
 
 
 class Scene(Recorded):
-    """The counts of a scene at each place, and everything else it recorded."""
+    """A run of a scene: its counts at each site, and everything else that it recorded."""
 
     def __init__(self, name: str, mode: str = "locks", mib: int = 256) -> None:
         super().__init__(HOLDS, name, ROUSE_OBS=mode, ROUSE_OBS_MIB=str(mib))
@@ -30,7 +30,7 @@ class Scene(Recorded):
             self.places.setdefault(place, Counter()).update(figures)
 
     def got(self) -> dict[str, tuple[int, int]]:
-        """The acquisitions of a lock and its finished holds, by place."""
+        """The number of acquisitions and of finished holds, by site."""
         return {place: (row["acquired"], row["holds"]) for place, row in self.places.items()}
 
     def lost(self, what: str) -> int:
@@ -85,7 +85,7 @@ class Counts(unittest.TestCase):
         self.assertLessEqual(held, KNOWN["ROOM"])
         self.assertGreater(held, KNOWN["ROOM"] // 2)
 
-    def test_a_thread_has_as_many_rows_as_the_file_has_room_for(self) -> None:
+    def test_a_thread_may_use_all_rows_of_the_file(self) -> None:
         found, each = Scene("rows"), KNOWN["ROWS"]
         last = (KNOWN["NESTED"],) * 2
         self.assertEqual(
@@ -116,7 +116,7 @@ class Counts(unittest.TestCase):
         expected = {label("/* over the fork */"): (1, 1), label("/* by the child */"): (1, 1)}
         self.assertEqual(Scene("child").got(), expected)
 
-    def test_it_is_not_done_unless_asked_for(self) -> None:
+    def test_holds_are_recorded_only_on_request(self) -> None:
         self.assertEqual(Scene("free", "counted").got(), {})
 
 

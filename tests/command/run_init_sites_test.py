@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Where locks and the like were initialised, known by construction: init_sites.c."""
+"""The known sites that initialised locks and other objects (init_sites.c)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INITS = Source("init_sites")
 KNOWN, label = INITS.known, INITS.label
 SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused", "race")
 BOTH = (("here", KNOWN["HERE"]), ("there", KNOWN["THERE"]))
-NOBODY = ""  # no call was seen, or it is not known
+NOBODY = ""  # the site if no initialising call was seen
 Rows = list[tuple[str, str, str, int]]
 
 
 class Scene(Recorded):
-    """Records of objects, by kind, object and the place that initialised it."""
+    """A run of a scene, and its records by kind, object and initialising site."""
 
     def __init__(self, name: str, mode: str = "counted") -> None:
         super().__init__(INITS, name, ROUSE_OBS=mode)
@@ -37,7 +37,7 @@ class Scene(Recorded):
         return found
 
     def places(self, table: str, figure: str) -> Counter[tuple[str, str, int]]:
-        """The number of objects by kind, place and an object's count."""
+        """The number of objects by kind, initialising site, and count per object."""
         every = self.objects(table, figure).items()
         return Counter((kind, place, count) for (kind, _, place, _), count in every)
 
@@ -60,7 +60,7 @@ class Places(unittest.TestCase):
         self.assertEqual(found.places("wakes", "useful"), expected)
         self.assertEqual(found.lost(), 0)
 
-    def test_every_kind_of_lock_that_is_got(self) -> None:
+    def test_every_kind_of_lock_that_is_acquired(self) -> None:
         expected = of("mutex", "mutex") + of("mutex", "spin") + of("mutex", "mtx")
         expected += of("read lock", "rwlock")
         self.assertEqual(Scene("got", "locks").places("locks", "acquired"), expected)
@@ -87,9 +87,9 @@ class Places(unittest.TestCase):
     def test_a_child_of_a_fork_knows_its_parents_and_makes_its_own(self) -> None:
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)
         expected = {
-            ("mutex", there, KNOWN["AFTER"]): 1,  # the child's
-            ("mutex", here, 1): 2,  # one in each process
-            ("mutex", here, KNOWN["BEFORE"]): 1,  # the parent's, whose memory is unchanged
+            ("mutex", there, KNOWN["AFTER"]): 1,  # the child's lock
+            ("mutex", here, 1): 2,  # one lock in each process
+            ("mutex", here, KNOWN["BEFORE"]): 1,  # the parent's lock, which is unchanged
         }
         self.assertEqual(Scene("child").places("locks", "contested"), expected)
 
@@ -108,7 +108,7 @@ class Places(unittest.TestCase):
         expected["mutex", fresh, 1] = KNOWN["FRESH"]
         self.assertEqual(found.places("locks", "acquired"), expected)
 
-    def test_threads_that_make_them_at_once_lose_none(self) -> None:
+    def test_concurrent_initialisations_are_all_recorded(self) -> None:
         found = Scene("makers", "locks")
         made: Counter[str] = Counter()
         for (_, _, place, _), count in found.objects("locks", "acquired").items():
@@ -131,7 +131,7 @@ class Places(unittest.TestCase):
 
 
 class Reports(unittest.TestCase):
-    def test_locks_of_one_place_are_one_row(self) -> None:
+    def test_locks_of_one_init_site_are_one_row(self) -> None:
         found = recorded(self, INITS, "waited")
         rows = {row["init_label"]: row for row in found["origins"] if row["kind"] == "mutex"}
         for where, count in BOTH:
@@ -142,12 +142,12 @@ class Reports(unittest.TestCase):
             waits = sum(r["wait_total_ns"] for r in each)
             self.assertEqual((len({r["lock"] for r in each}), waits), (count, row["wait_total_ns"]))
 
-    def test_objects_made_at_several_places_have_none(self) -> None:
+    def test_objects_of_several_init_sites_have_no_init_site(self) -> None:
         found = recorded(self, INITS, "waited")
         (row,) = [row for row in found["wakes"] if row["kind"] == "semaphore"]
         self.assertEqual((row["objects"], row["init_label"]), (sum(n for _, n in BOTH), None))
 
-    def test_the_lock_table_shows_the_place(self) -> None:
+    def test_the_lock_table_shows_the_init_site(self) -> None:
         words = ("run", "--", INITS.program, "anew")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         self.assertEqual(said.returncode, 0, said.stderr)

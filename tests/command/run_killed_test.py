@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A killed `rouse run` leaves a folder. The next run removes that and nothing else."""
+"""A killed `rouse run` leaves a folder behind. The next run removes this folder and no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Killed(unittest.TestCase):
         folder = Path(next_line(killed).strip())
         end = time.monotonic() + LIMIT_S
         while not any(file.stat().st_size for file in folder.glob("*.rouse")):
-            self.assertLess(time.monotonic(), end)  # it is locked before it has a length
+            self.assertLess(time.monotonic(), end)  # the file is locked before it has a length
         killed.kill()
         killed.wait()
         rouse("run", "true", ROUSE_PRELOAD=str(LIBRARY))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs that lock all their memory, with the interposer and without: locked_memory.c."""
+"""Programs that lock all their memory, with and without the interposer (locked_memory.c)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interposed import LIMIT, Recorded, Source, environment
 
 LOCKED = Source("locked_memory")
 NAPS, MANY, CHILDREN = (LOCKED.known[name] for name in ("NAPS", "MANY", "CHILDREN"))
-OURS_KB = 3 << 10  # the library and its tables; the record of a process is 256 MiB long
+OURS_KB = 3 << 10  # at most, for the library and its tables; a process's record is 256 MiB long
 ENOUGH = LOCKED.known["ENOUGH_KB"] << 10
 NAP = LOCKED.label("/* recorded */")
 
@@ -26,7 +26,7 @@ if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < ENOUGH:
 
 
 def printed(scene: str, variables: dict[str, str]) -> list[tuple[str, str, int]]:
-    """Each call's result and error, and the memory that is locked afterwards."""
+    """The result and the error of each call, and the kB that are locked afterwards."""
     words = (LOCKED.program, scene, "tell")
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT)
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -45,7 +45,7 @@ class Locked(unittest.TestCase):
             self.assertLessEqual(kb, plain_kb + OURS_KB)
 
     def naps(self, recorded: Recorded) -> list[int]:
-        """The lock waits of each process that had any."""
+        """The number of recorded sleeps of each process that slept."""
         counts: dict[str, int] = {}
         for row, stacks in recorded.rows("wakes"):
             if NAP in stacks.get(row["wait_site"], ()):
@@ -55,7 +55,7 @@ class Locked(unittest.TestCase):
     def test_it_answers_and_locks_as_without(self) -> None:
         self.assert_as_without("ways")
 
-    def test_it_is_refused_as_without(self) -> None:
+    def test_a_refused_call_fails_as_without(self) -> None:
         self.assert_as_without("refused")
 
     def test_a_child_that_has_no_record_yet_locks_as_without(self) -> None:
@@ -66,7 +66,7 @@ class Locked(unittest.TestCase):
             self.assertEqual(self.naps(Recorded(LOCKED, scene)), [count], scene)
 
     def test_threads_that_come_meanwhile_are_recorded(self) -> None:
-        """They need 20 KiB of the record each, and the record grows in small steps."""
+        """Each thread needs 20 KiB of the record, which grows in small steps."""
         recorded = Recorded(LOCKED, "threads")
         self.assertEqual(self.naps(recorded), [MANY * NAPS])
         ((row, _),) = recorded.rows("processes")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs of many short processes, such as shells: each wait is counted, each file read once."""
+"""Programs with many short processes: each wait is counted, and each file of code is read once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from rouse.symbols import elf, lines, sites
 from rouse.tables import inputs, parquet
 
 MANY = Source("many_processes")
-KINDS = 4  # kinds of children: the nth waits n % KINDS times
+KINDS = 4  # the nth child waits n % KINDS times
 LABEL = MANY.label("/* waits */")
 
 
 def waits(count: int) -> int:
-    """The sum over all children."""
+    """The number of waits of all children together."""
     return sum(nth % KINDS for nth in range(count))
 
 
 class Work:
-    """Counts of the expensive steps of a report on a folder."""
+    """How often a report on a folder takes each expensive step."""
 
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ class Many(unittest.TestCase):
         self.assertGreater(few.done[0], 0)
         self.assertEqual(few.done, more.done)
 
-    def test_tables_that_come_in_parts_are_complete(self) -> None:
+    def test_tables_in_several_files_are_complete(self) -> None:
         folder = self.recorded(12)
         whole = self.reported(str(folder))
         with mock.patch.object(parquet, "PART_ROWS", 1):

@@ -26,7 +26,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return kept, done.stderr
 
-    def test_a_record_takes_no_more_than_it_may(self) -> None:
+    def test_a_record_stays_within_its_limit(self) -> None:
         """200 threads wait at once. At 20 KiB each they do not fit into 1 MiB."""
         script = (
             "import threading\n"
@@ -42,10 +42,10 @@ class Memory(unittest.TestCase):
         (file,) = kept.glob("*.rouse")
         self.assertLessEqual(file.stat().st_blocks * 512, 1 << 20)
         left = remains.look(file)
-        output = remains.silence("it", [left], kept)  # as if no wait had found room
+        output = remains.silence("it", [left], kept)  # the message if no wait had fitted
         self.assertIn("in the 1 MiB that a record may take; give it more with --memory", output)
 
-    def test_no_more_address_space_is_taken(self) -> None:
+    def test_a_smaller_limit_takes_less_address_space(self) -> None:
         script = (
             "import re, resource, threading\n"
             "status = open('/proc/self/status').read()\n"
@@ -64,7 +64,7 @@ class Memory(unittest.TestCase):
         self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)
 
     def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
-        """The threads come one by one: some have a ledger but no slot."""
+        """The threads start one by one, so the last ones have a ledger but no slot."""
         _, said = self.run_in_one_mib(Source("abnormal_waits").program, "fills")
         self.assertRegex(said, r"did not fit into the recording")
 

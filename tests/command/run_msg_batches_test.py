@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Calls that receive or send several messages, known by construction: msg_batches.c."""
+"""Known waits of calls that receive or send several messages (msg_batches.c)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")
 
 class Batches(unittest.TestCase):
     def waits(self, scene: str) -> dict[str, dict[str, int]]:
-        """The verdicts of each kind of call."""
+        """The number of waits by kind of call and verdict."""
         found: dict[str, Counter[str]] = {}
         for row in recorded(self, BATCH, scene)["wakes"]:
             found.setdefault(row["kind"], Counter()).update({v: row[v] for v in VERDICTS})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse run` on known waits for mutexes and condition variables (mutex_cond.c)."""
+"""`rouse run` records the known waits for mutexes and condition variables of mutex_cond.c."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Mutexes(Case):
 
     def test_a_free_mutex_costs_few_instructions(self) -> None:
         if not shutil.which("valgrind"):
-            self.skipTest("there is no valgrind")
+            self.skipTest("valgrind is not installed")
         keep = {"ROUSE_OBS_DIR": str(self.folder), "ROUSE_OBS_KEEP": "1"}
         self.folder.chmod(0o700)
         per_pair = []

@@ -57,7 +57,7 @@ class Reports(Case):
                 )
                 self.assertEqual((done.returncode, done.stdout), (9, b""), line)
 
-    def test_the_report_may_follow_on_standard_output(self) -> None:
+    def test_the_report_can_go_to_standard_output(self) -> None:
         done = self.run_it("-o", "-", "--", PROGRAM, "mutex")
         self.assertIn("mutex_cond.c:", done.stdout)
         self.assertEqual(done.stderr, "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Processes, libraries and mutexes of every kind, recorded and not: process_life.c."""
+"""Every way to fork, exec, exit and unload a library, with and without recording (process_life.c)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIGNALS = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT),
     *(signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGTERM),
 )
-# The lock waits of each process that has any, in order of start.
+# The lock waits of each process that waits at all, in the order in which the processes start.
 EXPECTED = {
     "waits": [FEW],
     "exec": [FEW] * 6,
@@ -51,11 +51,11 @@ SANITIZED = [
     for sanitizer in ("address", "thread")
     if (program := LIFE.program.with_name(f"process_life_{sanitizer}")).exists()
 ]
-KIB = (16, 72, 76, 84, 92, 100, 120)  # sizes of disks that become full sooner or later
+KIB = (16, 72, 76, 84, 92, 100, 120)  # sizes of disks, which become full at different moments
 
 
 def preloaded(folder: Path) -> list[str]:
-    """The interposer's environment variables, as shell words."""
+    """The interposer's environment variables, as words for the shell."""
     variables = environment(folder)
     return [f"{name}={variables[name]}" for name in ("LD_PRELOAD", "ROUSE_OBS_DIR")]
 
@@ -95,7 +95,7 @@ class ProcessLife(unittest.TestCase):
 
     @classmethod
     def play(cls, scene: str, variables: dict[str, str], program: Path = LIFE.program) -> None:
-        """Nothing is printed, and the status is the program's, also for a daemon."""
+        """Run the scene. It prints nothing and exits with 0, even if it becomes a daemon."""
         words = [str(program), *scene.split()]
         done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=60)
         status = -int(words[2]) if words[1] == "signal" else 0
@@ -103,7 +103,7 @@ class ProcessLife(unittest.TestCase):
         assert said == (status, "", ""), f"{scene}: {said}"
 
     def waits(self, scene: str) -> list[int]:
-        """Lock waits, by process that waited at all."""
+        """The number of lock waits of each process that waited at all."""
         counts = [
             sum(row["useful"] for row in self.wakes.get(process["process"], ()))
             for process in self.processes[scene]
@@ -112,7 +112,7 @@ class ProcessLife(unittest.TestCase):
 
     def test_each_process_has_the_waits_that_it_made(self) -> None:
         found = {scene: self.waits(scene) for scene in EXPECTED}
-        children = len(EXPECTED["exec"]) - 1  # the children play the scene of that name
+        children = len(EXPECTED["exec"]) - 1  # the children play the scene of this name
         self.assertEqual(found["waits"], [FEW] * (1 + children))
         found["exec"] += found["waits"][1:]
         found["waits"] = found["waits"][:1]
@@ -126,13 +126,13 @@ class ProcessLife(unittest.TestCase):
                 if scene != "dlopen":
                     self.assertEqual({row["wait_label"] for row in rows} - {LOCK}, set(), scene)
 
-    def test_the_locks_of_a_library_that_is_no_more_are_named(self) -> None:
+    def test_locks_of_an_unloaded_library_are_named(self) -> None:
         (process,) = self.processes["dlopen"]
         rows = self.wakes[process["process"]]
         line = Source("lock_library").label("!= 0) /* in the library")
         self.assertEqual({row["wait_label"] for row in rows}, {line})
 
-    def test_in_sum_a_program_s_places_are_there_once(self) -> None:
+    def test_a_summed_report_has_each_site_of_a_program_once(self) -> None:
         program = str(LIFE.program.resolve())
         rows = [row for row in self.in_sum["sections"]["wakes"] if row["process"] == program]
         keys = ("wait_label", "wake_label", "kind")
@@ -160,8 +160,8 @@ class ProcessLife(unittest.TestCase):
         self.assertEqual(row["wait_label"], LIFE.label("usleep(1000)"))
         self.assertEqual(self.waits("chroot"), [FEW])
 
-    @unittest.skipUnless(MALLOCS, "there is no libjemalloc.so.2, no libtcmalloc.so.4")
-    def test_with_another_malloc(self) -> None:
+    @unittest.skipUnless(MALLOCS, "libjemalloc.so.2 and libtcmalloc.so.4 are not installed")
+    def test_with_another_allocator(self) -> None:
         for name in MALLOCS:
             self.assertEqual(self.waits(f"waits {name}"), [FEW], name)
 
@@ -171,7 +171,7 @@ class ProcessLife(unittest.TestCase):
             self.assertEqual(self.waits(f"waits {program.name}"), [FEW], program.name)
 
     @unittest.skipIf(why_no_disk(), why_no_disk())
-    def test_a_full_disk_is_nothing_to_the_program(self) -> None:
+    def test_a_full_disk_does_not_affect_the_program(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             for size in KIB:
                 disk = f"mount -t tmpfs -o size={size}k,mode=700 none {place}"
@@ -183,7 +183,7 @@ class ProcessLife(unittest.TestCase):
                 said = (done.returncode, done.stdout, done.stderr)
                 self.assertEqual(said, (0, "", ""), f"{size} KiB")
 
-    def test_a_folder_that_is_not_there_is_nothing_to_the_program(self) -> None:
+    def test_an_unusable_folder_does_not_affect_the_program(self) -> None:
         for place in ("/no/such", "/proc/self", "/etc"):
             self.play("waits", environment(Path(place)))
 

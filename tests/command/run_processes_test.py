@@ -72,7 +72,7 @@ class Processes(Case):
     def test_a_program_run_by_exec_is_recorded(self) -> None:
         self.total(self.sections(PROGRAM, "exec"), lock_waits=KNOWN["WAITERS"])
 
-    def test_a_record_before__exit_is_kept_with_the_wait_in_progress(
+    def test_a_record_before__exit_is_kept_with_the_wait_under_way(
         self,
     ) -> None:
         found = self.sections(PROGRAM, "_exit", status=9)

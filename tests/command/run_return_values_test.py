@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Results of calls with bad arguments or partial completion, recorded and not: return_values.c."""
+"""Calls with invalid arguments, and partly completed calls, return the same with the interposer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWERS = Source("return_values")
 
 
 def answers(scene: str, variables: dict[str, str] | None = None) -> list[str]:
-    """Compare line by line."""
+    """The lines that the scene prints, one per call."""
     done = subprocess.run(
         [ANSWERS.program, scene], env=variables, capture_output=True, text=True, timeout=LIMIT
     )
@@ -40,7 +40,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(recorded, alone)
 
     def test_a_wrong_time_or_clock_is_refused_where_libc_refuses_it(self) -> None:
-        """Free objects count too, except mutexes and threads, where only the clock matters."""
+        """This includes free objects, except that a free mutex or thread checks only the clock."""
         self.are_the_same(
             "times",
             "mutex held clock 0 time 0: ETIMEDOUT, 16 after",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs with a sanitizer print nothing under `rouse run`, and wait as often as without one."""
+"""Under `rouse run`, programs built with a sanitizer print nothing and wait as often as others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Waits = dict[str, Counter[tuple[str, str, str]]]
 
 
 def waits(name: str, suffix: str = "") -> Waits:
-    """Wake-ups per scene by kind, line and verdict, except those of unrelated mutexes."""
+    """The wake-ups of each scene by kind, line and verdict, without those of unrelated mutexes."""
     source = Source(name)
     source.program = source.program.with_name(name + suffix)
     found: Waits = {}

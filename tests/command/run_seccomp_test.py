@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs that confine themselves, with the interposer and without: seccomp_filter.c."""
+"""Programs that restrict their system calls, with and without the interposer (seccomp_filter.c)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Confined(unittest.TestCase):
         (row,) = (row for row, _ in recorded.rows("wakes"))
         self.assertEqual(row["timeout"], CONFINED.known["NAPS"])
 
-    def test_the_report_says_so(self) -> None:
+    def test_the_report_names_the_seccomp_call(self) -> None:
         words = ("run", "--", CONFINED.program, "filter")
         done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse run` passes on status, streams and signals, and never ends with an empty report."""
+"""`rouse run` passes on status, streams and signals, and never prints an empty report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rouse.run import launch, unseen
 
 STATIC = FIXTURES / "mutex_cond_static"
 NOBODY = 65534
-ASKED = unseen.Asked(Path("/dev/shm"), 256)  # the record of a program that is not recorded
+ASKED = unseen.Asked(Path("/dev/shm"), 256)  # the settings for a program that is not recorded
 
 
 class PassedThrough(Case):
@@ -78,10 +78,10 @@ class NeverEmpty(Case):
         self.assertEqual(done.stderr.count("\n"), 1)
         return done.stderr
 
-    def test_no_wait(self) -> None:
+    def test_a_program_without_waits(self) -> None:
         self.assertIn("no thread waited for a lock", self.line(PROGRAM, "nothing"))
 
-    def test_the_line_is_also_in_a_file_and_in_json(self) -> None:
+    def test_the_message_is_also_in_a_file_and_in_json(self) -> None:
         file = self.folder / "report"
         for words in ((), ("--json",)):
             file.write_text("text of an earlier run", encoding="utf-8")
@@ -96,12 +96,12 @@ class NeverEmpty(Case):
 
     def test_a_static_program(self) -> None:
         if not STATIC.exists():
-            self.skipTest("there is no static libc")
+            self.skipTest("the static program was not built")
         self.assertIn("linked statically", self.line(STATIC, "nothing", "3", status=3))
 
     def test_a_setuid_program(self) -> None:
         if os.getuid() != 0 or os.statvfs(self.folder).f_flag & os.ST_NOSUID:
-            self.skipTest("only root can make a program of another user, where mounts allow it")
+            self.skipTest("not root, or the folder is on a disk that ignores setuid programs")
         self.folder.chmod(0o755)
         program = self.folder / "plain"
         shutil.copy(PROGRAM, program)

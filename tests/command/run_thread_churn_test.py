@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Threads start, end and wait in every way: none is lost, and each lock is counted."""
+"""Threads start, end and wait in every way. None hangs, and each acquisition is counted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs that `rouse run` cannot record run as usual, and one line says why."""
+"""A program that `rouse run` cannot record runs as usual, and one line gives the reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without(*words: str | Path) -> Done:
 
 
 def recorded(*words: str | Path, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Done:
-    """Run it with `rouse run`, started by the given command."""
+    """Run it under `rouse run`, which the command `before` starts."""
     return subprocess.run(
         [*before, *COMMAND, "run", *after, "--", *words],
         capture_output=True,
@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
         self.folder.chmod(0o755)
 
     def check_line(self, done: Done, *words: str) -> None:
-        """The line from rouse with these words, after all of the program's output."""
+        """Check that rouse prints one line with these words, after all output of the program."""
         *_, line = done.stderr.splitlines() or [""]
         self.assertTrue(line.startswith("rouse: run: "), done.stderr)
         self.assertEqual(done.stderr.count("rouse: "), 1, done.stderr)
@@ -59,7 +59,7 @@ class Case(unittest.TestCase):
             self.assertIn(word, line)
 
 
-@unittest.skipUnless(MUSL, "not run: there is no musl-gcc (Debian: musl-tools)")
+@unittest.skipUnless(MUSL, "not run: musl-gcc is not installed (Debian: musl-tools)")
 class Musl(Case):
     def setUp(self) -> None:
         super().setUp()
@@ -75,7 +75,7 @@ class Musl(Case):
         self.check_line(with_us, "uses musl", f"ld-musl-{platform.machine()}")
         self.assertEqual(with_us.stderr.count("\n"), SAID.count("\n") + 1, with_us.stderr)
 
-    def test_a_shell_for_glibc_starts_it_as_ever(self) -> None:
+    def test_a_glibc_shell_starts_it_as_usual(self) -> None:
         script = f"{self.program}; echo $?"
         alone, with_us = without("sh", "-c", script), recorded("sh", "-c", script)
         self.assertEqual((with_us.returncode, with_us.stdout), (0, alone.stdout))
@@ -88,7 +88,7 @@ class Musl(Case):
         self.check_line(done, "ran a program that was not recorded")
 
 
-@unittest.skipUnless(STATIC.exists(), "not run: nothing static is built here")
+@unittest.skipUnless(STATIC.exists(), "not run: the static program was not built")
 class Static(Case):
     def test_a_program_that_a_shell_executes_is_reported(self) -> None:
         done = recorded("bash", "-c", f"exec {STATIC} nothing 3")
@@ -98,7 +98,7 @@ class Static(Case):
 
 def why_no_users() -> str:
     if os.getuid() != 0 or not shutil.which("setpriv"):
-        return "not run: only root can be another user"
+        return "not run: only root can become another user, with setpriv"
     if os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOSUID:
         return "not run: the folder for temporary files allows no setuid programs"
     readable = without(*AS_NOBODY, COMMAND[0], "-c", f"import sys; open({str(LIBRARY)!r}); ")
@@ -119,7 +119,7 @@ class Users(Case):
         self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_another_user_records_its_own_alone(self) -> None:
-        """The program and its file are in a folder of that user."""
+        """The program and its file are in a folder of this user."""
         self.folder.chmod(0o777)
         kept = self.folder / "kept"
         done = recorded(
@@ -153,7 +153,7 @@ class Users(Case):
 
 @unittest.skipIf(why_no_disk(), why_no_disk())
 class FullDisk(Case):
-    """The disk of the folder for recordings, as `rouse run` chooses it, is full."""
+    """The disk on which `rouse run` creates the folder for recordings is full."""
 
     def record(
         self,
@@ -166,7 +166,7 @@ class FullDisk(Case):
         before = ("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")
         return recorded(*words, before=before, after=after)
 
-    def test_without_room_for_a_file_a_line_says_so(self) -> None:
+    def test_a_missing_file_for_lack_of_room_is_reported_in_one_line(self) -> None:
         done = self.record("4k", PLAIN.program, "mutex")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.check_line(done, "its file could not be made")
@@ -176,7 +176,7 @@ class FullDisk(Case):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("no room", done.stderr)
 
-    def test_the_disk_that_is_full_is_named(self) -> None:
+    def test_the_full_disk_is_named(self) -> None:
         kept = self.folder / "kept"
         for size, what in (("4k", "is there room in"), ("64k", "is there some in")):
             after = ("--keep", str(kept))

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Recorded waits besides mutexes and conditions, known by construction: sync_waits.c,
-fd_waits.c."""
+"""Known waits for other objects than mutexes and conditions (sync_waits.c, fd_waits.c)."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")
 
 class Case(unittest.TestCase):
     def verdicts(self, found: Report, kind: str, **expected: int) -> None:
-        """All wake-ups of that kind."""
+        """Check the number of wake-ups of this kind by verdict."""
         rows = [row for row in found["wakes"] if row["kind"] == kind]
         got = {name: sum(row[name] for row in rows) for name in VERDICTS}
         self.assertEqual({name: count for name, count in got.items() if count}, expected, kind)
 
     def wakers(self, found: Report, kind: str) -> Counter[str]:
-        """The number of useful wake-ups of that kind, by wake site."""
+        """The number of useful wake-ups of this kind, by wake site."""
         counts: Counter[str] = Counter()
         for row in found["wakes"]:
             if row["kind"] == kind:
@@ -133,7 +132,7 @@ class Gatherings(Case):
         woken = sum(row["late_ns"] > 0 for row in found["wakes"])
         self.assertGreater(woken, 0, "when the thread ended is known")
 
-    def test_a_thread_that_waits_already_gets_its_name(self) -> None:
+    def test_a_thread_can_be_named_while_it_waits(self) -> None:
         found = recorded(self, WAITS, "names")
         names = {row["name"]: row["state"] for row in found["threads"]}
         self.assertEqual(names, {"named later": "sem"})

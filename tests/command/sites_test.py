@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Addresses as functions and lines: they agree with addr2line, or are empty if unknown."""
+"""The function and line of an address agree with addr2line, or are empty if unknown."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Lines(Built):
         shutil.which("g++") and shutil.which("llvm-addr2line"),
         "g++, clang++ or llvm-addr2line is missing",
     )
-    def test_addresses_of_cpp_with_the_library_s_headers(self) -> None:
+    def test_addresses_of_cpp_with_library_headers(self) -> None:
         """addr2line of binutils 2.40 names wrong files where DWARF 5 numbers one file twice."""
         (self.folder / "many.cpp").write_text(CPP)
         for flags in (("-gdwarf-4", "-gz"), ("-gdwarf-5", "-gdwarf64")):
@@ -202,7 +202,7 @@ class Lines(Built):
         shutil.which("clang++") and shutil.which("llvm-addr2line"),
         "g++, clang++ or llvm-addr2line is missing",
     )
-    def test_functions_that_are_inlined(self) -> None:
+    def test_inlined_functions_are_listed(self) -> None:
         (self.folder / "many.cpp").write_text(CPP)
         for words in (["g++", "-gdwarf-5", "-ffunction-sections"], ["clang++", "-gdwarf-4"]):
             with self.subTest(words=words):
@@ -231,7 +231,7 @@ class Lines(Built):
             expected = [str(Path(place).resolve()) for place in expected]
             self.assertEqual(found, expected, hex(address))
             names = [demangle.short(place.function).split("<")[0] for place in places]
-            if not lines[0].startswith(("?", "_Z")):  # names that the tool does not know
+            if not lines[0].startswith(("?", "_Z")):  # names that addr2line does not know
                 self.assertEqual(names[0], demangle.short(lines[0]).split("<")[0], hex(address))
             deep += len(places) > 1
         self.assertGreater(deep, 50)
@@ -241,7 +241,7 @@ class Lines(Built):
         line = elf.Elf(path).line(self.symbol(path, "helper"))
         self.assertEqual(line, elf.Line(str(self.folder / "sub/part.c"), 4, "helper"))
 
-    def test_debug_information_that_lies_apart(self) -> None:
+    def test_separate_debug_information_is_used(self) -> None:
         path = self.build(COMPILERS[0], "-g")
         address = self.symbol(path, "helper")
         whole = elf.Elf(path)
@@ -284,7 +284,7 @@ class Symbols(Built):
         subprocess.run(["strip", path], check=True)
         self.assertEqual(elf.Elf(path).function(helper), ("helper", 0))
 
-    def test_names_of_cpp(self) -> None:
+    def test_cpp_names_are_demangled(self) -> None:
         for symbol, name in (
             (b"_ZN3app4loopEPv", b"app::loop(void*)"),
             (b"_ZZN3app4mainEvENKUlvE_clEv", b"app::main()::{lambda()#1}::operator()() const"),
@@ -319,7 +319,7 @@ class Symbols(Built):
         ):
             self.assertEqual(demangle.short(function), name)
 
-    def test_names_of_cpp_where_nothing_undoes_them(self) -> None:
+    def test_cpp_names_without_a_demangler(self) -> None:
         demangle.calls.cache_clear()
         self.addCleanup(demangle.calls.cache_clear)
         with mock.patch.object(demangle, "LIBRARY", "libnone.so"):
@@ -327,7 +327,7 @@ class Symbols(Built):
 
 
 class Refusals(Built):
-    def test_another_build_is_not_believed(self) -> None:
+    def test_a_file_of_another_build_is_refused(self) -> None:
         path = self.build(COMPILERS[0])
         own = elf.Elf(path).build_id
         self.assertEqual(len(own), 40)
@@ -335,14 +335,14 @@ class Refusals(Built):
         with self.assertRaisesRegex(elf.ElfError, "is another build"):
             elf.Elf(path, "00" * 20)
 
-    def test_files_that_are_none(self) -> None:
+    def test_invalid_and_missing_files_are_refused(self) -> None:
         noise = self.folder / "noise"
         noise.write_bytes(b"\x7fELF" + bytes(range(256)) * 8)
         for path, says in ((noise, "no ELF"), (self.folder, "directory"), (Path("/no"), "No such")):
             with self.assertRaisesRegex(elf.ElfError, says):
                 elf.Elf(path)
 
-    def test_a_damaged_file_gives_nothing_and_no_exception(self) -> None:
+    def test_a_damaged_file_gives_no_frames_and_no_exception(self) -> None:
         path = self.build(COMPILERS[0], "-g")
         whole = path.read_bytes()
         code = self.code(path)
@@ -387,7 +387,7 @@ class OfAStore(Built):
         self.assertEqual((frame.function, frame.offset), ("helper", end))
         self.assertEqual(frame.label, f"helper part.c:{frame.line}")
 
-    def test_without_symbols_it_is_the_module_s(self) -> None:
+    def test_without_symbols_the_label_is_module_and_offset(self) -> None:
         path = self.build(COMPILERS[0], "-O1")
         subprocess.run(["strip", path], check=True)
         address = self.code(path)[20]
@@ -404,7 +404,7 @@ class OfAStore(Built):
         words = [table, table + 12, table + 12, table + 40, 0, 5, 1 << 63]
         names = known.variables(np.array(words, np.uint64))
         self.assertEqual(names, {table: "table", table + 12: "table+0xc"})
-        # The recording itself suffices where the file is missing.
+        # Where the file is missing, the recording itself has the names.
         frames = dict(self.resolver.frames)
         path.unlink()
         elsewhere = self.known(path, known.modules[0].build_id)

@@ -34,7 +34,7 @@ LISTENERS = [
     },
     {"listener": "0x9", "writer": 2, "in_vain": 2, "delays": 2, "delay_ns": 800},
 ]
-TIMEOUT = 400  # an otherwise idle machine needs a tenth
+TIMEOUT = 400  # seconds; an idle machine needs a tenth of it
 
 
 def of_process(name: str, made: dict[str, Table]) -> dict[str, Table]:
@@ -63,7 +63,7 @@ class Spark(unittest.TestCase):
         wakes = [{**WAKES[0], "object_name": "", "early": 3}]
         other = orders(locks=[{**LOCKS[0], **held}, *LOCKS], wakes=wakes, listeners=LISTENERS[1:])
         parquet.write(of_process(OTHER, other), self.folder)
-        # An older rouse wrote neither such a column nor such a table.
+        # An older rouse did not write this column and this table.
         (threads,) = (self.folder / "threads").glob("host_43_8*")
         files.write_table(files.read_table(threads).drop_columns(["yields"]), threads)
         shutil.rmtree(self.folder / "herds")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Decoding of a store: intact, damaged, cut short and foreign."""
+"""Decoding of intact, damaged, truncated and foreign stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Threads(unittest.TestCase):
         self.assertEqual((thread["state"], thread["since_ns"]), ("LAT", 100_000_000))
         self.assertEqual((thread["io"], thread["lat"]), (500_000_000, 100_000_000))
 
-    def test_an_earlier_wake_up_is_not_of_this_wait(self) -> None:
+    def test_a_wake_up_before_the_wait_is_ignored(self) -> None:
         thread = self.only(Builder(1000), **waiting("sleep", 400, wake_tsc=tsc(399)))
         self.assertEqual((thread["state"], thread["sleep"]), ("sleep", 600_000_000))
 
@@ -71,7 +71,7 @@ class Threads(unittest.TestCase):
         thread = self.only(builder, **waiting("mutex", 1001))
         self.assertEqual((thread["mutex"], thread["since_ns"]), (0, 0))
 
-    def test_every_kind_of_wait_is_in_a_state(self) -> None:
+    def test_every_kind_of_wait_counts_in_a_state(self) -> None:
         for kind in KINDS:
             thread = self.only(Builder(1000), **waiting(kind, 400))
             self.assertEqual(thread[thread["state"]], 600_000_000, kind)
@@ -99,11 +99,11 @@ class Threads(unittest.TestCase):
 
 
 class Sums(unittest.TestCase):
-    def test_a_name_that_two_writers_met_is_one(self) -> None:
-        """Each writer numbers the names it sees. One lock must not become two rows of one name."""
+    def test_a_name_that_two_writers_recorded_is_one(self) -> None:
+        """Each writer numbers the names that it sees. A lock that two saw must stay one row."""
         lock = {"kind": 1, "lock": 8, "site": 0x1000, "contested": 2}
         builder = Builder().chunk(layout.NAMES, [{"text": b"hot"}], writer=0)
-        # The first writer's chunk has room left: the second's names begin after that room.
+        # The first writer's chunk has free entries, and the second's names are numbered after them.
         again = (layout.PAGE - layout.CHUNK_HEAD) // layout.NAME.itemsize + 1
         builder.chunk(layout.NAMES, [{"text": b"hot"}, {"text": b"cold"}], writer=1)
         for writer, name in enumerate((1, again)):
@@ -132,8 +132,8 @@ class Sums(unittest.TestCase):
         self.assertEqual(found[0]["wait_ns"], 30_000_000)
         self.assertEqual(found[0]["wait_most_ns"], 3_000_000)
 
-    def test_a_count_that_was_taken_back_elsewhere(self) -> None:
-        """One writer counted it, and another corrected its own count below 0."""
+    def test_a_count_that_another_writer_corrected(self) -> None:
+        """One writer counted the wake-up. Another corrected the verdict, so its count is below 0."""
         builder = Builder()
         builder.chunk(layout.WAKES, [wake(count=[0, 5, 0, 0, 0, 0, 0])], 0)
         builder.chunk(layout.WAKES, [wake(count=[0, (1 << 64) - 2, 2, 0, 0, 0, 0])], 1)
@@ -180,7 +180,7 @@ class Sums(unittest.TestCase):
 
 
 def sample() -> Builder:
-    """A store with every kind of entry."""
+    """A store with an entry of every kind."""
     names = [{"key": 1, "text": b"lock"}]
     stacks = [{"hash": 1, "depth": 2, "frames": [0x1010, 0x1020, 0, 0, 0, 0, 0, 0]}]
     modules = [{"start": 0x1000, "end": 0x2000, "bias": 0x1000, "path": b"/no/such/file"}]
@@ -200,7 +200,7 @@ def sample() -> Builder:
 
 
 class Sites(unittest.TestCase):
-    def test_a_stack_is_a_row_a_frame(self) -> None:
+    def test_a_stack_has_one_row_per_frame(self) -> None:
         found = rows(build.tables(sample().store())["sites"])
         stack = [row for row in found if row["site"] == hex(layout.SITE_STACK)]
         self.assertEqual(
@@ -210,7 +210,7 @@ class Sites(unittest.TestCase):
         runtime = [row for row in found if row["site"] == "0x0"]
         self.assertEqual([row["label"] for row in runtime], ["runtime"])
 
-    def test_a_stack_that_two_writers_met_is_one(self) -> None:
+    def test_a_stack_that_two_writers_recorded_is_one(self) -> None:
         mark = layout.SITE_STACK
         frames = [
             [0x1010, 0x1020, *[0] * 6],
@@ -236,7 +236,7 @@ class Sites(unittest.TestCase):
         self.assertIn(hex(mark), named)
         self.assertNotIn(hex(mark | 2), named)
 
-    def test_a_stack_that_is_not_there(self) -> None:
+    def test_a_missing_stack_is_labelled_runtime(self) -> None:
         builder = Builder().chunk(layout.WAKES, [wake(wait_site=layout.SITE_STACK | 99)])
         found = rows(build.tables(builder.store())["sites"])
         self.assertIn(
@@ -245,7 +245,7 @@ class Sites(unittest.TestCase):
 
 
 class Versions(unittest.TestCase):
-    def test_entries_that_have_grown_are_read(self) -> None:
+    def test_longer_entries_are_read(self) -> None:
         size = layout.WAKE.itemsize + 64
         raw = entries(layout.WAKES, [wake(count=[0, n, 0, 0, 0, 0, 0]) for n in (1, 2)])
         grown = b"".join(row.tobytes().ljust(size, b"\xff") for row in raw)
@@ -253,7 +253,7 @@ class Versions(unittest.TestCase):
         (row,) = rows(build.wakes(builder.store()))
         self.assertEqual(row["useful"], 3)
 
-    def test_entries_that_were_shorter_are_read(self) -> None:
+    def test_shorter_entries_are_read(self) -> None:
         spare = layout.WRITER["spare"].shape[0]
         raw = entries(layout.WRITERS, [{"switches": 4, "spare": [1] * spare}])
         size = layout.WRITER.itemsize - 8 * spare
@@ -263,18 +263,18 @@ class Versions(unittest.TestCase):
         read = builder.store().writers
         self.assertEqual((int(read["switches"][0]), int(read["spare"].sum())), (4, 0))
 
-    def test_kinds_of_chunks_that_are_not_known_are_passed_over(self) -> None:
+    def test_unknown_kinds_of_chunks_are_skipped(self) -> None:
         read = Builder().chunk(99, [], raw=b"x" * 64).chunk(layout.NAMES, [{"text": b"a"}]).store()
         self.assertEqual(read.problems, ["chunks of a kind that is not known are left out: 1"])
         self.assertEqual(len(read.arrays[layout.NAMES]), 60)
 
-    def test_another_version_is_said(self) -> None:
+    def test_another_version_is_refused(self) -> None:
         with self.assertRaisesRegex(RouseError, "of version 2.*use the newer"):
             Builder(version=2).store()
 
 
 class Damage(unittest.TestCase):
-    def test_files_that_are_no_store(self) -> None:
+    def test_other_files_are_refused(self) -> None:
         for data, says in (
             (b"", "0 bytes are not a whole"),
             (b"\x7fELF" * 1000, "is no recording of rouse"),
@@ -284,7 +284,7 @@ class Damage(unittest.TestCase):
             with self.assertRaisesRegex(RouseError, says):
                 decode.decode_bytes(data, "x")
 
-    def test_a_chunk_that_is_wrong_is_left_out_and_reported(self) -> None:
+    def test_an_invalid_chunk_is_left_out_and_reported(self) -> None:
         wrong: list[dict[str, Any]] = [
             {"used": 1 << 31},
             {"entry_bytes": 0},
@@ -302,7 +302,7 @@ class Damage(unittest.TestCase):
             self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
 
     def test_numbers_of_names_are_not_guessed(self) -> None:
-        """A chunk of names that is gone would give every later name another number."""
+        """Without a lost chunk of names, every later name would have another number."""
         builder = Builder().chunk(layout.NAMES, [{"text": b"a"}], used=1 << 30)
         read = builder.chunk(layout.NAMES, [{"text": b"b"}]).store()
         self.assertEqual(len(read.arrays[layout.NAMES]), 0)
@@ -317,7 +317,7 @@ class Damage(unittest.TestCase):
         self.assertEqual(len(read.arrays[layout.LOCKS]), 1)
         self.assertIn("overlaps", read.problems[0])
 
-    def test_as_many_chunks_as_there_may_be(self) -> None:
+    def test_the_greatest_number_of_chunks(self) -> None:
         """Each is compared only with its neighbours, because all pairs would take minutes."""
         builder = Builder()
         for _ in range(layout.CHUNKS_MAX):
@@ -334,7 +334,7 @@ class Damage(unittest.TestCase):
             found = {kind: len(read.arrays[kind]) for kind in everything}
             self.assertTrue(read.problems or found == everything, size)
 
-    def test_noise_is_survived(self) -> None:
+    def test_random_bytes_raise_no_other_error(self) -> None:
         chance = random.Random(20260101)
         whole = sample().bytes()
         for _ in range(200):
@@ -356,7 +356,7 @@ class Damage(unittest.TestCase):
         builder = Builder(1000).chunk(layout.THREADS, [waiting("mutex", 1500)])
         self.assertEqual(builder.store().now_tsc, tsc(1500))
 
-    def test_a_clock_that_is_not_known_is_reported(self) -> None:
+    def test_an_unknown_clock_is_reported(self) -> None:
         builder = Builder(tick_tsc=START_TSC, tick_monotonic_ns=5_000_000_000, boot_id=[1] * 16)
         read = builder.store()
         self.assertEqual((read.clock.hz, read.clock.is_measured), (1e9, False))
@@ -368,7 +368,7 @@ class Moving(unittest.TestCase):
 
     @staticmethod
     def source(*steps: tuple[int, int]) -> decode.BytesSource:
-        """A thread's waits, where (seq, waits) are the nth step at the nth read of its chunk."""
+        """A source with one thread, in which the nth read finds the nth pair of (seq, waits)."""
         images = [
             Builder().chunk(layout.THREADS, [waiting("mutex", 1, seq=seq, waits=waits)]).bytes()
             for seq, waits in steps
@@ -390,9 +390,9 @@ class Moving(unittest.TestCase):
         (thread,) = decode.decode(self.source(*steps), [layout.THREADS]).threads
         return thread
 
-    def test_words_are_of_one_moment(self) -> None:
+    def test_the_words_of_an_entry_are_consistent(self) -> None:
         self.assertEqual(int(self.read((2, 5), (2, 5), (2, 5))["waits"]), 5)
-        # Read while it changes: intermediate contents are dropped.
+        # If it is read while it changes, intermediate contents are dropped.
         self.assertEqual(int(self.read((2, 5), (3, 6), (4, 7), (4, 7), (4, 7))["waits"]), 7)
         self.assertEqual(int(self.read((2, 5), (2, 99), (4, 7), (4, 7), (4, 7))["waits"]), 7)
 
@@ -403,13 +403,13 @@ class Moving(unittest.TestCase):
         self.assertEqual(decode.decode(self.source((2, 5)), [layout.THREADS]).problems, [])
 
     def copied(self, *steps: tuple[int, int]) -> tuple[int, list[str]]:
-        """The thread's waits in a copy that was first read as a whole, and the reader's notes."""
+        """The thread's waits in a copy of the whole store, and the reader's notes."""
         read = decode.decode_bytes(decode.copy(self.source(*steps)), "copy")
         return int(read.threads["waits"][0]), read.problems
 
-    def test_words_in_a_copy_are_of_one_moment(self) -> None:
+    def test_the_words_of_an_entry_in_a_copy_are_consistent(self) -> None:
         self.assertEqual(self.copied((2, 5)), (5, []))
-        # Copied while it changed, and after it had changed half-way.
+        # It was copied while it changed, or when a change was half done.
         self.assertEqual(self.copied((3, 99), (4, 7)), (7, []))
         self.assertEqual(self.copied((2, 99), (4, 7)), (7, []))
         self.assertEqual(self.copied((2, 99), (3, 98), (4, 97), (6, 7)), (7, []))
@@ -417,13 +417,13 @@ class Moving(unittest.TestCase):
     def test_a_changing_store_is_copied_and_reported(self) -> None:
         output = ["threads whose words may be of two moments: 1"]
         self.assertEqual(self.copied((3, 5)), (5, output))
-        # Even at every read, and never the same.
+        # seq is even at every read, but always different.
         busy = [(2 * n, n) for n in range(1, 200)]
         waits, problems = self.copied(*busy)
         self.assertEqual(problems, output)
         self.assertGreater(waits, 8)
 
-    def test_others_are_settled_beside_one_that_is_not(self) -> None:
+    def test_one_inconsistent_entry_does_not_affect_the_others(self) -> None:
         many = [waiting("mutex", 1, seq=2 + (n == 50), waits=n) for n in range(100)]
         data = Builder().chunk(layout.THREADS, many).bytes()
         read = decode.decode_bytes(decode.copy(decode.BytesSource(data, "many")), "copy")

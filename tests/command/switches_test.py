@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Switches of a user's own threads as the kernel reports them: switching.c, and the command.
+"""Context switches of a user's own threads as the kernel reports them, from switching.c.
 
-Everything runs without root's rights: as nobody if root starts the test.
+Nothing here needs root. If root starts the test, it continues as the user nobody.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Row = dict[str, Any]
 
 
 def become_nobody() -> str:
-    """Continue as another user than root. Returns the reason if that is impossible."""
+    """Restart this test as the user nobody. Returns the reason if that is impossible."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -64,7 +64,7 @@ def become_nobody() -> str:
     for path in (SOURCE, PYTHON, HELPER, SWITCHING, Path(__file__)):
         if not os.access(path, os.R_OK):
             return f"{path} is not readable for everybody"
-    # Execute again: the new user may not inspect a process that was root's.
+    # Execute it again, because the new user may not inspect a process that was root's.
     return os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
 
 
@@ -76,7 +76,7 @@ def not_run() -> str:
 class Text(unittest.TestCase):
     """Checks that need no permission."""
 
-    def test_records_that_found_no_room_are_reported(self) -> None:
+    def test_lost_records_are_reported(self) -> None:
         found = switches.decode("perf\t7\nnow\t5\nlost\t0\t0\t0\t0\n")
         (note,) = scheduler.notes(found)
         self.assertIn("7 records of switches", note)
@@ -85,7 +85,7 @@ class Text(unittest.TestCase):
         (note,) = scheduler.notes(switches.decode("perf\t0\nnow\t5\nlost\t0\t0\t3\t0\n"))
         self.assertIn("3 threads that wait found no room", note)
 
-    def test_in_a_record_the_time_of_a_wake_up_is_not_known(self) -> None:
+    def test_perf_records_have_no_wake_up_time(self) -> None:
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t1\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "sleep\t1\t-\t0\t0\t0\t2\t50\t40\t0\t0\t0\t\n"
@@ -97,14 +97,14 @@ class Text(unittest.TestCase):
         self.assertNotIn("queued_ns", [column.key for column in section.columns])
 
     def test_the_threads_own_sum_splits_its_sleep(self) -> None:
-        """It was preempted for 30 of its 80 ns in the run queue."""
+        """Of its 80 ns in the run queue, it was there for 30 ns because it was preempted."""
         found = switches.decode(
             "perf\t0\nnow\t1000\nthread\t1\t77\t70\t3\t400\t100\t1\t0\t25\t30\t30\t-\tname\n"
             "queue\t1\t80\nsleep\t1\t-\t0\t0\t0\t2\t90\t40\t0\t0\t0\t\n"
         )
         (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"], row["preempted_ns"]), (40, 50, 30))
-        found.threads[1].all_queued_ns = 29  # it has another clock
+        found.threads[1].all_queued_ns = 29  # less than 30, because it comes from another clock
         (row,) = scheduler.thread_rows(found)
         self.assertEqual((row["asleep_ns"], row["queued_ns"]), (90, 0))
 
@@ -121,7 +121,7 @@ class Text(unittest.TestCase):
         self.assertIn("sysctl kernel.perf_event_paranoid=2", seen)
         self.assertEqual([key for key in whole["sections"] if key.startswith("kernel_")], [])
 
-    def test_a_helper_that_may_not_is_one_line_and_the_sums(self) -> None:
+    def test_a_refused_helper_is_reported_and_sums_are_shown(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             helper = Path(place) / "refused"
             helper.write_text("#!/bin/sh\necho perf_event_open: not today >&2\nexit 1\n")
@@ -134,7 +134,7 @@ class Text(unittest.TestCase):
 
 
 class Damaged(unittest.TestCase):
-    """A text with changes is reported, or refused with one line."""
+    """Damaged output of the helper is reported or refused with one line."""
 
     WHOLE = (
         "now\t9000\n"
@@ -156,10 +156,10 @@ class Damaged(unittest.TestCase):
         scheduler.notes(found)
         scheduler.fact(found)
 
-    def test_it_is_complete(self) -> None:
+    def test_complete_output_is_read(self) -> None:
         self.check_decode(self.WHOLE)
 
-    def test_a_line_that_cannot_be(self) -> None:
+    def test_an_invalid_line_is_refused(self) -> None:
         lines = ("why", "now", "symbol", "perf", "queue\t5\t6", "sums\tx", "other\t1", "\x00")
         states = [line.replace("\t10\t1\t", "\t10\t9\t") for line in self.WHOLE.splitlines()[1:2]]
         joins = [
@@ -187,7 +187,7 @@ class Seen(unittest.TestCase):
     def watched(
         self, scene: str, is_recorded: bool = False
     ) -> tuple[subprocess.Popen[str], switches.Recorder]:
-        """A finished scene of a program that still runs."""
+        """Run scenes to their end. The program still runs afterwards."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         waits = Path(folder.name) / leftovers.WAITS
@@ -211,7 +211,7 @@ class Seen(unittest.TestCase):
         for tid, counted in named.items():
             if (
                 counted is None or tid == running.pid
-            ):  # the main thread switched before the watch began
+            ):  # the main thread had switched before the watch began
                 continue
             row = rows[tid]
             names.append(row["name"])
@@ -242,7 +242,7 @@ class Seen(unittest.TestCase):
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
         self.assertEqual([row["now"] for row in rows if row["name"] == "child"], ["ended"])
 
-    def test_nothing_of_others_is_seen(self) -> None:
+    def test_other_processes_are_not_seen(self) -> None:
         running, recorder = self.watched("wakes")
         processes = {row["process"] for row in scheduler.thread_rows(recorder.stop())}
         self.assertEqual(processes, {running.pid})
@@ -258,7 +258,7 @@ class Seen(unittest.TestCase):
         self.assertGreaterEqual(counts[switches.OUTSIDE], KNOWN["SLEEPS"])
 
     def test_a_wait_that_is_overwritten_before_it_is_looked_for_is_reported(self) -> None:
-        """The reader pauses while more waits arrive than are kept."""
+        """The reader pauses while more waits end than are kept."""
         with tempfile.TemporaryDirectory() as place:
             waits = Path(place) / leftovers.WAITS
             waits.write_bytes(bytes(switches.WAITS_BYTES))
@@ -278,7 +278,7 @@ class Seen(unittest.TestCase):
         for sleep in found.sleeps:
             if found.threads[sleep.thread].name == "sleeper":
                 counts[sleep.join] = counts.get(sleep.join, 0) + sleep.count
-        # Each kept wait has one switch, and two if the kernel let it sleep twice.
+        # Each kept wait has one switch, or two if the thread slept twice in it.
         self.assertGreaterEqual(counts[switches.JOINED], KEPT - 1)
         self.assertLess(counts[switches.JOINED], 2 * KEPT)
         self.assertGreaterEqual(counts[switches.UNREAD], KNOWN["MANY"] - KEPT + 1)
@@ -314,7 +314,7 @@ class Seen(unittest.TestCase):
         rows: list[Row] = whole["sections"]["kernel_threads"]
         (sleeper,) = [row for row in rows if row["name"] == "sleeper"]
         self.assertGreaterEqual(sleeper["voluntary"], KNOWN["SLEEPS"])
-        self.assertIsNotNone(sleeper["queued_ns"])  # by its own account
+        self.assertIsNotNone(sleeper["queued_ns"])  # from the kernel's sum for this thread
         spun = [
             row["involuntary"] >= KNOWN["TAKEN_OFF"] for row in rows if row["name"] == "spinner"
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Stores made by hand, as the runtime would have written them."""
+"""Build stores in memory, in the form in which the runtime writes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {name: number for number, name in enumerate(layout.KIND_NAMES)}
 
 
 def tsc(ms: float) -> int:
-    """The time stamp, so many ms after recording began."""
+    """The time stamp this many ms after recording began."""
     return START_TSC + ticks(ms)
 
 
@@ -32,7 +32,7 @@ def ticks(ms: float) -> int:
 
 
 def entries(kind: int, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Entries of a chunk. Fields that a row does not name are 0."""
+    """Make the entries of a chunk. Fields that a row does not name are 0."""
     out = np.zeros(len(rows), layout.ENTRIES[kind])
     for i, row in enumerate(rows):
         for name, value in row.items():
@@ -41,7 +41,7 @@ def entries(kind: int, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def micro(**ms: float) -> list[int]:
-    """A thread's ticks from ms in each state."""
+    """The ticks of a thread in each state, from ms."""
     return [ticks(ms.get(name, 0)) for name in layout.MICRO]
 
 
@@ -76,7 +76,7 @@ class Builder:
         self.chunks: list[bytes] = []
 
     def live(self) -> Builder:
-        """The store belongs to this process, which still records."""
+        """Make it the store of this process, which still records."""
         now = time.monotonic_ns()
         begin = now - round(self.end_ms * 1_000_000)
         self.head[0]["monotonic_ns"], self.head[0]["tick_monotonic_ns"] = begin, now
@@ -91,7 +91,7 @@ class Builder:
         raw: bytes | None = None,
         **change: int,
     ) -> Builder:
-        """A chunk of entries. change: words of its head that are to differ."""
+        """Add a chunk of entries. change: words of its head that are set to other values."""
         body = raw if raw is not None else self.rows(kind, rows).tobytes()
         size = layout.ENTRIES[kind].itemsize if kind in layout.ENTRIES else 64
         whole = -(-(layout.CHUNK_HEAD + len(body)) // layout.PAGE) * layout.PAGE
@@ -128,11 +128,11 @@ class Builder:
         return head + directory.tobytes() + b"".join(self.chunks)
 
     def store(self) -> decode.Store:
-        """The store as read after its process has ended."""
+        """Read the store as if its process had ended."""
         return decode.decode_bytes(self.bytes(), "synthetic")
 
     def write(self, folder: Path, pid: int | None = None) -> Path:
-        """The store as a process's file."""
+        """Write the store as the file of a process."""
         path = folder / find.file_name(pid or int(self.head[0]["pid"]))
         path.write_bytes(self.bytes())
         path.chmod(0o600)
@@ -140,7 +140,7 @@ class Builder:
 
 
 def of_process(pid: int, end_ms: float = 1000, **head: Any) -> Builder:
-    """A store of a live process that began to record end_ms ago."""
+    """Begin the store of a live process that started to record end_ms ago."""
     program = os.fsencode(Path(f"/proc/{pid}/exe").readlink())
     started = find.start_ticks(pid)
     return Builder(end_ms, pid=pid, start_ticks=started, program=program, **head).live()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`rouse top` on a terminal: its keys, what it shows in 40 columns, and how it ends."""
+"""`rouse top` on a terminal: its keys, its display in 40 columns, and its end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Keys(unittest.TestCase):
     def run_app(
         self, act: Callable[[live.Top, Pilot[int]], Awaitable[None]], width: int = 100
     ) -> live.Top:
-        """Run it without a terminal. Looks are taken when act() asks for them."""
+        """Run it without a terminal. It samples only when act() asks it to."""
 
         async def whole() -> live.Top:
             processes = watched.Watched([str(self.program.pid)])
@@ -82,7 +82,7 @@ class Keys(unittest.TestCase):
             self.assertIn("Total: 1 process, 64 threads", text)
             await pilot.press("a", "s")
             lines = self.screen(app)
-            self.assertRegex(lines[2], r"/2:two")  # by LCK
+            self.assertRegex(lines[2], r"/2:two")  # sorted by LCK
             await pilot.press("l")
             self.assertIn("MTX", self.screen(app)[1])
             await pilot.press("l", "slash", *"idle")
@@ -109,7 +109,7 @@ class Keys(unittest.TestCase):
 
         self.run_app(act, width=40)
 
-    def test_a_thread_is_looked_into(self) -> None:
+    def test_the_details_of_a_thread_are_shown(self) -> None:
         async def act(app: live.Top, pilot: Pilot[int]) -> None:
             await pilot.press("s", "enter")
             text = "\n".join(self.screen(app))
@@ -140,7 +140,7 @@ class Keys(unittest.TestCase):
         self.run_app(act)
         self.assertLessEqual(len(set(made)), 24)
 
-    def test_paused_it_takes_no_look(self) -> None:
+    def test_no_sample_is_taken_while_paused(self) -> None:
         async def act(app: live.Top, pilot: Pilot[int]) -> None:
             picture = app.picture
             await pilot.press("p")
@@ -166,7 +166,7 @@ class Keys(unittest.TestCase):
 
 
 class Terminal(unittest.TestCase):
-    """On a real terminal that is small and has no colours."""
+    """`rouse top` on a real terminal that is small and has no colours."""
 
     def test_it_starts_and_ends(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +196,7 @@ class Terminal(unittest.TestCase):
             os.close(ours)
 
     def read_until(self, fd: int, pattern: bytes | None) -> bytes:
-        """The output until the pattern appears. None: until the other side closes it."""
+        """Read until the pattern appears. None: until the other side closes the terminal."""
         seen = b""
         while pattern is None or not re.search(pattern, seen):
             ready, _, _ = select.select([fd], [], [], 60)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The rows that `rouse top` derives from two looks at a process, and its messages at the end."""
+"""The rows that `rouse top` derives from two samples of a process, and its final messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = 1000.0  # ms
 
 
 class Program(subprocess.Popen[str]):
-    """A child that stands for a recording program. Each line of input makes its next step."""
+    """A child in the role of a recording program. Each line of input names its next step."""
 
     STEPS = """
 import os, sys
@@ -69,7 +69,7 @@ for line in sys.stdin:
 
 
 class Rows(unittest.TestCase):
-    """Rows of this process, whose file is rewritten between two looks."""
+    """Rows of this process, whose file is rewritten between two samples."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -77,14 +77,14 @@ class Rows(unittest.TestCase):
         self.path = Path(folder.name) / find.file_name(os.getpid())
 
     def write(self, end_ms: float, *threads: dict[str, Any], **head: Any) -> None:
-        """Write in place: the watch keeps the file open."""
+        """Rewrite the file in place, since the watch keeps it open."""
         data = of_process(os.getpid(), end_ms, **head).chunk(layout.THREADS, threads).bytes()
         with self.path.open("r+b" if self.path.exists() else "xb") as file:
             file.write(data)
         self.path.chmod(0o600)
 
     def sample(self, end_ms: float, *threads: dict[str, Any]) -> intervals.Sample:
-        """Exact: equal to a look at that moment."""
+        """The sample that a look at exactly this moment would give."""
         read = Builder(end_ms).chunk(layout.THREADS, threads).store()
         return intervals.Sample(
             read, read.threads, states.fold(read.threads, read.now_tsc), {}, False
@@ -171,7 +171,7 @@ class Rows(unittest.TestCase):
         self.assertIn("1 of 1 workers: the kernel does not report", interval.problems[0])
         self.assertGreater(self.value(interval.rows, 0, "usr"), 99)
 
-    def test_a_file_that_shrinks_is_survived(self) -> None:
+    def test_a_file_that_shrinks_raises_no_error(self) -> None:
         self.write(NOW, *({"id": n, "doing": 1} for n in range(1, 99)))
         watched = intervals.Watch(self.path)
         self.addCleanup(watched.close)
@@ -182,7 +182,7 @@ class Rows(unittest.TestCase):
 
 
 class Text(unittest.TestCase):
-    def test_percents_and_counts_as_prstat_has_them(self) -> None:
+    def test_percents_and_counts_have_the_form_of_prstat(self) -> None:
         nan = float("nan")
         shown = [rowtext.percent(v) for v in (0, 0.04, 0.05, 9.94, 9.95, 99.6, nan)]
         self.assertEqual(shown, ["0.0", "0.0", "0.1", "9.9", "10", "100", "-"])
@@ -214,7 +214,7 @@ class Text(unittest.TestCase):
         )
         return intervals.Interval(process, 1, Path(process), "user", 1.0, rows, 1, 1, 0)
 
-    def test_names_cannot_command_the_terminal(self) -> None:
+    def test_names_cannot_control_the_terminal(self) -> None:
         picture = rowtext.Picture([self.interval(b"\x1b[31mred\r\x07\x00rest \xff[b]", "a\nb")])
         self.assertEqual(picture.name(0), "a?b/7:?[31mred??")
         picture = rowtext.Picture([self.interval("[bold]é‮x".encode())])
@@ -290,7 +290,7 @@ class Batch(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def until(self, top: subprocess.Popen[str], act: Any) -> tuple[int, str, str]:
-        """The end of a run during which something happens after its first output."""
+        """Call act after the first output. Returns the status and the rest of the output."""
         assert top.stdout
         first = top.stdout.readline()
         act()
@@ -310,7 +310,7 @@ class Batch(unittest.TestCase):
         status, _, err = self.until(top, lambda: top.send_signal(signal.SIGINT))
         self.assertEqual((status, err.strip()), (-signal.SIGINT, ""))
 
-    def test_a_killed_program_is_said(self) -> None:
+    def test_a_killed_program_is_reported(self) -> None:
         top = self.start("--batch", "0.1", "0")
         status, _, err = self.until(top, self.program.kill)
         self.assertEqual(status, 4)
@@ -318,7 +318,7 @@ class Batch(unittest.TestCase):
             err, rf"^rouse: process {self.program.pid} \(\S+\) was killed, or left by _exit\(\)\n$"
         )
 
-    def test_a_program_that_ends_is_said(self) -> None:
+    def test_a_program_that_ends_is_reported(self) -> None:
         def end() -> None:
             self.builder.head[0]["ended"] = 1
             with self.path.open("r+b") as file:
@@ -329,7 +329,7 @@ class Batch(unittest.TestCase):
         self.assertEqual((status, err.count("\n")), (4, 1))
         self.assertIn("has ended", err)
 
-    def test_an_exec_is_said(self) -> None:
+    def test_an_exec_is_reported(self) -> None:
         assert self.program.stdin
         stdin = self.program.stdin
 
@@ -341,7 +341,7 @@ class Batch(unittest.TestCase):
         self.assertEqual((status, err.count("\n")), (4, 1))
         self.assertIn("runs another program now (exec)", err)
 
-    def test_a_fork_is_said(self) -> None:
+    def test_a_fork_is_reported(self) -> None:
         children: list[int] = []
 
         def fork() -> None:
@@ -409,8 +409,8 @@ class Refusals(unittest.TestCase):
 
 
 class Cost(unittest.TestCase):
-    def test_many_threads_are_worked_on_at_once(self) -> None:
-        """No speed is asserted, only the number of Python calls per step."""
+    def test_many_threads_are_processed_together(self) -> None:
+        """Not the speed is checked, but the number of Python calls per step."""
         calls = []
         for count in (100, 10_000):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Events of programs whose wake-ups are known by construction, and of damaged rings."""
+"""Traces of programs whose wake-ups are known by construction, and of damaged rings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW, MANY = 50_000, 500_000
 
 
 class Running:
-    """A program that records, until its input ends."""
+    """A recording program. It ends when its input does."""
 
     def __init__(self, program: Path, mode: str) -> None:
         self.place = tempfile.TemporaryDirectory()
@@ -43,7 +43,7 @@ class Running:
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
-                "ROUSE_WORKERS": "1",  # with more workers one may yield until its ring has wrapped
+                "ROUSE_WORKERS": "1",  # a second worker could yield until its ring has wrapped
                 "ROUSE_OBS": mode,
                 "ROUSE_OBS_DIR": str(self.folder),
             },
@@ -73,7 +73,7 @@ class Programs(unittest.TestCase):
         return running
 
     def check_arrows(self, trace: list[dict[str, Any]]) -> None:
-        """Both ends are there, in order, each on a span of its track."""
+        """Check that both ends of each arrow exist, in order, each on a span of its track."""
         spans = collections.defaultdict(list)
         for event in trace:
             if event["ph"] == "X":
@@ -122,13 +122,13 @@ class Programs(unittest.TestCase):
         self.assertIn(["2", "1", "0", "1", "1"], [row[:4] + row[5:] for row in own])
         self.assertRegex(spin, r"\b100\b.*mutex +hot, \w+ known_waits\.c:\d+")
 
-    def test_a_program_that_keeps_none_says_so(self) -> None:
+    def test_a_program_without_a_trace_is_reported(self) -> None:
         running = self.run_program(LEDGER, "counted")
         done = running.rouse("report", "--format", "perfetto", "-o", running.folder / "trace.json")
         self.assertEqual(done.returncode, 3)
         self.assertIn("ROUSE_OBS=trace", done.stderr)
 
-    def test_a_running_program_is_asked(self) -> None:
+    def test_a_running_program_can_be_traced(self) -> None:
         running = self.run_program(KNOWN, "counted")
         file, trace = running.folder / "recording", running.folder / "trace.json"
         pid = str(running.process.pid)
@@ -142,7 +142,7 @@ class Programs(unittest.TestCase):
 
 
 class Losses(unittest.TestCase):
-    """A thread yields while a recorder reads, or cannot read."""
+    """A thread yields while a recorder reads its ring, or is prevented from reading it."""
 
     def setUp(self) -> None:
         self.running = Running(LEDGER, "trace")
@@ -173,7 +173,7 @@ class Losses(unittest.TestCase):
         self.assertEqual(program.stdout.readline(), b"yielded\n")
 
     def found(self) -> tuple[int, int]:
-        """The recorded yields of that thread, and the reported number of lost ones."""
+        """The number of recorded yields of the thread, and the reported number of lost ones."""
         self.recorder.terminate()
         self.assertEqual(self.recorder.wait(60), 0)
         made = inputs.load_recording(self.file, with_events=True).tables
@@ -181,7 +181,7 @@ class Losses(unittest.TestCase):
         rows = list(zip(*columns, strict=True))
         (thread,) = [thread for kind, thread, name in rows if (kind, name) == ("end", "yielder")]
         (lost,) = made["processes"].column("lost_events")
-        # The report without events says the same.
+        # The report without events has the same figures.
         (same,) = inputs.load_recording(self.file).tables["processes"].column("lost_events")
         self.assertEqual(same, lost)
         return sum(row[:2] == ("yield", thread) for row in rows), int(lost)
@@ -190,20 +190,20 @@ class Losses(unittest.TestCase):
         self.have_it_yield(b"y")
         self.assertEqual(self.found(), (FEW, 0))
 
-    def test_a_recorder_that_is_held_up_says_how_many_it_lost(self) -> None:
+    def test_a_delayed_recorder_reports_the_number_of_lost_events(self) -> None:
         self.recorder.send_signal(signal.SIGSTOP)
         self.have_it_yield(b"Y")
         self.recorder.send_signal(signal.SIGCONT)
         yields, lost = self.found()
         self.assertLess(0, yields)
         self.assertLess(yields, MANY)
-        # Each lost yield loses two events. Some are from the thread's start.
+        # Each lost yield loses two events. Some lost events are from the thread's start.
         self.assertLessEqual(0, lost - 2 * (MANY - yields))
         self.assertLessEqual(lost - 2 * (MANY - yields), 16)
 
 
 def ring(count: int, capacity: int, **head: int) -> tuple[bytes, Ring]:
-    """A chunk of events that count were written to; event n has n as its value."""
+    """A ring of events to which count events were written. Event n has the value n."""
     chunk = np.zeros(1, layout.CHUNK)
     values = {"kind": layout.EVENTS, "entry_bytes": 32, "capacity": capacity, "written": count}
     for name, value in {**values, **head}.items():
@@ -220,10 +220,10 @@ class Rings(unittest.TestCase):
         first, found = read_ring(BytesSource(raw, "ring"), of, since)
         return first, found["value"].tolist()
 
-    def test_the_newest_stay(self) -> None:
+    def test_the_newest_events_are_kept(self) -> None:
         self.assertEqual(self.values(*ring(5, 8)), (0, [0, 1, 2, 3, 4]))
         self.assertEqual(self.values(*ring(7, 8)), (0, list(range(7))))
-        # The oldest event of a full ring may be overwritten at this moment.
+        # The oldest event of a full ring is left out, as it may be overwritten at this moment.
         self.assertEqual(self.values(*ring(8, 8)), (1, list(range(1, 8))))
         self.assertEqual(self.values(*ring(21, 8)), (14, list(range(14, 21))))
 
@@ -232,7 +232,7 @@ class Rings(unittest.TestCase):
         self.assertEqual(self.values(*ring(21, 8), since=21), (21, []))
         self.assertEqual(self.values(*ring(21, 8), since=5), (14, list(range(14, 21))))
 
-    def test_hostile_rings(self) -> None:
+    def test_invalid_rings_are_tolerated(self) -> None:
         raw, of = ring(5, 8)
         self.assertEqual(self.values(raw[: layout.CHUNK_HEAD + 40], of), (None, []))
         self.assertEqual(self.values(b"", of), (0, []))
@@ -242,7 +242,7 @@ class Rings(unittest.TestCase):
 
 
 class Copied(unittest.TestCase):
-    """A recorder's copy of a ring of 8 while its writer continues, and the losses it reports."""
+    """A recorder copies a ring of 8 events while its writer continues, and reports losses."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -251,7 +251,7 @@ class Copied(unittest.TestCase):
         self.path = Path(place.name) / find.file_name(os.getpid())
 
     def put(self, count: int, mode: str = "counted") -> None:
-        """The process's file, in place, after a writer has written so many events."""
+        """Rewrite the process's file in place, as after a writer has written count events."""
         raw, _ = ring(count, 8)
         made = of_process(os.getpid(), mode=layout.MODES.index(mode))
         body = raw[layout.CHUNK_HEAD :]
@@ -261,8 +261,7 @@ class Copied(unittest.TestCase):
         self.path.chmod(0o600)
 
     def copied(self, *counts: int, mode: str = "counted") -> tuple[list[int], int]:
-        """The events in the file, with one drain at each of these counts, and the losses it
-        reports."""
+        """Drain the ring at each of these counts. Returns the copied events and the losses."""
         self.put(counts[0], mode)
         source = FileSource(self.path)
         self.addCleanup(source.close)
@@ -284,13 +283,13 @@ class Copied(unittest.TestCase):
     def test_a_reader_that_keeps_up_loses_none(self) -> None:
         self.assertEqual(self.copied(0, 5, 12, 12, 19), (list(range(19)), 0))
 
-    def test_each_that_was_overwritten_is_counted(self) -> None:
-        # At 20 the ring has 12 to 19, of which 12 may be under way.
+    def test_each_overwritten_event_is_counted(self) -> None:
+        # At 20 the ring has 12 to 19, and 12 may just be overwritten.
         self.assertEqual(self.copied(0, 20), (list(range(13, 20)), 13))
         expected = [*range(5), *range(13, 20), *range(23, 30)]
         self.assertEqual(self.copied(0, 5, 20, 30), (expected, 8 + 3))
 
-    def test_an_earlier_trace_is_not_wanted_and_not_lost(self) -> None:
+    def test_events_before_the_recording_are_neither_copied_nor_lost(self) -> None:
         self.assertEqual(self.copied(100, 103), ([100, 101, 102], 0))
         self.assertEqual(self.copied(100, 120), (list(range(113, 120)), 13))
 
@@ -300,7 +299,7 @@ class Copied(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    def test_unknown_types_and_wild_stamps_do_no_harm(self) -> None:
+    def test_unknown_types_and_invalid_time_stamps_are_tolerated(self) -> None:
         made = Builder().store()
         wild = np.zeros(4, layout.EVENT)
         wild["what"] = [TYPES["run"], 0xFF, (1 << 64) - 1, TYPES["name"] | 9 << 8]
