@@ -57,7 +57,7 @@ class Case(unittest.TestCase):
         self.path = self.folder / "file"
 
     def write(self, *images: bytes, done: str | None = "it was asked to") -> bytes:
-        """Write a recording of these snapshots, of which the first is complete. Returns its bytes."""
+        """Write a recording of these snapshots. The first one is complete. Returns its bytes."""
         with self.path.open("wb") as file:
             writer = recording.Writer(file)
             writer.head({"machine": "a machine"})

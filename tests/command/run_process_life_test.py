@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every way to fork, exec, exit and unload a library, with and without recording (process_life.c)."""
+"""Every way to fork, exec, exit and unload a library, with and without the interposer."""
 
 from __future__ import annotations
 

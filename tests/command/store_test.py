@@ -133,7 +133,7 @@ class Sums(unittest.TestCase):
         self.assertEqual(found[0]["wait_most_ns"], 3_000_000)
 
     def test_a_count_that_another_writer_corrected(self) -> None:
-        """One writer counted the wake-up. Another corrected the verdict, so its count is below 0."""
+        """One writer counted the wake-up. Another corrected its verdict: its count is below 0."""
         builder = Builder()
         builder.chunk(layout.WAKES, [wake(count=[0, 5, 0, 0, 0, 0, 0])], 0)
         builder.chunk(layout.WAKES, [wake(count=[0, (1 << 64) - 2, 2, 0, 0, 0, 0])], 1)
