@@ -69,7 +69,7 @@ static const struct fault creating[] = {
     { "futex: EAGAIN", SYS_futex, EAGAIN, 1, FUTEX_WAITS },
 };
 
-static unsigned told; /* how often a call returned an error */
+static unsigned error_returns; /* how often a call returned an error */
 
 /* Make the call. If it fails, which it may do once, make it again. */
 #define AT_SECOND(call) at_second((call), #call) || at_second_again((call), #call)
@@ -81,7 +81,7 @@ static bool at_second(int error, const char *call)
     if (error != -ENOMEM && error != -EAGAIN)
         fprintf(stderr, "%s: %d\n", call, error);
     CHECK(error == -ENOMEM || error == -EAGAIN);
-    told++;
+    error_returns++;
     return false;
 }
 
@@ -165,12 +165,13 @@ static unsigned kernel_threads(void)
 
 static void live_twice(void)
 {
-    live(&told);
-    join(create(ROUSE_KIND_USER, 0, live, &told), &told);
+    live(&error_returns);
+    join(create(ROUSE_KIND_USER, 0, live, &error_returns), &error_returns);
     nth_call_arm(false);
-    CHECK(rsi_load_relaxed(&told) <= 1);
-    join(create(ROUSE_KIND_USER, 0, live, &told), &told); /* as if no error had occurred */
-    UNTIL(blocks_in_use() == 1);                          /* main's */
+    CHECK(rsi_load_relaxed(&error_returns) <= 1);
+    join(create(ROUSE_KIND_USER, 0, live, &error_returns),
+         &error_returns);        /* as if no error had occurred */
+    UNTIL(blocks_in_use() == 1); /* main's */
     UNTIL(kernel_threads() == 1 + rsi_worker_count() + rsi_helper_count() + rsi_monitor_threads());
 }
 
@@ -178,7 +179,7 @@ static void start_in_child(const struct fault *fault)
 {
     (void)fault;
     nth_call_arm(true);
-    join(create(ROUSE_KIND_USER, 0, nothing, &told), &told);
+    join(create(ROUSE_KIND_USER, 0, nothing, &error_returns), &error_returns);
     live_twice();
 }
 
@@ -251,7 +252,7 @@ static size_t address_space_bytes(void)
     return pages * RSI_PAGE;
 }
 
-static void create_in_vain(enum rouse_kind kind, size_t stack_bytes)
+static void fail_to_create(enum rouse_kind kind, size_t stack_bytes)
 {
     struct rouse_thread *t = NULL;
     struct rouse_thread_attr attr = { .kind = kind, .name = "refused", .stack_bytes = stack_bytes };
@@ -265,25 +266,25 @@ static void fail_in_child(void)
 {
     const size_t large = (size_t)64 << 20;
     struct rlimit limit, none;
-    live(&told);
+    live(&error_returns);
     CHECK(getrlimit(RLIMIT_AS, &none) == 0);
     limit = none;
     limit.rlim_cur = address_space_bytes() + ((size_t)1 << 20);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    create_in_vain(ROUSE_KIND_KERNEL, large);
+    fail_to_create(ROUSE_KIND_KERNEL, large);
     unsigned blocks = blocks_in_use(), before = mappings();
     size_t bytes = address_space_bytes();
     for (int i = 0; i < 3000; i++) {
-        create_in_vain(ROUSE_KIND_USER, large);
-        create_in_vain(ROUSE_KIND_KERNEL, large);
+        fail_to_create(ROUSE_KIND_USER, large);
+        fail_to_create(ROUSE_KIND_KERNEL, large);
     }
     CHECK(blocks_in_use() == blocks);
     CHECK(mappings() == before);
     CHECK(address_space_bytes() == bytes);
     CHECK(setrlimit(RLIMIT_AS, &none) == 0);
-    join(create(ROUSE_KIND_USER, large, nothing, &told), &told);
-    join(create(ROUSE_KIND_KERNEL, large, nothing, &told), &told);
-    live(&told);
+    join(create(ROUSE_KIND_USER, large, nothing, &error_returns), &error_returns);
+    join(create(ROUSE_KIND_KERNEL, large, nothing, &error_returns), &error_returns);
+    live(&error_returns);
 }
 
 static void creation_that_fails_for_long_leaks_nothing(void **state)

@@ -78,10 +78,10 @@ static struct {
     const struct fault *fault;
     struct sockaddr_in address;
     int listener, pipe[2], high_pipe, file;
-    uint32_t told; /* how often a call returned the error */
+    uint32_t error_returns; /* how often a call returned the error */
 } scene;
 
-static bool is_told_to_nobody(int error)
+static bool is_hidden_from_caller(int error)
 {
     return error == EINTR || error == ECONNABORTED || error == ENOSYS;
 }
@@ -89,9 +89,9 @@ static bool is_told_to_nobody(int error)
 /* Whether result is the injected error, so that the call must be made again. */
 static bool was_injected(long result)
 {
-    if (result != -scene.fault->error || is_told_to_nobody(scene.fault->error))
+    if (result != -scene.fault->error || is_hidden_from_caller(scene.fault->error))
         return false;
-    rsi_fetch_add_relaxed(&scene.told, 1u);
+    rsi_fetch_add_relaxed(&scene.error_returns, 1u);
     return true;
 }
 
@@ -212,7 +212,7 @@ static void in_child(const struct fault *fault)
     hold(CREW_KERNEL, CREW_USER);
     hold(CREW_USER, CREW_FOREIGN);
     nth_call_arm(false);
-    CHECK(scene.told <= 1);
+    CHECK(scene.error_returns <= 1);
     hold(CREW_USER, CREW_KERNEL);
     scene_close();
     EQUALS(open_descriptors(), before);

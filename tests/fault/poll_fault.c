@@ -25,7 +25,7 @@ static const struct fault faults[] = {
 static struct {
     const struct fault *fault;
     int pipes[PIPES][2];
-    uint32_t told, asks;
+    uint32_t error_returns, asks;
 } scene;
 
 /* Whether to make the call again: it returned the injected error. */
@@ -34,7 +34,7 @@ static bool has_failed(long result)
     if (result >= 0)
         return false;
     EQUALS(result, -scene.fault->error);
-    rsi_fetch_add_relaxed(&scene.told, 1u);
+    rsi_fetch_add_relaxed(&scene.error_returns, 1u);
     return true;
 }
 
@@ -123,7 +123,7 @@ static void in_child(const struct fault *fault)
         crew_join(&crew);
     }
     nth_call_arm(false);
-    CHECK(scene.told <= 1);
+    CHECK(scene.error_returns <= 1);
     for (int i = 0; i < PIPES; i++) {
         CHECK(!is_awaited(scene.pipes[i][0], RSI_FD_READ));
         wire_close(scene.pipes[i]);
