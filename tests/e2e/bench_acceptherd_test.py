@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""acceptherd: every order and every way to share serves all connections and keeps its promise.
+"""acceptherd: every order and every way to share serves all connections and divides them as stated.
 
-No speed is asserted.
+No speed is checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
 PROGRAM = BUILD / "bench" / "rouse-bench"
 USER, KERNEL = ("--threads", "user"), ("--threads", "kernel")
-# Where the machine stops a server for long, its turn passes on: then try again.
+# If the machine stops a server for long, its turn passes on to another. The test then tries again.
 ATTEMPTS = 5
 
 
@@ -42,7 +42,7 @@ def herd(*arguments: str) -> dict[str, Any]:
 class Acceptherd(unittest.TestCase):
     def check(self, *arguments: str) -> dict[str, Any]:
         report = herd(*arguments)
-        # one more sample finds out what an operation costs
+        # One more sample calibrates the cost of an operation.
         self.assertGreaterEqual(report["connections"], report["total_ops"], arguments)
         self.assertGreater(report["late_p50_us"], 0)
         self.assertGreaterEqual(report["late_max_us"], report["late_p50_us"] * 0.8)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""rouse-bench: its list, its reports for every case and kind of threads, answers to bad input."""
+"""rouse-bench: its list of cases, reports for every case and kind of threads, and wrong options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = (
     *("shared_writes", "idle_memory", "steal"),
 )
 KINDS = ("user", "kernel", "clone")
-# cases that bare clone() threads do not have
+# The cases that the kind clone, bare clone() threads, does not have.
 ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory", "steal"}
 COUNTING = "shared_writes"  # requires a build with ROUSE_TEST: bench_writes_test.py
 USER_ONLY = {"steal"}
@@ -82,7 +82,7 @@ OWN_FIGURES = {
         *("user_us_per_call", "system_us_per_call"),
     },
 }
-# fairness: a thread did nothing. The other lines are options of the ways to select.
+# fairness is missing if a thread did nothing, and the others depend on the options.
 MAY_LACK = {"fairness", "wake", "sched_lock", "select_lock", "timer", "wasted_per_connection"}
 SMALL = {
     "sleepherd": ("--sleep-us", "500", "-n", "16"),
@@ -91,7 +91,7 @@ SMALL = {
     "acceptherd": ("-n", "40"),
 }
 
-# Every mistake, and a word of its error message.
+# Invalid command lines, each with a word of its error message.
 MISTAKES = {
     "": "which case",
     "nonsense": "nonsense",
@@ -153,9 +153,9 @@ MISTAKES = {
     "yield -x": "-x",
 }
 
-# Functions that a thread of the clone() library may call: none uses thread-local storage.
+# Functions that a thread of the clone() library may call, since they use no thread-local storage.
 HARMLESS = {"memcpy", "memmove", "memset", "memcmp"}
-# Functions of the cases that the main thread runs. It waits while there are clone() threads.
+# Functions of the cases that only the main thread runs, when no clone() thread does.
 MAIN_THREAD = re.compile(
     r"(prepare|release|report|compare|listener_make|connect_\w+|\w+_prepare_clone|\w+_release_clone)"
     r"(\.\w+)*$"
@@ -225,14 +225,14 @@ class Reports(unittest.TestCase):
                 self.assertGreater(report["ops"], 0)
                 self.assertGreater(sum(report["ops_per_worker"]), 0)
 
-    def test_as_many_operations_are_counted_where_they_ran_as_there_were(self) -> None:
+    def test_operations_per_worker_add_up_to_the_total(self) -> None:
         for case, kind in RUNS:
             for count in ("100", "8") if case not in SMALL else ():
                 with self.subTest(case=case, kind=kind, count=count):
                     report = self.report(*small(case, kind), "-n", count)
                     self.assertEqual(sum(report["ops_per_worker"]), report["total_ops"])
 
-    def test_operations_done_to_find_their_number_are_not_counted(self) -> None:
+    def test_calibration_operations_are_not_counted(self) -> None:
         for case in ("ring", "cascade_mutex", "yield", "pingpong"):
             for kind in KINDS:
                 with self.subTest(case=case, kind=kind):
@@ -257,7 +257,7 @@ class Reports(unittest.TestCase):
         report = self.report("mutex", "--threads", "clone", "--lock", "spin", "--seconds", "0.05")
         self.assertEqual(report["lost_updates"], 0)
 
-    def test_workers_and_pinning_are_as_asked(self) -> None:
+    def test_workers_and_pinning_are_as_requested(self) -> None:
         for kind in KINDS:
             with self.subTest(kind=kind):
                 report = self.report("yield", "--threads", kind, "--workers", "1", "-n", "100")
@@ -284,7 +284,7 @@ class Reports(unittest.TestCase):
             self.assertLessEqual(report["wakeups_per_s"], report["ideal_per_s"])
             self.assertEqual(report["early"], 0)
 
-    def test_the_text_says_the_same(self) -> None:
+    def test_the_text_has_the_same_figures(self) -> None:
         done = bench(*small("ring", "user"))
         self.assertEqual(done.returncode, 0, done.stderr)
         for word in ("usecs/call", "STATISTICS", "voluntary", "the harness", "machine", "kernel"):
@@ -307,7 +307,7 @@ class Mistakes(unittest.TestCase):
                 with self.subTest(arguments=arguments):
                     self.assertEqual(bench(*arguments, stdout=full.fileno()).returncode, 1)
 
-    def test_more_threads_than_there_can_be_is_reported_in_one_line(self) -> None:
+    def test_too_many_threads_are_reported_in_one_line(self) -> None:
         done = bench("memory", "--threads", "clone", "-T", "200000", "--json")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -316,7 +316,7 @@ class Mistakes(unittest.TestCase):
 
 class Adapter(unittest.TestCase):
     def calls(self) -> Iterator[tuple[str, str]]:
-        """Each function of the clone() family, and each external symbol that it uses."""
+        """Pairs of a function of the clone() family and an external symbol that it uses."""
         archive = BUILD / "bench" / "libbench-clone.a"
         done = subprocess.run(
             ["objdump", "-dr", "--no-show-raw-insn", str(archive)],
@@ -349,7 +349,7 @@ class Adapter(unittest.TestCase):
             and not symbol.startswith(("clone_", "bench_"))
         }
         self.assertEqual(guilty, set())
-        self.assertIn(("prepare", "calloc"), calls)  # so that the test certainly sees calls
+        self.assertIn(("prepare", "calloc"), calls)  # this shows that the test sees calls at all
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The raw servers of the HTTP tables: one whole answer for each request, however it arrives."""
+"""The raw servers of the HTTP tables send one whole answer per request, however it arrives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NotHereError(Exception):
 
 @contextmanager
 def serving(name: str) -> Iterator[int]:
-    """Its port."""
+    """Start the server and yield its port."""
     program = str(BUILD / "bench" / name)
     with subprocess.Popen(
         [program, "0", TEXT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -49,7 +49,7 @@ def serving(name: str) -> Iterator[int]:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes, or those received before the end."""
+    """Receive exactly this many bytes, or fewer if the stream ends."""
     parts = bytearray()
     while len(parts) < count and (part := connection.recv(1 << 20)):
         parts += part
@@ -64,7 +64,7 @@ def answer(port: int) -> bytes:
 
 
 class Raw:
-    """Tests for each server."""
+    """The tests that each server must pass."""
 
     name: str
 
@@ -89,13 +89,13 @@ class Raw:
 
             sender = threading.Thread(target=send)
             sender.start()
-            stuck.wait(1.0)  # the server may stop reading before all has been sent
+            stuck.wait(1.0)  # the server may stop reading before everything has been sent
             got = receive(connection, len(whole) * count)
             sender.join()
         if got != whole * count:
             raise AssertionError(f"{len(got)} bytes of {len(whole) * count}, or others")
 
-    def test_one_answer_a_request(self) -> None:
+    def test_one_answer_per_request(self) -> None:
         with serving(self.name) as port:
             whole = answer(port)
             head, _, body = whole.partition(b"\r\n\r\n")

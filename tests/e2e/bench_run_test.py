@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""bench/run.py: a tiny run makes every table; its statistics; its answers to bad input."""
+"""bench/run.py: a tiny run makes every table, the statistics are right, bad options are errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def rows(markdown: str, title: str) -> list[list[str]]:
-    """The cells of the table under a title, without its head."""
+    """The cells of the table under a title, without its header row."""
     part = markdown.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in part.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -51,7 +51,8 @@ class Statistics(unittest.TestCase):
         ratio = paired.ratio([2.0, 2.0 * 1.1, 2.0 / 1.1], [1.0, 1.0, 1.0])
         assert ratio is not None
         self.assertAlmostEqual(ratio.mean, 2.0)
-        # By hand: the logarithms deviate by ln 1.1, t is 4.303 with two degrees of freedom.
+        # Computed by hand: the logarithms deviate by ln 1.1, and t is 4.303 with two degrees of
+        # freedom.
         self.assertAlmostEqual(ratio.high, 2.0 * 1.1 ** (4.303 / 3**0.5), places=9)
         self.assertAlmostEqual(ratio.low * ratio.high, 4.0)
         self.assertEqual(ratio.pairs, 3)
@@ -71,7 +72,7 @@ class Statistics(unittest.TestCase):
         )
         self.assertEqual(render.number(-0.00001), "0")
 
-    def test_a_failure_ends_its_series_with_the_last_line_said(self) -> None:
+    def test_a_failure_ends_its_series_with_the_last_line_printed(self) -> None:
         bad = rounds.Series(["sh", "-c", "echo one >&2; echo two >&2; exit 3"], 3)
         good = rounds.Series(["echo", '{"x": 1}'], 3)
         rounds.take_turns([bad, good])
@@ -140,7 +141,7 @@ sys.stdin.readline()
 
     def test_strace_counts_the_same(self) -> None:
         if not shutil.which("strace"):
-            self.skipTest("not run: no strace here")
+            self.skipTest("not run: strace is not installed")
         epoll = next(s for s in servers.all_servers(BUILD, "")[0] if s.key == "epoll")
         counted = http.strace_calls(BUILD, epoll, 0.1)
         assert counted is not None
@@ -188,7 +189,7 @@ class Run(unittest.TestCase):
             self.assertLessEqual(wanted | {"raw epoll loop"}, {row[0] for row in table})
             for row in table:
                 self.assertRegex(row[1], r"^[\d,.]+$", done.stdout)
-            # Without io_uring a note says why the row is missing.
+            # Without io_uring, a note gives the reason why the row is missing.
             for ring in (
                 "raw io_uring loop",
                 f"{user}, io_uring",
@@ -232,9 +233,9 @@ class Run(unittest.TestCase):
 
     def test_instructions_and_calls_are_counted(self) -> None:
         if not shutil.which("strace") or not shutil.which("valgrind"):
-            self.skipTest("not run: no strace or no valgrind here")
+            self.skipTest("not run: strace or valgrind is not installed")
         if b"__sanitizer_" in (BUILD / "bench" / "rouse-bench").read_bytes():
-            self.skipTest("not run: valgrind cannot run what a sanitizer was built into")
+            self.skipTest("not run: valgrind cannot run a program built with a sanitizer")
         done = run("--quick", "--no-peers", "--only", "counts")
         self.assertEqual(done.returncode, 0, done.stderr)
         for label, ours, *_rest in rows(done.stdout, "Instructions per operation"):

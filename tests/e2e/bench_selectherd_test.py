@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""selectherd: the wake-ups that each of the old mechanisms causes, and none without them.
+"""selectherd: each old mechanism causes its known useless wake-ups, and without it there are none.
 
 Stepped runs post an event only when every thread sleeps, so their counts are exact. No speed is
-asserted.
+checked.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class Stepped(unittest.TestCase):
 
 
 class Locks(unittest.TestCase):
-    def test_a_run_queue_is_entered_and_left_once_a_wake_up(self) -> None:
+    def test_a_run_queue_is_entered_and_left_once_per_wake_up(self) -> None:
         for lock in ("process", "thread"):
             report = stepped("--sched-lock", lock, "--wake", "broadcast")
             wake_ups = sum(verdicts(report))
             # All threads are woken once more at the end of the sample.
             self.assertEqual(report["sched_lock_taken"], 2 * (wake_ups + THREADS))
 
-    def test_a_wider_lock_is_not_taken_more_often_than_fine_ones(self) -> None:
+    def test_a_wider_lock_is_not_acquired_more_often_than_fine_ones(self) -> None:
         taken = [stepped("--select-lock", lock)["select_lock_taken"] for lock in ("global", "fine")]
         self.assertLess(*taken)
 
@@ -111,8 +111,8 @@ class Timers(unittest.TestCase):
             clumping = max(clumping, report["clumping"])
             if clumping > 12:
                 break
-        # Of 20 threads; the exact timer brings some ten together at most. A machine that is
-        # busy with something else parts those of a tick: then not each run shows it.
+        # The 20 threads wake together. With the exact timer, about ten do at most. On a busy
+        # machine the wake-ups of one tick are spread, so not every run shows the clumping.
         self.assertGreater(clumping, 12)
         report = herd("--timer", "tick", *options, "--timeout-us", "10000")
         self.assertGreater(report["early"], 0)
@@ -125,7 +125,7 @@ class Beside(unittest.TestCase):
                 with self.subTest(threads=threads, via=via, how=how):
                     options = ("--via", via, "-T", "8", "-n", "500", "--timeout-us", "0")
                     report = herd(*options, *how, threads=threads)
-                    # Calls that returned at least one event. Other wake-ups are not reported.
+                    # These are calls that returned at least one event. Others are not counted.
                     self.assertEqual(report["events"], 500)
                     self.assertEqual(report["useful"], report["total_ops"])
                     self.assertIn(report["useful"], range(1, 501))
@@ -136,8 +136,8 @@ class Beside(unittest.TestCase):
         self.assertEqual(report["events"], 5000)
         # The record distinguishes calls that slept from those that found something at once.
         self.assertIn(report["useful"], range(1, report["total_ops"] + 1))
-        # While the poller hands on an event, the thread may take it unasked: its next call then may
-        # wake without an event. A mechanism that wakes others does so at every event.
+        # A thread may take an event while the poller is handing it on. Its next call may then wake
+        # without an event. This is rare, whereas a herd would appear at every event.
         self.assertLessEqual(report["lost_race"], 5)
 
     def test_all_old_on_forked_processes_hands_on_every_token(self) -> None:
@@ -165,7 +165,7 @@ class Limits(unittest.TestCase):
             self.assertIn("a forked process failed", err)
             self.assertEqual([pid for pid in pids if Path(f"/proc/{pid}").exists()], [])
 
-    def test_more_descriptors_than_there_can_be_are_reported(self) -> None:
+    def test_too_many_descriptors_are_reported(self) -> None:
         command = [str(PROGRAM), "selectherd", "--threads", "kernel", "--via", "poll"]
         done = subprocess.run(
             ["prlimit", "--nofile=64:64", *command, "-T", "32", "--sets", "1024"],

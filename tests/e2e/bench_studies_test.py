@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""bench/studies.py and its tables: expected ticks, a tiny run, and pages that agree with it."""
+"""bench/studies.py: the expected ticks, a tiny run, and pages that agree with their figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def section(name: str) -> str:
 
 
 class Ticks(unittest.TestCase):
-    def test_the_source_s_figures_follow(self) -> None:
+    def test_the_source_s_figures_are_reproduced(self) -> None:
         for timeout, calls, wake_ups in ((9, 10_000, 10_000), (11, 5_000, 5_000)):
             expected = ticks.expected(timeout, 100, ticks.SOURCE_LONG)
             self.assertEqual((expected.calls, expected.wake_ups), (calls, wake_ups))
@@ -46,7 +46,7 @@ class Ticks(unittest.TestCase):
         self.assertAlmostEqual(expected.calls, 100 * 100 / 1.8)
         self.assertAlmostEqual(expected.wake_ups, 10_000)
 
-    def test_the_source_s_timeline_follows(self) -> None:
+    def test_the_source_s_timeline_is_reproduced(self) -> None:
         gaps = (9.9, 9.9, 9.9, 9.9, 10.2, 9.9, 9.9)
         woken = ticks.timeline(10, gaps)
         self.assertEqual([tick for tick, over in woken if over], [2, 4, 5, 7])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""shared_writes: no basic operation writes a line of all; the page has the counts of this build."""
+"""shared_writes: basic operations write no global cache line, and the page has these counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_OBJECT = {"yield", "create", "join"}
 
 
 def refused() -> str:
-    """The message of a build that cannot count."""
+    """The error message of a build that cannot count."""
     done = subprocess.run(
         [str(PROGRAM), "shared_writes", "--workers", "1", "-n", "1"],
         capture_output=True,
@@ -39,17 +39,18 @@ class Counts(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.found = writes.measure(BUILD)
 
-    def test_the_page_has_them(self) -> None:
+    def test_the_page_has_these_counts(self) -> None:
         page = (SOURCE / "docs" / "shared-writes.md").read_text(encoding="utf-8")
         shown = {}
         for line in page.splitlines():
             if line.startswith("| "):
                 title, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-                shown[title] = cells[:-1]  # a sanitizer's build may lay out cache lines differently
+                # In a build with a sanitizer, the last column may differ.
+                shown[title] = cells[:-1]
         for title, *cells in writes.table_of(self.found).rows:
             self.assertEqual(shown.get(title), cells[:-1], f"{title}: bench/writes.py --write")
 
-    def test_only_waking_a_worker_writes_lines_of_all(self) -> None:
+    def test_only_waking_a_worker_writes_global_lines(self) -> None:
         for op, report in self.found.items():
             with self.subTest(op=op):
                 writes_some = (report["other_locked"], report["other_stores"]) != (0, 0)

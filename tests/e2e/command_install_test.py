@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The command `rouse` as pip and as `make install-tool` install it: it runs from anywhere."""
+"""The command `rouse`, installed by pip and by `make install-tool`, runs from any folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Folder(unittest.TestCase):
         self.assertRegex(done.stderr, r"^rouse: no process of this user records .*\n$")
 
     def check_run(self, command: Path) -> None:
-        """The command finds the preloaded library, and that library finds its own."""
+        """The command finds the interposer, and the interposer finds its library."""
         words = ("run", "--json", "-o", "-", "--", "sleep", "0.01")
         output = json.loads(run(command, *words, cwd=self.folder, env=plain_environment()))
         self.assertEqual([row["kind"] for row in output["sections"]["wakes"]], ["sleep"])
@@ -93,13 +93,13 @@ class Pip(Folder):
 
 
 class MakeInstall(Folder):
-    """Installed as the Makefile does it."""
+    """The command as the Makefile installs it."""
 
     def test_the_command_lies_beside_its_packages(self) -> None:
         installed = Installed(self.folder)
         command = self.folder / "usr/local/bin/rouse"
         done = subprocess.run([command], capture_output=True, text=True, timeout=60)
-        if done.returncode:  # not all of its packages are this system's
+        if done.returncode:  # this system does not have all of the command's packages
             self.assertEqual(done.returncode, 3)
             self.assertRegex(done.stderr, r"^rouse: needs the Python package \w+; .*\n$")
         python = SOURCE / "build/venv/bin/python"
@@ -122,7 +122,7 @@ class MakeInstall(Folder):
 
 class SourceTree(Folder):
     def test_the_command_of_a_source_tree_runs_from_anywhere(self) -> None:
-        """Started through build/bin/rouse. It must not begin to install anything here."""
+        """Start it through build/bin/rouse. It must not install anything here."""
         stamp = SOURCE / "build/venv/command.stamp"
         wanted = [SOURCE / "pyproject.toml", SOURCE / "tools/requirements.lock"]
         if not stamp.exists() or stamp.read_bytes() != b"".join(f.read_bytes() for f in wanted):

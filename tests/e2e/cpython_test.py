@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""CPython's own tests of threads, queues and sockets pass under `rouse run` as they do without."""
+"""CPython's own tests of threads, queues and sockets pass under `rouse run` as without it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ SOURCE = Path(__file__).resolve().parents[2]
 VENV = SOURCE / "build" / "venv" / "bin" / "python"
 LIBRARY = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check")) / "preload"
 MODULES = ("test.test_queue", "test.test_threading", "test.test_socket")
-MODULE_S = 600  # of one of them, which takes two minutes at most
-TRIES = 3  # of a test that failed with us only: some have a limit of time, and others run beside
+MODULE_S = 600  # limit for one module, which takes two minutes at most
+# A test that failed only under `rouse run` is repeated, since some have time limits.
+TRIES = 3
 RUNNER = """
 import io, json, sys, unittest
 def flat(suite):
     for test in suite:
         yield from flat(test) if isinstance(test, unittest.TestSuite) else (test,)
 every = flat(unittest.defaultTestLoader.loadTestsFromNames(sys.argv[2:]))
-# A guest without a VSOCK to itself waits for ever in these.
+# A virtual machine without its own VSOCK waits for ever in these.
 chosen = [test for test in every if "VSOCK" not in test.id()]
 result = unittest.TextTestRunner(io.StringIO()).run(unittest.TestSuite(chosen))
 names = lambda pairs: sorted({test.id() for test, _ in pairs})

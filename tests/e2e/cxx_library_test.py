@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Abseil's own tests of its locks and barriers pass under `rouse run` as they do without."""
+"""Abseil's own tests of its locks and barriers pass under `rouse run` as without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ LIBRARY = BUILD / "preload" / "librouse-preload.so"
 ABSEIL = SOURCE / "build" / "abseil"  # tools/setup.sh check-all unpacks it
 TESTS = ABSEIL / "absl" / "synchronization"
 PACKAGES = ("absl_synchronization", "gmock_main", "gmock", "gtest")
-TRIES = 3  # of a test that failed with us only: some have a limit of time, and others run beside
+# A test that failed only under `rouse run` is repeated, since some have time limits.
+TRIES = 3
 SECONDS = 400  # for one run of all tests
 Outcome = dict[str, str]
 
@@ -43,11 +44,11 @@ def reason() -> str:
             "abseil's tests are not in build/abseil: tools/setup.sh check-all could not fetch them"
         )
     if not shutil.which("g++") or not flags():
-        return "no g++, abseil or googletest here (Debian: g++ libabsl-dev libgmock-dev)"
+        return "g++, abseil or googletest is not installed (Debian: g++ libabsl-dev libgmock-dev)"
     if not VENV.exists():
         return "the packages of the command are not in build/venv"
     if not LIBRARY.exists():
-        return "there is no librouse-preload.so in a build with sanitizers"
+        return "a build with sanitizers has no librouse-preload.so"
     return ""
 
 
@@ -58,7 +59,7 @@ def sources() -> list[Path]:
 
 
 def build(folder: Path) -> Path:
-    """One program with all tests."""
+    """Build one program of all tests."""
 
     def compiled(file: Path) -> Path:
         made = folder / f"{file.stem}.o"
@@ -85,7 +86,7 @@ class Abseil(unittest.TestCase):
         cls.program = build(cls.folder)
 
     def run_once(self, before: list[str], pattern: str) -> tuple[Outcome, str]:
-        """The result of each test. If one ended the program: its name and its result alone."""
+        """The result of each test. If a test ended the program, only its name and result."""
         file = self.folder / "outcome.json"
         file.unlink(missing_ok=True)
         done = subprocess.run(
@@ -119,7 +120,7 @@ class Abseil(unittest.TestCase):
                 return ended
 
     def agrees(self, ours: list[str], name: str, end: str) -> bool:
-        """Some tests fail on a busy machine, where they exceed a time limit of theirs."""
+        """Whether a repeated test ends alike. Some exceed their time limit on a busy machine."""
         for _ in range(TRIES):
             if self.outcome(ours, name)[name] == end or self.outcome([], name)[name] != end:
                 return True

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Records of MariaDB agree with strace(1) on the same run, call by call."""
+"""The recorded waits of MariaDB agree with strace(1) on the same run, call by call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import servers  # noqa: E402
 LIBRARY = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check")) / "preload"
 CLIENTS, SECONDS = 8, 4
 COND_BYTES = 48
-MORE = 1.1  # calls of libc for a wait for a condition: none if there is a signal, several seldom
+MORE = 1.1  # futex calls per condition wait: none after an early signal, rarely more than one
 LINE = re.compile(
     r"(?P<tid>\d+) +(?:futex\((?P<word>0x[0-9a-f]+), (?P<op>FUTEX_\w+)"
     r"|<\.\.\. futex resumed>).*?(?P<unfinished><unfinished \.\.\.>)?"
@@ -39,7 +39,7 @@ def reason() -> str:
         if not shutil.which(name) and not Path(f"/usr/sbin/{name}").exists():
             return f"{name} is not installed (make check-all installs it)"
     if not (LIBRARY / "librouse-preload.so").exists():
-        return "there is no librouse-preload.so in a build with sanitizers"
+        return "a build with sanitizers has no librouse-preload.so"
     if subprocess.run(["strace", "-qq", "true"], capture_output=True).returncode:
         return "strace may trace nothing here"
     return ""
@@ -92,7 +92,7 @@ def recorded(folder: Path) -> tuple[Ends, Counter[int]]:
 
 class Oracle(unittest.TestCase):
     def play(self, place: Path) -> None:
-        """MariaDB under sysbench, recorded and traced."""
+        """Run MariaDB under sysbench, recorded and traced."""
         folder = place / "server"
         folder.mkdir()
         recordings = place / "recordings"
@@ -113,12 +113,12 @@ class Oracle(unittest.TestCase):
             os.kill(pid, signal.SIGTERM)
             running.program.wait(servers.STOP_S)
 
-    def test_each_wait_is_there_once_with_its_end(self) -> None:
+    def test_each_wait_is_recorded_once_with_its_result(self) -> None:
         with tempfile.TemporaryDirectory(prefix="rouse-oracle-") as name:
             self.play(Path(name))
             plain, timed = seen(Path(name) / "trace")
             futexes, conditions = recorded(Path(name) / "recordings")
-        # Only words of the server's own: libc's mutexes and threads use other words.
+        # Compare only the server's own futex words. libc's mutexes and threads use others.
         words = {word for word, _ in futexes}
         self.assertGreater(len(words), 0, "no lock of InnoDB was waited for")
         mine = {end: count for end, count in (plain + timed).items() if end[0] in words}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""demos/database.py on real databases: its figures fit together, and nothing is left of them."""
+"""demos/database.py on real databases: its figures are consistent, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reason() -> str:
 
 
 def postgres_can_read() -> bool:
-    """Whether PostgreSQL's user, which is not the one of this process, can read the checkout."""
+    """Whether PostgreSQL's user, who is not the user of this process, can read the checkout."""
     if os.getuid():
         return True
     words = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "test")
@@ -44,7 +44,7 @@ def postgres_can_read() -> bool:
 class Databases(unittest.TestCase):
     def demonstrated(self, server: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as place:
-            Path(place).chmod(0o755)  # PostgreSQL's user is another
+            Path(place).chmod(0o755)  # PostgreSQL runs as another user
             file = Path(place) / "figures.json"
             done = subprocess.run(
                 [
@@ -83,8 +83,10 @@ class Databases(unittest.TestCase):
         self.assertGreater(profile["kinds"]["poll"]["times"], PROFILED)
         self.assertGreater(profile["kinds"]["condition"]["times"], 0)
 
-    @unittest.skipUnless(list(Path("/usr/lib/postgresql").glob("*/bin/postgres")), "no PostgreSQL")
-    @unittest.skipIf(os.getuid() == 0 and not shutil.which("setpriv"), "no setpriv")
+    @unittest.skipUnless(
+        list(Path("/usr/lib/postgresql").glob("*/bin/postgres")), "PostgreSQL is not installed"
+    )
+    @unittest.skipIf(os.getuid() == 0 and not shutil.which("setpriv"), "setpriv is not installed")
     def test_postgresql(self) -> None:
         if not postgres_can_read():
             print(f"not run: the user postgres cannot read {SOURCE}", flush=True)

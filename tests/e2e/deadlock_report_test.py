@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A program in which every thread waits for another reports that, once. Others never do."""
+"""A program whose threads all wait for each other reports the deadlock once. Others never do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waits_common import END_OF_DUMP, PROGRAM, SANITIZED, Scene, not_run, thread
 
 REPORT = "rouse: deadlock: every thread waits for another thread\n"
 
-# The longest that a report can be late, in seconds: what settles, and one more look.
+# The latest report, in seconds: the time in which threads settle, and one more check.
 LATEST_S = 1.05
 MARGIN_S = 3.0 if SANITIZED else 1.5
 
@@ -46,7 +46,7 @@ class Deadlock(unittest.TestCase):
                     )
                     self.assertRegex(threads[""], 'foreign.*: waiting for join of thread . "left"')
 
-    def test_the_last_that_could_wake_has_ended(self) -> None:
+    def test_the_last_thread_that_could_wake_another_has_ended(self) -> None:
         said = self.reported("one-that-ends", ends_input=True)
         self.assertTrue(said.startswith(REPORT), said)
         self.assertIn("waiting for semaphore", threads_of(said)[""])
@@ -56,7 +56,7 @@ class Deadlock(unittest.TestCase):
         self.assertTrue(said.startswith(REPORT), said)
         self.assertIn(" wait_for_never+", said)
 
-    def test_said_once(self) -> None:
+    def test_it_is_reported_once(self) -> None:
         with Scene("circle") as scene:
             scene.wait_until_said(END_OF_DUMP)
             time.sleep(LATEST_S + MARGIN_S)
@@ -67,7 +67,8 @@ class Deadlock(unittest.TestCase):
             self.assertEqual(scene.said().count(REPORT), 1)
 
     def test_no_false_alarm(self) -> None:
-        """main() in a plain read, an unknown kernel thread, time, input, a blocking call."""
+        """Something can still wake a thread: main() in a plain read, an unknown kernel thread, a
+        timer, input, or a blocking call."""
         names = ("main-reads", "unknown", "time", "input", "blocking", "ever", "variously", "stuck")
         with contextlib.ExitStack() as stack:
             scenes = [

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Settings that `make run` refuses, with one line and before its experiment begins."""
+"""`make run` refuses invalid settings with one line, before its experiment begins."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Refusals(unittest.TestCase):
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(word, done.stderr)
 
-    def test_a_port_that_is_none(self) -> None:
+    def test_an_invalid_port_is_refused(self) -> None:
         for port in ("99999", "65536", "http", "", "-1", "\u00b2"):
             self.check(port, "/", f"not '{port}'")
 
-    def test_a_port_that_is_taken(self) -> None:
+    def test_a_port_in_use_is_refused(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             self.check(port, "/", f"port {port}")
 
-    def test_a_folder_that_is_none(self) -> None:
+    def test_an_invalid_folder_is_refused(self) -> None:
         for folder in ("/nonexistent", __file__, ""):
             self.check("0", folder, f"'{folder}'")
 

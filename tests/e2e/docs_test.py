@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The documents name every call, constant, option and variable, and none of their links is dead."""
+"""The documents name every call, constant, option and variable, and all their links work."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Manual(unittest.TestCase):
         self.assertEqual(described, declared)
 
     def test_every_public_call_is_shown_in_use(self) -> None:
-        """In a program of examples/, demos/ or serve/, or in an example of a man page."""
+        """Examples are programs of examples/, demos/ and serve/, and those on man pages."""
         shown = ""
         for folder in ("examples", "demos", "serve"):
             for path in sorted((SOURCE / folder).glob("*.c")):
@@ -174,12 +174,12 @@ class Manual(unittest.TestCase):
 
 
 class Sources(unittest.TestCase):
-    """The Markdown files as a reader of the repository sees them."""
+    """The Markdown files as they appear in a viewer of the repository."""
 
     LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 
     def slugs(self, path: Path) -> set[str]:
-        """The anchors of a page's headings, as hosts of repositories make them."""
+        """The anchors of a page's headings, as repository hosts generate them."""
         text = path.read_text(encoding="utf-8")
         heads = [line for line, outside in pages.lines_outside_code(text) if outside]
         heads = [line.lstrip("# ") for line in heads if re.match("#+ ", line)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""SIGQUIT prints every thread with its state and backtrace, and the program goes on."""
+"""SIGQUIT prints every thread with its state and backtrace, and the program continues."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Sigquit(unittest.TestCase):
             scene.end_input()
             self.assertEqual(scene.wait(), 0)
 
-    def test_a_program_with_room_between_its_segments_has_names(self) -> None:
+    def test_a_program_with_gaps_between_its_segments_has_names(self) -> None:
         with Scene("variously", program="waits_apart") as scene:
             scene.wait_until_ready()
             threads = threads_of(scene.quit())
@@ -64,7 +64,7 @@ class Sigquit(unittest.TestCase):
             scene.end_input()
             self.assertEqual(scene.wait(), 0)
 
-    def test_time_of_waits_that_are_recorded(self) -> None:
+    def test_recorded_waits_have_a_time(self) -> None:
         with Scene("variously", {"ROUSE_OBS": "counted"}) as scene:
             scene.wait_until_ready()
             names = ("locker", "sleeper", "reader", "kernel sleeper")
@@ -99,7 +99,7 @@ class Sigquit(unittest.TestCase):
         function = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         self.assertEqual(function.split()[0], "lock_accounts")
 
-    def test_server_goes_on(self) -> None:
+    def test_the_server_continues(self) -> None:
         with Server("--respond", "hello") as server:
             self.assertEqual(server.ask("/").body, b"hello")
             said, dumps = "", 0

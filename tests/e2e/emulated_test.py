@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Records of AArch64 programs whose waits are known, under qemu-user."""
+"""AArch64 programs with known waits are recorded correctly under qemu-user."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ THERE = BUILD.parent / "aarch64"  # tools/configure.sh aarch64
 QEMU = SOURCE / "tools" / "qemu.sh"
 VENV = SOURCE / "build" / "venv" / "bin" / "python"
 TESTS = ("waits", "futex", "call_stacks", "init_sites", "holds", "return_values")
-# The emulator itself uses locks: a thread that sleeps for one is not in its scene's wait yet.
+# The emulator itself uses locks. A thread that sleeps for one has not reached its wait yet, so a
+# scene may fail by chance.
 TRIES = 4
 SECONDS = 400  # per test
 
 
 def reason() -> str:
     if not (THERE / "build.ninja").exists():
-        return "there is no AArch64 build beside this one (tools/configure.sh aarch64)"
+        return "build/aarch64 is not configured (tools/configure.sh aarch64)"
     if not VENV.exists():
         return "the packages of the command are not in build/venv"
     if not shutil.which("qemu-aarch64-static"):
-        return "no qemu-aarch64-static here (Debian: qemu-user-static)"
+        return "qemu-aarch64-static is not installed (Debian: qemu-user-static)"
     done = subprocess.run([QEMU, "true"], capture_output=True, text=True)
     return done.stdout.strip().removeprefix("not run: ") if done.returncode == 77 else ""
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The examples, built from an installed copy as users do it, and run on both kinds of threads."""
+"""The examples, built against an installed copy as users do, run on both kinds of threads."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Examples(unittest.TestCase):
                 socket.create_connection(address, LIMIT_S) as idle,
                 socket.create_connection(address, LIMIT_S) as busy,
             ):
-                # Send until the idle one is closed, however slow the machine is.
+                # Send until the idle connection is closed, however slow the machine is.
                 idle.setblocking(False)
                 closed = False
                 while not closed:
@@ -123,7 +123,7 @@ class Examples(unittest.TestCase):
                 shown = run(
                     build / "worker_pool", threads, "1000", env=environment, timeout=LIMIT_S
                 )
-                # The steps of the Collatz sequences from 1 to 1,000.
+                # The sum of the steps of the Collatz sequences from 1 to 1,000.
                 self.assertEqual(shown, "1000 jobs, 59542 steps\n")
 
     def output(self, build: Path, program: str, environment: dict[str, str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""tools/rouse-gdb.py shows threads and their backtraces, of a process and of its core file."""
+"""tools/rouse-gdb.py shows the threads of a process and of a core file, with their backtraces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gdb(*arguments: str | Path, commands: tuple[str, ...]) -> str:
 
 
 def why_not() -> str | None:
-    """Why this machine's gdb cannot look at a process, if it cannot."""
+    """The reason why gdb cannot inspect a process on this machine, or None."""
     if not shutil.which("gdb"):
         return "there is no gdb"
     if "works" not in gdb(commands=("python print('works')",)):
@@ -51,7 +51,7 @@ def why_not() -> str | None:
 
 
 def backtraces(text: str) -> dict[str, list[str]]:
-    """The functions of each thread's frames, innermost first, by its name ("" for none)."""
+    """The functions of each thread's frames, innermost first. The key "" is an unnamed thread."""
     found: dict[str, list[str]] = {}
     for part in re.split(r"^(?=thread \d+)", text, flags=re.MULTILINE)[1:]:
         name = re.match(r'thread \d+(?: "([^"]*)")?', part)
@@ -90,7 +90,7 @@ class Gdb(unittest.TestCase):
                 self.assertIn(function, frames.get(name, []), text)
                 if last:
                     self.assertEqual(frames[name][-1], last)
-        # A parked thread's first frame is its own, not one of the kernel thread that gdb is on.
+        # A parked thread's first frame is its own, not a frame of the selected kernel thread.
         for name in ("locker", "sleeper", "reader"):
             self.assertIn("rsi_", frames[name][0], text)
 
@@ -115,7 +115,7 @@ class Gdb(unittest.TestCase):
         """Uses the kernel's core file: gdb's own gcore omits mappings behind a guard page."""
         pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
         if pattern.startswith(("|", "/")):
-            self.skipTest(f"not run: core files go elsewhere: {pattern}")
+            self.skipTest(f"not run: core files are written elsewhere: {pattern}")
         with tempfile.TemporaryDirectory() as folder:
             with Scene("variously", folder=folder) as scene:
                 resource.prlimit(scene.process.pid, resource.RLIMIT_CORE, NO_LIMIT)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * idle_io.c - a program whose threads, of both kinds, all wait for I/O of every sort, without a
- * deadline or with a distant one. The test checks that the program sleeps. It ends when its
- * standard input does.
+ * idle_io.c - a program in which threads of both kinds wait for every sort of I/O, without a deadline
+ * or with a distant one. The test checks that the program sleeps. It ends when its standard input
+ * does.
  */
 #include <rouse/rouse.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A program whose threads all wait for I/O, of every sort: no wake-up and no system call."""
+"""A program whose threads all wait for I/O has no wake-up and makes no system call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET_S = 4
 
 
 def runs(pid: int) -> dict[str, str]:
-    """For each kernel thread: running time, time in the run queue, number of times it ran."""
+    """By kernel thread: its running time, time in the run queue, and number of times it ran."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return {task.name: (task / "schedstat").read_text() for task in tasks}
 

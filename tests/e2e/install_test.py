@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Check `make install`: files, SONAME, exported symbols, the flags of rouse.pc, refusals."""
+"""Check `make install`: files, SONAME, exported symbols, the flags of rouse.pc, and refusals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def symbols(*command: str | Path) -> set[str]:
 
 
 class Install(unittest.TestCase):
-    def test_the_files_stand_where_they_belong(self) -> None:
+    def test_the_files_are_installed_where_they_belong(self) -> None:
         names = {path.as_posix().split("usr/local/", 1)[-1] for path in installed.files}
         headers = {f"include/rouse/{p.name}" for p in (SOURCE / "include/rouse").glob("*.h")}
         self.assertLessEqual(headers, names)
@@ -121,7 +121,7 @@ class Install(unittest.TestCase):
     def test_the_library_exports_exactly_the_declared_calls(self) -> None:
         self.assertEqual(symbols("--dynamic", installed.shared), declared())
 
-    def test_the_archive_has_names_of_its_own_only(self) -> None:
+    def test_the_archive_defines_only_prefixed_names(self) -> None:
         strangers = {
             name
             for name in symbols("--extern-only", installed.archive)
@@ -140,7 +140,7 @@ class Install(unittest.TestCase):
 
     def test_pkg_config_gives_all_that_a_build_needs(self) -> None:
         flags = installed.pkg_config("--cflags")
-        # A frame larger than the guard page must touch it.
+        # A function whose frame is larger than the guard page must touch that page.
         self.assertIn("-fstack-clash-protection", flags)
         self.assertIn("-lrouse", installed.pkg_config("--libs"))
         self.assertIn("-pthread", installed.pkg_config("--libs", "--static"))
@@ -168,7 +168,7 @@ class Install(unittest.TestCase):
 
 
 def installed_with(tags: str, folder: Path) -> dict[str, int]:
-    """The files that an install with these tags leaves below its prefix, each with its size."""
+    """The files, with their sizes, that an install with these tags leaves below its prefix."""
     options = ("--no-rebuild", "--quiet", "--tags", tags, "--destdir", folder)
     run("meson", "install", "-C", BUILD, *options)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -176,7 +176,7 @@ def installed_with(tags: str, folder: Path) -> dict[str, int]:
 
 
 class Targets(unittest.TestCase):
-    """The files that the Makefile's two targets install."""
+    """The installed files of the Makefile's two targets."""
 
     def tags(self, target: str) -> str:
         makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ def skip_without(*commands: str) -> None:
 
 
 class Installed:
-    """A copy installed beneath a folder, as for a package; found through pkg-config."""
+    """A copy installed below a folder, as for a package, and found through pkg-config."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -46,7 +46,7 @@ class Installed:
         self.shared = self.only("librouse.so").resolve()
 
     def only(self, name: str) -> Path:
-        """The one installed file of this name."""
+        """The installed file of this name, of which there must be exactly one."""
         found = [path for path in self.files if path.name == name]
         if len(found) != 1:
             raise AssertionError(f"{name} is installed {len(found)} times: {found}")
@@ -61,7 +61,7 @@ class Installed:
         return run("pkg-config", *options, "rouse", env=environment).split()
 
     def compile(self, compiler: str, source: Path, out: Path, static: bool = False) -> Path:
-        """Build a program as the README says; static: with librouse.a, the rest stays shared."""
+        """Build a program as the README does. static: link librouse.a, but no other archive."""
         flags = self.pkg_config("--cflags", "--libs", *(["--static"] if static else []))
         if static:
             flags = [f.replace("-lrouse", "-l:librouse.a") for f in flags]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""demos/programs.py on each of its programs: its figures fit together, and nothing is left."""
+"""demos/programs.py on each of its programs: its figures are consistent, and nothing is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARY = BUILD / "preload" / "librouse-preload.so"
 KERNEL = BUILD / "kernel" / "rouse-kernel"
 PLACES = (Path(tempfile.gettempdir()), Path("/dev/shm"))
 NOT_HERE, INTERRUPTED = 77, 130
-WORKERS = 2  # of nginx
+WORKERS = 2  # nginx's worker processes
 END_S = 60
 MARK = "ROUSE_TEST_MARK"
 VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
@@ -44,7 +44,7 @@ def left_behind(pid: int) -> list[Path]:
 
 
 def marked(mark: str) -> list[str]:
-    """Processes that have this mark in their environment, and have not ended."""
+    """The processes that have this mark in their environment and have not ended."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal():
@@ -74,7 +74,7 @@ class Programs(unittest.TestCase):
         return [str(word) for word in (PYTHON, program, name, *words)]
 
     def ran(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """To its end, and nothing is left."""
+        """Run it to its end, and check that nothing is left."""
         with subprocess.Popen(
             words,
             stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ class Programs(unittest.TestCase):
     def nothing_is_left(self, pid: int) -> None:
         self.assertEqual(left_behind(pid), [])
         until = time.monotonic() + END_S
-        while found := marked(self.mark):  # who sees its pipe closed, or was killed, takes a while
+        while found := marked(self.mark):  # a process needs time to end after a signal
             self.assertLess(time.monotonic(), until, found)
             time.sleep(0.05)
 
@@ -112,7 +112,7 @@ class Programs(unittest.TestCase):
         return shown
 
     def recorded(self, name: str, processes: int = 1) -> Row:
-        """The same, and what is so of every recording."""
+        """Run the demonstration, and check the figures that every recording has."""
         shown = self.demonstrated(name)
         found = shown["profile"]
         self.assertGreaterEqual(found["processes"], processes)
@@ -183,7 +183,7 @@ class Programs(unittest.TestCase):
                 self.assertIn(f"apt-get install {package}", done.stderr)
 
     def interrupted(self, name: str, said: str, seconds: int) -> None:
-        """SIGINT when this has been said, as by a terminal to the demonstration alone."""
+        """Send SIGINT to the demonstration alone, once it has printed this text."""
         with subprocess.Popen(
             self.command(name, "--seconds", str(seconds)),
             stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Paste the README's commands, unchanged and in their order, in a clean HOME."""
+"""The README's commands work when pasted, unchanged and in order, in a clean HOME."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from installed import SOURCE, skip_without
 
-PORT = 7777  # as the README has it
+PORT = 7777  # the port in the README
 WORDS_MOST = 900
-LINES_MOST = 12  # of the echo server
+LINES_MOST = 12  # lines of the echo server
 LIMIT_S = 540
 
 TEXT = (SOURCE / "README.md").read_text(encoding="utf-8")
@@ -29,10 +29,10 @@ def blocks() -> list[str]:
 
 
 def plain_environment(home: Path) -> dict[str, str]:
-    """A login's environment, without the variables that make, meson and these tests set."""
+    """The environment of a fresh login, without the variables of make, meson and these tests."""
     ours = r"(ROUSE_|MAKE|MFLAGS|MESON|PKG_CONFIG|LD_LIBRARY_PATH|DESTDIR|PREFIX|CC$)"
     kept = {name: value for name, value in os.environ.items() if not re.match(ours, name)}
-    # The packages of the command are not downloaded again for each HOME.
+    # Do not download the command's packages again for each HOME.
     cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
     return {**kept, "HOME": str(home), "PIP_CACHE_DIR": cache}
 
@@ -56,7 +56,7 @@ class Readme(unittest.TestCase):
             caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
             shutil.copytree(SOURCE, checkout, symlinks=True, ignore=caches)
             before = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts}
-            # -m: as at a terminal, each job gets its own process group and default signals.
+            # -m: each job gets its own process group and default signals, as at a terminal.
             first = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -meux\n"
             result = subprocess.run(
                 ["bash", "-c", first + "".join(blocks())],

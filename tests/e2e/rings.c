@@ -2,9 +2,9 @@
 /*
  * rings.c - a program that does every kind of I/O on request, while uring_test.py observes it from outside.
  *
- * It prints its I/O backend and the reason for it, and waits for a byte on standard input. Then it accepts LINES
- * connections, which answer ROUNDS words each, all at the same time. It also writes, reads and synchronises a file.
- * It prints "done" and ends.
+ * It prints its I/O backend and the reason for this choice, and waits for a byte on standard input. Then it serves
+ * LINES connections at the same time, each of which answers ROUNDS words. It also writes, reads and synchronises a
+ * file. It prints "done" and ends.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -31,7 +31,9 @@ static void check(long result, const char *what)
 static void *answer(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    char word[2 * WORD_BYTES]; /* longer than a word, so that a read shows that nothing is left */
+    char
+        word[2 *
+             WORD_BYTES]; /* longer than a word, so that a short read shows that no input is left */
     ssize_t got;
     while ((got = rouse_recv(fd, word, sizeof word, 0)) > 0)
         check(rouse_send(fd, word, (size_t)got, 0), "send");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Shared by the tests of rouse-serve: a running server, a raw client, a tree of files."""
+"""Shared by the tests of rouse-serve: a running server, a raw client, and a tree of files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOST = b"Host: localhost\r\n"
 
 
 def get(target: str, headers: bytes = b"", method: str = "GET") -> bytes:
-    """The bytes of a request; target may hold any character up to 255."""
+    """The bytes of a request. target may contain any character up to 255."""
     return f"{method} {target} HTTP/1.1\r\n".encode("latin-1") + HOST + headers + b"\r\n"
 
 
@@ -101,10 +101,10 @@ class Server:
         return self.log.read().decode(errors="replace")
 
     def held(self) -> int:
-        """The number of descriptors that its connections and their files use."""
-        count = -1  # the listening socket
+        """The number of descriptors that the server's connections and their files use."""
+        count = -1  # do not count the listening socket
         for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed just now
+            with contextlib.suppress(FileNotFoundError):  # it has just been closed
                 target = link.readlink()
                 count += str(target).startswith("socket:") or target.is_file()
         return count
@@ -118,7 +118,7 @@ class Server:
             return client.reply(method)
 
     def raw(self, data: bytes) -> list[Reply]:
-        """Send data and the end of input. Returns every answer until the server closes."""
+        """Send data and shut down. Returns all answers until the server closes the connection."""
         with self.connect() as client:
             client.send(data)
             client.socket.shutdown(socket.SHUT_WR)
@@ -149,13 +149,13 @@ class Client:
         self.socket.sendall(data)
 
     def has_input(self, seconds: float) -> bool:
-        """Wait until there is input or its end."""
+        """Wait until there is input or the end of input. Returns false on time-out."""
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         return bool(poller.poll(seconds * 1000))
 
     def reset(self) -> None:
-        """Close with RST."""
+        """Close the connection with a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -201,7 +201,7 @@ class Client:
                 return found
 
     def ended(self, seconds: float = 10) -> bool:
-        """Whether the server closes in time, without a further byte."""
+        """Whether the server closes the connection in time, without sending another byte."""
         self.socket.settimeout(seconds)
         try:
             return self.socket.recv(1) == b""
@@ -213,7 +213,7 @@ class Client:
 
 @contextlib.contextmanager
 def tree() -> Iterator[Path]:
-    """A root directory with files of all kinds, and a secret file beside it."""
+    """Yield a root directory with files of all kinds, and a secret file beside it."""
     with tempfile.TemporaryDirectory(prefix="rouse-serve-") as name:
         top = Path(name)
         (top / "secret").write_text("secret")
@@ -284,7 +284,7 @@ def not_run(reason: str) -> None:
 
 
 def main(*tools: str) -> None:
-    """Run the tests of the calling script; tools are the programs it cannot do without."""
+    """Run the tests of the calling script, which needs these tools."""
     for tool in tools:
         if not shutil.which(tool):
             not_run(f"{tool} is not installed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve under bad peers, scarce descriptors and signals."""
+"""rouse-serve with misbehaving clients, with scarce descriptors, and when it gets signals."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual(len(client.reply().body), 10 << 20)
                 client.socket.close()
 
-    @unittest.skipIf(SANITIZED, "kernel threads of a sanitizer are slow to make by the hundred")
+    @unittest.skipIf(SANITIZED, "creating hundreds of kernel threads is slow with a sanitizer")
     def test_waiting_connections_use_no_descriptor_when_those_are_scarce(self) -> None:
         def few() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
@@ -183,7 +183,7 @@ class UserThreads(unittest.TestCase):
             most = int(found[1])
             self.assertLess(most, 512)
             clients: list[Client] = []
-            for _ in range(most):  # one at a time, so that each is waited for
+            for _ in range(most):  # one at a time, so that the server accepts each
                 clients.append(self.enterContext(server.connect()))
                 clients[-1].send(get("/one.txt"))
                 self.assertEqual(clients[-1].reply().body, b"1")
@@ -221,12 +221,12 @@ class UserThreads(unittest.TestCase):
             self.assertEqual(first.reply().body, b"1")
             limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             folder = Path(f"/proc/{pid}/fd")
-            # The file is closed when its answer has been sent, which may be read before that.
+            # The server closes the file after it has sent the answer, so wait for that.
             self.assertTrue(
                 eventually(lambda: all(p.resolve().name != "one.txt" for p in folder.iterdir()))
             )
             used = {int(p.name) for p in folder.iterdir()}
-            # The lowest free number goes to the next connection: none is left for files.
+            # The next connection gets the lowest free number, so none is left for files.
             bound = min(set(range(1000)) - used) + 1
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (bound, limits[1]))
             holder = server.connect()
@@ -238,7 +238,7 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual(first.reply().status, 500)
             self.assertFalse(self.served(late))
             holder.socket.close()
-            # The late one takes its place: the end of the holder's thread needs no descriptor.
+            # The late connection takes its place: the thread that ends needs no descriptor for it.
             late.socket.settimeout(10)
             self.assertEqual(late.reply().status, 500)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
@@ -267,7 +267,7 @@ class UserThreads(unittest.TestCase):
                 self.assertLess(len(others), 1000)
                 others.append(self.enterContext(server.connect()))
                 others[-1].send(get("/small.txt") * 50)
-                # In step with the server: a backlog needs no memory of its own.
+                # Connect no faster than the server accepts, since a backlog needs no server memory.
                 self.assertTrue(eventually(lambda: others[-1].has_input(0.05) or is_refused()))
             for target in ("/one.txt", "/small.txt", "/page.css", "/over.js", "/mega.bin"):
                 first.send(get(target))
@@ -278,7 +278,7 @@ class UserThreads(unittest.TestCase):
             self.assertEqual(server.ask("/one.txt").body, b"1")
             self.assertTrue(eventually(lambda: server.held() == 1))
 
-    def test_nothing_is_left_of_a_thousand_connections(self) -> None:
+    def test_nothing_is_left_behind_by_a_thousand_connections(self) -> None:
         with self.serve() as server:
             pid = server.process.pid
             clients = [server.connect() for _ in range(400)]
@@ -334,7 +334,7 @@ class UserThreads(unittest.TestCase):
     def test_drain_without_connections_is_quick(self) -> None:
         with self.serve() as server:
             server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(5), 0)  # and not only after the drain time-out
+            self.assertEqual(server.process.wait(5), 0)  # long before the drain time-out
 
     def test_drain_gives_up(self) -> None:
         with self.serve("--drain-timeout", "1") as server, server.connect(4096) as client:

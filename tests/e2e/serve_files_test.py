@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve and the files: every name and size, by curl, and nothing from outside the root."""
+"""rouse-serve sends files of every name and size, and none from outside the root."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def curl(*arguments: str) -> bytes:
 
 
 class Files(unittest.TestCase):
-    """With openat2; the class below repeats it all as on a kernel that lacks it."""
+    """Tests with openat2. The class below repeats them as on a kernel without it."""
 
     kind = "user"
     preexec = staticmethod(lambda: None)
@@ -200,7 +200,7 @@ class Files(unittest.TestCase):
                 names.append("/" + name)
         for name in names:
             with self.subTest(name=name):
-                # 403: the kernel may forbid even to open a device.
+                # 403: the kernel may forbid opening a device.
                 self.assertIn(self.status(name), (403, 404))
 
     def test_file_that_shrinks_ends_the_connection(self) -> None:

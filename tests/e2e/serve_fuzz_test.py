@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve and random input: all answers are whole, and nothing is left behind."""
+"""rouse-serve answers random input with whole answers only, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Fuzz:
 
 
 def check_answers(data: bytes) -> None:
-    """The output is a sequence of whole answers. Lengths are not used, since HEAD's have no
-    body."""
+    """Check that the output is a sequence of whole answers, without using their lengths: an answer
+    to HEAD has no body."""
     if data and not data.startswith(b"HTTP/1.1 "):
         raise AssertionError(f"no answer: {data[:80]!r}")
     for part in data.split(b"HTTP/1.1 ")[1:]:
@@ -118,7 +118,7 @@ class Random(unittest.TestCase):
                         continue
                     client.socket.shutdown(socket.SHUT_WR)
                 except OSError:
-                    pass  # refused before all of it was sent
+                    pass  # the server closed before all of it was sent
             for client in clients:
                 self.read(client)
         return count

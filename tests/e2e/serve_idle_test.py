@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An idle rouse-serve with a hundred connected clients: no wake-up and no system call."""
+"""An idle rouse-serve with a hundred connected clients has no wake-up and makes no system call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from serve_common import KINDS, SANITIZED, Client, Server, eventually, get, main
 
 QUIET_SECONDS = 10
 TRACED_SECONDS = 3
-CHUNK_BYTES, CHUNK_SLOTS = 16 * 4096, 255  # of 256 bytes, behind the chunk's head: src/obs/ledger.c
+# A chunk has a head and then slots of 256 bytes: src/obs/ledger.c
+CHUNK_BYTES, CHUNK_SLOTS = 16 * 4096, 255
 
 
 def runs(pid: int) -> dict[str, str]:
-    """For each kernel thread: running time, time in the run queue, number of times it ran."""
+    """By kernel thread: its running time, time in the run queue, and number of times it ran."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return {task.name: (task / "schedstat").read_text() for task in tasks}
 
@@ -45,7 +46,7 @@ class Idle(unittest.TestCase):
     def setUp(self) -> None:
         self.servers: list[Server] = []
         for kind in KINDS:
-            # Longer than the test: the end of a connection's time causes a legitimate wake-up.
+            # Longer than the test, since the time-out of a connection causes a legitimate wake-up.
             server = Server("--respond", "x", "--idle-timeout", "600", kind=kind)
             self.servers.append(self.enterContext(server))
             for index in range(100):
@@ -56,8 +57,7 @@ class Idle(unittest.TestCase):
             self.assertTrue(is_over, "is never quiet")
 
     def use(self, client: Client, index: int) -> None:
-        """Some clients have never sent a request, some one, some many at once, some an incomplete
-        one."""
+        """Clients send no request, one, many at once, or an incomplete one."""
         count = (0, 1, 100)[index % 3]
         client.send(get("/") * count)
         for _ in range(count):
@@ -82,7 +82,7 @@ class Idle(unittest.TestCase):
                 for server, log in zip(self.servers, logs, strict=True)
             ]
             try:
-                # At first strace shows each thread's current call.
+                # strace first prints the current call of each thread.
                 for server, log in zip(self.servers, logs, strict=True):
                     self.wait_for_tracer(server, log)
                 before = [log.read_bytes() for log in logs]
@@ -103,7 +103,7 @@ class Idle(unittest.TestCase):
 
 
 def resident_bytes(pid: int) -> int:
-    # Counted page by page: /proc/PID/statm may be wrong by what each CPU has not added up yet.
+    # smaps counts page by page. /proc/PID/statm lacks the pages that a CPU has not added up yet.
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Rss:"):
             return 1024 * int(line.split()[1])
@@ -119,7 +119,7 @@ class Memory(unittest.TestCase):
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        # The stack's page is 4,096 of them. Slots come by chunks that have their memory at once.
+        # The stack's page is 4,096 bytes of them. Slots are allocated and touched chunk by chunk.
         slot = CHUNK_BYTES / CHUNK_SLOTS + CHUNK_BYTES / (more - few)
         for recording, most_each in (("off", 4500), ("counted", 4500 + slot)):
             with self.subTest(recording=recording):
@@ -127,7 +127,7 @@ class Memory(unittest.TestCase):
                 self.assertLessEqual(each, most_each)
 
     def bytes_of_each(self, recording: str, few: int, more: int) -> float:
-        """Both sizes include the program's fixed memory."""
+        """Bytes per connection, from two sizes that both include the program's fixed memory."""
         sizes = []
         with (
             mock.patch.dict(os.environ, {"ROUSE_OBS": recording}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve under load: 100,000 requests, each answer compared with the file; and wrk."""
+"""rouse-serve under load: 100,000 requests whose answers are compared with the file, and wrk."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from serve_common import SANITIZED, Client, Server, get, main, seed
 REQUESTS = 20000 if SANITIZED else 100000
 CONNECTIONS = 48
 
-# How often which sizes are asked for: small ones through the buffer, others by sendfile.
+# The weight of each file size. Small files are sent from a buffer, large ones by sendfile.
 SIZES = {0: 2, 1: 4, 137: 9, 700: 9, 4000: 5, 8192: 3, 8193: 3, 20000: 3, 65536: 1, 300000: 0.2}
 
-# Each thread of wrk asks for one file, its first four by four, and knows what must come.
+# Each thread of wrk requests one file and compares the answers. Two threads send four at a time.
 WRK = """
 local threads = {}
 function setup(thread)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve --metrics: the figures follow the requests, and are parsed strictly."""
+"""rouse-serve --metrics: the figures follow the requests, and a strict parser accepts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import unittest.mock
 from serve_common import KINDS, PROGRAM, Client, Reply, Server, eventually, get, main
 
 CONNECTIONS_MOST = 8
-KEPT_S = 0.1  # lifetime of a cached answer
+KEPT_S = 0.1  # seconds that an answer is cached
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+(?:\.\d+)?)")
@@ -82,7 +82,7 @@ class Metrics(unittest.TestCase):
                 client.reply()
             client.send(get("/", method="PUT"))
             client.reply()
-            # An answer may be as old as its cache lifetime.
+            # A cached answer may be this old.
             answers = ("rouse_serve_answers_total", "")
             self.assertTrue(eventually(lambda: server.samples()[answers] == 21))
             after = server.samples()
@@ -106,7 +106,7 @@ class Metrics(unittest.TestCase):
                 self.follows(self.server(kind=kind))
 
     def test_frequent_requests_receive_a_cached_answer(self) -> None:
-        """Identified by the numbers in them: each new answer counts the reads before it."""
+        """Each new answer counts the reads before it, so equal answers are cached ones."""
         server = self.server()
         bodies = set()
         with Client(server.metrics_port) as client:
@@ -146,10 +146,12 @@ class Metrics(unittest.TestCase):
             silent[0].send(b"GET /metr")
             for _ in range(20):
                 self.assertEqual(server.ask("/").body, b"x")
-            self.assertEqual(server.samples()["rouse_recorded", ""], 1)  # after their time-out
+            self.assertEqual(
+                server.samples()["rouse_recorded", ""], 1
+            )  # after their time-out
             self.assertEqual(silent[0].reply().status, 408)
 
-    def test_without_a_record_there_are_the_server_s_own(self) -> None:
+    def test_without_a_record_the_server_s_own_figures_remain(self) -> None:
         with unittest.mock.patch.dict("os.environ", ROUSE_OBS="off"):
             server = self.server()
         samples = server.samples()
@@ -169,7 +171,7 @@ class Metrics(unittest.TestCase):
         server = self.enterContext(Figures("--respond", "x", "--metrics", "127.0.0.2:0"))
         self.assertEqual(server.metrics_host, "127.0.0.2")
 
-    def test_addresses_and_ports_that_are_none(self) -> None:
+    def test_invalid_addresses_and_ports_are_refused(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()

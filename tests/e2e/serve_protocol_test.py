@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve and HTTP/1.1: requests good and bad, whole, split and joined."""
+"""rouse-serve and HTTP/1.1: valid and invalid requests, whole, split and joined."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual((reply.status, reply.headers["connection"]), (status, "close"))
                 self.assertTrue(client.ended())
 
-    def test_a_body_that_was_answered_before_it_came_is_no_request(self) -> None:
+    def test_a_body_that_was_answered_early_is_not_taken_for_a_request(self) -> None:
         body = get("/one.txt")
         head = get("/small.txt", f"Content-Length: {len(body)}\r\n".encode() + EXPECT)
         self.check(head + body + get("/one.txt"), 200)
@@ -125,7 +125,7 @@ class UserThreads(unittest.TestCase):
     def test_an_expectation_without_a_body_ends_no_connection(self) -> None:
         for headers in (EXPECT, EXPECT + b"Content-Length: 0\r\n"):
             self.check(get("/one.txt", headers) + get("/one.txt"), 200, 200)
-        # HTTP/1.0 has no expectations: the server waits for the body, and then the next request.
+        # HTTP/1.0 has no expectations, so the server waits for the body and then the next request.
         old = b"GET /one.txt HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n"
         self.check(old + EXPECT + b"\r\nab" + get("/one.txt"), 200, 200)
 
@@ -199,7 +199,7 @@ class UserThreads(unittest.TestCase):
         self.check(get("/", b"A: b\r\n" * 5000), 431)
 
     def test_the_answer_survives_unread_input(self) -> None:
-        # A close with unread input sends RST, which may overtake the answer.
+        # Closing a socket with unread input sends a reset, which may overtake the answer.
         for _ in range(20):
             with self.server.connect() as client:
                 client.send(get("/", b"A: " + b"x" * 500000 + b"\r\n"))
@@ -220,7 +220,7 @@ class UserThreads(unittest.TestCase):
         self.check(long + b"x" * 300000, 405)
 
     def test_no_request_is_smuggled(self) -> None:
-        # Wherever two readers could disagree about a request's end, nothing behind it is answered.
+        # Where two parsers could disagree about the end of a request, nothing after it is answered.
         tail = get("/one.txt")
         for headers, body, status in (
             (b"Transfer-Encoding: chunked\r\n", b"5\r\nhelloXX0\r\n\r\n", 411),
@@ -321,7 +321,7 @@ class Constant(unittest.TestCase):
         try:
             socket.create_server(("::1", 0), family=socket.AF_INET6).close()
         except OSError:
-            self.skipTest("no IPv6 here")
+            self.skipTest("IPv6 is not available")
         with Server("--respond", "six", "--address", "::1") as server:
             self.assertRegex(server.line, r"http://\[::1\]:\d+/")
             with socket.create_connection(("::1", server.port)) as client:

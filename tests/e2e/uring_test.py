@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The io_uring requests of a program, observed by strace and by tracepoints."""
+"""The io_uring requests of a program, as strace and tracepoints see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 PROGRAM = Path(os.environ.get("ROUSE_BUILD", "build/check")) / "tests" / "e2e" / "rings"
 PATIENCE_S = 60
 LINES, ROUNDS = 16, 100
-MESSAGES = 2 * LINES * ROUNDS  # sent, and received, on each side
+MESSAGES = 2 * LINES * ROUNDS  # messages sent by both sides together
 TRACING = Path("/sys/kernel/tracing")
 CALLS = "sendto,recvfrom,accept4,pread64,pwrite64,fsync,io_uring_setup,io_uring_enter"
 
@@ -36,7 +36,7 @@ needs_strace = unittest.skipUnless(MAY_TRACE, "strace is not installed, or may n
 
 
 def start(way: str, *before: str) -> subprocess.Popen[str]:
-    """The program, which waits for its byte. Its first line names its backend."""
+    """Start the program, which waits for its byte. Its first line names its backend."""
     return subprocess.Popen(
         [*before, PROGRAM],
         stdin=subprocess.PIPE,
@@ -48,7 +48,7 @@ def start(way: str, *before: str) -> subprocess.Popen[str]:
 
 
 def first_line(program: subprocess.Popen[str]) -> str:
-    """The program's output before it waits for its byte. A silent program is killed in time."""
+    """The output before the program waits for its byte. A program without output is killed."""
     assert program.stdout
     with contextlib.closing(selectors.DefaultSelector()) as selector:
         selector.register(program.stdout, selectors.EVENT_READ)
@@ -66,13 +66,12 @@ def has_rings() -> bool:
 
 @contextlib.contextmanager
 def submissions(pid: int) -> Iterator[Path]:
-    """A trace of the submissions of the process and its future threads. OSError if not
-    permitted."""
+    """Trace the submissions of the process and its future threads. OSError if not permitted."""
     instance = TRACING / "instances" / f"rouse-{os.getpid()}"
     instance.mkdir()
     try:
         tasks = " ".join(path.name for path in Path(f"/proc/{pid}/task").iterdir())
-        (instance / "buffer_size_kb").write_text("8192")  # otherwise the oldest are lost
+        (instance / "buffer_size_kb").write_text("8192")  # a smaller buffer loses the oldest events
         (instance / "set_event_pid").write_text(tasks)
         (instance / "options" / "event-fork").write_text("1")
         (instance / "events" / "io_uring" / "io_uring_submit_req" / "enable").write_text("1")
@@ -101,13 +100,13 @@ class Uring(unittest.TestCase):
         self.assertGreater(counts["io_uring_enter"], 0)
         for call in ("pread64", "pwrite64", "fsync"):
             self.assertEqual(counts[call], 0, call)
-        # The first read of each stream is a plain call, and so is a send that has no company.
+        # The first read of each stream is a plain call, and so is a send without other requests.
         self.assertLess(counts["recvfrom"], MESSAGES / 10)
         self.assertLess(counts["sendto"], MESSAGES * 9 / 10)
         self.assertLess(counts["accept4"], LINES / 2)
 
     @needs_strace
-    def test_epoll_needs_none(self) -> None:
+    def test_epoll_makes_no_ring_calls(self) -> None:
         counts = self.counts("epoll")
         self.assertEqual(counts["io_uring_setup"] + counts["io_uring_enter"], 0)
         self.assertEqual(counts["sendto"], MESSAGES)
@@ -129,12 +128,12 @@ class Uring(unittest.TestCase):
             self.assertEqual(errors, shown if way == "uring" else "")
 
     def test_no_memory_to_lock(self) -> None:
-        """Some kernels refuse a ring to a user who may lock no memory: either way all is done."""
+        """Some kernels refuse a ring to a user who may lock no memory. All I/O works either way."""
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "prlimit", "--memlock=0")
         if os.geteuid() != 0 or not shutil.which(nobody[0]):
-            self.skipTest("this user is not root, who may be another, or there is no setpriv")
+            self.skipTest("only root can become another user, with setpriv")
         if subprocess.run([*nobody, "test", "-x", PROGRAM], stderr=subprocess.DEVNULL).returncode:
-            self.skipTest("another user may not run what root has built here")
+            self.skipTest("another user cannot run this build")
         for way in ("auto", "uring"):
             out, errors = start(way, *nobody).communicate("x", timeout=PATIENCE_S)
             first, last = out.splitlines()
@@ -147,18 +146,18 @@ class Uring(unittest.TestCase):
         program = start("uring")
         self.addCleanup(program.communicate)
         self.addCleanup(program.kill)
-        self.assertEqual(first_line(program), "io_uring: asked for\n")  # its threads exist
+        self.assertEqual(first_line(program), "io_uring: asked for\n")  # its threads exist now
         with contextlib.ExitStack() as stack:
             try:
                 trace = stack.enter_context(submissions(program.pid))
             except OSError as refusal:
-                self.skipTest(f"tracepoints are not to be had: {refusal}")
+                self.skipTest(f"tracepoints are not available: {refusal}")
             out, errors = program.communicate("x", timeout=PATIENCE_S)
             self.assertEqual((out, program.returncode), ("done\n", 0), errors)
             opcodes = collections.Counter(re.findall(r"opcode (\w+)", trace.read_text()))
-        self.assertEqual(opcodes["RECV"], 2 * LINES)  # one for all data of a stream
+        self.assertEqual(opcodes["RECV"], 2 * LINES)  # one request receives all data of a stream
         self.assertGreater(opcodes["SEND"], MESSAGES / 10)
-        self.assertIn(opcodes["ACCEPT"], range(1, LINES))  # submitted anew when one ended
+        self.assertIn(opcodes["ACCEPT"], range(1, LINES))  # it is submitted again when it has ended
         for name in ("READ", "WRITE", "FSYNC"):
             self.assertEqual(opcodes[name], ROUNDS, name)
 

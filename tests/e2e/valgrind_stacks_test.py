@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Valgrind's memcheck knows the threads' stacks: no errors, no guesses about switched stacks."""
+"""Valgrind's memcheck knows the threads' stacks: it reports no error and guesses no switch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT_S = 400
 
 
 def why_not() -> str | None:
-    """Why valgrind cannot run the program, if it cannot."""
+    """The reason why valgrind cannot run the program, or None."""
     if not shutil.which("valgrind"):
         return "there is no valgrind"
     if SANITIZED:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * waits.c - a program whose threads wait in the way that its argument names. The tests of dumps, of
- * the deadlock report, of gdb and of Valgrind use it. It prints "ready" when all wait, and ends
+ * waits.c - a program whose threads wait in the way that its argument names, for the tests of dumps,
+ * of the deadlock report, of gdb and of Valgrind. It prints "ready" when all threads wait, and ends
  * when its standard input does, if it can.
  */
 #include <rouse/rouse.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Keeps its caller's frame: if a function ends with a call, this must follow. */
+/* Keeps the caller's frame: it must follow a call at the end of a function. */
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
 #define FRAME __attribute__((noinline))
 
@@ -148,7 +148,7 @@ static void wait_variously(void)
     start("kernel sleeper", ROUSE_KIND_KERNEL, sleep_long);
     for (int i = 0; i < 4; i++)
         rouse_sem_wait(&ready);
-    for (int seen = 0; seen < 3; usleep(1000)) /* they are on their way to sleep */
+    for (int seen = 0; seen < 3; usleep(1000)) /* they are about to sleep */
         seen = others_sleep() ? seen + 1 : 0;
     start("busy", ROUSE_KIND_USER, spin);
     rouse_sem_wait(&ready);
@@ -200,7 +200,7 @@ static void *end_with_input(void *unused)
     return unused;
 }
 
-/* The last thread that could wake another ends. */
+/* A deadlock begins when the last thread that could wake another ends. */
 static void wait_for_one_that_ends(void)
 {
     start("ends", ROUSE_KIND_KERNEL, end_with_input);
@@ -221,7 +221,7 @@ static void end_main_by_pthread_exit(void)
 static void wait_beside_main(void)
 {
     start(NULL, ROUSE_KIND_USER, wait_for_never);
-    rouse_thread_self(); /* rouse knows main() now, and main() is not in a recorded wait */
+    rouse_thread_self(); /* rouse knows main() now, but main() is not in a recorded wait */
     say_ready();
     wait_for_end_of_input();
 }

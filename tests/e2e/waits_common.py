@@ -27,7 +27,7 @@ def not_run(reason: str) -> NoReturn:
 
 
 def contents(file: IO[bytes]) -> str:
-    """The output so far. Its file offset, shared with the program, does not change."""
+    """The output so far. This leaves the file offset, which the program shares, unchanged."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
 
 
@@ -43,7 +43,7 @@ def wait_for_text(
 
 
 class Scene:
-    """`waits SCENE`, ended at the end of the with block. Its standard error is kept."""
+    """A run of `waits SCENE`, which ends with the with block. Its standard error is kept."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Scene:
         return wait_for_text(self.process, self.errors, text, times)
 
     def quit(self, times: int = 1) -> str:
-        """Send SIGQUIT; return the dump."""
+        """Send SIGQUIT and return the dump."""
         self.process.send_signal(signal.SIGQUIT)
         return self.wait_until_said(END_OF_DUMP, times).split(END_OF_DUMP)[times - 1]
 
@@ -105,7 +105,7 @@ class Scene:
 
 
 def threads_of(dump: str) -> dict[str, str]:
-    """The parts of a dump by the threads' names; "" for one without."""
+    """The parts of a dump by thread name. The key "" is an unnamed thread."""
     parts: dict[str, str] = {}
     for part in dump.split("\nthread ")[1:]:
         head = part.split(",", 1)[0]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * alloc_fault.c - for every n, the nth allocation from the C library fails. A value that cannot be
+ * alloc_fault.c - makes the nth allocation from the C library fail, for every n. A value that cannot be
  * stored is refused, a runtime starts with fewer workers, and nothing leaks.
  *
  * The program replaces the allocators, so that it counts only the runtime's allocations: those made
@@ -19,7 +19,7 @@ int main(void)
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 
-static uint32_t failing; /* the call that fails when this reaches 0; 0: none fails */
+static uint32_t failing; /* calls until one fails, including that one. 0: none fails */
 static uint32_t failed;
 
 static bool fails(void)
@@ -87,7 +87,7 @@ static void a_value_that_cannot_be_kept_is_refused(void **state)
     (void)state;
     CHECK_EQUAL(rouse_key_create(&key, note_destroyed), 0);
     in_every_kind(keep_a_value, NULL);
-    CHECK_EQUAL(destroyed, 2); /* main's thread goes on */
+    CHECK_EQUAL(destroyed, 2); /* main's thread continues */
     join(start(ROUSE_KIND_USER, keep_nothing, NULL));
     join(start(ROUSE_KIND_KERNEL, keep_nothing, NULL));
     CHECK_EQUAL(destroyed, 2);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * create_fault.c - for every n, the nth system call of each kind fails with every error that it may
- * return, during the start of the runtime and the creation of threads. The caller receives the
- * error or does not notice it, the same call made again succeeds, nothing leaks, and no thread
- * hangs.
+ * create_fault.c - makes the nth system call of each kind fail, for every n and every error that it may
+ * return, while the runtime starts and threads are created. The caller receives the error or does not
+ * notice it, the same call made again succeeds, nothing leaks, and no thread hangs.
  *
- * A runtime that cannot start does not end the program either: the creation of the first thread
+ * A runtime that cannot start does not end the program either. The creation of the first thread
  * returns the error, and the next creation starts the runtime. Futex calls return early with EINTR
- * and EAGAIN, as they may at any time, without an effect on the caller.
+ * and EAGAIN, as they may at any time, and the caller does not notice it.
  */
 #include "unit/core/blocks.h"
 #include "nth_call.h"
@@ -71,7 +70,7 @@ static const struct fault creating[] = {
 
 static unsigned error_returns; /* how often a call returned an error */
 
-/* Make the call. If it fails, which it may do once, make it again. */
+/* Make the call. It may fail once, and is then made again. */
 #define AT_SECOND(call) at_second((call), #call) || at_second_again((call), #call)
 
 static bool at_second(int error, const char *call)
@@ -203,10 +202,9 @@ static void each_fails_once(const struct fault *faults, size_t count,
         if (SCALE > 1 && is_fatal_to_sanitizers(faults[i].number))
             continue;
         /*
-         * Go on until a run makes fewer calls than n. A run that ended early does not show how many
-         * there are.
+         * Continue until a run makes fewer than n calls. A run that ended early does not show how many
+         * calls there are. From the tenth on, n grows in larger steps.
          */
-        /* only some of many */
         for (unsigned seen, nth = 1; nth <= CALLS_MOST; nth += 1 + nth / 10) {
             int status = nth_call_run(&faults[i], nth, fn, &seen);
             if (status != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_fault.c - for every n, the nth system call of each kind that I/O makes fails with every error
+ * io_fault.c - makes the nth system call of each kind that I/O uses fail, for every n and every error
  * that it may return. The caller receives that error once, the same call made again succeeds,
  * nothing leaks, and no thread hangs. EINTR and connections that died in the queue are not reported
  * to the caller.
@@ -15,7 +15,7 @@
 #include <sys/sendfile.h>
 
 #ifdef RSI_TSAN
-/* Otherwise it sleeps for a second at the end of each of the many children. */
+/* By default, the sanitizer sleeps for a second at the end of each of the many children. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {

@@ -2,9 +2,9 @@
 /*
  * nth_call.h - make the nth system call of a kind fail in a child process, for any n.
  *
- * Seccomp's user notification passes the child's calls of that kind to this process, which counts
- * them from the moment the child arms the fault and lets all except the nth through. Nothing is
- * preloaded, so it also catches calls that do not go through libc.
+ * Seccomp's user notification passes the child's calls of that kind to this process. It counts them
+ * from the moment when the child arms the fault, and lets all except the nth through. No library is
+ * preloaded, so this also catches calls that do not go through libc.
  */
 #ifndef NTH_CALL_H
 #define NTH_CALL_H
@@ -164,7 +164,7 @@ static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
     bool ended = listener < 0 || calls_answer(listener, fault, nth, seen);
     if (!ended) {
         kill(pid, SIGQUIT);
-        sleep(1); /* time to print the list of threads; the test has failed already */
+        sleep(1); /* let the child print its list of threads; the test has failed already */
         kill(pid, SIGKILL);
     }
     CHECK(waitpid(pid, &status, 0) == pid);
@@ -174,8 +174,7 @@ static MAYBE_UNUSED int nth_call_run(const struct fault *fault, unsigned nth,
 }
 
 /*
- * Apply each of count faults, at each n that the child reaches. Where there are very many, skip
- * some.
+ * Apply each of the count faults at each n that the child reaches. If there are very many, skip some.
  */
 static MAYBE_UNUSED void nth_call_each(const struct fault *faults, size_t count,
                                        void (*child)(const struct fault *))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll_fault.c - for every n, the nth system call of each kind that poll, select and sets make
- * fails. The caller receives that error or the call goes on, the same call made again succeeds,
- * nothing leaks, no waiter stays listed, and no thread hangs.
+ * poll_fault.c - makes the nth system call of each kind that poll, select and sets use fail, for every
+ * n. The caller receives that error or does not notice it, the same call made again succeeds, nothing
+ * leaks, no waiter stays listed, and no thread hangs.
  */
 #include "nth_call.h"
 
@@ -10,7 +10,7 @@
 
 #include <sys/select.h>
 
-#define PIPES 20 /* more entries than a call has room for on the stack */
+#define PIPES 20 /* more entries than a call can keep on its stack */
 
 static const struct fault faults[] = {
     { "epoll_create1: EMFILE", SYS_epoll_create1, EMFILE, -1, 0 },
@@ -28,7 +28,7 @@ static struct {
     uint32_t error_returns, asks;
 } scene;
 
-/* Whether to make the call again: it returned the injected error. */
+/* Whether the call returned the injected error, so that it must be made again. */
 static bool has_failed(long result)
 {
     if (result >= 0)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """run.py [--list] [MODEL[:MUTANT]...] - check the models in this folder with spin.
 
-A model's first comment says what is to be run, a line each:
-    run NAME=VALUE FLAG: why         with these defined it must pass; without a line, it passes bare
-    mutant FLAG NAME=VALUE: what      with these defined it must fail; FLAG alone names the mutant
-A run passes when the whole state space was searched and no assertion failed, no process was left
-waiting where it may not. A mutant must fail so; one that passes has shown that the model does not
-see what it was made for. Ends with 77 where there is no spin.
+A model's first comment lists its runs, one per line:
+    run NAME=VALUE FLAG: why         with these definitions it must pass. Without a run line, the model
+                                     must pass without definitions
+    mutant FLAG NAME=VALUE: what     with these definitions it must fail. FLAG alone names the mutant
+A run passes when the whole state space was searched, no assertion failed, and no process was left
+waiting where it must not. A mutant must fail in one of these ways. If a mutant passes, the model
+does not detect this fault. The exit status is 77 if spin is not installed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SHARED = {"memory.pml"}  # only included
+SHARED = {"memory.pml"}  # models that others include
 MEMORY_MB = 900
 DEPTH = 3_000_000
 SECONDS = 300
@@ -94,7 +95,7 @@ def search(job: Job, folder: Path) -> str:
     said = command(["spin", *defines, "-a", str(job.model)], folder)
     if not (folder / "pan.c").exists() or "Error" in said:
         raise ModelError(said)
-    # A mutant usually fails early: it is not worth a compiler's time.
+    # A mutant usually fails early, so compiling it with optimisation does not pay.
     options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", "-w"]
     options.append("-O0" if job.is_mutant else "-O1")
     said = command(["gcc", *options, "-o", "pan", "pan.c"], folder)
@@ -162,9 +163,9 @@ def main() -> int:
     if not shutil.which("spin"):
         print("not run: spin is not installed")
         return 77
-    # The long searches first, so that none is left to run alone at the end.
+    # Start the long searches first, so that none runs alone at the end.
     jobs.sort(key=lambda job: job.is_mutant)
-    workers = min(2, len(os.sched_getaffinity(0)))  # each may take MEMORY_MB
+    workers = min(2, len(os.sched_getaffinity(0)))  # each may use MEMORY_MB
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         for outcome in pool.map(run, jobs):

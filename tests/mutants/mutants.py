@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: MIT
 """Remove one fence, check or mechanism at a time, and name the test that notices.
 
-Each FOLDER.toml here lists the mutants of that folder: a text of a source file, its replacement,
-and what should notice:
-    tests        programs, run in their order until one fails or hangs; FILE.py:CLASS.CASE is one of
+Each FOLDER.toml here lists the mutants of a source folder: a text of a source file, its
+replacement, and how it should be noticed:
+    tests        programs, run in this order until one fails or hangs. FILE.py:CLASS.CASE is a case of
                  tests/command
-    model        MODEL:MUTANT of tests/model, for what x86-64 cannot show or a test seldom meets
-    equivalent   why nothing can notice: a reason, and no test is run
-    environment  of the tests, where the usual one will not do
-Each mutant with tests is applied to a copy of the sources under build/mutants, built and tried. A
-mutant that nothing notices has survived, and so has one whose text is not found. The tests are run
-once on the unchanged sources first; one that fails there is no witness.
+    model        MODEL:MUTANT of tests/model, for faults that x86-64 cannot show or tests rarely meet
+    equivalent   the reason why nothing can notice the mutant. No test is run
+    environment  variables for the tests, if they need other ones than usual
+Each mutant with tests is applied to a copy of the sources under build/mutants, built and tested. A
+mutant survives if nothing notices it, or if its text is not found. First the tests run once on the
+unchanged sources. A test that fails there cannot notice a mutant.
 
-Ends with status 1 if a mutant survived.
+The exit status is 1 if a mutant survived.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Path(__file__).parent
 MODELS = ROOT / "tests" / "model" / "run.py"
-# Delays are injected where a race is as wide as a few instructions.
+# Delays are injected into races that are only a few instructions wide.
 ENVIRONMENT = {"ROUSE_TEST_DELAY": "64", "ROUSE_TEST_SEED": "1", "ROUSE_IO": "epoll"}
 SKIPPED = 77
-LONGEST = 180.0  # seconds after which a test hangs; its own watchdog often ends it before
-ATTEMPTS = 3  # of a test on the unchanged sources
+LONGEST = 180.0  # seconds after which a test counts as hanging, unless its own watchdog ends it
+ATTEMPTS = 3  # runs of a failing test on the unchanged sources
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def load(folder: Path) -> list[Mutant]:
 
 
 def apply(mutant: Mutant, text: str) -> str:
-    """The mutated text. Raises ValueError if the mutant's text is not there exactly once."""
+    """The mutated text. Raises ValueError unless the mutant's text occurs exactly once."""
     count = text.count(mutant.find)
     if count != 1:
         raise ValueError(f"{mutant.file} has the text {count} times")
@@ -99,7 +99,7 @@ def copy_sources(tree: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
-        os.utime(target)  # newer than what was built of the old one
+        os.utime(target)  # newer than the objects built from the old one
 
 
 def target_of(test: str) -> str:
@@ -120,7 +120,7 @@ class Workshop:
             venv.parent.mkdir(exist_ok=True)
             venv.symlink_to((ROOT / "build" / "venv").resolve())
         if not (self.build / "build.ninja").is_file():
-            # A mutant may leave a function or a variable without use.
+            # A mutant may leave a function or a variable unused.
             options = ["-Dtests=true", "-Drouse_test=true", "-Ddefault_library=static"]
             subprocess.run(
                 ["meson", "setup", str(self.build), str(self.tree), "-Dwerror=false", *options],
@@ -129,7 +129,7 @@ class Workshop:
             )
 
     def make(self, tests: Iterable[str]) -> str:
-        """Build the tests; the end of the output if that fails, else nothing."""
+        """Build the tests. Returns the end of the output if that fails, and otherwise nothing."""
         done = subprocess.run(
             ["ninja", "-C", str(self.build), *sorted({target_of(test) for test in tests})],
             capture_output=True,
@@ -138,7 +138,7 @@ class Workshop:
         return "\n".join(done.stdout.splitlines()[-15:]) if done.returncode else ""
 
     def run(self, test: str, seconds: float, more: Mapping[str, str]) -> str:
-        """How the test failed; empty if it passed."""
+        """Run the test. Returns how it failed, and an empty text if it passed."""
         environment = {
             **os.environ,
             **ENVIRONMENT,
@@ -174,7 +174,7 @@ class Workshop:
 
 
 class Shops:
-    """Several workshops; each job takes the one that is free."""
+    """Several workshops. Each job uses a free one."""
 
     def __init__(self, place: Path, count: int) -> None:
         self.free: queue.Queue[Workshop] = queue.Queue()
@@ -193,7 +193,7 @@ class Shops:
 
 @dataclass(frozen=True)
 class Witness:
-    """A test, and how it does on the unchanged sources."""
+    """A test, and its result on the unchanged sources."""
 
     limit: float  # seconds
     failure: str = ""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Each mutant of tests/mutants applies to the sources as they are, and its tests exist."""
+"""Each mutant of tests/mutants applies to the current sources, and its tests exist."""
 
 from __future__ import annotations
 
