@@ -146,9 +146,7 @@ class Metrics(unittest.TestCase):
             silent[0].send(b"GET /metr")
             for _ in range(20):
                 self.assertEqual(server.ask("/").body, b"x")
-            self.assertEqual(
-                server.samples()["rouse_recorded", ""], 1
-            )  # after their time-out
+            self.assertEqual(server.samples()["rouse_recorded", ""], 1)  # after their time-out
             self.assertEqual(silent[0].reply().status, 408)
 
     def test_without_a_record_the_server_s_own_figures_remain(self) -> None:

@@ -3,9 +3,9 @@
 """run.py [--list] [MODEL[:MUTANT]...] - check the models in this folder with spin.
 
 A model's first comment lists its runs, one per line:
-    run NAME=VALUE FLAG: why         with these definitions it must pass. Without a run line, the model
-                                     must pass without definitions
-    mutant FLAG NAME=VALUE: what     with these definitions it must fail. FLAG alone names the mutant
+    run NAME=VALUE FLAG: why       with these definitions the model must pass. A model without a run
+                                   line must pass without definitions
+    mutant FLAG NAME=VALUE: what   with these definitions it must fail. FLAG alone names the mutant
 A run passes when the whole state space was searched, no assertion failed, and no process was left
 waiting where it must not. A mutant must fail in one of these ways. If a mutant passes, the model
 does not detect this fault. The exit status is 77 if spin is not installed.

@@ -4,9 +4,10 @@
 
 Each FOLDER.toml here lists the mutants of a source folder: a text of a source file, its
 replacement, and how it should be noticed:
-    tests        programs, run in this order until one fails or hangs. FILE.py:CLASS.CASE is a case of
-                 tests/command
-    model        MODEL:MUTANT of tests/model, for faults that x86-64 cannot show or tests rarely meet
+    tests        programs, run in this order until one fails or hangs. FILE.py:CLASS.CASE is a case
+                 of tests/command
+    model        MODEL:MUTANT of tests/model, for faults that x86-64 does not show or tests rarely
+                 meet
     equivalent   the reason why nothing can notice the mutant. No test is run
     environment  variables for the tests, if they need other ones than usual
 Each mutant with tests is applied to a copy of the sources under build/mutants, built and tested. A
