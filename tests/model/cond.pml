@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cond.pml - src/sync/cond.c: a signal is not lost, and a destroy waits for those who still look.
+ * cond.pml - src/sync/cond.c: no signal is lost, and destroy waits for threads that still use the object.
  *
- * Two threads wait until there is an item and take one; one of them waits with a deadline, which may pass
- * at any time, and then gives up. Either two others add an item each under the mutex and signal; or one
- * adds two, broadcasts, and destroys the condition variable at once. All that before or after they release
- * the mutex. Checked: no taker sleeps while there is an item for it, and nobody touches what is destroyed.
+ * Two threads wait for an item and take one each. One of them waits with a deadline, which may pass at any
+ * time, and then gives up. Either two other threads each add an item under the mutex and signal, or one adds
+ * two items, broadcasts, and destroys the condition variable at once. They signal before or after they
+ * release the mutex. Checked: no taker sleeps while there is an item for it, and no thread uses the
+ * condition variable after it was destroyed.
  *
  * mutant COUNT_LATE: a waiter counts itself after it has released the mutex
  * mutant LIST_LATE: a waiter enters the list after it has released the mutex
- * mutant ONE_CLAIM: a signal does not go on to the next when the first waiter's time has run out
- * mutant STAYS_LISTED: who gives up stays in the list
- * mutant STAYS_COUNTED: who gives up stays counted
- * mutant COUNTED_TWICE: a signal does not count down whom it wakes
- * mutant NO_DESTROY_WAIT: destroy looks at the list only
+ * mutant ONE_CLAIM: a signal does not try the next waiter when the first one has timed out
+ * mutant STAYS_LISTED: a waiter that gives up stays in the list
+ * mutant STAYS_COUNTED: a waiter that gives up stays counted
+ * mutant COUNTED_TWICE: a signal does not decrement the count of waiters
+ * mutant NO_DESTROY_WAIT: destroy checks only the list
  */
 #define TAKERS 2
 #define TIMED 1
@@ -29,11 +30,11 @@
 #define WOKEN 0
 #define TIMEDOUT 1
 
-chan waiters = [TAKERS] of { byte }; /* under GUARD */
+chan waiters = [TAKERS] of { byte }; /* protected by GUARD */
 bool is_listed[TAKERS], is_waiting[TAKERS], is_published[TAKERS];
 byte result[TAKERS];
 
-byte items; /* under MUTEX */
+byte items; /* protected by MUTEX */
 bool is_destroyed;
 
 #define TOUCH assert(!is_destroyed)
@@ -71,7 +72,7 @@ inline enter_list()
     atomic { is_waiting[me] = true; is_listed[me] = true; waiters ! me }
 }
 
-/* Ends with how in outcome. */
+/* Stores the result of the wait in outcome. */
 inline wait_once()
 {
     guard_lock(me, GUARD);
@@ -126,7 +127,7 @@ proctype taker(byte me)
     mutex_unlock()
 }
 
-/* One signal, or a broadcast; claims up to most of those in the list. */
+/* One signal or broadcast. It claims at most `most` waiters of the list. */
 inline signal(most)
 {
     if
@@ -151,7 +152,7 @@ inline signal(most)
 #endif
         guard_unlock(me, GUARD);
         atomic {
-            IS_DRAINED(me); /* the claims released it */
+            IS_DRAINED(me); /* the claims are releases */
             is_published[0] = is_published[0] || woken_0;
             is_published[1] = is_published[1] || woken_1
         }
@@ -171,7 +172,7 @@ inline destroy()
 #endif
         if
         :: seen == 0 -> break
-        :: else -> LOAD(me, WAITING) != seen /* yields until they have left */
+        :: else -> LOAD(me, WAITING) != seen /* yields until the waiters have left */
         fi
     od;
     is_destroyed = true

@@ -2,28 +2,28 @@
 /*
  * idle.pml - src/core/idle.c: workers that fall asleep while others submit threads.
  *
- * WORKERS workers, and a kernel thread that submits PLAIN threads and HOGS, by way of any inbox. A hog
- * submits a child, to its worker's next slot or queue, and then computes until all but hogs have run; so
- * one worker is left for all the others, and must be awake. Checked: all threads run. When nothing else
- * can happen any more the watcher, if there is one, looks a few times; then all must have run.
- * Left out: timers and the poller (poller.pml); a theft is one step (queue_lock.pml).
+ * There are WORKERS workers, and a kernel thread that submits PLAIN plain threads and HOGS hogs to any inbox.
+ * A hog submits a child to its worker's next slot or queue, and then computes until all threads except hogs
+ * have run. One worker is left for all the others and must be awake. Checked: all threads run. When nothing
+ * else can happen any more, the watcher, if there is one, checks a few times. After that all must have run.
+ * Not modelled: timers, and the poller (poller.pml). A theft is one step (queue_lock.pml).
  *
- * The watcher makes good, within 10 ms, most of what else goes wrong. So the rest is looked at without
- * one too; there children go to queues only.
+ * The watcher repairs most lost wake-ups within 10 ms. Therefore the protocol is also checked without a
+ * watcher. Children then go to queues only.
  *
  * run WORKERS=2: with store buffers
- * run UNWATCHED WORKERS=2: with store buffers, nobody watches
- * run UNWATCHED COARSE CHILDLESS WORKERS=3: three workers, none of whom watches
- * mutant NO_F1 UNWATCHED: the compiler barrier between push and look is gone
+ * run UNWATCHED WORKERS=2: with store buffers and without a watcher
+ * run UNWATCHED COARSE CHILDLESS WORKERS=3: three workers without a watcher
+ * mutant NO_F1 UNWATCHED: there is no compiler barrier between the push and the check
  * mutant F2_FULL UNWATCHED: the fence before sleep is an ordinary one, not a membarrier
- * mutant NO_W2 UNWATCHED: a worker does not look again before it sleeps
- * mutant NO_WAKE UNWATCHED: a submission wakes nobody
+ * mutant NO_W2 UNWATCHED: a worker does not check again before it sleeps
+ * mutant NO_WAKE UNWATCHED: a submission wakes no worker
  * mutant LEAK UNWATCHED COARSE CHILDLESS WORKERS=3: a worker with a spurious wake-up that then finds a thread stays counted as a searcher
  * mutant ANY_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: a worker that joins the idle list stays counted as a searcher
- * mutant SILENT_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: the last searcher that found work wakes nobody
- * mutant NO_WATCHER: nobody watches
+ * mutant SILENT_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: the last searcher that found work wakes no worker
+ * mutant NO_WATCHER: no worker watches
  * mutant NO_NEXT: the watcher takes nothing from next slots
- * mutant NO_END_FENCE PLAIN=0: the watcher that ends does not order that before its look at idle_count
+ * mutant NO_END_FENCE PLAIN=0: a watcher that ends does not order this before its check of idle_count
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -41,7 +41,7 @@
 #ifdef COARSE /* no store buffers, and larger steps */
 #define SEQUENTIAL
 #define STEP atomic
-#define HAS_TURNED(w) false /* the watcher looks only when nothing moves any more */
+#define HAS_TURNED(w) false /* the watcher checks only when nothing else can happen */
 #define TURN(w, has) skip
 #else
 #define STEP
@@ -49,7 +49,7 @@
 #define TURN(w, has) has_turned[w] = has
 #endif
 #define CPUS WORKERS /* the kernel thread's pushes are full fences: it needs no buffer */
-/* Of each worker: its queue and its next slot, as sets of threads; and who watches. */
+/* Each worker's queue and next slot, as sets of threads, and the worker that watches. */
 #define QUEUE(w) (w)
 #define NEXT(w) (WORKERS + (w))
 #define WATCHING (2 * WORKERS)
@@ -57,7 +57,7 @@
 #define DEPTH 2
 #include "memory.pml"
 
-/* Threads, a bit each. */
+/* Threads, one bit each. */
 #define HOGS (WORKERS - 1)
 #define IS_HOG(t) ((t) < (1 << HOGS))
 #define CHILD(t) ((t) << (PLAIN + HOGS))
@@ -71,23 +71,23 @@
 #define ALL_BUT_HOGS_DONE ((done | ((1 << HOGS) - 1)) == ALL)
 #define FIRST(set) ((set) & -(set))
 
-/* Changed by read-modify-writes only. */
+/* These change by read-modify-writes only. */
 byte inbox[WORKERS];
 byte idle_count, searching;
 
 bool guard;
-/* Under guard. */
+/* Protected by the guard. */
 bool is_idle[WORKERS], wake_word[WORKERS];
 
-bool has_turned[WORKERS]; /* the watcher's memory of turns; handed on with WATCHING */
+bool has_turned[WORKERS]; /* the watcher's record of turns; handed on with WATCHING */
 byte done;                /* threads that have ended */
-byte quiet_looks;         /* in a row, while nothing else happened */
-byte early_looks = EARLY; /* how often the watcher's time may still come before that */
+byte quiet_looks;         /* the watcher's checks in a row during which nothing else happened */
+byte early_looks = EARLY; /* how often the watcher may still check before that */
 
 #define IS_FENCED (me == WORKERS || IS_DRAINED(me % WORKERS))
 #define HAS_WORK(w) (LOAD(me, QUEUE(w)) != 0 || inbox[w] != 0)
 
-/* preferred: WORKERS for none; which of the others is left open here */
+/* preferred: WORKERS means none. The choice among the others is left open here. */
 inline wake_one(preferred)
 {
     atomic {
@@ -118,7 +118,7 @@ inline wake_one(preferred)
     fi
 }
 
-/* S1 was done by the caller. */
+/* The caller has done S1. */
 inline wake_if_useful(is_lonely)
 {
     STEP {
@@ -142,7 +142,7 @@ inline wake_if_useful(is_lonely)
     }
 }
 
-/* One thread of victim's for me; whether there was one */
+/* Take one thread from victim. Sets whether there was one. */
 inline steal(victim, stuck)
 {
     atomic {
@@ -188,7 +188,7 @@ inline anyone_has_work()
     }
 }
 
-/* is_lonely: at most one thread in the own queue */
+/* is_lonely: the worker's own queue has at most one thread */
 inline search_done()
 {
     STEP {
@@ -329,13 +329,13 @@ inline sleep_once()
     :: atomic {
         is_watcher && timeout ->
         quiet_looks++;
-        assert(quiet_looks < 4); /* else nothing more will happen, though not all has run */
+        assert(quiet_looks < 4); /* otherwise nothing more would happen, but not all threads have run */
         is_due = true
     }
     fi
 }
 
-/* W2. Ends with found, if there is work */
+/* W2. Sets found if there is work. */
 inline look_again()
 {
 #ifndef NO_W2
@@ -346,7 +346,7 @@ inline look_again()
         is_due = false;
         watch();
         if
-        :: !found && quiet -> /* and its period is the longest */
+        :: !found && quiet -> /* the watcher's period has reached its maximum */
             watch_end();
 #ifndef NO_END_FENCE
             fence_full(me)
@@ -481,7 +481,7 @@ proctype worker(byte me)
     od
 }
 
-/* The kernel thread: rsi_run_elsewhere, rsi_idle_wake_for. */
+/* The kernel thread calls rsi_run_elsewhere and rsi_idle_wake_for. */
 proctype submitter(byte me)
 {
     byte t = 1, woken, w;

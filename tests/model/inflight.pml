@@ -2,27 +2,28 @@
 /*
  * inflight.pml - src/io/uring/inflight.c: an operation on a ring, its thread, a timer, and the ring's worker.
  *
- * The operation lies on its thread's stack: when the thread has returned nobody may touch it. A thread whose
- * wait was ended by the timer has the operation stopped, by mail to the worker, and waits again: for the
- * completion, which may have come before, and for the answer to the request, which the kernel may overlook
- * twice. Afterwards it waits once more for something else. Checked: nobody touches the operation late, no claim
- * ends another wait than it is meant for, the thread comes through, though the operation would never end.
+ * The operation is on its thread's stack, so no one may access it after the thread has returned. If the timer
+ * ends the thread's wait, the thread asks the worker by mail to stop the operation, and waits again. This wait
+ * is for the completion, which may have come before, and for the answer to the request, which the kernel may
+ * overlook twice. Then the thread waits once more for something else. Checked: no one accesses the operation
+ * too late, no claim ends a wait for which it was not meant, and the thread ends even if the operation would
+ * never complete by itself.
  *
- * All that is shared is written by exchanges and compare-and-swaps with acquire and release; what they order
- * (the result, the second ticket) is not modelled.
+ * All shared words are written by exchanges and compare-and-swaps with acquire and release. The data that these
+ * order (the result, the second ticket) is not modelled.
  *
- * mutant NO_SECOND_WAIT: a thread that had it stopped does not wait for the completion
- * mutant NO_ANSWER_COUNT: the completion ends the second wait though the answer is yet to come
- * mutant STORES_ALONE: the thread writes ALONE without looking whether it is done
- * mutant TOUCHES_LATE: the completion looks at the operation after it has written DONE
- * mutant MAIL_ASKS_ONLY: mail that comes after the completion wakes nobody
- * mutant ASKS_ONCE: a request that was overlooked is not made again
+ * mutant NO_SECOND_WAIT: a thread that stopped the operation does not wait for the completion
+ * mutant NO_ANSWER_COUNT: the completion ends the second wait before the answer has come
+ * mutant STORES_ALONE: the thread writes ALONE without checking whether the operation is done
+ * mutant TOUCHES_LATE: the completion reads the operation after it has written DONE
+ * mutant MAIL_ASKS_ONLY: mail that arrives after the completion wakes no thread
+ * mutant ASKS_ONCE: a request that the kernel overlooked is not repeated
  */
 #define PENDING 0
 #define DONE 1
 #define ALONE 2
 
-/* Waits: 1 for the operation, 2 for the kernel to let go, 3 for something else; 0: none. */
+/* Waits: 1 for the operation, 2 until the kernel releases it, 3 for something else. 0: none. */
 byte claim = 0;
 byte woken_of = 0; /* the wait that the last claim ended */
 bool by_timer = false;
@@ -30,8 +31,8 @@ bool by_timer = false;
 byte state = PENDING;
 bool is_live = false; /* the thread has not returned */
 bool is_submitted = false, is_completed = false;
-bool is_over = false, is_asked = false; /* the worker's; is_asked is the thread's before */
-bool is_endless = false, is_stopped = false, request = false; /* the kernel's */
+bool is_over = false, is_asked = false; /* owned by the worker; is_asked first by the thread */
+bool is_endless = false, is_stopped = false, request = false; /* owned by the kernel */
 byte overlooked = 0;
 bool mail = false, mail_taken = false;
 bool thread_over = false;
@@ -82,7 +83,7 @@ proctype thread()
     thread_over = true
 }
 
-/* Ends wait 1 or not; wait 3 is another's affair. */
+/* The timer may end wait 1. Wait 3 is ended by something else. */
 proctype timer()
 {
     if
@@ -114,7 +115,7 @@ proctype worker()
 {
     byte old, ticket;
     do
-    /* The kernel completes it, by itself or because it was stopped, when it likes. */
+    /* The kernel completes the operation at any time, by itself or because it was stopped. */
     :: is_submitted && !is_completed && (!is_endless || is_stopped) ->
         is_completed = true;
         touch();
@@ -152,7 +153,7 @@ proctype worker()
 #endif
         :: else -> request = true
         fi
-    /* The answer; it was overlooked, or not. */
+    /* The answer to the request, which the kernel may have overlooked. */
     :: request ->
         request = false;
         touch();

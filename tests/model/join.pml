@@ -2,24 +2,25 @@
 /*
  * join.pml - src/core/thread.c: the join word between a thread's end, its joiners and detach.
  *
- * J1 joins a thread, with or without a deadline, and when it was timed out or cancelled joins again or
- * detaches it. J2 tries to join it once. The timer ends waits that have a deadline; a canceller asks J1
- * twice. When J1 is through it waits for something else, which only the canceller may end. Every step on the join word is a read-modify-write or ordered by one, so that no store buffers
- * are needed. Checked: one of them releases the block, once, after its stack was left, and the end does
- * not touch it then; no joiner sleeps for ever; no late claim ends the later wait; each request is reported
- * once or kept.
+ * J1 joins a thread, with or without a deadline. After a time-out or a cancellation it joins again or detaches
+ * the thread. J2 tries to join it once. The timer ends waits that have a deadline, and a canceller sends J1 two
+ * requests. Finally J1 waits for something else, and only the canceller may end this wait. Every step on the
+ * join word is a read-modify-write or ordered by one, so no store buffers are needed. Checked: exactly one of
+ * them releases the block, once and after the stack was left, and the thread's end does not access the block
+ * after that. No joiner sleeps for ever, no late claim ends the later wait, and each request is reported once or
+ * kept.
  *
  * mutant TICKET_IN_TARGET: a joiner's ticket is stored in the block of the thread that is joined
- * mutant END_EXCHANGES: the end takes whatever stands there for the joiner it has seen
- * mutant END_STORES: the end stores ENDED over whatever came after the joiner gave up
- * mutant ENDED_AT_ONCE: the end stores ENDED where ENDING belongs
+ * mutant END_EXCHANGES: the end takes any value of the join word for the joiner that it has seen
+ * mutant END_STORES: the end overwrites what was stored after the joiner gave up with ENDED
+ * mutant ENDED_AT_ONCE: the end stores ENDED instead of ENDING
  * mutant NO_WAIT_ENDED: a joiner that finds ENDING does not wait for ENDED
  * mutant GIVE_UP_STORES: a joiner gives up by a plain store
  * mutant NO_ABANDON: a joiner that finds the thread ended leaves its wait prepared
  * mutant REQUEST_LOST: a cancelled joiner that finds the thread ended drops the request
- * mutant REQUEST_INVENTED: a thread that cannot take its wait back counts a request
- * mutant NO_CLAIM: the end publishes the joiner whether it won or not
- * mutant ENDING_FOR_ALL: a joiner that finds another's ENDING takes the thread for ended
+ * mutant REQUEST_INVENTED: a thread that cannot withdraw its wait counts a request
+ * mutant NO_CLAIM: the end publishes the joiner even if it lost the claim
+ * mutant ENDING_FOR_ALL: a joiner that finds ENDING of another joiner treats the thread as ended
  * mutant ENDED_NOT_TAKEN: a joiner that finds ENDED releases the block without taking it
  */
 #define NONE 0
@@ -38,20 +39,20 @@
 
 byte join_word = NONE;
 byte join_ticket; /* TICKET_IN_TARGET */
-bool is_left;     /* the stack */
+bool is_left;     /* the thread's stack has been left */
 bool is_freed;
 bool j2_returned, j1_is_through;
 byte successes; /* joins and detaches that returned 0 */
 
-/* Of each joiner. */
+/* One entry per joiner. */
 byte claim[2]; /* 4 * number + {0, 2} */
 bool is_published[2];
 byte result[2];
-bool is_timed; /* the wait of J1 */
+bool is_timed; /* whether J1's wait has a deadline */
 
-byte requests, told; /* of J1 */
+byte requests, told; /* requests to J1: made, and reported to it */
 
-/* By the end. */
+/* Written by the thread's end. */
 #define TOUCH assert(!is_freed)
 
 inline block_free()
@@ -59,7 +60,7 @@ inline block_free()
     atomic { assert(!is_freed && is_left); is_freed = true }
 }
 
-/* Compare-and-swap of the join word; old: what was there. */
+/* Compare-and-swap of the join word. old: its previous value. */
 inline join_cas(expected, new, old)
 {
     atomic {
@@ -179,7 +180,7 @@ inline join_wait(j)
     fi
 }
 
-/* Ends with what the call returns in error. */
+/* Stores the result of the call in error. */
 inline join(j)
 {
     error = BUSY;
@@ -202,7 +203,7 @@ inline join(j)
                     claim[j] = (claim[j] / 4) * 4
                 }
                 if
-                :: !won -> /* cancelled just now, or an old entry of the timer came up */
+                :: !won -> /* it has just been cancelled, or an old entry of the timer expired */
                     commit(j, error);
 #ifdef REQUEST_INVENTED
                     error = CANCELED;
@@ -283,7 +284,7 @@ proctype j2()
     j2_returned = true
 }
 
-/* seen: what then stands there */
+/* seen: the new value of the join word */
 inline announce_end()
 {
     atomic { TOUCH; seen = join_word }
@@ -294,7 +295,7 @@ inline announce_end()
         atomic {
             TOUCH;
             seen = join_word;
-            assert(seen % 4 == 0); /* else it is no address */
+            assert(seen % 4 == 0); /* otherwise it is no address */
             won = seen != NONE;
             join_word = JOINER(joiner) + PLUS_ENDING
         }
@@ -313,7 +314,7 @@ inline announce_end()
 #ifdef TICKET_IN_TARGET
             atomic { TOUCH; t = join_ticket }
 #else
-            t = claim[joiner]; /* its joiner cannot go on to another wait before ENDED */
+            t = claim[joiner]; /* its joiner cannot begin another wait before ENDED */
 #endif
             if
             :: t % 4 != 0 -> claim_wait(joiner, t, 0, won)

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memory.pml - words that several CPUs share, each CPU with a store buffer; to be included.
+ * memory.pml - words that several CPUs with store buffers share. Other models include this file.
  *
- * Spin interleaves whole steps, so that a missing fence would go unseen. Here a store goes to its CPU's
- * buffer, and some time later to memory (drain). A load sees its own CPU's buffer first.
+ * Spin interleaves whole steps, so it would not notice a missing fence. Here a store goes to its CPU's buffer,
+ * and some time later to memory (drain). A load reads its own CPU's buffer first.
  *   store_relaxed   may leave the buffer before an older store to another word
- *   store_release   leaves it after all that is older; younger relaxed stores may overtake it
+ *   store_release   leaves the buffer after all older stores; younger relaxed stores may overtake it
  *   rmw_acquire     acts on memory at once; older stores may still be in the buffer
  *   rmw             acts on memory at once, after all older stores (acq_rel and seq_cst)
- *   fence_light     nothing: a compiler barrier. Its mutants swap what stands on its sides
+ *   fence_light     does nothing: a compiler barrier. Its mutants swap the steps around it
  *   fence_full      waits until the CPU's own buffer is empty
- *   fence_heavy     membarrier: the same, and each other CPU's buffer is seen empty once meanwhile
- * So this is weaker than x86, and nearly what C promises for stores. Loads are never early: that an
- * acquire is missing is not seen here.
+ *   fence_heavy     membarrier: as fence_full, and each other CPU's buffer is empty at some moment meanwhile
+ * This is weaker than x86, and nearly as weak as C's rules for stores. Loads are never early, so a missing
+ * acquire is not noticed here.
  *
- * Before the inclusion: CPUS, WORDS (how many words; they start as 0), DEPTH (of a buffer: 2, 3 or 4;
- * a full one makes the CPU wait, which hides only what needs more stores at a time). With SEQUENTIAL
- * there are no buffers, for runs that look at something else with more threads.
+ * Define before the inclusion: CPUS, WORDS (the number of words, which start as 0), and DEPTH (of a buffer: 2, 3
+ * or 4). A full buffer makes the CPU wait, which hides only faults that need more stores at a time. With
+ * SEQUENTIAL there are no buffers, for runs that check other properties with more threads.
  */
 byte memory[WORDS];
 
@@ -63,7 +63,7 @@ store_buffer buffers[CPUS];
 #define IS_DRAINED(cpu) (buffers[cpu].length == 0)
 #define HAS_ROOM(cpu) (buffers[cpu].length < DEPTH)
 
-/* In an atomic step that has waited for room. */
+/* Used in an atomic step that has waited for room. */
 inline put(cpu, w, v, release)
 {
     buffers[cpu].word[buffers[cpu].length] = w;
@@ -95,7 +95,7 @@ inline fence_heavy(cpu)
     od;
     fence_other = 0
 }
-/* The counters of fence_heavy: each process that calls it declares them. */
+/* The counters of fence_heavy. Each process that uses it declares them. */
 #define FENCE_LOCAL byte fence_other = 0
 
 /* Read-modify-write: atomic { RMW_READY(cpu, w); ... memory[w] = ... } */
@@ -135,7 +135,7 @@ inline drain_at(cpu, i)
 
 #define MAY_OVERTAKE(cpu, i, j) (buffers[cpu].word[i] != buffers[cpu].word[j])
 
-/* One of these a CPU. */
+/* One instance per CPU. */
 proctype drain(byte cpu)
 {
     byte drained = 0;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * monitor.pml - src/core/monitor.c: the monitor falls asleep for good, and a worker is the last to be idle no more.
+ * monitor.pml - src/core/monitor.c: the monitor sleeps without a time limit only while a worker is idle.
  *
- * Two workers of one cluster leave the idle list and join it again, each a few times, and end outside of it: as
- * if stuck. Checked: when nothing else can happen, the monitor is awake, or in a sleep that ends.
+ * Two workers of one cluster leave the idle list and join it again, each a few times, and finally stay outside of
+ * it, as if stuck. Checked: when nothing else can happen, the monitor is awake, or in a sleep that ends.
  *
- * mutant NO_M2: the monitor does not look again before it sleeps
- * mutant NO_M_FENCE: its store may come after its look
- * mutant NO_W_FENCE: a worker looks at the monitor before others see that it has left
- * mutant NO_WORD: the futex does not compare
- * mutant ANY_LEAVES: only who finds the list full wakes the monitor
+ * mutant NO_M2: the monitor does not check again before it sleeps
+ * mutant NO_M_FENCE: the monitor's store may come after its check
+ * mutant NO_W_FENCE: a worker checks the monitor before others see that the worker has left
+ * mutant NO_WORD: the futex does not compare its word
+ * mutant ANY_LEAVES: only a worker that finds the list full wakes the monitor
  */
 #define WORKERS 2
 #define CPUS 3
 #define MONITOR 2
 #define AWAKE 0
-#define IDLE 1 /* how many; under the guard */
+#define IDLE 1 /* the number of idle workers; protected by the guard */
 #define GUARD 2
 #define WORDS 3
 #define DEPTH 3

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mutex.pml - src/sync/mutex.c: no wake-up is lost between the fast ways and the slow ones.
+ * mutex.pml - src/sync/mutex.c: no wake-up is lost between the fast paths and the slow ones.
  *
- * Three threads lock and unlock; one of them locks with a deadline, which may pass at any time, and
- * locks once only. How long a sleeper has waited is left open. Checked: one holder at a time, which sees
- * what the one before wrote; nobody sleeps for ever; what the comment says of each bit of state; and the
- * lifetime: the last holder frees the mutex after its unlock, and nobody touches it then.
+ * Three threads lock and unlock. One of them locks only once, with a deadline that may pass at any time. How
+ * long a sleeper has waited is left open. Checked: there is one holder at a time, which sees what the previous
+ * holder wrote. No thread sleeps for ever. Each bit of state keeps the invariant in mutex.c. The last holder
+ * frees the mutex after its unlock, and no thread accesses it after that.
  *
- * mutant ANNOUNCE_UNLOCKED: a sleeper announces itself though the lock has come free
+ * mutant ANNOUNCE_UNLOCKED: a sleeper announces itself although the lock has become free
  * mutant WOKEN_STAYS: a woken thread that goes back to sleep leaves WOKEN set
- * mutant TAKER_KEEPS_WOKEN: a woken thread that gets the lock leaves WOKEN set
- * mutant HANDOFF_STAYS: the first in the list leaves HANDOFF behind when its time runs out
- * mutant WAITERS_STAYS: the last in the list leaves WAITERS behind when its time runs out
- * mutant HANDED_UNLOCKED: the lock is dropped though it is handed over
- * mutant NO_SECOND_DROP: an unlock that found nobody to wake does not drop the lock
+ * mutant TAKER_KEEPS_WOKEN: a woken thread that acquires the lock leaves WOKEN set
+ * mutant HANDOFF_STAYS: the first in the list leaves HANDOFF set when it times out
+ * mutant WAITERS_STAYS: the last in the list leaves WAITERS set when it times out
+ * mutant HANDED_UNLOCKED: the lock is released although it is handed over
+ * mutant NO_SECOND_DROP: an unlock that found no thread to wake does not release the lock
  * mutant PUBLISH_FIRST: an unlock releases the guard after it has published
- * mutant DROP_RELAXED: the lock is dropped by a relaxed compare-and-swap
+ * mutant DROP_RELAXED: the lock is released by a relaxed compare-and-swap
  */
 #define THREADS 3
-#define TIMED 2 /* the one with a deadline */
+#define TIMED 2 /* the thread with a deadline */
 #ifndef ROUNDS
 #define ROUNDS 2
 #endif
@@ -41,7 +41,7 @@
 #define TIMEDOUT 2
 #define NONE THREADS
 
-chan waiters = [THREADS] of { byte }; /* under GUARD */
+chan waiters = [THREADS] of { byte }; /* protected by GUARD */
 bool is_listed[THREADS];
 bool is_waiting[THREADS]; /* the claim word; park.pml has the real one */
 bool is_published[THREADS];
@@ -55,7 +55,7 @@ bool is_freed;
 #define VALID(state) (!HAS(state, HANDOFF) || (HAS(state, LOCKED) && HAS(state, WAITERS)))
 #define MUST_WAKE(state) (HAS(state, WAITERS) && ((state) & (WOKEN | HANDOFF)) != WOKEN)
 
-/* One compare-and-swap from what was seen. release: older stores are in memory first */
+/* One compare-and-swap from the value that was seen. release: older stores reach memory first. */
 inline cas(seen, to, release, ok)
 {
     atomic {
@@ -69,7 +69,7 @@ inline cas(seen, to, release, ok)
     }
 }
 
-/* Under the guard, WAITERS says whether the list is empty, except for a store that is on its way. */
+/* Under the guard, WAITERS is set if the list is not empty, except for a store still in a buffer. */
 inline leave_guard()
 {
     TOUCH;
@@ -88,7 +88,7 @@ inline claim(t, r, won)
     }
 }
 
-/* ok: taken */
+/* ok: the lock was acquired */
 inline try_once()
 {
     atomic { TOUCH; seen = LOAD(me, STATE) }
@@ -103,13 +103,13 @@ inline try_once()
     fi
 }
 
-/* Ends with how in outcome. */
+/* Stores the result in outcome. */
 inline sleep_queued()
 {
     guard_lock(me, GUARD);
     bits = WAITERS;
     if
-    :: woken != 0 -> bits = WAITERS | HANDOFF /* waited long enough */
+    :: woken != 0 -> bits = WAITERS | HANDOFF /* it has waited long enough */
     :: true
     fi;
     do /* announce_locked */
@@ -196,7 +196,7 @@ inline leave()
     leave_guard()
 }
 
-/* ok: dropped */
+/* ok: the lock was released */
 inline drop()
 {
     do
@@ -217,7 +217,7 @@ inline drop()
     od
 }
 
-/* other: whom to publish, or NONE */
+/* other: the thread to publish, or NONE */
 inline pass_on()
 {
     atomic { TOUCH; seen = LOAD(me, STATE); other = NONE }
@@ -226,7 +226,7 @@ inline pass_on()
         ok = false;
         do
         :: atomic { !ok && len(waiters) != 0 -> waiters ? other; is_listed[other] = false }
-            IS_DRAINED(me); /* the claim is a read-modify-write that releases */
+            IS_DRAINED(me); /* the claim is a read-modify-write with release */
             claim(other, (HAS(seen, HANDOFF) -> HANDED : RETRY), ok);
         :: ok || len(waiters) == 0 -> break
         od;

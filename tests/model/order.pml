@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.pml - src/turns/turns.c as preload/accept/order.c uses it: a queue of --accept, and who has the turn.
+ * order.pml - src/turns/turns.c as preload/accept/order.c uses it: a queue of --accept, and its turn.
  *
- * THREADS threads enter ROUNDS times each. A thread that has entered waits for its turn, or stops waiting at any moment.
- * With DEATHS one thread dies, and with STOPS one is stopped for good, anywhere. With LOOKS the waiting threads check
- * the turn, which OVERDUE times also finds a turn overdue whose holder is only slow. A connection always waits. With
- * fewer PLACES than threads the place of the dead thread is taken again. PATIENT: all wait until it is their turn.
- * SCAN: the choice reads one place after the other, not all at once.
+ * THREADS threads enter the queue ROUNDS times each. A thread that has entered waits for its turn, or stops waiting
+ * at any moment. With DEATHS one thread dies anywhere, and with STOPS one is stopped for good anywhere. With LOOKS
+ * the waiting threads check the turn. Such a check finds OVERDUE times a turn overdue whose holder is only slow. A
+ * connection is always available. With fewer PLACES than threads, the place of the dead thread is reused. PATIENT:
+ * all threads wait until it is their turn. SCAN: the choice reads one place after the other, not all at once.
  *
- * Checked: a waiting thread that lives gets its turn, and if no thread dies or stops it needs no check for that. It is
- * in the queue while it waits. The thread that is chosen is the first (LIFO: the last, or one that was passed over) of
- * those that the choice had to see. In the end, if all live, the turn is nobody's.
+ * Checked: a waiting thread that lives gets its turn, and does so without checks if no thread dies or stops. It is
+ * in the queue while it waits. The thread that is chosen is the first (LIFO: the last, or one that was passed over)
+ * of those that the choice had to see. In the end, if all threads live, no thread has the turn.
  *
- * The deciding accesses are seq_cst in the code, and marks are read again, so there are no store buffers here. Left
- * out: several queues, since a number identifies its queue; the round robin of the runtime's listener, whose choice
- * differs; and time.
+ * The deciding accesses are seq_cst in the code, and marks are read again, so there are no store buffers here. Not
+ * modelled: several queues, since a number identifies its queue; the round robin of the runtime's listener, whose
+ * choice differs; and time.
  *
- * run: nobody dies, and there are no looks
- * run THREADS=2 ROUNDS=3 SCAN: the same
- * run LIFO: the same, and the last one first
- * run LOOKS THREADS=2 ROUNDS=2 OVERDUE=2: nobody dies, and two turns are taken away
- * run LOOKS THREADS=2 ROUNDS=2 DEATHS=1: one dies
- * run LOOKS THREADS=2 ROUNDS=2 STOPS=1: one stops
- * run LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's place is taken by another thread
- * mutant E2_FIRST: who comes looks at the turn before it stands in the queue
- * mutant NO_G3: the number is not looked at again after the swap
- * mutant NO_L2: who leaves does not look whether the turn is its own
- * mutant L2_FIRST: who leaves looks at the turn before it has left
- * mutant NO_SECOND_CHOICE: after the turn is nobody's, none is chosen again
- * mutant WORD_LATE: the futex's word is read after the look at the turn
+ * run: no thread dies, and there are no checks
+ * run THREADS=2 ROUNDS=3 SCAN: no thread dies, and the choice reads place by place
+ * run LIFO: no thread dies, and the last one is served first
+ * run LOOKS THREADS=2 ROUNDS=2 OVERDUE=2: no thread dies, and two turns are taken away
+ * run LOOKS THREADS=2 ROUNDS=2 DEATHS=1: one thread dies
+ * run LOOKS THREADS=2 ROUNDS=2 STOPS=1: one thread stops
+ * run LOOKS PLACES=2 DEATHS=1 PATIENT: another thread reuses the place of a dead one
+ * mutant E2_FIRST: a thread that enters checks the turn before it is in the queue
+ * mutant NO_G3: the number is not checked again after the swap
+ * mutant NO_L2: a thread that leaves does not check whether the turn is its own
+ * mutant L2_FIRST: a thread that leaves checks the turn before it has left
+ * mutant NO_SECOND_CHOICE: no thread is chosen again after the turn became free
+ * mutant WORD_LATE: the futex's word is read after the check of the turn
  * mutant ANY_ONE: the choice is by place
- * mutant NO_DEATHS_LOOK LOOKS THREADS=2 DEATHS=1: no look for a dead holder
- * mutant NO_STOPS_LOOK LOOKS THREADS=2 STOPS=1: none for one that is overdue
- * mutant NO_MARK LOOKS THREADS=2 STOPS=1: it is not marked as missed
- * mutant NO_NOBODYS_LOOK LOOKS THREADS=2 DEATHS=1: who dies in a give leaves a turn that is nobody's, and stays so
- * mutant MARK_REMOVED LOOKS THREADS=2 OVERDUE=1: the same, where all who wait were marked
- * mutant NUMBER_STORED LOOKS PLACES=2 DEATHS=1 PATIENT: a dead one's number is cleared, even if it is another's by then
+ * mutant NO_DEATHS_LOOK LOOKS THREADS=2 DEATHS=1: threads do not check for a dead holder
+ * mutant NO_STOPS_LOOK LOOKS THREADS=2 STOPS=1: threads do not check for an overdue turn
+ * mutant NO_MARK LOOKS THREADS=2 STOPS=1: a holder that missed its turn is not marked
+ * mutant NO_NOBODYS_LOOK LOOKS THREADS=2 DEATHS=1: a thread that dies while it hands on leaves the turn free for ever
+ * mutant MARK_REMOVED LOOKS THREADS=2 OVERDUE=1: the turn stays free for ever if all waiting threads were marked
+ * mutant NUMBER_STORED LOOKS PLACES=2 DEATHS=1 PATIENT: a dead thread's number is cleared even if another has the place
  */
 #ifndef THREADS
 #define THREADS 3
@@ -61,24 +61,24 @@ typedef place_type {
     byte number; /* 0: in no queue */
     byte word;   /* the futex */
     bool is_missed;
-    bool is_passed; /* another one was chosen first, that came later */
+    bool is_passed; /* a thread that came later was chosen first */
 };
 
-place_type places[PLACES + 1]; /* from 1 */
+place_type places[PLACES + 1]; /* the first is number 1 */
 byte turn_number;
-byte turn_slot; /* 0: nobody's */
+byte turn_slot; /* 0: no thread has the turn */
 byte callers;
 bool is_dead[THREADS + 1];
 bool is_stopped[THREADS + 1];
 byte overdues;
 
-/* The process that dies or stops, anywhere in its code. All threads are alike. */
+/* The thread that dies or stops, anywhere in its code. Any thread will do, as all are alike. */
 #define MORTAL 2
 #define IS_DEAD(thread) (thread == 0 || is_dead[thread])
 #define IS_CHOSEN_OF(i) \
     (places[i].number != 0 && !places[i].is_missed && places[i].owner != 0)
 
-/* G1: chosen and number, 0 if there is none. must: whom it had to see, if it is still there at the end. */
+/* G1: sets chosen and number, 0 if there is none. must: the thread it had to see, if still there at the end. */
 inline choose()
 {
     atomic {
@@ -160,7 +160,7 @@ inline choose()
     }
 }
 
-/* turn, slot: what it was. */
+/* turn, slot: the previous turn. */
 inline give()
 {
     do
@@ -174,7 +174,7 @@ inline give()
             if
             :: turn_number == turn && turn_slot == slot ->
                 turn_number++;
-                assert(turn_number < 60); /* it is not given to and fro for ever */
+                assert(turn_number < 60); /* the turn is not handed back and forth for ever */
                 turn_slot = chosen;
                 turn = turn_number;
                 slot = chosen
@@ -224,7 +224,7 @@ inline give()
     atomic { chosen = 0; number = 0; owner = 0; turn = 0; slot = 0 }
 }
 
-/* Nobody's: one's own. */
+/* A free turn counts as the caller's own. */
 inline turn_take()
 {
     atomic { turn = turn_number; slot = turn_slot } /* E2 */
@@ -261,7 +261,7 @@ inline enter()
 
 inline leave()
 {
-    assert(places[place].number != 0); /* else it would keep the turn */
+    assert(places[place].number != 0); /* otherwise it would keep the turn */
 #ifndef L2_FIRST
     places[place].number = 0; /* L1 */
 #endif
@@ -281,7 +281,7 @@ inline leave()
 
 #define HOLDER places[turn_slot].owner
 #define IS_OVERDUE(slot) (is_stopped[places[slot].owner] || places[slot].number == 0)
-/* A look that finds nothing to do is no step: it would hide a thread that waits for ever. */
+/* A check that finds nothing to do is no step, since it would hide a thread that waits for ever. */
 #define IS_OTHERS (turn_slot != 0 && turn_slot != place)
 #define FINDS_MARK (places[place].is_missed)
 #define FINDS_OWN (turn_slot == place)
@@ -303,7 +303,7 @@ inline leave()
 #endif
 #define LOOK_FINDS (FINDS_MARK || FINDS_OWN || FINDS_NOBODYS || FINDS_DEAD || FINDS_OVERDUE)
 
-/* The seen turn and the 100 ms are left out: a process that stopped is overdue at once. */
+/* The turn that was seen and the 100 ms are not modelled: a stopped thread is overdue at once. */
 inline look()
 {
     places[place].is_missed = false;
@@ -349,7 +349,7 @@ inline look()
     fi
 }
 
-/* A free place, or a dead one's. */
+/* A free place, or that of a dead thread. */
 inline place_swap(at)
 {
     atomic { place == 0 && IS_DEAD(places[at].owner) -> owner = places[at].owner };
@@ -370,7 +370,7 @@ inline sleep()
 {
     do
     :: true ->
-        assert(places[place].number != 0); /* it stands in the queue */
+        assert(places[place].number != 0); /* it is in the queue */
 #ifndef WORD_LATE
         word = places[place].word;
 #endif
@@ -397,7 +397,7 @@ proctype thread(byte me)
     bool late;
     {
 #if PLACES < THREADS
-end_no_place: /* it waits as the program has it */
+end_no_place: /* it waits without a turn, as the program does */
         do
         :: atomic { place == 0 && me <= PLACES -> place = me; places[me].owner = me }
         :: me > PLACES && place == 0 && is_dead[MORTAL] -> place_swap(MORTAL)
@@ -413,7 +413,7 @@ end_no_place: /* it waits as the program has it */
             if
             :: sleep()
 #ifndef PATIENT
-            :: skip /* its time is over, or a signal comes */
+            :: skip /* it times out, or a signal arrives */
 #endif
             fi;
             leave()

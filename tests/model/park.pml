@@ -2,24 +2,24 @@
 /*
  * park.pml - src/core/park.c: one claim word between a waker, the timer and a cancel.
  *
- * A thread waits for a semaphore (src/sync/sem.c) until it got a unit and a request to stop. One waker
- * posts one unit, one canceller asks once, the timer looks twice, when it likes; only the first wait has
- * a deadline, and that has passed. Checked: both arrive, each once; the timer ends no wait but the one
- * with a deadline; a thread is published once a wait; commit returns what the winner wrote; nothing is
- * left over.
+ * A thread waits for a semaphore (src/sync/sem.c) until it has a unit and a request to stop. One waker posts one
+ * unit, one canceller makes one request, and the timer checks twice, at any time. Only the first wait has a
+ * deadline, which has passed. Checked: the unit and the request both arrive once. The timer ends only the wait
+ * with a deadline. A thread is published once per wait. Commit returns the value that the winner wrote. Nothing
+ * is left over.
  *
  * mutant CLAIM_STORES: a claim is not conditional
  * mutant TICKET_REPEATS: the number of the wait is not in the claim word
  * mutant NO_HEAVY: the canceller's fence is an ordinary one
- * mutant NO_LIGHT: the waiter looks for requests before it stores its ticket
- * mutant NO_RECHECK: the waiter does not look for requests
- * mutant NO_SECOND_LOOK: a canceller that lost the race does not look for the next wait
+ * mutant NO_LIGHT: the waiter checks for requests before it stores its ticket
+ * mutant NO_RECHECK: the waiter does not check for requests
+ * mutant NO_SECOND_LOOK: a canceller that lost the race does not check for the next wait
  * mutant NO_GIVE_BACK: a waiter that took a request and was woken first keeps it
  * mutant CLAIM_FIRST: the canceller takes the request after the claim
  * mutant DEADLINE_LATE: prepare stores the deadline after the claim word
  * mutant PREPARE_RELAXED: prepare's store of the claim word is relaxed
- * mutant RESULT_LATE: the winner writes the result after it published
- * mutant NO_PUBLISH: who wins by the timer does not publish
+ * mutant RESULT_LATE: the winner writes the result after it has published the thread
+ * mutant NO_PUBLISH: a timer that wins does not publish the thread
  */
 #define CPUS 4
 #define WORDS 6
@@ -27,22 +27,22 @@
 #include "memory.pml"
 
 #define CLAIM 0
-#define DEADLINE 1 /* of the wait: 1 has passed, 0 none */
-#define CANCEL 2   /* requests not yet taken */
+#define DEADLINE 1 /* of the wait: 1 has passed, 0 means none */
+#define CANCEL 2   /* requests that are not taken yet */
 #define RESULT 3
-#define PUBLISHED 4 /* how many waits were */
-#define GUARD 5     /* of the semaphore */
+#define PUBLISHED 4 /* the number of published waits */
+#define GUARD 5     /* the semaphore's guard */
 
 #define UNIT 1
 #define TIMEDOUT 2
 #define CANCELED 3
 
-/* Under GUARD. */
+/* Protected by GUARD. */
 byte units;
 bool is_listed;
 byte listed_ticket;
 
-byte publishings; /* begun and not yet seen by the waiter */
+byte publishings; /* publications begun, which the waiter has not seen yet */
 
 inline claim_word(cpu, ticket, won)
 {
@@ -66,7 +66,7 @@ inline publish(cpu, result)
 #ifndef RESULT_LATE
     store_relaxed(cpu, RESULT, result);
 #endif
-    /* its place in a queue: a queue lock or an inbox, which release */
+    /* The thread's place in a queue. A queue lock and an inbox both release. */
     store_release(cpu, PUBLISHED, memory[PUBLISHED] + 1);
 #ifdef RESULT_LATE
     store_relaxed(cpu, RESULT, result);
@@ -107,7 +107,7 @@ inline prepare(cpu, deadline)
 #endif
 }
 
-/* rsi_park_cancel_self, then the wait itself */
+/* rsi_park_cancel_self, and then the wait itself */
 inline commit(cpu)
 {
     result = 0;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poller.pml - src/core/idle.c and src/io/epoll.c: one idle worker sleeps in the poller, the others on
- * their futexes, and each must be woken where it sleeps.
+ * poller.pml - src/core/idle.c and src/io/epoll.c: one idle worker sleeps in the poller and the others on
+ * their futexes, and a wake-up must reach each where it sleeps.
  *
  * Two workers fall asleep, are woken, and also poll while they are busy. A kernel thread submits to their
- * inboxes and wakes them; descriptors become ready. Threads here run at once and for a moment, and queues
- * are left to idle.pml. The shared words change by read-modify-writes or under a guard, so that no store
- * buffers are needed. Checked: when nothing happens any more, no inbox holds a thread, and no event waits
- * in the poller; one worker at a time blocks there.
+ * inboxes and wakes them. Descriptors become ready. Threads run at once and for a moment only, and idle.pml
+ * models the queues. The shared words change by read-modify-writes or under a guard, so no store buffers are
+ * needed. Checked: when nothing happens any more, no inbox holds a thread and no event waits in the poller.
+ * Only one worker at a time blocks there.
  *
  * mutant NO_INTERRUPT: a worker in the poller is woken like the others
- * mutant ROLE_UNCHECKED: a worker takes the poller's place though it was woken meanwhile
- * mutant ROLE_KEPT: one that was woken meanwhile keeps the place
- * mutant ROLE_NOT_LEFT: a worker that comes out of the poller keeps the place
- * mutant FLAG_LATE: is_polling is not set under the guard with the look at is_idle
+ * mutant ROLE_UNCHECKED: a worker takes the poller's role although it was woken meanwhile
+ * mutant ROLE_KEPT: a worker that was woken meanwhile keeps the role
+ * mutant ROLE_NOT_LEFT: a worker that leaves the poller keeps the role
+ * mutant FLAG_LATE: is_polling is not set under the guard together with the check of is_idle
  * mutant TAKE_REVERSED SUBMISSIONS=3: the poller resets interrupted before it reads the eventfd
- * mutant NOT_TAKEN: the poller leaves interrupted as it is
- * mutant NO_WORD: the futex does not compare
- * mutant NO_W2: a worker that has joined the idle list does not look at its inbox again
+ * mutant NOT_TAKEN: the poller does not reset interrupted
+ * mutant NO_WORD: the futex does not compare its word
+ * mutant NO_W2: a worker that has joined the idle list does not check its inbox again
  */
 #define WORKERS 2
 #ifndef SUBMISSIONS
@@ -25,16 +25,16 @@
 #endif
 
 bool guard;
-/* Under guard. */
+/* Protected by the guard. */
 bool is_idle[WORKERS], is_polling[WORKERS], wake_word[WORKERS];
 
-bool polling; /* the place in the poller is taken */
+bool polling; /* a worker has the poller's role */
 bool in_futex[WORKERS];
 bool inbox[WORKERS];
 
-/* The kernel's: what epoll_wait would return. */
+/* The kernel's state: what epoll_wait would return. */
 byte eventfd;
-bool is_ready; /* a descriptor */
+bool is_ready; /* a descriptor is ready */
 bool interrupted;
 
 byte blocked; /* workers in a blocking poll */
@@ -115,7 +115,7 @@ inline sleep_once()
 #ifndef ROLE_NOT_LEFT
             polling = false
 #endif
-        :: else -> /* rsi_futex_wait: it looks and falls asleep in one step */
+        :: else -> /* rsi_futex_wait checks the word and falls asleep in one step */
 #ifdef NO_WORD
             in_futex[me] = true;
 #else
@@ -128,7 +128,7 @@ end_futex:
     taken = false
 }
 
-/* The look that a busy worker takes from time to time. */
+/* A busy worker polls from time to time. */
 inline poll_busy()
 {
     if

@@ -2,17 +2,17 @@
 /*
  * queue_lock.pml - src/core/queue_lock.{h,c}: the owner's plain stores against a thief's membarrier.
  *
- * One owner enters ROUNDS times, two thieves try once each. Inside, each changes a word of the queue by
- * plain stores. Checked: never two inside; what one did the other sees; nobody is stuck.
+ * One owner enters ROUNDS times, and two thieves try once each. Inside, each changes a word of the queue by
+ * plain stores. Checked: never two are inside, each sees what the previous one did, and none is stuck.
  *
- * mutant NO_F1: the owner's compiler barrier is gone: it looks at thief_in before it stores owner_in
+ * mutant NO_F1: without its compiler barrier, the owner checks thief_in before it stores owner_in
  * mutant F2_FULL: the thief's fence is an ordinary one, not a membarrier
- * mutant NO_E2: the owner does not look at thief_in
- * mutant NO_T2: the thief does not look at owner_in
- * mutant NO_GUARD: two thieves at a time
- * mutant NO_RECHECK: the owner that waited for a thief enters without looking again
- * mutant OWNER_LEAVES_RELAXED: leaving is a relaxed store
- * mutant THIEF_LEAVES_RELAXED: the same of the thief
+ * mutant NO_E2: the owner does not check thief_in
+ * mutant NO_T2: the thief does not check owner_in
+ * mutant NO_GUARD: two thieves try at a time
+ * mutant NO_RECHECK: an owner that waited for a thief enters without checking again
+ * mutant OWNER_LEAVES_RELAXED: the owner leaves by a relaxed store
+ * mutant THIEF_LEAVES_RELAXED: the thief leaves by a relaxed store
  * mutant GIVE_UP_KEEPS: a thief that gives up leaves thief_in set
  */
 #define CPUS 3
@@ -27,8 +27,8 @@
 #define STEAL_GUARD 2
 #define QUEUE 3
 
-byte inside;  /* how many are */
-byte changes; /* what QUEUE should be in the end */
+byte inside;  /* how many are inside */
+byte changes; /* the value that QUEUE should have in the end */
 
 inline change(cpu)
 {
@@ -105,7 +105,7 @@ proctype thief(byte cpu)
     FENCE_LOCAL;
     byte seen;
 #ifndef NO_GUARD
-    guard_lock(cpu, STEAL_GUARD); /* guard_try: one that does not get it has nothing to do */
+    guard_lock(cpu, STEAL_GUARD); /* guard_try: a thief that does not acquire the guard does nothing */
 #endif
     store_relaxed(cpu, THIEF_IN, 1); /* T1 */
 #ifdef F2_FULL
@@ -116,7 +116,7 @@ proctype thief(byte cpu)
 #ifndef NO_T2
     do
     :: LOAD(cpu, OWNER_IN) == 0 -> break /* T2 */
-    :: LOAD(cpu, OWNER_IN) != 0 ->       /* for long */
+    :: LOAD(cpu, OWNER_IN) != 0 ->       /* the owner has stayed inside for long */
 #ifdef GIVE_UP_KEEPS
         guard_unlock(cpu, STEAL_GUARD);
 #else
@@ -140,7 +140,7 @@ init {
         run thief(1);
         run thief(2)
     };
-    /* All have ended, and their stores have arrived. */
+    /* All have ended, and their stores are in memory. */
     (_nr_pr == 1 + CPUS) && IS_DRAINED(0) && IS_DRAINED(1) && IS_DRAINED(2);
     assert(memory[QUEUE] == changes)
 }

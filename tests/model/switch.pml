@@ -2,18 +2,18 @@
 /*
  * switch.pml - src/core/switch.h and worker.c: a thread that is woken before its stack is left.
  *
- * Two workers, two threads; each thread parks or yields ROUNDS times, and a kernel thread wakes each thread that
- * waits, at any time. Any worker may take any runnable thread (its own queue or a theft: queue_lock.pml).
- * Checked: never two workers on one stack; a stack is entered with the context that was saved last; the
- * workers never wait for each other; every thread comes to its end.
+ * There are two workers and two threads. Each thread parks or yields ROUNDS times, and a kernel thread wakes each
+ * waiting thread at any time. Any worker may take any runnable thread (its own queue or a theft: queue_lock.pml).
+ * Checked: never two workers are on one stack. A stack is entered with the context that was saved last. The
+ * workers never wait for each other. Every thread ends.
  *
- * mutant NO_WAIT: rsi_switch_to does not look at on_cpu
- * mutant NO_WAIT_IN_RUN: nor does run
+ * mutant NO_WAIT: rsi_switch_to does not check on_cpu
+ * mutant NO_WAIT_IN_RUN: run does not check on_cpu either
  * mutant WAIT_ON_STACK: rsi_switch_to waits for on_cpu on the stack it is about to leave
  * mutant EARLY_FINISH: on_cpu becomes 0 before the stack is left
  * mutant FINISH_RELAXED: on_cpu becomes 0 by a relaxed store
- * mutant PREPARE_RELAXED: the claim word is stored relaxed: on_cpu may seem 0 still
- * mutant NO_HANDOFF: who finds on_cpu set drops the thread
+ * mutant PREPARE_RELAXED: the claim word is stored relaxed, so on_cpu may still appear as 0
+ * mutant NO_HANDOFF: a worker that finds on_cpu set drops the thread
  * mutant NO_ON_CPU: entering a thread does not set on_cpu
  */
 #define CPUS 3
@@ -25,18 +25,18 @@
 #define ROUNDS 2
 #define NONE 2
 
-/* One of each a thread. */
+/* One of each per thread. */
 #define CLAIM 0
 #define ON_CPU 2
-#define RUN 4 /* stands in a queue */
+#define RUN 4 /* the thread is in a queue */
 #define CONTEXT 6
 
 byte standing[THREADS]; /* workers on its stack */
-byte saved[THREADS];    /* what CONTEXT should be */
+byte saved[THREADS];    /* the value that CONTEXT should have */
 byte turns[THREADS];
 byte ended;
 
-inline take(cpu, t) /* a thread, or NONE; nobody waits */
+inline take(cpu, t) /* takes a thread, or NONE, without waiting */
 {
     atomic {
         IS_DRAINED(cpu);
@@ -80,7 +80,7 @@ inline finish(cpu)
     fi
 }
 
-/* rsi_switch_to from self to to; on is the stack that the worker stands on afterwards */
+/* rsi_switch_to from self to to. on is the worker's stack afterwards. */
 inline switch_to(cpu, self, to)
 {
 #ifdef WAIT_ON_STACK
@@ -144,7 +144,7 @@ proctype worker(byte cpu)
     :: else ->
         self = on;
         if
-        :: turns[self] == ROUNDS -> /* ends: nobody wakes it */
+        :: turns[self] == ROUNDS -> /* the thread ends, and is not woken again */
             atomic { ended++; turns[self]++ }
             take(cpu, to);
             switch_to(cpu, self, to)

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * taken.pml - src/io/uring/ring.c, submit: a worker gives its ring's entries to the kernel, which looks their descriptor's
- * number up, while another thread closes it and a third opens it anew.
+ * taken.pml - src/io/uring/ring.c, submit: a worker submits its ring's entries, and the kernel looks up their
+ * descriptor number, while another thread closes it and a third opens the number again.
  *
- * The worker gives two entries, one after the other, and the kernel may leave the first to the second round. Checked:
- * the kernel never looks up a number for an entry that was made for its last owner, and the closer comes through.
+ * The worker submits two entries, one after the other, and the kernel may leave the first to the second round.
+ * Checked: the kernel never looks up a number for an entry that was made for its previous owner, and the closer ends.
  *
- * Full fences stand between S1 and S2, and between C1 and C2: all of this is sequentially consistent.
+ * Full fences separate S1 from S2, and C1 from C2, so the model is sequentially consistent.
  *
- * mutant LOOKS_FIRST: the worker looks at what is closed before it says so
+ * mutant LOOKS_FIRST: the worker checks for closed descriptors before it announces its submission
  * mutant NO_WAIT: the closer does not wait
- * mutant ONE_LOOK: what the kernel did not take is not looked at again
- * mutant ONE_PHASE: the closer goes on when the kernel has taken all, though the worker has yet to give what it saw
+ * mutant ONE_LOOK: entries that the kernel did not take are not checked again
+ * mutant ONE_PHASE: the closer goes on when the kernel has taken all entries, before the worker submits those it checked
  */
 #define NONE 0
 #define LOOKS 1
 #define GIVES 2
 
 byte phase = NONE;
-byte head = 0, tail = 0; /* what the kernel has taken, and what it was given */
-bool is_closed = false;  /* marked so */
+byte head = 0, tail = 0; /* the entries that the kernel has taken, and those submitted to it */
+bool is_closed = false;  /* the descriptor is marked as closed */
 bool is_reused = false;
 bool is_over = false;
-bool is_void[3]; /* by entry, from 1 on: it was found to be for what is closed */
+bool is_void[3]; /* by entry, from 1 on: its descriptor was found closed */
 
 inline look(round)
 {
@@ -37,7 +37,7 @@ inline look(round)
 #endif
 }
 
-/* The kernel's look-up; it may have no memory for what it was given. */
+/* The kernel's look-up. It may lack the memory to take an entry. */
 inline take(round)
 {
     if

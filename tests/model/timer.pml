@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timer.pml - src/core/timer.c: arming, expiring, and entries that are kept though their wait is over.
+ * timer.pml - src/core/timer.c: arming, expiring, and entries that are kept although their wait is over.
  *
- * A thread waits WAITS times, on either of two workers, with a near deadline, a far one, or none. A waker
- * ends waits, always those without a deadline. Each worker's heap is expired by itself or by a thief,
- * whenever an entry is due. The time goes on when it likes, and when nothing else can happen. Checked: no
- * wait ends before its deadline; when nothing else can happen, none is overdue; a thread has at most one
- * entry that counts. A worker's lanes and heap are one set here: the model does not say which of them holds an entry.
+ * A thread waits WAITS times, on either of two workers, with a near deadline, a far one, or none. A waker may end
+ * any wait, and always ends those without a deadline. When an entry is due, its worker or a thief expires it. Time
+ * passes at any moment, and when nothing else can happen. Checked: no wait ends before its deadline. When nothing
+ * else can happen, none is overdue. A thread has at most one valid entry. A worker's lanes and heap are one set
+ * here: the model leaves open which of them holds an entry.
  *
- * mutant KEEP_ANY WAITS=2: arming keeps an entry of the worker though it comes up later than the new deadline
- * mutant NO_MOVE WAITS=2: an entry that comes up before its thread's present deadline is dropped
- * mutant NO_CLEAR WAITS=2: an entry that finds its thread not waiting leaves timer_word as it is
+ * mutant KEEP_ANY WAITS=2: arming keeps an entry of the worker although it expires later than the new deadline
+ * mutant NO_MOVE WAITS=2: an entry that expires before its thread's current deadline is dropped
+ * mutant NO_CLEAR WAITS=2: an entry that finds its thread not waiting leaves timer_word unchanged
  * mutant NO_GENERATION: a new entry does not make older ones stale
  * mutant CAS_STORES WAITS=2: an expiring worker writes timer_word without comparing
  * mutant NO_QUEUE_LOCK WAITS=2: arming and expiring on one worker do not exclude each other
@@ -20,7 +20,7 @@
  * mutant CLAIM_STORES WAITS=2: the timer's claim is not conditional
  */
 #define WORKERS 2
-#define CPUS 3 /* the workers' and a thief's */
+#define CPUS 3 /* those of the workers and of a thief */
 #define THIEF 2
 #define WORDS 2
 #define DEPTH 3
@@ -33,12 +33,12 @@
 #ifndef WAITS
 #define WAITS 3
 #endif
-#define TIME_FREE 3 /* until here the time goes on when it likes */
+#define TIME_FREE 3 /* up to this value, time passes at any moment */
 #define TIME_MAX 7
 #define ENTRIES 3
 #define NONE WORKERS
 
-/* timer_word, changed by read-modify-writes only */
+/* timer_word changes by read-modify-writes only */
 #define OWNER(word) ((word) / 64) /* worker + 1; 0: no entry */
 #define GENERATION(word) (((word) / 8) % 8)
 #define KEY(word) ((word) % 8)
@@ -53,7 +53,7 @@ heap_of_worker heap[WORKERS];
 byte timer_word;
 byte now = 1;
 byte runs_on;           /* the worker that the thread runs on, or NONE */
-bool is_expiring[WORKERS]; /* by itself: it cannot run the thread meanwhile */
+bool is_expiring[WORKERS]; /* the worker expires entries itself, and cannot run the thread meanwhile */
 bool queue_lock[WORKERS];
 bool is_published, is_timeout;
 byte deadline_of_wait; /* as the thread sees it */
@@ -173,7 +173,7 @@ proctype thread()
         :: else
         fi;
         runs_on = NONE;
-        atomic { /* its stack was left; it is picked by some worker */
+        atomic { /* its stack has been left, and any worker may pick it */
             is_published;
             assert(!is_timeout || (d != FOREVER && now >= d));
             is_published = false;
@@ -192,7 +192,7 @@ proctype thread()
     has_ended = true
 }
 
-/* fire, with the queue lock held; here is the CPU that does it */
+/* fire, with the queue lock held. here is the CPU that runs it. */
 inline fire(w, here, d, g)
 {
     word = timer_word;
@@ -249,7 +249,7 @@ inline expire(w, here)
     od
 }
 
-/* Of worker me's heap: by itself while it does not run the thread, else by a thief. */
+/* Expire entries of worker me: by itself while it does not run the thread, and otherwise by a thief. */
 proctype expirer(byte me)
 {
     byte word, ticket, deadline, at, d, g, cpu;
@@ -262,7 +262,7 @@ proctype expirer(byte me)
         is_expiring[me] = cpu == me
     }
         QUEUE_LOCK_ENTER(me);
-        IS_DRAINED(me); /* of the thief's membarrier; else me waited for it without effect */
+        IS_DRAINED(me); /* needed for the thief's membarrier, without effect if me does it */
         expire(me, cpu);
         QUEUE_LOCK_LEAVE(me);
         atomic { is_expiring[me] = false; cpu = 0 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trim.pml - src/core/trim.c: a parked thread's stack is held by on_cpu while memory of it is given back.
+ * trim.pml - src/core/trim.c: on_cpu holds a parked thread's stack while its memory is returned.
  *
  * A thread waits ROUNDS times. CPU 0 ends each wait, and either runs the thread itself or leaves it to CPU 1.
- * CPU 2 trims ROUNDS times, when it likes. Checked: nobody runs the thread, or stands on its stack, while
- * its stack is given back; nobody is stuck.
+ * CPU 2 trims ROUNDS times, at any moment. Checked: no CPU runs the thread, or is on its stack, while the stack's
+ * memory is returned, and none is stuck.
  *
- * The claim is written as a release store: there is one claimer, and what the swap of an acq_rel one
- * writes may be seen later than what stands after it is read, as on AArch64.
+ * The claim is modelled as a release store. There is only one claimer, and the value that an acq_rel swap writes
+ * may become visible after a later load, as on AArch64.
  *
  * mutant NO_F1: the trimmer has no fence
- * mutant F1_FULL: its fence is an ordinary one, not a membarrier
- * mutant NO_R2: it does not look again whether the thread still waits
+ * mutant F1_FULL: the trimmer's fence is an ordinary one, not a membarrier
+ * mutant NO_R2: the trimmer does not check again whether the thread still waits
  * mutant TICKET_REPEATS: the number of the wait is not in the claim word
- * mutant RELEASE_STORES: it lets go by a store, even if another has the thread
- * mutant HOLD_STORES: it holds by a store, even if another has the thread
- * mutant NO_P2: the worker that picked the thread waits only for those who run it
+ * mutant RELEASE_STORES: the trimmer releases the thread by a store, even if another CPU holds it
+ * mutant HOLD_STORES: the trimmer holds the thread by a store, even if another CPU holds it
+ * mutant NO_P2: the worker that picked the thread waits only for CPUs that run it
  * mutant LEAVES_LATE: on_cpu is cleared before the stack is left
  */
 #define CPUS 3
@@ -27,7 +27,7 @@
 
 #define CLAIM 0  /* 2 * number of the wait + 1 while it waits */
 #define ON_CPU 1 /* 0, RUNS, TRIMMED */
-#define QUEUE 2  /* how many times it was left to CPU 1 */
+#define QUEUE 2  /* how many times the thread was left to CPU 1 */
 
 #define RUNS 1
 #define TRIMMED 2
@@ -38,7 +38,7 @@
 #define TICKET(wait) (2 * (wait) + 1)
 #endif
 
-bool on_stack;  /* somebody runs the thread */
+bool on_stack;  /* a CPU runs the thread */
 bool giving_back;
 byte waits = 1; /* the thread's own count */
 
@@ -162,7 +162,7 @@ init {
         run_drain(0);
         run_drain(1);
         run_drain(2);
-        run worker(1); /* before the others: it stays, and processes end youngest first */
+        run worker(1); /* first, because it stays, and processes end youngest first */
         run claimer(0);
         run trimmer(2)
     };
