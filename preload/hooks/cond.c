@@ -43,6 +43,7 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
 {
     struct rpi_wait wait;
     int result;
+    rpi_mutex_note_unlock(m, site);
     if (!rpi_wait_begin(&wait, ROUSE_WAIT_COND, c, site))
         return call_real(call, c, m, clock, until);
     judge_the_last(wait.self, c, m, wait.since);

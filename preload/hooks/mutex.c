@@ -3,16 +3,23 @@
  * mutex.c - pthread_mutex_lock and its kin.
  *
  * A free mutex costs a trylock instead of a lock, and two words that say where this thread acquired it. For every type
- * of mutex, trylock returns what lock would return, or EBUSY. On EBUSY libc's own lock is called, which sleeps, or
- * reports that this thread holds the mutex already.
+ * of mutex, trylock returns what lock would return, or EBUSY.
  *
- * The wake-up happens inside libc's unlock. In glibc, on which this file depends, the lock word is 0 (free), 1 (held)
- * or 2 (held, and some thread may wait). So we see that a thread waits, but not which one: record/waiters.c infers it.
- * Kinds whose lock word holds a thread id (priority-inheriting, robust) are not read this way, so their wakers are
- * unknown.
+ * A thread that finds the mutex held sleeps in hooks/acquire.c, by the protocol of glibc, on which this file depends.
+ * Other threads may wait or unlock inside libc, as pthread_cond_wait does:
+ *   the lock word is 0 (free), 1 (held) or 2 (held, and some thread may sleep);
+ *   a thread sleeps only while the word is 2;
+ *   an unlock that replaces 2 by 0 wakes one thread;
+ *   a thread that was woken sets 2 before it unlocks or sleeps again, since others may still sleep.
+ * We see that a thread waits, but not which one is woken: record/waiters.c infers it.
+ *
+ * Robust and priority-inheriting mutexes, whose word holds a thread id, those that protect priority, and elided ones
+ * wait in libc. Their wakers are unknown, except of elided ones. All wait there if libc uses other words, or if another
+ * library replaces libc's mutexes.
  */
 #include "hooks/mutex.h"
 
+#include "hooks/acquire.h"
 #include "hooks/deadline.h"
 #include "obs/site.h"
 #include "os/os.h"
@@ -23,8 +30,22 @@
 #include "record/wait.h"
 #include "record/waiters.h"
 
-/* Bits of glibc's __kind: robust, PTHREAD_PRIO_INHERIT, PTHREAD_PRIO_PROTECT. */
-#define NO_SPIN_KINDS (16 | 32 | 64)
+/* Bits of glibc's __kind. */
+#define ROBUST 16
+#define INHERITS 32
+#define PROTECTS 64
+#define IS_SHARED 128
+#define ELIDES 256
+#define NO_SPIN_KINDS (ROBUST | INHERITS | PROTECTS)
+#define LIBC_KINDS (NO_SPIN_KINDS | ELIDES)
+
+/* Values of the lock word: held, and held while some thread may sleep. */
+#define HELD 1u
+#define AWAITED 2u
+
+/* As glibc: an adaptive mutex is tried at most so often before the thread sleeps. */
+#define ADAPTIVE_MOST 100
+
 #define PAUSES_FIRST 4u /* pause instructions before the first try; doubled before each next one */
 #define PAUSES_MOST 64u
 
@@ -65,19 +86,39 @@ static bool try(pthread_mutex_t *m, uint64_t until_ns)
     }
 }
 
+static bool is_adaptive(const pthread_mutex_t *m)
+{
+    return (m->__data.__kind & (3 | LIBC_KINDS)) == PTHREAD_MUTEX_ADAPTIVE_NP;
+}
+
+/* Try as often as glibc would, by a running mean of how many tries have sufficed. */
+static bool try_adaptive(pthread_mutex_t *m)
+{
+    int mean = m->__data.__spins, tries = 0;
+    int most = mean * 2 + 10 < ADAPTIVE_MOST ? mean * 2 + 10 : ADAPTIVE_MOST;
+    bool is_acquired = false;
+    while (!is_acquired && tries++ < most) {
+        rsi_cpu_relax();
+        is_acquired = rpi_real.pthread_mutex_trylock(m) == 0;
+    }
+    m->__data.__spins = (__typeof__(m->__data.__spins))(mean + (tries - mean) / 8);
+    return is_acquired;
+}
+
 /*
- * Spin for m, which another thread held at contest->since, for at most rpi_tuning_spin_ns. On success, count the
- * contest. On failure, set contest->spin_ticks and return false. A thread that spins first loses no place in a queue,
- * since glibc's mutexes have none.
+ * Spin for m, which another thread held at contest->since: for at most rpi_tuning_spin_ns if that is set, else only for
+ * an adaptive mutex, as libc does. On success, count the contest. On failure, set contest->spin_ticks and return
+ * false. A thread that spins first loses no place in a queue, since glibc's mutexes have none.
  * Mutexes that inherit or protect priority are not spun for, since their holder may need this very processor, and
  * neither are robust ones. The thread stops spinning when the holder is known to wait, since it cannot unlock then.
  */
 static bool spin(struct rpi_thread *self, pthread_mutex_t *m, struct rpi_contest *contest,
                  const void *site)
 {
-    if (rpi_tuning_spin_ns == 0 || m->__data.__kind & NO_SPIN_KINDS || !rpi_thread_begin(self))
+    bool is_tuned = rpi_tuning_spin_ns != 0 && !(m->__data.__kind & NO_SPIN_KINDS);
+    if ((!is_tuned && !is_adaptive(m)) || !rpi_thread_begin(self))
         return false;
-    bool is_acquired = try(m, rsi_now_ns() + rpi_tuning_spin_ns);
+    bool is_acquired = is_tuned ? try(m, rsi_now_ns() + rpi_tuning_spin_ns) : try_adaptive(m);
     uint64_t now = rsi_tsc();
     contest->spin_ticks = now - contest->since;
     if (is_acquired) {
@@ -89,27 +130,90 @@ static bool spin(struct rpi_thread *self, pthread_mutex_t *m, struct rpi_contest
     return is_acquired;
 }
 
+/* Whether mutexes are libc's, and have the words that this file expects. Asked once. */
+static bool knows_words(void)
+{
+    static uint32_t answer; /* 0: not asked yet; 1: yes; 2: no */
+    if (rsi_likely(rsi_load_relaxed(&answer) != 0))
+        return rsi_load_relaxed(&answer) == 1;
+    pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    rpi_real_find();
+    bool knows = rpi_real.mutexes_are_libc && rpi_real.pthread_mutex_trylock(&m) == 0 &&
+                 (uint32_t)m.__data.__lock == HELD && m.__data.__owner == (int)rsi_gettid();
+    m.__data.__lock = (int)AWAITED;
+    knows = knows && rpi_real.pthread_mutex_unlock(&m) == 0 && m.__data.__lock == 0;
+    rsi_store_relaxed(&answer, knows ? 1u : 2u);
+    return knows;
+}
+
+static int try_of(struct rpi_acquire *a)
+{
+    pthread_mutex_t *m = (pthread_mutex_t *)(uintptr_t)a->object;
+    int result = rpi_real.pthread_mutex_trylock(m);
+    if (result == 0 && a->was_woken) /* others would only store the same */
+        rsi_store_relaxed((uint32_t *)&m->__data.__lock, AWAITED);
+    return result;
+}
+
+static int sleep_of(struct rpi_acquire *a)
+{
+    pthread_mutex_t *m = (pthread_mutex_t *)(uintptr_t)a->object;
+    uint32_t *word = (uint32_t *)&m->__data.__lock, state = rsi_load_relaxed(word);
+    /* Relaxed: the kernel compares the word again, under a lock that futex_wake takes too. */
+    while (state == HELD && !rsi_cas_relaxed(word, &state, AWAITED))
+        continue;
+    return state == 0 ? -EAGAIN : rpi_acquire_sleep(a, word, AWAITED);
+}
+
+/* Wait for m. Returns EBUSY if libc has to go on, else what pthread_mutex_lock would. */
+static int wait_here(enum call call, pthread_mutex_t *m, clockid_t clock,
+                     const struct timespec *until, struct rpi_contest *contest, const void *site)
+{
+    struct rpi_acquire acquire = {
+        .kind = ROUSE_WAIT_MUTEX,
+        .object = m,
+        .site = site,
+        .until = call == LOCK ? NULL : until,
+        .is_realtime = call == TIMED || (call == CLOCK && clock == CLOCK_REALTIME),
+        .is_shared = m->__data.__kind & IS_SHARED,
+        .try = try_of,
+        .sleep = sleep_of,
+    };
+    return rpi_acquire(&acquire, contest);
+}
+
+/* Wait for m inside libc: one record for the whole call. */
+static int wait_in_libc(enum call call, pthread_mutex_t *m, clockid_t clock,
+                        const struct timespec *until, struct rpi_contest *contest, const void *site)
+{
+    struct rpi_wait wait;
+    bool is_recorded = rpi_wait_begin(&wait, ROUSE_WAIT_MUTEX, m, site);
+    int result = call_real(call, m, clock, until);
+    if (is_recorded)
+        (void)rpi_wait_end(&wait, rpi_wait_verdict(result), contest);
+    return result;
+}
+
 /* The mutex was held on arrival. */
 static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread_mutex_t *m,
                                 clockid_t clock, const struct timespec *until, const void *site)
 {
-    if (rpi_recording_is_confined())
-        return call_real(call, m, clock, until); /* reading the clock may be forbidden too */
     int32_t owner = rsi_load_relaxed(&m->__data.__owner);
-    struct rpi_contest contest = { { (uintptr_t)m, 0, (uintptr_t)rpi_thread_holder_site(owner, m),
-                                     ROUSE_WAIT_MUTEX, 0 },
-                                   rsi_tsc(),
-                                   0 };
-    struct rpi_wait wait;
-    if (owner != self->tid && spin(self, m, &contest, site)) {
-        rpi_thread_held_put(self, m, site);
-        return 0;
-    }
-    if (owner == self->tid || !rpi_wait_begin(&wait, ROUSE_WAIT_MUTEX, m, site))
+    /* Confined: reading the clock may be forbidden too. */
+    if (owner == self->tid || rpi_recording_is_confined())
         return call_real(call, m, clock, until);
-    int result = call_real(call, m, clock, until);
-    enum rouse_verdict verdict = rpi_wait_verdict(result);
-    if (rpi_wait_end(&wait, verdict, &contest) && verdict == ROUSE_VERDICT_USEFUL)
+    struct rpi_contest contest = { .key = { (uintptr_t)m, 0,
+                                            (uintptr_t)rpi_thread_holder_site(owner, m),
+                                            ROUSE_WAIT_MUTEX, 0 },
+                                   .since = rsi_tsc() };
+    int result = spin(self, m, &contest, site) ? 0 : EBUSY;
+    /* libc refuses some deadlines. */
+    bool is_refused = call != LOCK && (rpi_deadline_is_wrong(clock, until) || until->tv_sec < 0);
+    if (result == EBUSY && !(m->__data.__kind & LIBC_KINDS) && !is_refused && knows_words())
+        result = wait_here(call, m, clock, until, &contest, site);
+    if (result == EBUSY)
+        result = wait_in_libc(call, m, clock, until, &contest, site);
+    if (is_acquired(result))
         rpi_thread_held_put(self, m, site);
     return result;
 }
@@ -178,15 +282,24 @@ RPI_EXPORT RSI_NOINLINE int pthread_mutex_trylock(pthread_mutex_t *m)
 
 static RSI_NOINLINE int wake(pthread_mutex_t *m, const void *site)
 {
-    rpi_waiters_note_wake(m, RPI_WAKES_HOLDER, site);
+    rpi_waiters_note_wake(m, RPI_WAKES_ONE, site);
     return rpi_real.pthread_mutex_unlock(m);
+}
+
+static bool is_awaited(const pthread_mutex_t *m)
+{
+    return (uint32_t)rsi_load_relaxed(&m->__data.__lock) == AWAITED;
 }
 
 RSI_INLINE int release(pthread_mutex_t *m, const void *site)
 {
-    return rsi_unlikely(rsi_load_relaxed(&m->__data.__lock) == 2)
-               ? wake(m, site)
-               : rpi_real.pthread_mutex_unlock(m);
+    return rsi_unlikely(is_awaited(m)) ? wake(m, site) : rpi_real.pthread_mutex_unlock(m);
+}
+
+void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site)
+{
+    if (rsi_unlikely(is_awaited(m)))
+        rpi_waiters_note_wake(m, RPI_WAKES_ONE, site);
 }
 
 /* Count the hold after the unlock. m may be destroyed by then. */

@@ -10,6 +10,9 @@ int rpi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void 
 int rpi_mutex_trylock(pthread_mutex_t *m, const void *site);
 int rpi_mutex_unlock(pthread_mutex_t *m, const void *site);
 
+/* The calling thread is about to unlock m inside libc. */
+void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site);
+
 /* The calling thread has acquired m. Only if rpi_hold_is_on. */
 void rpi_mutex_hold(pthread_mutex_t *m, const void *site);
 

@@ -52,9 +52,9 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
         return call_real(is_writer, call, l, clock, until);
     enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
     int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
-    struct rpi_contest contest = {
-        { (uintptr_t)l, 0, (uintptr_t)rpi_thread_holder_site(writer, l), kind, 0 }, rsi_tsc(), 0
-    };
+    struct rpi_contest contest = { .key = { (uintptr_t)l, 0,
+                                            (uintptr_t)rpi_thread_holder_site(writer, l), kind, 0 },
+                                   .since = rsi_tsc() };
     struct rpi_wait wait;
     if (!rpi_wait_begin(&wait, kind, l, site))
         return call_real(is_writer, call, l, clock, until);

@@ -13,7 +13,8 @@
 static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
 {
     struct rpi_thread *self = rpi_self;
-    struct rpi_contest contest = { { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 }, rsi_tsc(), 0 };
+    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 },
+                                   .since = rsi_tsc() };
     if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
         return rpi_real.pthread_spin_lock(l);
     contest.key.site = rsi_site_of(self->writer, site);

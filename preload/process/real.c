@@ -100,5 +100,10 @@ RSI_COLD void rpi_real_find_all(void)
 {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         find((char *)&rpi_real + entries[i].at, entries[i].name);
+    rpi_real.mutexes_are_libc = rpi_real.pthread_mutex_trylock == libc_mutex_trylock &&
+                                rpi_real.pthread_mutex_unlock == libc_mutex_unlock;
+    rpi_real.semaphores_are_libc =
+        are_of_one_library((void *)rpi_real.sem_trywait, (void *)libc_mutex_trylock) &&
+        are_of_one_library((void *)rpi_real.sem_post, (void *)libc_mutex_trylock);
     rsi_store_release(&rpi_real.is_found, true); /* pairs with rpi_real_find */
 }

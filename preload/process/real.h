@@ -58,6 +58,8 @@
 struct rpi_real {
     RPI_REALS(RPI_REAL_MEMBER)
     bool is_found; /* release */
+    /* These calls are libc's own, not those of a library that stands before it. Read after rpi_real_find. */
+    bool mutexes_are_libc, semaphores_are_libc;
 };
 #undef RPI_REAL_MEMBER
 extern RPI_HIDDEN struct rpi_real rpi_real;

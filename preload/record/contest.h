@@ -10,6 +10,7 @@ struct rpi_contest {
     struct rsi_lock_key key; /* the function that records the end sets its site and name */
     uint64_t since;
     uint64_t spin_ticks; /* from then on, before the thread slept */
+    bool is_acquired;    /* even if no wake-up ended the wait */
 };
 
 /* self, which is busy, has acquired the lock or given up. is_spun: without a sleep. */

@@ -211,20 +211,23 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
     self->is_asleep = false;
     rsi_compiler_barrier(); /* before our own first lock */
     warm(self);
+    bool is_woken = verdict == ROUSE_VERDICT_USEFUL || verdict == ROUSE_VERDICT_LOST_RACE;
     if (wait->is_queued)
-        rpi_waiters_leave(self, verdict == ROUSE_VERDICT_USEFUL, &mark);
-    if (verdict != ROUSE_VERDICT_USEFUL)
+        rpi_waiters_leave(self, is_woken, &mark);
+    if (!is_woken)
         mark = (struct rpi_mark){ 0 };
+    rsi_count(self->slot->useless, verdict == ROUSE_VERDICT_LOST_RACE);
     if (verdict != ROUSE_VERDICT_NONE)
         note_run(self, &mark, verdict, now);
     else
         undo_sleep(self, now);
     self->is_ready = verdict == ROUSE_VERDICT_USEFUL &&
                      (self->slot->kind == ROUSE_WAIT_SET || self->slot->kind == ROUSE_WAIT_POLL);
-    if (contest && verdict != ROUSE_VERDICT_NONE) {
+    if (contest && (contest->is_acquired || verdict != ROUSE_VERDICT_NONE)) {
         contest->key.site = self->slot->wait_site;
         contest->key.name = self->name;
-        rpi_contest_end(self, contest, verdict == ROUSE_VERDICT_USEFUL, now, false);
+        rpi_contest_end(self, contest, contest->is_acquired || verdict == ROUSE_VERDICT_USEFUL, now,
+                        false);
     }
     self->wait = NULL;
     self->is_busy = false;

@@ -23,8 +23,8 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
                     const void *site);
 
 /*
- * End the record. verdict NONE: the call did not wait. contest: for a wait for a lock that was held on arrival, else
- * NULL. False: a signal handler has forked, and the wait belongs to the parent. Leaves errno alone.
+ * End the record. verdict NONE: the call did not wait. contest: for the last wait for a lock that was held on arrival,
+ * else NULL. False: a signal handler has forked, and the wait belongs to the parent. Leaves errno alone.
  */
 bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_contest *contest);
 

@@ -70,13 +70,13 @@ static struct rpi_waiters *lock_own(const struct rpi_thread *self)
     }
 }
 
-void rpi_waiters_leave(struct rpi_thread *self, bool is_acquired, struct rpi_mark *mark)
+void rpi_waiters_leave(struct rpi_thread *self, bool is_woken, struct rpi_mark *mark)
 {
     struct rpi_waiters *queue = lock_own(self);
     struct rpi_thread *other = NULL;
     unlink_locked(queue, self);
-    if (is_acquired != (self->mark.tsc != 0))
-        other = find_locked(queue, self->object, is_acquired);
+    if (is_woken != (self->mark.tsc != 0))
+        other = find_locked(queue, self->object, is_woken);
     if (other) {
         struct rpi_mark theirs = other->mark;
         other->mark = self->mark;
@@ -94,8 +94,6 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
     if (!rpi_waiters_has(object))
         return 0;
     struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site) };
-    bool is_one = which == RPI_WAKES_ONE || which == RPI_WAKES_HOLDER;
-    struct rpi_thread *woken = NULL;
     size_t count = 0;
     rsi_guard_lock(&queue->guard);
     for (struct rpi_thread *thread = queue->first; thread; thread = thread->next) {
@@ -106,14 +104,10 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
             continue;
         if (is_new || which >= RPI_WAKES_ALL_ANEW)
             thread->mark = mark;
-        else if (!woken)
-            woken = thread;
         count += is_new;
-        if (is_new && is_one)
+        if (is_new && which == RPI_WAKES_ONE)
             break;
     }
-    if (count == 0 && which == RPI_WAKES_HOLDER && woken)
-        woken->mark = mark;
     rsi_guard_unlock(&queue->guard);
     return count;
 }

@@ -28,13 +28,12 @@ RSI_INLINE bool rpi_waiters_has(const void *object)
 /* self is about to wait for object. */
 void rpi_waiters_join(struct rpi_thread *self, const void *object);
 
-/* self no longer waits. is_acquired: it has what it waited for, and *mark is the wake-up that gave it. */
-void rpi_waiters_leave(struct rpi_thread *self, bool is_acquired, struct rpi_mark *mark);
+/* self no longer waits. is_woken: by a wake-up, which *mark then is. Otherwise *mark is empty. */
+void rpi_waiters_leave(struct rpi_thread *self, bool is_woken, struct rpi_mark *mark);
 
 /* Which waiters of an object a wake-up marks. */
 enum rpi_wakes {
-    RPI_WAKES_ONE, /* the first unmarked one */
-    RPI_WAKES_HOLDER, /* likewise; if all are marked, the first again, since it has not acquired the lock so far */
+    RPI_WAKES_ONE,      /* the first unmarked one */
     RPI_WAKES_ALL,      /* all unmarked ones */
     RPI_WAKES_ALL_ANEW, /* all: the last such call before a waiter returns is the one that woke it */
     RPI_WAKES_WRITERS_ANEW /* likewise, those that wait to write */
