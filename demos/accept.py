@@ -7,8 +7,8 @@
 
 demos/herd.c forks processes that all wait for one listener, and is its own client. The script
 compiles it and runs it alone, under `rouse run`, and under `rouse run --accept` with each order.
-The server itself counts connections per process and polls without effect. The rest is from the
-report.
+The server itself counts connections per process and polls that found no connection. The other
+figures are from the report.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Run a database under sysbench: how its throughput scales, which locks its threads wait for.
+"""Run a database under sysbench, and show how it scales and which locks its threads wait for.
 
     demos/database.py mariadb
     demos/database.py postgresql --work oltp_read_only --clients 1,8,64
 
-The script starts Debian's server on its own socket and in its own folder, and stops it again. First
-the server runs alone with more and more clients: transactions, processor time and switches. Then it
-runs under `rouse run` with some numbers of clients: locks and other waits. Nothing is rebuilt.
+The script starts Debian's server with its own socket and folder, and stops it again. First the
+server runs alone with more and more clients, for transactions, processor time and switches. Then it
+runs under `rouse run` with some numbers of clients, for locks and other waits. Nothing is rebuilt.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from servers import POINT, SERVERS, DemoError, Running, Sample, Server, found, r
 WORKS = (POINT, "oltp_read_only", "oltp_read_write")
 CLIENTS = "1,2,4,8,20,64"
 PROFILED = "8,20"
-BEGIN_S, END_S = 1, 4  # of a run that are not looked at
-END_EACH_S = 0.2  # and for each client: a sample of many processes takes a while
-LOCKS = 8  # told of each profile
+BEGIN_S, END_S = 1, 4  # seconds at the begin and the end of a run that are not measured
+END_EACH_S = 0.2  # more seconds at the end per client, since sampling many processes takes time
+LOCKS = 8  # locks that are shown per profile
 Row = dict[str, Any]
 
 
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def load(server: Server, wanted: Wanted, clients: int) -> subprocess.Popen[str]:
-    """The clients. They run slightly longer than the measurement."""
+    """Start the clients. They run slightly longer than the measurement."""
     seconds = round(wanted.seconds + BEGIN_S + END_S + END_EACH_S * clients)
     words = server.bench(wanted.work, clients, f"--time={seconds}", "run")
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -33,14 +33,14 @@ static const char *const ways[] = { "poll", "pipe", "select", "epoll", "accept" 
 /* The counts of one server thread, in memory that all processes share. */
 struct served {
     unsigned long connections, in_vain;
-    pid_t tid; /* release, by the thread */
+    pid_t tid; /* written by the thread with release */
 };
 
 static struct served *served;
 static enum way way;
 static int listener, ends[2];
 static unsigned processes, threads;
-static pthread_barrier_t all; /* of a process: none ends before each has been asked to */
+static pthread_barrier_t all; /* of a process: no thread ends before all have been told to */
 
 static void fail(const char *what)
 {
@@ -48,7 +48,7 @@ static void fail(const char *what)
     _exit(1);
 }
 
-/* Wait until there is, or seems to be, a connection. */
+/* Wait until a connection is reported, which may be spurious. */
 static void wait_for_one(int set)
 {
     struct pollfd entries[] = { { listener, POLLIN, 0 }, { ends[0], POLLIN, 0 } };
@@ -111,7 +111,7 @@ static void serve_all(unsigned process)
     exit(0);
 }
 
-/* The thread sleeps, and not only briefly: it waits for connections. */
+/* Wait until the thread sleeps for some time: then it waits for connections. */
 static void until_waits(pid_t pid, const pid_t *tid)
 {
     const struct timespec moment = { 0, 200000 };

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Run a program that does not use rouse: its speed with and without recording, and its waits.
+"""Run a program that does not use rouse: show its waits, and its speed with and without recording.
 
     demos/programs.py redis
     demos/programs.py nginx --seconds 5 --json nginx.json
 
-memcached, redis (with an I/O thread; redis-single: without) and nginx are Debian's. Each has its
-own folder and address, and one of Debian's clients loads it. java, go and python run small programs
-of ours whose waits are known. Each program runs alternately alone and under `rouse run`. The script
+memcached, redis (with an I/O thread; redis-single has none) and nginx are Debian's. Each has its
+own folder and address, and one of Debian's clients loads it. java, go and python run our own small
+programs with known waits. Each program runs alternately alone and under `rouse run`. The script
 shows the waits of the last recorded run. A Go program makes its system calls itself, so its waits
 are taken from the kernel, which requires root.
 """
@@ -34,7 +34,7 @@ from subjects import ENDING, SUBJECTS, Done, NotInstalledError, Subject, finishe
 SECONDS = 4.0
 PAIRS = 3
 NOT_HERE, INTERRUPTED = 77, 130
-KINDS = 8  # rows that are printed
+KINDS = 8  # number of rows that are printed
 MEMORY = Path("/dev/shm")
 VERDICTS = ("useful", "lost_race", "false_", "early", "timeout", "cancelled", "unrecorded")
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ def profile(report: Row) -> Row:
 
 
 def kinds(rows: Iterable[Row]) -> dict[str, Row]:
-    """Wake-ups by kind of wait, with their verdicts. The longest wait comes first."""
+    """Wake-ups by kind of wait, with their verdicts. The longest waits come first."""
     found: dict[str, Row] = {}
     for row in rows:
         names = ("count", "wait_ns", *VERDICTS)
@@ -93,7 +93,7 @@ def seen(subject: Subject, seconds: float, kept: Path) -> tuple[Done, Row]:
     done = measured(subject, seconds, *rouse(*words))
     report = json.loads(told.read_text(encoding="utf-8"))
     sections = report["sections"]
-    if "kernel_threads" not in sections:  # there is no loader: the note says what it had instead
+    if "kernel_threads" not in sections:  # the kernel was not observed, and a note says why
         return done, {"why_not_recorded": " ".join(report["notes"])}
     return done, {
         "why_not_recorded": report["notes"][0],
@@ -111,7 +111,7 @@ def passed_through(subject: Subject, seconds: float, kept: Path) -> tuple[Done, 
 
 
 def way(subject: Subject) -> tuple[Callable[[Subject, float, Path], tuple[Done, Row]], str]:
-    """How this program is observed, and why not better."""
+    """How this program is observed, and the reason if there is a better way."""
     if not subject.speaks_kernel:
         return recorded, ""
     why = why_no_kernel(subject.folder)
@@ -138,7 +138,7 @@ def demonstrate(name: str, seconds: float, pairs: int) -> Row:
         tempfile.TemporaryDirectory(prefix=prefix) as place,
         tempfile.TemporaryDirectory(prefix=prefix, dir=memory) as recordings,
     ):
-        Path(place).chmod(0o755)  # workers of another user come here, too
+        Path(place).chmod(0o755)  # worker processes of another user need access, too
         subject = SUBJECTS[name](Path(place))
         subject.make()
         look, why_not = way(subject)
@@ -350,7 +350,7 @@ def text_of(shown: Row) -> str:
 
 
 def interrupted(*_: object) -> None:
-    """Act once: the code that ends the programs must not be interrupted in turn."""
+    """Handle one interruption only, so that the code that ends the programs is not interrupted."""
     for number_ in ENDING:
         signal.signal(number_, signal.SIG_IGN)
     raise KeyboardInterrupt

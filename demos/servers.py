@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Database servers that a demonstration starts and stops, on its own sockets and folders."""
+"""Database servers that a demonstration starts and stops, with their own sockets and folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Sample:
-    """The resources that a server has used, and its work, up to a moment."""
+    """The resources that a server has used, and the work it has done, up to one moment."""
 
     transactions: int
     user_s: float
@@ -82,7 +82,7 @@ class Server:
         raise NotImplementedError
 
     def as_user(self) -> list[str]:
-        """The words before a command that make it run as another user than root."""
+        """The prefix of a command that runs it as a user other than root."""
         return []
 
     def asked(self, query: str) -> str:
@@ -160,7 +160,7 @@ class Running:
         for pid in self.processes():
             with contextlib.suppress(OSError):
                 words = fields(Path(f"/proc/{pid}"))
-                for i in range(2):  # its own, and of its children that have ended
+                for i in range(2):  # the process's own time, and that of its ended children
                     ticks[i] += int(words[13 + i]) + int(words[15 + i])
                 for status in Path(f"/proc/{pid}/task").glob("*/status"):
                     for line in status.read_text(encoding="utf-8").splitlines():
@@ -174,7 +174,7 @@ class Running:
 
 
 def tree(root: int) -> list[int]:
-    """A process, first, and all its descendants."""
+    """A process and all its descendants. The process itself comes first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Programs that a demonstration starts, loads and stops: Debian's servers and our own programs."""
+"""Programs that a demonstration starts, loads and stops: Debian's servers, and some of our own."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from typing import IO, Any
 
 from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, tree
 
-ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # they interrupt a demonstration
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # signals that interrupt a demonstration
 SETTLED = 100  # requests of the clients before the measurement begins
-FINISH_S = 600  # for a compiler or a report
-WORK_S = 60  # limit for an answer of our programs, beyond their working time
+FINISH_S = 600  # limit for a compiler or a report
+WORK_S = 60  # limit for an answer of our programs, in addition to their working time
 DEMOS = SOURCE / "demos"
 SBIN = Path("/usr/sbin")
 Row = dict[str, Any]
@@ -42,8 +42,8 @@ class Done:
     requests: int
     seconds: float
     cpu_s: float
-    whole: int  # requests in its whole life, which is what a recording is of
-    told: Row  # by itself
+    whole: int  # requests in its whole life, which a recording covers
+    told: Row  # the program's own figures
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def session(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a process in its own session: keys at the terminal reach us, and we end the process.
 
-    Files that it leaves behind then are in the folder.
+    The folder keeps files that it leaves behind.
     """
     with contextlib.ExitStack() as stack:
         with held_back():
@@ -141,10 +141,10 @@ class Subject:
 
     name = ""
     request = "request"
-    load = ""  # what loads it
-    needs: tuple[tuple[str, str], ...] = ()  # commands, and Debian's packages that have them
+    load = ""  # the program that loads it
+    needs: tuple[tuple[str, str], ...] = ()  # commands, and the Debian packages that contain them
     version_words: tuple[str, ...] = ()
-    speaks_kernel = False  # its own system calls: only the kernel's half sees it
+    speaks_kernel = False  # makes its system calls without libc, so only the kernel sees its waits
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -172,7 +172,7 @@ class Subject:
         raise NotImplementedError
 
     def started(self, seconds: float, *before: str) -> contextlib.AbstractContextManager[Running]:
-        """Run it. `before` is a command that runs it. Both have ended when this returns."""
+        """Run it, by the command `before` if there is one. Both have ended when this returns."""
         raise NotImplementedError
 
     def loaded(self, running: Running, seconds: float) -> Done:
@@ -243,7 +243,7 @@ class Server(Subject):
             self.settle(clients, path)
             before, cpu, begin = self.asked(), running.cpu_s(), time.monotonic()
             time.sleep(seconds)
-            self.settle(clients, path)  # where next to nothing was done: until something is
+            self.settle(clients, path)  # if almost nothing was done yet, wait until something is
             after, cpu_then, now = self.asked(), running.cpu_s(), time.monotonic()
             self.still_there(clients, path)
         return Done(after - before, now - begin, cpu_then - cpu, self.asked(), {})
@@ -380,7 +380,7 @@ http {{
 
 
 class Own(Subject):
-    """A small program of ours: it reports that it is ready, works on request, reports its work."""
+    """A small program of ours. It says that it is ready, works on request, and reports its work."""
 
     request = "number"
     load = "itself"
@@ -400,7 +400,7 @@ class Own(Subject):
             process.wait(STOP_S)
 
     def line(self, process: subprocess.Popen[str], seconds: float) -> str:
-        """It never writes two lines at once, so the stream's buffer is empty afterwards."""
+        """Read a line. The program writes one at a time, so the stream's buffer is empty then."""
         assert process.stdout
         if not select.select([process.stdout], [], [], seconds)[0]:
             raise DemoError(f"{self.name} says nothing for {seconds:.0f} s")
@@ -432,7 +432,7 @@ class Java(Own):
         ("javac", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
         ("java", "openjdk-17-jdk-headless (or openjdk-21-jdk-headless)"),
     )
-    no_file = "-XX:-UsePerfData"  # for jps, which would be in /tmp
+    no_file = "-XX:-UsePerfData"  # otherwise Java creates a file for jps in /tmp
     version_words = ("java", no_file, "-version")
 
     def make(self) -> None:

@@ -4,10 +4,10 @@
 
     demos/threads.py SECONDS
 
-The program prints that it is ready, reads a line, and works. First it hands a lock over, again and
-again, to a thread that is certainly asleep. Then workers take numbers from a queue and add them up
-under a lock. They share one interpreter lock. Another thread sleeps again and again. The program
-prints its counts as JSON, and ends when its standard input ends. It does not use rouse.
+The program prints that it is ready, reads a line, and works. First it repeatedly hands a lock over
+to a thread that is certainly asleep. Then workers take numbers from a queue and add them up under a
+lock, while they share the interpreter lock. Another thread sleeps repeatedly. The program prints
+its counts as JSON, and ends when its standard input does. It does not use rouse.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 
 HANDOVERS = 50
 WORKERS = 4
-ROOM = 64  # of the queue
+ROOM = 64  # capacity of the queue
 NUMBER = 500
 NAP_S = 0.001
 
 
 class Naps:
-    """The sleeps of one thread. Each is a wait by construction."""
+    """The sleeps of one thread, each of which is a wait by construction."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,14 +39,14 @@ class Naps:
 
 
 def look(tid: int) -> tuple[str, ...]:
-    """The state of the thread, and how often it has slept."""
+    """The state of the thread, and the number of times it has slept."""
     text = Path(f"/proc/self/task/{tid}/status").read_text(encoding="utf-8")
     found = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return found["State"].split()[0], found["voluntary_ctxt_switches"]
 
 
 def sleeps_on(tid: int, naps: Naps) -> bool:
-    """Whether it waits for anything but the interpreter lock, which we release meanwhile."""
+    """Whether it waits for something else than the interpreter lock, which we release meanwhile."""
     before = look(tid)
     naps.nap()
     return before[0] == "S" and look(tid) == before
@@ -92,7 +92,7 @@ class Work:
             self.naps.nap()
 
     def do(self) -> int:
-        """The count of numbers added up."""
+        """Work, and return the number of items that were added up."""
         threads = [threading.Thread(target=self.take) for _ in range(WORKERS)]
         sleeper = threading.Thread(target=self.sleep)
         for thread in (*threads, sleeper):

@@ -31,7 +31,7 @@ static void load(void *arg)
         values[i] = i;
 }
 
-/* Reads the table; gives up rather than wait for more than a second. False: it gave up. */
+/* Reads the table. Returns false if the lock is not available within a second. */
 static bool read_table(unsigned *sum)
 {
     if (rouse_rwlock_read_lock_try(&lock) == -EBUSY &&
@@ -77,7 +77,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The main thread alone: _try and _until say at once, or after a while, that there is nothing. */
+/* Nothing is available to the main thread: _try reports this at once, and _until at its deadline. */
 static bool forms_agree(void)
 {
     struct rouse_sem none = ROUSE_SEM_INIT(0);
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     printf("sum %u, %u wrong, %u slots free, forms %s\n", sum, wrong, rouse_sem_value(&slots),
            forms_agree() ? "agree" : "differ");
 
-    /* Not required: they check that no thread holds the object or waits for it. */
+    /* These calls are optional. They check that no thread holds the object or waits for it. */
     rouse_cond_destroy(&all_done);
     rouse_mutex_destroy(&report);
     rouse_barrier_destroy(&start);

@@ -20,7 +20,7 @@ static void *sleeper(void *arg)
 {
     (void)arg;
     rouse_sleep(5 * MS);
-    rouse_obs_last_wait(&last); /* of the calling thread */
+    rouse_obs_last_wait(&last); /* the calling thread's last wait */
     return NULL;
 }
 
@@ -46,7 +46,7 @@ int main(void)
     else
         printf("nothing is recorded: error %d\n", -error);
 
-    /* Which threads kept a worker for too long, and how many spare workers replaced it. */
+    /* The threads that keep a worker for too long, and the number of spare workers that replaced them. */
     rouse_obs_monitor(&monitor);
     for (unsigned i = 0, count = rouse_obs_stuck(stuck, 4); i < count; i++)
         fprintf(stderr, "stuck: thread %" PRIu64 ", %" PRIu64 " us\n", stuck[i].thread_id,

@@ -17,7 +17,7 @@
 static unsigned request_key;
 static struct rouse_sem ended = ROUSE_SEM_INIT(0);
 
-/* Works until it is asked to stop; rouse_sleep_until is where it notices. */
+/* Works until it is asked to stop, which rouse_sleep_until reports. */
 static void *worker(void *arg)
 {
     uint64_t next_ns = rouse_now_ns();
@@ -81,7 +81,7 @@ int main(void)
            rouse_thread_id(t) != rouse_thread_id(rouse_thread_self()) ? "yes" : "no");
     rouse_thread_detach(late); /* as if it had been created detached */
 
-    /* It has not ended: _try says so at once, _until after a while. */
+    /* It has not ended: _try reports this at once, and _until at its deadline. */
     printf("join: %s, %s\n", rouse_thread_join_try(t, &result) == -EBUSY ? "busy" : "ended",
            rouse_thread_join_until(t, &result, rouse_now_ns() + MS) == -ETIMEDOUT ? "timed out"
                                                                                   : "ended");

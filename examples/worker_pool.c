@@ -4,7 +4,7 @@
  *
  * usage: worker_pool [THREADS [JOBS]]    (defaults: 4 threads, 1,000 jobs)
  *
- * The waits state their condition (rouse_cond_wait_while), so that the runtime knows which wake-ups were false. The
+ * The waits name their condition (rouse_cond_wait_while), so the runtime knows which wake-ups were false. The
  * depth of the queue bounds the memory: a producer that is too fast waits.
  */
 #include <inttypes.h>

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # check.sh quick|all|GROUP... - every check and test; `make check` and `make check-all [GROUP=...]` run it after set-up.
 #
-# quick is what `make check` runs. Each group runs tests that quick leaves out; all is quick and every group.
+# `make check` runs quick. Each group runs tests that quick leaves out. all means quick and every group.
 # Each step and each test is counted once in the closing line `N passed, N failed, N skipped`. A step
-# goes on when the one before it failed, so that one run shows everything. The end status is 0 only if
+# runs even if the one before it failed, so that one run shows all failures. The exit status is 0 only if
 # nothing failed and at least one test was executed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -34,7 +34,7 @@ rm -rf "$out"
 mkdir -p "$out"
 : >"$steps"
 
-# step NAME COMMAND...: run it, keep its output, show the end of it if it fails. Status 77: not run.
+# step NAME COMMAND...: run it, keep its output, and show the end of it if it fails. Status 77 means not run.
 step() {
     local name=$1 log="$out/${1//[^a-zA-Z0-9._-]/_}.log" status=0 result began=$SECONDS
     shift
@@ -70,7 +70,7 @@ check_lint() {
     local status=0
     python_files | xargs build/venv/bin/ruff format --check || status=1
     python_files | xargs build/venv/bin/ruff check || status=1
-    # The command is one package. Elsewhere two scripts may share a name: folder by folder.
+    # The command is one package. Other folders are checked one by one, since two scripts may share a name.
     build/venv/bin/mypy -p rouse || status=1
     python_files | grep -v '^rouse/' | xargs -n1 dirname | sort -u | while read -r folder; do
         build/venv/bin/mypy "$folder"/*.py || exit 1
@@ -126,14 +126,14 @@ run_tests() {
     local dir=$root/$name
     local json=$dir/meson-logs/$log.json
     local wrapper=()
-    # The thread sanitizer needs its shadow's addresses free, which strong randomisation may take.
+    # The thread sanitizer needs fixed addresses for its shadow memory, which strong randomisation may occupy.
     if [[ $name == *tsan* ]] && setarch -R true 2>/dev/null; then
         wrapper=(setarch -R)
     elif [[ $name == aarch64 ]]; then
         wrapper=(tools/qemu.sh)
     fi
     rm -f "$json"
-    # A test that is not for the machine alone often waits: one job more than there are processors.
+    # Parallel tests often wait, so run one job more than there are processors.
     "${wrapper[@]}" meson test -C "$dir" --logbase "$log" --num-processes $((jobs + 1)) \
         --print-errorlogs "$@" 2>&1 </dev/null | tee "$out/$name-$log.log" | progress
     local status=${PIPESTATUS[0]}
@@ -177,7 +177,7 @@ else
     step "build check" build check
 fi
 
-# in_check GROUP ARGUMENTS...: that group's tests, of the build `check`.
+# in_check GROUP ARGUMENTS...: run that group's tests in the build `check`.
 in_check() {
     local group=$1
     shift
@@ -203,7 +203,7 @@ if wants clang; then
     build_and_test tsan unit --suite unit --suite fault --timeout-multiplier 8
 fi
 if wants levels; then
-    # The compiler may keep a thread-local address over a switch at one level and not at another.
+    # Whether the compiler keeps a thread-local address over a switch depends on the optimisation level.
     for name in debug O3 lto clang-O0 clang-O3 clang-lto; do
         build_and_test "$name" native --suite unit
     done

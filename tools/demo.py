@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Run the experiment of `make run`, a ring of kernel and of user threads, then the server.
+"""Run the experiment of `make run`, a ring of kernel and then of user threads, and then the server.
 
 The ring is libMicro's cascade_mutex: two mutexes per thread, one thread runnable at a time. In
 published figures it became much slower as soon as threads outnumbered processors. The table shows
@@ -47,7 +47,7 @@ def ns_a_hop(kind: str, threads: int) -> float:
 
 
 def refusal(port: str, folder: str) -> str | None:
-    """The reason why the server would not start, found before the experiment, not after it."""
+    """The reason why the server would not start. It is checked before the long experiment."""
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         return f"PORT is a number from 0 to 65535, not '{port}'"
     try:
@@ -105,7 +105,7 @@ def main() -> int:
     sys.stdout.flush()
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    # exec: the signals that end `make run` then reach the server itself.
+    # With exec, the signals that end `make run` reach the server itself.
     os.execv(server[0], server)
 
 

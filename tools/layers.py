@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGEST = 10  # files, and functions, that are listed
+LONGEST = 10  # number of files and of functions that are listed
 LAYERS = ("base", "os", "turns", "ctx", "core", "sync", "io")
 # The headers of core/ that sync/ and io/ may include.
 CORE_PUBLIC = (
@@ -98,7 +98,7 @@ class Size:
 
 
 def blank(text: str) -> str:
-    """The same number of lines, all blank."""
+    """As many lines as the text has, all of them blank."""
     return re.sub(r"[^\n]", " ", text)
 
 

@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "DESIGN.md"
 FOLDERS = ("src", "preload", "kernel", "serve", "rouse")
 BEGIN, END = "<!-- map: begin (tools/map.py) -->", "<!-- map: end -->"
-WIDTH = 72  # of a description; a longer one ends where it is complete: at a colon, else at a comma
-SHORTEST = {": ": 12, ", ": 24}  # a clause that is shorter says too little to stand alone
+# Characters of a description. A longer one is cut at a colon, or else at a comma.
+WIDTH = 72
+SHORTEST = {": ": 12, ", ": 24}  # a shorter clause is not clear by itself
 
 
 def tracked() -> list[Path]:

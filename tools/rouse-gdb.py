@@ -2,20 +2,20 @@
 """rouse's threads in gdb, of a live process or of a core file.
 
     (gdb) source rouse-gdb.py
-    (gdb) info rouse-threads       every thread: id, name, kind, what it does or waits for
-    (gdb) rouse bt ID...           backtraces; rouse bt all: of every thread
-    (gdb) rouse frame ID LEVEL     select a frame, to look at its variables with gdb's own commands;
-                                   rouse done: back to the kernel thread that gdb had
+    (gdb) info rouse-threads       list all threads: id, name, kind, and state or wait
+    (gdb) rouse bt ID...           print backtraces. rouse bt all prints those of every thread
+    (gdb) rouse frame ID LEVEL     select a frame, to inspect its variables with gdb's own commands.
+                                   rouse done returns to the kernel thread that was selected before
 
-Where the library is installed in gdb's auto-load path, gdb sources this by itself. It reads the
-library's own structures, so it needs librouse's debug information.
+If the library is installed in gdb's auto-load path, gdb sources this file by itself. The script
+reads the library's own structures, so it needs librouse's debug information.
 
-How: the switch saves sp, ip and the frame pointer of a parked thread (src/ctx/ctx.h). An unwinder
-registered here answers, for gdb's innermost frame, that its caller's registers are these; from
-there gdb goes on by itself. No register of the process is written.
+Method: the switch saves sp, ip and the frame pointer of a parked thread (src/ctx/ctx.h). The
+unwinder below tells gdb that these are the registers of the innermost frame's caller, and gdb
+continues from there. It writes no register of the process.
 
-Core files: the kernel's are complete. gdb's own gcore leaves out what is mapped behind a guard page
-(MADV_GUARD_INSTALL), which is most of the stacks.
+Core files: those of the kernel are complete. gdb's own gcore leaves out mappings behind a guard
+page (MADV_GUARD_INSTALL), and these include most stacks.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Thread:
         return f'thread {self.id} "{self.name}"' if self.name else f"thread {self.id}"
 
     def tid(self) -> int:
-        """The kernel thread that it is, or that runs it. 0 if no kernel thread runs it."""
+        """The kernel thread that this thread is or runs on. 0 if none runs it."""
         if self.origin != ORIGIN_USER:
             return int(self.block["tid"])
         if not self.is_on_cpu:
@@ -151,7 +151,7 @@ class Thread:
 
 
 def describe_object(kind: str, address: gdb.Value) -> str:
-    """Name and owner of the object of the wait, as far as they can be read."""
+    """The name and owner of the object that is waited for, if they can be read."""
     text = ""
     try:
         found = address.cast(gdb.lookup_type(OBJECT_TYPES[kind]).pointer()).dereference()
@@ -171,7 +171,7 @@ def group_blocks(slab: gdb.Value) -> int:
 
 
 def cold_part(block: gdb.Value) -> gdb.Value:
-    """The part of a block that is stored separately: its name and half of its record."""
+    """The separate part of a block, with its name and half of its record."""
     address = int(block.address)
     group = address & ~(GROUP_BYTES - 1)
     in_group = group_blocks(value("'block.c'::pool")["slabs"][0])
@@ -182,7 +182,7 @@ def cold_part(block: gdb.Value) -> gdb.Value:
 
 
 def blocks() -> Iterator[gdb.Value]:
-    """Every control block that was ever in use: see src/core/block.c."""
+    """All control blocks that were ever in use. See src/core/block.c."""
     try:
         pool = value("'block.c'::pool")
         pointer = gdb.lookup_type("struct rouse_thread").pointer()

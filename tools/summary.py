@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Sum up a run of the checks: what failed with the end of its output, what was not run and why.
+"""Sum up a run of the checks: failures with their last output, and skipped tests with reasons.
 
 Reads the file of steps that tools/check.sh writes (one per line: result, name, seconds, log file,
 separated by tabs) and the logs of `meson test` (one JSON object per line). The last line is
@@ -22,7 +22,7 @@ TAIL_LINES = 60
 SLOWEST = 10
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED, "IGNORED": SKIPPED}
-# A program's own line, or that of a Python test case which was skipped.
+# The line of a program that was not run, or of a skipped Python test case.
 REASON = re.compile(r"not run: (.*)|\.\.\. skipped ['\"](?:not run: )?(.*)['\"]$")
 
 
@@ -33,10 +33,10 @@ class Outcome:
     seconds: float
     output: str
     is_test: bool
-    detail: str = ""  # how it failed, where that is known
+    detail: str = ""  # how it failed, if known
 
     def reasons(self) -> list[str]:
-        """The reasons that its output gives for tests not run."""
+        """The reasons for tests that were not run, from its output."""
         found = (REASON.search(line.strip()) for line in self.output.splitlines())
         return [match[1] or match[2] for match in found if match]
 
@@ -49,7 +49,7 @@ def read_steps(path: Path) -> Iterator[Outcome]:
 
 
 def read_testlog(path: Path) -> Iterator[Outcome]:
-    """The tests of one `meson test`; the build's name is the folder that holds meson-logs."""
+    """The tests of one run of `meson test`. The folder above meson-logs names the build."""
     build = path.parent.parent.name
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         record: dict[str, Any] = json.loads(line)
@@ -67,7 +67,7 @@ def read_testlog(path: Path) -> Iterator[Outcome]:
 
 
 def report(outcomes: list[Outcome]) -> Iterator[str]:
-    """The lines to print, the closing one last."""
+    """The lines to print. The last one has the totals."""
     skipped: list[str] = []
     for outcome in outcomes:
         if outcome.result == FAILED:
@@ -77,7 +77,7 @@ def report(outcomes: list[Outcome]) -> Iterator[str]:
         reasons = outcome.reasons()
         if outcome.result == SKIPPED and not reasons:
             reasons = ["it gave no reason"]
-        # A program whose other cases ran may still say of one that it was not run.
+        # A program that passed may still report that one of its cases was not run.
         if outcome.result == SKIPPED or outcome.is_test:
             skipped += [f"{outcome.name}: {reason}" for reason in reasons]
     for line in skipped:

@@ -10,7 +10,7 @@ if ! command -v clang-tidy >/dev/null; then
     exit 77
 fi
 tools/configure.sh clang
-# BPF code is not for the host. Its loader includes the built header.
+# BPF code is not compiled for the host. Its loader includes the generated header.
 left_out=(-name '*.bpf.c')
 if grep -q rouse_kernel.c "$root/clang/compile_commands.json"; then
     ninja -C "$root/clang" --quiet kernel/switches.h
