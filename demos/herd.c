@@ -40,7 +40,7 @@ static struct served *served;
 static enum way way;
 static int listener, ends[2];
 static unsigned processes, threads;
-static pthread_barrier_t all; /* of a process: no thread ends before all have been told to */
+static pthread_barrier_t all; /* of a process: no thread ends before all were asked to */
 
 static void fail(const char *what)
 {
