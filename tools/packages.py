@@ -30,6 +30,7 @@ def named(wanted: str) -> list[str]:
     if wanted != "command":
         found += project["dependency-groups"]["check"]
         found += project["project"]["optional-dependencies"]["query"]
+        found += project["project"]["optional-dependencies"]["lab"]
     if wanted == "check-all":
         found += project["project"]["optional-dependencies"]["spark"]
     return [str(requirement) for requirement in found]
