@@ -18,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plots import Panel, Ticks, chart
 from tables import machine, paired, render, select, ticks
-from tables.picture import Panel, Ticks, chart, image, panels
-from tables.picture import ticks as draw_ticks
 from tables.render import number, of
 from tables.select import Data, Reports, Scale
 
@@ -152,8 +151,8 @@ def draw_e3(scale: Scale, data: Data) -> str:
         SOURCE_GAPS,
         ticks.timeline(10, SOURCE_GAPS),
     )
-    calls = Panel("calls per second", ("calls",), width=260)
-    wakes = Panel("wake-ups per second", ("in time", "early"), width=260)
+    calls = Panel("calls per second", ("calls",))
+    wakes = Panel("wake-ups per second", ("in time", "early"))
     labels = []
     for timeout in ticks.TIMEOUTS_MS:
         part = data[f"poll {timeout}"]
@@ -167,9 +166,7 @@ def draw_e3(scale: Scale, data: Data) -> str:
             labels.append(f"{timeout} ms, {name}")
             calls.rows.append([made])
             wakes.rows.append([made, early])
-    body = [*draw_ticks(line, 16, 20, 800)]
-    body += panels("", labels, [calls, wakes], top=160)
-    return image(900, 160 + 40 + 24 * len(labels), "Time-outs at ticks", body)
+    return chart("Time-outs at ticks", labels, [calls, wakes], line)
 
 
 def write(out: Path, facts: list[tuple[str, str]], scale: Scale, data: Data) -> None:

@@ -13,6 +13,8 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from drawing import reason_not_to
+
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "release"))
 sys.path.insert(0, str(SOURCE / "bench"))
@@ -76,6 +78,7 @@ class Steps(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
+    @unittest.skipIf(reason_not_to(), reason_not_to())
     def test_a_quick_run_makes_pages_and_pictures(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             studies("--quick", "--build", str(BUILD), "--out", folder)
@@ -85,6 +88,7 @@ class Pages(unittest.TestCase):
                 if name.endswith(".svg"):
                     self.assertTrue(ElementTree.fromstring(made).tag.endswith("svg"), name)
 
+    @unittest.skipIf(reason_not_to(), reason_not_to())
     def test_pages_and_pictures_are_those_of_the_kept_figures(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             studies("--from", str(STUDIES / "select.json"), "--out", folder)

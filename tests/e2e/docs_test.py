@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+from drawing import reason_not_to
 from installed import BUILD, SOURCE, run
 
 sys.path.insert(0, str(SOURCE / "docs"))
@@ -246,6 +247,7 @@ class Site(unittest.TestCase):
         for goal in set(goals[1].split()) - {"all", "setup"}:
             self.assertIn(f"`make {goal}`", page)
 
+    @unittest.skipIf(reason_not_to(), reason_not_to())
     def test_the_chart_shows_the_figures_of_the_benchmarks(self) -> None:
         drawn = (SOURCE / "docs/pictures/threads.svg").read_text(encoding="utf-8")
         self.assertEqual(
