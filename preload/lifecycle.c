@@ -3,7 +3,8 @@
  * lifecycle.c - start, end and fork of a recorded process. This is the top of librouse-preload.so, which records what
  * the threads of a program that knows nothing of rouse wait for. `rouse run` names it in LD_PRELOAD.
  *
- * Rules: each replaced call returns and does what libc's own does. Memory comes from mmap alone, since the program's
+ * Rules: each replaced call returns and does what libc's own does. The functions below leave errno alone, which C
+ * guarantees to be 0 when main begins. Memory comes from mmap alone, since the program's
  * malloc may hold a lock that our caller waits for.
  */
 #include "accept/epoll_member.h"
@@ -47,6 +48,7 @@ static void child(void)
 {
     if (rpi_recording_is_confined())
         return;
+    int error = errno;
     rpi_recording_child();
     rpi_thread_child();
     rpi_waiters_child();
@@ -59,9 +61,10 @@ static void child(void)
     rsi_file_child();
     rsi_sites_child();
     rsi_writers_child();
+    errno = error;
 }
 
-__attribute__((constructor)) static void begin(void)
+static void set_up(void)
 {
     rpi_real_find();
     rpi_tuning_setup();
@@ -76,12 +79,21 @@ __attribute__((constructor)) static void begin(void)
     rpi_recording_start();
 }
 
+__attribute__((constructor)) static void begin(void)
+{
+    int error = errno;
+    set_up();
+    errno = error;
+}
+
 __attribute__((destructor)) static void end(void)
 {
+    int error = errno;
     if (!rsi_load_relaxed(&rsi_file_head) || !rpi_recording_is_on())
         return;
     rsi_file_end();
     /* Closed: exit was called in a signal handler while this thread holds the guard. */
     if (rpi_wait_rings && !rpi_self_is_closed)
         rpi_thread_finish_rings();
+    errno = error;
 }

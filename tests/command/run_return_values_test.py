@@ -96,6 +96,13 @@ class Answers(unittest.TestCase):
             "closedir of none: -1 EINVAL",
         )
 
+    def test_errno_is_0_when_main_a_thread_or_a_child_begins(self) -> None:
+        program = Source("initial_errno").program
+        with tempfile.TemporaryDirectory() as folder:
+            for variables in (None, environment(Path(folder))):
+                done = subprocess.run([program], env=variables, check=False, timeout=LIMIT)
+                self.assertEqual(done.returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
