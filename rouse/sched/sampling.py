@@ -62,9 +62,26 @@ def between(
         involuntary = now.involuntary - (was.involuntary if was else 0)
         state = switches.RUNS if now.is_runnable else switches.ASLEEP
         found.threads[number] = Thread(
-            *(tid, pid, now.name, state, found.now_ns, first, switches.NO_CALL),
-            *(voluntary, involuntary, cpu, 0, 0),
+            tid=tid,
+            process=pid,
+            name=now.name,
+            state=state,
+            since_ns=found.now_ns,
+            first_ns=first,
+            call=switches.NO_CALL,
+            voluntary=voluntary,
+            involuntary=involuntary,
+            cpu_ns=cpu,
+            preempted_ns=0,
+            preempted_most_ns=0,
         )
-        slept = max(now.read_ns - first - cpu - queued, 0)
-        found.sleeps.append(Sleep(number, switches.NO_CALL, voluntary, slept, 0, queued, 0, 0, ""))
+        found.sleeps.append(
+            Sleep(
+                thread=number,
+                call=switches.NO_CALL,
+                count=voluntary,
+                asleep_ns=max(now.read_ns - first - cpu - queued, 0),
+                queued_ns=queued,
+            )
+        )
     return found
