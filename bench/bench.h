@@ -31,12 +31,13 @@ struct bench_kind {
     bool recorded;        /* --obs has an effect */
     unsigned workers_max; /* 0: any number */
     const struct bench_case *const *cases;
-    int (*set_up)(struct bench_run *run);     /* main thread: take --workers, --pin. 0 or -errno. */
+    int (*set_up)(struct bench_run *run); /* main thread: apply --workers and --pin. 0 or -errno. */
     int (*measure)(struct bench_run *run);    /* in a thread of this kind, take all samples */
     void (*tear_down)(struct bench_run *run); /* main thread, at the end; may be NULL */
 };
 extern const char bench_program[];
-extern const struct bench_kind bench_kinds[]; /* the first is the default; no name ends the list */
+extern const struct bench_kind
+    bench_kinds[]; /* the first is the default; an entry without a name ends the list */
 
 #define BENCH_SAMPLES_MAX 1000u
 #define BENCH_TALLIES 1024u
@@ -47,9 +48,9 @@ extern const struct bench_kind bench_kinds[]; /* the first is the default; no na
 #define BENCH_SAMPLE_NS 10000000u
 
 enum bench_flag {
-    BENCH_TIMED = 1,       /* sample lasts run->sample_ns, unless -n gives ops: not calibrated */
-    BENCH_FIXED_OPS = 2,   /* ops is T, and -n another name of -T */
-    BENCH_COLD_FIRST = 4,  /* the first sample is kept apart, as first_ns_per_op */
+    BENCH_TIMED = 1, /* a sample lasts run->sample_ns and is not calibrated, unless -n gives ops */
+    BENCH_FIXED_OPS = 2,   /* ops is T, and -n is another name of -T */
+    BENCH_COLD_FIRST = 4,  /* the first sample is reported separately, as first_ns_per_op */
     BENCH_PAIRS = 8,       /* T is even */
     BENCH_ONE_SAMPLE = 16, /* a second sample would measure something else */
 };
@@ -74,15 +75,15 @@ enum bench_op {
     "yield", "create", "join", "park", "unpark", "wake_across", "wake_idle", "lock", "unlock", \
         "post", "wait", "read", "write"
 
-/* fdtable: how the table is made. */
+/* fdtable: the kinds of table. */
 enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK };
 
 #define BENCH_HERD_MOST 256u /* threads */
 
-/* selectherd: what its threads call. */
+/* selectherd: the calls that its threads make. */
 enum bench_via { BENCH_VIA_DEFAULT, BENCH_VIA_LAYER, BENCH_VIA_POLL, BENCH_VIA_ROUSE };
 
-/* acceptherd: the order in which a process's threads get connections. From accept on, for kernel threads. */
+/* acceptherd: the order in which a process's threads get connections. The values from accept on are for kernel threads. */
 enum bench_order {
     BENCH_ORDER_DEFAULT,
     BENCH_ORDER_PLAIN,
@@ -166,7 +167,7 @@ struct bench_run {
     struct bench_options options;
     bool user;        /* copy of options.kind's */
     unsigned threads; /* T, as run */
-    unsigned workers; /* as run; for kernel threads the processors in use */
+    unsigned workers; /* as run; for kernel threads, the number of processors in use */
     unsigned pinned;  /* workers or processors that threads were bound to; 0: none */
     unsigned cpus[BENCH_CPUS_MAX];
     unsigned cpu_count;
@@ -180,11 +181,11 @@ struct bench_run {
     uint64_t sample_ops; /* written by sample */
     struct bench_reading started, taken;
 
-    double harness_ns_per_op; /* of an empty operation */
+    double harness_ns_per_op; /* the cost of an empty operation */
     unsigned sample_count;
     double sample_ns_per_op[BENCH_SAMPLES_MAX];
-    double first_ns_per_op; /* BENCH_COLD_FIRST: of the sample kept apart */
-    uint64_t ops;           /* of the last sample */
+    double first_ns_per_op; /* BENCH_COLD_FIRST: of the first sample */
+    uint64_t ops;           /* operations of the last sample */
     uint64_t total_ops;
     struct bench_reading total;
     struct bench_tally tally[BENCH_TALLIES];
@@ -237,14 +238,14 @@ double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);
 void bench_report_text(const struct bench_run *run);
 
-/* Add a figure of the case's own; name must outlive the run. */
+/* Add a figure of the case. name must outlive the run. */
 static inline void bench_figure(struct bench_run *run, const char *name, double value)
 {
     if (run->figure_count < BENCH_FIGURES_MAX)
         run->figures[run->figure_count++] = (struct bench_figure){ name, value, NULL };
 }
 
-/* The same for a word, such as a setting. */
+/* Add a word of the case, such as a setting. */
 static inline void bench_text(struct bench_run *run, const char *name, const char *text)
 {
     if (run->figure_count < BENCH_FIGURES_MAX)

@@ -6,8 +6,8 @@
  * Each thread has two locks, which it uses alternately. In its pass p a thread, holding its own lock p%2 and its
  * successor's lock q = (p + last) % 2, where last is 1 for the thread before the ring's first, does
  *   1 locks its successor's other lock  (free: the successor left it in its own step 2, a pass ago)
- *   2 unlocks its own lock p%2          (so that its predecessor can take it in the next pass)
- *   3 unlocks its successor's lock q    (the successor, waiting there, goes on)
+ *   2 unlocks its own lock p%2          (so that its predecessor can lock it in the next pass)
+ *   3 unlocks its successor's lock q    (the successor, which waits there, continues)
  *   4 locks its own lock (p+1)%2        (held by its predecessor since the predecessor's step 1: waits)
  * One thread is runnable at a time, except between 3 and 4. `last` exists because the
  * ring's first thread is one pass ahead of its predecessor.
@@ -67,7 +67,7 @@ static int prepare(struct bench_run *run)
     return 0;
 }
 
-/* One pass; returns when it is this thread's turn again. */
+/* Make one pass. Returns when it is this thread's turn again. */
 static void pass(struct member *member)
 {
     struct member *next = member->next;
@@ -81,7 +81,7 @@ static void pass(struct member *member)
     member->phase = p ^ 1;
 }
 
-/* The last pass: releases this thread's two locks and takes none, so every lock ends up free. */
+/* Make the last pass. It releases this thread's two locks and acquires none, so every lock ends up free. */
 static void last_pass(struct member *member)
 {
     const unsigned p = member->phase;
@@ -89,7 +89,7 @@ static void last_pass(struct member *member)
     bench_mutex_unlock(&member->next->own[p ^ member->last].mutex);
 }
 
-/* Take the locks that a thread holds before its first pass, so that its successor waits. */
+/* Acquire the locks that a thread holds before its first pass, so that its successor waits. */
 static void take_first(struct member *member)
 {
     bench_mutex_lock(&member->next->own[member->last].mutex);

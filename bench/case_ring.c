@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_ring.c - T threads in a ring, one semaphore per thread, one token. An operation is one hop.
+ * case_ring.c - a token goes round T threads with one semaphore each. An operation is one hop.
  *
- * Member 0 is the measuring thread; it holds the token between samples.
+ * Member 0 is the measuring thread. It holds the token between samples.
  */
 #include "impl.h"
 

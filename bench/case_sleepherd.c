@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_sleepherd.c - T threads that sleep --sleep-us again and again; an operation is one wake-up.
+ * case_sleepherd.c - T threads that repeatedly sleep for --sleep-us. An operation is one wake-up.
  *
  * Each thread makes as many sleeps as fit into the sample's time, so ops / wall time is the rate of
- * wake-ups and its ideal is T / sleep. Lateness is counted by the worker or processor, in classes a 64th
+ * wake-ups and its ideal is T / sleep. Each worker or processor counts lateness in classes that are a 64th
  * wide, so that the counters stay in the cache however many threads there are. Clumping is the mean number of
  * wake-ups per instant with at least one, where an instant is INSTANT_NS. Evenly spread sleeps of 10 ms give
  * 1 with 100 threads and 10 with 10,000 threads.
@@ -25,15 +25,15 @@ struct lateness {
 
 struct state {
     struct bench_team team;
-    uint64_t rounds; /* sleeps a thread makes in a sample */
+    uint64_t rounds; /* sleeps per thread in a sample */
     unsigned places; /* workers or processors */
     struct lateness *late;
-    uint64_t instants; /* that a sample has bits for; later instants are not counted */
-    uint64_t begin_ns; /* of the sample */
+    uint64_t instants; /* instants for which a sample has bits; later ones are not counted */
+    uint64_t begin_ns; /* when the sample began */
     _Atomic uint64_t *instant, *instants_all;
 };
 
-/* Below 64 ns each ns is a class. Above, each power of two has 64 classes. */
+/* Below 64 ns, each ns is a class. Above, each power of two has 64 classes. */
 static unsigned class_of(uint64_t ns)
 {
     if (ns < 1u << CLASS_BITS)

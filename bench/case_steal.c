@@ -18,7 +18,7 @@
 #define TURNS_MOST 16u
 #define COMPUTE_ROUNDS 1000u
 #define LINE 64u
-#define STEPS 8u /* of the histogram, for each doubling */
+#define STEPS 8u /* histogram buckets per doubling */
 #define BUCKETS (48u * STEPS)
 
 struct member {
@@ -173,7 +173,7 @@ static int sample(struct bench_run *run, uint64_t ops)
     return error ? bench_fail(run, error, "creating a thread") : 0;
 }
 
-/* The quantile of the turns' waits, in us. */
+/* A quantile of the turns' waits, in us. */
 static double wait_us(const struct state *s, double share)
 {
     uint64_t total = 0, seen = 0;

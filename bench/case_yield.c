@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* case_yield.c - T threads that do nothing but yield; an operation is one
- * yield. */
+/* case_yield.c - T threads that only yield. An operation is one yield. */
 #include "team.h"
 
 static void yield(struct bench_member *member, uint64_t ops)

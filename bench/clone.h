@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lies at the top of the thread's own mapping, which join unmaps. */
+/* This structure is at the top of the thread's own mapping, which join unmaps. */
 struct clone_thread {
-    /* the kernel sets it to 0, and wakes its futex, when the thread is gone */
+    /* The kernel sets it to 0 and wakes its futex when the thread has ended. */
     _Atomic uint32_t tid;
     void *(*fn)(void *);
     void *arg;

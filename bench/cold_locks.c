@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cold_locks.c - ns of 15 locks and unlocks of free mutexes by a thread with a cold cache.
+ * cold_locks.c - ns to lock and unlock 15 free mutexes in a thread with a cold cache.
  *
- * 64 threads take turns, so each finds its cache lines evicted by 63 others, as a server's thread does between two
- * queries. The figure is the median of all turns after the first quarter. Uses POSIX only; interposer.py runs it.
+ * 64 threads take turns, so the other 63 evict each one's cache lines, as between two queries of a server's
+ * thread. The figure is the median of all turns after the first quarter. It uses POSIX only. interposer.py runs it.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -31,7 +31,7 @@ static inline bool bench_is_user(const struct bench_run *run)
     return run->user;
 }
 
-/* Each thread but a spawned one-shot calls this first: with --pin, kernel threads go apart. */
+/* Each thread except a spawned one-shot calls this first. With --pin, it binds kernel threads to processors. */
 static inline void bench_thread_entered(const struct bench_run *run, unsigned index)
 {
     if (run->options.pin && !bench_is_user(run))
@@ -54,7 +54,7 @@ static inline void bench_count(struct bench_run *run, uint64_t ops)
 #define BENCH_COUNT_EVERY 256u
 #define BENCH_COUNT_HOPS 16u
 
-/* The same, from a loop: done is the number of operations before this one, of total. */
+/* Count from a loop. done is the number of operations before this one, of total. */
 static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64_t total)
 {
     if (done % BENCH_COUNT_EVERY == 0)
@@ -62,7 +62,7 @@ static inline void bench_count_some(struct bench_run *run, uint64_t done, uint64
 }
 
 /*
- * The same for a thread that does not know which operation is its last. It counts its operations every
+ * Count in a thread that does not know which operation is its last. It counts its operations every
  * BENCH_COUNT_HOPS operations, and the rest when it ends. Until a sample is recorded, sample changes trial
  * before each one, which discards calibration operations that are not counted yet.
  */
@@ -85,7 +85,7 @@ static inline void bench_count_hop(struct bench_run *run, struct bench_hops *hop
     }
 }
 
-/* Begin and end the measured part of a sample; in the measuring thread. Defined in measure.c. */
+/* Begin and end the measured part of a sample. The measuring thread calls them. Defined in measure.c. */
 void BENCH_NAME(bench_start)(struct bench_run *run);
 void BENCH_NAME(bench_stop)(struct bench_run *run);
 #define bench_start BENCH_NAME(bench_start)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """The cost of `rouse run`: free locks, sysbench's mutex test, and MariaDB's point selects.
 
-Each runs in turns as it is and recorded in some ways, MariaDB in all of them at the same time
-unless turns are asked for. Told are medians, and the median of the ratios to the run beside it that
-was not recorded, with the least and the most of them.
+Each program alternates between plain runs and recorded runs of several variants. MariaDB runs all
+variants at the same time, unless --turns is given. The script prints medians, and the median, least
+and greatest ratio of a recorded run to the plain run next to it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAYS = {
     "holds": {"ROUSE_OBS": "locks"},
     "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
 }
-# The figures that a program of the bench prints.
+# The figures that a program of this folder prints.
 LOCKS = ("mutex", "read lock", "write lock", "spin lock")
 COLD = ("15 mutexes",)
 Figures = Mapping[str, float]
@@ -55,7 +55,7 @@ def turns(
 
 
 def print_medians(rounds: Iterator[Mapping[str, Figures]]) -> None:
-    """Print the medians by variant and figure, and the ratio to the plain run beside it."""
+    """Print the medians by variant and figure, and the ratios to the plain run next to each."""
     results = list(rounds)
     print(f"{'':16}{'':14}{'as it is':>10}{'recorded':>10}{'ratio':>8}")
     for figure in results[0][PLAIN]:
@@ -83,7 +83,7 @@ def recorded(way: str) -> Iterator[list[str]]:
 
 
 def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: int) -> None:
-    """The ns that a program of this folder reports."""
+    """Compile a program of this folder, and print the ns that it reports."""
     with tempfile.TemporaryDirectory() as place:
         program = Path(place) / "program"
         run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench" / source)
@@ -97,12 +97,12 @@ def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: i
 
 
 def locks(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
-    """A lock and unlock of a free lock of each kind, with a warm cache."""
+    """Locking and unlocking a free lock of each kind, with a warm cache."""
     compiled("locks.c", LOCKS, ways, rounds)
 
 
 def cold(ways: Sequence[str], rounds: int, _wanted: argparse.Namespace) -> None:
-    """15 locks and unlocks by a thread with a cold cache."""
+    """Locking and unlocking 15 mutexes in a thread with a cold cache."""
     compiled("cold_locks.c", COLD, ways, rounds)
 
 
@@ -144,11 +144,11 @@ def servers(ways: Sequence[str]) -> Iterator[dict[str, Running]]:
 
 
 def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> None:
-    """CPU µs of the server for each transaction, and transactions per second.
+    """CPU µs of the server per transaction, and transactions per second.
 
-    All servers work at the same time, each for its own clients, so other load on the machine meets
-    them alike. Each then has a part of the machine and shares its caches, which affects
-    transactions per second. With --turns, each server runs alone.
+    All servers work at the same time, each for its own clients, so that other load on the machine
+    affects them alike. They share the machine and its caches, which affects transactions per
+    second. With --turns, each server runs alone.
     """
     with servers(ways) as running, ThreadPoolExecutor(len(running)) as pool:
 
@@ -163,7 +163,7 @@ def mariadb(ways: Sequence[str], rounds: int, wanted: argparse.Namespace) -> Non
         def beside() -> dict[str, Figures]:
             return dict(zip(running, pool.map(measure, running), strict=True))
 
-        beside()  # warm their caches
+        beside()  # warm the servers' caches
         print_medians(
             turns(ways, rounds, measure) if wanted.turns else (beside() for _ in range(rounds))
         )

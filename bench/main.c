@@ -78,7 +78,7 @@ static int report(struct bench_run *run)
 static struct bench_run *make_run(const struct bench_options *options,
                                   const struct bench_case *test)
 {
-    /* Large, and of one cache line's alignment: its tallies are written by every worker. */
+    /* It is large, and aligned to a cache line, since every worker writes its tallies. */
     struct bench_run *run = aligned_alloc(64, (sizeof *run + 63) / 64 * 64);
     if (!run)
         return NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * measure.c - the measuring thread: finds how many operations fill a sample, then takes the samples.
+ * measure.c - the measuring thread: it finds how many operations fill a sample, and takes the samples.
  *
- * Runs in a thread of the kind under test, since main() is a foreign thread, whose waits have other costs.
- * It first measures itself: it runs loops of empty operations and reports the fastest.
+ * It is a thread of the kind under test, since main() is a foreign thread, whose waits have other costs.
+ * First it measures itself: it runs loops of empty operations and reports the fastest.
  */
 #include "impl.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* options.c - the command line. Every mistake is reported in one line, with status 2. */
+/* options.c - parses the command line. Every mistake is reported in one line, with status 2. */
 #include "bench.h"
 
 #include <errno.h>

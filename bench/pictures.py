@@ -50,7 +50,7 @@ def running(program: Path, folder: Path) -> Iterator[int]:
 
 
 def picture_top(pid: int, file: Path) -> None:
-    """The second sample, because percentages need an interval."""
+    """Draw the second sample, because percentages need an interval."""
     from rouse.top import live, rowtext, watched
 
     async def whole() -> str:

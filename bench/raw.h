@@ -2,9 +2,9 @@
 /*
  * raw.h - system calls without libc: no errno, no cancellation, no thread-local storage.
  *
- * The system calls of the measuring threads. Threads made by a bare clone() share their parent's
+ * The measuring threads use these calls. Threads made by a bare clone() share their parent's
  * thread-local block, so they must not enter libc. The other kinds use the same calls, so that the
- * harness costs the same everywhere. Results are the kernel's: negative errno on failure.
+ * harness has the same cost everywhere. Results are the kernel's: negative errno on failure.
  */
 #ifndef BENCH_RAW_H
 #define BENCH_RAW_H
@@ -78,7 +78,7 @@ static inline long raw_pin(unsigned cpu)
     return raw6(SYS_sched_setaffinity, 0, sizeof mask, (long)mask, 0, 0, 0);
 }
 
-/* Resident pages of this process, from /proc/self/statm; 0 when it cannot be read. */
+/* The resident pages of this process, from /proc/self/statm. 0 if it cannot be read. */
 static inline uint64_t raw_resident_pages(void)
 {
     char text[128] = "";

@@ -97,7 +97,7 @@ void bench_report_json(const struct bench_run *run)
     printf("}\n");
 }
 
-/* The value of "key : value" in /proc/cpuinfo, "?" when there is none. */
+/* The value of a line "key : value" in /proc/cpuinfo, or "?" if there is no such line. */
 static void cpu_model(char *text, size_t bytes)
 {
     char line[256];

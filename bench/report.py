@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Measure `rouse report` on many records: seconds and memory, of made-up tables.
+"""Measure the time and memory that `rouse report` needs for large synthetic tables.
 
-Half of the records are sorts of wake-ups, half are sorts of lock waits, of ten processes. Run it by
-build/venv/bin/python, alone on the machine. The tables are made first, and may be kept with --keep.
+Half of the records are wake-ups and half are lock waits, of ten processes. Run it with
+build/venv/bin/python on an otherwise idle machine. It makes the tables first. --keep keeps them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from rouse.tables.table import Coded, Column, Table, empty, from_rows  # noqa: E
 
 PROCESSES = 10
 SITES = 2000
-SITES_OF_LOCK = 4  # a lock is used at few places; many locks are used at the same ones
+SITES_OF_LOCK = 4  # a lock is used at few sites, and many locks are used at the same sites
 KINDS = ("mutex", "condition", "read", "write lock")
 SITE_IDS = [hex(0x1000 + 16 * i) for i in range(SITES)]
 
 
 def table(name: str, process: str, rows: int, chance: np.random.Generator) -> Table:
-    """Rows of which no two have the same key, as the decoder makes them."""
+    """Rows with distinct keys, as the decoder makes them."""
     every: npt.NDArray[np.int64] = np.arange(rows)
-    # Each lock, or other object, with all pairs of its sites.
+    # Combine each lock or other object with all pairs of its sites.
     pairs = SITES_OF_LOCK * SITES_OF_LOCK
     lock, first, second = every // pairs, every % SITES_OF_LOCK, every // SITES_OF_LOCK
     base = lock % (SITES // SITES_OF_LOCK) * SITES_OF_LOCK
@@ -80,7 +80,7 @@ def make(folder: Path, records: int) -> None:
 
 
 def measure(folder: Path, *words: str) -> tuple[float, float]:
-    """Seconds, and the most MiB that any run so far has taken."""
+    """The seconds of this run, and the most MiB that any run so far has used."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "rouse", "report", str(folder), *words],

@@ -66,7 +66,7 @@ class Measured:
 
     options: argparse.Namespace
     programs: list[Program]
-    missing: list[str]  # the reasons for peers that are not there
+    missing: list[str]  # the reasons for missing peers
     version: str
 
     @property
@@ -78,7 +78,7 @@ class Measured:
         return IDLE_SECONDS_QUICK if self.options.quick else IDLE_SECONDS
 
     def scale(self, module: ModuleType) -> Any:
-        """The amount of work of a module's tables."""
+        """The amount of work for the tables of a module."""
         scale = module.QUICK if self.options.quick else module.FULL
         rounds = self.options.rounds
         return replace(scale, rounds=rounds) if rounds and hasattr(scale, "rounds") else scale

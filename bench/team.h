@@ -18,25 +18,25 @@ struct bench_member {
     struct bench_thread thread;
     struct bench_team *team;
     unsigned index;
-    uint64_t done; /* operations, summed over samples; for the case to use */
+    uint64_t done; /* operations of all samples together, for use by the case */
 };
 
 struct bench_team {
     struct bench_run *run;
     void (*body)(struct bench_member *member, uint64_t ops);
-    uint64_t ops; /* of each member in this sample */
+    uint64_t ops; /* operations of each member in this sample */
     bool stop;
     unsigned members, created;
     struct bench_sem finished;
     struct bench_member *member;
 };
 
-/* In prepare. Returns 0 or -ENOMEM. */
+/* Called in prepare. Returns 0 or -ENOMEM. */
 int BENCH_NAME(bench_team_prepare)(struct bench_team *team, struct bench_run *run,
                                    unsigned members);
-/* In begin: starts members 1 and up. On error those started are stopped again. */
+/* Called in begin. Starts members 1 and up. On error, it stops those that it has started. */
 int BENCH_NAME(bench_team_begin)(struct bench_team *team);
-/* In sample: every member runs body(member, ops) once; the whole is measured. */
+/* Called in sample. Every member runs body(member, ops) once, and the whole is measured. */
 void BENCH_NAME(bench_team_round)(struct bench_team *team, uint64_t ops);
 void BENCH_NAME(bench_team_end)(struct bench_team *team);
 void BENCH_NAME(bench_team_release)(struct bench_team *team);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The CPU time of `rouse top` on a program of many threads, in percent of a core.
+"""Measure the CPU time of `rouse top` on a program with many threads, in percent of a core.
 
-The program is rouse-bench's sleepherd, each thread of which sleeps a second again and again. `rouse
-top` runs on a terminal of 120 columns and 40 lines; its first seconds do not count.
+The program is rouse-bench's sleepherd, whose threads repeatedly sleep for a second. `rouse top`
+runs on a terminal of 120 columns and 40 lines. Its first seconds do not count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cpu_ns(pid: int) -> int:
 
 
 def start_program(threads: int, folder: str, seconds: int) -> subprocess.Popen[bytes]:
-    """Wait until all of its threads have slept once."""
+    """Start the program, and wait until all its threads have slept once."""
     program = subprocess.Popen(
         [
             *(BIN / "rouse-bench", "sleepherd", "--obs", "counted", "-T", str(threads)),
@@ -47,7 +47,7 @@ def start_program(threads: int, folder: str, seconds: int) -> subprocess.Popen[b
 
 
 def start_top(folder: str, words: list[str]) -> tuple[int, int]:
-    """The process and its terminal, which a thread reads."""
+    """Start `rouse top`. Returns the process and its terminal, which a thread reads."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(ROUSE_OBS_DIR=folder, TERM="xterm-256color")

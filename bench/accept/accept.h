@@ -12,7 +12,7 @@
 
 #include <netinet/in.h>
 
-#define ACCEPT_CLASSES 512u /* of latency: eight per octave */
+#define ACCEPT_CLASSES 512u /* classes of latency, eight per doubling */
 #define ACCEPT_PROMOTE_NS 100000000u
 
 struct accept_thread {
@@ -23,7 +23,7 @@ struct accept_thread {
 };
 
 struct accept_shared {
-    _Atomic uint32_t served;   /* connections of all servers; futex */
+    _Atomic uint32_t served;   /* connections of all servers; a futex */
     _Atomic uint32_t target;   /* the client is woken when served reaches this */
     _Atomic uint32_t ready;    /* threads that are about to accept */
     _Atomic uint64_t begin_ns; /* waits are counted from here */
@@ -41,20 +41,20 @@ struct accept_state {
     unsigned servers;
     int pids[BENCH_SERVERS_MOST];
     unsigned next_port;
-    uint64_t switches; /* voluntary ones of the servers when the samples began */
+    uint64_t switches; /* voluntary switches of the servers when the samples began */
     uint64_t end_ns;
 };
 
 /* Run a forked server. Never returns. */
 _Noreturn void accept_serve(struct bench_run *run, unsigned server);
 
-/* Make a listener for the address. Returns 0 or -errno. Without is_listening it only reserves the port. */
+/* Create a listener for the address. Without is_listening, only reserve the port. Returns 0 or -errno. */
 int accept_listen(struct accept_state *s, const struct bench_options *o, bool is_listening);
 
 /* Record that t accepted a connection. */
 void accept_note(struct accept_state *s, struct accept_thread *t, const struct sockaddr_in *peer);
 
-/* Accept through a priority queue of kernel threads; t is the index-th of its server. */
+/* Accept through a priority queue of kernel threads. t is thread number index of its server. */
 void accept_in_queue(struct accept_state *s, struct accept_thread *t, unsigned index);
 int accept_queue_start(const struct bench_run *run, struct accept_state *s);
 

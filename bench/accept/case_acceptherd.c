@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * acceptherd - how connections divide when --servers processes of T threads accept from one port, for each
- * accept order and each way to share. The measuring thread opens --burst connections at once and waits until
- * all are accepted.
+ * case_acceptherd.c - how connections divide when --servers processes of T threads accept from one port, for
+ * each accept order and each way to share. The measuring thread opens --burst connections at once and waits
+ * until all are accepted.
  */
 #include "accept.h"
 
@@ -116,7 +116,7 @@ static int connect_from(struct accept_state *s, unsigned port)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (const struct sockaddr *)&own, sizeof own) == 0) {
         atomic_store_explicit(&s->shared->start_ns[port], bench_now_ns(), memory_order_relaxed);
-        /* Reset: the server has already accepted it and hung up. */
+        /* A reset means that the server has already accepted the connection and closed it. */
         if (connect(fd, (struct sockaddr *)&s->address, sizeof s->address) == 0 ||
             errno == ECONNRESET)
             return fd;

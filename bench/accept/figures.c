@@ -89,7 +89,7 @@ void accept_report(struct bench_run *run)
     bench_figure(run, "thread_most", threads.most);
     bench_figure(run, "process_least", processes.least);
     bench_figure(run, "process_most", processes.most);
-    if (!run->user) /* rouse threads do not see their own */
+    if (!run->user) /* rouse threads do not see their own wake-ups */
         bench_figure(run, "wasted_per_connection", all > 0 ? (double)wasted / all : 0);
     bench_figure(run, "switches_per_connection", all > 0 ? (double)s->switches / all : 0);
     bench_figure(run, "late_p50_us", late_us(shared, 0.5));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * queue.c - acceptherd: the order in which Solaris woke threads that sleep in accept.
+ * queue.c - acceptherd: the order in which Solaris woke threads that slept in accept.
  *
- * It wakes the thread of the highest priority that has slept longest. A quarter of the threads have a low
- * priority, as compute-bound threads have after a while. They starve. With promotion, a thread that has slept
- * for 100 ms rises above all other priorities, as ts_sleep_promote did. One kernel thread plays the kernel:
- * it accepts and hands connections on.
+ * It woke the thread of the highest priority that had slept longest. A quarter of the threads have a low
+ * priority, as compute-bound threads do after a while, and starve. With promotion, a thread that has slept for
+ * 100 ms rises above all other priorities, as ts_sleep_promote did. One kernel thread plays the role of the
+ * kernel: it accepts connections and hands them on.
  */
 #include "accept.h"
 
@@ -18,13 +18,13 @@ struct sleeper {
     pthread_cond_t cond;
     uint64_t since_ns;
     struct sockaddr_in peer;
-    int fd; /* handed over; -1: none yet */
+    int fd; /* the connection that was handed over; -1: none yet */
     bool is_low;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t has_sleeper = PTHREAD_COND_INITIALIZER;
-static struct sleeper *first; /* oldest first; lock guards this and the rest */
+static struct sleeper *first; /* oldest first; lock protects the list */
 static bool is_promoting;
 
 static bool is_high(const struct sleeper *sleeper, uint64_t now_ns)

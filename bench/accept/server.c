@@ -49,7 +49,7 @@ void accept_note(struct accept_state *s, struct accept_thread *t, const struct s
 int accept_listen(struct accept_state *s, const struct bench_options *o, bool is_listening)
 {
     const int on = 1;
-    const struct linger abort_at_once = { .l_onoff = 1 }; /* or ports run out in TIME_WAIT */
+    const struct linger abort_at_once = { .l_onoff = 1 }; /* otherwise ports run out in TIME_WAIT */
     socklen_t length = sizeof s->address;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -66,7 +66,7 @@ int accept_listen(struct accept_state *s, const struct bench_options *o, bool is
     return 0;
 }
 
-/* Returns a descriptor or -errno. Counts spurious wake-ups. */
+/* Accept after a poll, and count spurious wake-ups. Returns a descriptor or -errno. */
 static int accept_polled(struct accept_state *s, struct accept_thread *t, int epoll_fd,
                          struct sockaddr_in *peer)
 {

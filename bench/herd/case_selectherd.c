@@ -211,7 +211,7 @@ static int begin(struct bench_run *run)
     return wait_all(run, h);
 }
 
-/* Reset: no member has an event, and all tokens wait to be taken. */
+/* Reset the state: no member has an event, and all tokens are available. */
 static void reset(struct herd *h)
 {
     struct herd_member *control = &h->member[h->members + HERD_CONTROL];
@@ -231,7 +231,7 @@ static void reset(struct herd *h)
             ;
     }
     atomic_store_explicit(&h->hops, 0, memory_order_relaxed);
-    /* Each token ends at its first hop from there on: `most` events in all. */
+    /* From there on each token ends at its next hop, so there are `most` events in all. */
     atomic_store_explicit(&h->hops_most, most - tokens + 1, memory_order_relaxed);
     atomic_store_explicit(&h->tokens, tokens, memory_order_relaxed);
     for (unsigned i = 0; i < tokens; i++)

@@ -7,25 +7,25 @@
  * of the four is a switch; the kernel below it only runs threads and keeps time. All of it lies in one
  * mapping, shared with forked processes, whose threads take part as they did then.
  *
- *   wake         broadcast  a thread that ever selected on a descriptor stays tied to it; each event wakes
- *                           all who are tied and asleep, whatever they select on now (HP-UX 11.23)
- *                precise    only the threads that select on it now: tied for the time of the call
- *   sched lock   process    putting a thread on a run queue, and taking it off, takes one lock of the whole
- *                           process, or of all of a family of forked ones (HP-UX 11.23)
- *                thread     the thread's own
- *   select lock  global     one lock over all selects (FreeBSD before 7)
- *                fine       the descriptor's, and the thread's
+ *   wake         broadcast  a thread that has ever selected on a descriptor stays tied to it; each event wakes
+ *                           all tied threads that sleep, whatever they select on now (HP-UX 11.23)
+ *                precise    each event wakes only threads that select on it now: they are tied during the call
+ *   sched lock   process    putting a thread on a run queue, or taking it off, acquires one lock of the whole
+ *                           process, or of a family of forked processes (HP-UX 11.23)
+ *                thread     each thread has its own lock
+ *   select lock  global     one lock covers all selects (FreeBSD before 7)
+ *                fine       each descriptor and each thread has its own lock
  *   timer        tick       time-outs are counted in ticks of 10 ms, rounded up; a tick wakes all threads
- *                           that are due; a thread that is early goes back to sleep
- *                exact      the kernel's timer, at its time
+ *                           that are due; a thread that was woken early goes back to sleep
+ *                exact      the kernel's timer wakes each thread at its time
  *
  * The same herd (member.c) also runs on poll(2) and on rouse_poll, with eventfds for descriptors.
  *
- * Load: T members, numbered; member i selects on its own window of S descriptors, or shares it with others
- * (--share). Each has once selected on all windows. The first half hands tokens round: a member that
- * takes an event posts one to the next member's window. No event occurs in the windows of the other half,
- * whose calls end by their time-out. Without descriptors (S is 0) all calls time out. Stepped: instead of
- * tokens, the measuring thread posts one event at a time, whenever all members sleep.
+ * Load: there are T members. Member i selects on its own window of S descriptors, or shares it with others
+ * (--share). Each has once selected on all windows. The first half passes tokens round: a member that takes an
+ * event posts one to the next member's window. No event occurs in the windows of the other half, whose calls
+ * end by their time-out. Without descriptors (S is 0), all calls time out. In a stepped run there are no tokens:
+ * the measuring thread posts one event at a time, whenever all members sleep.
  */
 #ifndef BENCH_HERD_HERD_H
 #define BENCH_HERD_HERD_H
@@ -52,7 +52,7 @@ struct herd_waits {
 
 struct herd_fd {
     _Alignas(64) struct herd_lock lock;
-    /* Under the lock: */
+    /* Protected by the lock: */
     uint32_t pending; /* events not taken yet */
     uint64_t tied[HERD_MEMBERS_MAX / 64];
 };
@@ -63,9 +63,9 @@ enum herd_cause { HERD_EVENT = 1, HERD_TIMER = 2, HERD_STOP = 4 };
 struct herd_verdicts {
     uint64_t useful;    /* found an event to take */
     uint64_t lost_race; /* another thread took the event first */
-    uint64_t none;      /* false: no event on its descriptors */
-    uint64_t early;     /* by the timer, before its time */
-    uint64_t timeout;   /* by the timer, in time or late */
+    uint64_t none;      /* false: there was no event on its descriptors */
+    uint64_t early;     /* the timer woke it before its time */
+    uint64_t timeout;   /* the timer woke it in time or late */
 };
 
 struct herd_stamp {
@@ -79,7 +79,7 @@ struct herd_use {
 };
 
 struct herd_counts {
-    uint64_t calls, events; /* calls completed; events posted by it */
+    uint64_t calls, events; /* calls that it completed; events that it posted */
     struct herd_verdicts verdicts;
     struct herd_waits sched, select;
     uint64_t stamps;
@@ -91,18 +91,18 @@ struct herd;
 struct herd_member {
     struct herd_lock lock;
     uint32_t cause; /* enum herd_cause: why it has been or is to be woken */
-    bool hit;       /* one of those events was in its set */
+    bool hit;       /* one of the events that woke it was in its set */
     bool asleep, notified;
-    uint32_t first, count; /* its present set; count 0: none */
+    uint32_t first, count; /* its current set; count 0: none */
     uint64_t deadline_ns, due_tick, woken_ns;
 
     struct herd_lock sched;
     _Alignas(64) _Atomic uint32_t go; /* futex: 1 when it is on the run queue */
-    uint32_t tied; /* descriptors of its set, from the first, that it is tied to */
+    uint32_t tied; /* how many descriptors of its set it is tied to, from the first one on */
     unsigned index;
     struct herd *herd;
     struct herd_counts counts; /* written only by the member, read when it rests */
-    struct herd_use used;      /* of a forked process */
+    struct herd_use used;      /* CPU time and switches of a forked process */
     struct herd_stamp *stamp;
     struct pollfd *polled; /* poll(2), rouse_poll */
     int pid;
@@ -129,8 +129,8 @@ struct herd {
     _Atomic uint32_t round, finished;
     _Alignas(64) _Atomic uint32_t asleep;
     _Alignas(64) _Atomic uint64_t hops; /* events taken in this sample */
-    _Atomic uint64_t hops_most;         /* tokens end there */
-    _Atomic uint32_t tokens;            /* still going round */
+    _Atomic uint64_t hops_most;         /* from this number on, tokens end */
+    _Atomic uint32_t tokens;            /* tokens that still go round */
     struct bench_sem done;
 
     unsigned created; /* threads */
@@ -178,7 +178,7 @@ void *herd_layer_tick(void *arg);
 struct herd_use herd_own_use(void);
 
 void herd_post(struct herd_member *by, uint32_t at);
-/* enter comes first in the member's thread. run takes one sample. */
+/* The member's thread calls enter first. run takes one sample. */
 void herd_member_enter(struct herd_member *m);
 void herd_member_run(struct herd_member *m);
 /* The main function of a forked process. */

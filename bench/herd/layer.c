@@ -9,11 +9,11 @@
  * that lock it puts each marked thread on a run queue. This step takes the scheduling lock and asks the kernel
  * to run the thread.
  *
- * No lost wake-up. A sleeper S1 ties itself under a descriptor's lock, having found no event; S2 looks at
- * `cause` and sets `asleep`, both under its own lock. An event E1 raises the count and reads who is tied,
- * under the descriptor's lock; E2 sets `cause` and reads `asleep` under the thread's. If E1 comes before S1,
- * S1 finds the event; else E1 finds the tie, and E2 either is seen by S2 or finds the sleeper.
- * `asleep` with `notified` belongs to one waker, and only that waker sets `go`.
+ * No wake-up is lost. A sleeper finds no event and ties itself (S1), under the descriptor's lock. Then it checks
+ * `cause` and sets `asleep` (S2), both under its own lock. An event raises the count and reads the ties (E1),
+ * under the descriptor's lock. Then it sets `cause` and reads `asleep` (E2), under the thread's lock. If E1 comes
+ * before S1, S1 finds the event. Otherwise E1 finds the tie, and either S2 sees E2 or E2 finds the sleeper.
+ * A thread with `asleep` and `notified` belongs to one waker, and only that waker sets `go`.
  */
 #include "herd/herd.h"
 
@@ -73,7 +73,7 @@ static void take_off_run_queue(struct herd_member *m)
     herd_unlock(m->herd, lock);
 }
 
-/* Mark m for a wake-up. The caller holds m's lock. If true, the caller puts m on its run queue. */
+/* Mark m for a wake-up. The caller holds m's lock. If it returns true, the caller puts m on a run queue. */
 static bool mark(struct herd_member *m, enum herd_cause cause, bool hit)
 {
     m->cause |= cause;
@@ -217,7 +217,7 @@ static uint64_t due_tick(const struct herd_member *m)
 }
 
 struct wake_up {
-    bool slept; /* false: it was marked before it slept, which is no wake-up */
+    bool slept; /* false: it was marked before it slept, which does not count as a wake-up */
     uint32_t cause;
     bool hit;
     uint64_t at_ns; /* when the timer acted */

@@ -79,7 +79,7 @@ void herd_member_run(struct herd_member *m)
         bench_count(h->run, m->counts.calls - before);
 }
 
-/* Timer slack does not matter for ticks. The exact timer sets it to the least. */
+/* For the exact timer, set the timer slack to its minimum. It does not matter for ticks. */
 void herd_member_enter(struct herd_member *m)
 {
     const struct bench_options *o = m->herd->options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client.c - a light HTTP load: one kernel thread, fixed requests, replies counted by their bytes.
+ * client.c - a light HTTP load generator: one kernel thread, fixed requests, replies counted by their bytes.
  *
  *   bench-http-client --port N [--connections C] [--depth D] [--seconds S] [--server-pid PID]
  *
@@ -86,7 +86,7 @@ static uint64_t bucket_ns(unsigned bucket)
     return (uint64_t)(SUB_BUCKETS + bucket % SUB_BUCKETS) << (power - 5);
 }
 
-/* CPU time in ns of all threads that the server has now. */
+/* The CPU time in ns of all current threads of the server. */
 static uint64_t server_cpu_ns(int pid)
 {
     char path[64];
@@ -123,7 +123,7 @@ static struct server_time server_time(int pid)
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "re");
     if (f && fgets(line, sizeof line, f)) {
-        /* The name, in parentheses, may hold anything: count the fields behind it. */
+        /* The name, in parentheses, may contain anything, so count the fields after it. */
         const char *after = strrchr(line, ')');
         if (after)
             sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """hold.py PORT COUNT [SOURCE] - keep connections idle until standard input ends.
 
-Each asks once. A program of its own, since a process has so many descriptors; SOURCE, 127.0.0.x,
-has ports of its own. Says how many there are, and what was in the way of more.
+Each connection makes one request. Several of these processes can hold more connections than the
+descriptor limit of one allows. SOURCE (127.0.0.x) gives each process its own range of ports. It
+prints the number of connections, and the reason if there are fewer than COUNT.
 """
 
 from __future__ import annotations

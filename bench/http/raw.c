@@ -66,7 +66,7 @@ int raw_listen(unsigned port, int flags)
     if (fd < 0)
         raw_die("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* what is accepted inherits it */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* accepted sockets inherit it */
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0)
         raw_die("listen");
     getsockname(fd, (struct sockaddr *)&address, &length);

@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 #define RAW_JOINED 64 /* answers that one write can hold */
-#define RAW_TAIL 3    /* bytes of a blank line that may go on in the next read */
+#define RAW_TAIL 3    /* bytes of a blank line that may be split between two reads */
 
 struct raw_tail {
     unsigned kept;
@@ -33,8 +33,8 @@ unsigned raw_raise_files(void);
 int raw_listen(unsigned port, int flags);
 
 /*
- * Count the blank lines in the bytes read. There is room for RAW_TAIL bytes before text, for the tail of the
- * last read.
+ * Count the blank lines in the bytes read. There must be room for RAW_TAIL bytes before text, for the tail of
+ * the last read.
  */
 unsigned raw_count_requests(struct raw_tail *tail, char *text, size_t bytes);
 

@@ -25,7 +25,7 @@ struct connection {
     int fd;
     struct raw_tail tail;
     size_t owed;         /* bytes of answers not yet sent */
-    size_t reply_offset; /* where the next byte to send stands in the answer */
+    size_t reply_offset; /* position of the next byte to send in the answer */
 };
 
 static void drop(struct connection *c)
@@ -34,7 +34,7 @@ static void drop(struct connection *c)
     free(c);
 }
 
-/* Send what is owed. False: the connection is gone. */
+/* Send the owed answers. Returns false if the connection is broken. */
 static bool flush_owed(struct connection *c)
 {
     while (c->owed > 0) {

@@ -4,17 +4,16 @@
  *
  *   bench-raw-uring PORT TEXT      serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
  *
- * One kernel thread, one ring that only it enters and whose completions only it runs. Connections are
- * accepted into the ring's own table by one multishot accept, and read by a multishot receive each into
- * buffers that the kernel picks from a ring of them. One io_uring_enter per round submits the answers to
- * everything that the last one brought and waits for more.
+ * One kernel thread enters the ring and runs its completions. One multishot accept accepts connections into the
+ * ring's own table. One multishot receive per connection reads into buffers that the kernel picks from a ring of
+ * buffers. One io_uring_enter per round submits the answers to all input of the previous round and waits for more.
  *
- * Order of answers: a connection has one send per round. It neither waits nor reports success, so it is over
- * when the round's io_uring_enter returns; what it could not send is reported before anything that is
- * received later, and goes out by sends that wait, one at a time.
+ * Order of answers: a connection has one send per round. This send neither waits nor reports success, so it is
+ * over when the round's io_uring_enter returns. If it could not send everything, that is reported before anything
+ * that is received later, and the rest goes out by sends that wait, one at a time.
  *
- * The system calls are made as they are: the library for them would be one more thing to install.
- * Where there is no io_uring, or an older one, it says so and ends with status 77.
+ * The program makes the system calls itself, so that no library must be installed. If io_uring is missing or too
+ * old, it prints the reason and ends with status 77.
  */
 #include "raw.h"
 
@@ -35,19 +34,19 @@
 #define COMPLETIONS 16384
 #define BUFFERS 1024
 #define BUFFER_BYTES 4096
-#define BUFFER_STRIDE (BUFFER_BYTES + 64) /* else all buffers begin in one set of the cache */
+#define BUFFER_STRIDE (BUFFER_BYTES + 64) /* otherwise all buffers begin in one set of the cache */
 #define CONNECTIONS_MOST 65536
 
 enum operation { ACCEPT, RECEIVE, SEND_AT_ONCE, SEND_WAITING, CLOSE };
 
 struct connection {
     bool open;
-    bool queued;  /* in this round's list */
+    bool queued;  /* it is in this round's list */
     bool waiting; /* a send that waits is under way */
-    bool ended;   /* to be closed after it */
+    bool ended;   /* to be closed after that send */
     struct raw_tail tail;
     size_t owed;         /* bytes of answers not yet handed to the kernel */
-    size_t reply_offset; /* where the next byte to send stands in the answer */
+    size_t reply_offset; /* position of the next byte to send in the answer */
     size_t handed;       /* bytes of the last send */
 };
 
@@ -119,7 +118,7 @@ static void offer_buffer(unsigned id)
 
 static void publish_buffers(void)
 {
-    /* With the kernel's acquire, when it takes one. */
+    /* Release: pairs with the kernel's acquire when it takes a buffer. */
     __atomic_store_n(&ring.free_buffers->tail, ring.free_tail, __ATOMIC_RELEASE);
 }
 
@@ -173,7 +172,7 @@ static struct io_uring_sqe *request(enum operation operation, uint8_t code, unsi
     r->fd = (int)slot;
     r->flags = IOSQE_FIXED_FILE;
     r->user_data = (uint64_t)operation << 32 | slot;
-    /* The kernel reads it in io_uring_enter, on this thread. */
+    /* Plain: the kernel reads it in io_uring_enter, on this thread. */
     *ring.request_tail = tail + 1;
     ring.pending++;
     return r;
@@ -219,7 +218,7 @@ static void send_owed(unsigned slot, bool at_once)
     struct connection *c = &connections[slot];
     const size_t room = raw_reply_bytes * RAW_JOINED - c->reply_offset;
 
-    /* Only one send may be under way, so what is more than one holds is sent by those that report. */
+    /* Only one send may be under way, so answers that do not fit into one go out by sends that report. */
     at_once = at_once && c->owed <= room;
     struct io_uring_sqe *r = request(at_once ? SEND_AT_ONCE : SEND_WAITING, IORING_OP_SEND, slot);
     c->handed = c->owed < room ? c->owed : room;
@@ -233,7 +232,7 @@ static void send_owed(unsigned slot, bool at_once)
     c->reply_offset = (c->reply_offset + c->handed) % raw_reply_bytes;
 }
 
-/* A send that waits has ended, or one that does not has sent less than it should. */
+/* A send that waits has ended, or one that does not wait has sent too little. */
 static void sent(unsigned slot, int result)
 {
     struct connection *c = &connections[slot];
@@ -306,11 +305,11 @@ static void serve(void)
 {
     for (;;) {
         unsigned head = *ring.completion_head;
-        /* With the kernel's release, when it has written a completion. */
+        /* Acquire: pairs with the kernel's release after it has written a completion. */
         const unsigned tail = __atomic_load_n(ring.completion_tail, __ATOMIC_ACQUIRE);
         for (; head != tail; head++)
             complete(&ring.completions[head & ring.completion_mask]);
-        /* With the kernel's acquire, before it writes there again. */
+        /* Release: pairs with the kernel's acquire before it writes there again. */
         __atomic_store_n(ring.completion_head, head, __ATOMIC_RELEASE);
         publish_buffers();
         for (; queued > 0; queued--) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_fdtable.c - descriptor tables: a look-up, by T threads at once, and growth while they look up.
+ * case_fdtable.c - descriptor tables: look-ups by T threads at once, and growth while they look up.
  *
- *   rwlock   one array under a reader-writer lock; growth copies it as the writer. A look-up counts a
+ *   rwlock   one array under a reader-writer lock, which growth copies as the writer. A look-up counts a
  *            reference to the file under the lock, and drops it later.
- *   recheck  Solaris' scheme: take the slot's file, lock the file, check that the slot still holds it. Growth
- *            locks every file of the table, copies, and lets them go; old arrays stay.
- *   chunks   rouse's own table, src/io/fdtable.c: two loads; growth adds chunks and moves nothing.
+ *   recheck  Solaris' scheme: read the slot's file, lock the file, and check that the slot still holds it. Growth
+ *            locks every file of the table, copies, and unlocks them. Old arrays stay allocated.
+ *   chunks   rouse's own table, src/io/fdtable.c: two loads. Growth adds chunks and moves nothing.
  *
- * An operation is a look-up and its release, of one of 1,024 descriptors. When all samples are taken the
- * table grows from 1,024 descriptors, doubling (rouse's: by its chunks), to 1,048,576, while the T threads go on
+ * An operation is a look-up of one of 1,024 descriptors and its release. After all samples the table grows
+ * from 1,024 to 1,048,576 descriptors, by doubling (rouse's table: by chunks). Meanwhile the T threads continue
  * and time each look-up.
  */
 #include "team.h"
@@ -30,7 +30,7 @@
 
 struct file {
     _Alignas(64) _Atomic uint32_t locked;
-    _Atomic uint32_t references; /* recheck: under locked */
+    _Atomic uint32_t references; /* recheck: protected by locked */
 };
 
 struct state {
@@ -102,12 +102,12 @@ static void look_up_recheck(struct state *s, uint32_t fd)
     file_unlock(f);
 }
 
-/* The numbers from FIRST on: a chunk of their own, so that no real descriptor is taken for another. */
+/* Numbers from FIRST on have their own chunk, so that none is confused with a real descriptor. */
 static void look_up_chunks(uint32_t fd)
 {
     struct rsi_fd_ref ref;
     const int type = rsi_fdtable_find((int)(FIRST + fd), &ref);
-    /* Acquire: pairs with end_generation in fdtable.c; a user of an entry looks again before it waits. */
+    /* Acquire: pairs with end_generation in fdtable.c. A user of an entry checks it again before it waits. */
     if (type < 0 || rsi_load_acquire(&ref.entry->generation) != ref.generation)
         abort();
 }
@@ -211,8 +211,8 @@ static int grow_array(struct state *s)
 }
 
 /*
- * rouse's: one more chunk, made and published as chunk_make does in fdtable.c, which first asks whether the
- * number is a descriptor: the limit of those may lie below a million.
+ * Grow rouse's table by one chunk, created and published as in chunk_make of fdtable.c. That function first
+ * checks that the number is a descriptor, which fails here because the descriptor limit may be below a million.
  */
 static int grow_chunks(struct state *s)
 {

@@ -63,7 +63,8 @@ struct state {
     struct rouse_thread *partner, *made;
     int fd;
     bool stop;
-    _Atomic uint32_t turn; /* wake_across: 1 the kernel thread's, 2 done, 3 it is to end */
+    _Atomic uint32_t
+        turn; /* wake_across: 1 the kernel thread's turn, 2 done, 3 the thread shall end */
     struct rsi_test_range ranges[RANGES];
     struct rsi_test_writes writes, kinds[KINDS_MAX];
     uint64_t counts[KINDS_MAX];
@@ -153,10 +154,10 @@ static void count_pair(struct state *s)
         atomic_store_explicit(&s->turn, 1, memory_order_release);
         while (is_op(s, BENCH_OP_WAKE_ACROSS) &&
                atomic_load_explicit(&s->turn, memory_order_acquire) != 2)
-            ; /* no yield: the worker is to be busy */
+            ; /* no yield, so that the worker stays busy */
         rouse_sem_wait(&o->back);
         while (atomic_load_explicit(&s->turn, memory_order_acquire) != 2)
-            ; /* the kernel thread is still at its end */
+            ; /* the kernel thread is still finishing */
         break;
     }
 }

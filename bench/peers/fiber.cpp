@@ -58,7 +58,7 @@ void enter(unsigned index, unsigned count, bool pin, unsigned cpu)
         CPU_SET(cpu, &set);
         sched_setaffinity(0, sizeof set, &set);
     }
-    /* Idle workers spin, as is the default: suspended ones would not be woken for work to steal. */
+    /* Idle workers spin, which is the default. Suspended workers would not be woken to steal work. */
     if (count > 1)
         fibers::use_scheduling_algorithm<fibers::algo::work_stealing>(count);
 }

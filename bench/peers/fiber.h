@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room for the library's objects; fiber.cpp checks that they fit. */
+/* Room for the library's objects. fiber.cpp checks that they fit. */
 struct bench_thread {
     void *fiber;
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a port's connections divide: each accept order over threads, each sharing over processes."""
+"""How connections divide: for each accept order over threads, for each sharing over processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CAPTION = (
 class Scale:
     rounds: int
     connections: int  # per sample
-    threads: int  # of one process
+    threads: int  # per process
     servers: int
     burst: int
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cases of rouse-bench that fill one kind of table each: sleep, fdtable and steal."""
+"""The tables of three cases of rouse-bench: sleep, fdtable and steal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sleep(programs: Sequence[Program], scale: loads.Scale) -> Iterator[Table]:
     yield grid("Sleeping threads", head, WAKE_UPS, reports, ABOUT_WAKE_UPS, failures)
 
 
-# Descriptor tables: the cost of a look-up, and how long growth delays look-ups.
+# Descriptor tables: the cost of a look-up, and the delay of look-ups while a table grows.
 FD_TABLES = {
     "array under a reader-writer lock": "rwlock",
     "Solaris: lock the file, look again": "recheck",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Instructions and system calls per operation, which noise does not affect.
 
-Each is counted in two runs of different length. The difference is divided by the difference in
-operations, so that start and end do not count.
+Each figure is counted in two runs of different length. The difference of the counts is divided by
+the difference of the operations, so that start and end do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tables.programs import Program, command_line
 from tables.render import Table, number
 
 OPERATIONS = {"valgrind": (4_000, 36_000), "strace": (400, 3_600)}  # in the two runs
-INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # in the others the kernel does the work
+INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # the others do their work in the kernel
 CALLS_OF = ("user", "kernel", "clone", "pthread", "st", "fiber", "go")
 LOADS = {
     "yield": ("yield",),
@@ -31,7 +31,7 @@ LOADS = {
     "ping-pong, per round trip": ("pingpong",),
 }
 QUICK = ("yield", "mutex, 1 thread")
-TOOLS = {  # title, what to know, workers
+TOOLS = {  # title, explanation, workers
     "valgrind": (
         "Instructions per operation, w=1",
         "Counted by Valgrind's callgrind, in user space only.",
@@ -44,7 +44,7 @@ TOOLS = {  # title, what to know, workers
     ),
 }
 COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
-HARNESS = "!getcpu"  # cases on kernel threads use it to find their processor
+HARNESS = "!getcpu"  # not counted: cases on kernel threads find their processor with it
 
 
 def finish(command: Sequence[str]) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""HTTP: CPU time per request, under a light client on another processor."""
+"""HTTP: the server's CPU time per request, with a light client on another processor."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ ABOUT_PIPELINED = (
 class Scale:
     rounds: int
     seconds: float
-    calls: tuple[float, float]  # seconds of the two runs under strace
+    calls: tuple[float, float]  # the seconds of the two runs under strace
     sweep_seconds: float
-    connections: tuple[int, ...]  # of the sweep
+    connections: tuple[int, ...]  # numbers of connections in the sweep
 
 
 FULL = Scale(9, 1.5, (0.5, 1.5), 1.0, (1, 10, 100, 1_000, 4_000))
@@ -79,7 +79,7 @@ class Results:
 
 
 def processors() -> tuple[int | None, int | None]:
-    """One for the server and another for the client, where there are two."""
+    """A processor for the server and one for the client. None: there is only one."""
     usable = sorted(os.sched_getaffinity(0))
     return (usable[0], usable[1]) if len(usable) > 1 else (None, None)
 
@@ -103,7 +103,7 @@ def ask(build: Path, running: Running, load: Load) -> dict[str, Any]:
 
 
 def take(build: Path, result: Results, loads: Sequence[Load]) -> None:
-    """One round: a fresh server, which serves each load in turn."""
+    """Run one round: a fresh server serves each load, one after another."""
     try:
         with servers.started(result.server, processors()[0]) as running:
             for load in loads:
@@ -126,7 +126,7 @@ def measure(
 
 
 def traced_calls(build: Path, server: Server, load: Load) -> float | None:
-    """Calls per request, counted by the kernel at full speed. None: not allowed here."""
+    """Calls per request, counted by the kernel at full speed. None: this is not allowed here."""
     with (
         servers.started(server, processors()[0]) as running,
         tracepoint.counting(running.pid) as counter,
@@ -153,7 +153,7 @@ def calls_per_request(build: Path, server: Server, scale: Scale) -> float | None
         traced = traced_calls(build, server, Load(scale.seconds))
         if traced is not None or not shutil.which("strace"):
             return traced
-        # Two runs of different length, so that the start does not count.
+        # Compare two runs of different length, so that the start does not count.
         short, long = (strace_calls(build, server, seconds) for seconds in scale.calls)
     except ServerError:
         return None
@@ -242,7 +242,7 @@ def tables(
 
 # The sweep: from one connection to thousands.
 SWEPT = ("user", "user-uring", "epoll", "uring", "nginx")
-SATURATED = 0.97  # of its processor; above this the client is the bottleneck
+SATURATED = 0.97  # the share of its processor above which the client is the bottleneck
 SWEEP_FIGURES = (("CPU", *CPU), ("p99", "latency_p99_us", ""))
 SWEEP_RATIOS = {"uring": "raw io_uring", "nginx": "nginx"}
 ABOUT_SWEEP = (

@@ -15,13 +15,13 @@ from tables import http, rounds, servers, tracepoint
 from tables.render import NOTHING, Column, Table, grid
 from tables.servers import Running, Server, ServerError
 
-SETTLE = 1.0  # after the last connection was closed
+SETTLE = 1.0  # seconds to wait after the last connection was closed
 CALL = re.compile(r"^\d+\s+(\d+\.\d+) (?!\+\+\+|---)")
 SHOWN = ("user", "user-uring", "kernel", "epoll", "nginx")
 
 
 def switches(pid: int) -> int:
-    """Context switches of all its threads so far."""
+    """The context switches of all threads of the process so far."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         text = status.read_text(encoding="ascii", errors="replace")

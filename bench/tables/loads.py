@@ -46,10 +46,10 @@ class Load:
     workers: int
     metrics: tuple[Metric, ...]
     pinned: bool = False  # also measure it with the workers pinned apart
-    only: tuple[str, ...] = ()  # programs; none: all
+    only: tuple[str, ...] = ()  # the programs to measure; empty: all
     rounds_most: int | None = None
-    compared: bool = True  # with the best peer
-    heavy: bool = False  # many threads: kernel threads of any form get fewer rounds
+    compared: bool = True  # compared with the best peer
+    heavy: bool = False  # many threads, so kernel threads of any form get fewer rounds
 
     def name(self) -> str:
         """The case, and the number of threads unless it is the default."""

@@ -14,7 +14,7 @@ QUIET_LOAD = 0.5
 
 
 def said_by(*command: str) -> str:
-    """The first line that a command prints to either stream; empty if the command is missing."""
+    """The first line that a command prints to either stream. Empty if the command is missing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

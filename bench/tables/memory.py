@@ -19,7 +19,7 @@ from tables.render import Column, Table, grid, number
 from tables.servers import Server, ServerError
 
 HOLD = Path(__file__).resolve().parent.parent / "http" / "hold.py"
-RESERVE = 300  # descriptors for other uses
+RESERVE = 300  # descriptors left for other uses
 CLIENT_MOST = 10_000  # connections per client process
 COMPARED = ("user", "user-uring", "epoll", "uring", "nginx")
 SORTS = {
@@ -36,7 +36,7 @@ class Scale:
     crowds: tuple[int, ...]
     sorts: int
     connections: int
-    several: int  # connections over as many server processes as the descriptor limit requires
+    several: int  # connections, spread over as many servers as the descriptor limit requires
 
 
 FULL = Scale((1_000, 10_000, 100_000, 1_000_000), 4_000, 10_000, 30_000)
@@ -110,7 +110,7 @@ def resident_bytes(pid: int) -> int:
 
 @contextlib.contextmanager
 def held(port: int, count: int, first_source: int) -> Iterator[int]:
-    """Idle connections of several client processes, each from its own address."""
+    """Hold idle connections in several client processes, each from its own address."""
     with contextlib.ExitStack() as stack:
         clients = []
         for index, begin in enumerate(range(0, count, CLIENT_MOST)):

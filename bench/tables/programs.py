@@ -23,19 +23,19 @@ GO_PLACES = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
 
 
 class MissingError(Exception):
-    """The reason why a peer cannot be built here."""
+    """A peer cannot be built here. The text gives the reason."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One column: a program with the command line of rouse-bench."""
+    """A program of one column. It has the command line of rouse-bench."""
 
     key: str
     title: str
     command: tuple[str, ...]
     version: str
-    peer: bool = True  # not ours
-    pins: bool = False  # knows --pin
+    peer: bool = True  # not rouse
+    pins: bool = False  # supports --pin
     workers_most: int | None = None
 
     def fits(self, workers: int) -> bool:
@@ -167,6 +167,6 @@ def ours(build: Path, version: str) -> list[Program]:
 
 
 def command_line(program: Program, arguments: Sequence[str]) -> list[str]:
-    """The case's name comes first, because Go's flag package requires it."""
+    """Put the name of the case first, because Go's flag package requires it."""
     case, *options = arguments
     return [program.command[0], case, *program.command[1:], *options, "--json"]

@@ -19,8 +19,8 @@ class Table:
     title: str
     head: list[str]
     rows: list[list[str]] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)  # paragraphs
-    after: list[str] = field(default_factory=list)  # remarks, a list
+    before: list[str] = field(default_factory=list)  # paragraphs before the table
+    after: list[str] = field(default_factory=list)  # remarks, listed after the table
 
 
 def number(value: float | None) -> str:
@@ -59,7 +59,7 @@ class Column:
     per: str = ""  # the figure to divide by
     scaled: float = 1
     part: str = ""  # the reports to use, in a row that has several sets of them
-    absent_in: str = ""  # rows whose names contain this have no such figure
+    absent_in: str = ""  # rows whose names contain this text lack the figure
 
     def cell(self, name: Any, reports: Any) -> str:
         if callable(self.figure):
@@ -94,7 +94,7 @@ def grid(
 
 
 def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    """Render facts: what, and which."""
+    """Render facts: pairs of a name and a value."""
     return grid(title, "what", [Column("which", lambda _, which: which)], rows)
 
 

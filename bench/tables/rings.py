@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether the time per hop of a ring jumps when threads outnumber processors."""
+"""The ring table: whether the time per hop jumps when threads outnumber processors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs of several commands, taken in turns, so that drift of the machine affects all alike."""
+"""Alternating runs of several commands, so that drift of the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def run(commands: Mapping[Any, Sequence[str]], count: int) -> dict[Any, Series]:
 def reports_of(
     commands: Mapping[str, Sequence[str]], count: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """The reports of each command. Any failure is fatal, because the rows are compared."""
+    """Run each command in turns and return the reports. Any failure is fatal, because rows are
+    compared."""
     series = run(commands, count)
     for name, one in series.items():
         if one.failure:

@@ -12,7 +12,7 @@ from tables import paired, rounds
 from tables.render import NOTHING, Column, Table, columns, grid, interval
 
 Reports = list[dict[str, Any]]
-Data = dict[str, dict[str, Reports]]  # by part and row
+Data = dict[str, dict[str, Reports]]  # the key is the part, and then the row
 
 SWITCHES = {
     "wake": ("broadcast", "precise", "--wake"),
@@ -31,7 +31,7 @@ OLD, NEW = "all old", "all new"
 
 
 def waits(lock: str, title: str, part: str = "") -> tuple[Column, Column]:
-    """How long and how often calls waited for a lock."""
+    """Two columns: how long and how often calls waited for a lock."""
     return (
         Column(f"{title}: ns/call", f"{lock}_lock_wait_ns_per_call", part=part),
         Column(
@@ -47,7 +47,7 @@ CALLS = columns(
     ("user µs/call", "user_us_per_call"),
     ("system µs/call", "system_us_per_call"),
 )
-HIDDEN = "poll(2)"  # does not show what happens inside it
+HIDDEN = "poll(2)"  # its internal waits and wake-ups are not visible
 WAKE_UPS = columns(
     ("useful", "useful", "total_ops", 1000),
     ("lost race", "lost_race", "total_ops", 1000, "", HIDDEN),
@@ -70,7 +70,7 @@ class Scale:
 
     rounds: int
     seconds: float
-    threads: int  # in the steps; the source's number
+    threads: int  # in the steps; the number that the source uses
     sets: int
     sizes: tuple[tuple[int, int], ...]  # threads and descriptors per set; at most 19,000 in all
     large: tuple[int, ...]  # sets for the select lock alone
@@ -94,7 +94,7 @@ def switched(old: Sequence[str]) -> tuple[str, ...]:
 
 
 def rows() -> dict[str, tuple[str, ...]]:
-    """From all old to all new, then each old one alone, then today's calls."""
+    """The rows: from all old to all new, then each old mechanism alone, then today's calls."""
     names = list(SWITCHES)
     found = {OLD: switched(names)}
     for done in range(1, len(names)):
@@ -140,7 +140,7 @@ def measure(build: Path, scale: Scale) -> Data:
 
 
 def to_new(part: Mapping[str, Reports], name: str) -> str:
-    """Calls per second, as a ratio to all new of the same rounds."""
+    """Calls per second, relative to the row "all new" of the same rounds."""
     if name == NEW_ROW:
         return NOTHING
     return ratio_of(part[name], part[NEW_ROW])

@@ -55,13 +55,13 @@ Command = Callable[[Path], tuple[list[str], int]]
 
 
 class ServerError(Exception):
-    """The reason why a server did not start."""
+    """A server did not start. The text gives the reason."""
 
 
 @dataclass(frozen=True)
 class Running:
     process: subprocess.Popen[str]
-    pid: int  # of the process that serves
+    pid: int  # the process that serves
     port: int
 
 
@@ -72,7 +72,7 @@ class Server:
     version: str
     command: Command
     environment: Mapping[str, str] = field(default_factory=dict)
-    forks: bool = False  # a child serves
+    forks: bool = False  # a child of the started process serves
     ring: bool | None = None  # whether it must use io_uring; None: either
 
 
@@ -162,12 +162,12 @@ def answers(port: int) -> bool:
 
 
 def has_ring(pid: int) -> bool:
-    """Whether an io_uring is mapped. Its descriptor may be registered and closed."""
+    """Whether the process maps an io_uring. The descriptor may be registered and closed."""
     return "[io_uring]" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
 def check_ring(server: Server, running: Running) -> None:
-    """The server has answered, so a ring made at the first connection exists soon."""
+    """Check for the ring. It exists soon after the first connection, which was answered."""
     if server.ring is None:
         return
     end = time.monotonic() + RING_LIMIT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The thread table: each load on rouse and on its peers, in turns."""
+"""The thread table: alternating runs of each load on rouse and on its peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tables.programs import Program, command_line
 from tables.render import NOTHING, Column, Table, grid, interval, number, numbers
 from tables.rounds import Series
 
-ORIENTATION = ("kernel", "clone")  # fewer rounds: no claim is made about them
+ORIENTATION = ("kernel", "clone")  # they get fewer rounds, since no claim is made about them
 KERNEL_THREADS = (*ORIENTATION, "pthread")
 ORIENTATION_ROUNDS = 3
 
@@ -25,7 +25,7 @@ def rounds_of(program: Program, scale: Scale, few: Sequence[str] = ORIENTATION) 
 
 @dataclass
 class Measured:
-    """One row's load, by the program's key."""
+    """The measurements of one load, by the program's key."""
 
     load: Load
     pin: bool

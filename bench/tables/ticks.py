@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """poll(0, 0, t) from many threads at a clock's ticks: expected and measured rates.
 
-A call's time-out is counted in ticks, rounded up, from the last tick. A thread that was woken by a
-tick calls again at once, so n = ceil(t / tick) ticks later it is woken. If t is no multiple of the
-tick, its time is over by then. If it is, that depends on whether those n gaps between ticks
-together were longer than t: else it is early, sleeps for one tick more, and needs n + 1.
+The kernel counts a time-out in ticks, rounded up, from the last tick. A thread that a tick woke
+calls again at once, so it is woken n = ceil(t / tick) ticks later. If t is not a multiple of the
+tick, the time-out has passed by then. If t is a multiple, the time-out has passed only if those n
+gaps between ticks together were longer than t. Otherwise the wake-up is early, the thread sleeps
+for one more tick, and the call takes n + 1 ticks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tables.select import Data, Reports, Scale
 
 TICK_MS = 10
 TIMEOUTS_MS = (9, 10, 11)
-SOURCE_LONG = 0.2  # the source: about a fifth of the gaps exceed 10 ms
+SOURCE_LONG = 0.2  # in the source, about a fifth of the gaps exceed 10 ms
 HEAD = ("calls/s", "wake-ups/s", "switches/s", "late p50 µs", "late p99 µs", "wake-ups per instant")
 WAYS = {
     "tick": (*select.LAYER, "--timer", "tick"),
@@ -31,14 +32,14 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """Calls and wake-ups per second. Each is a switch to the thread and one away from it."""
+    """Calls and wake-ups per second. Each wake-up is a switch to the thread and one away."""
 
     calls: float
     wake_ups: float
 
 
 def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK_MS) -> Expected:
-    """long: the share of gaps between ticks that outlast a time-out of a multiple of the tick."""
+    """The expected rates. long: the share of gaps that are longer than the nominal tick."""
     ticks = max(1, math.ceil(timeout_ms / tick_ms))
     early = 1 - long if timeout_ms == ticks * tick_ms else 0.0
     calls = threads * 1000 / tick_ms / (ticks + early)
@@ -46,7 +47,7 @@ def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK
 
 
 def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, bool]]:
-    """The ticks that wake one thread, and whether its call ends there; it first calls at tick 0."""
+    """The ticks that wake one thread, and whether its call ends there. It calls first at tick 0."""
     at = [0.0]
     for gap in gaps_ms:
         at.append(at[-1] + gap)
@@ -78,7 +79,7 @@ def measure(build: Path, scale: Scale) -> Data:
 
 
 def long_share(reports: Reports) -> float:
-    """The share of a call's first due ticks that came late enough."""
+    """The share of calls whose first due tick came late enough."""
     return 1 - min(1.0, of(reports, "early", "total_ops"))
 
 

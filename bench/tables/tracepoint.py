@@ -21,11 +21,11 @@ ID_FILES = (
 )
 PERF_TYPE_TRACEPOINT = 2
 ATTRIBUTE = struct.Struct("=IIQQQQQIIQ")  # perf_event_attr as it was first published
-INHERIT = 1 << 1  # threads made later are counted too
+INHERIT = 1 << 1  # also count threads that are created later
 
 
 class Counter:
-    """Counts from its creation on."""
+    """Counts the calls from its creation on."""
 
     def __init__(self, pid: int) -> None:
         """Raises OSError where this is not allowed."""

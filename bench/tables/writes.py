@@ -35,7 +35,7 @@ OPS_COUNTED = 300
 
 
 class NotCountedError(Exception):
-    """The build cannot count."""
+    """The build cannot count writes."""
 
 
 def measure(build: Path) -> dict[str, dict[str, Any]]:
