@@ -36,8 +36,8 @@ struct bench_kind {
     void (*tear_down)(struct bench_run *run); /* main thread, at the end; may be NULL */
 };
 extern const char bench_program[];
-extern const struct bench_kind
-    bench_kinds[]; /* the first is the default; an entry without a name ends the list */
+/* The first is the default. An entry without a name ends the list. */
+extern const struct bench_kind bench_kinds[];
 
 #define BENCH_SAMPLES_MAX 1000u
 #define BENCH_TALLIES 1024u
@@ -83,7 +83,7 @@ enum bench_table { BENCH_TABLE_CHUNKS, BENCH_TABLE_RWLOCK, BENCH_TABLE_RECHECK }
 /* selectherd: the calls that its threads make. */
 enum bench_via { BENCH_VIA_DEFAULT, BENCH_VIA_LAYER, BENCH_VIA_POLL, BENCH_VIA_ROUSE };
 
-/* acceptherd: the order in which a process's threads get connections. The values from accept on are for kernel threads. */
+/* acceptherd: the order in which a process's threads get connections. Those from accept on need kernel threads. */
 enum bench_order {
     BENCH_ORDER_DEFAULT,
     BENCH_ORDER_PLAIN,

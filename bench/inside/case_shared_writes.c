@@ -63,8 +63,8 @@ struct state {
     struct rouse_thread *partner, *made;
     int fd;
     bool stop;
-    _Atomic uint32_t
-        turn; /* wake_across: 1 the kernel thread's turn, 2 done, 3 the thread shall end */
+    /* wake_across: 1 the kernel thread's turn, 2 done, 3 the thread shall end. */
+    _Atomic uint32_t turn;
     struct rsi_test_range ranges[RANGES];
     struct rsi_test_writes writes, kinds[KINDS_MAX];
     uint64_t counts[KINDS_MAX];

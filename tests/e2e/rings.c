@@ -31,9 +31,8 @@ static void check(long result, const char *what)
 static void *answer(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    char
-        word[2 *
-             WORD_BYTES]; /* longer than a word, so that a short read shows that no input is left */
+    /* Longer than a word, so that a short read shows that no input is left. */
+    char word[2 * WORD_BYTES];
     ssize_t got;
     while ((got = rouse_recv(fd, word, sizeof word, 0)) > 0)
         check(rouse_send(fd, word, (size_t)got, 0), "send");
