@@ -192,6 +192,11 @@ def check_head(name: str, head: Any) -> None:
         raise RouseError(f"{name}: is damaged: process number {int(head['pid'])}")
 
 
+def command_text(words: bytes) -> str:
+    """Return a command as text. words: as in /proc/PID/cmdline, each ended by 0."""
+    return words.rstrip(b"\0 ").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
 def decode_head(raw: Any) -> Head:
     numbers = (
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
@@ -204,7 +209,7 @@ def decode_head(raw: Any) -> Head:
         **fields,
         boot_id=bytes(raw["boot_id"]).hex(),
         program=text_of(raw["program"]),
-        command=bytes(raw["command"]).rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace"),
+        command=command_text(bytes(raw["command"])),
         host=text_of(raw["host"]) or "?",
     )
 

@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
 import posixpath
 import re
 import stat
+import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rouse import clock
 from rouse.errors import RouseError
 from rouse.store import decode, layout
 
+RUN_PREFIX = "rouse-run-"  # of the folder of a `rouse run`
 NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
 DELETED = " (deleted)"
 
@@ -72,6 +75,39 @@ def checked_folder() -> Path | None:
     return path
 
 
+def run_folders() -> list[Path]:
+    """Return the folders of runs of `rouse run` by this user that go on."""
+    found = []
+    for place in dict.fromkeys((Path("/dev/shm"), Path(tempfile.gettempdir()))):
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.name.startswith(RUN_PREFIX):
+                    continue
+                with contextlib.suppress(OSError):  # it has just been removed
+                    status = entry.stat(follow_symlinks=False)
+                    is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+                    if stat.S_ISDIR(status.st_mode) and is_own:
+                        found.append(place / entry.name)
+    return found
+
+
+def kept_folders(pid: int) -> list[Path]:
+    """Return the folder that a process' environment names, as `rouse run --keep` sets it."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    name = b"ROUSE_OBS_DIR="
+    return [Path(os.fsdecode(word.removeprefix(name))) for word in words if word.startswith(name)]
+
+
+def folders() -> list[Path]:
+    """Return where processes record that no command names: ROUSE_OBS_DIR alone if it is set."""
+    own = checked_folder()
+    runs = [] if os.environ.get("ROUSE_OBS_DIR") else run_folders()
+    return [own, *runs] if own else runs
+
+
 def start_ticks(pid: int) -> int | None:
     """When a process began, to distinguish it from another with its number; None: it has ended."""
     try:
@@ -82,6 +118,14 @@ def start_ticks(pid: int) -> int | None:
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
     return int(fields[19])
+
+
+def command_of(pid: int) -> str:
+    """Return the words of its command, which it may change; empty if they cannot be read."""
+    try:
+        return decode.command_text(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return ""
 
 
 LIVES, DEAD, NOT_SEEN = "lives", "dead", "not seen"
@@ -182,19 +226,26 @@ def read(source: decode.FileSource, kinds: Iterable[int] = decode.COUNTED) -> de
     is_over = is_dead or is_replaced
     found = decode.decode(source, kinds, None if is_over else time.monotonic_ns)
     found.is_here, found.is_sure = is_here(head), state != NOT_SEEN
+    if state == LIVES and found.is_here and found.is_live:
+        found.head = replace(found.head, command=command_of(head.pid) or head.command)
     found.problems += far_notes(head, state)
     if is_replaced:
         found.problems.append(f"its process {REPLACED}: what is here is from before")
     return found
 
 
+def files_of(place: Path) -> list[Path]:
+    """Return the paths in a folder; a run that ends removes its folder."""
+    try:
+        return list(place.iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def processes() -> list[Found]:
     """Those of this user that record, or were killed while they did; other files are skipped."""
-    place = checked_folder()
-    if place is None:
-        return []
     found = []
-    for path in sorted(place.iterdir()):
+    for path in sorted(path for place in folders() for path in files_of(place)):
         match = NAME.fullmatch(path.name)
         if not match:
             continue
@@ -218,10 +269,12 @@ def processes() -> list[Found]:
 
 def of_pid(pid: int) -> Path:
     """The file of a process; an error that says why there is none."""
-    place = checked_folder()
+    own = checked_folder()
+    for place in ([own] if own else []) + run_folders() + kept_folders(pid):
+        path = place / file_name(pid)
+        if path.exists():
+            return path
     path = folder() / file_name(pid)
-    if place is not None and path.exists():
-        return path
     elsewhere = [found.path for found in processes() if found.pid == pid and not found.is_here]
     if len(elsewhere) == 1:
         return elsewhere[0]

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from rouse.store import find
 
-PREFIX = "rouse-run-"
 MARK = "made-by-rouse-run"
 SWITCHES = "kernel.switches"  # the output of the kernel recorder, beside the recordings
 WAITS = "waits"  # the state of each thread while the program runs, in the same folder
@@ -33,7 +32,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 def temporary(place: Path) -> Iterator[Path]:
     """A folder there for this user alone, while this goes on."""
     with contextlib.ExitStack() as until_removed:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=find.RUN_PREFIX, dir=place))
         fd = os.open(folder, FOLDER)
         until_removed.callback(os.close, fd)
         until_removed.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -46,7 +45,7 @@ def temporary(place: Path) -> Iterator[Path]:
 def remove_dead(place: Path) -> None:
     """Those of this user, as far as they can be removed."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(PREFIX)]
+        names = [entry.name for entry in entries if entry.name.startswith(find.RUN_PREFIX)]
         for name in names:
             with contextlib.suppress(OSError):
                 fd = os.open(place / name, FOLDER)

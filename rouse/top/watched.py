@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -56,10 +55,9 @@ class Watched:
 
     def look_for_new(self) -> None:
         """Those that were forked by a watched one, and, where all are watched, others."""
-        place = find.folder()
-        names = sorted(os.listdir(place)) if place.is_dir() else []  # noqa: PTH208 names only
-        for path in [place / name for name in names if find.NAME.fullmatch(name)]:
-            if path in self.known:
+        paths = sorted(path for place in find.folders() for path in find.files_of(place))
+        for path in paths:
+            if path in self.known or not find.NAME.fullmatch(path.name):
                 continue
             parent = self.parent_of(path)
             if parent or not self.wanted:

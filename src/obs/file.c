@@ -447,6 +447,11 @@ void rsi_file_end(void)
     if (!head || head->pid != getpid())
         return;
     rsi_file_tick(UINT64_MAX);
+    /* Workers of many servers change their command after the fork. */
+    char command[sizeof head->command];
+    size_t length = read_text("/proc/self/cmdline", command, sizeof command);
+    if (length)
+        memcpy(head->command, command, length + 1);
     rsi_store_release(&head->ended, 1u); /* release: a reader that sees it sees all counts */
     if (!is_kept)
         unlink(file_path);

@@ -14,7 +14,7 @@ from common import COMMAND, next_line, rouse, start
 
 from interposed import LIBRARY
 
-from rouse.store import leftovers
+from rouse.store import find, leftovers
 
 LIMIT_S = 60
 ASK = 'echo "$ROUSE_OBS_DIR"; read line'
@@ -44,7 +44,7 @@ class Kept(unittest.TestCase):
         self.addCleanup(place.cleanup)
         self.place = Path(place.name)
 
-    def folder(self, *names: str, prefix: str = leftovers.PREFIX) -> Path:
+    def folder(self, *names: str, prefix: str = find.RUN_PREFIX) -> Path:
         made = Path(tempfile.mkdtemp(prefix=prefix, dir=self.place))
         for name in names:
             (made / name).write_text("of a run", encoding="utf-8")
@@ -57,7 +57,7 @@ class Kept(unittest.TestCase):
         unmarked, foreign = self.folder("12.rouse"), self.folder(leftovers.MARK, "thesis")
         opened, other = self.folder(leftovers.MARK), self.folder(leftovers.MARK, prefix="other-")
         opened.chmod(0o755)
-        link = self.place / f"{leftovers.PREFIX}link"
+        link = self.place / f"{find.RUN_PREFIX}link"
         link.symlink_to(other)
         kept = [begun, unmarked, foreign, opened, other, link]
         if os.getuid() == 0:
