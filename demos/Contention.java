@@ -17,7 +17,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * standard input ends, and does not use rouse.
  */
 public final class Contention {
-    private static final int SIDES = 3; // threads that put, and as many that take
+    private static final int SIDES = 3; // threads that put; as many threads take
     private static final int ROOM = 16;
     private static final int LAST = -1;
 
@@ -26,8 +26,8 @@ public final class Contention {
     private final ReentrantLock lock = new ReentrantLock();
     private final AtomicLong blocked = new AtomicLong();
     private final AtomicLong waited = new AtomicLong();
-    private long inMonitor; // under the monitor
-    private long inLock; // under the lock
+    private long inMonitor; // protected by the monitor
+    private long inLock; // protected by the lock
     private volatile boolean isOver;
 
     private interface Part {
@@ -38,7 +38,7 @@ public final class Contention {
         do
             queue.put(1);
         while (!isOver);
-        queue.put(LAST); // the last of all is one of these, so nothing stays in the queue
+        queue.put(LAST); // one of these is the very last item, so nothing stays in the queue
     }
 
     private void take() throws InterruptedException {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-const sides = 4 // goroutines that send, and as many that receive
+const sides = 4 // goroutines that send; as many receive
 
 type sum struct {
 	sync.Mutex

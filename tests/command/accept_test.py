@@ -46,7 +46,7 @@ def jain(counts: list[int]) -> float:
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
 
 
-class AsItIs(unittest.TestCase):
+class WithoutOrder(unittest.TestCase):
     def test_every_connection_and_lost_race_is_counted(self) -> None:
         for way in ("poll", "select", "epoll", "accept"):
             with self.subTest(way):
@@ -146,7 +146,7 @@ class Faults(unittest.TestCase):
 
 OF_SETS = (
     *("reuse_poll", "reuse_accept", "reuse_set", "change", "shared", "exclusive", "edge"),
-    *("rearmed", "edge_anew", "once", "gone", "jump"),
+    *("rearmed", "edge_again", "once", "gone", "jump"),
 )
 WHILE_OUT = (
     "cancel_at_once",
@@ -217,7 +217,7 @@ class Corners(unittest.TestCase):
         self.in_every_order("shutdown")
         self.without_an_overdue_turn("shutdown", "fifo")
 
-    def test_a_closed_number_belongs_to_its_next_descriptor(self) -> None:
+    def test_a_reused_number_belongs_to_its_new_descriptor(self) -> None:
         self.in_every_order("close_all", "reuse_poll", "reuse_accept", "reuse_set")
 
     def test_a_listener_that_is_gone_has_no_connection(self) -> None:
@@ -267,7 +267,7 @@ class Corners(unittest.TestCase):
         self.in_every_order("exclusive", "edge", "rearmed", "once")
 
     def test_connections_left_behind_an_edge_are_notified_again(self) -> None:
-        self.in_every_order("edge_anew")
+        self.in_every_order("edge_again")
 
 
 if __name__ == "__main__":

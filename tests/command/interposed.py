@@ -62,7 +62,7 @@ def why_no_disk() -> str:
     if os.getuid() != 0:
         return "not run: only root can make a disk that is full"
     done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
-    return f"not run: no mounts of one's own: {done.stderr.strip()}" if done.returncode else ""
+    return f"not run: cannot mount a disk: {done.stderr.strip()}" if done.returncode else ""
 
 
 def play(folder: Path, source: Source, scene: str, **repairs: str) -> int:

@@ -78,7 +78,7 @@ class Apart(unittest.TestCase):
         self.addCleanup(source.close)
         deadline = time.monotonic() + 30
         while find.has_lock(source):
-            self.assertLess(time.monotonic(), deadline, "the lock stays though its process is gone")
+            self.assertLess(time.monotonic(), deadline, "the lock outlives its process")
 
     def test_two_processes_with_one_pid_have_two_files(self) -> None:
         (_, first), (_, second) = self.known(*APART), self.known(*APART)

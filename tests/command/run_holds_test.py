@@ -70,7 +70,7 @@ class Counts(unittest.TestCase):
         self.assertGreaterEqual(waited, KNOWN["PAUSES"] * KNOWN["HOLD_MS"] * MS)
         self.assertLessEqual(sum(times) + waited, lived)
 
-    def test_a_lock_that_another_thread_unlocks_is_held_anew_the_next_time(self) -> None:
+    def test_a_lock_that_another_thread_unlocked_can_be_held_again(self) -> None:
         expected = {
             label("/* of which nobody sees the end */"): (KNOWN["HELD"], 0),
             label("/* and the next */"): (1, 1),

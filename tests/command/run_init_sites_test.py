@@ -15,7 +15,7 @@ from interposed import LIBRARY, Recorded, Source, recorded
 
 INITS = Source("init_sites")
 KNOWN, label = INITS.known, INITS.label
-SCENES = ("got", "waited", "anew", "turns", "child", "crowd", "makers", "refused", "race")
+SCENES = ("acquired", "waited", "again", "turns", "child", "crowd", "makers", "refused", "race")
 BOTH = (("here", KNOWN["HERE"]), ("there", KNOWN["THERE"]))
 NOBODY = ""  # the site if no initialising call was seen
 Rows = list[tuple[str, str, str, int]]
@@ -63,10 +63,10 @@ class Places(unittest.TestCase):
     def test_every_kind_of_lock_that_is_acquired(self) -> None:
         expected = of("mutex", "mutex") + of("mutex", "spin") + of("mutex", "mtx")
         expected += of("read lock", "rwlock")
-        self.assertEqual(Scene("got", "locks").places("locks", "acquired"), expected)
+        self.assertEqual(Scene("acquired", "locks").places("locks", "acquired"), expected)
 
     def test_a_reinitialised_lock_is_another(self) -> None:
-        found = Scene("anew")
+        found = Scene("again")
         for table, figure, kind, name in (
             ("locks", "contested", "mutex", "mutex"),
             ("wakes", "useful", "semaphore", "sem"),
@@ -84,7 +84,7 @@ class Places(unittest.TestCase):
         expected = {("mutex", label(f"/* mutex {where} */"), each): 1 for where, _ in BOTH}
         self.assertEqual(Scene("turns", "locks").places("locks", "acquired"), expected)
 
-    def test_a_child_of_a_fork_knows_its_parents_and_makes_its_own(self) -> None:
+    def test_a_forked_child_has_its_parents_init_sites_and_its_own(self) -> None:
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)
         expected = {
             ("mutex", there, KNOWN["AFTER"]): 1,  # the child's lock
@@ -100,7 +100,7 @@ class Places(unittest.TestCase):
         wakes = found.places("wakes", "useful")
         self.assertEqual(wakes["semaphore", sem, 1], 1)
 
-    def test_more_than_are_kept_are_counted(self) -> None:
+    def test_initialisations_without_room_are_counted(self) -> None:
         found = Scene("crowd", "locks")
         many, fresh, lost = label("/* many */"), label("/* fresh */"), found.lost()
         self.assertGreater(lost, 0)
@@ -148,7 +148,7 @@ class Reports(unittest.TestCase):
         self.assertEqual((row["objects"], row["init_label"]), (sum(n for _, n in BOTH), None))
 
     def test_the_lock_table_shows_the_init_site(self) -> None:
-        words = ("run", "--", INITS.program, "anew")
+        words = ("run", "--", INITS.program, "again")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         self.assertEqual(said.returncode, 0, said.stderr)
         here = label("/* mutex here */")
@@ -156,7 +156,7 @@ class Reports(unittest.TestCase):
         self.assertIn(f"1 lock initialised at {here} (mutex)", said.stderr)
 
     def test_json_has_null_where_no_call_is_known(self) -> None:
-        words = ("run", "--json", "--", INITS.program, "anew")
+        words = ("run", "--json", "--", INITS.program, "again")
         sections = json.loads(rouse(*words, ROUSE_PRELOAD=str(LIBRARY)).stderr)["sections"]
         places = {(row["init_label"], row["init_site"] is None) for row in sections["locks"]}
         here, there = (label(f"/* mutex {where} */") for where, _ in BOTH)

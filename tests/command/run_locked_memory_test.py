@@ -52,7 +52,7 @@ class Locked(unittest.TestCase):
                 counts[row["process"]] = counts.get(row["process"], 0) + row["timeout"]
         return sorted(counts.values())
 
-    def test_it_answers_and_locks_as_without(self) -> None:
+    def test_calls_return_and_lock_as_without(self) -> None:
         self.assert_as_without("ways")
 
     def test_a_refused_call_fails_as_without(self) -> None:
@@ -61,7 +61,7 @@ class Locked(unittest.TestCase):
     def test_a_child_that_has_no_record_yet_locks_as_without(self) -> None:
         self.assert_as_without("child")
 
-    def test_waits_after_it_are_recorded(self) -> None:
+    def test_waits_after_mlockall_are_recorded(self) -> None:
         for scene, count in (("ways", 2 * NAPS), ("refused", NAPS), ("child", NAPS)):
             self.assertEqual(self.naps(Recorded(LOCKED, scene)), [count], scene)
 

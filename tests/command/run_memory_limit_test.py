@@ -63,7 +63,7 @@ class Memory(unittest.TestCase):
 
         self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)
 
-    def test_a_thread_that_there_is_no_room_for_accepts(self) -> None:
+    def test_a_thread_without_room_in_the_record_accepts(self) -> None:
         """The threads start one by one, so the last ones have a ledger but no slot."""
         _, said = self.run_in_one_mib(Source("abnormal_waits").program, "fills")
         self.assertRegex(said, r"did not fit into the recording")

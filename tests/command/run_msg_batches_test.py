@@ -26,11 +26,11 @@ class Batches(unittest.TestCase):
             found.setdefault(row["kind"], Counter()).update({v: row[v] for v in VERDICTS})
         return {kind: dict(+counts) for kind, counts in found.items()}
 
-    def test_a_call_that_takes_one_or_all_that_it_asks_for_is_one_wait(self) -> None:
+    def test_a_call_that_receives_one_or_all_messages_is_one_wait(self) -> None:
         taken = KNOWN["SORTS"] * KNOWN["TAKEN"]
         self.assertEqual(self.waits("take"), {"read": {"useful": taken}})
 
-    def test_a_call_that_gives_more_than_there_is_room_for_is_one_wait(self) -> None:
+    def test_a_call_that_sends_more_than_fits_is_one_wait(self) -> None:
         self.assertEqual(self.waits("give"), {"write": {"useful": KNOWN["GIVEN"]}})
 
     def test_a_socket_s_time_ends_it(self) -> None:

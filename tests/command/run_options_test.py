@@ -70,7 +70,7 @@ class Reports(Case):
 
 
 class Repairs(Case):
-    def test_a_slack_is_given_to_all_threads_and_reported(self) -> None:
+    def test_timer_slack_is_set_for_all_threads_and_reported(self) -> None:
         slack = "import os; print(open('/proc/self/timerslack_ns').read().strip())"
         for asked, expected, shown in (
             ("precise", "1", "1 ns"),

@@ -53,7 +53,7 @@ class Answers(unittest.TestCase):
             "join free clock 4 time 3: 0, 0 after",
         )
 
-    def test_memory_that_cannot_be_read_is_an_error_and_no_end(self) -> None:
+    def test_unreadable_memory_is_an_error_and_does_not_end_the_program(self) -> None:
         for order in ({}, {"ROUSE_RUN_ACCEPT": "fifo"}):
             self.are_the_same("memory", "poll: -1 EFAULT", "select: -1 EFAULT", **order)
 

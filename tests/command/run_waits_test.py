@@ -151,7 +151,7 @@ class Sleeps(Case):
 
 
 class Descriptors(Case):
-    def test_each_way_to_read_is_a_wait_if_nothing_is_there(self) -> None:
+    def test_each_way_to_read_is_a_wait_if_there_is_no_input(self) -> None:
         found = recorded(self, IO, "read")
         self.verdicts(found, "read", useful=IO.known["CALLS"])
 
@@ -159,23 +159,23 @@ class Descriptors(Case):
         found = recorded(self, IO, "try")
         self.assertEqual(found["wakes"], [])
 
-    def test_a_read_that_asks_for_more_than_is_there_is_one_wait(self) -> None:
+    def test_a_read_that_waits_for_the_rest_of_its_input_is_one_wait(self) -> None:
         found = recorded(self, IO, "more")
         self.verdicts(found, "read", useful=1)
 
-    def test_a_number_that_was_closed_with_others_is_looked_at_anew(self) -> None:
+    def test_a_number_that_was_closed_in_a_range_is_classified_again(self) -> None:
         found = recorded(self, IO, "reuse")
         self.verdicts(found, "read", useful=2)
 
-    def test_a_number_that_libc_has_closed_by_itself_is_looked_at_anew(self) -> None:
+    def test_a_number_that_libc_itself_closed_is_classified_again(self) -> None:
         found = recorded(self, IO, "streams")
         self.verdicts(found, "read", useful=IO.known["STREAMS"])
 
-    def test_a_number_that_libc_makes_anew_in_a_child_is_looked_at_anew(self) -> None:
+    def test_a_number_that_libc_reuses_in_a_child_is_classified_again(self) -> None:
         found = recorded(self, IO, "terminal")
         self.verdicts(found, "read", useful=1)
 
-    def test_a_call_that_writes_more_than_there_is_room_for_is_one_wait(self) -> None:
+    def test_a_write_of_more_than_fits_is_one_wait(self) -> None:
         found = recorded(self, IO, "write")
         self.verdicts(found, "write", useful=5)
 

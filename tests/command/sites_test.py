@@ -54,7 +54,7 @@ __attribute__((noinline)) int helper(int n)
     return n;
 }
 struct { long first; int many[8]; } table;
-/* Code without a size: nobody's. */
+/* Code without a size, which belongs to no symbol. */
 __asm__(".text\\n.globl bare\\n.type bare, @function\\nbare:\\n.fill 64, 1, 0x90\\nret\\n");
 __attribute__((noinline)) int after(int n)
 {

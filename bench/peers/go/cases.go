@@ -25,7 +25,7 @@ var tests = map[string]test{
 	"memory":     {threads: 10_000, samples: 1, fixedOps: true, prepare: memory},
 }
 
-// A semaphore, as Go programs have one: a channel with room for one unit.
+// A semaphore as Go programs write it: a channel with room for one unit.
 type semaphore chan struct{}
 
 func newSemaphore() semaphore { return make(chan struct{}, 1) }
@@ -195,7 +195,7 @@ func mutex(r *run) (func(uint64), func()) {
 	var shared, last uint64
 	var stop atomic.Bool
 	var deadline time.Time
-	done := make([]uint64, r.threads*8) // a cache line each
+	done := make([]uint64, r.threads*8) // one cache line each
 
 	contend := func(r *run, index int, _ uint64) {
 		mine := uint64(0)

@@ -54,8 +54,8 @@ type run struct {
 	figures        map[string]float64
 }
 
-// A test is one case: prepare makes what it needs and returns how to take a sample of so many
-// operations, and how to end. It may add figures when it ends.
+// A test is one case. prepare allocates what the case needs, and returns one function that takes a sample of
+// n operations and one that ends the case, which may add figures.
 type test struct {
 	threads   int
 	samples   int
@@ -88,7 +88,7 @@ func (r *run) stop() {
 	}
 }
 
-// count says that ops operations ran on this processor.
+// count records that ops operations ran on this processor.
 func (r *run) count(ops uint64) {
 	var cpu uint32
 	syscall.RawSyscall(sysGetcpu, uintptr(unsafe.Pointer(&cpu)), 0, 0)
