@@ -21,7 +21,7 @@ for word in $wanted; do
     fi
 done
 
-# wants GROUP: whether this run includes it.
+# wants GROUP: whether this run includes the group.
 wants() { [[ $wanted == *" $1 "* || $wanted == *" all "* ]]; }
 
 root=${ROUSE_BUILD_ROOT:-build}
@@ -105,7 +105,7 @@ build() {
     tools/configure.sh "$1" && ninja -C "$root/$1" -j "$jobs"
 }
 
-# Show how far meson has come: one line that changes on a terminal, every 20th test elsewhere.
+# Show meson's progress: one line that changes on a terminal, and every 20th test elsewhere.
 progress() {
     local is_terminal=0
     [[ -t 1 ]] && is_terminal=1

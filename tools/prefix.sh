@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # prefix.sh TARGET PREFIX [DESTDIR] - before make TARGET: refuse to install into this source tree.
-# prefix.sh installed PREFIX [DESTDIR] - after it: say where the files are, and what to add to PATH.
+# prefix.sh installed PREFIX [DESTDIR] - after it: print where the files are, and what to add to PATH.
 #
 # Meson installs the header include/rouse/x.h over PREFIX/include/rouse/x.h. In the source tree both are one
 # file, and the installation deletes it. With DESTDIR, a packager's staging folder in the tree is allowed, but not the

@@ -33,7 +33,8 @@ struct fault {
     const char *name;
     long number; /* the system call */
     int error;   /* the error that the nth call returns */
-    int arg;     /* only calls whose argument number arg has this value; -1: all calls */
+    /* Count only calls whose argument number arg equals value. -1: count all calls. */
+    int arg;
     uint32_t value;
 };
 
