@@ -3,19 +3,26 @@
  * cond.c - pthread_cond_wait and its kin.
  *
  * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
- * thread runs. A wake-up is false if its thread waits for the same condition again before it has locked the mutex anew.
- * To detect that, the thread notes the place of the wait as the place where it acquired the mutex, which the next lock
- * would overwrite.
+ * thread runs.
+ *
+ * A wake-up is false if its thread waits for the same condition again, within WORK_NS and before it has locked the mutex
+ * anew. To detect that, the thread notes the place of the wait as the place where it acquired the mutex, which the next
+ * lock would overwrite. A worker that keeps the mutex while it works, and then waits again, ran for longer. Not known:
+ * a thread that took its work within WORK_NS looks falsely woken; one that was preempted meanwhile looks usefully woken.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
 #include "hooks/cond.h"
 
 #include "hooks/mutex.h"
+#include "os/os.h"
 #include "process/real.h"
 #include "record/hold.h"
 #include "record/wait.h"
 #include "record/waiters.h"
+
+/* About what a wake-up costs: the call, two switches, and refilled caches. A thread that ran for longer did some work. */
+#define WORK_NS 20000u
 
 enum call { WAIT, TIMED, CLOCK };
 
@@ -33,7 +40,7 @@ static void judge_the_last(struct rpi_thread *self, const pthread_cond_t *c,
 {
     unsigned at = rpi_thread_held_at(m);
     if (self->again_mutex == m && self->again.object == (uintptr_t)c && self->held[at].lock == m &&
-        self->held[at].site == self->again_site)
+        self->held[at].site == self->again_site && rsi_now_ns() - self->again_ns < WORK_NS)
         rpi_wait_was_useless(self, &self->again, ROUSE_VERDICT_FALSE, now);
     self->again_mutex = NULL;
 }
@@ -62,6 +69,7 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
                                                   wait.self->slot->wake_site, (uintptr_t)c,
                                                   ROUSE_WAIT_COND, wait.self->name };
         wait.self->again_site = site;
+        wait.self->again_ns = rsi_now_ns();
         wait.self->again_mutex = m;
     }
     return result;

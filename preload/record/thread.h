@@ -58,6 +58,7 @@ struct rpi_thread {
     /* The last wait for a condition, if a wake-up ended it. */
     struct rsi_wake_key again;
     const void *again_site;
+    uint64_t again_ns; /* when it ended */
     pthread_mutex_t *again_mutex;
 
     /* The last wait was a poll that found something, and the thread has not tried a descriptor since. */

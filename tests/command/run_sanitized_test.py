@@ -29,8 +29,11 @@ def waits(name: str, suffix: str = "") -> Waits:
         for row in sections["wakes"]:
             is_chance = row["kind"] == "mutex" and scene != "mutex"
             if f"{source.file}:" in row["wait_label"] and not is_chance:
-                for verdict in ("useful", "false_", "timeout", "cancelled"):
-                    found[scene][row["kind"], row["wait_label"], verdict] += row[verdict]
+                # A slow thread seems to have worked after a false wake-up.
+                verdicts = {name: row[name] for name in ("timeout", "cancelled")}
+                verdicts["woken"] = row["useful"] + row["false_"]
+                for verdict, count in verdicts.items():
+                    found[scene][row["kind"], row["wait_label"], verdict] += count
     return found
 
 
