@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rouse.query import facts, listeners, locks, measures
 from rouse.query.sections import Report, Section
-from rouse.query.specs import BALANCE, INIT, LISTENERS, TOTALS, Column, Row, init_text
+from rouse.query.specs import (
+    BALANCE,
+    INIT,
+    LISTENERS,
+    TOTALS,
+    Column,
+    Row,
+    init_text,
+    seldom,
+)
 from rouse.tables.inputs import Input
 
 ROWS = 20
@@ -18,12 +29,14 @@ SIDES = ("before", "after")
 FIGURES = tuple((column.key, column.title, column.kind) for column in TOTALS.columns)
 QUANTILES = (0.5, 0.99)
 LOCK_SUMS = ("wait_total_ns", "cnt_lock")
+LOCK_KEYS = ("lock_name", "origin", "kind")  # of a lock; several may have the same
 FIGURE_COLUMNS = (
     Column("figure", "figure"),
     Column("before", "before", "text"),
     Column("after", "after", "text"),
     Column("ratio", "ratio", "index"),
 )
+RANK = seldom("rank", "rank", "count", "of locks of one name or origin, by their waits")
 OF_LISTENERS = (
     *("accepted", "jain_processes", "jain_threads", "woken_each", "lost", "overdue"),
     "queue_delay_ns",
@@ -106,33 +119,83 @@ def matched(sides: Iterable[Iterable[Row]], keys: Sequence[str], sums: Sequence[
     )
 
 
+def place_of(label: str | None) -> str:
+    """Return a site's function and file, without its line, which any change of the file moves."""
+    match = re.fullmatch(r"(.* .*):[0-9]+", label or "", re.DOTALL)
+    return match[1] if match else label or ""
+
+
+def labels_of(
+    sides: Iterable[Iterable[Row]], keys: Sequence[str], name: str, worst: str
+) -> dict[tuple[Any, ...], str]:
+    """Return a label for each key: that of the later side's row with the largest sum."""
+    found: dict[tuple[Any, ...], str] = {}
+    for rows in sides:
+        for row in sorted(rows, key=lambda row: row[worst] or 0):
+            found[tuple(row[key] or "" for key in keys)] = row[name]
+    return found
+
+
 def of_locks(opened: Input) -> list[Row]:
-    rows = opened.database.rows(locks.table())
+    """Rows by site and lock. Locks of one name, or of one origin, are ranked by their waits."""
+    rows = [row for row in opened.database.rows(locks.table()) if row["cnt_lock"] or row["waiting"]]
+    waits: dict[tuple[Any, ...], Counter[int]] = {}
     for row in rows:
         row["init_label"] = init_text(row)
+        row["place"] = place_of(row["site_label"])
         # A named lock is identified by its name, whichever line initialised it.
-        row["origin"] = "" if row["lock_name"] else row["init_label"]
-    return [row for row in rows if row["cnt_lock"] or row["waiting"]]
+        row["origin"] = "" if row["lock_name"] else place_of(row["init_label"])
+        same = waits.setdefault(tuple(row[key] or "" for key in LOCK_KEYS), Counter())
+        same[row["lock"]] += row["wait_total_ns"] or 0
+    ranks = {
+        (*key, lock): rank
+        for key, same in waits.items()
+        for rank, (lock, _) in enumerate(same.most_common(), 1)
+    }
+    for row in rows:
+        row["rank"] = ranks[*(row[key] or "" for key in LOCK_KEYS), row["lock"]]
+    return rows
 
 
 def lock_rows(inputs: Sequence[Input]) -> list[Row]:
     """With all places that initialised them, which of locks of one name may be several."""
     sides = [of_locks(opened) for opened in inputs]
-    keys = ("site_label", "lock_name", "origin", "kind")
+    keys = ("place", *LOCK_KEYS, "rank")
     rows = matched(sides, keys, LOCK_SUMS)
+    labels = labels_of(sides, keys, "site_label", LOCK_SUMS[0])
     places: dict[tuple[Any, ...], set[str]] = {}
     for row in (row for side in sides for row in side if row["init_label"]):
         found = places.setdefault(tuple(row[key] or "" for key in keys), set())
         found.add(row["init_label"])
+    most = Counter[tuple[Any, ...]]()
     for row in rows:
-        row["init_label"] = ", ".join(sorted(places.get(tuple(row[key] for key in keys), ())))
-        del row["origin"]
+        same = tuple(row[key] for key in LOCK_KEYS)
+        most[same] = max(most[same], row["rank"])
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        row["site_label"] = labels[key]
+        row["init_label"] = ", ".join(sorted(places.get(key, ())))
+        if most[tuple(row[name] for name in LOCK_KEYS)] == 1:
+            row["rank"] = None
+        del row["origin"], row["place"]
     return rows
 
 
 def of_sites(opened: Input) -> list[Row]:
-    rows = opened.database.rows(measures.wait_sites())
-    return [row for row in rows if not row["is_idle"]]
+    rows = [row for row in opened.database.rows(measures.wait_sites()) if not row["is_idle"]]
+    for row in rows:
+        row["place"] = place_of(row["wait_label"])
+    return rows
+
+
+def site_rows(inputs: Sequence[Input], sums: tuple[str, str]) -> list[Row]:
+    sides = [of_sites(opened) for opened in inputs]
+    keys = ("place", "kind")
+    labels = labels_of(sides, keys, "wait_label", sums[0])
+    rows = matched(sides, keys, sums)
+    for row in rows:
+        row["wait_label"] = labels[row.pop("place"), row["kind"]]
+    return rows
 
 
 def columns(waited: str, times: str, more: Sequence[Column]) -> tuple[Column, ...]:
@@ -236,17 +299,17 @@ def compare(before: Input, after: Input, limit: int) -> Report:
         figures_section,
         table(
             "Locks",
-            "By the site that waited and the lock, by its name or else by the place that"
+            "By the function that waited and the lock, by its name or else by the place that"
             " initialised it; the longest first.",
             lock_rows(inputs),
-            (site, Column("lock_name", "lock"), INIT, Column("kind", "kind")),
+            (site, Column("lock_name", "lock"), RANK, INIT, Column("kind", "kind")),
             LOCK_SUMS,
             limit,
         ),
         table(
             "Wait sites",
-            "By the site and what was waited for; idle waits are left out.",
-            matched(map(of_sites, inputs), [column.key for column in waited], waits),
+            "By the function and what was waited for; idle waits are left out.",
+            site_rows(inputs, waits),
             waited,
             waits,
             limit,

@@ -159,7 +159,11 @@ def lines(
     for key, name, about in (
         ("wait_ns", "rouse_wait_seconds_total", "Time waited, by kind."),
         ("late_ns", "rouse_wake_to_run_seconds_total", "From the wake-up until the thread ran."),
-        ("waste_ns", "rouse_wasted_cpu_seconds_total", "Time run after useless wake-ups, without the switches."),
+        (
+            "waste_ns",
+            "rouse_wasted_cpu_seconds_total",
+            "Time run after useless wake-ups.",
+        ),
     ):
         samples = ((wake_labels(row), seconds(row[key])) for row in wakes)
         yield from metric(name, "counter", about, samples)

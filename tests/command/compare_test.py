@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import unittest
@@ -19,6 +20,34 @@ from rouse.query import compare, listeners
 from rouse.tables import inputs
 
 CONNECTIONS = 60
+TWO_LOCKS = """\
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static pthread_mutex_t *locks;
+static void *take(void *lock)
+{
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
+    return NULL;
+}
+int main(void)
+{
+    pthread_t thread;
+    locks = malloc(2 * sizeof *locks);
+    for (int i = 0; i < 2; i++)
+        pthread_mutex_init(&locks[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        pthread_mutex_lock(&locks[i]);
+        pthread_create(&thread, NULL, take, &locks[i]);
+        while (__atomic_load_n(&locks[i].__data.__lock, __ATOMIC_RELAXED) != 2)
+            usleep(100);
+        usleep(i == 0 ? 10000 : 200000);
+        pthread_mutex_unlock(&locks[i]);
+        pthread_join(thread, NULL);
+    }
+}
+"""
 WAITS = Source("sync_waits")
 MS = 1_000_000
 
@@ -140,6 +169,30 @@ class Compare(unittest.TestCase):
         self.assertEqual(found, [("b", 5, 7), ("a, b", 9, 3)])
         names = [name for name, _, _ in compare.paired([*before, before[0]], after)]
         self.assertEqual(names, ["b", "a", "a", "b"])
+
+    def test_a_line_added_above_a_site_changes_nothing_and_locks_stay_apart(self) -> None:
+        folders = []
+        for name, text in (("old", TWO_LOCKS), ("new", "\n\n" + TWO_LOCKS)):
+            place = self.before.parent / name
+            place.mkdir(mode=0o700)
+            (place / "two.c").write_text(text)
+            words = ["gcc", "-g", "-O1", "-pthread", "-o", "two", "two.c"]
+            subprocess.run(words, cwd=place, check=True)
+            folders.append(place / "recorded")
+            folders[-1].mkdir(mode=0o700)
+            variables = {**os.environ, **environment(folders[-1])}
+            subprocess.run([place / "two"], env=variables, check=True, timeout=60)
+        found = self.compared(*folders)["sections"]
+        slow, fast = found["locks"]
+        for row, rank, least, most in ((slow, 1, 200, 2000), (fast, 2, 10, 190)):
+            self.assertEqual(row["rank"], rank)
+            self.assertEqual(row["site_label"], "take two.c:9")  # where the later one has it
+            for side in ("before", "after"):
+                self.assertEqual(row[f"{side}_cnt_lock"], 1)
+                self.assertGreaterEqual(row[f"{side}_wait_total_ns"], least * MS)
+                self.assertLess(row[f"{side}_wait_total_ns"], most * MS)
+        places = [(row["wait_label"], row["before_count"]) for row in found["wait_sites"]]
+        self.assertIn(("take two.c:9", 2), places)
 
     def test_a_missing_input_is_reported(self) -> None:
         done = here("compare", self.before, self.before / "no")
