@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ticks of the CPU's time stamp and what they are in ns."""
+"""Convert ticks of the CPU's time stamp counter to ns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Clock:
-    """How a process's time stamps become times: `tsc` was at `monotonic_ns` and `realtime_ns`."""
+    """Converts a process's time stamps: `tsc` corresponds to `monotonic_ns` and `realtime_ns`."""
 
     hz: float
     is_measured: bool  # else it is what this machine says of itself
@@ -29,7 +29,7 @@ class Clock:
     realtime_ns: int
 
     def ns(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Durations; one that is "negative", as a sum read half-way may be, is none."""
+        """Return durations in ns. A "negative" one, from a sum read half-way, becomes 0."""
         signed = np.maximum(ticks.view(np.int64), 0)
         return np.minimum(signed * (NS / self.hz), float(INT64_MAX // 2)).astype(np.int64)
 
@@ -48,7 +48,7 @@ class Clock:
 
 @functools.cache
 def machine_hz() -> float | None:
-    """The frequency of the time stamp from the kernel: its "bogomips" are two per tick."""
+    """Return the frequency of the time stamp counter: the kernel's "bogomips" are two per tick."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -59,7 +59,7 @@ def machine_hz() -> float | None:
 
 
 def measured_hz(ticks: int, ns: int) -> float | None:
-    """From what passed between two moments; None when they are too near, or make no sense."""
+    """Return the frequency between two moments. None: they are too close, or disagree."""
     if ns < MEASURED_NS or ticks <= 0:
         return None
     hz = ticks * NS / ns
@@ -68,7 +68,7 @@ def measured_hz(ticks: int, ns: int) -> float | None:
 
 @functools.cache
 def boot_id() -> str:
-    """This boot's, in the form that Head has."""
+    """Return this boot's id, in the form that Head has."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Errors that a user can do something about."""
+"""Errors that a user can correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXIT_ENDED = 4  # what was watched ended meanwhile
 
 
 def how_to_install(extra: str, *packages: str) -> str:
-    """The command that installs an extra where this package finds it."""
+    """Return the command that installs an extra where this package looks for it."""
     beside = Path(__file__).parent.parent / "packages"
     if beside.is_dir():
         return f"install it: python3 -m pip install --target {beside} {' '.join(packages)}"
@@ -25,7 +25,7 @@ def how_to_install(extra: str, *packages: str) -> str:
 
 
 class RouseError(Exception):
-    """Printed as one line, `rouse: what: where: what to do`; the process ends with `status`."""
+    """Printed as one line, `rouse: what: where: what to do`. The process ends with `status`."""
 
     def __init__(self, what: str, remedy: str = "", status: int = EXIT_NOTHING) -> None:
         super().__init__(f"{what}; {remedy}" if remedy else what)
@@ -35,13 +35,13 @@ class RouseError(Exception):
 
 
 def discard(stream: TextIO) -> None:
-    """Drop its buffer. Otherwise the flush at exit would fail again and change our status."""
+    """Drop the buffer. Otherwise the flush at exit would fail again and change our status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
 def output() -> Iterator[None]:
-    """Around what writes to standard output, which may be closed, or a file on a full disk."""
+    """Guard code that writes to standard output, which may be closed, or a file on a full disk."""
     try:
         yield
         sys.stdout.flush()
@@ -53,9 +53,9 @@ def output() -> Iterator[None]:
 
 
 def fill_closed() -> None:
-    """Standard streams that are closed get a number of their own, at which writing fails.
+    """Give each closed standard stream a descriptor that cannot be written to.
 
-    The next file to be opened would get that number, and be written to as if it were the stream.
+    Otherwise the next file to be opened would get its number, and output would end up in that file.
     """
     for number in range(3):
         try:

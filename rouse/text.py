@@ -11,7 +11,7 @@ DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 def printable(text: str) -> str:
-    """text with what would move a cursor, turn the writing round or hide itself written out."""
+    """Return text with escapes for what would move the cursor or be invisible."""
     return "".join(c if c.isprintable() else escaped(c) for c in text)
 
 
@@ -23,14 +23,14 @@ def escaped(character: str) -> str:
 
 
 def significant(value: float) -> str:
-    """Three digits, and no more zeros than that takes."""
+    """Return three digits, without needless zeros."""
     if value >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: 1 thread, 2 threads. many: the plural, if it is not one + s."""
+    """Return a number with its noun: 1 thread, 2 threads. many: a plural other than one + s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -47,7 +47,7 @@ def duration(ns: float) -> str:
 
 
 def microseconds(ns: float) -> str:
-    """A bare number, as in FreeBSD's tables: whole, except small ones."""
+    """Return a bare number, as in FreeBSD's tables: whole, except small ones."""
     us = ns / 1000
     return f"{us:.0f}" if us >= 99.95 or us.is_integer() else f"{us:.1f}"
 
@@ -61,7 +61,7 @@ def share(value: float) -> str:
 
 
 def cell(kind: str, value: Any) -> str:
-    """A value of a column of that kind (see rouse/query/specs.py)."""
+    """Return the text of a value in a column of that kind (see rouse/query/specs.py)."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return UNKNOWN
     if kind == "text":

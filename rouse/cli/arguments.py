@@ -13,7 +13,7 @@ SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 
 
 class Name(click.ParamType[str]):
-    """Of a file or a folder. An empty one is what a script has for a variable that is not set."""
+    """The name of a file or folder. An empty one, from an unset variable of a script, is refused."""
 
     name = "name"
 
@@ -24,7 +24,7 @@ class Name(click.ParamType[str]):
 
 
 class Seconds(click.FloatRange):
-    """Not nan either, which is beyond neither end of a range."""
+    """A number of seconds in a range. nan is refused, although it is beyond neither end."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -36,7 +36,7 @@ class Seconds(click.FloatRange):
 
 
 class Timers(click.ParamType[int]):
-    """A slack in ns."""
+    """A timer slack, in ns."""
 
     name = "precise|coalesce:US"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The classes of `rouse` and its subcommands: click's, whose help may have nowhere to go."""
+"""The classes of `rouse` and its subcommands: click's, with a help that survives a closed output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rouse doctor`: what this machine allows, and what to do about what it does not."""
+"""`rouse doctor`: what this machine permits, and how to permit the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The command's door: finds the module of a subcommand and runs it.
+"""Find the module of a subcommand, and run it.
 
-A subcommand is a module with a click command named `command`. Modules are imported when they are
-asked for: the tables and the terminal are slow to import, and `rouse doctor` needs neither.
+A subcommand is a module with a click command named `command`. Modules are imported only when they
+are needed: the tables and the terminal are slow to import, and `rouse doctor` needs neither.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def end_interrupted() -> NoReturn:
-    """By the signal, by which a shell knows that what it does is to end too."""
+    """End by the signal itself, so that a shell ends its script too."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -123,7 +123,7 @@ def end_interrupted() -> NoReturn:
 
 
 def printable(text: str) -> str:
-    """Text from a file, without what would command a terminal."""
+    """Return text from a file without characters that would control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rouse report`: what threads waited for, who held it or woke them, and what that came to."""
+"""`rouse report`: what threads waited for, who held it, who woke them, and what that cost."""
 
 from __future__ import annotations
 

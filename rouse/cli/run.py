@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rouse run`: a program that knows nothing of rouse, run with the interposer, and reported on."""
+"""`rouse run`: run an unmodified program with the interposer, and report on it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
 
 @contextlib.contextmanager
 def ended_by_signal() -> Iterator[None]:
-    """SIGINT and SIGTERM end the watching; the report follows."""
+    """SIGINT and SIGTERM end the watching, and the report follows."""
 
     def enough(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Queries, as those of measures.py, of what threads and workers did while events were kept."""
+"""Queries about what threads and workers did while events were recorded; see measures.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def times(condition: str, of: str = "1") -> str:
 
 
 def thread_events() -> str:
-    """The activity of each thread while events were kept, the busiest first."""
+    """The activity of each thread while events were recorded, the busiest first."""
     return f"""
 SELECT o.process, o.thread_id, o.runs, o.waits, o.yields, o.woken, o.contests, o.spun_ns,
     COALESCE(w.wakes, 0) AS wakes, COALESCE(NULLIF(t.name, ''), o.ended_name) AS name
@@ -29,7 +29,7 @@ ORDER BY o.runs DESC, o.process, o.thread_id
 
 
 def thread_counters() -> str:
-    """The same of threads that are there, as far as it is counted."""
+    """The same for threads that still exist, as far as counters show it."""
     return """
 SELECT process, thread_id, name, waits, yields, waits + yields + 1 AS runs, waits AS woken,
     NULL AS wakes, NULL AS contests, NULL AS spun_ns

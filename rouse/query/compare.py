@@ -52,13 +52,13 @@ class Figure:
 
 
 def ratio(row: Row, name: str) -> float | None:
-    """Of after to before; None: before was nothing."""
+    """Return after / before. None: before was 0."""
     before, after = row[f"before_{name}"], row[f"after_{name}"]
     return None if not before or after is None else float(after / before)
 
 
 def quantile(rows: Sequence[Row], part: float) -> int | None:
-    """Where the bucket begins that holds the part of all timers; None: there was none."""
+    """Return the lower bound, in ns, of the bucket with this quantile. None: no timer fired."""
     left = sum(row["count"] for row in rows) * part
     for row in rows:
         left -= row["count"]
@@ -68,7 +68,7 @@ def quantile(rows: Sequence[Row], part: float) -> int | None:
 
 
 def figures_of(opened: Input) -> dict[str, tuple[str, Any]]:
-    """The figures of one recording: by title, the kind and the value."""
+    """Return the figures of one recording: for each title, its kind and value."""
     database = opened.database
     totals = database.rows(measures.totals())
     longest = max((row["duration_ns"] for row in totals), default=0)
@@ -103,7 +103,7 @@ def figures(before: Input, after: Input) -> list[Figure]:
 
 
 def matched(sides: Iterable[Iterable[Row]], keys: Sequence[str], sums: Sequence[str]) -> list[Row]:
-    """A row for each key, with both sides' sums; those with most of the first sum come first."""
+    """Return one row for each key with the sums of both sides, the largest first sum first."""
     found: dict[tuple[Any, ...], Row] = {}
     for side, rows in zip(SIDES, sides, strict=True):
         for row in rows:
@@ -158,7 +158,7 @@ def of_locks(opened: Input) -> list[Row]:
 
 
 def lock_rows(inputs: Sequence[Input]) -> list[Row]:
-    """With all places that initialised them, which of locks of one name may be several."""
+    """Return the rows of both. Locks of one name may have several places of initialisation."""
     sides = [of_locks(opened) for opened in inputs]
     keys = ("place", *LOCK_KEYS, "rank")
     rows = matched(sides, keys, LOCK_SUMS)
@@ -217,7 +217,7 @@ def table(
     sums: tuple[str, str],
     limit: int,
 ) -> Section:
-    """names: of a row, beside its sums."""
+    """Make a section. names: the columns besides the sums."""
     for row in rows:
         row["ratio"] = ratio(row, sums[0])
     shown = rows[:limit] if limit else rows
@@ -239,8 +239,10 @@ def of_listeners(opened: Input) -> list[Row]:
 
 
 def paired(before: list[Row], after: list[Row]) -> list[tuple[str, Row, Row]]:
-    """By name; of several with one name, by who has most. Ports change from run to run: so what is
-    left over, if it is one on each side, is the same."""
+    """Pair listeners by name, and by rank where several have one name.
+
+    Ports change from run to run, so that a single one left over on each side is the same listener.
+    """
     found = []
     left = list(after)
     alone = []

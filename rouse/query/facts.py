@@ -64,7 +64,7 @@ def moment(unix_ns: int) -> str:
 
 
 def distortion(database: Database) -> str:
-    """The least cost of recording, by the runtime's own measurement; empty if nothing."""
+    """Return the least cost of recording, as the runtime has measured it. Empty: not known."""
     waits_of = {row["process"]: row["wakes"] for row in database.rows(measures.totals())}
     waits = sum(waits_of.values())
     workers = [row for row in database.rows(measures.workers()) if row["is_worker"]]
@@ -86,7 +86,7 @@ def distortion(database: Database) -> str:
 
 
 def waiting(database: Database) -> str:
-    """The waits under way; empty if there are none."""
+    """Return the waits under way as text. Empty: there are none."""
     rows = database.rows(measures.waiting())
     if not rows:
         return ""
@@ -106,7 +106,7 @@ def waiting(database: Database) -> str:
 
 
 def state_of(row: Row, now_ns: int) -> str:
-    """The state of a process at the moment that it was read for."""
+    """Return the state of a process at the moment of the report."""
     if row["ended"] is None:
         return "runs, or has ended"
     if row["ended"]:
@@ -142,7 +142,7 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
 
 
 def repair_notes(processes: Sequence[Row]) -> list[str]:
-    """The repairs that the programs were run with."""
+    """Return notes on the repairs that the programs were run with."""
     found = []
     for slack_ns in sorted({row["slack_ns"] for row in processes} - {0, None}):
         found.append(f"repair: timers of all threads were given a slack of {duration(slack_ns)}")
@@ -163,7 +163,7 @@ def repair_notes(processes: Sequence[Row]) -> list[str]:
 
 
 def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
-    """Notes that keep a reader from reading too much into the figures, or too little."""
+    """Return notes that tell a reader how far to trust the figures."""
     processes = database.rows(measures.processes())
     totals = database.rows(measures.totals())
     found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
@@ -246,7 +246,7 @@ def state_notes(database: Database) -> list[str]:
 
 
 def processor_notes(database: Database) -> list[str]:
-    """Threads whose USR does not come from the kernel."""
+    """Return notes on threads whose USR does not come from the kernel."""
 
     def summed(condition: str, what: str) -> str:
         return f"SUM(CASE WHEN {condition} THEN {what} ELSE 0 END)"
@@ -276,9 +276,10 @@ def processor_notes(database: Database) -> list[str]:
 
 
 def condition_notes(database: Database) -> list[str]:
-    """A loop around a plain wait is the program's own: why it goes on is not seen.
+    """Return notes on loops around plain waits.
 
-    The interposer sees the mutex of a wait for a condition, and so whether the thread went on.
+    Such a loop is the program's own, and nobody sees why it goes on. The interposer sees the mutex
+    of a wait for a condition, and so whether the thread went on.
     """
     places = (
         "SELECT process, wait_site FROM wakes WHERE kind = 'condition'"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Queries, as those of measures.py, of listeners: who accepted their connections.
+"""Queries about listeners and the threads that accepted their connections; see measures.py.
 
-A listener is the kernel's: processes that share one have one row together.
+A listener belongs to the kernel: processes that share one have one row together.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SQUARE = "CAST(accepted AS DOUBLE) * CAST(accepted AS DOUBLE)"
 
 
 def jain(key: str) -> str:
-    """The figures that Jain's index of their connections is made from."""
+    """The sums from which Jain's index of the threads' connections is computed."""
     return f"SUM({SQUARE}) AS {key}_squares, COUNT(*) AS {key}"
 
 
 def listeners(cut: Cut = whole) -> str:
-    """One row per listener. Its wake-ups per connection: 1 where none is spurious.
+    """One row per listener. Wake-ups per connection are 1 if none is spurious.
 
-    queue_delay_ns: by Little's law, how long a connection was in the queue: those that were left
-    there when one was taken, by how many were taken in the time from the first to the last.
+    queue_delay_ns: how long a connection was in the queue, by Little's law: the connections that
+    were left when one was taken, divided by the rate at which they were taken.
     """
     threads = f"""
 SELECT listener, process, writer, {MOST}, {sums(COUNTS)}, {ENDS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Queries, as those of measures.py, of locks: who acquired, held, waited and spun for them."""
+"""Queries about locks: which sites acquired, held, waited and spun for them; see measures.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = "MAX(NULLIF(lock_name, '')) AS lock_name"
 
 
 def with_complete(rows: str) -> str:
-    """rows and whether their process recorded every acquisition, not the contested ones only."""
+    """Add to rows whether their process recorded every acquisition, or only the contested ones."""
     return (
         f"SELECT c.*, COALESCE(f.free, 0) > 0 AS is_complete FROM ({rows}) c"
         " LEFT JOIN free_locks f ON f.process = c.process"
@@ -42,7 +42,7 @@ def same(left: str, right: str, columns: Iterable[str]) -> str:
 
 
 def first_sums() -> str:
-    """By lock and acquisition site, the sums that decide which rows come first."""
+    """The sums by lock and acquisition site that decide which rows come first."""
     init = known_site("init_site")
     columns = (*LOCK_SITE, "wait_total_ns", "cnt_hold")
     rows = f"""
@@ -61,7 +61,7 @@ GROUP BY process, "lock", {init}, holder_site
 
 
 def all_sums(locks: str) -> str:
-    """All that is recorded of these locks by lock and acquisition site: LOCK_SUMS and the like."""
+    """All figures of these locks by lock and acquisition site: LOCK_SUMS and others."""
     placed = by_place(locks, COLUMNS["locks"], "site", "holder_site")
     columns = (*LOCK, "lock_name", "kind")
     zeros = ", ".join(f'0 AS "{name}"' for name in (*LOCK_SUMS, *LOCK_MOSTS))
@@ -116,9 +116,9 @@ FROM ({first}) f JOIN ({all_sums(chosen)}) a ON {same("a", "f", LOCK_SITE)}
 
 
 def sides(cut: Cut = whole) -> str:
-    """By lock: who waited, and who held it when they came, each by its stack of calls.
+    """By lock: which site waited, and which site held it then, each with its call stack.
 
-    The decoder has summed up each process; the processes of a program may be shown in sum.
+    The decoder has summed up each process. The processes of a program may be shown in sum.
     """
     keys = (*LOCK, "kind", "site", "holder_site")
     counted = ("contested", "given_up", "wait_ns", "spin_ns", "spun", "waiting")
@@ -134,7 +134,7 @@ SELECT g.*, {ratio("wait_ns", "(contested + waiting)")} AS wait_each_ns FROM (
 
 
 def origins(cut: Cut = whole) -> str:
-    """By the place that initialised them: how many locks, and the sums of all of them."""
+    """By the place that initialised them: how many locks, and their sums."""
     kind = "CASE WHEN kind = 'mutex' THEN 'mutex' ELSE 'rwlock' END"
     most = aggregates("MAX", LOCK_MOSTS)
     rows = with_complete(f"""
@@ -156,7 +156,7 @@ FROM ({rows}) r
 
 
 def spins(cut: Cut = whole) -> str:
-    """By lock and acquisition site: the time spun before it was acquired or given up."""
+    """By lock and acquisition site: the time spun before the lock was acquired or given up."""
     spun = by_place("SELECT * FROM locks WHERE spin_ns > 0", COLUMNS["locks"], "site")
     keys = names(("process", "lock", "kind", "site"))
     rows = f"""

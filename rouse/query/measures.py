@@ -40,13 +40,13 @@ def whole(rows: str, order: Sequence[str]) -> str:
 
 
 def total(columns: Iterable[str], table: str = "") -> str:
-    """The sum of columns of a row."""
+    """SQL for the sum of columns of a row."""
     head = f"{table}." if table else ""
     return "(" + " + ".join(f'{head}"{column}"' for column in columns) + ")"
 
 
 def aggregates(function: str, columns: Iterable[str]) -> str:
-    """Of a group, the sum (or MAX, ...) of each of the columns, under its own name."""
+    """SQL for the sum (or MAX, ...) of each column over a group, under its own name."""
     return ", ".join(f'{function}("{column}") AS "{column}"' for column in columns)
 
 
@@ -55,7 +55,7 @@ def sums(columns: Iterable[str]) -> str:
 
 
 def the_only(site: str) -> str:
-    """The site that all rows of a group have; NOT_KNOWN if they have several, or none."""
+    """SQL for the site that all rows of a group have. NOT_KNOWN: they have several, or none."""
     known = known_site(site)
     return f"CASE WHEN MIN({known}) = MAX({known}) THEN MAX({known}) ELSE '{NOT_KNOWN}' END"
 
@@ -70,7 +70,7 @@ COMMON_NAME = (
 
 
 def labelled(rows: str, order: Sequence[str] = (), nobody: str = UNKNOWN, **columns: str) -> str:
-    """rows with a column of labels for each column of site ids; nobody: the label of NOT_KNOWN."""
+    """Add a column of labels for each column of site ids. nobody: the label of NOT_KNOWN."""
     shown, joins = [], []
     for number, (label, site) in enumerate(columns.items()):
         known = f"l{number}"
@@ -86,7 +86,7 @@ def labelled(rows: str, order: Sequence[str] = (), nobody: str = UNKNOWN, **colu
 
 
 def by_place(rows: str, columns: Iterable[str], *sites: str) -> str:
-    """rows of these columns, with the sites in some replaced by their places."""
+    """Replace the sites in some columns by their places."""
     shown, joins = [], []
     for number, column in enumerate(columns):
         if column in sites:
@@ -101,7 +101,7 @@ def by_place(rows: str, columns: Iterable[str], *sites: str) -> str:
 
 
 def with_idle(rows: str) -> str:
-    """rows (process, kind, wait_site, ...) and whether their waits are those of idle threads."""
+    """Add to rows (process, kind, wait_site, ...) whether their waits are those of idle threads."""
     return (
         f"SELECT r.*, (i.process IS NOT NULL OR r.kind = 'accept')"
         f" AND r.kind NOT IN ({texts(LOCK_KINDS)}) AS is_idle"
@@ -111,7 +111,7 @@ def with_idle(rows: str) -> str:
 
 
 def waited_for(locks: str) -> str:
-    """The rows with contention: some thread found the lock held."""
+    """Select the rows with contention: some thread found the lock held."""
     return f"SELECT * FROM ({locks}) h WHERE contested > 0 OR COALESCE(waiting, 0) > 0"
 
 
@@ -175,7 +175,7 @@ LEFT JOIN labels l ON l.process = r.process AND l.site = r.wake_site
 
 
 def order_of(table: str, order: Sequence[str]) -> str:
-    """order_by of one table's columns, where several have them."""
+    """Qualify order_by with one table, where several have its columns."""
     terms = []
     for column in order:
         name, _, way = column.partition(" ")
@@ -184,7 +184,7 @@ def order_of(table: str, order: Sequence[str]) -> str:
 
 
 def woken() -> str:
-    """Waits that someone ended, by wait site and wake site; those for locks are in held."""
+    """Waits that another thread ended, by wait site and wake site. Those for locks are in held."""
     count = total(VERDICTS)
     return with_idle(f"""
 SELECT process, kind, wait_site, wake_site AS other_site, COALESCE(object_name, '') AS object_name,
@@ -199,7 +199,7 @@ GROUP BY process, kind, wait_site, wake_site, COALESCE(object_name, '')
 
 
 def not_woken() -> str:
-    """Waits under way, which nobody has ended yet; the columns of woken."""
+    """Waits under way, with the columns of woken."""
     return with_idle(f"""
 SELECT process, kind, wait_site, '{NOT_KNOWN}' AS other_site,
     COALESCE(object_name, '') AS object_name, {the_only("init_site")} AS init_site,
@@ -212,7 +212,7 @@ GROUP BY process, kind, wait_site, COALESCE(object_name, '')
 
 
 def held() -> str:
-    """Waits for locks, by acquisition site and the holder's; the columns of woken."""
+    """Waits for locks, by acquisition site and the holder's, with the columns of woken."""
     return f"""
 SELECT process, kind, site AS wait_site, holder_site AS other_site,
     COALESCE(lock_name, '') AS object_name, {the_only("init_site")} AS init_site, 'held' AS role,
@@ -233,7 +233,7 @@ SIDE_COLUMNS = (
 
 
 def wait_sites(cut: Cut = whole) -> str:
-    """Where threads waited, for what, and the other side: who held it, or who woke them."""
+    """Where threads waited, for what, and the other side: the holder, or the waker."""
     sides = " UNION ALL ".join(
         f"SELECT {names(SIDE_COLUMNS)} FROM ({part}) s" for part in (woken(), not_woken(), held())
     )
@@ -314,12 +314,12 @@ def histogram(table: str, first: str) -> str:
 
 
 def herds(cut: Cut = whole) -> str:
-    """Broadcasts and the like by how many threads each woke at once, in powers of two."""
+    """Broadcasts by how many threads each woke at once, in powers of two."""
     return cut(histogram("herds", "size_from"), ["process", "size_from"])
 
 
 def lateness(cut: Cut = whole) -> str:
-    """Timers by how late they were fired, in powers of two of nanoseconds."""
+    """Timers by how late they fired, in powers of two of ns."""
     return cut(histogram("lateness", "late_from_ns"), ["process", "late_from_ns"])
 
 
@@ -336,12 +336,12 @@ ACCEPTS = (
 
 
 def accepts(cut: Cut = whole) -> str:
-    """Threads that accepted connections, or wait to."""
+    """Threads that accepted connections, or that wait to."""
     return cut(ACCEPTS, ["accepted DESC", "process", "thread_id"])
 
 
 def accept_balance(cut: Cut = whole) -> str:
-    """Jain's index of the connections of a process's threads: 1 if all have the same."""
+    """Jain's index of the connections of a process's threads. 1: all have equally many."""
     square = "CAST(accepted AS DOUBLE) * CAST(accepted AS DOUBLE)"
     rows = f"""
 SELECT process, threads, accepted, least, most, {ratio(square, "(threads * squares)")} AS jain
@@ -358,7 +358,7 @@ MICROSTATES_KNOWN = tuple(name for name in MICROSTATES if name != "usr")
 
 
 def microstates_rows() -> str:
-    """Where each thread's time went, and the difference of its states' sum to the wall time."""
+    """Where each thread's time went, and how far its states' sum is from the wall time."""
     columns = (
         *("process", "thread_id", "name", "origin", "tid", "state", "kind", "object"),
         *("wait_site", "since_ns", "waits", "useless", "yields", "wall_ns", *MICROSTATES),
@@ -407,7 +407,7 @@ def site_frames() -> str:
 
 
 def stack_frames() -> str:
-    """The labels of sites that have more than one frame, the innermost first."""
+    """The labels of sites with more than one frame, the innermost first."""
     return (
         "SELECT s.process, s.site, s.label FROM sites s JOIN sites o"
         " ON o.process = s.process AND o.site = s.site AND o.frame = 1"

@@ -68,7 +68,7 @@ KERNEL_LOCKS = (
 
 
 def by_records(columns: tuple[Column, ...], *unknown: str) -> tuple[Column, ...]:
-    """The columns that are known without the wake-ups of sleepers."""
+    """Return the columns that are known without the wake-ups of sleepers."""
     return tuple(
         replace(column, about="until it ran again") if column.key == "asleep_ns" else column
         for column in columns
@@ -99,7 +99,10 @@ OUTSIDE = "not recorded"
 
 
 def after_sleeps(thread: Thread, asleep_ns: int) -> int | None:
-    """In the run queue: the kernel's sum less that of the records; each has its own clock."""
+    """Return the time in the run queue after sleeps, in ns: the kernel's sum less the preemptions.
+
+    The two have different clocks, so the result is bounded. None: the kernel's sum is not known.
+    """
     if thread.all_queued_ns is None:
         return None
     return min(max(thread.all_queued_ns - thread.preempted_ns, 0), asleep_ns)
@@ -154,7 +157,7 @@ def thread_rows(found: Switches) -> list[Row]:
 
 
 def sleep_rows(found: Switches) -> list[Row]:
-    """By the threads' names, which threads of a pool share."""
+    """Sum up sleeps by the threads' names, which the threads of a pool share."""
     names = {thread.tid: thread.name for thread in found.threads.values()}
     rows: dict[tuple[int, str, str, str], Row] = {}
     for sleep in found.sleeps:
@@ -184,7 +187,7 @@ def sleep_rows(found: Switches) -> list[Row]:
 
 
 def wait_of(sleep: Sleep, labels: Mapping[tuple[int, int], str], process: int) -> tuple[str, str]:
-    """Kind and label of what it slept in."""
+    """Return the kind and the label of the wait in which a thread slept."""
     if sleep.join not in (switches.JOINED, switches.RELOCK):
         return OUTSIDE, sleep.call
     known = sleep.kind < len(layout.KIND_NAMES)
@@ -198,9 +201,9 @@ def wait_rows(
     labels: Mapping[tuple[int, int], str],
     waits: Mapping[tuple[int, str, int], int],
 ) -> list[Row]:
-    """The recorded waits, each split into sleep and run queue; what was in none by system call.
+    """Split the recorded waits into sleep and run queue; list other sleeps by system call.
 
-    labels: of sites by process; waits: how many were recorded by process, kind and site.
+    labels: of sites, by process. waits: how many were recorded, by process, kind and site.
     """
     rows: dict[tuple[int, str, str], Row] = {}
     for sleep in found.sleeps:
@@ -229,7 +232,7 @@ def wait_rows(
 
 
 def joined(found: Switches) -> tuple[int, int]:
-    """Sleeps in waits that were recorded, and all of processes that record."""
+    """Return the sleeps in recorded waits, and all sleeps of the processes that record."""
     counts = [0] * (switches.UNREAD + 1)
     for sleep in found.sleeps:
         counts[sleep.join] += sleep.count
@@ -358,7 +361,7 @@ def lock_type(flags: int) -> str:
 
 
 def way_to(lock: Lock, symbols: Mapping[int, str]) -> tuple[str, str]:
-    """The function that wanted the lock, and those that called it."""
+    """Return the function that asked for the lock, and its callers."""
     names = [symbols.get(address, hex(address)) for address in lock.frames]
     is_of_locks = [bool(OF_LOCKS.match(name)) for name in names]
     # The watcher's own code comes first. It may have no name, or a wrong one.

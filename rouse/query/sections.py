@@ -54,7 +54,7 @@ def sites_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which sections, and how much of them."""
+    """Which sections to make, and with how many rows."""
 
     sections: Sequence[str] = ()  # none: all
     limit: int = 0  # rows per section; 0: all
@@ -62,7 +62,7 @@ class Wanted:
 
 
 def make(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]) -> Section:
-    """Ask for a section's rows, and count those that are not shown."""
+    """Query a section's rows, and count those that are not shown."""
     hides = plan.split_idle and not wanted.show_idle
     every = ""  # without order and names, which would cost more than the count
 
@@ -109,7 +109,7 @@ def make(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, 
 
 
 def sections(database: Database, wanted: Wanted) -> list[Section]:
-    """All sections that are wanted."""
+    """Make all sections that are wanted."""
     several = database.count(measures.count_of("SELECT process FROM processes")) > 1
     made = []
     for plan in PLANS:

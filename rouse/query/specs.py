@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """kind: text, count, ns (a duration), us (a number of microseconds), share (of 1), index."""
+    """A column. kind: text, count, ns (a duration), us (in µs), share (of 1), or index."""
 
     key: str
     title: str
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a section is made."""
+    """How to make a section."""
 
     key: str
     title: str
@@ -53,17 +53,17 @@ def seldom(key: str, title: str, kind: str, about: str) -> Column:
 
 
 def address(word: int) -> str:
-    """Of an address that a table has as a signed number."""
+    """Return an address as text. A table has it as a signed number."""
     return hex(word % (1 << 64))
 
 
 def init_text(row: Mapping[str, Any]) -> str:
-    """Where it was initialised; nothing where that is not known, as in a row of several."""
+    """Return the place that initialised a lock. Empty: not known, or several."""
     return str(row["init_label"]) if row["init_site"] not in ("", None, NOT_KNOWN) else ""
 
 
 def init_of(row: Row) -> Row:
-    """null where it is not known."""
+    """Replace the place that initialised a lock by null if it is not known."""
     if not init_text(row):
         row["init_site"] = row["init_label"] = None
     return row
@@ -76,7 +76,7 @@ def origin_of(row: Row) -> Row:
 
 
 def lock_name(row: Row) -> Row:
-    """FreeBSD's: where it is taken, and which lock it is."""
+    """Return FreeBSD's name of a row: where the lock is acquired, and which lock it is."""
     init_of(row)
     row["lock_label"] = row["lock_name"] or address(row["lock"])
     row["name"] = f"{row['site_label']} ({row['kind']}:{row['lock_label']})"

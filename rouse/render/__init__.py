@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""One module a format. Each takes what query/sections.py made, or tables; none of them decodes."""
+"""One module per format. Each renders the sections of query/sections.py, or tables. None decodes."""

@@ -10,12 +10,12 @@ from rouse.text import printable
 
 
 def frame_text(label: str) -> str:
-    """A label without what separates frames and figures."""
+    """Return a label without the characters that separate frames and figures."""
     return printable(label).replace(";", ":").strip() or "?"
 
 
 def frame_name(frame: Mapping[str, Any]) -> str:
-    """The function and the line if both are known."""
+    """Return the function and the line, if both are known."""
     return str(frame["label"] if frame["line"] else frame["function"] or frame["label"])
 
 
@@ -23,7 +23,7 @@ def lines(
     waits: Iterable[Mapping[str, Any]],
     frames: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """One a stack and object, sorted; waits and frames as for pprof."""
+    """Return one line per stack and object, sorted. waits and frames are as for pprof."""
     sums: dict[str, int] = {}
     for wait in waits:
         stack = frames.get((wait["process"], wait["wait_site"]), [])

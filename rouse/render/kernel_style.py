@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Switches, wake-ups and spinning in one text, as kernel tools print them (kiparse).
 
-It shows what each worker and each thread did, where threads wait, and which locks were spun for.
-Threads' figures are of the events where there are some, and of the time that these cover; else of
-the counters.
+It shows what each worker and each thread did, where threads wait, and for which locks they spun.
+The threads' figures come from events where there are any, and cover their time. Otherwise they come
+from the counters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROWS = 40  # threads and locks shown
 
 
 def lined(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Columns set to the right, the last to the left."""
+    """Align columns: to the right, the last one to the left."""
     whole = [titles, *rows]
     widths = [max(len(row[i]) for row in whole) for i in range(len(titles) - 1)]
     for row in whole:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A report as one page of HTML: style, script, plots and figures are all in it."""
+"""A report as one self-contained HTML page: style, script, plots and figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rouse.text import cell, printable
 
 
 def embedded(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """Return JSON that cannot end the element that contains it."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -60,7 +60,7 @@ def page_section(section: Section) -> dict[str, Any]:
 
 
 def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The frames of the sites that some row names."""
+    """Return the frames of the sites that some row names."""
     wanted = {site for s in sections for row in s["rows"] for _, site in row["sites"]}
     return {
         site: [printable(label) for label in report.frames[site]]

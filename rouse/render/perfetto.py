@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Events as Chrome's trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing read.
 
-Of each process two groups of tracks: a track a worker or kernel thread, with what it ran; and a
-track a thread, with what it did: ran, waited, was runnable. An arrow goes from each wake-up to the
-run that it led to. Lock waits, spinning included, are spans of their own.
+Each process has two groups of tracks: one track per worker or kernel thread, with the threads that
+it ran; and one track per thread, with its states: running, waiting, runnable. An arrow leads from
+each wake-up to the run that it caused. Waits for locks, spinning included, are spans of their own.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Tracks:
         )
 
     def worker_spans(self) -> Iterator[str]:
-        """The thread that each worker ran, from the switch to it until the event that ends that."""
+        """The threads that each worker ran, from a switch until the event that ends the run."""
         chosen = np.flatnonzero(np.isin(self.types, (*TAKES, *LEAVES)))
         worker, number = self.columns["worker"], self.columns["number"]
         chosen = chosen[np.lexsort((number[chosen], worker[chosen]))]
@@ -108,7 +108,7 @@ class Tracks:
             yield self.span(self.pid_workers, tid, begin, end, name)
 
     def left_at(self) -> npt.NDArray[Any]:
-        """When each event was; of a thread's end, when it had woken who joins it, if it did."""
+        """Return when an arrow leaves each event: a thread's end when it woke the joining thread."""
         worker, number, types = self.columns["worker"], self.columns["number"], self.types
         order = np.lexsort((number, worker))
         first, second = order[:-1], order[1:]
@@ -119,7 +119,7 @@ class Tracks:
         return np.asarray(out)
 
     def take_at(self, begins: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
-        """Where there is a span on a worker's track that an arrow can leave from."""
+        """Return where a worker's track has a span from which an arrow can leave."""
         self.spans = {
             worker: (self.at[begins][own], ends[own])
             for worker in np.unique(self.columns["worker"][begins]).tolist()
@@ -167,9 +167,9 @@ class Tracks:
                     yield self.span(self.pid_threads, tid, wake, end, "runnable")
 
     def arrows(self) -> Iterator[str]:
-        """From each wake-up to its thread's next run; of those that lack either end there is none.
+        """Arrows from each wake-up to its thread's next run. Those that lack an end are left out.
 
-        worker_spans must have been gone through.
+        worker_spans must have been consumed before.
         """
         chosen = self.by_thread("run", "wake", "io")
         types, threads = self.types[chosen], self.columns["thread_id"][chosen]
@@ -206,7 +206,7 @@ class Tracks:
             )
 
     def locks(self) -> Iterator[str]:
-        """Each lock and the got that follows it, as spans that may overlap others."""
+        """Each lock event and the acquisition that follows it, as spans that may overlap others."""
         chosen = np.flatnonzero(np.isin(self.types, ("lock", "got")))
         worker, number = self.columns["worker"], self.columns["number"]
         chosen = chosen[np.lexsort((number[chosen], worker[chosen]))]
@@ -245,7 +245,7 @@ class Tracks:
 
 
 def following(at: npt.NDArray[Any], owner: npt.NDArray[Any], end: int) -> npt.NDArray[Any]:
-    """The time of each event's next of the same owner, or end."""
+    """Return the time of the next event of the same owner, for each event. Otherwise end."""
     out = np.full(len(at), end, np.int64)
     same = owner[1:] == owner[:-1]
     out[:-1][same] = at[1:][same]
@@ -253,7 +253,7 @@ def following(at: npt.NDArray[Any], owner: npt.NDArray[Any], end: int) -> npt.ND
 
 
 def columns_of(table: Table) -> dict[str, npt.NDArray[Any]]:
-    """Texts as arrays of the few objects that there are of them."""
+    """Return texts as arrays; equal texts are one object."""
     return {
         name: np.array(table.column(name), object if sort == WORD else np.int64)
         for name, sort in COLUMNS["events"].items()
@@ -263,9 +263,9 @@ def columns_of(table: Table) -> dict[str, npt.NDArray[Any]]:
 def parts(
     table: Table, titles: Mapping[str, str], names: Names, labels: Labels, lost: int
 ) -> Iterator[bytes]:
-    """The file, piece by piece. titles: the processes'; names: of threads; labels: of sites.
+    """Yield the file piece by piece. titles: of processes; names: of threads; labels: of sites.
 
-    lost: events that are not in it.
+    lost: events that are missing.
     """
     columns = columns_of(table)
     other = json.dumps({"lost_events": lost})

@@ -75,7 +75,7 @@ TYPES = {
 
 
 def profile_class() -> Any:
-    """The class of the message Profile."""
+    """Return the class of the message Profile."""
     file = descriptor_pb2.FileDescriptorProto(
         name="rouse/profile.proto", package=PACKAGE, syntax="proto3"
     )
@@ -97,7 +97,7 @@ def profile_class() -> Any:
 
 
 class Writer:
-    """A profile as it grows: texts, functions, locations are each there once."""
+    """A profile under construction. It contains each text, function and location once."""
 
     def __init__(self) -> None:
         self.profile = profile_class()()
@@ -140,7 +140,7 @@ class Writer:
         return self.functions[key]
 
     def location(self, frame: Mapping[str, Any]) -> int:
-        """Of a row of the table of sites."""
+        """Return the location of a row of the table of sites."""
         module, build_id = frame["module"] or "", frame["build_id"] or ""
         name = frame["function"] or frame["label"] or "?"
         key = (module, build_id, frame["offset"], name, frame["line"])
@@ -162,8 +162,10 @@ def encode(
     waits: Iterable[Mapping[str, Any]],
     frames: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
 ) -> bytes:
-    """waits: rows of queries.wait_sites; frames: rows of the sites, innermost first, by process
-    and site."""
+    """Encode a profile. waits: rows of queries.wait_sites.
+
+    frames: rows of the sites, the innermost first, by process and site.
+    """
     writer = Writer()
     profile = writer.profile
     for name, unit in (("contentions", "count"), ("delay", "nanoseconds")):

@@ -51,7 +51,7 @@ def metric(name: str, sort: str, about: str, samples: Iterable[Sample]) -> Itera
 
 
 def others(sums: Iterable[Row], names: Row) -> list[Row]:
-    """Rows like those that were summed, one per process; rows: how many rows each stands for."""
+    """Return rows like those that were summed, one per process. rows: how many each stands for."""
     return [{**names, **row} for row in sums]
 
 
@@ -94,7 +94,7 @@ def site_labels(row: Row) -> dict[str, str]:
 
 
 def histogram(name: str, about: str, rows: Sequence[Row], sums: Mapping[str, int]) -> Iterator[str]:
-    """Counts in powers of two, as Prometheus has them: all up to a bound."""
+    """Counts in powers of two, in Prometheus' form: cumulative up to each bound."""
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} histogram"
     by_process: dict[str, list[Row]] = {}
@@ -112,10 +112,10 @@ def histogram(name: str, about: str, rows: Sequence[Row], sums: Mapping[str, int
 
 
 def waiting_lines(locks: Sequence[Row], waiting: Sequence[Row]) -> Iterator[str]:
-    """Gauges of the waits under way.
+    """Yield gauges of the waits under way.
 
-    The counters have ended ones only: they must not count a wait at one site and then, when it is
-    known who ended it, at another.
+    The counters contain ended waits only. Otherwise they would count a wait at one site, and at
+    another once its waker is known.
     """
     for key, name, about in (
         ("waiting", "rouse_lock_waiting_threads", "Threads that wait for a lock, by site."),
@@ -141,7 +141,7 @@ def lines(
     lateness_sums: Mapping[str, int],
     waiting: Sequence[Row],
 ) -> Iterator[str]:
-    """Rows are those of the queries of the same names."""
+    """Yield the lines of the text. The rows are those of the queries of the same names."""
     own = [({"process": row["process"]}, row) for row in totals]
     for what, rows in (("locks by site", locks), ("wake-ups by sites", wakes)):
         beyond = sum(row.get("rows", 0) for row in rows)

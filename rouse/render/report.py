@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Make a report in any of its formats, and write it to a file or a terminal."""
+"""Make a report in any format, and write it to a file or a terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Options:
 
 
 class Reporter:
-    """Makes each format from one input; what several of them need is asked for once."""
+    """Makes all formats from one input, and asks once for what several of them need."""
 
     def __init__(self, opened: Input, options: Options) -> None:
         self.input = opened
@@ -83,7 +83,7 @@ class Reporter:
 
     @cached_property
     def waits(self) -> list[dict[str, Any]]:
-        """Of the wait sites, those that are to be shown."""
+        """The wait sites to be shown."""
         return [
             row
             for row in self.rows(measures.wait_sites())
@@ -190,7 +190,7 @@ class Reporter:
     def heaviest(
         self, query: Callable[..., Any], names: tuple[str, ...]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The first rows of it, and for each process what the others come to, and their number."""
+        """Return the first rows, and for each process the sum and number of the others."""
         limit = SERIES_ROWS if self.options.limit is None else self.options.limit
         if not limit:
             return self.rows(query()), []
@@ -261,7 +261,7 @@ class Reporter:
 
 
 class Whole(Console):
-    """rich would end the program, with a status of its own, when nobody reads what is written."""
+    """Raises when its reader has gone. rich would end the program with its own status."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -276,14 +276,14 @@ def print_report(report: Report, file: TextIO) -> None:
 
 
 def line_width(file: TextIO) -> int | None:
-    """Columns of a line; None where nobody counts them."""
+    """Return the columns of a line. None: no limit."""
     if file.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return max(shutil.get_terminal_size().columns, 20)
     return None
 
 
 def put(name: str, parts: Iterable[bytes]) -> None:
-    """Write a file whole or not at all; a device or a pipe is written to. - is standard output."""
+    """Write a file whole or not at all; a device or pipe directly; - is standard output."""
     if name == STDOUT:
         with output():
             sys.stdout.buffer.writelines(parts)
@@ -301,7 +301,7 @@ def put(name: str, parts: Iterable[bytes]) -> None:
 
 
 def replace_whole(path: Path, parts: Iterable[bytes]) -> None:
-    """Make the file beside, under a name that nobody has, and give it its own at the end."""
+    """Write a file beside it under a new name, and rename it at the end."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     with partial.open("xb") as file:
         try:
@@ -314,7 +314,7 @@ def replace_whole(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def written(reporter: Reporter, name: str) -> Iterable[bytes]:
-    """The report in a format that is a stream of bytes."""
+    """Return the report in a format that is a stream of bytes."""
     if name == "perfetto":
         return reporter.perfetto()
     if name == "json":

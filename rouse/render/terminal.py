@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A report on the terminal: tables where they fit, else a block a row; colours only where asked.
+"""A report on the terminal: tables where they fit, otherwise one block per row.
 
-A line is never wider than the terminal, except for a single word that is. Output to a pipe is not
-cut.
+Colours appear only on request. A line is never wider than the terminal, except for a single word
+that is. Output to a pipe is not cut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_number(column: Column) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """text, its middle left out if it is wider: both ends of a path or a symbol say most."""
+    """Return text without its middle if it is too wide: both ends of a path or symbol say most."""
     if cell_len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -46,7 +46,7 @@ def padded(text: str, width: int, right: bool) -> str:
 
 
 def shrink(widths: list[int], columns: Sequence[Column], room: int, least: int) -> bool:
-    """Make names narrower, down to least, until all fit; whether they do."""
+    """Make names narrower, down to least, until all columns fit. Return whether they do."""
     texts = [i for i, column in enumerate(columns) if not is_number(column)]
     over = sum(widths) + GAP * (len(widths) - 1) - room
     while over > 0:
@@ -61,9 +61,9 @@ def shrink(widths: list[int], columns: Sequence[Column], room: int, least: int) 
 def spared(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: Sequence[int]
 ) -> tuple[int | None, int]:
-    """The column to leave out next, and how narrow names may be made before it is.
+    """Return the column to leave out next, and how narrow names may become before that.
 
-    Columns without content go first, to keep names whole; then extra ones, the last first.
+    Columns without content go first, to keep names whole; then extra ones, from the right.
     """
     figures = [i for i in shown if is_number(columns[i])]
     unknown = [i for i in figures if all(row[i] == UNKNOWN for row in rows)]
@@ -78,7 +78,7 @@ def spared(
 
 class Terminal:
     def __init__(self, console: Console, width: int | None) -> None:
-        """width: columns of a line; None: as many as it takes."""
+        """width: columns of a line. None: no limit."""
         self.console = console
         self.width = width
         self.frames: Mapping[str, list[str]] = {}
@@ -173,7 +173,7 @@ class Terminal:
             self.calls(section, values)
 
     def calls(self, section: Section, row: Row) -> None:
-        """Below a row: what led to those of its sites of which more than the place is known."""
+        """Yield the callers of the sites of a row, below it."""
         for role, site in sites_of(row):
             if site in self.frames and not section.is_by_place:
                 text = printable(f"{role} {' from '.join(self.frames[site])}")
@@ -197,7 +197,7 @@ class Terminal:
         self.line(*parts[:-1])
 
     def block(self, columns: Sequence[Column], row: Sequence[str]) -> None:
-        """A row that is too wide, as a name and its figures below."""
+        """Return a row that is too wide as a name with its figures below."""
         width = self.width or 80
         names = [(c, text) for c, text in zip(columns, row, strict=True) if not is_number(c)]
         for column, text in names:
@@ -211,7 +211,7 @@ class Terminal:
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of that many columns at most, broken anywhere."""
+    """Break text into lines of at most so many columns, anywhere."""
     while cell_len(text) > width:
         head = text
         while cell_len(head) > width:
@@ -222,7 +222,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def filled(words: Sequence[str], width: int) -> Iterator[str]:
-    """Words with commas, as many a line as fit."""
+    """Join words by commas, as many per line as fit."""
     line = ""
     for word in words:
         if line and cell_len(line) + 3 + cell_len(word) > width:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The cost of recording a program: it is run in pairs, without the interposer and with it."""
+"""Measure the cost of recording a program: run it in pairs, without the interposer and with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run, with all the processes that it waited for; nanoseconds."""
+    """The cost of one run with all processes that it waited for, in ns."""
 
     cpu_ns: int
     elapsed_ns: int
@@ -43,9 +43,9 @@ def once(words: Sequence[str], environment: Mapping[str, str]) -> Cost:
 def pairs(
     count: int, plain: Callable[[], Cost], recorded: Callable[[], Cost]
 ) -> list[tuple[Cost, Cost]]:
-    """Alternating, and each pair the other way round than the one before: a machine drifts.
+    """Run in pairs whose order alternates, because a machine drifts.
 
-    The first runs read cold files from the disk, which is no cost of either: they do not count.
+    The first runs read cold files from the disk, and are not counted.
     """
     plain()
     recorded()
@@ -61,7 +61,7 @@ def pairs(
 
 
 def summary(found: Sequence[tuple[Cost, Cost]]) -> dict[str, dict[str, Any]]:
-    """By what was measured: both medians, and that of the pairs' ratios with the extremes."""
+    """For each measure: both medians, and the median and extremes of the ratios of the pairs."""
     made = {}
     for name in ("cpu_ns", "elapsed_ns"):
         both = [(getattr(plain, name), getattr(with_it, name)) for plain, with_it in found]

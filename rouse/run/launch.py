@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a program with the interposer, and report on what it recorded."""
+"""Run a program with the interposer, and report on its recording."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Wanted:
 
 
 def library() -> Path:
-    """The interposer: in the folder of the package rouse where it is installed."""
+    """Return the path of the interposer, which is installed in the folder of the package rouse."""
     here = Path(__file__).resolve().parents[1]
     asked = os.environ.get("ROUSE_PRELOAD")
     built = here.parent / "build" / "release" / "preload" / LIBRARY
@@ -80,7 +80,7 @@ def library() -> Path:
 
 
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The program's: as ours, with the interposer after what is preloaded anyway."""
+    """Return the program's environment: ours, and the interposer after preloaded libraries."""
     if ACCEPT in variables:
         # The run's processes share this file. All its memory is allocated now, so that a full disk
         # is reported now.
@@ -105,7 +105,7 @@ def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def recordings(keep: Path | None) -> Iterator[Path]:
-    """The folder for the files, this user's alone."""
+    """Make the folder for the recordings, readable only by this user."""
     try:
         if keep:
             keep.mkdir(mode=0o700)
@@ -125,7 +125,7 @@ def recordings(keep: Path | None) -> Iterator[Path]:
 
 
 def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The program, with the signal mask that we had. Ours is waited for in follow()."""
+    """Start the program with the signal mask that we had at the start. follow() waits for it."""
     of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
 
@@ -146,13 +146,13 @@ def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Po
 
 
 def why_not_run(path: str, error: OSError) -> str:
-    """Of a program that is there: what is not may be what would run it."""
+    """Return why a program that exists cannot run: its interpreter may be missing."""
     runner = unseen.named_runner(Path(path)) if error.errno == errno.ENOENT else None
     return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
 
 
 def follow(program: subprocess.Popen[bytes]) -> int:
-    """Until its end, which is its return code; signals for us are for it."""
+    """Wait for the end of the program, pass signals on to it, and return its return code."""
     while (code := program.poll()) is None:
         got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
         if got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
@@ -183,7 +183,7 @@ def write(reporter: Reporter, wanted: Wanted) -> None:
 
 
 def put_line(why: str, source: str, wanted: Wanted) -> None:
-    """Write one line in place of a report: to the file, and on standard error where people look."""
+    """Write one line in place of a report: to the file, and to standard error."""
     text = f"{printable(why)}\n"
     if wanted.as_json:
         whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
@@ -197,7 +197,7 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
 
 
 def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
-    """Where nothing was recorded: the kernel's figures."""
+    """Report the kernel's figures where nothing was recorded."""
     say(why)
     found = [("seen by", scheduler.fact(seen))]
     made = Report(
@@ -218,7 +218,7 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
 
 
 def mib_asked(wanted: Wanted) -> int:
-    """A value that the library refuses counts as none: then there is no file."""
+    """Return the limit from the environment. A value that the library refuses counts as none."""
     text = wanted.variables.get(MEMORY) or os.environ.get(MEMORY, "")
     return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
 
@@ -267,7 +267,7 @@ def has_little() -> bool:
 
 
 def report_apart(make: Callable[[], None], keep: Path | None) -> None:
-    """In a process of its own: where address space is limited, what reads tables may end it."""
+    """Report in a process of its own: with limited address space, reading the tables may end it."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -290,7 +290,7 @@ def report_apart(make: Callable[[], None], keep: Path | None) -> None:
 
 
 def end_as(code: int) -> int:
-    """Our exit status; not at all if the program was ended by a signal, which then ends us."""
+    """Return our exit status. If a signal ended the program, end by that signal instead."""
     if code >= 0:
         return code
     number = -code
@@ -387,7 +387,7 @@ def kernel_recorder(
 def kernel_seen(
     recorder: switches.Recorder | switches.Summer | None, folder: Path
 ) -> Switches | None:
-    """Told now, and kept beside the recordings."""
+    """Stop the kernel recorder, keep its output beside the recordings, and return it."""
     if recorder is None:
         return None
     try:

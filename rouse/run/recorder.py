@@ -23,7 +23,7 @@ SECONDS_MOST = 10_000_000
 
 
 class Recorder:
-    """Adds to a file what a process has recorded, each interval and at the end."""
+    """Appends what a process records to a file, at each interval and at the end."""
 
     def __init__(self, path: Path, source: decode.FileSource, writer: recording.Writer) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Recorder:
             self.tracer.begin(head.mode_name == "trace")
 
     def snapshot(self, last: bool = False) -> None:
-        """The state of the store now, and the names of the sites that are new in it."""
+        """Append the current state of the store, and the names of its new sites."""
         image = decode.copy(self.source)
         if self.tracer:
             self.tracer.drain()
@@ -80,13 +80,13 @@ class Recorder:
         }
 
     def why_over(self) -> str | None:
-        """Why there is nothing more to come."""
+        """Return why nothing more will come. Empty: more will come."""
         became = find.what_became(self.source, self.path)
         return recording.PROGRAM + became if became else None
 
 
 class Stop:
-    """Whether a signal asked for the end; a wait for that, or for time to pass."""
+    """Whether a signal asked for the end. Waits for a signal or for a time."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -103,7 +103,7 @@ class Stop:
 
 
 class Progress:
-    """A line that is written over again, on a terminal only."""
+    """A line on a terminal that is overwritten."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -120,7 +120,7 @@ class Progress:
 
 
 def create(path: Path, force: bool) -> BinaryIO:
-    """The file, this user's alone; the lock shows readers that it is still written."""
+    """Create the file, readable only by this user. A lock shows that it is still written."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
     try:
         fd = os.open(path, flags, 0o600)
@@ -133,7 +133,7 @@ def create(path: Path, force: bool) -> BinaryIO:
 
 
 def wait(recorder: Recorder, stop: Stop, until: float) -> bool:
-    """Whether a signal came first. Events are copied meanwhile."""
+    """Copy events until a deadline. Return whether a signal came first."""
     while recorder.tracer and until - time.monotonic() > tracer.EVERY_S:
         recorder.tracer.ask()
         recorder.tracer.drain()
@@ -143,7 +143,7 @@ def wait(recorder: Recorder, stop: Stop, until: float) -> bool:
 
 
 def follow(recorder: Recorder, seconds: float, interval: float, progress: Progress) -> str:
-    """Until the end of time asked for, of the process, or a signal; why it is over."""
+    """Record until the time is over, the process ends, or a signal comes. Return the reason."""
     stop = Stop()
     began = time.monotonic()
     recorder.begin()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The files that the processes of a run have left, examined before a report is made of them."""
+"""Examine the files that the processes of a run have left, before the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK_PAGES_MOST = 16  # one that finds no room within a limit asked for no more
 
 
 def limit_mib(lost: int, pages: int, size: int) -> int | None:
-    """Of a record to which chunks were refused since it may take no more."""
+    """Return the limit of a record that refused chunks because it had reached it."""
     is_used_up = size - pages * layout.PAGE < CHUNK_PAGES_MOST * layout.PAGE
     return size >> 20 if lost and is_used_up else None
 
@@ -55,7 +55,7 @@ def no_room(every: Collection[Left], place: Path) -> str:
 
 
 def confined(every: Collection[Left]) -> list[str]:
-    """The note on those that asked for seccomp, if there are others."""
+    """Return the note on processes that requested seccomp, if there are others."""
     count = sum(left.is_confined for left in every)
     if not count or len(every) == 1:
         return []
@@ -63,8 +63,9 @@ def confined(every: Collection[Left]) -> list[str]:
 
 
 def silence(program: str, every: Collection[Left], place: Path) -> str:
-    """The line for a run in which nobody waited. A file without a farewell may be of an earlier
-    program.
+    """Return the line for a run in which no thread waited.
+
+    A file without an end mark may belong to an earlier program of the process.
     """
     which = "its process" if len(every) == 1 else f"{len(every)} processes"
     if any(left.is_full for left in every):
@@ -85,7 +86,7 @@ def silence(program: str, every: Collection[Left], place: Path) -> str:
 
 
 def run_on(every: Collection[Left], keep: Path | None) -> list[str]:
-    """The note on processes that still run, such as daemons."""
+    """Return the note on processes that still run, such as daemons."""
     count = sum(left.is_live for left in every)
     if not count:
         return []

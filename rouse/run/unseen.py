@@ -20,21 +20,21 @@ SCRIPTS_MOST = 4  # one that is run by another, and so on
 
 @dataclass(frozen=True)
 class Asked:
-    """Of the file that the program should have made."""
+    """The file that the program should have made."""
 
     place: Path  # its folder, or what that is in
     mib: int  # its length
 
 
 def first_words(path: Path) -> list[str]:
-    """Of a script: what runs it, and with what; none: it is no script."""
+    """Return the interpreter of a script and its argument. None: it is no script."""
     with path.open("rb") as file:
         line = file.readline(512)
     return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
 
 
 def named_runner(path: Path) -> str | None:
-    """The interpreter that a file names: a script's, or the dynamic loader of a program."""
+    """Return the interpreter that a file names: a script's, or a program's dynamic loader."""
     with contextlib.suppress(OSError, ELFError):
         words = first_words(path)
         return words[0] if words else interpreter(path)
@@ -42,7 +42,7 @@ def named_runner(path: Path) -> str | None:
 
 
 def run_by(path: Path) -> Path | None:
-    """The interpreter of a script; None: it is not a script."""
+    """Return the interpreter of a script. None: it is not a script."""
     words = first_words(path)
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
@@ -51,7 +51,7 @@ def run_by(path: Path) -> Path | None:
 
 
 def is_privileged(path: Path) -> bool:
-    """Whether it gets rights that its caller has not: the dynamic loader is careful then."""
+    """Whether it gains rights that its caller lacks: the dynamic loader then ignores LD_PRELOAD."""
     status = path.stat()
     if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
         return True
@@ -61,7 +61,7 @@ def is_privileged(path: Path) -> bool:
 
 
 def interpreter(path: Path) -> str | None:
-    """The dynamic loader that it names; None: it has none."""
+    """Return the dynamic loader that it names. None: it names none."""
     with path.open("rb") as file:
         for segment in ELFFile(file).iter_segments():
             if isinstance(segment, InterpSegment):

@@ -175,7 +175,7 @@ def pressure(system: System) -> Check:
 
 
 def recordings(system: System) -> Check:
-    """Where processes record. BAD: they do not."""
+    """Check where processes record. BAD: they cannot."""
     place = find.folder()
     parent = place.parent
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Find out what the kernel allows, by trying where only that is certain. Nothing is changed."""
+"""Find out what the kernel permits, by trying where only that is certain. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39, "CAP_SYS_
 
 
 class System:
-    """This machine, as this user sees it. root: where /proc and /sys lie; a test has its own."""
+    """This machine, as this user sees it. root: where /proc and /sys are; a test has its own."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -38,7 +38,7 @@ class System:
     # Files
 
     def text(self, path: str) -> str | None:
-        """A file's text without space around it; None: it is not there, or not to be read."""
+        """Return a file's text without surrounding space. None: it cannot be read."""
         try:
             return (
                 (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
@@ -74,11 +74,11 @@ class System:
         return set()
 
     def limit(self, which: int) -> tuple[int, int]:
-        """Soft and hard; -1: none."""
+        """Return the soft and the hard limit. -1: none."""
         return resource.getrlimit(which)
 
     def helper(self, program: str) -> Path | None:
-        """One of HELPERS: in the package's folder where it is installed. None: it was not built."""
+        """Return the path of one of HELPERS in the package's folder. None: it was not built."""
         here = Path(__file__).resolve().parents[1]
         asked = os.environ.get(HELPERS[program])
         built = here.parent / "build" / "release" / "kernel" / program
@@ -97,7 +97,7 @@ class System:
     # Trials
 
     def io_uring_error(self) -> int:
-        """0, or why a ring cannot be made."""
+        """Return 0, or the error number with which the kernel refuses a ring."""
         parameters = ctypes.create_string_buffer(IO_URING_PARAMS_BYTES)
         fd = self.libc.syscall(SYS_IO_URING_SETUP, 1, parameters)
         if fd < 0:
@@ -106,7 +106,7 @@ class System:
         return 0
 
     def perf_event_error(self) -> int:
-        """0, or why the kernel does not report the switches of this user's own threads."""
+        """Return 0, or the error with which the kernel refuses to report this user's switches."""
         number = SYS_PERF_EVENT_OPEN.get(self.machine)
         if number is None:
             return errno.ENOSYS
@@ -126,7 +126,7 @@ class System:
         return commands > 0 and bool(commands & MEMBARRIER_PRIVATE_EXPEDITED)
 
     def has_guards(self) -> bool:
-        """Whether madvise() makes guard pages: some emulators say yes and make none."""
+        """Whether madvise() makes guard pages: some emulators report success and make none."""
         with mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
             start = ctypes.c_char.from_buffer(page)
             address = ctypes.c_void_p(ctypes.addressof(start))
@@ -137,7 +137,7 @@ class System:
         return guards
 
     def is_guarded(self, address: ctypes.c_void_p) -> bool:
-        """Ask the kernel to read there: it reports the answer without a fault."""
+        """Let the kernel read there: it reports the result without a fault."""
         reader, writer = os.pipe()
         try:
             got = self.libc.write(writer, address, ctypes.c_size_t(1))

@@ -41,7 +41,7 @@ def counts_delays() -> bool:
 
 
 def read_thread(pid: int, tid: int) -> KernelThread | None:
-    """None: there is no such thread any more."""
+    """Read a thread. None: it no longer exists."""
     folder = f"/proc/{pid}/task/{tid}"
     try:
         stat = read(f"{folder}/stat")
@@ -72,7 +72,7 @@ def read_thread(pid: int, tid: int) -> KernelThread | None:
 
 
 def read(path: str) -> str:
-    """A file of /proc in one read: cheaper than Path, and a thread that goes away is an OSError."""
+    """Read a file of /proc in one read: cheaper than Path, and a thread that ends is an OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 8192).decode("utf-8", "replace")
@@ -98,7 +98,7 @@ def switches(status: str) -> tuple[int, int]:
 
 
 def tids(pid: int) -> list[int]:
-    """The kernel threads of a process; none when it is gone."""
+    """Return the kernel threads of a process. Empty: it has ended."""
     try:
         return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
     except OSError:

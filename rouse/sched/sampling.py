@@ -15,7 +15,7 @@ from rouse.sched.switches import Sleep, Switches, Thread
 
 
 def open_processes(pids: Sequence[int]) -> dict[int, int]:
-    """Descriptors that become readable when the processes end, by their numbers."""
+    """Open descriptors that become readable when the processes end, by process number."""
     opened = {}
     for pid in dict.fromkeys(pids):
         try:
@@ -26,7 +26,7 @@ def open_processes(pids: Sequence[int]) -> dict[int, int]:
 
 
 def wait(processes: dict[int, int], seconds: float) -> bool:
-    """Until the time is over, all have ended, or we are interrupted. Whether all have ended."""
+    """Wait until the time is over, all have ended, or a signal. Return whether all have ended."""
     deadline = time.monotonic() + seconds
     alive = set(processes.values())
     poll = select.poll()
@@ -51,7 +51,7 @@ def look(processes: Sequence[int]) -> dict[tuple[int, int], KernelThread]:
 def between(
     before: dict[tuple[int, int], KernelThread], after: dict[tuple[int, int], KernelThread]
 ) -> Switches:
-    """The figures of /proc: one sum for all time in the run queue, and no wakers."""
+    """Return the differences of the figures of /proc, which has no wakers."""
     found = Switches(now_ns=time.monotonic_ns())
     for number, ((pid, tid), now) in enumerate(after.items(), 1):
         was = before.get((pid, tid))

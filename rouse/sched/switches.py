@@ -82,7 +82,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class Sums:
-    """Of all processes together, as far as they were waited for."""
+    """Sums over all processes that were waited for."""
 
     voluntary: int = 0
     involuntary: int = 0
@@ -178,7 +178,7 @@ def decode_line(found: Switches, kind: str, words: list[str]) -> None:
 
 
 def named(found: Switches) -> Switches:
-    """The same with the kernel's names, of which its text has lines too: they are of this boot."""
+    """Add the kernel's names to the text. They are valid in this boot only."""
     wanted = sorted({address for lock in found.locks for address in lock.frames})
     names: list[str] = []
     starts: list[int] = []
@@ -214,7 +214,7 @@ def why_not() -> str:
 
 
 def why_no_records() -> str:
-    """The same of the kernel's records of switches."""
+    """Why the kernel's records of switches cannot be read, and what to do. Empty: they can."""
     system = System()
     for check in (checks.records(system), checks.by_records(system)):
         if check.state != checks.GOOD:
@@ -223,10 +223,10 @@ def why_no_records() -> str:
 
 
 class Recorder:
-    """One of our helpers at work."""
+    """A running helper of ours."""
 
     def __init__(self, program: str, *words: str, why: str = "") -> None:
-        """Return when everything is watched. Raise RouseError where it cannot be."""
+        """Return when everything is watched. Raise RouseError if that is impossible."""
         place = System().helper(program)
         assert place
         self.program, self.why = program, why
@@ -265,14 +265,14 @@ def why_line(why: str) -> str:
 
 
 def used() -> Sums:
-    """By the processes that were ours and have ended."""
+    """Return the resources used by our children that have ended."""
     so_far = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_ns = round((so_far.ru_utime + so_far.ru_stime) * NS)
     return Sums(so_far.ru_nvcsw, so_far.ru_nivcsw, cpu_ns)
 
 
 class Summer:
-    """The figures that are left where nothing may be watched."""
+    """Supplies the sums that remain where nothing may be watched."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -296,7 +296,7 @@ def watch(processes: Sequence[int]) -> Recorder:
 
 
 def watch_next(library: Path, folder: Path) -> Recorder | Summer:
-    """The next process that the calling thread makes, in which this library records there."""
+    """Watch the next process that the calling thread starts, and that records there."""
     thread = str(threading.get_native_id())
     more = why_not()
     if not more:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Read the shared file in which a process records (src/obs/store.h), or a copy of it.
 
-No number in it is trusted without a check. Damage is left out and reported in `Store.problems`;
-only a file without a usable head is an error. It is read, not mapped: a cut one would be a SIGBUS.
+No number in it is trusted without a check. Damaged parts are left out and reported in
+`Store.problems`; only a file without a usable head is an error. The file is read, not mapped: a
+truncated one would raise SIGBUS.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LATE_TICKS_S = 3600  # stamps further ahead of the head's are no times
 
 
 class Source(Protocol):
-    """Bytes at places; fewer than asked for at the end."""
+    """Random access to bytes. Reads at the end return fewer bytes than asked for."""
 
     name: str
 
@@ -39,7 +40,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """An open file: it can be read after it was unlinked."""
+    """An open file. It can be read after it was unlinked."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -135,7 +136,7 @@ class Store:
 
     @property
     def threads(self) -> Entries:
-        """Its threads, without the free entries; slots() has those too."""
+        """The threads, without free entries. slots() includes those."""
         return np.asarray(self.slots[is_thread(self.slots)])
 
     @property
@@ -148,7 +149,7 @@ class Store:
 
 
 def text_of(raw: bytes) -> str:
-    """Text of the file, up to its first 0; not yet fit for a terminal."""
+    """Return a text of the file, up to its first 0. It may contain control characters."""
     return bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
@@ -160,7 +161,7 @@ def is_thread(slots: Entries) -> npt.NDArray[np.bool_]:
 
 
 def read_moments(source: Source) -> tuple[Any, bool]:
-    """The head with both words of its second moment, and whether they are of one moment."""
+    """Read the head with both words of its second moment. Return whether they belong together."""
     raw = b""
     for _ in range(TRIES):
         before = source.read(0, layout.HEAD.itemsize)
@@ -215,7 +216,7 @@ def decode_head(raw: Any) -> Head:
 
 
 def make_clock(head: Head, moments_agree: bool, problems: list[str]) -> clock.Clock:
-    """From the head's two moments, or, while they are one, from what this machine says."""
+    """Make a clock from the head's two moments, or this machine's frequency if they are equal."""
     hz = None
     if moments_agree:
         passed_ns = head.tick_monotonic_ns - head.monotonic_ns
@@ -239,7 +240,7 @@ def make_clock(head: Head, moments_agree: bool, problems: list[str]) -> clock.Cl
 
 
 def entries_from(raw: bytes, kind: int, entry_bytes: int, count: int) -> Entries:
-    """Entries as this reader knows them: longer ones are cut, shorter ones end in zeros."""
+    """Return entries as this reader knows them: longer ones cut, shorter ones filled with zeros."""
     dtype = layout.ENTRIES[kind]
     if entry_bytes == dtype.itemsize:
         return np.frombuffer(raw, dtype, count)
@@ -252,7 +253,7 @@ def entries_from(raw: bytes, kind: int, entry_bytes: int, count: int) -> Entries
 
 @dataclass(frozen=True)
 class Ring:
-    """A writer's chunk of events: where it begins, and how many have room."""
+    """A writer's chunk of events: where it begins, and its capacity."""
 
     offset: int
     capacity: int
@@ -267,10 +268,9 @@ def written(source: Source, ring: Ring) -> int:
 
 
 def read_ring(source: Source, ring: Ring, since: int = 0) -> tuple[int | None, Entries]:
-    """The events from number since on that are still there, and the number of the first of them.
+    """Return the events from number since on that still exist, and the number of the first.
 
-    None: they cannot be read. An event may be overwritten while it is copied: those that may have
-    been by the end of the copy are left out.
+    None: they cannot be read. Events that may have been overwritten during the copy are left out.
     """
     until, size = written(source, ring), layout.EVENT.itemsize
     nothing: Entries = np.zeros(0, layout.EVENT)
@@ -426,7 +426,7 @@ def joined(kind: int, parts: list[Entries]) -> Entries:
 
 
 def last_tsc(head: Head, when: clock.Clock, arrays: dict[int, Entries]) -> int:
-    """The last moment that a process which is no more has left a stamp of."""
+    """Return the last time stamp that an ended process has left."""
     if head.ended:
         return head.tick_tsc
     last = max(head.tick_tsc, head.tsc)
@@ -444,9 +444,8 @@ def decode(
 ) -> Store:
     """Read a recording.
 
-    `clock_ns` is its moment, on its machine's monotonic clock; None: its end.
-    It is asked when all is read: what a thread did by then it does until that moment, and
-    nothing is later.
+    clock_ns returns its moment, on its machine's monotonic clock. None: its end. It is called after
+    everything was read: what a thread did by then, it does until that moment, and nothing is later.
     """
     raw, moments_agree = read_moments(source)
     check_head(source.name, raw)
@@ -478,13 +477,13 @@ def decode(
 def decode_bytes(
     data: bytes, name: str, now_monotonic_ns: int | None = None, kinds: Iterable[int] = COUNTED
 ) -> Store:
-    """Of bytes that copy() gave."""
+    """Decode bytes that copy() returned."""
     clock_ns = None if now_monotonic_ns is None else lambda: now_monotonic_ns
     return decode(BytesSource(data, name), kinds, clock_ns)
 
 
 def copy(source: Source) -> bytes:
-    """The used part of a file, which is as long as it may ever be. It may change meanwhile."""
+    """Copy the used part of a file, which may change meanwhile."""
     raw, _ = read_moments(source)
     check_head(source.name, raw)
     size = min(int(raw["page_count"]) * layout.PAGE, source.size(), layout.BYTES_MAX)

@@ -21,7 +21,7 @@ def of(types: npt.NDArray[Any], *names: str) -> npt.NDArray[np.bool_]:
 
 
 def site_words(entries: Entries, types: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """The sites, 0 where an event has none."""
+    """Return the sites. 0: the event has none."""
     return np.where(of(types, "run", "wait", "wake", "lock", "got"), entries["site"], np.uint64(0))
 
 

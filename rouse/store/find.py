@@ -27,7 +27,7 @@ DELETED = " (deleted)"
 
 @dataclass(frozen=True)
 class Found:
-    """A file of a process. It is there as long as the process, or, if that was killed, longer."""
+    """A file of a process. It exists as long as the process, or longer if that was killed."""
 
     pid: int
     path: Path
@@ -37,18 +37,18 @@ class Found:
 
     @property
     def program(self) -> str | None:
-        """The name of the program that it runs, as far as that can be seen."""
+        """The name of the program that it runs. None: it cannot be seen."""
         return program_of(self.pid) if self.is_here else posixpath.basename(self.recorded)
 
 
 def folder() -> Path:
-    """Where this user's processes record."""
+    """Return where this user's processes record."""
     asked = os.environ.get("ROUSE_OBS_DIR")
     return Path(asked) if asked else Path(f"/dev/shm/rouse-{os.geteuid()}")
 
 
 def check_own(path: Path, status: os.stat_result, what: str) -> None:
-    """Another user could have laid anything there, and may change it while it is read."""
+    """Raise RouseError unless this user owns it, and alone may write to it."""
     if status.st_uid != os.geteuid():
         raise RouseError(
             f"{path}: this {what} is of user {status.st_uid}, not of user {os.geteuid()}",
@@ -59,7 +59,7 @@ def check_own(path: Path, status: os.stat_result, what: str) -> None:
 
 
 def checked_folder() -> Path | None:
-    """The folder if it is there; an error if it is not this user's own."""
+    """Return the folder. None: it does not exist. An error: it is not this user's own."""
     path = folder()
     try:
         status = path.lstat()
@@ -109,7 +109,7 @@ def folders() -> list[Path]:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, to distinguish it from another with its number; None: it has ended."""
+    """Return when a process began, which distinguishes it from others. None: it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -133,7 +133,7 @@ LIVES, DEAD, NOT_SEEN = "lives", "dead", "not seen"
 
 @functools.cache
 def namespace() -> int:
-    """This process' PID namespace; 0: not known."""
+    """Return this process's PID namespace. 0: not known."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except FileNotFoundError:
@@ -143,14 +143,14 @@ def namespace() -> int:
 
 
 def file_name(pid: int) -> str:
-    """Of the file of a process of this PID namespace."""
+    """Return the name of the file of a process of this PID namespace."""
     own = namespace()
     return f"{pid}.rouse" if own == layout.INITIAL_PIDS else f"{pid}-{own}.rouse"
 
 
 @functools.cache
 def is_own_proc() -> bool:
-    """Whether /proc has the numbers of this process' namespace."""
+    """Whether /proc shows the numbers of this process's namespace."""
     try:
         return Path("/proc/self").readlink().name == str(os.getpid())
     except OSError:
@@ -158,12 +158,12 @@ def is_own_proc() -> bool:
 
 
 def is_here(head: decode.Head) -> bool:
-    """Whether numbers of processes mean the same to a recording and to this /proc."""
+    """Whether process numbers mean the same in a recording and in this /proc."""
     return is_own_proc() and head.pid_namespace in (0, namespace())
 
 
 def has_lock(source: decode.FileSource) -> bool:
-    """Whether a process has the file mapped, which is locked for as long."""
+    """Whether a process has the file mapped. It holds a lock meanwhile."""
     try:
         fcntl.flock(source.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -175,9 +175,9 @@ def has_lock(source: decode.FileSource) -> bool:
 
 
 def life(head: decode.Head, source: decode.FileSource) -> str:
-    """Whether the process of a file still runs, on this machine since it was started.
+    """Whether the process of a file still runs on this machine.
 
-    For another PID namespace only the lock shows it.
+    For another PID namespace, only the lock shows it.
     """
     if head.ended or head.boot_id != clock.boot_id():
         return DEAD
@@ -189,7 +189,7 @@ def life(head: decode.Head, source: decode.FileSource) -> str:
 
 
 def far_notes(head: decode.Head, state: str) -> list[str]:
-    """The note on a process that may run in another PID namespace."""
+    """Return the note on a process that may run in another PID namespace."""
     if state == DEAD or is_here(head):
         return []
     what = (
@@ -216,7 +216,7 @@ def open_source(path: Path) -> decode.FileSource:
 
 
 def read(source: decode.FileSource, kinds: Iterable[int] = decode.COUNTED) -> decode.Store:
-    """Its contents now, if its process is alive, else its contents at the end."""
+    """Return its present contents, or its last ones if its process has ended."""
     raw, _ = decode.read_moments(source)
     decode.check_head(source.name, raw)
     head = decode.decode_head(raw)
@@ -243,7 +243,7 @@ def files_of(place: Path) -> list[Path]:
 
 
 def processes() -> list[Found]:
-    """Those of this user that record, or were killed while they did; other files are skipped."""
+    """Return the files of this user's processes that record, or were killed while they did."""
     found = []
     for path in sorted(path for place in folders() for path in files_of(place)):
         match = NAME.fullmatch(path.name)
@@ -268,7 +268,7 @@ def processes() -> list[Found]:
 
 
 def of_pid(pid: int) -> Path:
-    """The file of a process; an error that says why there is none."""
+    """Return the file of a process. Raise RouseError that says why there is none."""
     own = checked_folder()
     for place in ([own] if own else []) + run_folders() + kept_folders(pid):
         path = place / file_name(pid)
@@ -287,7 +287,7 @@ def of_pid(pid: int) -> Path:
 
 
 def why_not(pid: int, path: Path) -> str:
-    """Why a process has no file."""
+    """Return why a process has no file."""
     if start_ticks(pid) is None:
         return "there is none"
     try:
@@ -303,7 +303,7 @@ def why_not(pid: int, path: Path) -> str:
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a file begins as a store does."""
+    """Whether a file begins like a store."""
     try:
         with path.open("rb") as file:
             return file.read(8) == layout.MAGIC.to_bytes(8, "little")
@@ -312,7 +312,7 @@ def is_recording(path: Path) -> bool:
 
 
 def program_path(pid: int) -> str | None:
-    """The file that a process runs, though it may lie there no more."""
+    """Return the path of the file that a process runs, which may have been deleted."""
     try:
         return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(DELETED)
     except OSError:
@@ -320,7 +320,7 @@ def program_path(pid: int) -> str | None:
 
 
 def program_of(pid: int) -> str | None:
-    """The name of the program that a process runs."""
+    """Return the name of the program that a process runs."""
     path = program_path(pid)
     return None if path is None else posixpath.basename(path)
 
@@ -331,10 +331,10 @@ REPLACED = "runs another program now (exec)"
 
 
 def what_became(source: decode.FileSource, path: Path) -> str | None:
-    """The fate of the process of an open file, as a sentence without its subject.
+    """Return the fate of the process of an open file, as a sentence without its subject.
 
-    None: it goes on. The file stays at its path until its process ends, or another program of that
-    process begins to record.
+    None: it goes on. The file stays at its path until its process ends, or until another program of
+    that process begins to record.
     """
     head = decode.decode_head(decode.read_moments(source)[0])
     for _ in range(2):  # what is no more may have ended since its head was read

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Proofs that a shared file, which nobody writes any more, lost some of its entries."""
+"""Check whether a shared file that nobody writes any more has lost entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rouse.store import layout
 
 
 def of_directory(count: int, words: bytes, after: bytes, lost_chunks: int) -> list[str]:
-    """Every chunk that was counted has a place, except those that found no room.
+    """Check that every counted chunk has a place, except those that found no room.
 
     after: the word that follows.
     """
@@ -24,5 +24,5 @@ def of_directory(count: int, words: bytes, after: bytes, lost_chunks: int) -> li
 
 
 def of_count(index: int, used: int, after: bytes) -> list[str]:
-    """The entry after the last may have been begun; the one after that, given here, may not."""
+    """Check the entries after the last: the first may have been begun, the second may not."""
     return [f"chunk {index} is damaged: it has more than {used} entries"] if any(after) else []

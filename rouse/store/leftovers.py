@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The folder of a run, and those that runs have left which were killed.
+"""The folder of a run, and the removal of folders whose runs were killed.
 
-The process that made a folder holds a lock (flock) on it, which ends with the process; it also lays
-a file in it once it holds that. So a folder that has the file and no lock is nobody's, unless
-processes of the run still record in it: their files are locked too. Numbers of processes would
-say less: they are given anew, and mean something else in another PID namespace.
+The process that made a folder holds a lock (flock) on it, which ends with the process. Once it
+holds the lock, it puts a marker file into the folder. So a folder with the marker and without a
+lock belongs to nobody, unless processes of the run still record in it: their files are locked too.
+Process numbers would not do: they are reused, and differ between PID namespaces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @contextlib.contextmanager
 def temporary(place: Path) -> Iterator[Path]:
-    """A folder there for this user alone, while this goes on."""
+    """Make a folder for this user alone, and remove it at the end."""
     with contextlib.ExitStack() as until_removed:
         folder = Path(tempfile.mkdtemp(prefix=find.RUN_PREFIX, dir=place))
         fd = os.open(folder, FOLDER)
@@ -43,7 +43,7 @@ def temporary(place: Path) -> Iterator[Path]:
 
 
 def remove_dead(place: Path) -> None:
-    """Those of this user, as far as they can be removed."""
+    """Remove this user's folders of killed runs, as far as possible."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(find.RUN_PREFIX)]
         for name in names:
@@ -58,7 +58,7 @@ def remove_dead(place: Path) -> None:
 
 
 def is_dead(fd: int) -> bool:
-    """And this process has its lock then."""
+    """Whether nobody uses the folder. If so, this process holds its lock."""
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
         return False
@@ -70,7 +70,7 @@ def is_dead(fd: int) -> bool:
 
 
 def is_recorded_in(folder: int, name: str) -> bool:
-    """Or may be soon: one that is empty yet is about to be locked, which we would prevent."""
+    """Whether a process records in the file, or soon may. We must not lock an empty file."""
     file = os.open(name, FILE, dir_fd=folder)
     try:
         if not os.fstat(file).st_size:
@@ -84,7 +84,7 @@ def is_recorded_in(folder: int, name: str) -> bool:
 
 
 def empty(folder: int) -> None:
-    """Of what runs put there; the mark last, for who is killed here leaves it to the next."""
+    """Remove the files of a run, the marker last: if we are killed, the next process goes on."""
     names = sorted(os.listdir(folder), key=MARK.__eq__)
     if all(name in FILES or find.NAME.fullmatch(name) for name in names):
         for name in names:

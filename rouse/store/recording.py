@@ -61,7 +61,7 @@ class DamageError(Exception):
 
 
 class Writer:
-    """Adds chunks to a file. Each is one write: only the last can be cut short."""
+    """Appends chunks to a file. Each is one write, so that only the last can be cut short."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -81,7 +81,7 @@ class Writer:
         self.chunk(b"HEAD", json.dumps(facts).encode())
 
     def snapshot(self, store: bytes, monotonic_ns: int, realtime_ns: int, whole: bool) -> None:
-        """The store's file at that moment; whole: also what has not changed since the last one."""
+        """Append the store at that moment. whole: including unchanged pages."""
         new = pages_of(store)
         moment = MOMENT.pack(monotonic_ns, realtime_ns, len(store))
         old, self.image = self.image, new
@@ -103,7 +103,7 @@ class Writer:
         self.chunk(b"KERN", zlib.compress(json.dumps(samples).encode(), LEVEL))
 
     def sites(self, frames: Frames) -> None:
-        """Those that are not in the file yet."""
+        """Append the sites that the file does not have yet."""
         new = [
             {"module": key[0], "build_id": key[1], "offset": key[2], **value}
             for key, value in frames.items()
@@ -121,7 +121,7 @@ class Writer:
 
 
 def pages_of(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """data as whole pages, the last filled up with zeros."""
+    """Return data as whole pages, the last one filled with zeros."""
     rest = -len(data) % PAGE
     return np.frombuffer(data + bytes(rest), np.uint8)
 
@@ -162,7 +162,7 @@ def is_recording(path: Path) -> bool:
 
 
 def read(path: Path) -> Recording:
-    """Read a file, also one that is being written or is damaged; an error if nothing can be had."""
+    """Read a file, perhaps unfinished or damaged. Raise RouseError if nothing is readable."""
     try:
         with path.open("rb") as file:
             return Reader(file, str(path)).read()
@@ -178,7 +178,7 @@ class ChunkHead:
 
 
 def chunk_head(raw: bytes) -> ChunkHead | None:
-    """None: it is none, or is damaged."""
+    """Return the head of a chunk. None: there is none, or it is damaged."""
     if len(raw) < CHUNK.size:
         return None
     sync, kind, length, crc, own = CHUNK.unpack(raw)
@@ -293,7 +293,7 @@ class Reader:
             self.problem(f"the last {size - at:,} bytes are damaged and are left out")
 
     def search(self, at: int, size: int) -> int | None:
-        """Where the next whole chunk begins."""
+        """Return where the next whole chunk begins."""
         while at < size:
             self.file.seek(at)
             block = self.file.read(self.SEARCH + len(SYNC) - 1)
@@ -405,7 +405,7 @@ def name_of(kind: bytes) -> str:
 
 
 def checked_frame(frame: dict[str, Any]) -> dict[str, Any]:
-    """The names of a site, each of the type that it must have."""
+    """Return the names of a site, after a check of their types."""
 
     def text(key: str) -> str | None:
         return None if frame.get(key) is None else str(frame[key])

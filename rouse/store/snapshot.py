@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Threads' words of one moment, read while their writers change them.
+"""Read words of threads that belong to one moment, while their writers change them.
 
 A slot begins with its seq, which is odd while its other words change (struct rsi_store_thread).
-Data read between two reads of the same even seq are of one moment. The reads are one after
-the other: the seq of an earlier one is older than all that a later one has.
+Data read between two reads of the same even seq belong to one moment. The reads follow each other:
+the seq from an earlier read is older than all data of a later one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def seqs(rows: Rows) -> npt.NDArray[Any]:
 
 
 def settled(source: Source, at: int, size: int, first: bytes) -> tuple[Rows, Bools]:
-    """The slots from `at` on, `size` bytes each, `first` as they were read a moment ago.
+    """Return the slots from `at` on, `size` bytes each; `first` is what was read a moment ago.
 
-    And which of them would not be still: their words may be of two moments.
+    Also return which slots kept changing: their words may belong to two moments.
     """
     chosen = rows_of(first, size).copy()
     todo = together(source, at, chosen)
@@ -49,7 +49,7 @@ def settled(source: Source, at: int, size: int, first: bytes) -> tuple[Rows, Boo
 
 
 def together(source: Source, at: int, chosen: Rows, tries: int = TRIES) -> npt.NDArray[np.intp]:
-    """Settle what can be of the slots, in place; the numbers of the others."""
+    """Settle as many slots as possible, in place. Return the numbers of the others."""
     size = chosen.shape[1]
     todo = np.arange(len(chosen))
     before = seqs(chosen)
@@ -67,7 +67,7 @@ def together(source: Source, at: int, chosen: Rows, tries: int = TRIES) -> npt.N
 
 
 def marked(rows: Rows, is_torn: Bools) -> bytes:
-    """As bytes in which a reader finds out the same: the seq of the torn ones is odd."""
+    """Mark torn slots in the bytes: their seq becomes odd, so that a reader recognises them."""
     out = rows.copy()
     out[is_torn, 0] |= 1
     return out.tobytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Stacks of a store: which of their numbers stand for the same frames."""
+"""Find equal call stacks among those of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rouse.store.decode import Store
 
 
 def canonical(store: Store, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Sites, of equal stacks always the one with the least number: each writer has its own."""
+    """Replace each site by the least number of an equal stack: each writer numbers its own."""
     stacks = store.arrays[layout.STACKS]
     out = words.astype(np.uint64)
     if not len(stacks):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Where each thread's time has gone up to a moment, its present state counted in.
+"""Sum up each thread's time by microstate up to a moment, including the present state.
 
-Works on whole arrays: `rouse top` does this each second for all threads.
+It works on whole arrays: `rouse top` does this each second for all threads.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class States:
 
 
 def micro_of(kinds: npt.NDArray[np.uint16]) -> npt.NDArray[np.intp]:
-    """The microstate that a wait of this kind is in."""
+    """Return the microstate of a wait of this kind."""
     known = np.where(kinds < len(layout.MICRO_OF_KIND), kinds, 0)
     return np.asarray(layout.MICRO_OF_KIND[known])
 
 
 def span(begin: Ticks, end: Ticks) -> Ticks:
-    """end - begin, or 0 where the stamps of two processors disagree."""
+    """Return end - begin, or 0 where the time stamps of two processors disagree."""
     return np.where(end > begin, end - begin, np.uint64(0))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Events of a running process, asked for and copied before its rings come round."""
+"""Request events from a running process, and copy them before its rings are overwritten."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Tracer:
             raise RouseError(f"{path}: is another process's now", "try again")
 
     def begin(self, is_on: bool) -> None:
-        """Ask for events, and note from which on: those of an earlier trace are not wanted.
+        """Request events, and remember the first: events of an earlier trace are left out.
 
-        is_on: the process keeps events already, and what its rings have of them is taken too.
+        is_on: the process already records events; those in its rings are copied too.
         """
         for ring in self.rings():
             count = decode.written(self.source, ring)
@@ -43,7 +43,7 @@ class Tracer:
         self.ask()
 
     def ask(self, for_ns: int = ASKED_NS) -> None:
-        """Have events recorded for so long from now; 0: no longer."""
+        """Request events for so long from now. 0: stop."""
         os.pwrite(self.fd, struct.pack("<Q", time.monotonic_ns() + for_ns), UNTIL)
 
     def rings(self) -> list[decode.Ring]:
@@ -61,7 +61,7 @@ class Tracer:
             self.writer.events(ring.writer, first, events.tobytes())
 
     def blanked(self, image: bytes) -> bytes:
-        """A copy of the store without what drain has written already."""
+        """Return a copy of the store without the events that drain has already written."""
         out = bytearray(image)
         for ring in self.rings():
             begin = ring.offset + layout.CHUNK_HEAD

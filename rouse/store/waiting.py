@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Waits that are under way: for what, where, since when, and who holds it.
 
-A wait for a lock lasts from the thread's arrival until it has the lock, however often it is woken
-without effect meanwhile. A thread that was woken from another wait, and has not run yet, waits no
-more.
+A wait for a lock lasts from the arrival of the thread until it has the lock, however often it is
+woken meanwhile. A thread that was woken from another wait, and has not run yet, no longer waits.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WAIT = np.dtype([(name, "<u8") for name in (*KEYS, "name", "ticks")])
 
 
 def under_way(store: Store, now: states.States | None = None) -> Entries:
-    """A row a thread that waits."""
+    """One row per waiting thread."""
     slots = store.threads
     now = now or states.fold(slots, store.now_tsc)
     kinds = np.minimum(slots["kind"], len(HAS_OBJECT) - 1)
@@ -46,7 +45,7 @@ def under_way(store: Store, now: states.States | None = None) -> Entries:
 
 
 def names(store: Store, objects: Any) -> Any:
-    """The number of each object's name, 0 where no entry has it."""
+    """Return the number of each object's name. 0: no entry has it."""
     known: dict[int, int] = {0: 0}
     for entries, field in (
         (store.arrays[layout.WAKES], "object"),

@@ -25,7 +25,7 @@ LONGEST = 4096  # the library's parser recurses, and names come from others' fil
 
 @cache
 def calls() -> tuple[Any, Any] | None:
-    """__cxa_demangle, and free, which takes its answer back; None where there is none."""
+    """Return __cxa_demangle, and free for its result. None: the library has none."""
     try:
         demangle, free = ctypes.CDLL(LIBRARY).__cxa_demangle, ctypes.CDLL(None).free
     except (OSError, AttributeError):
@@ -37,7 +37,7 @@ def calls() -> tuple[Any, Any] | None:
 
 
 def demangled(symbol: bytes) -> bytes:
-    """The symbol's name; itself if it is none of C++."""
+    """Return the symbol's name in the source. A symbol that is not C++ is returned as it is."""
     found = calls()
     if not symbol.startswith(b"_Z") or len(symbol) > LONGEST or found is None:
         return symbol
@@ -51,7 +51,7 @@ def demangled(symbol: bytes) -> bytes:
 
 
 def kept(inside: str, is_leading: bool) -> str:
-    """The text that a short name keeps of a part in brackets. Rust's <T as Trait> leads a name."""
+    """Return what a short name keeps of a part in brackets. Rust's <T as Trait> leads a name."""
     if inside == "(anonymous namespace)" or inside.endswith("}"):
         return inside
     if inside.endswith(">"):
@@ -65,7 +65,7 @@ def short(function: str) -> str:
     hidden: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
-        """Operators have brackets of their own."""
+        """Replace the brackets that belong to the names of operators."""
         hidden.append(match[0])
         return f"\x01{len(hidden) - 1}\x02"
 

@@ -41,7 +41,7 @@ LOOK_BACK = 16  # symbols that begin before an address, looked at for the one th
 
 @dataclass(frozen=True)
 class Line:
-    """A line, and the function whose source has it; empty if that is not known."""
+    """A line, and the function whose source contains it. The function may be empty."""
 
     file: str
     line: int
@@ -54,7 +54,7 @@ class ElfError(Exception):
 
 class Elf:
     def __init__(self, path: Path, build_id: str = "") -> None:
-        """build_id: the one it must have, in hexadecimal; empty: not known."""
+        """build_id: the expected one, in hexadecimal. Empty: not known."""
         try:
             self.file: Any = self.opened(path)
             own = self.read_build_id()
@@ -73,14 +73,14 @@ class Elf:
         self.debug: Lines | None = self.guarded(self.open_debug, None)
 
     def opened(self, path: Path) -> Any:
-        """Read as it is needed, until this is no more."""
+        """Open the file, and read from it as needed."""
         stream = path.open("rb")
         weakref.finalize(self, stream.close)
         return ELFFile(stream)
 
     @staticmethod
     def guarded(call: Any, otherwise: Any) -> Any:
-        """Reading a damaged part of a file gives nothing, and raises nothing."""
+        """Turn errors from a damaged part of a file into no result."""
         try:
             return call()
         except Exception:  # see __init__
@@ -113,7 +113,7 @@ class Elf:
         return np.asarray(self.symbols[np.isin(self.symbols["info"] & 15, types)])
 
     def function(self, address: int) -> tuple[str, int] | None:
-        """The function that contains an address, and how far into it that is."""
+        """Return the function that contains an address, and the offset in it."""
         return self.symbol(self.functions, address)
 
     def variable(self, address: int) -> tuple[str, int] | None:
@@ -133,7 +133,7 @@ class Elf:
     # Lines
 
     def open_debug(self) -> Lines | None:
-        """The debug information, of this file or of the one that holds it apart."""
+        """Return the debug information of this file, or of the separate file that has it."""
         if self.file.has_dwarf_info(strict=True):
             return Lines(self.file.get_dwarf_info())
         apart = DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
@@ -143,7 +143,7 @@ class Elf:
         return None
 
     def places(self, address: int) -> list[Line]:
-        """Lines and functions at an address, the innermost inlined function first."""
+        """Return functions and lines at an address, the innermost inlined function first."""
         lines = self.debug
         if lines is None:
             return []

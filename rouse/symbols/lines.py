@@ -24,7 +24,7 @@ BLOCKS = ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine", "DW_TAG_try_block
 
 
 class Place(NamedTuple):
-    """A line, and the function whose source has it. The name may be empty."""
+    """A line, and the function whose source contains it. The function may be empty."""
 
     function: bytes
     file: str
@@ -33,14 +33,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """A line program that has run: `lines[i]` from `addresses[i]` on; line 0 ends a sequence."""
+    """The result of a line program: `lines[i]` from `addresses[i]` on. Line 0 ends a sequence."""
 
     addresses: npt.NDArray[np.uint64]
     files: npt.NDArray[np.intp]
     lines: npt.NDArray[np.intp]
 
     def at(self, address: int) -> tuple[int, int] | None:
-        """The number of the file, and the line."""
+        """Return the number of the file, and the line."""
         row = int(np.searchsorted(self.addresses, np.uint64(address), "right")) - 1
         if row < 0 or self.lines[row] == 0:
             return None
@@ -61,7 +61,7 @@ class Unit:
         self.unread = [self.top]  # whose functions come next
 
     def ranges_of(self, die: Any) -> Ranges:
-        """The code of an entry."""
+        """Return the code ranges of an entry."""
         low, high = value(die, "DW_AT_low_pc"), die.attributes.get("DW_AT_high_pc")
         if high is not None:
             return [(low, high.value if high.form.startswith("DW_FORM_addr") else low + high.value)]
@@ -97,7 +97,7 @@ class Unit:
 
     @cached_property
     def files(self) -> list[str]:
-        """By the numbers that the line program uses, which begin at 1 before DWARF 5."""
+        """The file names by the numbers of the line program, which begin at 1 before DWARF 5."""
         header = self.debug.line_program_for_CU(self.unit).header
         home = value(self.top, "DW_AT_comp_dir") or b""
         folders = list(header["include_directory"])
@@ -115,7 +115,7 @@ class Unit:
         return self.files[number] if number < len(self.files) else "?"
 
     def read_layer(self) -> bool:
-        """Read functions one level of namespaces further down. False: there are no more."""
+        """Read the functions one level of namespaces further down. False: there are no more."""
         if not self.unread:
             return False
         found, below = [], []
@@ -130,7 +130,11 @@ class Unit:
         return True
 
     def function(self, address: int) -> Any:
-        """GCC defines functions in the unit, Clang in their namespace, which costs more to read."""
+        """Return the function at an address.
+
+        GCC defines functions in the unit. Clang defines them in their namespace, which costs more
+        to read.
+        """
         number = 0
         while number < len(self.layers) or self.read_layer():
             layer = self.layers[number]
@@ -141,14 +145,14 @@ class Unit:
         return None
 
     def inlined(self, die: Any, address: int) -> Any:
-        """The entry below that contains the address: a block, or an inlined function."""
+        """Return the child that contains the address: a block, or an inlined function."""
         for child in die.iter_children():
             if child.tag in BLOCKS and self.contains(child, address):
                 return child
         return None
 
     def name(self, die: Any) -> bytes:
-        """The linkage name if there is one, else the name in the source, else empty."""
+        """Return the linkage name, or else the name in the source, or else nothing."""
         name = b""
         for _ in range(MOST_ORIGINS):
             for attribute in NAMES[:2]:
@@ -162,7 +166,7 @@ class Unit:
         return bytes(name)
 
     def places(self, address: int) -> list[Place]:
-        """Functions and lines at an address, the innermost inlined function first."""
+        """Return functions and lines at an address, the innermost inlined function first."""
         row = self.rows.at(address)
         if row is None:
             return []
@@ -196,7 +200,7 @@ class Lines:
 
     @cached_property
     def untabled(self) -> list[tuple[int, int, int]]:
-        """The same for units of which the compiler made no table."""
+        """The same for units without a table."""
         listed = {offset for _, _, offset in self.tabled}
         found = []
         for unit in self.debug.iter_CUs():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Sites of a store, which are addresses, as functions, files and lines.
+"""Resolve the sites of a store, which are addresses, to functions, files and lines.
 
 A site is a return address, or a stack of them. Each address is looked up one byte before, in the
-call. The table has one row per frame. Frame 0 is the innermost one that is not in a language's
-library or in a wrapper of libc: std::mutex::lock says nothing about who waits. The table holds all
-that is needed to read a recording where the program's files are missing.
+call. The table has one row per frame. Frame 0 is the innermost one outside of the language's
+library and libc's wrappers: std::mutex::lock says nothing about who waits. The table is sufficient
+to read a recording without the program's files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIBRARY_MODULES = re.compile(
 
 @dataclass(frozen=True)
 class Module:
-    """A file of code as it was mapped."""
+    """A mapped file of code."""
 
     start: int
     end: int
@@ -57,14 +57,14 @@ class Frame:
 
     @property
     def is_library(self) -> bool:
-        """Whether it is code that programs call to wait, and not a program's own."""
+        """Whether it is code that programs call to wait, not a program's own."""
         return bool(
             LIBRARY_SOURCES.search(self.file or "") or LIBRARY_MODULES.search(self.module or "")
         )
 
 
 def of_program(frames: list[Frame]) -> list[Frame]:
-    """Frames from the innermost one that is not in a library on; all of them if each one is."""
+    """Return the frames from the innermost one outside of libraries on. All, if there is none."""
     for number, frame in enumerate(frames):
         if not frame.is_library:
             return frames[number:] if frame.function or not number else frames
@@ -72,7 +72,7 @@ def of_program(frames: list[Frame]) -> list[Frame]:
 
 
 def own_place(places: list[Line]) -> Line | None:
-    """Of functions that are inlined into each other, the innermost that is not in a library."""
+    """Return the innermost inlined function that is not in a library."""
     own = [place for place in places if not LIBRARY_SOURCES.search(place.file)]
     return next(iter(own or places), None)
 
@@ -94,7 +94,7 @@ def modules_of(store: Store) -> list[Module]:
 
 
 class Resolver:
-    """Looks addresses up; remembers files and answers. `problems`: files that were of no use."""
+    """Looks addresses up, and caches results. `problems`: files that could not be used."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], Elf | None] = {}
@@ -108,7 +108,7 @@ class Resolver:
         return self.files[key]
 
     def open(self, module: Module, live_program: Path | None) -> Elf | None:
-        """live_program: the file that still runs, whatever lies at its path by now."""
+        """live_program: the running file, whatever lies at its path now."""
         if not module.path.startswith("/"):
             return None  # the vdso has no file
         why = ""
@@ -132,7 +132,7 @@ class Resolver:
         )
 
     def variable(self, module: Module, address: int, live_program: Path | None) -> str | None:
-        """The name of a lock that is part of a static variable. Kept as frames are."""
+        """Return the name of the static variable that contains a lock. Cached as frames are."""
         key = (module.path, module.build_id, address - module.bias)
         if key not in self.frames:
             elf, offset, label = self.elf(module, live_program), address - module.bias, ""
@@ -176,7 +176,7 @@ class Sites:
         self.live_program = Path(f"/proc/{store.head.pid}/exe") if is_seen else None
 
     def addresses(self, site: int) -> list[int]:
-        """A site's return addresses, the innermost first."""
+        """Return a site's return addresses, the innermost first."""
         if not site & layout.SITE_STACK:
             return [site]
         number = site & ~layout.SITE_STACK
@@ -198,12 +198,12 @@ class Sites:
         return self.resolver.frame(module, address, live)
 
     def variable(self, address: int) -> str | None:
-        """The static variable that an object is part of; None: it is not known to be of one."""
+        """Return the static variable that contains an object. None: not known."""
         module, live = self.module_of(address)
         return self.resolver.variable(module, address, live) if module else None
 
     def variables(self, objects: npt.NDArray[np.uint64]) -> dict[int, str]:
-        """The static variables among them; most objects lie elsewhere."""
+        """Return the names of the objects in static variables. Most objects are elsewhere."""
         words = np.unique(objects)
         is_static = np.zeros(len(words), np.bool_)
         for module in self.modules:
@@ -212,19 +212,19 @@ class Sites:
         return {word: name for word, name in names.items() if name}
 
     def module_of(self, address: int) -> tuple[Module | None, Path | None]:
-        """And its file that still runs, whatever lies at its path by now."""
+        """Return the module of an address, and its file if it is the running program."""
         for module in self.modules:
             if module.start <= address < module.end:
                 return module, self.live_program if module.path == self.program else None
         return None, None
 
     def label(self, site: int) -> str:
-        """The innermost frame's."""
+        """Return the label of the innermost frame."""
         return self.frames(site)[0].label
 
 
 def used(store: Store) -> list[int]:
-    """Every site that some entry of the store names."""
+    """Return every site that an entry of the store names."""
     wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
     threads, names = store.threads, of_names(store)
     columns = [
@@ -239,21 +239,21 @@ def used(store: Store) -> list[int]:
 
 
 def of_names(store: Store) -> npt.NDArray[np.uint64]:
-    """By name, the place that initialised its object, if the interposer recorded it; else 0."""
+    """Return, for each name, the place that initialised its object. 0: not recorded."""
     names = store.arrays[layout.NAMES]
     is_place = (store.head.recorder == layout.PRELOAD) & (names["text"] == b"")
     return np.where(is_place, names["key"], 0).astype(np.uint64)
 
 
 def objects_of(store: Store) -> npt.NDArray[np.uint64]:
-    """The objects that threads wait for, or have waited for."""
+    """Return the objects that threads wait for, or have waited for."""
     wakes, locks = store.arrays[layout.WAKES], store.arrays[layout.LOCKS]
     every = [wakes["object"], locks["lock"], store.threads["object"]]
     return np.concatenate(every).astype(np.uint64)
 
 
 def frames_used(store: Store, resolver: Resolver) -> list[tuple[int, int, Frame]]:
-    """Each site that the store names, with the number of each of its frames; 0: the innermost."""
+    """Yield each frame of each site that the store names, with its number. 0: the innermost."""
     known = Sites(store, resolver)
     return [
         (site, number, frame)

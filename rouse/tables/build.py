@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A store as tables: what every report is made from.
+"""Convert a store to tables, from which every report is made.
 
-Times are ns, counters int64, both summed over the kernel threads that counted them. `process` names
-the process in tables of many: host:pid:start. A site is a string, the hexadecimal of the store's
-word; "0x0" is the runtime itself or not known.
+Times are in ns, counters are int64; both are sums over the kernel threads that counted them.
+`process` identifies the process where tables contain several: host:pid:start. A site is a string,
+the hexadecimal form of the store's word. "0x0" is the runtime itself, or not known.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ YOUNGER_NS = 50_000_000
 
 
 def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
-    """All tables of a store, by name."""
+    """Return all tables of a store, by name."""
     found = workers(store)  # first: it asks the kernel, of the moment when the store was read
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
@@ -76,7 +76,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
 
 
 def signed(counters: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Sums modulo 2^64 as numbers; one that is read half-way may be a little below 0, and is 0."""
+    """Convert sums modulo 2^64. One read half-way may be slightly below 0, and becomes 0."""
     return np.maximum(counters.astype(np.uint64).view(np.int64), 0)
 
 
@@ -94,7 +94,7 @@ def object_names(
     objects: npt.NDArray[np.uint64],
     known: sites.Sites | None,
 ) -> list[str | None]:
-    """The names behind numbers of them, which begin at 1; else those of static variables."""
+    """Return the names behind numbers, which begin at 1. Otherwise those of static variables."""
     texts = [text_of(text) for text in store.arrays[layout.NAMES]["text"].tolist()]
     given = [(texts[n - 1] or None) if 0 < n <= len(texts) else None for n in numbers.tolist()]
     if known is None:
@@ -104,13 +104,13 @@ def object_names(
 
 
 def init_sites(store: Store, numbers: npt.NDArray[np.uint64]) -> Any:
-    """Where the objects with names of these numbers were initialised; 0x0: it is not known."""
+    """Return where objects with names of these numbers were initialised. 0x0: not known."""
     places = np.concatenate([np.zeros(1, np.uint64), sites.of_names(store)])
     return site_ids(places[np.where(numbers < len(places), numbers, 0).astype(np.intp)])
 
 
 def first_numbers(store: Store, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Of each name the least number that says the same: each writer numbers those it meets anew."""
+    """Return the least number of each equal name: each writer numbers the names that it meets."""
     named = store.arrays[layout.NAMES]
     said = zip(named["text"].tolist(), named["key"].tolist(), strict=True)
     least: dict[bytes | int, int] = {}
@@ -129,7 +129,7 @@ def table(name: str, store: Store, rows: int, columns: Columns) -> Table:
 def grouped(
     entries: Entries, keys: Sequence[str], sums: Sequence[str], mosts: Sequence[str]
 ) -> dict[str, npt.NDArray[np.uint64]]:
-    """One row a key; the others summed modulo 2^64, or the greatest of them."""
+    """Return one row per key; the other columns are summed modulo 2^64, or their maximum."""
     columns = {name: entries[name].astype(np.uint64) for name in (*keys, *sums, *mosts)}
     if not len(entries):
         return columns
@@ -182,7 +182,7 @@ def processes(store: Store) -> Table:
 
 
 def end_of(store: Store) -> str:
-    """The moment that the store is read for: one of schemas.RUNS and the others."""
+    """Return how the process ended: schemas.RUNS or another of these words."""
     if store.end or store.is_live or not store.is_sure:
         return store.end or RUNS
     if store.head.is_confined:
@@ -191,7 +191,7 @@ def end_of(store: Store) -> str:
 
 
 def bounded(value: Any) -> Any:
-    """Numbers of a damaged head may be too great for a column."""
+    """Return numbers that fit into a column; those of a damaged head may not."""
     if isinstance(value, int) and not isinstance(value, bool):
         return max(min(value, INT64_MAX), -INT64_MAX)
     return value
@@ -229,7 +229,7 @@ def threads(store: Store) -> Table:
 
 
 def is_idle(now: states.States, since_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Threads that wait for work: listeners, and those that wait long for what nobody holds."""
+    """Whether threads wait for work: at listeners, or long for something that nobody holds."""
     accepts = now.state == layout.MICRO.index("accept")
     waits = states.WAITING[now.state] & ~states.HELD[now.state]
     return np.asarray(accepts | (waits & (since_ns >= IDLE_NS)))
@@ -276,7 +276,7 @@ def wakes(store: Store, known: sites.Sites | None = None) -> Table:
 
 
 def locks(store: Store, known: sites.Sites | None = None) -> Table:
-    """Waits under way are counted apart; the time that they have lasted is in the sums."""
+    """Waits for locks. Those under way are counted apart; their time so far is in the sums."""
     ended, when = store.arrays[layout.LOCKS], store.clock
     waits = waiting.under_way(store)
     waits = waits[waiting.are_for_locks(waits)]
@@ -322,7 +322,7 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
 
 
 def open_waits(store: Store, known: sites.Sites | None = None) -> Table:
-    """Waits under way, those for locks too."""
+    """Waits under way, including those for locks."""
     waits, when = waiting.under_way(store), store.clock
     if not len(waits):
         return empty("open_waits")
@@ -346,7 +346,7 @@ def open_waits(store: Store, known: sites.Sites | None = None) -> Table:
 
 
 def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of each writer: how long it has lived, and how long of that without a thread to run; ns."""
+    """For each writer: how long it has lived, and how long without a thread to run, in ns."""
     entries, when = store.writers, store.clock
     now = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
     is_live = entries["is_live"] != 0
@@ -385,9 +385,10 @@ def workers(store: Store) -> Table:
 
 
 def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
-    """The kernel's figures of a process's threads that have an entry, by number, while it lives.
+    """Return the kernel's figures of the threads of a live process, by number.
 
-    With it how long each had lived and been idle: what is recorded may go on after the last sample.
+    They come with how long each thread had lived and been idle, since it may record after the last
+    sample.
     """
     found: dict[int, dict[str, Any]] = {}
     if not store.is_live or not store.is_here:
@@ -405,7 +406,7 @@ def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
 
 
 def kernel_columns(store: Store) -> Columns:
-    """The kernel's figures while the process lives; none of system calls and signals."""
+    """Return the kernel's figures as columns. They are null for ended processes."""
     known = kernel_samples(store)
     tids = store.writers["tid"].tolist()
     columns: Columns = {}
@@ -418,7 +419,7 @@ def kernel_columns(store: Store) -> Columns:
 def histogram(
     name: str, store: Store, first: str, first_of: Callable[[int], int | str], count: str = "count"
 ) -> Table:
-    """A row for each counter of the writers' array of this name that is not 0."""
+    """Return one row for each counter of the writers' array that is not 0."""
     counts = signed(store.writers[name])
     rows, columns = np.nonzero(counts)
     return table(
@@ -451,14 +452,14 @@ def lateness(store: Store) -> Table:
 
 
 def moments(store: Store, stamps: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """By a clock that all processes of the machine share; 0: never."""
+    """Return times on a clock that all processes of the machine share. 0: never."""
     when = store.clock
     since = (stamps - np.uint64(when.tsc)).view(np.int64) * (NS / when.hz)
     return np.where(stamps > 0, when.monotonic_ns + since.astype(np.int64), 0)
 
 
 def listeners(store: Store) -> Table:
-    """A row for each listener and kernel thread that waited for it, or accepted from it."""
+    """Return one row per listener and kernel thread that waited for it or accepted from it."""
     entries = store.arrays[layout.LISTENERS]
     if not len(entries):
         return empty("listeners")
@@ -496,6 +497,6 @@ def site_frames(store: Store, resolver: sites.Resolver) -> Table:
 
 
 def word(address: int) -> int:
-    """An address as an int64, as tables have it; one of a damaged file may be out of range."""
+    """Return an address as int64, as tables have it. That of a damaged file may be out of range."""
     address %= 1 << 64
     return address - (1 << 64) if address >= 1 << 63 else address

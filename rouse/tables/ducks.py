@@ -47,7 +47,7 @@ class Ducks(Database):
             raise RouseError(f"the tables cannot be read: {first_line(error)}") from error
 
     def add(self, name: str, files: list[str]) -> None:
-        """All rows; a column that files of an older rouse lack is null."""
+        """Add all rows. A column that files of an older rouse lack is null."""
         listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
         source = f"read_parquet([{listed}], union_by_name = true)"
         try:
@@ -70,7 +70,7 @@ class Ducks(Database):
 
 
 def open_parquet(folder: Path) -> Ducks:
-    """Over folder/NAME/*.parquet; a table without a file is empty."""
+    """Open folder/NAME/*.parquet. A table without a file is empty."""
     database = Ducks()
     for name in COLUMNS:
         database.add(name, files_of(folder, name))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Where the queries run: by default in SQLite, inside this process.
+"""Run the queries: by default in SQLite, inside this process.
 
-Tables of one process are in memory. Those of a folder of recordings go one after the other into a
-database on disk, so that more than fits in memory can be reported on. DuckDB (ducks.py) or Spark
+The tables of one process are in memory. Those of a folder of recordings are put into a database on
+disk, one after the other, so that they need not fit into memory. DuckDB (ducks.py) or Spark
 (spark.py) read a folder of Parquet files, one subfolder per table, and run the same SQL text.
 """
 
@@ -29,9 +29,9 @@ SUBQUERY = re.compile(r"\b(?:FROM|JOIN) (\()\s*SELECT\b")
 
 
 def flattened(sql: str) -> str:
-    """sql with its subqueries in one WITH clause, each different one once.
+    """Move the subqueries of sql to one WITH clause, each different one once.
 
-    Queries are made from queries, ten deep. The parser of SQLite before 3.46 has room for less.
+    Queries are made from queries, ten deep. The parser of SQLite before 3.46 cannot nest so far.
     """
     parts: dict[str, str] = {}
 
@@ -53,20 +53,20 @@ def flattened(sql: str) -> str:
 
 
 class Database(ABC):
-    """The tables by name, and what runs queries over them."""
+    """The tables by name, and the engine that queries them."""
 
     def __init__(self) -> None:
         self.asked: dict[str, list[Row]] = {}
 
     @abstractmethod
     def run(self, sql: str) -> tuple[list[str], Iterable[tuple[Any, ...]]]:
-        """The names of its columns, and its rows. Raises RouseError."""
+        """Return the names of the columns, and the rows. Raise RouseError."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     def rows(self, sql: str) -> list[Row]:
-        """Its rows; a query that is asked again is not run again."""
+        """Return the rows. A repeated query is not run again."""
         if sql not in self.asked:
             names, found = self.run(flattened(sql))
             rows = [dict(zip(names, row, strict=True)) for row in found]
@@ -78,13 +78,13 @@ class Database(ABC):
         return [dict(row) for row in self.asked[sql]]
 
     def count(self, sql: str) -> int:
-        """The only number of a query's only row."""
+        """Return the single number of a query's single row."""
         (row,) = self.rows(sql)
         (number,) = row.values()
         return int(number or 0)
 
     def table(self, name: str) -> Table:
-        """All rows of a table, in the order in which they were put in."""
+        """Return all rows of a table, in the order in which they were added."""
         _, rows = self.run(f"SELECT {quoted(COLUMNS[name])} FROM {name}")
         columns: dict[str, list[Any]] = {key: [] for key in COLUMNS[name]}
         lists = list(columns.values())
@@ -105,7 +105,7 @@ def quoted(columns: Iterable[str]) -> str:
 
 
 class Sqlite(Database):
-    """path: a file that is made; empty: in memory."""
+    """path: a file to create. Empty: in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Sqlite(Database):
             self.connection.execute(f"CREATE TABLE {name} ({made})")
 
     def add(self, tables: Mapping[str, Table]) -> None:
-        """Put rows into tables; before any query."""
+        """Add rows to tables, before any query."""
         try:
             self.connection.execute("BEGIN")
             for name, table in tables.items():
@@ -165,7 +165,7 @@ def first_line(error: Exception) -> str:
 
 
 def open_tables(tables: Mapping[str, Table]) -> Sqlite:
-    """Over tables in memory."""
+    """Open tables in memory."""
     database = Sqlite()
     database.add(tables)
     return database

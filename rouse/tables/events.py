@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The events of a store as a table, in the order of time: see enum rsi_event in src/obs/store.h.
+"""Convert the events of a store to a table, ordered by time; see enum rsi_event in src/obs/store.h.
 
-Of a row's columns those that its type has no use for are 0 or empty. `worker` is the writer whose
-event it is, `number` which of its events; a run's `value` is when its thread was woken, in ns as
-`at_ns` is (since 1970), 0 if it was not; a got's the ns spun; a steal's the threads taken.
+Columns that a type does not use are 0 or empty. `worker` is the writer of the event, `number` its
+number there. The `value` of a run is when its thread was woken, in ns since 1970 as `at_ns`, or 0
+if it was not; that of an acquisition is the ns spun; that of a steal the threads taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def named(values: npt.NDArray[Any], known: tuple[str, ...], used: npt.NDArray[np.bool_]) -> Coded:
-    """Names of numbers, where they are used; of one that is newer than this file, its number."""
+    """Return names of numbers. A number that is newer than this file is its own name."""
     most = int(values.max(initial=0))
     words = [*known, *(f"kind {n}" for n in range(len(known), most + 1)), ""]
     return Coded(np.where(used, values, len(words) - 1).astype(np.intp), words)
@@ -42,7 +42,7 @@ def unix_ns(store: Store, tsc: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Coded:
-    """The names of threads that have ended, in the rows of their ends."""
+    """Return the names of ended threads, in the rows of their ends."""
     parts = np.flatnonzero(types == NAME)
     kind = (entries["what"][parts] >> np.uint64(8)) & np.uint64(0xFF)
     words = np.stack([entries["site"][parts], entries["value"][parts]], axis=1)
@@ -64,7 +64,7 @@ def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> C
 
 
 def table(store: Store) -> Table:
-    """Every event that was read."""
+    """Return every event that was read."""
     entries, numbers = store.arrays[layout.EVENTS], store.numbers
     if not len(entries):
         return empty("events")

@@ -60,14 +60,14 @@ def shortened(problems: list[str]) -> list[str]:
 
 
 def machine_text() -> str:
-    """This machine, in a line."""
+    """Describe this machine in a line."""
     about = os.uname()
     cpus = len(os.sched_getaffinity(0))
     return f"{about.nodename}, Linux {about.release}, {about.machine}, {cpus} CPUs usable"
 
 
 class Resolvers:
-    """Of the processes of a folder, of which many run the same files: each is read once."""
+    """Resolvers for the processes of a folder. Many run the same files: each is read once."""
 
     def __init__(self) -> None:
         self.of_gone, self.of_live = sites.Resolver(), sites.Resolver()
@@ -75,12 +75,12 @@ class Resolvers:
 
     @property
     def problems(self) -> list[str]:
-        """Of the files that they looked at, not of any one process."""
+        """Problems with the files that they read, not with a process."""
         found = [problem for resolver in self.every for problem in resolver.problems]
         return list(dict.fromkeys(found))
 
     def of(self, found: decode.Store) -> sites.Resolver:
-        """A running program's file may have been replaced: only its build identifies it then."""
+        """Return the resolver of a program, whose build identifies its file."""
         if not (found.is_live and found.is_here):
             return self.of_gone
         has_builds = all(module.build_id for module in sites.modules_of(found))
@@ -91,7 +91,7 @@ class Resolvers:
 
 
 def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
-    """The file of a process as it is now."""
+    """Load the present contents of a process's file."""
     source = find.open_source(path)
     try:
         found = find.read(source, decode.ALL_KINDS if with_events else decode.COUNTED)
@@ -114,7 +114,7 @@ def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
 
 
 class RecordedResolver(sites.Resolver):
-    """Names sites as the recording does; files are looked at for those that it does not name."""
+    """Names sites as the recording does, and reads files for the others."""
 
     def __init__(self, known: recording.Frames) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
 
 
 def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_events: bool) -> None:
-    """Events that a recorder copied, not those of the rings; gaps are lost ones."""
+    """Add the events that a recorder copied instead of those in the rings. Gaps are lost events."""
     due: dict[int, int] = {}
     for writer, first, entries in parts:
         if len(entries):
@@ -166,7 +166,7 @@ def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_ev
 
 
 def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
-    """The workers with the kernel's figures of when they were recorded."""
+    """Add the kernel's figures at the time of the recording to the workers."""
     known = [samples.get(str(tid), {}) for tid in workers.column("tid")]
     changed: dict[str, Any] = {}
     for name in build.KERNEL_COLUMNS:
@@ -176,7 +176,7 @@ def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
 
 
 def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
-    """Problems with files of code are in resolvers.problems, not in the result."""
+    """Load a file. Problems with files of code go to resolvers.problems, not into the result."""
     if recording.is_recording(path):
         return load_recording(path, with_events)
     if find.is_recording(path):
@@ -194,7 +194,7 @@ def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
 
 
 def running() -> Path:
-    """The file of the only process that records."""
+    """Return the file of the only process that records."""
     found = find.processes()
     alive = [process for process in found if process.is_alive]
     chosen = alive or found
@@ -218,7 +218,7 @@ def is_tables(folder: Path) -> bool:
 
 
 class Sink(Protocol):
-    """Where the tables of one process after the other go."""
+    """Receives the tables of one process after the other."""
 
     def add(self, tables: Mapping[str, Table]) -> None: ...
 
@@ -226,9 +226,9 @@ class Sink(Protocol):
 def put_files(
     files: list[Path], sink: Sink, with_events: bool, in_sum: bool
 ) -> tuple[int, list[str]]:
-    """Put the tables of all files into sink. Returns how many files, and their problems.
+    """Put the tables of all files into sink. Return how many files, and their problems.
 
-    If several files are of one process the last is taken: so it comes first.
+    The files are read from the newest on: if several belong to one process, the newest counts.
     """
     resolvers = Resolvers()
     sums = merge.Sums(sink) if in_sum else None
@@ -258,7 +258,7 @@ def put_files(
 def put_folder(
     folder: Path, files: list[Path], place: Path, engine_name: str, with_events: bool, in_sum: bool
 ) -> tuple[engine.Database, int, list[str]]:
-    """A database over all files of a folder, beneath place; how many files, and their problems."""
+    """Put all files of a folder into one database. Return it, their number, and their problems."""
     if engine_name == SQLITE:
         database = engine.Sqlite(place / "tables")
         count, problems = put_files(files, database, with_events, in_sum)
@@ -278,7 +278,7 @@ def put_folder(
 
 
 def open_parquet(folder: Path, engine_name: str) -> engine.Database:
-    """Over folder/NAME/*.parquet; a table without a file is empty, a missing column null."""
+    """Open folder/NAME/*.parquet. A table without a file is empty, a missing column null."""
     if engine_name == SPARK:
         from rouse.tables import spark
 
@@ -295,7 +295,7 @@ def open_folder(
     engine_name: str = ENGINES[0],
     in_sum: bool = False,
 ) -> Iterator[Input]:
-    """All recordings in a folder, on disk: they need not fit in memory together."""
+    """Open all recordings in a folder, on disk: they need not fit into memory together."""
     if is_tables(folder):
         if in_sum:
             raise RouseError(f"{folder}: has tables", "--sum requires a folder of recordings")
@@ -325,10 +325,10 @@ def open_input(
     engine_name: str = ENGINES[0],
     in_sum: bool = False,
 ) -> Iterator[Input]:
-    """target: a process number, a file or a folder; None: the only process that records.
+    """Open a process number, a file or a folder. None: the only process that records.
 
-    Events are many: without with_events their table is empty. in_sum: a folder's processes of one
-    program are one.
+    Events are many: without with_events their table is empty. in_sum: the processes of one program
+    count as one.
     """
     path = Path(target) if target else running()
     if target and not path.exists() and target.isdecimal():

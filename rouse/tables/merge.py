@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Processes of one program in sum: their tables, made those of one process.
+"""Sum up the processes of one program: their tables become those of one process.
 
-A site is an address, and stands for another place in another process. Here it is named by what it
-is in: file, build and offset of each of its frames. Addresses of locks and other objects stay: of
-memory that processes share, or have from the parent that forked them, they are the same.
+A site is an address, which means another place in another process. Here its name consists of the
+file, build and offset of each frame. Addresses of locks and other objects stay: in memory that
+processes share or inherit by fork, they are equal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def frame_of(row: Row) -> str:
 
 
 def with_addresses(sites: Table) -> Table:
-    """One and the same for a frame in all processes."""
+    """Give equal frames of all processes one address."""
     words = []
     for row in sites.to_rows():
         if not row["module"]:
@@ -42,7 +42,7 @@ def with_addresses(sites: Table) -> Table:
 
 
 def frames_of(sites: Table) -> dict[str, str]:
-    """The names of the sites here, by their names in their process."""
+    """Return the new names of the sites, by their names in their process."""
     named: dict[str, list[str]] = {}
     for row in sorted(sites.to_rows(), key=lambda row: int(row["frame"])):
         if row["module"]:
@@ -51,7 +51,7 @@ def frames_of(sites: Table) -> dict[str, str]:
 
 
 class Sums:
-    """Tables come one process after the other, and go into parts one after the other."""
+    """Receives the tables of one process after the other, and passes them on in parts."""
 
     def __init__(self, sink: Any) -> None:
         self.sink = sink
@@ -60,7 +60,7 @@ class Sums:
         self.processes: dict[str, list[Row]] = {}
 
     def add(self, tables: Mapping[str, Table]) -> None:
-        """Those of one process."""
+        """Add the tables of one process."""
         (row,) = tables["processes"].to_rows()
         name = row["program"]
         self.processes.setdefault(name, []).append(row)
@@ -100,7 +100,7 @@ def end_of(ends: set[str]) -> str:
 
 
 def summed(name: str, rows: list[Row]) -> Row:
-    """The first, for as long as any was there."""
+    """Return the row of the first process, with the duration and losses of all."""
     first = min(rows, key=lambda row: row["started_unix_ns"])
     taken = max(row["taken_unix_ns"] for row in rows)
     words = re.sub(r"\s+", " ", first["command"] or name)

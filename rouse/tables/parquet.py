@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The tables as Parquet: a folder a table, in it a file a process: folders can be joined.
+"""The tables as Parquet: one folder per table, one file per process, so that folders can be merged.
 
-Of thousands of short processes each is a few rows: files that only a report reads have many.
+Of thousands of short processes, each has a few rows: files for one report combine many.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def arrow(table: Table) -> pa.Table:
 
 
 def file_name(tables: Mapping[str, Table]) -> str:
-    """Of the process that the tables are of."""
+    """Return the name of the process of the tables."""
     names = tables["processes"].column("process")
     return re.sub(r"[^A-Za-z0-9._-]", "_", "+".join(names[:1]) or "empty") + ".parquet"
 
 
 def write(tables: Mapping[str, Table], folder: Path) -> int:
-    """Write a process' tables beneath folder; a file of that process is replaced. How many rows."""
+    """Write a process's tables beneath folder, replacing older ones. Return the number of rows."""
     name, rows = file_name(tables), 0
     for key, table in tables.items():
         place = folder / key
@@ -75,7 +75,7 @@ def write(tables: Mapping[str, Table], folder: Path) -> int:
 
 
 class Parts:
-    """Tables of one process after the other, written beneath folder when they are many rows."""
+    """Collects tables of processes, and writes them beneath folder when they have many rows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

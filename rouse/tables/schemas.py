@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The columns of the tables that reports are made from, as rouse/tables.py decodes them."""
+"""The columns of the tables from which reports are made."""
 
 from __future__ import annotations
 

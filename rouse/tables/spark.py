@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The same queries on Spark, over a folder of Parquet files: what `--engine pyspark` asks for."""
+"""Run the same queries on Spark, over a folder of Parquet files (`--engine pyspark`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SparkDatabase(Database):
 
 
 def check() -> None:
-    """Say what is missing, before Spark does it in a page of text."""
+    """Report what is missing, before Spark fills a page with it."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
@@ -67,7 +67,7 @@ def check() -> None:
 
 @contextmanager
 def stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """Send what is written to standard error into file, by processes begun meanwhile for good."""
+    """Send standard error to file; processes started meanwhile keep it."""
     own = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
@@ -98,7 +98,7 @@ def session() -> Any:
 
 
 def open_parquet(folder: Path) -> Database:
-    """Over folder/NAME/*.parquet; a table without a file is empty."""
+    """Open folder/NAME/*.parquet. A table without a file is empty."""
     check()
     running = session()
     for name, columns in COLUMNS.items():

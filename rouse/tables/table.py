@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A table in memory: columns of equal length, as the decoders make them and the engines read them.
+"""A table in memory: columns of equal length, made by the decoders and read by the engines.
 
-A column is a list, an array of numpy, or Coded where the same few texts occur often. A column that
-a decoder leaves out is null.
+A column is a list, an array of numpy, or Coded where a few texts repeat. A column that a decoder
+leaves out is null.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Coded:
-    """Texts as their numbers in a list of words."""
+    """Texts as numbers of words in a list."""
 
     codes: npt.NDArray[Any]
     words: Sequence[str]
@@ -46,7 +46,7 @@ def listed(column: Column) -> list[Any]:
 
 
 class Table:
-    """rows: how many there are. Raises ValueError on a column of another length, or unknown."""
+    """rows: their number. Raises ValueError for an unknown column, or one of another length."""
 
     def __init__(self, name: str, rows: int, columns: Mapping[str, Column]) -> None:
         self.name, self.rows = name, rows
@@ -63,7 +63,7 @@ class Table:
         return [None] * self.rows if column is None else listed(column)
 
     def tuples(self) -> Iterator[tuple[Any, ...]]:
-        """Its rows, in the order of COLUMNS."""
+        """Return the rows, in the order of COLUMNS."""
         for begin in range(0, self.rows, CHUNK):
             end = min(begin + CHUNK, self.rows)
             parts = (
@@ -76,12 +76,12 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.tuples()]
 
     def replaced(self, **changed: Column) -> Table:
-        """The same with other values in some columns."""
+        """Return the table with other values in some columns."""
         kept = {key: column for key, column in self.columns.items() if column is not None}
         return Table(self.name, self.rows, kept | changed)
 
     def chosen(self, mask: npt.NDArray[np.bool_]) -> Table:
-        """The rows where mask is true."""
+        """Return the rows where mask is true."""
         kept: dict[str, Column] = {}
         for key, column in self.columns.items():
             if isinstance(column, list):
@@ -92,7 +92,7 @@ class Table:
 
 
 def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of these rows; what a row leaves out is null."""
+    """Make a table of rows. A missing value is null."""
     columns: dict[str, Column] = {key: [row.get(key) for row in rows] for key in COLUMNS[name]}
     return Table(name, len(rows), columns)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Views that several queries read, each with its SQL; an engine makes them when it opens tables.
+"""Views that several queries use, each with its SQL. An engine creates them when it opens tables.
 
-The SQL text of views and queries is the same for every engine: SQLite, DuckDB and Spark. So names
-that are a keyword of any of them stand in double quotes, a quotient is one of doubles, an order
-says where nulls go, and no function is used that one of them lacks.
+The SQL text of views and queries is the same for SQLite, DuckDB and Spark. So a name that is a
+keyword of one of them is quoted, a quotient has doubles, an order says where nulls go, and all
+functions exist in each.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ SPLIT = ("usr_cpu", "usr_queued", "usr_known", "in_call")
 
 
 def names(columns: Iterable[str], table: str = "") -> str:
-    """A list of columns, of one table if several have them."""
+    """Join columns, qualified with one table if several have them."""
     head = f"{table}." if table else ""
     return ", ".join(f'{head}"{column}"' for column in columns)
 
 
 def texts(words: Iterable[str]) -> str:
-    """A list of texts for IN (...). The words are our own: none has a quotation mark."""
+    """Return a list of texts for IN (...). The words are ours: none contains a quotation mark."""
     return ", ".join(f"'{word}'" for word in words)
 
 
 def ratio(part: str, whole: str) -> str:
-    """part / whole as a double; null if whole is not above 0."""
+    """SQL for part / whole as a double. Null if whole is not above 0."""
     return f"CASE WHEN {whole} > 0 THEN CAST({part} AS DOUBLE) / {whole} END"
 
 
 def at_most(value: str, most: str) -> str:
-    """The smaller of both; null if value is."""
+    """SQL for the smaller of both. Null if value is null."""
     return f"CASE WHEN {value} > {most} THEN {most} ELSE {value} END"
 
 
 def known_site(site: str) -> str:
-    """site, or NOT_KNOWN where an older rouse did not record it or left it empty."""
+    """SQL for a site. NOT_KNOWN where an older rouse did not record it, or left it empty."""
     return f"COALESCE(NULLIF({site}, ''), '{NOT_KNOWN}')"
 
 
@@ -112,7 +112,7 @@ FROM (
 
 
 def split(rows: str, is_user: str, usr: str) -> str:
-    """rows, joined with SHARES, with usr divided into on a processor, queued and in a call.
+    """Join rows with SHARES, with usr divided into running, queued and in a system call.
 
     usr: a column of ns outside of waits. in_call: asleep in a system call that rouse does not see.
     """
@@ -137,9 +137,9 @@ FROM (
 
 
 def threads_seen() -> str:
-    """The threads, usr and lat as they were on a processor and not, and in_call as a column.
+    """The threads, with usr and lat by the kernel, and in_call as a column.
 
-    had_usr is usr as it was recorded.
+    had_usr is usr as recorded.
     """
     plain = [name for name in COLUMNS["threads"] if name not in ("usr", "lat", "state")]
     joined = (
@@ -158,9 +158,9 @@ FROM ({split(joined, is_user, "usr")}) r
 
 
 def ended_seen() -> str:
-    """The writers, with the same split of the threads that have ended on each.
+    """The writers, with the same division for the threads that have ended on each.
 
-    The kernel has no figures of a kernel thread that has ended: its time is in ended_unknown.
+    The kernel has no figures of an ended kernel thread: its time is in ended_unknown.
     """
     plain = [name for name in COLUMNS["workers"] if name not in ("ended_usr", "ended_lat")]
     joined = (

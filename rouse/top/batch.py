@@ -45,7 +45,7 @@ def as_json(found: Sequence[Interval], picture: rowtext.Picture, shown: Sequence
 
 
 def width() -> int | None:
-    """The terminal's; None: output is for a file or a program, which gets all of it."""
+    """Return the terminal's width. None: the output is a file or a program, and is not cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

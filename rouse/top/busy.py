@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The time that workers had a thread to run, divided by the kernel's account of them.
+"""Divide the time that workers had a thread to run by the kernel's account of the workers.
 
-A user thread's USR is the time that it had a worker. The kernel may have had that worker in its
-queue meanwhile, or asleep in a system call that rouse does not see. It shows that for the worker as
-a whole, its idle spells included, and not for one thread of it. So: of the busy time the worker was
-on a processor as long as it can have been; what is left of it it was queued, as long as that can
-have been; what then is left it slept. Each is carried over to the threads of the worker in
-proportion to their USR. That is exact for a worker that had one thread and was never idle.
+A user thread's USR is the time that it had a worker. Meanwhile the kernel may have had that worker
+in its run queue, or asleep in a system call that rouse does not see. It reports that for the worker
+as a whole, including idle time, and not for each thread. So the busy time of a worker is first
+taken to be time on a processor, as far as the kernel's figure allows; the rest to be queued, as far
+as that figure allows; and what remains to be asleep. Each part is distributed over the worker's
+threads in proportion to their USR. That is exact for a worker that had one thread and was never
+idle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NONE_YET = procfs.KernelThread("", 0, True, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the time that a worker was busy; together 1."""
+    """Parts of the time that a worker was busy. Their sum is 1."""
 
     on_cpu: float
     queued: float
@@ -56,7 +57,7 @@ def of_worker(
     stores: tuple[Store, Store],
     threads: tuple[procfs.KernelThread | None, procfs.KernelThread | None],
 ) -> Shares | None:
-    """Of one between two moments; was: the same writer at the first. None: it is not known."""
+    """Return the parts between two moments. was: the writer at the first. None: not known."""
     before, after = stores
     old, new = threads
     idle = idle_ticks(writer, after.now_tsc)
@@ -83,7 +84,7 @@ def by_writer(
     stores: tuple[Store, Store],
     threads: tuple[Mapping[int, procfs.KernelThread], Mapping[int, procfs.KernelThread]],
 ) -> dict[int, Shares]:
-    """Of each worker, by the number of its writer, as far as it is known."""
+    """Return the parts of each worker, by the number of its writer, where they are known."""
     before, after = stores
     known = {int(w["index"]): w for w in before.writers}
     found = {}

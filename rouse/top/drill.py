@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One thread of `rouse top`: where it waits now, where it was seen to wait, and what came of it."""
+"""One thread of `rouse top`: where it waits now, where it has waited, and what ended its waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SITES_MOST = 12  # of which each has some lines
 
 
 def duration(ns: float) -> str:
-    """In the unit that leaves one to three digits before the point."""
+    """Return a duration in the unit that leaves one to three digits before the point."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
             return f"{ns / size:.1f} {unit}"
@@ -38,7 +38,7 @@ class Drill:
         self.text: list[str] = [name]
 
     def lines(self) -> list[str]:
-        """The first is the title."""
+        """Return the lines. The first is the title."""
         return self.text
 
     def look(self, watch: Watch | None) -> None:
@@ -106,7 +106,7 @@ class Drill:
 
     @staticmethod
     def ledger(now: decode.Store, site: int, known: sites.Sites) -> list[str]:
-        """The counts of a wait site over the whole process, by waker."""
+        """Return the counts of a wait site over the whole process, by waker."""
         wakes = now.arrays[layout.WAKES]
         rows = wakes[wakes["wait_site"] == np.uint64(site)]
         lines = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Watch a process that records: what its threads did between two looks at it.
+"""Watch a process that records: what its threads did between two looks.
 
-All threads are worked on at once, as arrays. Unknown values are NaN. Nothing is rendered here.
+All threads are handled together, as arrays. Unknown values are NaN. Nothing is rendered here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IDLE_PERCENT = 99.95  # a worker without work for this much of the time is idle
 
 @dataclass
 class Rows:
-    """Threads of one process over an interval. Kernel threads without an id of rouse have id 0."""
+    """The threads of one process over an interval. Id 0: a kernel thread not known to rouse."""
 
     values: Floats  # one row per thread, one column for each of COLUMNS
     ids: npt.NDArray[np.uint64]
@@ -112,7 +112,7 @@ class Watch:
         self.source.close()
 
     def check(self) -> None:
-        """Raise EndedError when there is nothing more to come."""
+        """Raise EndedError when nothing more will come."""
         became = find.what_became(self.source, self.path)
         if became:
             raise EndedError(became)
@@ -135,7 +135,7 @@ class Watch:
         return {tid: seen for tid, seen in found if seen is not None}
 
     def step(self) -> Interval:
-        """The changes since the last step. Raises EndedError."""
+        """Return the changes since the last step. Raise EndedError."""
         self.check()
         before, self.last = self.last, self.look()
         now = self.last.store
@@ -157,7 +157,7 @@ class Watch:
         )
 
     def kernel_rows(self, before: Sample, after: Sample) -> list[Rows]:
-        """Workers, and kernel threads that rouse does not know."""
+        """Return rows for workers, and for kernel threads that rouse does not know."""
         known = set(after.threads["tid"][after.threads["tid"] > 0].tolist())
         workers = worker_idle(before, after)
         values, names, tids, idle = [], [], [], []
@@ -191,7 +191,7 @@ class Watch:
 
 
 def shortcomings(sample: Sample) -> list[str]:
-    """Notes on what a reader of the rows would not expect."""
+    """Return notes on properties of the rows that a reader would not expect."""
     now, found = sample.store, []
     if now.head.mode_name == "off":
         found.append("it does not record now: what is shown is as of when that was switched off")
@@ -220,7 +220,7 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def match(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Where each of new stands in old; -1: nowhere. Numbers of threads are never used again."""
+    """Return the index in old of each of new. -1: not there. Thread numbers are never reused."""
     if not len(old):
         return np.full(len(new), -1, np.intp)
     order = np.argsort(old, kind="stable")
@@ -230,7 +230,7 @@ def match(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> npt.NDArr
 
 
 def thread_rows(before: Sample, after: Sample) -> Rows:
-    """Threads of rouse of every kind."""
+    """Return rows for the threads of rouse, of all kinds."""
     old, new = before.threads, after.threads
     place = match(old["id"], new["id"])
     was = np.maximum(place, 0)
@@ -265,7 +265,7 @@ def thread_rows(before: Sample, after: Sample) -> Rows:
 
 
 def add_kernel(values: Floats, before: Sample, after: Sample) -> Bools:
-    """Add the kernel's figures of kernel threads. Returns which of them it did not run at all."""
+    """Add the kernel's figures of kernel threads. Return which of them did not run at all."""
     did_not_run = np.zeros(len(values), np.bool_)
     for i in np.flatnonzero(after.threads["origin"] != 0).tolist():
         now = after.kernel.get(int(after.threads["tid"][i]))
@@ -294,7 +294,7 @@ def add_kernel(values: Floats, before: Sample, after: Sample) -> Bools:
 
 
 def add_workers(values: Floats, before: Sample, after: Sample) -> None:
-    """Of what user threads had a worker: how much of it that was on a processor."""
+    """Add how much of the time that user threads had a worker it was on a processor."""
     known = busy.by_writer((before.store, after.store), (before.kernel, after.kernel))
     user = after.threads["origin"] == 0
     worker = after.threads["worker"]
@@ -311,7 +311,7 @@ def kernel_values(
     now: procfs.KernelThread,
     counts_delays: bool,
 ) -> Floats:
-    """Of one, between the moments at which it was read; NaN for all but switches when it is new."""
+    """Return the figures between two reads. If it is new: NaN, except for switches."""
     row = np.full(len(COLUMNS), np.nan)
     if before is None or now.read_ns <= before.read_ns:
         return row
@@ -345,7 +345,7 @@ def kernel_values(
 
 
 def worker_idle(before: Sample, after: Sample) -> dict[int, tuple[int, float]]:
-    """By kernel thread: the worker's number, and its share of the time without a thread to run."""
+    """Return by kernel thread: the worker's number, and its share of the time without a thread."""
     found = {}
     old = {int(w["index"]): w for w in before.store.writers}
     for writer in after.store.writers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rouse top` on a terminal: a look each interval, of which only the seen lines are made."""
+"""`rouse top` on a terminal: one look per interval. Only visible lines are made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HELP = "s sort  r reverse  / filter  a all  l split  Enter sites  p pause  q qui
 
 
 class Lines(Widget, can_focus=True):
-    """Lines of text, of which those that are seen are asked for. The first stays."""
+    """Lines of text, of which only the visible ones are made. The first one stays in place."""
 
     DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; }"
 
@@ -50,7 +50,7 @@ class Lines(Widget, can_focus=True):
         self.refresh()
 
     def move(self, by: int) -> None:
-        """Move the cursor, and what is seen with it."""
+        """Move the cursor, and scroll with it."""
         seen = max(self.size.height - 1, 1)
         if self.cursor_is_shown:
             self.cursor = max(0, min(self.cursor + by, self.count - 1))
@@ -75,7 +75,7 @@ class Lines(Widget, can_focus=True):
 
 
 class Bar(Widget):
-    """One line."""
+    """One line of text."""
 
     DEFAULT_CSS = "Bar { height: 1; width: 1fr; }"
     text = ""
@@ -174,7 +174,7 @@ class Top(App[int]):
         self.status.show("  |  ".join(part for part in parts if part))
 
     def show_threads(self) -> None:
-        """Keeps the cursor at its thread while others come and go."""
+        """Show the rows, and keep the cursor at its thread."""
         at = self.shown[self.lines.cursor] if self.lines.cursor < len(self.shown) else None
         key = self.key_of.get(at) if at is not None else None
         self.shown = self.picture.rows(self.wanted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rows of `rouse top`: which of them, in what order, and as text in prstat's columns."""
+"""The rows of `rouse top`: selection, order, and text in prstat's columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WIDTHS = {"pid": 6, "user": 8}
 
 
 def printable(text: str) -> str:
-    """Without what would command a terminal or hide text."""
+    """Return text without characters that control a terminal or hide text."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -78,7 +78,7 @@ def title(column: str) -> str:
 
 
 def columns_for(split: bool, width: int | None) -> list[str]:
-    """Those that leave room for a name. None: all of them."""
+    """Return the columns that leave room for a name. None: all of them."""
     columns = [*BEFORE, *(SPLIT if split else WHOLE)]
     for name in DROPPED:
         if width is None or width_of(columns) + NAME_LEAST <= width:
@@ -98,7 +98,7 @@ def header(columns: Sequence[str]) -> str:
 
 
 class Picture:
-    """All rows of some intervals. Text is made of a row when it is asked for."""
+    """All rows of some intervals. The text of a row is made on request."""
 
     def __init__(self, intervals: Sequence[Interval]) -> None:
         self.intervals = list(intervals)
@@ -115,7 +115,7 @@ class Picture:
         return self.intervals[number], row - int(self.starts[number])
 
     def key(self, row: int) -> tuple[int, int, int]:
-        """The key that identifies a row in the next picture too."""
+        """Return the key that identifies a row in the next picture too."""
         interval, at = self.place(row)
         return interval.pid, int(interval.rows.ids[at]), int(interval.rows.tids[at])
 
@@ -128,7 +128,7 @@ class Picture:
         return printable(f"{interval.process}/{text}")
 
     def rows(self, wanted: Wanted) -> list[int]:
-        """Those that are wanted, in order."""
+        """Return the wanted rows, in order."""
         idle = [interval.rows.idle for interval in self.intervals]
         shown = np.arange(len(self))
         if not wanted.all and idle:
@@ -165,14 +165,14 @@ class Picture:
         return found
 
     def line(self, row: int, columns: Sequence[str], width: int | None = None) -> str:
-        """width: at most so many columns of the terminal."""
+        """Return the text of a row. width: columns of the terminal."""
         text = " ".join([*self.cells(row, columns), self.name(row)])
         if width is not None and cell_len(text) > width:
             text = set_cell_size(text, max(width, 0))
         return text
 
     def total(self) -> str:
-        """prstat's last line."""
+        """Return prstat's last line."""
         threads = sum(interval.threads for interval in self.intervals)
         workers = sum(interval.workers for interval in self.intervals)
         ended = sum(interval.ended_threads for interval in self.intervals)

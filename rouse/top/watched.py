@@ -43,7 +43,7 @@ class Watched:
 
     @staticmethod
     def paths_of(word: str, alive: Sequence[find.Found]) -> list[Path]:
-        """A process number, or the name of a program."""
+        """Return the files of a process number, or of the processes of a program."""
         if word.isdecimal():
             return [find.of_pid(int(word))]
         named = [f.path for f in alive if f.program == word]
@@ -54,7 +54,7 @@ class Watched:
         return named
 
     def look_for_new(self) -> None:
-        """Those that were forked by a watched one, and, where all are watched, others."""
+        """Add processes that watched ones have forked, and all others if all are watched."""
         paths = sorted(path for place in find.folders() for path in find.files_of(place))
         for path in paths:
             if path in self.known or not find.NAME.fullmatch(path.name):
@@ -72,7 +72,7 @@ class Watched:
             self.known.add(path)
 
     def parent_of(self, path: Path) -> Watch | None:
-        """The watched process that has forked the one of a file."""
+        """Return the watched process that forked the process of a file."""
         name = find.NAME.fullmatch(path.name)
         if not name or path.name != find.file_name(int(name[1])):
             return None
@@ -80,7 +80,7 @@ class Watched:
         return next((w for w in self.watches.values() if w.is_here and w.pid == number), None)
 
     def step(self) -> list[Interval]:
-        """An interval of each process that lives; what became of the others is in messages."""
+        """Return an interval of each live process. messages says what became of the others."""
         self.look_for_new()
         found = []
         for path, watch in list(self.watches.items()):
@@ -106,7 +106,7 @@ def tell(lines: Sequence[str]) -> None:
 
 
 def intervals(watched: Watched, seconds: float, count: int) -> Iterator[list[Interval]]:
-    """Look every so many seconds, count times (0: without end), as long as there is something."""
+    """Look at each interval, count times (0: without end), as long as a process lives."""
     due = time.monotonic()
     number = 0
     while watched.watches and (not count or number < count):
