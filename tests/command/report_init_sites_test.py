@@ -88,7 +88,7 @@ class Compared(unittest.TestCase):
         found: list[Row] = json.loads(done.stdout)["sections"]["locks"]
         return found, text.stdout
 
-    def test_locks_with_the_same_init_site_and_site_are_matched(self) -> None:
+    def test_locks_with_the_same_init_site_are_matched_by_rank_and_stay_apart(self) -> None:
         each = {"contested": 1, "acquired": 1}
         found, text = self.compared(
             [
@@ -102,13 +102,14 @@ class Compared(unittest.TestCase):
                 lock(lock=9, init_site=None, wait_ns=3, **each),
             ],
         )
-        names = ("site_label", "init_label", "before_cnt_lock", "after_cnt_lock")
+        names = ("site_label", "init_label", "rank", "before_cnt_lock", "after_cnt_lock")
         self.assertEqual(
             picked(found, *names, "before_wait_total_ns", "after_wait_total_ns"),
             [
-                ("wait", "here.c:1", 2, 1, 13, 2),
-                ("wait", "there.c:2", 1, 0, 5, 0),
-                ("wait", "", 1, 1, 1, 3),
+                ("wait", "here.c:1", 1, 1, 1, 7, 2),
+                ("wait", "here.c:1", 2, 1, 0, 6, 0),
+                ("wait", "there.c:2", None, 1, 0, 5, 0),
+                ("wait", "", None, 1, 1, 1, 3),
             ],
         )
         self.assertIn("initialised at", text)
