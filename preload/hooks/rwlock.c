@@ -3,22 +3,27 @@
  * rwlock.c - pthread_rwlock_rdlock and its kin.
  *
  * As with a mutex, a try comes first, and libc's own call only for a lock that is held. A writer that holds the lock is
- * identified by the thread id in the lock. Readers are not. A writer's unlock marks all waiters as woken, a reader's
- * unlock all waiting writers: the last such call before a waiter returns is the one that gave it the lock.
+ * identified by the thread id in the lock. Of the readers, the place where the last one acquired it is known
+ * (record/reader_site.h). A writer's unlock marks all waiters as woken, a reader's unlock all waiting writers: the last
+ * such call before a waiter returns is the one that gave it the lock.
  */
 #include "hooks/deadline.h"
 #include "process/real.h"
 #include "record/hold.h"
+#include "record/reader_site.h"
 #include "record/wait.h"
 #include "record/waiters.h"
 
 enum call { LOCK, TIMED, CLOCK };
 
 /* Note where self acquired the lock, for threads that find it held. */
-RSI_INLINE int note_acquired(int result, const pthread_rwlock_t *l, const void *site)
+RSI_INLINE int note_acquired(int result, bool is_writer, const pthread_rwlock_t *l,
+                             const void *site)
 {
     struct rpi_thread *self = rpi_self;
-    if (result == 0 && (self || (self = rpi_thread_enter())))
+    if (result == 0 && !is_writer)
+        rpi_reader_site_put(l, site);
+    else if (result == 0 && (self || (self = rpi_thread_enter())))
         rpi_thread_held_put(self, l, site);
     return result;
 }
@@ -29,7 +34,14 @@ RSI_INLINE int note_free(int result, bool is_writer, const pthread_rwlock_t *l, 
     if (result == 0 && rsi_unlikely(rpi_hold_is_on))
         rpi_hold_begin(l, is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK, !is_writer,
                        site);
-    return note_acquired(result, l, site);
+    return note_acquired(result, is_writer, l, site);
+}
+
+/* Where the thread that holds l acquired it: its writer, or else its last reader. NULL: not known. */
+static const void *holder_site(const pthread_rwlock_t *l)
+{
+    int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
+    return writer ? rpi_thread_holder_site(writer, l) : rpi_reader_site_of(l);
 }
 
 static int call_real(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
@@ -51,16 +63,14 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
     if (rpi_recording_is_confined())
         return call_real(is_writer, call, l, clock, until);
     enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
-    int32_t writer = rsi_load_relaxed(&l->__data.__cur_writer);
-    struct rpi_contest contest = { .key = { (uintptr_t)l, 0,
-                                            (uintptr_t)rpi_thread_holder_site(writer, l), kind, 0 },
+    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, (uintptr_t)holder_site(l), kind, 0 },
                                    .since = rsi_tsc() };
     struct rpi_wait wait;
     if (!rpi_wait_begin(&wait, kind, l, site))
         return call_real(is_writer, call, l, clock, until);
     int result = call_real(is_writer, call, l, clock, until);
     rpi_wait_end(&wait, rpi_wait_verdict(result), &contest);
-    return note_acquired(result, l, site);
+    return note_acquired(result, is_writer, l, site);
 }
 
 RSI_INLINE int lock(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
