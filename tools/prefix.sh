@@ -12,7 +12,7 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 if [[ $1 == installed ]]; then
     echo "installed in ${3:-}$2"
     if [[ -z ${3:-} && ":$PATH:" != *":$2/bin:"* ]]; then
-        echo "$2/bin is not in PATH; add it: export PATH=$2/bin:\$PATH"
+        echo "to use it, put it in PATH: export PATH=$2/bin:\$PATH"
     fi
     exit 0
 fi

@@ -7,8 +7,11 @@
  * Where threads arrive often, most of the wait for the lock then looks like time between a wake-up and running. So the
  * hooks of locks whose words we understand sleep here, by libc's own protocol.
  *
- * The wake-up of a sleep is that of the waker which ended it, so the time until the thread runs is the kernel's: the
- * way of the wake-up to the scheduler, and the run queue. A release while the thread is on its way wakes nobody.
+ * The wake-up of a sleep is the one that ended it. The time until the thread runs is spent in the kernel: delivering
+ * the wake-up, and waiting in the run queue. While the thread is on its way, further releases wake nobody.
+ *
+ * A thread that cannot be recorded, such as the child of a fork in a signal handler, goes on here without a record.
+ * libc's own call would forget that the thread was woken, and others that still sleep would sleep on.
  *
  * Rejected: counting from the last release before the acquisition. A free unlock would have to write a time to a shared
  * line, and a woken thread that waits for a processor while others use the lock would seem to wait for the lock.
@@ -52,25 +55,33 @@ static struct attempt attempt(struct rpi_acquire *a)
     return made;
 }
 
+/* As attempt, recorded as one wait. contest: counted if this is the last sleep. */
+static struct attempt attempt_recorded(struct rpi_acquire *a, struct rpi_contest *contest)
+{
+    struct rpi_wait wait;
+    struct attempt made;
+    if (!rpi_wait_begin(&wait, a->kind, a->object, a->site))
+        return attempt(a);
+    pthread_cleanup_push(rpi_wait_cancelled, &wait);
+    made = attempt(a);
+    pthread_cleanup_pop(0);
+    bool is_held = made.result == EBUSY;
+    if (contest)
+        contest->is_acquired = made.result == 0;
+    /* The child of a fork that a signal handler has made ends nothing here: the wait belongs to its parent. */
+    (void)rpi_wait_end(&wait,
+                       !made.has_slept ? ROUSE_VERDICT_NONE
+                       : is_held       ? ROUSE_VERDICT_LOST_RACE
+                                       : rpi_wait_verdict(made.result),
+                       is_held ? NULL : contest);
+    return made;
+}
+
 int rpi_acquire(struct rpi_acquire *a, struct rpi_contest *contest)
 {
     for (;;) {
-        struct rpi_wait wait;
-        struct attempt made;
-        if (!rpi_wait_begin(&wait, a->kind, a->object, a->site))
-            return EBUSY;
-        pthread_cleanup_push(rpi_wait_cancelled, &wait);
-        made = attempt(a);
-        pthread_cleanup_pop(0);
-        bool is_held = made.result == EBUSY;
-        if (contest)
-            contest->is_acquired = made.result == 0;
-        enum rouse_verdict verdict = !made.has_slept ? ROUSE_VERDICT_NONE
-                                     : is_held       ? ROUSE_VERDICT_LOST_RACE
-                                                     : rpi_wait_verdict(made.result);
-        /* False in the child of a fork that a signal handler has made. */
-        bool is_mine = rpi_wait_end(&wait, verdict, is_held ? NULL : contest);
-        if (!is_held || !is_mine || (made.slept != 0 && made.slept != -EAGAIN))
+        struct attempt made = attempt_recorded(a, contest);
+        if (made.result != EBUSY || (made.slept != 0 && made.slept != -EAGAIN))
             return made.result;
     }
 }

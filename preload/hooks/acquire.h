@@ -15,7 +15,7 @@ struct rpi_acquire {
     bool is_realtime;             /* the clock of until; else CLOCK_MONOTONIC */
     bool is_shared;               /* between processes */
     bool ends_with_signal;        /* a signal handler ends the call */
-    bool was_woken; /* since the begin of the call, by a wake-up that another thread may need */
+    bool was_woken; /* a wake-up ended a sleep of this call; other threads may still sleep */
 
     /* One attempt. Returns 0 or an error number; EBUSY: the lock is held. */
     int (*try)(struct rpi_acquire *a);
@@ -24,9 +24,9 @@ struct rpi_acquire {
 };
 
 /*
- * Acquire a lock that was held on arrival, with one record per sleep. contest: likewise; NULL: contests are not counted.
+ * Acquire a lock that was held on arrival, with one record per sleep. contest: counted at the end; NULL: none.
  * Returns   an error number: 0, ETIMEDOUT, EINTR if a handler ends the call, or another one of try. EBUSY: it is not
- *           acquired, and cannot be acquired here; libc's own call has to go on.
+ *           acquired, and the kernel refuses to wait.
  * Blocks    the calling thread. A cancellation point if sleep is one.
  */
 int rpi_acquire(struct rpi_acquire *a, struct rpi_contest *contest);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cond.c - pthread_cond_wait and its kin.
+ * cond.c - pthread_cond_wait and its variants.
  *
  * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
  * thread runs.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * init.c - pthread_mutex_init and its kin, and the calls that destroy what they initialised: where each lock,
+ * init.c - pthread_mutex_init and its variants, and the calls that destroy what they initialised: where each lock,
  * condition, semaphore and barrier comes from.
  *
  * An initialisation alone is not recorded, since most objects are never waited for. A place gets a number in the file

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mutex.c - pthread_mutex_lock and its kin.
+ * mutex.c - pthread_mutex_lock and its variants.
  *
  * A free mutex costs a trylock instead of a lock, and two words that say where this thread acquired it. For every type
  * of mutex, trylock returns what lock would return, or EBUSY.
  *
- * A thread that finds the mutex held sleeps in hooks/acquire.c, by the protocol of glibc, on which this file depends.
- * Other threads may wait or unlock inside libc, as pthread_cond_wait does:
+ * A thread that finds the mutex held sleeps in hooks/acquire.c, by glibc's protocol, since other threads may wait or
+ * unlock inside libc, as pthread_cond_wait does. This file depends on that protocol:
  *   the lock word is 0 (free), 1 (held) or 2 (held, and some thread may sleep);
  *   a thread sleeps only while the word is 2;
  *   an unlock that replaces 2 by 0 wakes one thread;
@@ -55,6 +55,12 @@ enum call { LOCK, TIMED, CLOCK };
 static bool is_nesting(const pthread_mutex_t *m)
 {
     return (m->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE_NP;
+}
+
+/* Whether libc refuses to lock it again for its owner, which would wait for ever. */
+static bool is_checked(const pthread_mutex_t *m)
+{
+    return (m->__data.__kind & 3) == PTHREAD_MUTEX_ERRORCHECK_NP;
 }
 
 /* From the result of the call. A robust mutex may be acquired from a thread that died with it. */
@@ -165,7 +171,7 @@ static int sleep_of(struct rpi_acquire *a)
     return state == 0 ? -EAGAIN : rpi_acquire_sleep(a, word, AWAITED);
 }
 
-/* Wait for m. Returns EBUSY if libc has to go on, else what pthread_mutex_lock would. */
+/* Wait for m. Returns EBUSY if the kernel refuses to wait, else what pthread_mutex_lock would. */
 static int wait_here(enum call call, pthread_mutex_t *m, clockid_t clock,
                      const struct timespec *until, struct rpi_contest *contest, const void *site)
 {
@@ -199,17 +205,17 @@ static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread
                                 clockid_t clock, const struct timespec *until, const void *site)
 {
     int32_t owner = rsi_load_relaxed(&m->__data.__owner);
-    /* Confined: reading the clock may be forbidden too. */
-    if (owner == self->tid || rpi_recording_is_confined())
+    bool is_own = owner == self->tid;
+    /* libc returns at once, or the call is not recorded: reading our clock may be forbidden too. */
+    if ((call != LOCK && (rpi_deadline_is_wrong(clock, until) || until->tv_sec < 0)) ||
+        (is_own && is_checked(m)) || rpi_recording_is_confined())
         return call_real(call, m, clock, until);
     struct rpi_contest contest = { .key = { (uintptr_t)m, 0,
                                             (uintptr_t)rpi_thread_holder_site(owner, m),
                                             ROUSE_WAIT_MUTEX, 0 },
                                    .since = rsi_tsc() };
-    int result = spin(self, m, &contest, site) ? 0 : EBUSY;
-    /* libc refuses some deadlines. */
-    bool is_refused = call != LOCK && (rpi_deadline_is_wrong(clock, until) || until->tv_sec < 0);
-    if (result == EBUSY && !(m->__data.__kind & LIBC_KINDS) && !is_refused && knows_words())
+    int result = !is_own && spin(self, m, &contest, site) ? 0 : EBUSY;
+    if (result == EBUSY && !(m->__data.__kind & LIBC_KINDS) && knows_words())
         result = wait_here(call, m, clock, until, &contest, site);
     if (result == EBUSY)
         result = wait_in_libc(call, m, clock, until, &contest, site);

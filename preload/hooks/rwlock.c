@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rwlock.c - pthread_rwlock_rdlock and its kin.
+ * rwlock.c - pthread_rwlock_rdlock and its variants.
  *
  * As with a mutex, a try comes first, and libc's own call only for a lock that is held. A writer that holds the lock is
  * identified by the thread id in the lock. Of the readers, the place where the last one acquired it is known

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sem.c - sem_wait and its kin.
+ * sem.c - sem_wait and its variants.
  *
  * A semaphore that is available costs one try. A thread that finds none sleeps in hooks/acquire.c, by the protocol of
  * glibc on 64-bit machines: the low half of the first word is the value, the high half the number of waiters; a post
@@ -60,7 +60,7 @@ static uint32_t *value_of(const struct semaphore *s)
     return (uint32_t *)(uintptr_t)&s->value_and_waiters;
 }
 
-/* Take one unit; the caller stops to be a waiter. */
+/* Take one unit, and stop counting the caller as a waiter. */
 static int try_of(struct rpi_acquire *a)
 {
     struct semaphore *s = (struct semaphore *)(uintptr_t)a->object;
@@ -93,7 +93,7 @@ static void give_up(void *semaphore)
         rsi_syscall3(SYS_futex, value_of(s), FUTEX_WAKE | (s->shared ? 0 : FUTEX_PRIVATE_FLAG), 1);
 }
 
-/* As libc's call, with its result as an error number; EBUSY if libc has to go on. */
+/* As libc's call, with its result as an error number; EBUSY if the kernel refuses to wait. */
 static int wait_here(enum call call, struct semaphore *s, clockid_t clock,
                      const struct timespec *until, const void *site)
 {

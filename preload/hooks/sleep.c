@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sleep.c - nanosleep and its kin.
+ * sleep.c - nanosleep and its variants.
  *
  * A sleep that ends on time is a time-out. Its lateness is counted with that of timers, and includes the timer slack
  * that the kernel gives the thread.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spin.c - pthread_spin_lock and its kin.
+ * spin.c - pthread_spin_lock and its variants.
  *
  * No thread sleeps, so the time counts as the caller's running time and as contention of the lock.
  */

@@ -2,7 +2,7 @@
 /*
  * fd_class.c - remembers what kind of file each descriptor refers to, as far as it decides whether a call may wait.
  *
- * The kernel is asked once per descriptor. Every call that releases a number makes us forget it: close and its kin
+ * The kernel is asked once per descriptor. Every call that releases a number makes us forget it: close and its variants
  * (hooks/descriptors.c) and the calls in which libc closes one itself (hooks/stdio.c). So the calls that create a
  * number (dup, fcntl, eventfd, a message that carries one) need not be seen. socket, accept and pipe are seen, which
  * saves a question. A number that is released in another way, by a raw system call, keeps its class until socket,
@@ -20,6 +20,7 @@
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 static uint8_t classes[RPI_FD_CLASSES]; /* enum rpi_fd_class. Relaxed: any thread writes. */
 
@@ -58,6 +59,14 @@ enum rpi_fd_class rpi_fd_class_of_socket(int domain, int type, int protocol)
     return domain == AF_UNIX && type == SOCK_STREAM ? RPI_FD_WHOLE : RPI_FD_SOCKET;
 }
 
+/* /dev/null, zero, full and urandom; see "memory devices" in the kernel's list of device numbers. */
+static bool never_waits(const struct stat *status)
+{
+    unsigned minor_number = minor(status->st_rdev);
+    return S_ISCHR(status->st_mode) && major(status->st_rdev) == 1 &&
+           (minor_number == 3 || minor_number == 5 || minor_number == 7 || minor_number == 9);
+}
+
 static RSI_COLD enum rpi_fd_class ask(int fd)
 {
     struct stat status;
@@ -73,7 +82,8 @@ static RSI_COLD enum rpi_fd_class ask(int fd)
         if (option(fd, SO_RCVLOWAT) > 1)
             rsi_store_relaxed(&is_lowat_used, true);
         errno = error;
-    } else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode))
+    } else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode) &&
+               !never_waits(&status))
         class = RPI_FD_OTHER;
     rpi_fd_class_set(fd, class);
     return class;

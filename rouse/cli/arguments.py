@@ -13,7 +13,7 @@ SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 
 
 class Name(click.ParamType[str]):
-    """The name of a file or folder. An empty one, from an unset variable of a script, is refused."""
+    """The name of a file or folder. An empty one, from an unset variable, is refused."""
 
     name = "name"
 

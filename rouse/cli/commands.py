@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The classes of `rouse` and its subcommands: click's, with a help that survives a closed output."""
+"""The classes of `rouse` and its subcommands: click's, with help that survives a closed output."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ SHOWN_PROCESSES = 4
 ENDS = {
     CONFINED: "it asked for seccomp at {}: what came after is not recorded, nor what it forked"
     " then",
-    LAST_EVENT: "without a farewell; its last event was at {}, and what came after is not known:"
-    " waits under way then are counted up to it, and shares of threads that waited are not known"
-    " (-)",
-    LAST_SEEN: "without a farewell; it was last seen alive at {}, and times go up to then",
+    LAST_EVENT: "it ended without closing its recording, whose last event was at {}: waits under"
+    " way are counted up to then, and shares of threads that waited are not known (-)",
+    LAST_SEEN: "it ended without closing its recording; it was last seen alive at {}, and times go"
+    " up to then",
 }
 FRESH_NS = 10_000_000_000  # an older recording does not show whether its process runs now
 LOST = {

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""One module per format. Each renders the sections of query/sections.py, or tables. None decodes."""
+"""One module per format. Each renders sections of query/sections.py, or tables; none decodes."""

@@ -108,7 +108,7 @@ class Tracks:
             yield self.span(self.pid_workers, tid, begin, end, name)
 
     def left_at(self) -> npt.NDArray[Any]:
-        """Return when an arrow leaves each event: a thread's end when it woke the joining thread."""
+        """Return when an arrow leaves each event; a thread's end when it woke the joiner."""
         worker, number, types = self.columns["worker"], self.columns["number"], self.types
         order = np.lexsort((number, worker))
         first, second = order[:-1], order[1:]

@@ -120,7 +120,7 @@ class Terminal:
     def section(self, section: Section) -> None:
         self.line((section.title, TITLE))
         if not section.rows and section.idle:
-            self.paragraph("Only idle waits were recorded: --all shows them.")
+            self.paragraph("This section has only idle threads: --all shows them.")
         elif not section.rows:
             self.paragraph(f"None: {section.empty}.")
         elif section.is_summary:

@@ -14,7 +14,7 @@ from rouse.store import find, layout
 class Left:
     is_silent: bool  # none of its threads has waited, waits, or signalled without a waiter
     is_live: bool
-    is_cut: bool  # it is gone without a farewell
+    is_cut: bool  # it ended without closing its recording
     is_confined: bool  # it has asked for seccomp, and was recorded until then
     is_full: bool  # something found no room
     room_mib: int | None  # which was all that its record may have; None: the disk had no more

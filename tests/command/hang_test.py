@@ -111,7 +111,8 @@ class Hang(unittest.TestCase):
         sections = self.report(self.pid, "--all")["sections"]
         self.check(sections)
         text = " ".join(self.text(self.pid).split())
-        self.assertRegex(text, r"end: without a farewell; its last event was at [-\d]+ [:\d]+ UTC")
+        end = r"it ended without closing its recording, whose last event was at [-\d]+ [:\d]+ UTC"
+        self.assertRegex(text, end)
         waits = [row for row in sections["threads"] if row["now"] in ("mutex", "rwlock")]
         self.assertEqual(len(waits), WAITERS + READERS)
         for row in waits:  # without a recorder, the length of the program's life is unknown

@@ -15,7 +15,7 @@ from common import here
 from interposed import Source, environment
 from run_case import MS, Case
 
-PROGRAM = Source("hot_lock").program
+PROGRAM, FORKED = Source("hot_lock").program, Source("forked_waiters").program
 SCENES = (  # threads, how long they hold the lock and pause, in us, and how often
     (8, 50, 20, 100),
     (32, 20, 200, 20),
@@ -95,6 +95,16 @@ class HotLock(Case):
         for kind in ("mutex", "adaptive", "shared", "timed", "semaphore"):
             with self.subTest(kind=kind):
                 self.scene(kind, 6, 5, 5, 2000)
+
+    def test_waiter_that_forks_in_a_signal_handler_forgets_no_sleeper(self) -> None:
+        """Parent and child go on waiting, and only one of them has a record to write to."""
+        for number in range(20):
+            store = self.folder / f"forked{number}"
+            store.mkdir(mode=0o700)
+            done = subprocess.run(
+                [FORKED], env={**os.environ, **environment(store)}, check=False, timeout=60
+            )
+            self.assertEqual(done.returncode, 0)
 
 
 if __name__ == "__main__":

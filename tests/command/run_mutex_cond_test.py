@@ -49,6 +49,13 @@ class Mutexes(Case):
             },
         )
 
+    def test_wait_for_a_mutex_that_the_thread_holds_itself_is_recorded(self) -> None:
+        found = self.sections(PROGRAM, "own")
+        self.total(found, timeout=1, useful=0)
+        (row,) = found["sides"]
+        self.assertEqual(row["site_label"], label("/* held by itself"))
+        self.assertEqual(row["given_up"], 1)
+
     def test_types_of_mutexes_return_the_same_as_without_recording(self) -> None:
         done = self.run_it("--", PROGRAM, "types")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -95,6 +96,24 @@ class Answers(unittest.TestCase):
             "freopen of the same: 1 ",
             "closedir of none: -1 EINVAL",
         )
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_a_device_that_never_waits_is_not_polled(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["strace", "-f", "-qq", "-e", "trace=read,poll,ppoll", "-o", f"{folder}/trace"]
+            command = [*words, "head", "-c", "100000", "/dev/zero"]
+            done = subprocess.run(
+                command,
+                env=environment(Path(folder)),
+                capture_output=True,
+                check=False,
+            )
+            if "not permitted" in done.stderr.decode():
+                self.skipTest("strace may not trace here")
+            self.assertEqual((done.returncode, len(done.stdout)), (0, 100_000))
+            trace = (Path(folder) / "trace").read_text(encoding="utf-8")
+        self.assertGreater(trace.count("read("), 5)
+        self.assertNotIn("poll(", trace)
 
     def test_errno_is_0_when_main_a_thread_or_a_child_begins(self) -> None:
         program = Source("initial_errno").program
