@@ -44,11 +44,31 @@ static void confine(void)
 
 static const struct rpi_recording_calls calls = { note, confine };
 
+/*
+ * A signal handler has forked while its thread was in our own code, which goes on in the child when the handler
+ * returns. So the child keeps all structures, but writes to a copy of the parent's file, and is not recorded: this
+ * does not set *rpi_recording_here again. No other thread exists there that could release a lock.
+ */
+static void child_in_our_code(void)
+{
+    rsi_file_detach();
+    rpi_thread_child_locks();
+    rpi_waiters_child();
+    rpi_listener_child();
+    rsi_writers_child_locks();
+    rsi_sites_child_locks();
+}
+
 static void child(void)
 {
     if (rpi_recording_is_confined())
         return;
     int error = errno;
+    if (rpi_self && rpi_self->is_busy && !rpi_self->is_asleep) {
+        child_in_our_code();
+        errno = error;
+        return;
+    }
     rpi_recording_child();
     rpi_thread_child();
     rpi_waiters_child();

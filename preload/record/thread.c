@@ -215,10 +215,15 @@ bool rpi_thread_setup(void (*at_exit)(struct rpi_thread *))
 }
 
 /* The child has only the calling thread, and none of the parent's records. */
+void rpi_thread_child_locks(void)
+{
+    threads.guard = 0;
+}
+
 void rpi_thread_child(void)
 {
     rpi_self = NULL;
-    threads.guard = 0;
+    rpi_thread_child_locks();
     threads.free = threads.all;
     for (struct rpi_thread *thread = threads.all; thread; thread = thread->next_all) {
         thread->next_free = thread->next_all;

@@ -87,6 +87,7 @@ struct rpi_thread {
  */
 bool rpi_thread_setup(void (*at_exit)(struct rpi_thread *));
 void rpi_thread_child(void);
+void rpi_thread_child_locks(void); /* the locks alone; see lifecycle.c */
 
 /* The calling thread's record, created if necessary. NULL: nothing is recorded of it. Leaves errno alone. */
 struct rpi_thread *rpi_thread_enter(void);

@@ -468,6 +468,32 @@ void rsi_file_alone(void)
     }
 }
 
+/* The bytes that the child of a fork has mapped from head on. */
+static size_t bytes_inherited(const struct rsi_store_head *head)
+{
+    struct rsi_span span = { 0, 0 };
+    size_t length = (size_t)rsi_load_relaxed(&pages_mapped) * RSI_PAGE;
+    /* another thread was folding: ask the kernel for the size */
+    if (rsi_load_relaxed(&folds) % 2 != 0)
+        rsi_mapping_find((uintptr_t)head, &span);
+    rsi_store_relaxed(&folds, 0u);
+    return span.high ? span.high - (uintptr_t)head : length;
+}
+
+void rsi_file_detach(void)
+{
+    struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
+    if (!head)
+        return;
+    size_t bytes = bytes_inherited(head);
+    size_t used = (size_t)rsi_load_relaxed(&head->page_count) * RSI_PAGE;
+    void *copy = rsi_map(bytes);
+    if (!copy)
+        return; /* what the child goes on to write is then in the parent's file */
+    memcpy(copy, head, used < bytes ? used : bytes);
+    rsi_syscall5(SYS_mremap, copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, head);
+}
+
 void rsi_file_child(void)
 {
     struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
@@ -476,11 +502,5 @@ void rsi_file_child(void)
     rsi_store_relaxed(&rsi_file_head, NULL);
     rsi_store_relaxed(&refused, 0u);
     rsi_store_relaxed(&tick_due_tsc, UINT64_C(0));
-    struct rsi_span span = { 0, 0 };
-    size_t length = (size_t)rsi_load_relaxed(&pages_mapped) * RSI_PAGE;
-    /* another thread was folding: ask the kernel for the size */
-    if (rsi_load_relaxed(&folds) % 2 != 0)
-        rsi_mapping_find((uintptr_t)head, &span);
-    rsi_store_relaxed(&folds, 0u);
-    rsi_unmap(head, span.high ? span.high - (uintptr_t)head : length);
+    rsi_unmap(head, bytes_inherited(head));
 }

@@ -73,4 +73,10 @@ void rsi_file_end(void);
 /* In a child after fork: unmap the parent's file and use it no more; the child has no file yet. */
 void rsi_file_child(void);
 
+/*
+ * Instead of rsi_file_child, where the child's thread is in the middle of writing: it goes on writing to a private copy
+ * at the same address.
+ */
+void rsi_file_detach(void);
+
 #endif

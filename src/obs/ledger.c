@@ -121,10 +121,15 @@ void rsi_writer_give(struct rsi_writer *writer)
     pthread_mutex_unlock(&ledger.mutex);
 }
 
+void rsi_writers_child_locks(void)
+{
+    pthread_mutex_init(&ledger.mutex, NULL);
+}
+
 void rsi_writers_child(void)
 {
     memset(&ledger, 0, sizeof ledger);
-    pthread_mutex_init(&ledger.mutex, NULL);
+    rsi_writers_child_locks();
     rsi_modules_child();
 }
 

@@ -179,9 +179,14 @@ const void *rsi_site_address(uint64_t site)
     return (const void *)(uintptr_t)site;
 }
 
-void rsi_sites_child(void)
+void rsi_sites_child_locks(void)
 {
     pthread_mutex_init(&sites.mutex, NULL);
+}
+
+void rsi_sites_child(void)
+{
+    rsi_sites_child_locks();
     if (sites.table)
         rsi_unmap(sites.table, sizeof *sites.table);
     sites.table = NULL;

@@ -37,5 +37,6 @@ const void *rsi_site_address(uint64_t site);
 
 /* Forget all stacks, in a child after fork. */
 void rsi_sites_child(void);
+void rsi_sites_child_locks(void); /* releases the locks alone, where the thread goes on in here */
 
 #endif
