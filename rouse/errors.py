@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TextIO
 
 # Exit statuses of the command. Click itself ends with 2 for wrong arguments.
-EXIT_FINDINGS = 1  # what was looked at is not as it should be
+EXIT_FINDINGS = 1  # the check found a problem
 EXIT_NOTHING = 3  # there is nothing to read, or it cannot be read
-EXIT_ENDED = 4  # what was watched ended meanwhile
+EXIT_ENDED = 4  # the watched process ended meanwhile
 
 
 def how_to_install(extra: str, *packages: str) -> str:

@@ -53,7 +53,7 @@ def microseconds(ns: float) -> str:
 
 
 def share(value: float) -> str:
-    """In percent, as prstat prints it: one digit after the point below 10."""
+    """Return a share of 1 in percent, as prstat prints it: below 10 with one decimal."""
     percent = value * 100
     if abs(percent) < 0.05:
         return "0.0"

@@ -49,7 +49,7 @@ class Commands(Group):
             return None
         command = importlib.import_module(f"rouse.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        # See __init__.py: what the command has made by then it clears up.
+        # From here on (see rouse/__init__.py) Ctrl-C raises an exception, so commands clean up.
         if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return command

@@ -82,7 +82,7 @@ def command(wanted: tuple[str, ...], **options: Any) -> int:
     )
     if options["json"] and not options["batch"]:
         raise click.UsageError("--json needs --batch")
-    streams = (sys.stdin, sys.stdout, sys.stderr)  # textual writes to the third
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # textual writes to standard error
     if not options["batch"] and not all(stream.isatty() for stream in streams):
         raise click.UsageError("this is no terminal: give --batch SECONDS COUNT")
     watched = Watched(wanted)

@@ -29,7 +29,7 @@ ORDER BY o.runs DESC, o.process, o.thread_id
 
 
 def thread_counters() -> str:
-    """The same for threads that still exist, as far as counters show it."""
+    """The activity of each existing thread, from its counters. Null: no counter has it."""
     return """
 SELECT process, thread_id, name, waits, yields, waits + yields + 1 AS runs, waits AS woken,
     NULL AS wakes, NULL AS contests, NULL AS spun_ns

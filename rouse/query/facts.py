@@ -14,8 +14,8 @@ from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
 from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER
 from rouse.text import counted, duration, share
 
-WAIT_STAMPS = 2  # of a wait: one when someone ends it, and one of a switch, which has two threads
-MISSING_SHARE = 0.01  # of a thread's wall time; beyond that its states do not account for it
+WAIT_STAMPS = 2  # per wait: one at its wake-up, and half of that of each of its two switches
+MISSING_SHARE = 0.01  # share of a thread's wall time that its states may leave unaccounted for
 MISSING_LEAST_NS = 1_000_000
 SHOWN_PROCESSES = 4
 # Of processes that were killed, left by _exit(), or confined themselves: how far their times go.

@@ -65,7 +65,7 @@ def all_sums(locks: str) -> str:
     placed = by_place(locks, COLUMNS["locks"], "site", "holder_site")
     columns = (*LOCK, "lock_name", "kind")
     zeros = ", ".join(f'0 AS "{name}"' for name in (*LOCK_SUMS, *LOCK_MOSTS))
-    # The kind is the waiter's; of a reader-writer lock it does not say how the holder had it.
+    # The kind is the waiter's. It does not show how the holder had locked a reader-writer lock.
     rows = f"""
 SELECT {names(columns)}, site, {names((*LOCK_SUMS, *LOCK_MOSTS))}, 0 AS kept_waiting, 1 AS own_rows
 FROM ({placed}) g
@@ -116,7 +116,7 @@ FROM ({first}) f JOIN ({all_sums(chosen)}) a ON {same("a", "f", LOCK_SITE)}
 
 
 def sides(cut: Cut = whole) -> str:
-    """By lock: which site waited, and which site held it then, each with its call stack.
+    """Waits for each lock by the site that waited and the site that held it, with call stacks.
 
     The decoder has summed up each process. The processes of a program may be shown in sum.
     """
@@ -134,7 +134,7 @@ SELECT g.*, {ratio("wait_ns", "(contested + waiting)")} AS wait_each_ns FROM (
 
 
 def origins(cut: Cut = whole) -> str:
-    """By the place that initialised them: how many locks, and their sums."""
+    """The number of locks that each place initialised, and the sums over them."""
     kind = "CASE WHEN kind = 'mutex' THEN 'mutex' ELSE 'rwlock' END"
     most = aggregates("MAX", LOCK_MOSTS)
     rows = with_complete(f"""
@@ -156,7 +156,7 @@ FROM ({rows}) r
 
 
 def spins(cut: Cut = whole) -> str:
-    """By lock and acquisition site: the time spun before the lock was acquired or given up."""
+    """The time spun before a lock was acquired or given up, by lock and acquisition site."""
     spun = by_place("SELECT * FROM locks WHERE spin_ns > 0", COLUMNS["locks"], "site")
     keys = names(("process", "lock", "kind", "site"))
     rows = f"""

@@ -164,7 +164,7 @@ def sleep_rows(found: Switches) -> list[Row]:
         thread = found.threads.get(sleep.thread)
         if thread is None:
             continue
-        # Its name as of now: when it first woke somebody it may not have had one.
+        # The waker's latest name: it may not have had one at its first wake-up.
         waker = names.get(sleep.waker_tid, sleep.waker) if sleep.waker_tid else NOBODY
         key = (thread.process, thread.name, sleep.call, waker)
         row = rows.setdefault(

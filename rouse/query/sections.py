@@ -48,13 +48,13 @@ class Report:
 
 
 def sites_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The title of each site of a row, and the key of its frames."""
+    """Return, for each site of a row, its title and the key of its frames."""
     return [(role, f"{row['process']} {row[key]}") for key, role in SITES.items() if row.get(key)]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which sections to make, and with how many rows."""
+    """The sections to make, and the number of rows of each."""
 
     sections: Sequence[str] = ()  # none: all
     limit: int = 0  # rows per section; 0: all
@@ -64,14 +64,14 @@ class Wanted:
 def make(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, ...]) -> Section:
     """Query a section's rows, and count those that are not shown."""
     hides = plan.split_idle and not wanted.show_idle
-    every = ""  # without order and names, which would cost more than the count
+    every = ""  # the query without order and names, which would cost more than the count
 
     def cut(rows: str, order: Sequence[str]) -> str:
         nonlocal every
         every = rows
-        if plan.is_summary:  # one row per process, and the head of the report asks for all
+        if plan.is_summary:  # one row per process; the head of the report needs all of them
             return measures.whole(rows, order)
-        # Counted on the way: summing up all records once more would take as long again.
+        # The same query counts the rows: a second sum over all records would double the time.
         if wanted.limit and not plan.is_plain:
             rows = f"SELECT a.*, COUNT(*) OVER () AS in_all FROM ({rows}) a"
         if hides:

@@ -39,9 +39,9 @@ class Plan:
     empty: str = "nothing was recorded"
     split_idle: bool = False
     is_plain: bool = False  # rows are records, not sums of many
-    is_by_place: bool = False  # a row is of all calls that led to its site
+    is_by_place: bool = False  # a row sums up all call stacks that led to its site
     is_summary: bool = False  # a row is a list of figures, not a line of a table
-    is_joint: bool = False  # rows are of all processes together
+    is_joint: bool = False  # rows sum up all processes
 
 
 def extra(key: str, title: str, kind: str = "text", about: str = "") -> Column:

@@ -22,7 +22,7 @@ from rouse.text import printable
 Columns = Mapping[str, npt.NDArray[Any]]
 Names = Mapping[tuple[str, int], str]
 Labels = Mapping[tuple[str, str], str]
-AT_ONCE = 4096  # events a write
+AT_ONCE = 4096  # events per write
 # Of events of one stamp, which comes first on a thread's track.
 RANKS = {"new": 0, "wait": 1, "yield": 1, "io": 2, "wake": 2, "run": 3, "end": 4}
 TAKES = ("run", "idle")
@@ -148,7 +148,7 @@ class Tracks:
         chosen = self.by_thread("run", "wait", "yield", "end")
         threads = self.columns["thread_id"][chosen]
         ends = following(self.at[chosen], threads, self.end)
-        # The run that follows says when it was woken.
+        # The run that follows contains the time of the wake-up.
         woken = np.append(self.columns["value"][chosen][1:], 0)
         is_run = np.append((self.types[chosen][1:] == "run") & (threads[1:] == threads[:-1]), False)
         woken = np.where(is_run & (woken > 0), woken, ends)

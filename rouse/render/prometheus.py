@@ -67,7 +67,7 @@ def lock_labels(row: Row) -> dict[str, str]:
         "kind": row["kind"],
         "site": row["site_label"],
         "site_id": row["site"],
-        # Not of wake-ups: a row of one place becomes one of several, and would be another series.
+        # Wake-ups lack these: a row's place can become several, which would start a new series.
         "initialised_at": init_text(row),
         "initialised_at_id": row["init_site"] if init_text(row) else "",
     }

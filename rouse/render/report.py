@@ -148,7 +148,7 @@ class Reporter:
     def html(self) -> bytes:
         from rouse.render import page
 
-        # The page has idle waits in any case, and hides them until asked.
+        # The page always contains idle waits, and hides them until the reader shows them.
         report = self.report(PAGE_ROWS, True)
         labels = {
             f"{process} {site}": [row["label"] for row in rows]

@@ -61,7 +61,7 @@ def pairs(
 
 
 def summary(found: Sequence[tuple[Cost, Cost]]) -> dict[str, dict[str, Any]]:
-    """For each measure: both medians, and the median and extremes of the ratios of the pairs."""
+    """Return both medians of each measure, and the median and extremes of the pairs' ratios."""
     made = {}
     for name in ("cpu_ns", "elapsed_ns"):
         both = [(getattr(plain, name), getattr(with_it, name)) for plain, with_it in found]

@@ -32,7 +32,7 @@ from rouse.tables import inputs
 from rouse.text import counted, printable
 
 LIBRARY, DOOR = "librouse-preload.so", "librouse-run.so"
-NOT_FOUND, NOT_RUN = 127, 126  # as shells have it
+NOT_FOUND, NOT_RUN = 127, 126  # the exit statuses that shells use
 SENT_BY_KERNEL = 128  # si_code: by the terminal, to the program as well
 FORWARDED = (
     signal.SIGHUP,
@@ -88,7 +88,7 @@ def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     if (folder / leftovers.WAITS).exists():
         variables = {**variables, WAITS: "1"}
     before = os.environ.get("LD_PRELOAD", "")
-    door = library().with_name(DOOR)  # which has the library loaded, but not into every program
+    door = library().with_name(DOOR)  # loads the library, but not into every program
     preload = f"{before}:{door}" if before else str(door)
     # Without it a program with gcc's address sanitizer ends at once, because its run-time must be
     # loaded first.
@@ -141,7 +141,7 @@ def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Po
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    # A script that does not name what runs it: as shells and env have it.
+    # A script without #! runs in /bin/sh, as from a shell or env.
     return began("/bin/sh", shutil.which(words[0]) or words[0], *words[1:])
 
 
@@ -348,7 +348,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
         code = follow(program)
         for file in ("accept", leftovers.WAITS):
-            (folder / file).unlink(missing_ok=True)  # those that run on have it mapped
+            (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)
         # The reader of its output may have gone; its end is reported all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -16,15 +16,15 @@ class Left:
     is_live: bool
     is_cut: bool  # it ended without closing its recording
     is_confined: bool  # it has asked for seccomp, and was recorded until then
-    is_full: bool  # something found no room
-    room_mib: int | None  # which was all that its record may have; None: the disk had no more
+    is_full: bool  # the recording had no room for some entries
+    room_mib: int | None  # the limit that it reached; None, if is_full: the disk was full
 
 
-CHUNK_PAGES_MOST = 16  # one that finds no room within a limit asked for no more, see ledger.c
+CHUNK_PAGES_MOST = 16  # of any chunk that the limit refuses; see ledger.c
 
 
 def limit_mib(lost: int, pages: int, size: int) -> int | None:
-    """Return the limit of a record that refused chunks because it had reached it."""
+    """Return the limit, in MiB, of a recording that reached it. None: it did not."""
     is_used_up = size - pages * layout.PAGE < CHUNK_PAGES_MOST * layout.PAGE
     return size >> 20 if lost and is_used_up else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Why the interposer was not loaded into a program, as far as its file shows."""
+"""Find out from a program's file why the interposer was not loaded into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import InterpSegment
 
-SCRIPTS_MOST = 4  # one that is run by another, and so on
+SCRIPTS_MOST = 4  # interpreters followed, where each is itself a script
 
 
 @dataclass(frozen=True)

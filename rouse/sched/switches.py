@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kernel's scheduler and the threads of some processes, as far as it reports them.
+"""Read what the kernel's scheduler reports about the threads of some processes.
 
 Root uses rouse-kernel, a BPF program; others use rouse-switches, which reads the kernel's records
 of switches. Where neither is permitted, only sums are known. Nothing is rendered here. The lines
@@ -30,7 +30,7 @@ RUNS, ASLEEP, QUEUED, ENDED = range(len(STATES))
 NO_CALL = "-"
 # enum rsi_bpf_join
 ALONE, OUTSIDE, JOINED, RELOCK, UNREAD = range(5)
-END_SECONDS = 30  # for the helper to print; it has 80,000 rows at most
+END_SECONDS = 30  # time for the helper to print its rows, at most 80,000
 
 
 @dataclass
@@ -39,15 +39,15 @@ class Thread:
     process: int
     name: str
     state: int
-    since_ns: int  # CLOCK_MONOTONIC, as first_ns
+    since_ns: int  # start of the state, CLOCK_MONOTONIC; so is first_ns
     first_ns: int  # when it was first seen
-    call: str  # that it sleeps in, or slept in last
+    call: str  # the system call in which it sleeps, or slept last
     voluntary: int
     involuntary: int
     cpu_ns: int
-    preempted_ns: int  # in the run queue without having slept
+    preempted_ns: int  # time in the run queue without having slept
     preempted_most_ns: int
-    all_queued_ns: int | None = None  # by schedstat, where wake-ups are not reported
+    all_queued_ns: int | None = None  # from schedstat, where wake-ups are not reported
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Sleep:
     queued_ns: int  # from then on until it ran
     asleep_most_ns: int = 0
     queued_most_ns: int = 0
-    waker_tid: int = 0  # 0: an interrupt, or nobody that was seen
+    waker_tid: int = 0  # 0: an interrupt, or not known
     waker: str = ""
     join: int = ALONE  # what is known of the wait that was recorded
     kind: int = 0  # of that wait; see layout.KIND_NAMES
@@ -101,10 +101,10 @@ class Switches:
     lost_recorders: int = 0
     lost_locks: int = 0
     by: str = BY_BPF
-    why: str = ""  # why there are no more figures than by says
-    lost_records: int = 0  # of switches
+    why: str = ""  # why only the figures of `by` are available
+    lost_records: int = 0  # records of switches that the kernel dropped
     sums: Sums = Sums()
-    text: str = ""  # that this was decoded from
+    text: str = ""  # the helper's output, from which this was decoded
 
 
 def decode_sleep(words: list[str]) -> Sleep:
@@ -130,7 +130,7 @@ def decode_sleep(words: list[str]) -> Sleep:
 
 def decode(text: str) -> Switches:
     found = Switches(text=text)
-    for line in text.removesuffix("\n").split("\n"):  # a name may have other ends of lines
+    for line in text.removesuffix("\n").split("\n"):  # not splitlines(): a name may contain \r
         try:
             kind, *words = line.split("\t")
             decode_line(found, kind, words)
@@ -237,7 +237,7 @@ class Recorder:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,  # what is typed at the terminal is for us, who ask it to end
+            start_new_session=True,  # the terminal's signals reach only us; we then stop the helper
         )
         assert self.process.stdout
         if self.process.stdout.readline() != "ready\n":

@@ -24,10 +24,10 @@ from rouse.store import integrity, layout, snapshot
 
 Entries = npt.NDArray[np.void]
 ALL_KINDS = frozenset(layout.ENTRIES)
-COUNTED = ALL_KINDS - {layout.EVENTS}  # events are many, and few ask for them
-TRIES = 4  # to read the head while it does not change
-WRITTEN_MOST = 1 << 62  # events: no ring has had more
-LATE_TICKS_S = 3600  # stamps further ahead of the head's are no times
+COUNTED = ALL_KINDS - {layout.EVENTS}  # events are many, and few reports need them
+TRIES = 4  # attempts to read the head while it does not change
+WRITTEN_MOST = 1 << 62  # events ever written to a ring; a larger number is damage
+LATE_TICKS_S = 3600  # time stamps further than this beyond the head's are damage
 
 
 class Source(Protocol):
@@ -92,9 +92,9 @@ class Head:
     monotonic_ns: int
     realtime_ns: int
     lost_events: int
-    stamps_ticks: int  # that layout.STAMPS took; 0: they were not measured
-    pid_namespace: int  # that pid is of; 0: not known
-    is_locked: bool  # the file, for as long as its process has it mapped
+    stamps_ticks: int  # the cost of layout.STAMPS time stamps; 0: not measured
+    pid_namespace: int  # the namespace of pid; 0: not known
+    is_locked: bool  # the file has a lock for as long as its process has it mapped
     recorder: int
     slack_ns: int
     spin_ns: int
@@ -122,17 +122,17 @@ class Store:
     name: str
     head: Head
     clock: clock.Clock
-    now_tsc: int  # the moment that it describes
+    now_tsc: int  # the time of these contents
     is_live: bool
     arrays: dict[int, Entries]
-    writer_of: dict[int, npt.NDArray[np.uint32]]  # by kind: whose each entry is
+    writer_of: dict[int, npt.NDArray[np.uint32]]  # the writer of each entry, by kind
     problems: list[str] = field(default_factory=list)
-    # Of the events, each counted by its writer.
+    # The number of each event, which its writer counts.
     numbers: npt.NDArray[np.int64] = field(default_factory=lambda: NO_NUMBERS)
-    overwritten: int = 0  # events that are no more
-    is_here: bool = True  # /proc/PID is its process, while that lives
-    is_sure: bool = True  # whether that lives is known
-    end: str = ""  # schemas.LAST_SEEN, ..., where a recorder knows; else it follows from the rest
+    overwritten: int = 0  # events that were overwritten before they were read
+    is_here: bool = True  # /proc/PID is its process, as long as that runs
+    is_sure: bool = True  # it is known whether the process runs
+    end: str = ""  # schemas.LAST_SEEN, ...; empty: no recorder knows, build.end_of() derives it
 
     @property
     def threads(self) -> Entries:
@@ -301,23 +301,23 @@ class ChunkReader:
         self.kinds = frozenset(kinds)
         self.found: dict[int, list[Entries]] = {kind: [] for kind in layout.ENTRIES}
         self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
-        self.is_still = is_still  # nobody writes: what does not fit together is damaged
+        self.is_still = is_still  # nobody writes any more: an inconsistency is damage
         self.unknown = 0  # chunks of kinds that a newer runtime may have
         self.problems: list[str] = []
-        self.taken: list[tuple[int, int]] = []  # what other chunks cover, in order
+        self.taken: list[tuple[int, int]] = []  # the ranges of other chunks, in order
         self.rings: list[Ring] = []
-        self.slots: list[tuple[int, int, int]] = []  # threads': where, of what size, how many
-        self.torn = 0  # threads whose words would not be still
+        self.slots: list[tuple[int, int, int]] = []  # of threads: offset, size of each, number
+        self.torn = 0  # threads whose words kept changing
         self.numbers: list[npt.NDArray[np.int64]] = []
         self.overwritten = 0
-        # Names and stacks are counted over all their chunks: after one that is unknown, none is
-        # sure.
+        # Names and stacks are numbered across all their chunks: after a damaged chunk, no number is
+        # certain.
         self.is_count_sure = True
 
     def read_all(self) -> None:
         count = self.head.chunk_count
         if count > layout.CHUNKS_MAX:
-            # Threads that found no room raised it all the same.
+            # Threads that found the directory full have raised the count too.
             count = layout.CHUNKS_MAX
         raw = self.source.read(layout.DIRECTORY, 4 * count)
         if len(raw) < 4 * count:

@@ -20,14 +20,14 @@ from rouse import clock
 from rouse.errors import RouseError
 from rouse.store import decode, layout
 
-RUN_PREFIX = "rouse-run-"  # of the folder of a `rouse run`
+RUN_PREFIX = "rouse-run-"  # begins the name of the folder of a `rouse run`
 NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
 DELETED = " (deleted)"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file of a process. It exists as long as the process, or longer if that was killed."""
+    """The recording of a process. It stays longer than the process only if that was killed."""
 
     pid: int
     path: Path
@@ -221,7 +221,7 @@ def read(source: decode.FileSource, kinds: Iterable[int] = decode.COUNTED) -> de
     decode.check_head(source.name, raw)
     head = decode.decode_head(raw)
     state = life(head, source)
-    is_dead = state == DEAD  # of which there is no more to ask
+    is_dead = state == DEAD
     is_replaced = not is_dead and what_became(source, Path(source.name)) == REPLACED
     is_over = is_dead or is_replaced
     found = decode.decode(source, kinds, None if is_over else time.monotonic_ns)
@@ -337,7 +337,7 @@ def what_became(source: decode.FileSource, path: Path) -> str | None:
     that process begins to record.
     """
     head = decode.decode_head(decode.read_moments(source)[0])
-    for _ in range(2):  # what is no more may have ended since its head was read
+    for _ in range(2):  # the process may have ended after its head was read
         is_dead = life(head, source) == DEAD
         head = decode.decode_head(decode.read_moments(source)[0])
         if head.ended:

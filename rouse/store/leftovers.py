@@ -23,7 +23,7 @@ from rouse.store import find
 MARK = "made-by-rouse-run"
 SWITCHES = "kernel.switches"  # the output of the kernel recorder, beside the recordings
 WAITS = "waits"  # the state of each thread while the program runs, in the same folder
-FILES = (MARK, "accept", WAITS, SWITCHES)  # and those of processes
+FILES = (MARK, "accept", WAITS, SWITCHES)  # a run's files besides its recordings
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -43,7 +43,7 @@ def temporary(place: Path) -> Iterator[Path]:
 
 
 def remove_dead(place: Path) -> None:
-    """Remove this user's folders of killed runs, as far as possible."""
+    """Remove this user's folders of killed runs. Folders that cannot be removed stay."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(find.RUN_PREFIX)]
         for name in names:

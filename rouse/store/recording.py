@@ -13,8 +13,8 @@
           of a process that was alive then, and of no other
     SITE  zlib of JSON: names of sites: module, build-id, offset, function, file, line, label
     EVNT  a writer's number (u32), 0 (u32), the number of its first event (u64), zlib of its events;
-          numbers left out between two of a writer's are lost ones. Without an event: what is wanted
-          begins here, else at 0
+          numbers missing between two of a writer's are lost events. A chunk without events marks
+          the number at which the requested events begin; without such a chunk that is 0
     DONE  JSON: why it ended. Last; without it the recorder still writes, or was killed.
 
 Numbers are little-endian. A chunk is written whole or, if its recorder is killed, cut short: all
@@ -48,8 +48,8 @@ NUMBER_MOST = 1 << 62
 PAGE = layout.PAGE
 PAYLOAD_MOST = layout.BYTES_MAX + (16 << 20)
 JSON_MOST = 64 << 20
-LEVEL = 1  # of zlib: a store is mostly zeros and small numbers
-PROGRAM = "the program "  # so begins why a recording is done, if its program is no more
+LEVEL = 1  # zlib's fastest is enough: a store is mostly zeros and small numbers
+PROGRAM = "the program "  # begins the reason in DONE if the program has ended
 Frames = dict[tuple[str, str, int], dict[str, Any]]  # by module, build-id, offset
 
 
@@ -146,7 +146,7 @@ class Recording:
     why_done: str | None = None
     events: list[tuple[int, int, Any]] = field(default_factory=list)  # writer, first, entries
     problems: list[str] = field(default_factory=list)
-    is_cut: bool = False  # the file ends within a part
+    is_cut: bool = False  # the file ends in the middle of a chunk
 
     @property
     def store(self) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-TRIES = 4  # of all slots at once,
-ALONE_TRIES = 16  # and of each that was not still, by itself, which is faster,
-ALONE_MOST = 64  # of so many: not more than these can be on a processor all the time
+TRIES = 4  # reads of all slots at once
+ALONE_TRIES = 16  # then reads of each slot that kept changing: one by one is faster
+ALONE_MOST = 64  # slots read one by one; no more threads than that run all the time
 Rows = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 

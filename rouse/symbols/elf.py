@@ -105,7 +105,7 @@ class Elf:
         symbols = np.frombuffer(data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL)
         symbols = symbols[(symbols["section"] != 0) & (symbols["size"] > 0)]
         self.strings = self.file.get_section(table["sh_link"]).data()
-        # Of names for one place the last is looked at first: a global one.
+        # A search begins with the last name of an address: a global one, if there is any.
         order = np.lexsort([symbols["info"] >> 4 == GLOBAL, symbols["value"]])
         return np.asarray(symbols[order])
 

@@ -58,7 +58,7 @@ class Unit:
         self.debug, self.unit = debug, unit
         self.top = unit.get_top_DIE()
         self.layers: list[list[tuple[int, int, Any]]] = []  # sorted functions, and their ranges
-        self.unread = [self.top]  # whose functions come next
+        self.unread = [self.top]  # entries whose functions are to be read next
 
     def ranges_of(self, die: Any) -> Ranges:
         """Return the code ranges of an entry."""

@@ -22,7 +22,7 @@ from rouse.store.decode import Store, text_of
 from rouse.symbols.demangle import short
 from rouse.symbols.elf import Elf, ElfError, Line
 
-END_OF_THREAD = "thread end"  # where the runtime wakes who joins it
+END_OF_THREAD = "thread end"  # where the runtime wakes the joiner
 RUNTIME = "runtime"  # the label of site 0
 LIBRARY_SOURCES = re.compile(
     r"/include/c\+\+/|/c\+\+/v1/|/gthr-\w+\.h$|^/usr/include/(.*/)?bits/"  # of C and C++

@@ -53,7 +53,7 @@ YOUNGER_NS = 50_000_000
 
 def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
     """Return all tables of a store, by name."""
-    found = workers(store)  # first: it asks the kernel, of the moment when the store was read
+    found = workers(store)  # first, because it reads the kernel's figures, soon after the store
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
     return {
@@ -222,7 +222,7 @@ def threads(store: Store) -> Table:
         "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
         **spent,
         "is_idle": is_idle(now, since_ns),
-        # How long it waited on is not known, and so not what share of its life anything was.
+        # The end of its wait is not known, so no share of its life is known.
         "is_cut": states.WAITING[now.state] & (end_of(store) == LAST_EVENT),
     }
     return table("threads", store, len(entries), columns)
@@ -346,7 +346,7 @@ def open_waits(store: Store, known: sites.Sites | None = None) -> Table:
 
 
 def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each writer: how long it has lived, and how long without a thread to run, in ns."""
+    """Return each writer's lifetime, and its time without a thread to run, in ns."""
     entries, when = store.writers, store.clock
     now = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
     is_live = entries["is_live"] != 0

@@ -100,7 +100,7 @@ def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
         source.close()
     made = build.tables(found, resolvers.of(found))
     is_here = found.head.boot_id == clock.boot_id()
-    # A process that finds its file full may still have counted the pages that it asked for.
+    # A process that found its file full may have counted pages that it did not get.
     whole = 0 if found.is_live or found.head.lost_chunks else found.head.page_count * layout.PAGE
     problems = list(found.problems)
     if size < whole:
@@ -127,7 +127,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     found = recording.read(path)
     kinds = decode.ALL_KINDS if with_events else decode.COUNTED
     had_ended = (found.why_done or "").startswith(recording.PROGRAM)
-    # A process that has ended was found so after its last event.
+    # The recorder saw the end of a process later than the process recorded its last event.
     moment_ns = None if had_ended else found.monotonic_ns
     decoded = decode.decode_bytes(found.store, str(path), moment_ns, kinds)
     put_events(decoded, found.events, with_events)
@@ -138,7 +138,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
         decoded.end = LAST_SEEN
         seen_tsc = max(decoded.clock.tsc_at(found.alive_ns), 0)
         decoded.now_tsc = max(decoded.now_tsc, seen_tsc)
-    # Nothing of this machine's processes is to be taken for what was recorded.
+    # A process of this machine must not be mistaken for the recorded one.
     decoded.is_live = False
     resolver = RecordedResolver(found.frames)
     made = build.tables(decoded, resolver)

@@ -9,9 +9,9 @@ MICROSTATES = (
 )
 
 
-# processes.end: what the moment is up to which a process' times go. Empty: an older rouse wrote it.
+# processes.end: the event at which a process' times end. Empty: an older rouse wrote it.
 RUNS, FAREWELL = "runs", "farewell"
-CONFINED = "confined"  # it asked for seccomp: its record ends there, and it went on
+CONFINED = "confined"  # it requested seccomp: its recording ends there, and it went on
 LAST_SEEN, LAST_EVENT = "last seen", "last event"  # it did not close its recording
 
 # processes.recorder: librouse is empty, also where an older rouse wrote it.

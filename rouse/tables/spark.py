@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.app.name": "rouse report",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Tables of a few thousand rows, mostly: the default of 200 pieces costs seconds a query.
+    # Most tables have a few thousand rows: the default of 200 partitions costs seconds per query.
     "spark.sql.shuffle.partitions": "8",
     # Our SQL text quotes names as the standard does.
     "spark.sql.ansi.enabled": "true",
@@ -81,7 +81,7 @@ def session() -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # Nobody but this machine has to talk to it, as long as it runs here alone.
+    # Spark runs on this machine alone, so that no other machine has to reach it.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder
     for name, value in SETTINGS.items():

@@ -3,9 +3,9 @@
 
 A user thread's USR is the time that it had a worker. Meanwhile the kernel may have had that worker
 in its run queue, or asleep in a system call that rouse does not see. It reports that for the worker
-as a whole, including idle time, and not for each thread. So the busy time of a worker is first
-taken to be time on a processor, as far as the kernel's figure allows; the rest to be queued, as far
-as that figure allows; and what remains to be asleep. Each part is distributed over the worker's
+as a whole, including idle time, and not for each thread. So the busy time of a worker counts as
+time on a processor, up to the kernel's figure for that. The rest counts as queued, up to the
+kernel's figure for that. The remainder counts as asleep. Each part is distributed over the worker's
 threads in proportion to their USR. That is exact for a worker that had one thread and was never
 idle.
 """
@@ -36,7 +36,7 @@ class Shares:
 def shares(busy_ns: float, cpu_ns: float, run_queue_ns: float, slept: bool) -> Shares:
     awake_ns = cpu_ns + run_queue_ns
     if not slept and not awake_ns:
-        return Shares(0.0, 1.0, 0.0)  # in the queue all the time, which is counted when it is over
+        return Shares(0.0, 1.0, 0.0)  # queued all the time: the kernel counts that when it is over
     if not slept:
         # A spell under way is counted at the next clock tick, or when it is over.
         scale = max(busy_ns / awake_ns, 1.0)
@@ -68,7 +68,7 @@ def of_worker(
         idle -= idle_ticks(was, before.now_tsc)
         begin = before.now_tsc
     else:
-        return None  # a kernel thread goes on with the entry of one that has ended
+        return None  # another kernel thread has reused the entry of one that ended
     if old is None or new is None or None in (old.cpu_ns, new.cpu_ns):
         return None
     busy_ns = (after.now_tsc - begin - max(idle, 0)) * NS / after.clock.hz

@@ -15,7 +15,7 @@ from rouse.symbols import sites
 from rouse.top import rowtext
 from rouse.top.intervals import Watch
 
-SITES_MOST = 12  # of which each has some lines
+SITES_MOST = 12  # each has several lines
 
 
 def duration(ns: float) -> str:

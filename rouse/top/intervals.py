@@ -244,7 +244,7 @@ def thread_rows(before: Sample, after: Sample) -> Rows:
         yields = new["yields"] - np.where(is_old, old["yields"][was], none)
     begin = np.maximum(new["begin_tsc"], np.uint64(max(before.store.now_tsc, 0)))
     lasted = states.span(begin, np.full(len(new), max(after.store.now_tsc, 0), np.uint64))
-    # A spell that ended while the store was read counts for a moment past the interval.
+    # A state that ended while the store was read may count slightly beyond the interval.
     share = np.maximum(ticks.view(np.int64), 0) / np.maximum(lasted, 1)[:, None] * 100
     share = np.minimum(share, 100.0)
 
@@ -324,14 +324,14 @@ def kernel_values(
     user, system = passed("user_ns"), passed("system_ns")
     cpu = passed("cpu_ns")
     if not np.isnan(cpu):
-        # The sum is exact; how it divides is known in clock ticks only.
+        # The sum is exact. Its division into user and system is known in clock ticks only.
         if user + system == 0:
             user, system = float(now.user_ns), float(now.system_ns)
         part = user / (user + system) if user + system else 1.0
         user, system = cpu * part, cpu * (1 - part)
     row[COLUMN["usr"]], row[COLUMN["sys"]] = user / whole, system / whole
-    # A spell in the queue counts when it is over. A thread that never slept was queued when it did
-    # not run.
+    # The kernel counts time in the queue when it is over. A thread that never slept was queued
+    # whenever it did not run.
     rest = np.maximum(100 - row[COLUMN["usr"]] - row[COLUMN["sys"]], 0)
     slept = now.voluntary != before.voluntary or not (before.is_runnable and now.is_runnable)
     row[COLUMN["lat"]] = np.minimum(passed("run_queue_ns") / whole, rest) if slept else rest

@@ -50,7 +50,7 @@ def percent(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """In three columns, as prstat prints it: 999, 99K, .9M."""
+    """Return a count in at most three characters, as prstat prints it: 999, 99K, .9M."""
     if np.isnan(value):
         return "-"
     for suffix in ("", "K", "M", "G", "T"):

@@ -90,7 +90,7 @@ class Watched:
                 self.messages.append(f"process {watch.pid} ({watch.process}) {end}")
                 watch.close()
                 del self.watches[path]
-                # Of the same number, after an exec, it is new.
+                # After an exec, the file at this path is that of a new program.
                 self.known.discard(watch.path)
                 self.ended += 1
         return found
