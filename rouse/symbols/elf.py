@@ -7,8 +7,10 @@ whose build-id is not the one that was recorded: it would give wrong names witho
 
 from __future__ import annotations
 
+import os
 import weakref
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from elftools.elf.sections import NoteSection
 from rouse.symbols.demangle import demangled
 from rouse.symbols.lines import Lines, Place
 
-DEBUG_FILES = Path("/usr/lib/debug/.build-id")
+DEBUG_FILES = Path("/usr/lib/debug")
 SYMBOL = np.dtype(
     [
         ("name", "<u4"),
@@ -52,12 +54,34 @@ class ElfError(Exception):
     """Why a file is not used."""
 
 
+def build_id_of(file: Any) -> str:
+    """Return the build-id of an open ELF file, in hexadecimal. Empty: it has none."""
+    for section in file.iter_sections():
+        if not isinstance(section, NoteSection):
+            continue
+        for note in section.iter_notes():
+            if note["n_type"] == "NT_GNU_BUILD_ID":
+                return str(note["n_desc"])
+    return ""
+
+
+def has_checksum(path: Path, wanted: int) -> bool:
+    """Whether it is a regular file with this CRC-32."""
+    if not path.is_file():
+        return False
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            crc = zlib.crc32(chunk, crc)
+    return crc == wanted
+
+
 class Elf:
     def __init__(self, path: Path, build_id: str = "") -> None:
         """build_id: the expected one, in hexadecimal. Empty: not known."""
         try:
             self.file: Any = self.opened(path)
-            own = self.read_build_id()
+            own = build_id_of(self.file)
         except OSError as error:
             raise ElfError(f"{path}: {error.strerror}") from error
         except Exception as error:  # pyelftools fails in many ways on a file that is damaged
@@ -66,6 +90,7 @@ class Elf:
             raise ElfError(f"{path}: is another build than the one that ran")
         self.path = path
         self.build_id = own
+        self.apart: Any = self.guarded(self.open_apart, None)
         self.strings = b""
         self.symbols: Symbols = self.guarded(self.read_symbols, np.zeros(0, SYMBOL))
         self.functions = self.of_types(FUNCTION_TYPES)
@@ -86,25 +111,47 @@ class Elf:
         except Exception:  # see __init__
             return otherwise
 
-    def read_build_id(self) -> str:
-        for section in self.file.iter_sections():
-            if not isinstance(section, NoteSection):
-                continue
-            for note in section.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"])
-        return ""
+    # The file that has the debug information, if it is a separate one
+
+    def linked(self) -> Iterator[Path]:
+        """Yield the places where .gnu_debuglink may mean a file, as GDB looks for it."""
+        if not self.file.has_dwarf_link():
+            return
+        link, folder = self.file.get_dwarf_link(), self.path.resolve().parent
+        name = Path(os.fsdecode(link.filename)).name
+        for place in (folder, folder / ".debug", DEBUG_FILES / folder.relative_to("/")):
+            if place / name != self.path and has_checksum(place / name, link.checksum):
+                yield place / name
+
+    def open_apart(self) -> Any:
+        """Open the separate file. None: there is none, or it belongs to another build."""
+        if self.build_id:
+            named = DEBUG_FILES / ".build-id" / self.build_id[:2] / f"{self.build_id[2:]}.debug"
+            if named.is_file():
+                return self.opened(named)
+        for path in self.linked():
+            file = self.opened(path)
+            if build_id_of(file) == self.build_id:
+                return file
+        return None
 
     # Symbols
 
     def read_symbols(self) -> Symbols:
-        table = self.file.get_section_by_name(".symtab") or self.file.get_section_by_name(".dynsym")
-        if table is None:
+        for file, name in (
+            (self.file, ".symtab"),
+            (self.apart, ".symtab"),
+            (self.file, ".dynsym"),
+        ):
+            table = file.get_section_by_name(name) if file else None
+            if table is not None and table["sh_type"] != "SHT_NOBITS":
+                break
+        else:
             return np.zeros(0, SYMBOL)
         data = table.data()
         symbols = np.frombuffer(data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL)
         symbols = symbols[(symbols["section"] != 0) & (symbols["size"] > 0)]
-        self.strings = self.file.get_section(table["sh_link"]).data()
+        self.strings = file.get_section(table["sh_link"]).data()
         # A search begins with the last name of an address: a global one, if there is any.
         order = np.lexsort([symbols["info"] >> 4 == GLOBAL, symbols["value"]])
         return np.asarray(symbols[order])
@@ -134,12 +181,9 @@ class Elf:
 
     def open_debug(self) -> Lines | None:
         """Return the debug information of this file, or of the separate file that has it."""
-        if self.file.has_dwarf_info(strict=True):
-            return Lines(self.file.get_dwarf_info())
-        apart = DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
-        if self.build_id and apart.is_file():
-            other = self.opened(apart)
-            return Lines(other.get_dwarf_info()) if other.has_dwarf_info(strict=True) else None
+        for file in (self.file, self.apart):
+            if file and file.has_dwarf_info(strict=True):
+                return Lines(file.get_dwarf_info())
         return None
 
     def places(self, address: int) -> list[Line]:

@@ -247,13 +247,41 @@ class Lines(Built):
         whole = elf.Elf(path)
         known = whole.line(address)
         self.assertIsNotNone(known)
-        apart = self.folder / "debug" / whole.build_id[:2] / f"{whole.build_id[2:]}.debug"
+        place = self.folder / "debug" / ".build-id"
+        apart = place / whole.build_id[:2] / f"{whole.build_id[2:]}.debug"
         apart.parent.mkdir(parents=True)
         shutil.copyfile(path, apart)
         subprocess.run(["strip", path], check=True)
         self.assertIsNone(elf.Elf(path).line(address))
         with mock.patch.object(elf, "DEBUG_FILES", self.folder / "debug"):
-            self.assertEqual(elf.Elf(path).line(address), known)
+            file = elf.Elf(path)
+            self.assertEqual(file.line(address), known)
+            self.assertEqual(file.function(address), ("helper", 0))
+
+    def test_debug_information_that_a_link_names_is_used(self) -> None:
+        for words in ([], ["-Wl,--build-id=none"]):
+            path = self.build(COMPILERS[0], "-g", *words)
+            address = self.symbol(path, "helper")
+            known = elf.Elf(path).line(address)
+            apart = self.folder / "part.debug"
+            for command in (
+                ["objcopy", "--only-keep-debug", str(path), str(apart)],
+                ["strip", str(path)],
+                ["objcopy", f"--add-gnu-debuglink={apart}", str(path)],
+            ):
+                subprocess.run(command, check=True)
+            self.assertIsNotNone(known)
+            for folder in (self.folder, self.folder / ".debug"):
+                with self.subTest(words=words, folder=folder.name):
+                    folder.mkdir(exist_ok=True)
+                    apart = apart.rename(folder / apart.name)
+                    file = elf.Elf(path)
+                    self.assertEqual(file.line(address), known)
+                    self.assertEqual(file.function(address), ("helper", 0))
+            with apart.open("ab") as damaged:
+                damaged.write(b"\0")
+            self.assertIsNone(elf.Elf(path).line(address))
+            apart.unlink()
 
 
 class Symbols(Built):
