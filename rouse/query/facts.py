@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,8 @@ ENDS = {
     LAST_SEEN: "it ended without closing its recording; it was last seen alive at {}, and times go"
     " up to then",
 }
+# Functions that wait for a lock made of a futex word: Rust's std, parking_lot, abseil, C programs.
+LOCK_FUNCTION = re.compile(r"lock_(contended|slow|common)|LockSlow|lll_lock|mutex_lock|futex_lock")
 FRESH_NS = 10_000_000_000  # an older recording does not show whether its process runs now
 LOST = {
     "lost_chunks": "kinds of entries that are full",
@@ -172,6 +175,7 @@ def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[
     found += empty_notes(database, processes, totals)
     found += lost_notes(processes)
     found += lock_notes(database)
+    found += futex_notes(database)
     found += state_notes(database)
     found += processor_notes(database)
     found += condition_notes(database)
@@ -224,6 +228,24 @@ def lock_notes(database: Database) -> list[str]:
     return [
         "only waits for locks were recorded, not every acquisition, nor how long locks were held:"
         " max, total, count, avg and wait_avg are not known (-)"
+    ]
+
+
+def futex_notes(database: Database) -> list[str]:
+    """Return the note on waits for locks that a program or its language builds from futex words."""
+    rows = database.rows(measures.wait_sites())
+    waits = [
+        row
+        for row in rows
+        if row["kind"] == "futex" and LOCK_FUNCTION.search(row["wait_label"] or "")
+    ]
+    if not waits:
+        return []
+    count, waited = sum(row["count"] for row in waits), sum(row["wait_ns"] for row in waits)
+    return [
+        f"{counted(count, 'wait')} of kind futex, {duration(waited)} in all, are for locks of the"
+        " program's language or its own: Wait sites shows the word of each as its object, and the"
+        " thread that released it as its waker; Locks does not list them"
     ]
 
 

@@ -152,7 +152,7 @@ LOCKS = Plan(
         Column("name", "name"),
     ),
     lock_name,
-    "no thread met a lock that was held",
+    "no thread met a lock of POSIX or librouse that was held",
     is_by_place=True,
 )
 ORIGINS = Plan(

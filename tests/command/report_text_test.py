@@ -128,7 +128,7 @@ class Terminal(Case):
         parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
         out = self.printed(self.folder / "none")
         self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
-        self.assertIn("Locks: no thread met a lock that was held.", out)
+        self.assertIn("Locks: no thread met a lock of POSIX or librouse that was held.", out)
 
 
 class Json(Case):

@@ -5,17 +5,69 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import unittest
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from interposed import Source, played
+from common import rouse
+
+from interposed import LIBRARY, Source, played
 
 FUTEX = Source("raw_futex")
 KNOWN, label = FUTEX.known, FUTEX.label
 SCENES = ("wake", "herd", "end", "requeue", "pi", "others")
 VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")
+
+# A lock like those of Rust's standard library: a futex word, and a function for the slow path.
+OWN_LOCK = """\
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static unsigned word;
+static __attribute__((noinline)) void lock_contended(void)
+{
+    while (__atomic_exchange_n(&word, 2, __ATOMIC_ACQUIRE) != 0)
+        syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+static void unlock(void)
+{
+    if (__atomic_exchange_n(&word, 0, __ATOMIC_RELEASE) == 2)
+        syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+static void *take(void *unused)
+{
+    lock_contended();
+    unlock();
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    lock_contended();
+    pthread_create(&thread, NULL, take, NULL);
+    usleep(100000);
+    unlock();
+    pthread_join(thread, NULL);
+}
+"""
+
+
+class OwnLocks(unittest.TestCase):
+    def test_locks_made_of_futex_words_are_not_denied(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            (folder / "own.c").write_text(OWN_LOCK)
+            words = ["gcc", "-g", "-O1", "-pthread", "-o", "own", "own.c"]
+            subprocess.run(words, cwd=folder, check=True)
+            done = rouse("run", "--", folder / "own", ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, "note: 1 wait of kind futex, .* are for locks of the program")
+        self.assertRegex(done.stderr, "futex +lock_contended own.c:9 +woke +unlock own.c:14 +word")
+        self.assertIn("no thread met a lock of POSIX or librouse that was held", done.stderr)
 
 
 class Futexes(unittest.TestCase):
