@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -21,6 +22,7 @@ from rouse.errors import RouseError, output
 from rouse.query import activity, facts, locks, measures, scheduler
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
+from rouse.render import progress
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Input, open_input
@@ -91,6 +93,10 @@ class Reporter:
         ]
 
     def report(self, limit: int, show_idle: bool) -> Report:
+        with progress.line("summing up"):
+            return self.summed_up(limit, show_idle)
+
+    def summed_up(self, limit: int, show_idle: bool) -> Report:
         options = self.options
         wanted = Wanted(
             options.sections, limit if options.limit is None else options.limit, show_idle
@@ -327,7 +333,11 @@ def written(reporter: Reporter, name: str) -> Iterable[bytes]:
 
 def run(target: str | None, options: Options) -> None:
     with_events = options.format in WITH_EVENTS
-    with open_input(target, with_events, options.engine, options.in_sum) as opened:
+    with contextlib.ExitStack() as stack:
+        with progress.line(f"reading {target or 'what is recorded'}"):
+            opened = stack.enter_context(
+                open_input(target, with_events, options.engine, options.in_sum)
+            )
         reporter = Reporter(opened, options)
         if options.format == "parquet":
             reporter.parquet(Path(options.file))

@@ -23,6 +23,7 @@ from typing import Any
 from rouse.errors import RouseError, discard, output
 from rouse.query import scheduler
 from rouse.query.sections import Report
+from rouse.render import progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import distortion, remains, unseen
 from rouse.sched import switches
@@ -250,7 +251,9 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
         if not looked[file].is_live:
             file.unlink()
     target = heard[0] if len(heard) == 1 else folder
-    with inputs.open_input(str(target), in_sum=wanted.in_sum) as opened:
+    with contextlib.ExitStack() as stack:
+        with progress.line("reading what was recorded"):
+            opened = stack.enter_context(inputs.open_input(str(target), in_sum=wanted.in_sum))
         opened.source = source
         opened.switches = seen
         if silent:
