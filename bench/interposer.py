@@ -25,10 +25,15 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(SOURCE), str(SOURCE / "demos")]
 
-from servers import POINT, DemoError, MariaDB, Running, found, run  # noqa: E402
+import checkout  # noqa: E402
 
-from rouse.errors import RouseError  # noqa: E402
-from rouse.run.launch import environment, recordings  # noqa: E402
+try:
+    from servers import POINT, DemoError, MariaDB, Running, found, run
+
+    from rouse.errors import RouseError
+    from rouse.run.launch import environment, recordings
+except ImportError as missing:
+    checkout.enter(missing, "rouse")
 
 PLAIN = "as it is"
 # The variants besides the plain run: variables, as options of rouse run set them.

@@ -7,13 +7,11 @@ The same figures give the same bytes with one version of matplotlib, so tests co
 from __future__ import annotations
 
 import io
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import checkout
 from tables.render import number
 
 try:
@@ -22,16 +20,8 @@ try:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyArrowPatch
-except ImportError as error:
-    # `make check` installs matplotlib into build/venv: continue there.
-    venv = Path(__file__).resolve().parent.parent / "build" / "venv"
-    python = str(venv / "bin" / "python")
-    if Path(python).exists() and Path(sys.prefix).resolve() != venv.resolve():
-        os.execv(python, [python, *sys.argv])
-    sys.exit(
-        f"{Path(sys.argv[0]).name}: there is no Python package matplotlib ({error}); "
-        "install it: pip install 'rouse[lab]', or tools/setup.sh check in a checkout"
-    )
+except ImportError as missing:
+    checkout.enter(missing, "rouse[lab]")
 
 PX = 1 / 96  # inches per CSS pixel
 COLOURS = ("#3b6ea5", "#d1495b", "#edae49", "#6b8f71", "#7d6b91")

@@ -127,7 +127,7 @@ class Runs(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
                 self.assertEqual(
                     done.stderr,
-                    f"{script}: there is no Python package matplotlib (left out here); install it: "
+                    f"{script}: a Python package is missing (left out here); install it: "
                     "pip install 'rouse[lab]', or tools/setup.sh check in a checkout\n",
                 )
 
