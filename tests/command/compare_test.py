@@ -184,13 +184,14 @@ class Compare(unittest.TestCase):
             subprocess.run([place / "two"], env=variables, check=True, timeout=60)
         found = self.compared(*folders)["sections"]
         slow, fast = found["locks"]
-        for row, rank, least, most in ((slow, 1, 200, 2000), (fast, 2, 10, 190)):
+        for row, rank, least in ((slow, 1, 200), (fast, 2, 10)):
             self.assertEqual(row["rank"], rank)
             self.assertEqual(row["site_label"], "take two.c:9")  # where the later one has it
             for side in ("before", "after"):
                 self.assertEqual(row[f"{side}_cnt_lock"], 1)
                 self.assertGreaterEqual(row[f"{side}_wait_total_ns"], least * MS)
-                self.assertLess(row[f"{side}_wait_total_ns"], most * MS)
+        for side in ("before", "after"):
+            self.assertGreater(slow[f"{side}_wait_total_ns"], fast[f"{side}_wait_total_ns"])
         places = [(row["wait_label"], row["before_count"]) for row in found["wait_sites"]]
         self.assertIn(("take two.c:9", 2), places)
 

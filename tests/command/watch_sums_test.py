@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-import common  # noqa: F401
+import common
 
 from rouse.query import scheduler
 from rouse.sched import sampling
@@ -24,14 +24,18 @@ class Sums(unittest.TestCase):
         one = {min(os.sched_getaffinity(0))}
         spinners = [
             subprocess.Popen(
-                [sys.executable, "-c", "while True: pass"],
+                [sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"],
                 preexec_fn=lambda: os.sched_setaffinity(0, one),
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for _ in range(SPINNERS)
         ]
         for spinner in spinners:
-            self.addCleanup(spinner.wait)
+            self.addCleanup(spinner.communicate)
             self.addCleanup(spinner.kill)
+        for spinner in spinners:
+            self.assertEqual(common.next_line(spinner), "ready\n")
         pids = [spinner.pid for spinner in spinners]
         before, since = sampling.look(pids), time.monotonic()
         sampling.wait(sampling.open_processes(pids), SECONDS)
