@@ -233,10 +233,12 @@ def lock_notes(database: Database) -> list[str]:
 
 def futex_notes(database: Database) -> list[str]:
     """Return the note on waits for locks that a program or its language builds from futex words."""
-    rows = database.rows(measures.wait_sites())
+    labels = database.rows("SELECT label FROM sites WHERE frame = 0 AND label LIKE '%ock%'")
+    if not any(LOCK_FUNCTION.search(row["label"]) for row in labels):
+        return []  # without a look at the records, which may be many
     waits = [
         row
-        for row in rows
+        for row in database.rows(measures.wait_sites())
         if row["kind"] == "futex" and LOCK_FUNCTION.search(row["wait_label"] or "")
     ]
     if not waits:

@@ -12,7 +12,7 @@ import threading
 import unittest
 from unittest import mock
 
-from common import COMMAND, FIXTURES
+from common import COMMAND, FIXTURES, SOURCE
 
 from rouse.render import progress
 
@@ -58,6 +58,7 @@ class Progress(unittest.TestCase):
         self.addCleanup(os.close, main)
         done = subprocess.run(
             [*COMMAND, "report", str(FIXTURES / "missing")],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
             stderr=side,
             check=False,
             timeout=LIMIT_S,
