@@ -55,6 +55,7 @@ static void child_in_our_code(void)
     rpi_thread_child_locks();
     rpi_waiters_child();
     rpi_listener_child();
+    rpi_epoll_member_child();
     rsi_writers_child_locks();
     rsi_sites_child_locks();
 }

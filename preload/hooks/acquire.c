@@ -66,6 +66,7 @@ static struct attempt attempt_recorded(struct rpi_acquire *a, struct rpi_contest
     made = attempt(a);
     pthread_cleanup_pop(0);
     bool is_held = made.result == EBUSY;
+    wait.has_lost = is_held && made.slept == 0;
     if (contest)
         contest->is_acquired = made.result == 0;
     /* The child of a fork that a signal handler has made ends nothing here: the wait belongs to its parent. */

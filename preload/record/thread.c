@@ -214,12 +214,12 @@ bool rpi_thread_setup(void (*at_exit)(struct rpi_thread *))
     return threads.by_tid && pthread_key_create(&threads.key, leave) == 0;
 }
 
-/* The child has only the calling thread, and none of the parent's records. */
 void rpi_thread_child_locks(void)
 {
     threads.guard = 0;
 }
 
+/* The child has only the calling thread, and none of the parent's records. */
 void rpi_thread_child(void)
 {
     rpi_self = NULL;

@@ -185,8 +185,10 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
     if (!rpi_thread_begin(self))
         return false;
     int error = errno;
-    *wait = (struct rpi_wait){ self, rsi_tsc(),
-                               kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
+    *wait =
+        (struct rpi_wait){ .self = self,
+                           .since = rsi_tsc(),
+                           .is_queued = kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
     self->wait = wait;
     self->is_ready = false;
     /* Now, since the call that ends the wait may destroy the object. */
@@ -211,7 +213,8 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
     self->is_asleep = false;
     rsi_compiler_barrier(); /* before our own first lock */
     warm(self);
-    bool is_woken = verdict == ROUSE_VERDICT_USEFUL || verdict == ROUSE_VERDICT_LOST_RACE;
+    /* A futex whose word had changed before the sleep has lost a race too, but used up no wake-up. */
+    bool is_woken = verdict == ROUSE_VERDICT_USEFUL || wait->has_lost;
     if (wait->is_queued)
         rpi_waiters_leave(self, is_woken, &mark);
     if (!is_woken)

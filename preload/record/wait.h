@@ -13,6 +13,7 @@ struct rpi_wait {
     struct rpi_thread *self;
     uint64_t since;
     bool is_queued; /* another call of the program may end the wait */
+    bool has_lost;  /* a wake-up ended the wait, but another thread was faster: set by the caller */
 };
 
 /*

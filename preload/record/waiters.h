@@ -28,7 +28,7 @@ RSI_INLINE bool rpi_waiters_has(const void *object)
 /* self is about to wait for object. */
 void rpi_waiters_join(struct rpi_thread *self, const void *object);
 
-/* self no longer waits. is_woken: by a wake-up, which *mark then is. Otherwise *mark is empty. */
+/* self no longer waits. is_woken: *mark is the wake-up that ended the wait. Otherwise *mark means nothing. */
 void rpi_waiters_leave(struct rpi_thread *self, bool is_woken, struct rpi_mark *mark);
 
 /* Which waiters of an object a wake-up marks. */

@@ -68,8 +68,8 @@ struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid);
 void rsi_writer_give(struct rsi_writer *writer);
 /* Forget all writers, in a child after fork. */
 void rsi_writers_child(void);
-void rsi_writers_child_locks(
-    void); /* releases the locks alone, where the child's thread goes on in here */
+/* Release the locks alone, where the child's thread goes on in this module. */
+void rsi_writers_child_locks(void);
 
 /* Get a slot for a thread, all zero; NULL: no room. */
 struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer);

@@ -37,6 +37,7 @@ const void *rsi_site_address(uint64_t site);
 
 /* Forget all stacks, in a child after fork. */
 void rsi_sites_child(void);
-void rsi_sites_child_locks(void); /* releases the locks alone, where the thread goes on in here */
+/* Release the locks alone, where the child's thread goes on in this module. */
+void rsi_sites_child_locks(void);
 
 #endif

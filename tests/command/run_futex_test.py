@@ -14,7 +14,7 @@ from typing import Any
 
 from common import rouse
 
-from interposed import LIBRARY, Source, played
+from interposed import LIBRARY, Source, played, recorded
 
 FUTEX = Source("raw_futex")
 KNOWN, label = FUTEX.known, FUTEX.label
@@ -116,6 +116,12 @@ class Futexes(unittest.TestCase):
     def test_a_lock_that_inherits_priority_is_handed_on(self) -> None:
         holder, waiter = label("/* of PI */", 1), label("/* of PI */")
         self.check_scene("pi", {holder: 1, waiter: KNOWN["PI"] - 1}, useful=KNOWN["PI"])
+
+    def test_thread_that_comes_too_late_takes_no_wake_up_from_a_waiter(self) -> None:
+        rows = recorded(self, FUTEX, "too_late")["wakes"]
+        wakers = {row["wait_label"]: row["wake_label"] for row in rows if row["kind"] == "futex"}
+        self.assertEqual(wakers[label("/* second */")], label("/* wakes unseen */"))
+        self.assertNotIn("raw_futex.c", wakers[label("/* too late */")])
 
     def test_other_calls_are_no_waits(self) -> None:
         self.check_scene("others", {})
