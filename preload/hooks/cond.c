@@ -54,16 +54,14 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
     if (!rpi_wait_begin(&wait, ROUSE_WAIT_COND, c, site))
         return call_real(call, c, m, clock, until);
     judge_the_last(wait.self, c, m, wait.since);
-    if (rsi_unlikely(rpi_hold_is_on))
+    if (rsi_unlikely(rpi_hold_is_timed(wait.self)))
         rpi_hold_pause(wait.self, m);
     pthread_cleanup_push(rpi_wait_cancelled, &wait);
     result = call_real(call, c, m, clock, until);
     pthread_cleanup_pop(0);
     if (!rpi_wait_end(&wait, rpi_wait_verdict(result), NULL))
         return result;
-    rpi_thread_held_put(wait.self, m, site);
-    if (rsi_unlikely(rpi_hold_is_on))
-        rpi_mutex_hold(m, site);
+    rpi_mutex_hold(wait.self, m, site);
     if (result == 0) {
         wait.self->again = (struct rsi_wake_key){ wait.self->slot->wait_site,
                                                   wait.self->slot->wake_site, (uintptr_t)c,

@@ -27,6 +27,7 @@
 #include "process/tuning.h"
 #include "record/hold.h"
 #include "record/init_site.h"
+#include "record/sample.h"
 #include "record/wait.h"
 #include "record/waiters.h"
 
@@ -224,9 +225,26 @@ static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread
     return result;
 }
 
-void rpi_mutex_hold(pthread_mutex_t *m, const void *site)
+/* Whether the caller, which has locked m, had locked it before. */
+static bool is_nested(const pthread_mutex_t *m)
 {
-    rpi_hold_begin(m, ROUSE_WAIT_MUTEX, is_nesting(m), site);
+    return is_nesting(m) && m->__data.__count > 1;
+}
+
+RSI_INLINE void note_free(struct rpi_thread *self, pthread_mutex_t *m, const void *site)
+{
+    struct rpi_held *held = rpi_thread_held_put(self, m, site);
+    if (rsi_likely(--held->gap > 0))
+        return;
+    if (is_nested(m))
+        (void)rpi_sample_next(self, held); /* it is no acquisition of its own */
+    else
+        rpi_hold_begin(self, held, m, ROUSE_WAIT_MUTEX, site);
+}
+
+void rpi_mutex_hold(struct rpi_thread *self, pthread_mutex_t *m, const void *site)
+{
+    note_free(self, m, site);
 }
 
 RSI_INLINE int lock(enum call call, pthread_mutex_t *m, clockid_t clock,
@@ -240,9 +258,7 @@ RSI_INLINE int lock(enum call call, pthread_mutex_t *m, clockid_t clock,
         return call_real(call, m, clock, until);
     int result = rpi_real.pthread_mutex_trylock(m);
     if (rsi_likely(is_acquired(result))) {
-        rpi_thread_held_put(self, m, site);
-        if (rsi_unlikely(rpi_hold_is_on))
-            rpi_mutex_hold(m, site);
+        note_free(self, m, site);
         return result;
     }
     return rsi_likely(result != EBUSY) ? result : contend(self, call, m, clock, until, site);
@@ -274,10 +290,9 @@ int rpi_mutex_lock(pthread_mutex_t *m, const struct timespec *until, const void 
 int rpi_mutex_trylock(pthread_mutex_t *m, const void *site)
 {
     int result = rpi_real.pthread_mutex_trylock(m);
-    if (is_acquired(result) && rpi_self)
-        rpi_thread_held_put(rpi_self, m, site);
-    if (is_acquired(result) && rsi_unlikely(rpi_hold_is_on))
-        rpi_mutex_hold(m, site);
+    struct rpi_thread *self = rpi_self;
+    if (is_acquired(result) && (self || (self = rpi_thread_enter())))
+        note_free(self, m, site);
     return result;
 }
 
@@ -311,6 +326,8 @@ void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site)
 /* Count the hold after the unlock. m may be destroyed by then. */
 static RSI_NOINLINE int end_hold(pthread_mutex_t *m, const void *site)
 {
+    if (is_nested(m))
+        return release(m, site);
     struct rpi_hold_ended ended = rpi_hold_end(rpi_self, m);
     int result = release(m, site);
     rpi_hold_count(&ended);
@@ -319,7 +336,7 @@ static RSI_NOINLINE int end_hold(pthread_mutex_t *m, const void *site)
 
 RSI_INLINE int unlock(pthread_mutex_t *m, const void *site)
 {
-    return rsi_unlikely(rpi_hold_is_on) ? end_hold(m, site) : release(m, site);
+    return rsi_unlikely(rpi_hold_is_timed(rpi_self)) ? end_hold(m, site) : release(m, site);
 }
 
 int rpi_mutex_unlock(pthread_mutex_t *m, const void *site)

@@ -3,6 +3,8 @@
 #ifndef RPI_HOOKS_MUTEX_H
 #define RPI_HOOKS_MUTEX_H
 
+#include "record/thread.h"
+
 #include <pthread.h>
 
 /* until NULL: no deadline. */
@@ -13,7 +15,7 @@ int rpi_mutex_unlock(pthread_mutex_t *m, const void *site);
 /* The calling thread is about to unlock m inside libc. */
 void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site);
 
-/* The calling thread has acquired m. Only if rpi_hold_is_on. */
-void rpi_mutex_hold(pthread_mutex_t *m, const void *site);
+/* The calling thread, self, has acquired m without being seen to wait. */
+void rpi_mutex_hold(struct rpi_thread *self, pthread_mutex_t *m, const void *site);
 
 #endif

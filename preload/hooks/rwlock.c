@@ -16,25 +16,27 @@
 
 enum call { LOCK, TIMED, CLOCK };
 
-/* Note where self acquired the lock, for threads that find it held. */
-RSI_INLINE int note_acquired(int result, bool is_writer, const pthread_rwlock_t *l,
-                             const void *site)
+/* Note where self acquired the lock, for threads that find it held. Returns its place for the lock. */
+RSI_INLINE struct rpi_held *note_acquired(struct rpi_thread *self, bool is_writer,
+                                          const pthread_rwlock_t *l, const void *site)
 {
-    struct rpi_thread *self = rpi_self;
-    if (result == 0 && !is_writer)
-        rpi_reader_site_put(l, site);
-    else if (result == 0 && (self || (self = rpi_thread_enter())))
-        rpi_thread_held_put(self, l, site);
-    return result;
+    if (is_writer)
+        return rpi_thread_held_put(self, l, site);
+    rpi_reader_site_put(l, site);
+    return &self->held[rpi_thread_held_at(l)];
 }
 
 /* The lock was free. A reader may acquire it again, which still is one hold. */
 RSI_INLINE int note_free(int result, bool is_writer, const pthread_rwlock_t *l, const void *site)
 {
-    if (result == 0 && rsi_unlikely(rpi_hold_is_on))
-        rpi_hold_begin(l, is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK, !is_writer,
-                       site);
-    return note_acquired(result, is_writer, l, site);
+    struct rpi_thread *self = rpi_self;
+    if (result != 0 || (!self && !(self = rpi_thread_enter())))
+        return result;
+    struct rpi_held *held = note_acquired(self, is_writer, l, site);
+    if (rsi_likely(!rpi_hold_is_timed(self)) || is_writer || !rpi_hold_nest(self, l))
+        rpi_hold_acquired(self, held, l, is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK,
+                          site);
+    return result;
 }
 
 /* Where the thread that holds l acquired it: its writer, or else its last reader. NULL: not known. */
@@ -70,7 +72,9 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
         return call_real(is_writer, call, l, clock, until);
     int result = call_real(is_writer, call, l, clock, until);
     rpi_wait_end(&wait, rpi_wait_verdict(result), &contest);
-    return note_acquired(result, is_writer, l, site);
+    if (result == 0)
+        (void)note_acquired(wait.self, is_writer, l, site);
+    return result;
 }
 
 RSI_INLINE int lock(bool is_writer, enum call call, pthread_rwlock_t *l, clockid_t clock,
@@ -136,7 +140,7 @@ RPI_EXPORT RSI_NOINLINE int pthread_rwlock_unlock(pthread_rwlock_t *l)
 {
     rpi_real_find();
     struct rpi_hold_ended ended = { 0 };
-    if (rsi_unlikely(rpi_hold_is_on))
+    if (rsi_unlikely(rpi_hold_is_timed(rpi_self)))
         ended = rpi_hold_end(rpi_self, l);
     bool is_writer = rsi_load_relaxed(&l->__data.__cur_writer) != 0;
     rpi_waiters_note_wake(l, is_writer ? RPI_WAKES_ALL_ANEW : RPI_WAKES_WRITERS_ANEW, RSI_CALLER());

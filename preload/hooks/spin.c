@@ -29,8 +29,10 @@ RSI_INLINE int try(pthread_spinlock_t *l, const void *site)
 {
     rpi_real_find();
     int result = rpi_real.pthread_spin_trylock(l);
-    if (result == 0 && rsi_unlikely(rpi_hold_is_on))
-        rpi_hold_begin((const void *)l, ROUSE_WAIT_MUTEX, false, site);
+    struct rpi_thread *self = rpi_self;
+    if (result == 0 && (self || (self = rpi_thread_enter())))
+        rpi_hold_acquired(self, &self->held[rpi_thread_held_at((const void *)l)], (const void *)l,
+                          ROUSE_WAIT_MUTEX, site);
     return result;
 }
 
@@ -48,7 +50,7 @@ RPI_EXPORT RSI_NOINLINE int pthread_spin_trylock(pthread_spinlock_t *l)
 RPI_EXPORT RSI_NOINLINE int pthread_spin_unlock(pthread_spinlock_t *l)
 {
     rpi_real_find();
-    if (rsi_likely(!rpi_hold_is_on))
+    if (rsi_likely(!rpi_hold_is_timed(rpi_self)))
         return rpi_real.pthread_spin_unlock(l);
     struct rpi_hold_ended ended = rpi_hold_end(rpi_self, (const void *)l);
     int result = rpi_real.pthread_spin_unlock(l);

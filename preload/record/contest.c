@@ -9,7 +9,8 @@ void rpi_contest_end(struct rpi_thread *self, const struct rpi_contest *contest,
 {
     struct rsi_store_lock *lock = rsi_writer_lock(self->writer, &contest->key, NULL);
     uint64_t ticks = now - contest->since;
-    if (is_acquired && rsi_unlikely(rpi_hold_is_on))
+    rpi_hold_note_contested((const void *)(uintptr_t)contest->key.lock);
+    if (is_acquired)
         rpi_hold_contested(self, &contest->key, lock);
     if (!lock) {
         rsi_count(self->writer->shared->lost_locks, 1);
@@ -22,4 +23,7 @@ void rpi_contest_end(struct rpi_thread *self, const struct rpi_contest *contest,
     rsi_count_most(lock->wait_most, ticks);
     rsi_count(lock->spun, is_spun);
     rsi_count(lock->spin_ticks, is_spun ? ticks : contest->spin_ticks);
+    if (rsi_load_relaxed(&lock->first_tsc) == 0)
+        rsi_store_relaxed(&lock->first_tsc, contest->since);
+    rsi_store_relaxed(&lock->last_tsc, now);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hold.h - counts every acquisition of a lock and times how long it is held, where ROUSE_OBS=locks asks for it.
- *
- * Nothing here but setup, warm and clear may be called unless rpi_hold_is_on.
+ * hold.h - counts acquisitions of locks, and times how long they are held: every contended one, and of the others a
+ * random choice (sample.h), or all of them where ROUSE_OBS=locks asks for it.
  */
 #ifndef RPI_RECORD_HOLD_H
 #define RPI_RECORD_HOLD_H
@@ -12,27 +11,52 @@
 
 #include <rouse/obs.h>
 
-extern RPI_HIDDEN bool rpi_hold_is_on;
+extern RPI_HIDDEN bool rpi_hold_takes_all; /* every acquisition is counted and timed */
 void rpi_hold_setup(void);
 void rpi_hold_clear(struct rpi_holds *holds); /* NULL: no effect */
 
 /* self has slept and may acquire locks soon: prefetch its list. */
 void rpi_hold_warm(const struct rpi_thread *self);
 
-/* The caller has acquired a free lock. is_nesting: it may have held the lock already, and then the hold goes on. */
-void rpi_hold_begin(const void *lock, enum rouse_wait_kind kind, bool is_nesting, const void *site);
+/* Some thread has found the lock held: from now on, acquisitions of the free lock are sampled. */
+void rpi_hold_note_contested(const void *lock);
+
+/* The caller has acquired a free lock, and this acquisition is chosen. */
+void rpi_hold_begin(struct rpi_thread *self, struct rpi_held *held, const void *lock,
+                    enum rouse_wait_kind kind, const void *site);
+
+/* The caller has acquired a free lock, which it did not hold before. held: the thread's place for the lock. */
+RSI_INLINE void rpi_hold_acquired(struct rpi_thread *self, struct rpi_held *held, const void *lock,
+                                  enum rouse_wait_kind kind, const void *site)
+{
+    if (rsi_unlikely(--held->gap <= 0))
+        rpi_hold_begin(self, held, lock, kind, site);
+}
 
 /* Likewise after a contest, which has counted the acquisition in row. self is busy. */
 void rpi_hold_contested(struct rpi_thread *self, const struct rsi_lock_key *key,
                         struct rsi_store_lock *row);
 
+/* Whether the caller holds the lock already, and the hold is timed: it goes on until as many unlocks. */
+bool rpi_hold_nest(struct rpi_thread *self, const void *lock);
+
 /* A hold that has ended. */
 struct rpi_hold_ended {
     struct rsi_store_lock *row; /* NULL: no hold has ended */
-    uint64_t ticks;
+    uint64_t ticks, inside[RSI_INSIDE_COUNT];
+    uint32_t weight;
 };
 
-/* End the hold before the unlock, and count it after the unlock, so that counting does not lengthen it. */
+/* Whether the caller holds a lock whose hold is timed. self may be NULL. */
+RSI_INLINE bool rpi_hold_is_timed(const struct rpi_thread *self)
+{
+    return self && self->timed != 0;
+}
+
+/*
+ * End the hold before the unlock, and count it after the unlock, so that counting does not lengthen it. Only if
+ * rpi_hold_is_timed.
+ */
 struct rpi_hold_ended rpi_hold_end(struct rpi_thread *self, const void *lock);
 void rpi_hold_count(const struct rpi_hold_ended *ended);
 

@@ -23,15 +23,22 @@ struct rpi_mark {
 
 #define RPI_THREAD_HELD 16u
 
+/* The lock that a thread acquired last of those with the same hash. */
+struct rpi_held {
+    const void *lock, *site;
+    /* When the next acquisition of a free lock in this place is timed; record/sample.h. */
+    uint64_t sampled_ns;
+    int32_t gap;
+    uint32_t rarity;
+};
+
 /* When a thread exits, its record goes to a new thread. Its memory is never returned. */
 struct rpi_thread {
     /*
      * The locks that the thread acquired last, and where, by hash: other threads look up a holder's place here.
      * Written by the thread alone, without any order.
      */
-    struct {
-        const void *lock, *site;
-    } held[RPI_THREAD_HELD];
+    struct rpi_held held[RPI_THREAD_HELD];
 
     pthread_t handle;
     int32_t tid;
@@ -74,6 +81,8 @@ struct rpi_thread {
     const struct rpi_listener *reported;
 
     struct rpi_holds *holds; /* NULL before the first */
+    uint32_t timed;          /* how many locks the thread holds whose holds are timed */
+    uint64_t random;         /* state of record/sample.h's generator */
 
     struct rsi_waits_ring *waits; /* NULL: none */
     bool is_ringless;             /* there was no room for one */
@@ -115,11 +124,13 @@ RSI_INLINE unsigned rpi_thread_held_at(const void *lock)
     return (unsigned)((uintptr_t)lock >> 5) % RPI_THREAD_HELD;
 }
 
-RSI_INLINE void rpi_thread_held_put(struct rpi_thread *self, const void *lock, const void *site)
+RSI_INLINE struct rpi_held *rpi_thread_held_put(struct rpi_thread *self, const void *lock,
+                                                const void *site)
 {
-    unsigned at = rpi_thread_held_at(lock);
-    rsi_store_relaxed(&self->held[at].lock, lock);
-    rsi_store_relaxed(&self->held[at].site, site);
+    struct rpi_held *held = &self->held[rpi_thread_held_at(lock)];
+    rsi_store_relaxed(&held->lock, lock);
+    rsi_store_relaxed(&held->site, site);
+    return held;
 }
 
 #endif

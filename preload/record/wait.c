@@ -66,7 +66,7 @@ static void warm(const struct rpi_thread *self)
     __builtin_prefetch(slot + 2 * RSI_CACHE_LINE, 1);
     __builtin_prefetch(wake, 1); /* most waits are counted in the same row as the last */
     __builtin_prefetch(wake + RSI_CACHE_LINE, 1);
-    if (rsi_unlikely(rpi_hold_is_on))
+    if (rsi_unlikely(rpi_hold_takes_all))
         rpi_hold_warm(self);
 }
 

@@ -82,6 +82,7 @@ class Head:
     page_count: int
     lost_chunks: int
     site_depth: int
+    cpus: int  # that the process might use; 0: not known
     boot_id: str  # 32 hexadecimal digits
     program: str
     command: str
@@ -202,7 +203,7 @@ def decode_head(raw: Any) -> Head:
     numbers = (
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
-        "pid_namespace recorder slack_ns spin_ns accept_order scatter_ns lost_origins"
+        "pid_namespace recorder cpus slack_ns spin_ns accept_order scatter_ns lost_origins"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 MAGIC = 0x53424F4553554F52
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 DIRECTORY = 4096
 CHUNKS_MAX = 16384
@@ -41,6 +41,8 @@ MICRO = (
     "sleep",
 )
 USR, LAT = 0, 1
+# enum rsi_inside: what a thread that holds a lock does instead of running.
+INSIDE = ("lat", "lck", "io", "sleep")
 # enum rsi_doing
 DOES_NOTHING, DOES_RUN, DOES_WAIT, DOES_QUEUE = range(4)
 # enum rouse_wait_kind, then those of the interposer, and the microstate that a wait of it is in.
@@ -104,7 +106,7 @@ HEAD = struct(
     *words("start_ticks tsc monotonic_ns realtime_ns tick_seq tick_tsc tick_monotonic_ns"),
     *words("tick_guard mode ended chunk_count", "<u4"),
     *words("page_count lost_chunks"),
-    *words("site_depth spare", "<u4"),
+    *words("site_depth cpus", "<u4"),
     ("boot_id", "u1", 16),
     ("program", "S256"),
     ("command", "S512"),
@@ -135,7 +137,10 @@ WAKE = struct(
 LOCK = struct(
     *words("kind name", "<u4"),
     *words("site holder_site lock acquired holds hold_ticks hold_most"),
-    *words("contested given_up wait_ticks wait_most spin_ticks spun"),
+    *words("contested given_up wait_ticks wait_most spin_ticks spun first_tsc last_tsc"),
+    ("inside_ticks", "<u8", len(INSIDE)),
+    ("sampled", "<u8"),
+    ("hold_variance", "<f8"),
     ("spare", "<u8", 2),
 )
 WRITER = struct(

@@ -33,8 +33,10 @@ LOST = ("threads", "wakes", "locks", "names", "stacks", "modules", "holds")
 WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
 WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
 LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")
-LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds")
+LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds", "sampled")
+LOCK_INSIDE = tuple(f"inside_{what}" for what in layout.INSIDE)
 LOCK_TICKS = ("wait_ticks", "spin_ticks", "hold_ticks")
+LOCK_MOSTS = ("wait_most", "hold_most", "last_tsc", "age_ticks")
 LOCK_OPEN = ("waiting", "waiting_ticks")
 OPEN_KEYS = ("kind", "wait_site", "object", "name")
 LISTENER_COUNTS = (
@@ -47,6 +49,7 @@ KERNEL_COLUMNS = (
     *("voluntary", "involuntary", "major_faults", "minor_faults"),
     *("asleep", "kernel_wall_ns", "kernel_idle_ns"),
 )
+REALS = ("hold_variance",)
 # A kernel thread that is younger than its entry goes on with that of one that has ended.
 YOUNGER_NS = 50_000_000
 
@@ -130,7 +133,10 @@ def grouped(
     entries: Entries, keys: Sequence[str], sums: Sequence[str], mosts: Sequence[str]
 ) -> dict[str, npt.NDArray[np.uint64]]:
     """Return one row per key; the other columns are summed modulo 2^64, or their maximum."""
-    columns = {name: entries[name].astype(np.uint64) for name in (*keys, *sums, *mosts)}
+    columns = {
+        name: entries[name].astype(entries[name].dtype if name in REALS else np.uint64)
+        for name in (*keys, *sums, *mosts)
+    }
     if not len(entries):
         return columns
     order = np.lexsort([columns[name] for name in reversed(keys)])
@@ -168,6 +174,7 @@ def processes(store: Store) -> Table:
         "tsc_hz": when.hz,
         "stamp_ns": head.stamps_ticks * NS / when.hz / layout.STAMPS or None,
         "site_depth": head.site_depth,
+        "cpus": head.cpus,
         "slack_ns": head.slack_ns,
         "spin_ns": head.spin_ns,
         "accept_order": head.accept_order,
@@ -282,12 +289,20 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     waits = waits[waiting.are_for_locks(waits)]
     if not len(ended) + len(waits):
         return empty("locks")
-    mosts = ("wait_most", "hold_most")
-    names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts, *LOCK_OPEN)
-    entries = np.zeros(len(ended) + len(waits), [(name, "<u8") for name in names])
+    names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_MOSTS, *LOCK_OPEN)
+    types = [*((name, "<u8") for name in names), *((name, "<f8") for name in REALS)]
+    entries = np.zeros(len(ended) + len(waits), types)
     own, still = entries[: len(ended)], entries[len(ended) :]
-    for name in (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *mosts):
+    for name in (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, "wait_most", "hold_most", "last_tsc"):
         own[name] = ended[name]
+    for i, name in enumerate(LOCK_INSIDE):
+        own[name] = ended["inside_ticks"][:, i]
+    # Bits from a damaged file may be no number.
+    variances = ended["hold_variance"]
+    own["hold_variance"] = np.where(np.isfinite(variances) & (variances > 0), variances, 0)
+    now = np.uint64(max(store.now_tsc, 0))
+    began = np.where(ended["first_tsc"] > 0, np.minimum(ended["first_tsc"], now), now)
+    own["age_ticks"] = now - began
     for name in ("site", "holder_site"):
         own[name] = stacks.canonical(store, own[name])
     for name in ("kind", "name", "holder_site"):
@@ -297,7 +312,11 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     for name in ("waiting_ticks", "wait_ticks", "wait_most"):
         still[name] = waits["ticks"]
     entries["name"] = first_numbers(store, entries["name"])
-    rows = grouped(entries, LOCK_KEYS, (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_OPEN), mosts)
+    sums = (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_OPEN, *REALS)
+    rows = grouped(entries, LOCK_KEYS, sums, LOCK_MOSTS)
+    begun = np.uint64(max(store.head.tsc, 0))
+    last = np.maximum(np.minimum(rows["last_tsc"], now), begun) - begun
+    ns_per_tick = NS / when.hz
     columns: Columns = {
         "kind": names_of(rows["kind"], layout.KIND_NAMES),
         "lock": rows["lock"].view(np.int64),
@@ -317,6 +336,12 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
         "hold_most_ns": when.ns(rows["hold_most"]),
         "waiting": signed(rows["waiting"]),
         "waiting_ns": when.ns(rows["waiting_ticks"]),
+        "sampled": signed(rows["sampled"]),
+        **{f"{name}_ns": when.ns(rows[name]) for name in LOCK_INSIDE},
+        # The first and the last moment of contention, from the begin of the recording.
+        "first_ns": when.ns(np.maximum(now - rows["age_ticks"], begun) - begun),
+        "last_ns": when.ns(last),
+        "hold_variance": rows["hold_variance"] * (ns_per_tick * ns_per_tick),
     }
     return table("locks", store, len(rows["kind"]), columns)
 

@@ -30,7 +30,7 @@ def columns(texts: str, wholes: str = "", truths: str = "", reals: str = "") -> 
 COLUMNS: dict[str, dict[str, str]] = {
     "processes": columns(
         "process host program command mode end recorder",
-        "pid uid started_unix_ns taken_unix_ns duration_ns site_depth lost_chunks lost_threads"
+        "pid uid started_unix_ns taken_unix_ns duration_ns site_depth cpus lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
         " lost_origins slack_ns spin_ns accept_order scatter_ns",
         "ended",
@@ -50,7 +50,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     "locks": columns(
         "process kind lock_name init_site site holder_site",
         "lock acquired contested given_up wait_ns wait_most_ns spin_ns spun"
-        " holds hold_ns hold_most_ns waiting waiting_ns",
+        " holds hold_ns hold_most_ns waiting waiting_ns"
+        " sampled inside_lat_ns inside_lck_ns inside_io_ns inside_sleep_ns first_ns last_ns",
+        reals="hold_variance",
     ),
     "open_waits": columns(
         "process kind wait_site object_name init_site", "object waiting wait_ns wait_most_ns"

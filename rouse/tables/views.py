@@ -68,17 +68,23 @@ IDLE_SITES = """
 SELECT DISTINCT process, kind, wait_site FROM threads WHERE is_idle
 """
 
-# The locks' table. Recordings of an older rouse lack some columns.
+# Columns of locks that recordings of an older rouse lack.
+LOCKS_NEWER = (
+    *("waiting", "waiting_ns", "sampled", "first_ns", "last_ns", "hold_variance"),
+    *("inside_lat_ns", "inside_lck_ns", "inside_io_ns", "inside_sleep_ns"),
+)
 LOCKS_NOW = f"""
-SELECT {names(c for c in COLUMNS["locks"] if c not in ("waiting", "waiting_ns", "init_site"))},
-    COALESCE(waiting, 0) AS waiting, COALESCE(waiting_ns, 0) AS waiting_ns,
+SELECT {names(c for c in COLUMNS["locks"] if c not in (*LOCKS_NEWER, "init_site"))},
+    {", ".join(f"COALESCE({c}, 0) AS {c}" for c in LOCKS_NEWER)},
     {known_site("init_site")} AS init_site
 FROM locks
 """
 
-# By process, how many rows have acquisitions of a free lock; 0: those are not recorded.
+# By process, how many rows have acquisitions of a free lock; 0: those are not recorded. sampled:
+# how many such acquisitions were chosen at random.
 FREE_LOCKS = """
-SELECT process, SUM(CASE WHEN acquired + given_up > contested THEN 1 ELSE 0 END) AS free
+SELECT process, SUM(CASE WHEN acquired + given_up > contested THEN 1 ELSE 0 END) AS free,
+    SUM(COALESCE(sampled, 0)) AS sampled
 FROM locks GROUP BY process
 """
 

@@ -33,7 +33,7 @@
 #include "base/base.h"
 
 #define RSI_STORE_MAGIC UINT64_C(0x53424f4553554f52) /* "ROUSEOBS" */
-#define RSI_STORE_VERSION 1u
+#define RSI_STORE_VERSION 2u
 #define RSI_STORE_DIRECTORY 4096u
 #define RSI_STORE_CHUNKS_MAX 16384u
 #define RSI_STORE_CHUNKS (RSI_STORE_DIRECTORY + 4 * RSI_STORE_CHUNKS_MAX)
@@ -69,7 +69,7 @@ struct rsi_store_head {
      */
     uint64_t lost_chunks;
     uint32_t site_depth; /* most frames of a site */
-    uint32_t spare;
+    uint32_t cpus;       /* that the process might use when recording began */
     uint8_t boot_id[16];
     char program[256]; /* /proc/self/exe, ended by 0 */
     char command[512]; /* words of /proc/self/cmdline, each ended by 0; truncated */
@@ -222,13 +222,25 @@ struct rsi_store_wake {
 };
 _Static_assert(sizeof(struct rsi_store_wake) == 128, "two cache lines");
 
+/* The states other than running of a thread that holds a lock. */
+enum rsi_inside {
+    RSI_INSIDE_LAT, /* as RSI_IN_LAT */
+    RSI_INSIDE_LCK, /* waits for other threads: locks, conditions, semaphores, joins */
+    RSI_INSIDE_IO,
+    RSI_INSIDE_SLEEP,
+    RSI_INSIDE_COUNT
+};
+
 /*
- * Locks by (acquisition site, lock, holder's acquisition site), per writer: 128 bytes.
+ * Locks by (acquisition site, lock, holder's acquisition site), per writer: 192 bytes.
  *
- * Only contended acquisitions, unless the mode records every acquisition; the row with holder_site 0 then counts
- * the uncontended ones. The thread that unlocks adds the hold to the row of the acquisition. A reader's hold is
- * known if the same thread locks and unlocks. A thread that locks for reading again while it holds a read lock is
- * counted once.
+ * The row with holder_site 0 counts the acquisitions of a free lock: all of them where the mode records every
+ * acquisition. Else the interposer takes some at random, and counts each with its weight, the inverse of the chance
+ * that it had. So acquired, holds, hold_ticks and inside_ticks of such a row are estimates; `sampled` is how many
+ * acquisitions they come from. Contended acquisitions are counted one by one.
+ *
+ * The thread that unlocks adds the hold to the row of the acquisition. A reader's hold is known if the same thread
+ * locks and unlocks. A thread that locks for reading again while it holds a read lock is counted once.
  */
 struct rsi_store_lock {
     uint32_t kind; /* enum rouse_wait_kind: mutex, read lock, write lock */
@@ -245,11 +257,19 @@ struct rsi_store_lock {
     uint64_t wait_ticks, wait_most; /* from arrival until acquired or given up, with spinning */
     uint64_t spin_ticks;            /* the part of wait_ticks spent spinning */
     uint64_t spun;                  /* acquisitions without sleeping, after spinning */
+    /* The arrival of the first thread that found it held, and the end of the last such wait. 0: none. */
+    uint64_t first_tsc, last_tsc;
+
+    /* The part of hold_ticks in which the holder itself did not run, by enum rsi_inside. */
+    uint64_t inside_ticks[RSI_INSIDE_COUNT];
+    uint64_t sampled; /* acquisitions counted with a weight; 0: every acquisition is counted */
+    uint64_t
+        hold_variance; /* of hold_ticks, from the sampling, in ticks squared; the bits of a double */
     uint64_t spare[2];
 };
-_Static_assert(sizeof(struct rsi_store_lock) == 128 &&
+_Static_assert(sizeof(struct rsi_store_lock) == 192 &&
                    offsetof(struct rsi_store_lock, contested) == 64,
-               "two cache lines; an uncontended acquisition uses only the first");
+               "three cache lines; a free acquisition uses only the first, if all are counted");
 
 #define RSI_STORE_HERDS 16u
 #define RSI_STORE_LATENESS 32u

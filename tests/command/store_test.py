@@ -269,8 +269,9 @@ class Versions(unittest.TestCase):
         self.assertEqual(len(read.arrays[layout.NAMES]), 60)
 
     def test_another_version_is_refused(self) -> None:
-        with self.assertRaisesRegex(RouseError, "of version 2.*use the newer"):
-            Builder(version=2).store()
+        for version, age in ((layout.VERSION - 1, "older"), (layout.VERSION + 1, "newer")):
+            with self.assertRaisesRegex(RouseError, f"of version {version}.*use the {age}"):
+                Builder(version=version).store()
 
 
 class Damage(unittest.TestCase):

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Hold times from samples, compared with the clock and the lock word of hold_samples.c."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from interposed import LIMIT, Source, environment
+
+SAMPLES = Source("hold_samples")
+KNOWN = SAMPLES.known
+MS = 1_000_000
+SIGMAS = 5  # by chance alone, a test fails once in some million runs
+
+
+def run(scene: str) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the numbers that a scene prints, and the rows of its locks."""
+    from rouse.store import find
+    from rouse.tables import build
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        done = subprocess.run(
+            [SAMPLES.program, scene],
+            env={**os.environ, **environment(folder)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        (file,) = folder.glob("*.rouse")
+        opened = find.open_source(file)
+        try:
+            rows = build.tables(find.read(opened))["locks"].to_rows()
+        finally:
+            opened.close()
+    return list(map(int, done.stdout.split())), rows
+
+
+def total(rows: list[dict[str, Any]], name: str, lock: str) -> int:
+    found = [row[name] for row in rows if row["lock_name"] == lock]
+    return sum(found)
+
+
+class HoldSamples(unittest.TestCase):
+    def check_estimate(self, scene: str, lock: str, rounds: int) -> None:
+        (held_ns, squares), rows = run(scene)
+        sampled = total(rows, "sampled", lock)
+        shown = math.sqrt(total(rows, "hold_variance", lock))
+        # The same from all holds, as the program measured them. Some were long because the thread
+        # was preempted, and few of these were chosen.
+        deviation = math.sqrt(squares * rounds / sampled)
+        estimate = total(rows, "hold_ns", lock)
+        acquired = total(rows, "acquired", lock)
+        with self.subTest(held=held_ns, estimate=estimate, deviation=deviation, shown=shown):
+            self.assertLess(sampled, rounds / 4)  # most acquisitions are not timed
+            self.assertGreater(sampled, 20)
+            # The hooks themselves take some time between the program's clock and ours.
+            self.assertAlmostEqual(
+                estimate, held_ns, delta=SIGMAS * deviation + 0.1 * held_ns + 50 * MS
+            )
+            self.assertGreater(shown, 0)
+            self.assertLess(shown, SIGMAS * deviation)
+            self.assertAlmostEqual(acquired, rounds, delta=SIGMAS * rounds / math.sqrt(sampled))
+
+    def test_rare_long_holds_are_not_missed_and_not_counted_too_often(self) -> None:
+        self.check_estimate("skewed", "plain", KNOWN["ROUNDS"])
+
+    def test_a_recursive_lock_is_held_until_its_last_unlock(self) -> None:
+        self.check_estimate("nested", "recursive", KNOWN["ROUNDS"] // 4)
+
+    def test_locks_that_nobody_waits_for_have_no_rows(self) -> None:
+        self.assertEqual(run("never"), ([], []))
+
+    def test_time_that_a_holder_sleeps_or_waits_for_another_lock_is_known(self) -> None:
+        (slept_ns, waited_ns), rows = run("inside")
+        names = ("inside_sleep_ns", "inside_lck_ns", "inside_lat_ns")
+        for lock, held_ns in (("plain", slept_ns), ("outer", waited_ns)):
+            inside_ns = sum(total(rows, name, lock) for name in names)
+            # The program's clock includes being preempted before the wait begins.
+            self.assertLessEqual(inside_ns, held_ns)
+            self.assertGreater(inside_ns, 0.5 * held_ns)
+            self.assertGreaterEqual(total(rows, "hold_ns", lock), held_ns)
+        self.assertEqual(total(rows, "inside_lck_ns", "plain"), 0)
+        self.assertEqual(total(rows, "inside_sleep_ns", "outer"), 0)
+
+    def test_a_lock_is_held_as_often_as_its_word_says(self) -> None:
+        (found, wall_ns), rows = run("busy")
+        share = found / 10_000
+        self.assertAlmostEqual(total(rows, "hold_ns", "plain") / wall_ns, share, delta=0.1)
+        first = min(row["first_ns"] for row in rows if row["contested"])
+        last = max(row["last_ns"] for row in rows)
+        self.assertGreater(last - first, 0.5 * wall_ns)
+        self.assertLess(last - first, 1.5 * wall_ns)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
