@@ -133,6 +133,28 @@ SELECT g.*, {ratio("wait_ns", "(contested + waiting)")} AS wait_each_ns FROM (
     return labelled(rows, order, UNSEEN, holder_label="holder_site")
 
 
+INSIDE = ("inside_lat_ns", "inside_lck_ns", "inside_io_ns", "inside_sleep_ns")
+
+
+def contended(most: int) -> str:
+    """Locks with waits, the longest first, with all holds of each: at most so many.
+
+    first_ns and last_ns are the times of the first and the last contention.
+    """
+    counted = (
+        *("wait_ns", "contested", "acquired", "holds", "hold_ns", "sampled", "hold_variance"),
+        *("spin_ns", "waiting", *INSIDE),
+    )
+    is_contended = "contested > 0 OR waiting > 0"
+    rows = f"""
+SELECT {names(LOCK)}, MAX(kind) AS kind, {NAME}, {sums(counted)},
+    MIN(CASE WHEN {is_contended} THEN first_ns END) AS first_ns, MAX(last_ns) AS last_ns
+FROM locks_now GROUP BY {names(LOCK)} HAVING SUM(contested) + SUM(waiting) > 0
+"""
+    order = ("wait_ns DESC", *LOCK)
+    return labelled(f"{whole(rows, order)} LIMIT {most}", order, init_label="init_site")
+
+
 def origins(cut: Cut = whole) -> str:
     """The number of locks that each place initialised, and the sums over them."""
     kind = "CASE WHEN kind = 'mutex' THEN 'mutex' ELSE 'rwlock' END"

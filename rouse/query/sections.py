@@ -12,6 +12,7 @@ from typing import Any
 
 from rouse.query import measures
 from rouse.query.specs import PLANS, PROCESS, Column, Plan, Row
+from rouse.query.verdict import Verdict
 from rouse.tables.engine import Database
 
 # The titles of a row's sites, by the column that has the site's id.
@@ -45,6 +46,7 @@ class Report:
     notes: list[str]
     sections: list[Section]
     frames: Mapping[str, list[str]] = field(default_factory=dict)  # by a site of sites_of
+    verdict: Verdict | None = None  # None: not asked for, or nothing was recorded
 
 
 def sites_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:

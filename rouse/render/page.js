@@ -275,6 +275,8 @@
   }
 
   function begin() {
+    by("verdict").hidden = !data.verdict.length;
+    by("verdict").append(...data.verdict.map((line) => element("p", line)));
     pairs(by("facts"), data.facts);
     by("notes").hidden = !data.notes.length;
     by("notes").append(...data.notes.map((note) => element("li", note)));

@@ -72,6 +72,7 @@ def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, lis
 def render(report: Report, title: str) -> str:
     made = [page_section(section) for section in report.sections]
     data = {
+        "verdict": [printable(line) for line in report.verdict.lines()] if report.verdict else [],
         "facts": [(name, printable(text)) for name, text in report.facts],
         "notes": [printable(note) for note in report.notes],
         "sections": made,

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from rouse.errors import RouseError, output
-from rouse.query import activity, facts, locks, measures, scheduler
+from rouse.query import activity, facts, locks, measures, scheduler, verdict
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
 from rouse.render import progress
@@ -114,7 +114,8 @@ class Reporter:
             sections += self.kernel_sections(self.input.switches, wanted.limit)
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
-        return Report(found, notes, sections, self.stacks)
+        answer = None if options.sections else verdict.make(self.database)
+        return Report(found, notes, sections, self.stacks, answer)
 
     def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:
         pids = {row["process"]: int(row["pid"]) for row in self.rows(measures.processes())}
@@ -133,6 +134,7 @@ class Reporter:
         whole = {
             "source": self.input.source,
             "machine": self.input.machine,
+            "verdict": report.verdict and report.verdict.as_json(),
             "facts": report.facts,
             "processes": self.rows(measures.processes()),
             "notes": report.notes,

@@ -102,6 +102,11 @@ class Terminal:
 
     def report(self, report: Report) -> None:
         self.frames = report.frames
+        if report.verdict:
+            self.line(("Verdict", TITLE))
+            for text in report.verdict.lines():
+                self.paragraph(text, indent="   ")
+            self.line()
         for name, text in report.facts:
             self.paragraph(f"{name}: {text}", indent="  ")
         for note in report.notes:

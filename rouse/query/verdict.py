@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: MIT
+"""The verdict: how the threads' time divides, and which waits are worth fixing.
+
+A finding is a rule over the tables, with a page in docs/findings/. Findings are ranked by blame:
+how long other threads waited because of it, not how long its own thread did.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rouse.query import gain, locks, measures
+from rouse.query.measures import UNSEEN
+from rouse.query.specs import address
+from rouse.tables.engine import Database
+from rouse.tables.views import NOT_KNOWN
+from rouse.text import counted, duration, share
+
+HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
+    *("hot-lock", "wait-under-lock", "herd", "polling", "cpu-bound"),
+)
+SHOWN = 5  # findings
+LOCKS_MOST = 50  # locks that are looked at, the longest waits first
+SIDES_MOST = 500
+LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
+LEAST_NS = 5_000_000
+LEAST_GAIN = 1.05
+MOSTLY = 0.5
+HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
+POLL_NS, POLL_LEAST, POLL_RATE = 5_000_000, 50, 50  # mean sleep, sleeps, sleeps per s
+BUSY = 0.85  # of the processors, or of the threads' time
+# The parts of the threads' time in order, each with the microstates that it sums up.
+PARTS = (
+    ("running", ("usr",)),
+    ("queued", ("lat",)),
+    ("locks", ("mutex", "rwlock")),
+    ("conditions", ("cond", "sem")),
+    ("joins", ("join",)),
+    ("I/O", ("io", "poll")),
+    ("accept", ("accept",)),
+    ("timers", ("sleep",)),
+    ("unexplained", ("in_call", "missing")),
+)
+STATES = tuple(state for _, states in PARTS for state in states)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """gain_most and gain are factors of the throughput; None: not known."""
+
+    kind: str
+    object: str
+    waiter: str
+    holder: str
+    blame_ns: int
+    gain_most: float | None
+    gain: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    time: dict[str, float]  # shares of 1 of the threads' time
+    thread_ns: int
+    findings: list[Finding] = field(default_factory=list)
+    summary: str = ""  # where there is no finding, why
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "time": self.time,
+            "thread_ns": self.thread_ns,
+            "findings": [asdict(finding) for finding in self.findings],
+            "summary": self.summary,
+        }
+
+    def lines(self) -> list[str]:
+        """The verdict as text: the division of time, then one line per finding."""
+        parts = ", ".join(f"{share(part)} % {name}" for name, part in self.time.items() if part)
+        head = f"{duration(self.thread_ns)} of threads' time: {parts}" if parts else ""
+        found = [f"{n}. {finding.text}" for n, finding in enumerate(self.findings, 1)]
+        return [line for line in (head, *found, self.summary) if line]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The tables that the findings are made of."""
+
+    threads: list[Row]
+    locks: list[Row]
+    sides: list[Row]
+    wakes: list[Row]
+    wall_ns: int  # how long the program was recorded
+    processors: int
+
+    def sum(self, *states: str, rows: Iterable[Row] | None = None) -> float:
+        chosen = self.threads if rows is None else rows
+        return float(sum(max(row[state] or 0, 0) for row in chosen for state in states))
+
+
+def thread_rows() -> str:
+    """Threads that are alive one by one, and the ended ones of each process together."""
+    states = [state for state in STATES if state not in ("usr", "in_call", "missing")]
+    own = ", ".join(f'"{state}"' for state in states)
+    ended = ", ".join(f'SUM("ended_{state}") AS "{state}"' for state in states)
+    whole = " + ".join(f'COALESCE(SUM("ended_{state}"), 0)' for state in states)
+    return f"""
+SELECT process, 1 AS threads, waits, wall_ns, {own}, COALESCE(usr, 0) AS usr,
+    COALESCE(in_call, 0) AS in_call, missing_ns AS missing
+FROM ({measures.microstates_rows()}) m
+UNION ALL
+SELECT process, SUM(ended_threads) AS threads, SUM(ended_waits) AS waits,
+    {whole} + SUM(COALESCE(ended_usr, 0) + ended_in_call + ended_unknown) AS wall_ns, {ended},
+    SUM(COALESCE(ended_usr, ended_unknown)) AS usr, SUM(ended_in_call) AS in_call, 0 AS missing
+FROM ended_seen GROUP BY process HAVING SUM(ended_threads) > 0
+"""
+
+
+def read(database: Database) -> Program:
+    def wakes_cut(rows: str, _order: Sequence[str]) -> str:
+        useless = "lost_race + false_"
+        return (
+            f"SELECT * FROM ({rows}) w WHERE kind = 'sleep' OR {useless} > {HERD_LEAST // 2}"
+            f' ORDER BY {useless} DESC, "count" DESC LIMIT {SIDES_MOST}'
+        )
+
+    def sides_cut(rows: str, order: Sequence[str]) -> str:
+        return f"{measures.whole(rows, order)} LIMIT {SIDES_MOST}"
+
+    found = database.rows(locks.contended(LOCKS_MOST))
+    processes = database.rows("SELECT duration_ns, COALESCE(cpus, 0) AS cpus FROM processes")
+    return Program(
+        threads=database.rows(thread_rows()),
+        locks=found,
+        sides=database.rows(locks.sides(sides_cut)) if found else [],
+        wakes=database.rows(measures.wake_ledger(wakes_cut)),
+        wall_ns=max((row["duration_ns"] for row in processes), default=0),
+        processors=max((row["cpus"] for row in processes), default=0) or os.cpu_count() or 1,
+    )
+
+
+def division(program: Program) -> dict[str, float]:
+    whole = program.sum(*STATES)
+    return {name: program.sum(*states) / whole if whole else 0.0 for name, states in PARTS}
+
+
+# Locks
+
+
+def key_of(row: Row) -> tuple[Any, ...]:
+    return (row["process"], row["lock"], row["init_site"])
+
+
+def own_of(row: Row) -> gain.Lock:
+    """The lock's own demand: without the time in which its holders waited for other threads."""
+    slept = row["inside_io_ns"] + row["inside_sleep_ns"]
+    held = max(row["hold_ns"] - row["inside_lck_ns"], slept)
+    return gain.Lock(held, held - slept, slept)
+
+
+def phase_of(row: Row, program: Program) -> float:
+    """For how long the lock was contended, from the first wait for it to the last."""
+    return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
+
+
+def load_of(row: Row, program: Program) -> gain.Load:
+    """The load that the threads with waits for locks make, while this lock is contended."""
+    sharing = [t for t in program.threads if (t["mutex"] or 0) + (t["rwlock"] or 0) > 0]
+    phase = phase_of(row, program)
+    others = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
+    at_work = max(program.sum(*STATES, rows=sharing) - others, row["wait_ns"])
+    return gain.Load(
+        wall_ns=phase,
+        threads=at_work / phase,
+        processors=program.processors,
+        ran_ns=program.sum("usr", rows=sharing),
+        slept_ns=program.sum("io", "sleep", rows=sharing),
+        all_ran_ns=program.sum("usr"),
+        locks={key_of(other): own_of(other) for other in program.locks},
+    )
+
+
+def most_of(rows: Iterable[Row], label: str) -> str:
+    """The label that most of the waiting time has. Empty: none is known."""
+    times: Counter[str] = Counter()
+    for row in rows:
+        times[row[label]] += row["wait_ns"]
+    known = [name for name, _ in times.most_common() if name != UNSEEN]
+    return known[0] if known else ""
+
+
+def lock_finding(row: Row, program: Program) -> Finding | None:
+    whole = program.sum(*STATES) - program.sum("join", "accept")
+    if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS) or not row["hold_ns"]:
+        return None
+    own, load, key = own_of(row), load_of(row, program), key_of(row)
+    busy = min(own.held_ns / load.wall_ns, 1.0)
+    if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
+        return None  # its holders wait for another lock, which is to blame
+    most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
+    if most < LEAST_GAIN:
+        return None
+    sides = [side for side in program.sides if key_of(side) == key]
+    waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
+    name = row["lock_name"] or (
+        f"the {row['kind']} of {row['init_label']}"
+        if row["init_site"] != NOT_KNOWN
+        else address(row["lock"])
+    )
+    is_slept = own.slept_ns > MOSTLY * own.held_ns
+    what = "sleeps" if row["inside_sleep_ns"] > row["inside_io_ns"] else "waits for I/O"
+    does = f", while its holder {what}" if is_slept else ""
+    each = f", {duration(row['hold_ns'] / row['holds'])} each" if row["holds"] else ""
+    text = (
+        f"{name} is held {share(busy)} % of the time{each}{does}: {waiter or 'a thread'} waits"
+        f" {duration(row['wait_ns'])} in all for {holder or 'a holder that is not known'}."
+        f" Without these waits at most {most:.2f}x, about {expected:.2f}x the throughput"
+        f" [{UNDER_LOCK if is_slept else HOT_LOCK}]"
+    )
+    kind = UNDER_LOCK if is_slept else HOT_LOCK
+    return Finding(kind, name, waiter, holder, row["wait_ns"], most, expected, text)
+
+
+# Wake-ups
+
+
+def herd_findings(program: Program) -> list[Finding]:
+    sites: dict[tuple[str, str, str], list[Row]] = {}
+    for row in program.wakes:
+        if row["kind"] not in ("sleep", "mutex", "read lock", "write lock"):
+            sites.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
+    found = []
+    for rows in sites.values():
+        useless = sum(row["lost_race"] + row["false_"] for row in rows)
+        count = sum(row["count"] for row in rows)
+        if useless < HERD_LEAST or useless < HERD_SHARE * count:
+            continue
+        worst = max(rows, key=lambda row: row["lost_race"] + row["false_"])
+        name = worst["object_name"] or (address(worst["object"]) if worst["object"] else "-")
+        blame = sum(row["late_ns"] + row["waste_ns"] for row in rows)
+        text = (
+            f"{useless:,} of {counted(count, 'wake-up')} find nothing to do: {worst['wait_label']}"
+            f" waits for {name} ({worst['kind']}), and {worst['wake_label']} wakes more threads"
+            f" than have work [{HERD}]"
+        )
+        finding = Finding(
+            *(HERD, name, worst["wait_label"], worst["wake_label"], blame, None, None, text)
+        )
+        found.append(finding)
+    return found
+
+
+def polling_findings(program: Program) -> list[Finding]:
+    """Threads that do nothing but sleep for a short time, again and again."""
+    rows = [
+        row
+        for row in program.wakes
+        if row["kind"] == "sleep" and row["count"] and row["wait_ns"] / row["count"] <= POLL_NS
+    ]
+    sleepers = [
+        thread
+        for thread in program.threads
+        if thread["wall_ns"] and (thread["sleep"] or 0) > MOSTLY * thread["wall_ns"]
+    ]
+    waits = sum(thread["waits"] for thread in sleepers)
+    sleeps = sum(row["count"] for row in rows)
+    if sleeps < POLL_LEAST or sleeps < 0.9 * waits or not sleepers:
+        return []
+    found = []
+    for row in rows:
+        each = row["wait_ns"] / row["count"]
+        if row["count"] < POLL_LEAST or row["count"] * 1e9 < POLL_RATE * program.wall_ns:
+            continue
+        label = row["wait_label"]
+        text = (
+            f"{label} polls: it sleeps {row['count']:,} times for {duration(each)} each and"
+            f" sees an event {duration(each / 2)} late on average; a condition variable, semaphore"
+            f" or eventfd would wake it at once [{POLLING}]"
+        )
+        found.append(Finding(POLLING, "-", label, "timer", row["wait_ns"], None, None, text))
+    return found
+
+
+def summary(program: Program, time: dict[str, float]) -> str:
+    """Say why there is no finding."""
+    ran = program.sum("usr")
+    could = min(program.processors * program.wall_ns, program.sum(*STATES))
+    if could and ran > BUSY * could:
+        return (
+            f"Nothing to fix here: the threads run {share(ran / could)} % of the time that they"
+            f" could. perf shows where [{CPU}]"
+        )
+    waits = {name: part for name, part in time.items() if name not in ("running", "unexplained")}
+    longest = max(waits, key=lambda name: waits[name], default="")
+    if not longest or not waits[longest]:
+        return "Nothing is contended: no thread waited"
+    return (
+        f"Nothing is contended: threads wait mostly for {longest}"
+        if longest != "queued"
+        else ("Nothing is contended, but threads wait for a processor: there are too few of them")
+    )
+
+
+def make(database: Database) -> Verdict:
+    program = read(database)
+    time = division(program)
+    found = [lock_finding(row, program) for row in program.locks]
+    findings = [finding for finding in found if finding]
+    findings += herd_findings(program) + polling_findings(program)
+    findings.sort(key=lambda finding: -finding.blame_ns)
+    text = "" if findings else summary(program, time)
+    return Verdict(time, round(program.sum(*STATES)), findings[:SHOWN], text)
