@@ -25,7 +25,7 @@ import checkout  # noqa: E402
 
 try:
     import planted
-    from planted import Finding, Gain, Planted
+    from planted import Gain, Planted, Verdict
     from tables import machine, render
 
     import rouse.run.launch  # noqa: F401 `rouse run` needs its packages
@@ -39,23 +39,25 @@ BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
 @dataclass(frozen=True)
 class Result:
     program: Planted
-    findings: Sequence[Finding] | None  # None: this rouse makes no verdict
+    verdict: Verdict | None  # None: this rouse makes no verdict
     gain: Gain | None  # None: a healthy program
-
-    @property
-    def first(self) -> Finding | None:
-        return self.findings[0] if self.findings else None
 
     def found(self) -> str:
         """Whether the first finding is the planted fault."""
-        if self.findings is None or not (self.program.kind or self.program.healthy):
+        if self.verdict is None or not (self.program.kind or self.program.healthy):
             return render.NOTHING
-        return "no" if self.program.differences(self.findings) else "yes"
+        return "no" if self.program.differences(self.verdict) else "yes"
 
     def predicted(self, key: str) -> str:
-        if self.first is None or not self.program.predicts or self.first.get(key) is None:
+        first = self.verdict and self.verdict.first
+        if not first or first.get(key) is None:
             return render.NOTHING
-        return f"{self.first[key]:.2f}"
+        return f"{first[key]:.2f}"
+
+    def kinds(self) -> str:
+        if self.verdict is None:
+            return render.NOTHING
+        return ", ".join(self.verdict.kinds()) or "none"
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
@@ -76,7 +78,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
         if not program.healthy:
             measured = planted.gain(path, options.seconds, options.rounds, scratch)
         print(f"{program.name}: {measured or 'healthy'}", file=sys.stderr, flush=True)
-        yield Result(program, planted.findings(report), measured)
+        yield Result(program, planted.verdict(report), measured)
 
 
 def faults(results: Sequence[Result]) -> render.Table:
@@ -99,13 +101,7 @@ def faults(results: Sequence[Result]) -> render.Table:
 
 def healthy(results: Sequence[Result]) -> render.Table:
     rows = [
-        [
-            result.program.name,
-            render.NOTHING
-            if result.findings is None
-            else ", ".join(str(finding["kind"]) for finding in result.findings) or "none",
-            result.found(),
-        ]
+        [result.program.name, result.kinds(), result.found()]
         for result in results
         if result.program.healthy
     ]

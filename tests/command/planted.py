@@ -25,6 +25,23 @@ Finding = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """The findings of a report, the first one first, and the words where there is none."""
+
+    findings: Sequence[Finding]
+    summary: str
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
+
+    def kinds(self) -> list[str]:
+        """The kinds of the findings, and those that the summary has in brackets."""
+        in_words = re.findall(r"\[([a-z-]+)\]", self.summary)
+        return [*(str(finding["kind"]) for finding in self.findings), *in_words]
+
+
+@dataclass(frozen=True)
 class Planted:
     """A program, and the first finding about it. Empty: not compared."""
 
@@ -38,20 +55,18 @@ class Planted:
     healthy: bool = False
     allowed: tuple[str, ...] = ()
 
-    def differences(self, findings: Sequence[Finding]) -> list[str]:
-        """Compare the verdict's findings with what is known. Returns a line per difference."""
-        if self.healthy:
-            return [f"{f['kind']}: {f['text']}" for f in findings if f["kind"] not in self.allowed]
+    def differences(self, verdict: Verdict) -> list[str]:
+        """Compare the verdict with what is known. Returns a line per difference."""
+        kinds, first = verdict.kinds(), verdict.first
         if not self.kind:
+            return [f"a finding of kind {kind}" for kind in kinds if kind not in self.allowed]
+        if self.kind not in kinds[:1]:
+            return [f"{kinds or 'nothing'} instead of {self.kind}"]
+        if not first:
             return []
-        if not findings:
-            return [f"no finding instead of {self.kind}"]
-        first = findings[0]
         wrong = []
-        for key in ("kind", "object"):
-            expected = getattr(self, key)
-            if expected and first[key] != expected:
-                wrong.append(f"{key} {first[key]!r} instead of {expected!r}")
+        if self.object and first["object"] != self.object:
+            wrong.append(f"object {first['object']!r} instead of {self.object!r}")
         for key in ("waiter", "holder"):
             expected = getattr(self, key)
             if expected and not is_in(expected, first[key]):
@@ -147,9 +162,7 @@ def report(
     return found
 
 
-def findings(report: Mapping[str, Any]) -> list[Finding] | None:
-    """The verdict's findings, the first one first. None: this rouse makes no verdict."""
-    if "verdict" not in report:
-        return None
-    found: list[Finding] = report["verdict"]["findings"]
-    return found
+def verdict(report: Mapping[str, Any]) -> Verdict | None:
+    """None: this rouse makes no verdict."""
+    made = report.get("verdict")
+    return Verdict(made["findings"], made.get("summary", "")) if made else None
