@@ -25,6 +25,7 @@ NAVIGATION = {
     "README.md": "rouse",
     "docs/man/index.md": "Manual",
     "docs/reading-waits.md": "Reading waits",
+    "docs/findings/index.md": "Findings",
     "docs/investigations.md": "Investigations",
     "docs/benchmarks.md": "Benchmarks",
     "DESIGN.md": "Design",

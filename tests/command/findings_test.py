@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The verdict of `rouse run` on the programs of tests/findings: each planted fault, and no other.
+
+The gain of each repair is measured by the programs themselves, without rouse. The verdict's upper
+bound must not be below it, and its estimate must be near it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import unittest
+from functools import cache
+from pathlib import Path
+
+from common import BUILD, COMMAND, SOURCE, main_unless
+
+import planted
+from interposed import LIBRARY
+from planted import Planted
+
+PROGRAMS = BUILD / "tests" / "findings"
+SECONDS = 0.5
+ROUNDS = 3
+NEAR = 1.3  # ratio of an estimate to the measured gain, or the reverse
+
+
+@cache
+def recorded(program: Planted) -> planted.Verdict | None:
+    """The verdict on one run, for all tests of the program."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as place:
+        report = planted.report(
+            COMMAND,
+            PROGRAMS / program.name,
+            str(SECONDS),
+            scratch=Path(place),
+            ROUSE_PRELOAD=str(LIBRARY),
+            PYTHONPATH=str(SOURCE),
+        )
+    return planted.verdict(report)
+
+
+class Verdict(unittest.TestCase):
+    def found(self, program: Planted) -> planted.Verdict:
+        """Skips the rest of the test where there is no verdict."""
+        found = recorded(program)
+        if found is None:
+            self.skipTest("not run: the report has no verdict")
+        return found
+
+    def check_gain(self, program: Planted) -> None:
+        """Compare the gain that the first finding states with the gain that was measured.
+
+        On a noisy machine, a bound that even the least ratio exceeds is wrong too.
+        """
+        with tempfile.TemporaryDirectory(dir=BUILD) as place:  # a disk, since journal syncs
+            path = PROGRAMS / program.name
+            measured = planted.gain(path, SECONDS, ROUNDS, Path(place))
+        print(f"{program.name}: measured {measured}", flush=True)
+        first = self.found(program).first or {}
+        most, estimate = first.get("gain_most"), first.get("gain")
+        if most is None or estimate is None:
+            self.assertFalse(program.predicts, "no gain is stated")
+            return
+        figures = f"measured {measured}, at most {most:.2f}, estimate {estimate:.2f}"
+        print(f"{program.name}: {figures}", flush=True)
+        if measured.is_noisy:
+            print("not run: the machine is too noisy to judge the estimate", flush=True)
+            self.assertGreaterEqual(most, min(measured.ratios), figures)
+            return
+        self.assertGreaterEqual(most, measured.median, figures)
+        self.assertLessEqual(estimate, NEAR * measured.median, figures)
+        self.assertGreaterEqual(estimate, measured.median / NEAR, figures)
+
+
+def test_of(program: Planted) -> None:
+    """Add the tests of a program, so that each fails by itself."""
+
+    def test_finding(self: Verdict) -> None:
+        self.assertEqual(program.differences(self.found(program)), [])
+
+    def test_gain(self: Verdict) -> None:
+        self.check_gain(program)
+
+    what = "healthy" if program.healthy else "finding"
+    setattr(Verdict, f"test_{what}_{program.name}", test_finding)
+    if not program.healthy:
+        setattr(Verdict, f"test_gain_{program.name}", test_gain)
+
+
+for each in planted.programs():
+    test_of(each)
+
+
+class Programs(unittest.TestCase):
+    def test_every_source_has_an_expected_finding(self) -> None:
+        sources = {path.stem for path in planted.FOLDER.glob("*.c*")}
+        self.assertEqual({program.name for program in planted.programs()}, sources)
+
+    def test_functions_named_in_the_table_are_in_the_source(self) -> None:
+        for program in planted.programs():
+            (source,) = planted.FOLDER.glob(f"{program.name}.c*")
+            text = source.read_text(encoding="utf-8")
+            for label in filter(None, (program.waiter, program.holder, program.object)):
+                self.assertIn(label.rpartition("::")[2], text, program.name)
+
+
+if __name__ == "__main__":
+    main_unless("")

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""The programs of tests/findings: what is wrong with each, its rate of work, and the verdict on it.
+
+findings_test.py and bench/findings.py share this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "findings"
+OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
+LIMIT_S = 60
+NOISY = 1.25  # ratio of the greatest measured gain to the least
+Finding = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The findings of a report, the first one first, and the words where there is none."""
+
+    findings: Sequence[Finding]
+    summary: str
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
+
+    def kinds(self) -> list[str]:
+        """The kinds of the findings, and those that the summary has in brackets."""
+        in_words = re.findall(r"\[([a-z-]+)\]", self.summary)
+        return [*(str(finding["kind"]) for finding in self.findings), *in_words]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A program, and the first finding about it. Empty: not compared."""
+
+    name: str
+    fault: str = "-"
+    kind: str = ""
+    waiter: str = ""
+    holder: str = ""
+    object: str = ""
+    predicts: bool = False
+    healthy: bool = False
+    allowed: tuple[str, ...] = ()
+
+    def differences(self, verdict: Verdict) -> list[str]:
+        """Compare the verdict with what is known. Returns a line per difference."""
+        kinds, first = verdict.kinds(), verdict.first
+        if not self.kind:
+            return [f"a finding of kind {kind}" for kind in kinds if kind not in self.allowed]
+        if self.kind not in kinds[:1]:
+            return [f"{kinds or 'nothing'} instead of {self.kind}"]
+        if not first:
+            return []
+        wrong = []
+        if self.object and first["object"] != self.object:
+            wrong.append(f"object {first['object']!r} instead of {self.object!r}")
+        for key in ("waiter", "holder"):
+            expected = getattr(self, key)
+            if expected and not is_in(expected, first[key]):
+                wrong.append(f"{key} {first[key]!r} instead of {expected!r}")
+        return wrong
+
+
+def is_in(function: str, label: str) -> bool:
+    """Whether the label of a site, `function file:line`, is in this function.
+
+    A function that was inlined has no class in its label, so only the last name is compared.
+    """
+    return label.rpartition(" ")[0].rpartition("::")[2] == function.rpartition("::")[2]
+
+
+def programs() -> list[Planted]:
+    with (FOLDER / "expected.toml").open("rb") as file:
+        known = tomllib.load(file)
+    return [
+        Planted(name, **{**keys, "allowed": tuple(keys.get("allowed", ()))})
+        for name, keys in known.items()
+    ]
+
+
+def rate_of(printed: str) -> float:
+    """Operations per second, from what a program printed."""
+    found = OUTPUT.fullmatch(printed)
+    if not found:
+        raise AssertionError(f"not a line of figures: {printed!r}")
+    return int(found[1]) / float(found[2])
+
+
+def rate(program: Path, *words: str, scratch: Path) -> float:
+    """Run a program as it is. scratch: a folder for its files."""
+    done = subprocess.run(
+        [program, *words],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if done.returncode or done.stderr:
+        raise AssertionError(f"{program.name}: status {done.returncode}: {done.stderr}")
+    return rate_of(done.stdout)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The ratios of the repaired program's rate to the faulty one's, one per pair of runs."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def is_noisy(self) -> bool:
+        return max(self.ratios) > NOISY * min(self.ratios)
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{min(self.ratios):.2f}, {max(self.ratios):.2f}]"
+
+
+def gain(program: Path, seconds: float, rounds: int, scratch: Path) -> Gain:
+    """Run the faulty and the repaired program alternately."""
+    ratios = []
+    for _ in range(rounds):
+        faulty = rate(program, str(seconds), scratch=scratch)
+        fixed = rate(program, "fixed", str(seconds), scratch=scratch)
+        ratios.append(fixed / faulty)
+    return Gain(tuple(ratios))
+
+
+def report(
+    command: Sequence[str], program: Path, *words: str, scratch: Path, **variables: str
+) -> dict[str, Any]:
+    """Run a program under `rouse run`. Returns the report. command: the words that start rouse."""
+    file = scratch / f"{program.name}.json"
+    done = subprocess.run(
+        [*command, "run", "--json", "-o", file, "--", program, *words],
+        env={**os.environ, "TMPDIR": str(scratch), **variables},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if done.returncode or done.stderr:
+        raise AssertionError(f"{program.name}: status {done.returncode}: {done.stderr}")
+    rate_of(done.stdout)
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def verdict(report: Mapping[str, Any]) -> Verdict | None:
+    """None: this rouse makes no verdict."""
+    made = report.get("verdict")
+    return Verdict(made["findings"], made.get("summary", "")) if made else None
