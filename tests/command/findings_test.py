@@ -12,6 +12,7 @@ import tempfile
 import unittest
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from common import BUILD, COMMAND, SOURCE, main_unless
 
@@ -104,6 +105,47 @@ class Programs(unittest.TestCase):
             text = source.read_text(encoding="utf-8")
             for label in filter(None, (program.waiter, program.holder, program.object)):
                 self.assertIn(label.rpartition("::")[2], text, program.name)
+
+
+class Comparison(unittest.TestCase):
+    """A verdict that is wrong is not accepted."""
+
+    RIGHT: ClassVar = {
+        "kind": "wait-under-lock",
+        "object": "ledger",
+        "waiter": "app::Bank::append bank.cpp:3",
+        "holder": "archive bank.cpp:9",
+    }
+    PROGRAM = Planted("bank", "", "wait-under-lock", "Bank::append", "Bank::archive", "ledger")
+
+    def differences(self, program: Planted, *found: dict[str, str], summary: str = "") -> list[str]:
+        return program.differences(planted.Verdict(found, summary))
+
+    def test_right_finding_is_accepted(self) -> None:
+        self.assertEqual(self.differences(self.PROGRAM, self.RIGHT), [])
+        bound = Planted("checksum", "", "cpu-bound")
+        self.assertEqual(self.differences(bound, summary="Nothing to fix [cpu-bound]"), [])
+
+    def test_each_wrong_part_is_named(self) -> None:
+        wrong = {
+            "kind": "hot-lock",
+            "object": "accounts",
+            "waiter": "post bank.cpp:3",
+            "holder": "not known",
+        }
+        for key, value in wrong.items():
+            (difference,) = self.differences(self.PROGRAM, {**self.RIGHT, key: value})
+            self.assertIn(value, difference)
+
+    def test_missing_or_later_finding_is_not_accepted(self) -> None:
+        other = {**self.RIGHT, "kind": "herd"}
+        self.assertEqual(len(self.differences(self.PROGRAM)), 1)
+        self.assertEqual(len(self.differences(self.PROGRAM, other, self.RIGHT)), 1)
+
+    def test_finding_about_a_healthy_program_is_not_accepted(self) -> None:
+        healthy = Planted("render_farm", healthy=True, allowed=("cpu-bound",))
+        self.assertEqual(self.differences(healthy, summary="Nothing to fix [cpu-bound]"), [])
+        self.assertEqual(len(self.differences(healthy, self.RIGHT)), 1)
 
 
 if __name__ == "__main__":
