@@ -245,9 +245,9 @@ def futex_notes(database: Database) -> list[str]:
         return []
     count, waited = sum(row["count"] for row in waits), sum(row["wait_ns"] for row in waits)
     return [
-        f"{counted(count, 'wait')} of kind futex, {duration(waited)} in all, are for locks of the"
-        " program's language or its own: Wait sites shows the word of each as its object, and the"
-        " thread that released it as its waker; Locks does not list them"
+        f"{counted(count, 'wait')} of kind futex, {duration(waited)} in all, are for locks that the"
+        " program or its language builds from futex words: Wait sites shows them, with the word as"
+        " the object and the thread that released it as the waker; Locks does not"
     ]
 
 

@@ -102,7 +102,7 @@ def kept_folders(pid: int) -> list[Path]:
 
 
 def folders() -> list[Path]:
-    """Return where processes record that no command names: ROUSE_OBS_DIR alone if it is set."""
+    """Return the folders to search for recordings: only ROUSE_OBS_DIR, if it is set."""
     own = checked_folder()
     runs = [] if os.environ.get("ROUSE_OBS_DIR") else run_folders()
     return [own, *runs] if own else runs

@@ -65,7 +65,7 @@ class OwnLocks(unittest.TestCase):
             subprocess.run(words, cwd=folder, check=True)
             done = rouse("run", "--", folder / "own", ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, "note: 1 wait of kind futex, .* are for locks of the program")
+        self.assertRegex(done.stderr, "note: 1 wait of kind futex, .* are for locks that the program")
         self.assertRegex(done.stderr, "futex +lock_contended own.c:9 +woke +unlock own.c:14 +word")
         self.assertIn("no thread met a lock of POSIX or librouse that was held", done.stderr)
 
