@@ -51,20 +51,19 @@ class Planted:
     waiter: str = ""
     holder: str = ""
     object: str = ""
-    predicts: bool = False
+    predicts: str = ""  # "bound", or "estimate": both
     healthy: bool = False
     allowed: tuple[str, ...] = ()
 
     def differences(self, verdict: Verdict) -> list[str]:
         """Compare the verdict with what is known. Returns a line per difference."""
         kinds, first = verdict.kinds(), verdict.first
-        if not self.kind:
-            return [f"a finding of kind {kind}" for kind in kinds if kind not in self.allowed]
-        if self.kind not in kinds[:1]:
+        if self.kind and self.kind not in kinds[:1]:
             return [f"{kinds or 'nothing'} instead of {self.kind}"]
-        if not first:
-            return []
-        wrong = []
+        known = (self.kind, *self.allowed)
+        wrong = [f"a finding of kind {kind}" for kind in kinds if kind not in known]
+        if not self.kind or not first:
+            return wrong
         if self.object and first["object"] != self.object:
             wrong.append(f"object {first['object']!r} instead of {self.object!r}")
         for key in ("waiter", "holder"):
