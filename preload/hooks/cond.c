@@ -5,10 +5,10 @@
  * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
  * thread runs.
  *
- * A wake-up is false if its thread waits for the same condition again, within WORK_NS and before it has locked the mutex
+ * A wake-up is false if its thread waits for the same condition again, within RPI_WAIT_WORK_NS and before it has locked the mutex
  * anew. To detect that, the thread notes the place of the wait as the place where it acquired the mutex, which the next
  * lock would overwrite. A worker that keeps the mutex while it works, and then waits again, ran for longer. Not known:
- * a thread that took its work within WORK_NS looks falsely woken; one that was preempted meanwhile looks usefully woken.
+ * a thread that took its work within that time looks falsely woken; one that was preempted meanwhile looks usefully woken.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
@@ -20,9 +20,6 @@
 #include "record/hold.h"
 #include "record/wait.h"
 #include "record/waiters.h"
-
-/* About what a wake-up costs: the call, two switches, and refilled caches. A thread that ran for longer did some work. */
-#define WORK_NS 20000u
 
 enum call { WAIT, TIMED, CLOCK };
 
@@ -40,7 +37,7 @@ static void judge_the_last(struct rpi_thread *self, const pthread_cond_t *c,
 {
     unsigned at = rpi_thread_held_at(m);
     if (self->again_mutex == m && self->again.object == (uintptr_t)c && self->held[at].lock == m &&
-        self->held[at].site == self->again_site && rsi_now_ns() - self->again_ns < WORK_NS)
+        self->held[at].site == self->again_site && rsi_now_ns() - self->again_ns < RPI_WAIT_WORK_NS)
         rpi_wait_was_useless(self, &self->again, ROUSE_VERDICT_FALSE, now);
     self->again_mutex = NULL;
 }

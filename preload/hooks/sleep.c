@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #define SECOND UINT64_C(1000000000)
+#define BRIEF_NS \
+    5000000u /* longer sleeps cost little, and are more often the program's own schedule */
 
 static uint64_t ns_of(const struct timespec *time)
 {
@@ -42,6 +44,37 @@ static void count_late(struct rpi_thread *self, uint64_t late_ns)
     rsi_count_most(total->lateness_most_ns, late_ns);
 }
 
+/*
+ * Whether such a sleep may be one of a loop that polls. Not with a deadline, which is the program's own schedule, and
+ * not with a lock held, as far as known, since such a sleep is part of the work under the lock.
+ */
+static bool may_poll(const struct rpi_thread *self, bool is_absolute, uint64_t ns)
+{
+    return !is_absolute && ns <= BRIEF_NS && self->timed == 0;
+}
+
+/*
+ * The thread sleeps briefly at site. If it did so before, for the same time, and did nothing else since than run, count
+ * the last sleep. A time that differs is a deadline: C++'s sleep_until asks for the time that is left.
+ */
+static void judge_the_last(struct rpi_thread *self, const void *site, uint64_t ns)
+{
+    struct rsi_store_writer *total = self->writer->shared;
+    if (self->slept_site != site || self->slept_ns != ns || self->slept_waits != self->slot->waits)
+        return;
+    rsi_count(total->repeated_sleeps, 1);
+    rsi_count(total->repeated_ticks, self->slept_ticks);
+    rsi_store_relaxed(&total->repeated_site, self->slot->wait_site);
+}
+
+static void note_slept(struct rpi_thread *self, const void *site, uint64_t ns, uint64_t since)
+{
+    self->slept_site = site;
+    self->slept_ns = ns;
+    self->slept_ticks = self->slot->run_tsc - since;
+    self->slept_waits = self->slot->waits;
+}
+
 /* Returns an error number, as clock_nanosleep does. */
 static int sleep_for(clockid_t clock, int flags, const struct timespec *time, struct timespec *left,
                      const void *site)
@@ -57,6 +90,9 @@ static int sleep_for(clockid_t clock, int flags, const struct timespec *time, st
     uint64_t begin = is_absolute ? 0 : now_of(by);
     if (!rpi_wait_begin(&wait, ROUSE_WAIT_SLEEP, NULL, site))
         return rpi_real.clock_nanosleep(clock, flags, time, left);
+    bool is_brief = may_poll(wait.self, is_absolute, ns_of(time));
+    if (is_brief)
+        judge_the_last(wait.self, site, ns_of(time));
     pthread_cleanup_push(rpi_wait_cancelled, &wait);
     result = rpi_real.clock_nanosleep(clock, flags, time, left);
     pthread_cleanup_pop(0);
@@ -64,7 +100,8 @@ static int sleep_for(clockid_t clock, int flags, const struct timespec *time, st
         uint64_t until = begin + ns_of(time), now = now_of(by);
         count_late(wait.self, now > until ? now - until : 0);
     }
-    rpi_wait_end(&wait, rpi_wait_verdict(result == 0 ? ETIMEDOUT : result), NULL);
+    if (rpi_wait_end(&wait, rpi_wait_verdict(result == 0 ? ETIMEDOUT : result), NULL))
+        note_slept(wait.self, is_brief ? site : NULL, ns_of(time), wait.since);
     return result;
 }
 

@@ -68,6 +68,13 @@ struct rpi_thread {
     uint64_t again_ns; /* when it ended */
     pthread_mutex_t *again_mutex;
 
+    /*
+     * The last brief sleep: where, how long the thread asked for, how long it took, and how many waits the thread had
+     * ended then. NULL: none, or the thread has completed an I/O call since.
+     */
+    const void *slept_site;
+    uint64_t slept_ns, slept_ticks, slept_waits;
+
     /* The last wait was a poll that found something, and the thread has not tried a descriptor since. */
     bool is_ready;
     int dry_fd; /* the descriptor on which the thread has just found nothing to read; -1: none */

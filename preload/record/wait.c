@@ -119,6 +119,7 @@ void rpi_wait_count_call(enum rouse_wait_kind kind)
     if (!self || !self->writer || self->is_busy || !*rpi_recording_here)
         return;
     self->is_ready = false;
+    self->slept_site = NULL;
     self->dry_fd = -1;
     rsi_count(self->writer->shared->calls[kind], 1);
     if (kind == ROUSE_WAIT_ACCEPT && self->slot) /* no slot: there was no room for one */

@@ -32,6 +32,9 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
 /* For pthread_cleanup_push: the end of a wait whose thread is cancelled. */
 void rpi_wait_cancelled(void *wait);
 
+/* About what a wake-up costs: the call, two switches, and refilled caches. A thread that ran for longer did some work. */
+#define RPI_WAIT_WORK_NS 20000u
+
 /* Whether the thread is still in the wait that it began. */
 RSI_INLINE bool rpi_wait_goes_on(const struct rpi_wait *wait)
 {

@@ -318,6 +318,15 @@ def herds(cut: Cut = whole) -> str:
     return cut(histogram("herds", "size_from"), ["process", "size_from"])
 
 
+def polls() -> str:
+    """Sleeps in loops that only sleep and run, by site."""
+    rows = f"""
+SELECT process, {known_site("repeated_site")} AS site, {sums(("repeated_sleeps", "repeated_ns"))}
+FROM workers WHERE repeated_sleeps > 0 GROUP BY process, {known_site("repeated_site")}
+"""
+    return labelled(rows, ("repeated_ns DESC", "process", "site"), site_label="site")
+
+
 def lateness(cut: Cut = whole) -> str:
     """Timers by how late they fired, in powers of two of ns."""
     return cut(histogram("lateness", "late_from_ns"), ["process", "late_from_ns"])

@@ -31,7 +31,7 @@ LEAST_NS = 5_000_000
 LEAST_GAIN = 1.05
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
-POLL_NS, POLL_LEAST, POLL_RATE = 5_000_000, 50, 50  # mean sleep, sleeps, sleeps per s
+POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 BUSY = 0.85  # of the processors, or of the threads' time
 # The parts of the threads' time in order, each with the microstates that it sums up.
 PARTS = (
@@ -94,6 +94,8 @@ class Program:
     locks: list[Row]
     sides: list[Row]
     wakes: list[Row]
+    polls: list[Row]
+    herd_wakes: int  # threads that were woken together with others
     wall_ns: int  # how long the program was recorded
     processors: int
 
@@ -124,8 +126,8 @@ def read(database: Database) -> Program:
     def wakes_cut(rows: str, _order: Sequence[str]) -> str:
         useless = "lost_race + false_"
         return (
-            f"SELECT * FROM ({rows}) w WHERE kind = 'sleep' OR {useless} > {HERD_LEAST // 2}"
-            f' ORDER BY {useless} DESC, "count" DESC LIMIT {SIDES_MOST}'
+            f"SELECT * FROM ({rows}) w WHERE {useless} > 0"
+            f" ORDER BY {useless} DESC LIMIT {SIDES_MOST}"
         )
 
     def sides_cut(rows: str, order: Sequence[str]) -> str:
@@ -138,6 +140,12 @@ def read(database: Database) -> Program:
         locks=found,
         sides=database.rows(locks.sides(sides_cut)) if found else [],
         wakes=database.rows(measures.wake_ledger(wakes_cut)),
+        polls=database.rows(measures.polls()),
+        herd_wakes=sum(
+            row["size_from"] * row["count"]
+            for row in database.rows(measures.herds())
+            if row["size_from"] > 1
+        ),
         wall_ns=max((row["duration_ns"] for row in processes), default=0),
         processors=max((row["cpus"] for row in processes), default=0) or os.cpu_count() or 1,
     )
@@ -229,6 +237,7 @@ def lock_finding(row: Row, program: Program) -> Finding | None:
 
 
 def herd_findings(program: Program) -> list[Finding]:
+    """Calls that wake several threads, of which most find that another was faster."""
     sites: dict[tuple[str, str, str], list[Row]] = {}
     for row in program.wakes:
         if row["kind"] not in ("sleep", "mutex", "read lock", "write lock"):
@@ -237,7 +246,7 @@ def herd_findings(program: Program) -> list[Finding]:
     for rows in sites.values():
         useless = sum(row["lost_race"] + row["false_"] for row in rows)
         count = sum(row["count"] for row in rows)
-        if useless < HERD_LEAST or useless < HERD_SHARE * count:
+        if useless < max(HERD_LEAST, HERD_SHARE * count) or 2 * program.herd_wakes < useless:
             continue
         worst = max(rows, key=lambda row: row["lost_race"] + row["false_"])
         name = worst["object_name"] or (address(worst["object"]) if worst["object"] else "-")
@@ -255,33 +264,21 @@ def herd_findings(program: Program) -> list[Finding]:
 
 
 def polling_findings(program: Program) -> list[Finding]:
-    """Threads that do nothing but sleep for a short time, again and again."""
-    rows = [
-        row
-        for row in program.wakes
-        if row["kind"] == "sleep" and row["count"] and row["wait_ns"] / row["count"] <= POLL_NS
-    ]
-    sleepers = [
-        thread
-        for thread in program.threads
-        if thread["wall_ns"] and (thread["sleep"] or 0) > MOSTLY * thread["wall_ns"]
-    ]
-    waits = sum(thread["waits"] for thread in sleepers)
-    sleeps = sum(row["count"] for row in rows)
-    if sleeps < POLL_LEAST or sleeps < 0.9 * waits or not sleepers:
-        return []
+    """Threads that do nothing but sleep briefly and run, again and again."""
     found = []
-    for row in rows:
-        each = row["wait_ns"] / row["count"]
-        if row["count"] < POLL_LEAST or row["count"] * 1e9 < POLL_RATE * program.wall_ns:
+    for row in program.polls:
+        count = row["repeated_sleeps"]
+        if count < POLL_LEAST or count * 1e9 < POLL_RATE * program.wall_ns:
             continue
-        label = row["wait_label"]
+        each = row["repeated_ns"] / count
+        label = row["site_label"]
         text = (
-            f"{label} polls: it sleeps {row['count']:,} times for {duration(each)} each and"
-            f" sees an event {duration(each / 2)} late on average; a condition variable, semaphore"
-            f" or eventfd would wake it at once [{POLLING}]"
+            f"{label} polls: it slept {count:,} times for {duration(each)}, and waited for nothing"
+            f" else. What it looks for is found {duration(each / 2)} late on average; a condition"
+            f" variable, semaphore or eventfd would wake it at once [{POLLING}]"
         )
-        found.append(Finding(POLLING, "-", label, "timer", row["wait_ns"], None, None, text))
+        blame = row["repeated_ns"]
+        found.append(Finding(POLLING, "-", label, "timer", blame, None, None, text))
     return found
 
 

@@ -156,7 +156,8 @@ WRITER = struct(
     ("ended_accepted", "<u8"),
     ("ended_ticks", "<u8", len(MICRO)),
     *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds"),
-    ("spare", "<u8", 15),
+    *words("repeated_sleeps repeated_ticks repeated_site"),
+    ("spare", "<u8", 12),
 )
 NAME = struct(("key", "<u8"), ("text", "S56"))
 SITE_FRAMES = 8

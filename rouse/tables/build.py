@@ -405,6 +405,9 @@ def workers(store: Store) -> Table:
         **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
         **ended,
         **kernel_columns(store),
+        "repeated_sleeps": signed(entries["repeated_sleeps"]),
+        "repeated_ns": when.ns(entries["repeated_ticks"]),
+        "repeated_site": site_ids(stacks.canonical(store, entries["repeated_site"])),
     }
     return table("workers", store, len(entries), columns)
 

@@ -58,13 +58,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process kind wait_site object_name init_site", "object waiting wait_ns wait_most_ns"
     ),
     "workers": columns(
-        "process",
+        "process repeated_site",
         "index tid worker cluster wall_ns idle_ns idle_count switches steals stolen"
         " signals_unheard broadcasts_unheard lateness_ns lateness_most_ns"
         " ended_threads ended_waits ended_useless ended_yields ended_accepted "
         + " ".join(f"ended_{name}" for name in MICROSTATES)
         + " user_ns system_ns cpu_ns run_queue_ns voluntary involuntary major_faults minor_faults"
-        " syscalls signals asleep kernel_wall_ns kernel_idle_ns",
+        " syscalls signals asleep kernel_wall_ns kernel_idle_ns repeated_sleeps repeated_ns",
         "is_worker is_live",
     ),
     "calls": columns("process kind", "writer completed"),

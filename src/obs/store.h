@@ -316,7 +316,12 @@ struct rsi_store_writer {
     uint64_t lost_stacks;  /* sites reduced to an address, because their stack did not fit */
     uint64_t lost_modules; /* addresses whose file of code was not recorded */
     uint64_t lost_holds;   /* lock holds without an entry */
-    uint64_t spare[15];
+    /*
+     * Brief sleeps after which the thread slept again for the same time at the same site, without another wait or I/O
+     * call in between, and with no lock held. Their time, and the last such site. Written only by the interposer.
+     */
+    uint64_t repeated_sleeps, repeated_ticks, repeated_site;
+    uint64_t spare[12];
 };
 
 /*
