@@ -67,6 +67,7 @@ RSI_COLD struct rpi_thread *rpi_thread_enter(void)
         rsi_store_relaxed(&self->handle, pthread_self());
         rsi_store_relaxed(&self->tid, (int32_t)rsi_gettid());
         self->dry_fd = -1;
+        self->spent = rsi_cpu_time_begin(self->tid);
         self->begin_tsc = rsi_tsc();
         rsi_store_release(&threads.by_tid[(uint32_t)self->tid % TIDS], self); /* pairs with find */
         rpi_self = self;
@@ -74,6 +75,29 @@ RSI_COLD struct rpi_thread *rpi_thread_enter(void)
     rpi_self_is_closed = 0;
     errno = error;
     return rpi_self;
+}
+
+static void name_put(struct rsi_store_thread *slot, const char name[NAME])
+{
+    for (size_t i = 0; i < NAME; i++)
+        rsi_store_relaxed(&slot->name[i], name[i]);
+}
+
+static void name_read(struct rsi_store_thread *slot)
+{
+    char name[NAME] = "";
+    rsi_syscall2(SYS_prctl, PR_GET_NAME, name);
+    name_put(slot, name);
+}
+
+static void slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot)
+{
+    uint64_t now = rsi_tsc();
+    if (slot->doing == RSI_DOES_WAIT) /* see leave */
+        rsi_count(slot->ticks[rsi_wait_classes[slot->kind].micro], now - slot->since_tsc);
+    else
+        rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
+    rsi_writer_slot_end(writer, slot, now);
 }
 
 static void leave(void *arg)
@@ -92,11 +116,11 @@ static void leave(void *arg)
     rpi_wait_ring_finish(self);
     rsi_guard_lock(&threads.guard); /* a thread that renames this one has finished, or sees tid 0 */
     rsi_store_relaxed(&self->tid, 0);
+    if (self->slot)
+        name_read(self->slot); /* the program may have changed it by prctl */
     rsi_guard_unlock(&threads.guard);
-    if (self->slot && rsi_load_relaxed(&rsi_file_head)) {
-        rsi_count(self->slot->ticks[RSI_IN_USR], rsi_tsc() - self->slot->run_tsc);
-        rsi_writer_slot_end(self->writer, self->slot);
-    }
+    if (self->slot && rsi_load_relaxed(&rsi_file_head))
+        slot_end(self->writer, self->slot);
     if (self->writer)
         rsi_writer_give(self->writer);
     rsi_guard_lock(&threads.guard);
@@ -139,19 +163,11 @@ uint64_t rpi_thread_switches(void)
     return getrusage(RUSAGE_THREAD, &used) == 0 ? (uint64_t)used.ru_nvcsw : 0;
 }
 
-static void name_put(struct rsi_store_thread *slot, const char name[NAME])
-{
-    for (size_t i = 0; i < NAME; i++)
-        rsi_store_relaxed(&slot->name[i], name[i]);
-}
-
 /* Make the slot visible, with the present name. A thread that renames this one later finds the slot. */
 static void slot_put(struct rpi_thread *self, struct rsi_store_thread *slot)
 {
-    char name[NAME] = "";
     rsi_guard_lock(&threads.guard);
-    prctl(PR_GET_NAME, name);
-    name_put(slot, name);
+    name_read(slot);
     rsi_store_relaxed(&self->slot, slot);
     rsi_guard_unlock(&threads.guard);
 }
@@ -162,6 +178,7 @@ static bool slot_new(struct rpi_thread *self)
     uint64_t now = rsi_tsc();
     if (!slot)
         return false;
+    rsi_writer_begin(self->writer, self->begin_tsc, &self->spent);
     rsi_store_relaxed(&slot->begin_tsc, self->begin_tsc);
     rsi_store_relaxed(&slot->since_tsc, self->begin_tsc);
     rsi_store_relaxed(&slot->run_tsc, self->begin_tsc);

@@ -45,6 +45,7 @@ struct rpi_thread {
     /* In a recorded call that waits, or in our own code. Calls that the thread makes meanwhile are not recorded. */
     bool is_busy;
     uint64_t begin_tsc;
+    struct rsi_cpu_time spent;     /* at begin_tsc */
     struct rsi_writer *writer;     /* NULL before the first record */
     struct rsi_store_thread *slot; /* likewise */
     /* Where the last wait was counted. NULL: nowhere. */

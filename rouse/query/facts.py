@@ -12,12 +12,15 @@ from typing import Any
 from rouse.query import measures
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
-from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER
+from rouse.tables.views import LOCK_KINDS, NOT_KNOWN
 from rouse.text import counted, duration, share
 
 WAIT_STAMPS = 2  # per wait: one at its wake-up, and half of that of each of its two switches
 MISSING_SHARE = 0.01  # share of a thread's wall time that its states may leave unaccounted for
 MISSING_LEAST_NS = 1_000_000
+# CPU time that is in no thread's USR and is not mentioned: share of the whole, and least.
+UNSEEN_SHARE = 0.02
+UNSEEN_LEAST_NS = 10_000_000
 SHOWN_PROCESSES = 4
 # Of processes that were killed, left by _exit(), or confined themselves: how far their times go.
 ENDS = {
@@ -135,6 +138,8 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
             found.append(("end", ENDS[row["end"]].format(last)))
     if len(rows) > SHOWN_PROCESSES:
         found.append(("processes", f"{len(rows)}"))
+    if spent := processor_time(database, rows):
+        found.append(("CPU time", spent))
     waits = waiting(database)
     if waits:
         found.append(("waits under way", waits))
@@ -282,20 +287,18 @@ def processor_notes(database: Database) -> list[str]:
     def summed(condition: str, what: str) -> str:
         return f"SUM(CASE WHEN {condition} THEN {what} ELSE 0 END)"
 
-    is_user = f"origin = '{USER}'"
+    unknown = "NOT is_known AND had_usr > 0"
     (row,) = database.rows(
-        f"SELECT {summed(is_user, 'had_usr')} AS user_ns,"
-        f" {summed(f'NOT ({is_user})', '1')} AS others,"
-        f" {summed(f'NOT ({is_user})', 'had_usr')} AS others_ns"
-        f" FROM ({measures.microstates_rows()}) m WHERE NOT is_known AND had_usr > 0"
+        f"SELECT {summed(f'is_user AND {unknown}', 'had_usr')} AS user_ns,"
+        f" {summed(f'NOT is_user AND {unknown}', 'threads')} AS others,"
+        f" {summed(f'NOT is_user AND {unknown}', 'had_usr')} AS others_ns,"
+        f" SUM(queueless) AS queueless FROM ({measures.thread_parts()}) m"
     )
-    ended = database.rows(measures.ended_threads())
-    user_ns = (row["user_ns"] or 0) + sum(own["ended_unseen"] for own in ended)
     found = []
-    if user_ns:
+    if row["user_ns"]:
         found.append(
-            f"{duration(user_ns)} of user threads' USR is the time that they had a worker: the"
-            " kernel's figures, which say how long the worker ran, are missing for it"
+            f"{duration(row['user_ns'])} of user threads' USR is the time that they had a worker:"
+            " the kernel's figures, which say how long the worker ran, are missing for it"
         )
     if row["others"]:
         found.append(
@@ -303,7 +306,28 @@ def processor_notes(database: Database) -> list[str]:
             " split into running and sleeping in system calls: USR is -, and the time counts as"
             " missing"
         )
+    if row["queueless"]:
+        found.append(
+            f"{counted(row['queueless'], 'thread')}: their time in the kernel's run queue could not"
+            " be read: outside of waits, it counts as call"
+        )
     return found
+
+
+def processor_time(database: Database, processes: Sequence[Row]) -> str:
+    """Return the CPU time of the processes, and its part that no thread has. Empty: not known."""
+    spent = [row["cpu_ns"] for row in processes]
+    if None in spent or not spent:
+        return ""
+    (row,) = database.rows(f"SELECT SUM(usr) AS usr FROM ({measures.thread_parts()}) m")
+    rest = sum(spent) - (row["usr"] or 0)
+    whole = duration(sum(spent))
+    if rest <= max(sum(spent) * UNSEEN_SHARE, UNSEEN_LEAST_NS):
+        return whole
+    return (
+        f"{whole}, of which {duration(rest)} are in no thread's USR: threads that never waited, and"
+        " what others ran before their first lock or wait"
+    )
 
 
 def condition_notes(database: Database) -> list[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from rouse.tables.schemas import COLUMNS, MICROSTATES
-from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, known_site, names, ratio, texts
+from rouse.tables.schemas import COLUMNS, MICROSTATES, UNNAMED
+from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER, known_site, names, ratio, texts
 
 LCK = ("mutex", "rwlock", "cond", "sem", "join")
 SLP = ("io", "poll", "accept", "sleep")
@@ -386,17 +386,46 @@ def microstates(cut: Cut = whole) -> str:
     return labelled(cut(microstates_rows(), order), order, wait_label="wait_site")
 
 
-def ended_threads(cut: Cut = whole) -> str:
-    """The sums of threads that have ended, one row per process."""
-    counts = ("ended_threads", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
-    states = tuple(f"ended_{name}" for name in MICROSTATES)
-    more = ("ended_in_call", "ended_unknown", "ended_unseen")
-    rows = f"SELECT process, {sums((*counts, *states, *more))} FROM ended_seen GROUP BY process"
+GROUP_COUNTS = ("threads", "ended_threads", "waits", "useless", "yields", "accepted", "queueless")
+GROUP_STATES = (*MICROSTATES_KNOWN, "in_call", "had_usr")
+
+
+def thread_parts() -> str:
+    """Groups of threads that have ended and single threads that have not, in one form."""
+    ended = """
+SELECT *, threads AS ended_threads, 1 = 0 AS is_idle, 1 = 0 AS is_cut FROM groups_seen
+"""
+    live = f"""
+SELECT *, 1 AS threads, 0 AS ended_threads, origin = '{USER}' AS is_user FROM threads_seen
+"""
+    columns = (
+        *("process", "name", "wall_ns", "usr", *GROUP_STATES, *GROUP_COUNTS),
+        *("is_user", "is_known", "is_idle", "is_cut"),
+    )
+    return " UNION ALL ".join(f"SELECT {names(columns)} FROM ({part}) s" for part in (ended, live))
+
+
+def thread_groups(cut: Cut = whole) -> str:
+    """Where the time of threads went, by process and name: of those that ended, and of the others.
+
+    usr is null if it is not known of one of them.
+    """
+
+    def every(column: str) -> str:
+        return f"MIN(CASE WHEN {column} THEN 1 ELSE 0 END) = 1"
+
+    rows = f"""
+SELECT process, COALESCE(NULLIF(name, ''), '{UNNAMED}') AS name,
+    {sums(("wall_ns", *GROUP_STATES, *GROUP_COUNTS))},
+    CASE WHEN COUNT(usr) = COUNT(*) THEN SUM(usr) END AS usr,
+    {every("is_idle")} AS is_idle, NOT ({every("NOT is_cut")}) AS is_cut
+FROM ({thread_parts()}) p GROUP BY process, COALESCE(NULLIF(name, ''), '{UNNAMED}')
+"""
+    states = f"({total((*MICROSTATES_KNOWN, 'in_call'))} + COALESCE(usr, 0))"
     return cut(
-        f"SELECT g.*, {total(f'ended_{name}' for name in LCK)} AS ended_lck,"
-        f" {total((*(f'ended_{name}' for name in SLP), 'ended_in_call'))} AS ended_slp"
-        f" FROM ({rows}) g WHERE ended_threads > 0",
-        ["process"],
+        f"SELECT g.*, {total(LCK)} AS lck, {total((*SLP, 'in_call'))} AS slp,"
+        f" wall_ns - {states} AS missing_ns, lat + {total(LCK)} AS blocked FROM ({rows}) g",
+        ("blocked DESC", "had_usr DESC", "process", "name"),
     )
 
 

@@ -104,6 +104,15 @@ def object_of(row: Row) -> Row:
 def thread_of(row: Row) -> Row:
     row["label"] = row["name"] or f"thread {row['thread_id']}"
     row["now"] = row["state"]
+    return shares_of(row)
+
+
+def group_of(row: Row) -> Row:
+    row["label"] = f"{row['name']} x{row['threads']}" if row["threads"] > 1 else row["name"]
+    return shares_of(row)
+
+
+def shares_of(row: Row) -> Row:
     wall = None if row["is_cut"] else row["wall_ns"]
     for name in (*MICROSTATES, "lck", "slp", "in_call"):
         row[f"{name}_share"] = row[name] / wall if wall and row[name] is not None else None
@@ -245,28 +254,50 @@ WAKES = Plan(
     "no thread has been woken",
     split_idle=True,
 )
+SHARES = (
+    *(
+        Column(f"{key}_share", title, "share", about)
+        for key, title, about in (
+            ("usr", "USR", "on a processor; of user threads their part of what the worker was"),
+            ("lat", "LAT", "could run, and did not, or its worker did not"),
+            ("lck", "LCK", "waits for other threads"),
+            ("slp", "SLP", "waits for something else"),
+        )
+    ),
+    *(extra(f"{name}_share", name, "share") for name in (*measures.LCK, *measures.SLP)),
+    extra("in_call_share", "call", "share", "asleep in a system call that rouse does not see"),
+    extra("missing_share", "missing", "share", "what the states' sum lacks of the wall"),
+)
+GROUPS = Plan(
+    "groups",
+    "Threads by name",
+    "All threads of a name, also those that have ended, in percent of their lives; first those"
+    " that could run and did not, or waited for others.",
+    measures.thread_groups,
+    (
+        LABEL,
+        Column("wall_ns", "lived", "ns", "all of them together"),
+        *SHARES,
+        seldom("ended_threads", "ended", "count", "threads that have ended"),
+        extra("waits", "waits", "count"),
+        extra("useless", "useless", "count"),
+        seldom("accepted", "accepted", "count", "connections"),
+    ),
+    group_of,
+    "there was no thread",
+    split_idle=True,
+)
 THREADS = Plan(
     "threads",
     "Where the time goes",
-    "By thread, in percent of its life; first the threads that could run and did not, or wait"
-    " for others.",
+    "By thread that has not ended, in percent of its life; first the threads that could run and"
+    " did not, or wait for others.",
     measures.microstates,
     (
         LABEL,
         extra("thread_id", "id", "index"),
         Column("now", "now"),
-        *(
-            Column(f"{key}_share", title, "share", about)
-            for key, title, about in (
-                ("usr", "USR", "on a processor; of user threads their part of what the worker was"),
-                ("lat", "LAT", "could run, and did not, or its worker did not"),
-                ("lck", "LCK", "waits for other threads"),
-                ("slp", "SLP", "waits for something else"),
-            )
-        ),
-        *(extra(f"{name}_share", name, "share") for name in (*measures.LCK, *measures.SLP)),
-        extra("in_call_share", "call", "share", "asleep in a system call that rouse does not see"),
-        extra("missing_share", "missing", "share", "what the states' sum lacks of the wall"),
+        *SHARES,
         extra("waits", "waits", "count"),
         extra("useless", "useless", "count"),
         extra("wait_label", "last waited at"),
@@ -274,27 +305,6 @@ THREADS = Plan(
     thread_of,
     "there is no thread",
     split_idle=True,
-)
-ENDED = Plan(
-    "ended",
-    "Threads that have ended",
-    "The sums of where their time went.",
-    measures.ended_threads,
-    (
-        Column("ended_threads", "threads", "count"),
-        Column("ended_usr", "USR", "ns", "ran: of user threads their part of what workers did"),
-        Column("ended_lat", "LAT", "ns", "could run, and did not"),
-        Column("ended_lck", "LCK", "ns", "waited for other threads"),
-        Column("ended_slp", "SLP", "ns", "waited for something else"),
-        *(Column(f"ended_{name}", name, "ns") for name in (*measures.LCK, *measures.SLP)),
-        Column("ended_in_call", "call", "ns", "asleep in a system call that rouse does not see"),
-        Column("ended_unknown", "not known", "ns", "kernel threads: ran, or slept in system calls"),
-        Column("ended_waits", "waits", "count"),
-        Column("ended_useless", "useless", "count"),
-        Column("ended_accepted", "accepted", "count"),
-    ),
-    empty="no thread has ended",
-    is_summary=True,
 )
 WORKERS = Plan(
     "workers",
@@ -473,7 +483,7 @@ TOTALS = Plan(
     empty="nothing was recorded",
 )
 PLANS = (
-    *(TOTALS, LOCKS, ORIGINS, SIDES, WAITS, WAKES, SPINS, THREADS, ENDED, WORKERS),
+    *(TOTALS, LOCKS, ORIGINS, SIDES, WAITS, WAKES, SPINS, GROUPS, THREADS, WORKERS),
     *(LISTENERS, BALANCE, ACCEPTS, LATENESS, HERDS, CALLS),
 )
 KEYS = tuple(plan.key for plan in PLANS)

@@ -178,6 +178,7 @@
   // By section: the column with the bars' names, the parts of a bar, and the unit of its length.
   const one = (key, name, scale) => [{ key, name, scale }];
   const PLOTS = {
+    groups: ["label", states, "percent of the threads' lives"],
     threads: ["label", states, "percent of the thread's life"],
     wakes: ["wait_label", verdicts, "wake-ups"],
     waits: ["wait_label", one("wait_ns", "waited", 1e-9), "seconds waited"],

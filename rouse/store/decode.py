@@ -103,6 +103,7 @@ class Head:
     is_confined: bool  # it asked for seccomp, and was recorded until then
     scatter_ns: int
     lost_origins: int
+    cpu_ns: int  # when the process ended; 0: not known
 
     @property
     def process(self) -> str:
@@ -204,6 +205,7 @@ def decode_head(raw: Any) -> Head:
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
         "pid_namespace recorder cpus slack_ns spin_ns accept_order scatter_ns lost_origins"
+        " cpu_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}

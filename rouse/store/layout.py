@@ -24,7 +24,7 @@ INITIAL_PIDS = 4026531836
 SITE_STACK = 1 << 63
 MACHINES = {62: "x86-64", 183: "AArch64"}
 
-NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS, LISTENERS = range(10)
+NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS, LISTENERS, GROUPS = range(11)
 
 # enum rsi_micro: where a thread's time goes.
 MICRO = (
@@ -113,7 +113,7 @@ HEAD = struct(
     ("host", "S64"),
     *words("trace_until_ns lost_events stamps_ticks pid_namespace"),
     *words("is_locked recorder", "<u4"),
-    *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined"),
+    *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined cpu_ns"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(
@@ -156,8 +156,20 @@ WRITER = struct(
     ("ended_accepted", "<u8"),
     ("ended_ticks", "<u8", len(MICRO)),
     *words("lost_threads lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds"),
+    *words("taken_tsc begin_cpu_ns begin_queue_ns end_cpu_ns end_queue_ns read_tsc"),
+    ("read_tid", "<i4"),
+    ("has_queue", "<u4"),
+    ("groupless", "<u8"),
     *words("repeated_sleeps repeated_ticks repeated_site"),
-    ("spare", "<u8", 12),
+    ("spare", "<u8", 4),
+)
+GROUPS_MAX = 1024
+GROUP = struct(
+    ("name", "S24"),
+    *words("is_user is_rest", "<u4"),
+    *words("threads waits useless yields accepted"),
+    ("ticks", "<u8", len(MICRO)),
+    *words("wall_ticks cpu_ns queue_ns queueless"),
 )
 NAME = struct(("key", "<u8"), ("text", "S56"))
 SITE_FRAMES = 8
@@ -187,4 +199,5 @@ ENTRIES = {
     MODULES: MODULE,
     EVENTS: EVENT,
     LISTENERS: LISTENER,
+    GROUPS: GROUP,
 }

@@ -9,6 +9,7 @@ the hexadecimal form of the store's word. "0x0" is the runtime itself, or not kn
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
 from rouse.symbols import sites
 from rouse.tables import events
-from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
+from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, OTHERS, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
 
 Tables = dict[str, Table]
@@ -43,7 +44,7 @@ LISTENER_COUNTS = (
     *("accepted", "woken", "in_vain", "lost", "samples", "backlog", "backlog_most"),
     *("ordered", "turns", "promoted", "overdue", "put_off", "delays"),
 )
-ENDED = ("ended", "ended_waits", "ended_useless", "ended_yields", "ended_accepted")
+GROUP_COUNTS = ("waits", "useless", "yields", "accepted")
 KERNEL_COLUMNS = (
     *("user_ns", "system_ns", "cpu_ns", "run_queue_ns"),
     *("voluntary", "involuntary", "major_faults", "minor_faults"),
@@ -62,6 +63,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
     return {
         "processes": processes(store),
         "threads": threads(store),
+        "groups": groups(store),
         "wakes": wakes(store, known),
         "locks": locks(store, known),
         "open_waits": open_waits(store, known),
@@ -179,6 +181,7 @@ def processes(store: Store) -> Table:
         "spin_ns": head.spin_ns,
         "accept_order": head.accept_order,
         "scatter_ns": head.scatter_ns,
+        "cpu_ns": process_cpu(store),
         "lost_chunks": head.lost_chunks,
         **lost,
         "lost_events": head.lost_events + store.overwritten,
@@ -186,6 +189,17 @@ def processes(store: Store) -> Table:
     }
     columns: Columns = {name: [bounded(value)] for name, value in row.items()}
     return table("processes", store, 1, columns)
+
+
+def process_cpu(store: Store) -> int | None:
+    """Return the CPU time of a process that has ended, or lives here. None: not known."""
+    if not (store.is_live and store.is_here):
+        return store.head.cpu_ns or None
+    try:
+        # The kernel's number for the CPU clock of a process: CPUCLOCK_SCHED, and the pid above.
+        return time.clock_gettime_ns(~store.head.pid << 3 | 2)
+    except OSError:
+        return None
 
 
 def end_of(store: Store) -> str:
@@ -233,6 +247,53 @@ def threads(store: Store) -> Table:
         "is_cut": states.WAITING[now.state] & (end_of(store) == LAST_EVENT),
     }
     return table("threads", store, len(entries), columns)
+
+
+def groups(store: Store) -> Table:
+    """Return one row per name and recorder of threads that have ended."""
+    entries, when = store.arrays[layout.GROUPS], store.clock
+    named = zip(entries["name"].tolist(), entries["is_rest"].tolist(), strict=True)
+    is_user = entries["is_user"] != 0
+    own: Columns = {
+        "name": [OTHERS if is_rest else text_of(name) for name, is_rest in named],
+        "is_user": is_user.tolist(),
+        "writer": store.writer_of[layout.GROUPS].tolist(),
+        "threads": signed(entries["threads"]).tolist(),
+        **{name: signed(entries[name]).tolist() for name in GROUP_COUNTS},
+        "wall_ns": when.ns(entries["wall_ticks"]).tolist(),
+        "cpu_ns": known_if(~is_user, signed(entries["cpu_ns"])),
+        "run_queue_ns": known_if(~is_user, signed(entries["queue_ns"])),
+        "queueless": signed(entries["queueless"]).tolist(),
+        **{n: when.ns(entries["ticks"][:, i]).tolist() for i, n in enumerate(layout.MICRO)},
+    }
+    more = groupless(store)
+    rows = len(entries) + len(more["name"])
+    return table("groups", store, rows, {name: [*own[name], *more[name]] for name in own})
+
+
+def known_if(known: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> list[int | None]:
+    return [n if is_known else None for n, is_known in zip(numbers.tolist(), known, strict=True)]
+
+
+def groupless(store: Store) -> Columns:
+    """Return the threads that found no group, or that an older rouse recorded, by writer."""
+    when, writers = store.clock, store.writers
+    count = writers["groupless" if len(store.arrays[layout.GROUPS]) else "ended"]
+    entries = writers[count > 0]
+    ticks = entries["ended_ticks"]
+    none = [None] * len(entries)
+    return {
+        "name": [OTHERS] * len(entries),
+        "is_user": (entries["is_worker"] != 0).tolist(),
+        "writer": entries["index"].tolist(),
+        "threads": signed(count[count > 0]).tolist(),
+        **{name: signed(entries[f"ended_{name}"]).tolist() for name in GROUP_COUNTS},
+        "wall_ns": when.ns(ticks.sum(axis=1, dtype=np.uint64)).tolist(),
+        "cpu_ns": none,
+        "run_queue_ns": none,
+        "queueless": [0] * len(entries),
+        **{name: when.ns(ticks[:, i]).tolist() for i, name in enumerate(layout.MICRO)},
+    }
 
 
 def is_idle(now: states.States, since_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -380,16 +441,16 @@ def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     idle = entries["idle_ticks"] + np.where(
         idles, states.span(entries["idle_since_tsc"], now), np.uint64(0)
     )
-    return when.ns(states.span(entries["begin_tsc"], ends)), when.ns(idle)
+    # A worker goes on with its entry; another kernel thread begins anew.
+    anew = (entries["is_worker"] == 0) & (entries["taken_tsc"] != 0)
+    begins = np.where(anew, entries["taken_tsc"], entries["begin_tsc"])
+    return when.ns(states.span(begins, ends)), when.ns(idle)
 
 
 def workers(store: Store) -> Table:
-    entries, when = store.writers, store.clock
+    entries = store.writers
     wall_ns, idle_ns = spells(store)
     plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
-    ended = {
-        f"ended_{n}": when.ns(entries["ended_ticks"][:, i]) for i, n in enumerate(layout.MICRO)
-    }
     columns: Columns = {
         "index": entries["index"].astype(np.int64),
         "is_worker": entries["is_worker"] != 0,
@@ -402,8 +463,6 @@ def workers(store: Store) -> Table:
         **{name: signed(entries[name]) for name in plain},
         "lateness_ns": signed(entries["lateness_ns"]),
         "lateness_most_ns": signed(entries["lateness_most_ns"]),
-        **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
-        **ended,
         **kernel_columns(store),
         "repeated_sleeps": signed(entries["repeated_sleeps"]),
         "repeated_ns": when.ns(entries["repeated_ticks"]),
@@ -418,8 +477,10 @@ def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
     They come with how long each thread had lived and been idle, since it may record after the last
     sample.
     """
+    if not store.is_live:
+        return last_samples(store)
     found: dict[int, dict[str, Any]] = {}
-    if not store.is_live or not store.is_here:
+    if not store.is_here:
         return found
     spent = zip(*(part.tolist() for part in spells(store)), strict=True)
     for writer, (wall_ns, idle_ns) in zip(store.writers, spent, strict=True):
@@ -428,13 +489,39 @@ def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
         if known is None:
             continue
         found[tid] = {**dataclasses.asdict(known), "asleep": int(not known.is_runnable)}
+        for name, begin in (("cpu_ns", "begin_cpu_ns"), ("run_queue_ns", "begin_queue_ns")):
+            if found[tid][name] is not None:
+                found[tid][name] = max(found[tid][name] - int(writer[begin]), 0)
         if known.age_ns > wall_ns - YOUNGER_NS:
             found[tid] |= {"kernel_wall_ns": wall_ns, "kernel_idle_ns": idle_ns}
     return found
 
 
+def last_samples(store: Store) -> dict[int, dict[str, Any]]:
+    """Return the figures that a process left at its end of the threads that it had then."""
+    found: dict[int, dict[str, Any]] = {}
+    spent = zip(*(part.tolist() for part in spells(store)), strict=True)
+    young = YOUNGER_NS / NS * store.clock.hz
+    for writer, (wall_ns, idle_ns) in zip(store.writers, spent, strict=True):
+        tid = int(writer["tid"])
+        if tid <= 0 or int(writer["read_tid"]) != tid:
+            continue
+        cpu_ns = int(writer["end_cpu_ns"]) - int(writer["begin_cpu_ns"])
+        queue_ns = int(writer["end_queue_ns"]) - int(writer["begin_queue_ns"])
+        found[tid] = {
+            "cpu_ns": bounded(max(cpu_ns, 0)),
+            "run_queue_ns": bounded(max(queue_ns, 0)) if writer["has_queue"] else None,
+        }
+        if not writer["is_worker"]:
+            later = max(store.clock.ns_of(store.now_tsc - int(writer["read_tsc"])), 0)
+            found[tid]["kernel_wall_ns"] = max(wall_ns - later, 0)
+        elif int(writer["taken_tsc"]) - int(writer["begin_tsc"]) < young:
+            found[tid] |= {"kernel_wall_ns": wall_ns, "kernel_idle_ns": idle_ns}
+    return found
+
+
 def kernel_columns(store: Store) -> Columns:
-    """Return the kernel's figures as columns. They are null for ended processes."""
+    """Return the kernel's figures as columns. They are null for processes that were killed."""
     known = kernel_samples(store)
     tids = store.writers["tid"].tolist()
     columns: Columns = {}

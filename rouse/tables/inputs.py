@@ -166,12 +166,14 @@ def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_ev
 
 
 def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
-    """Add the kernel's figures at the time of the recording to the workers."""
+    """Add the kernel's figures at the time of the recording, where the process left none."""
     known = [samples.get(str(tid), {}) for tid in workers.column("tid")]
     changed: dict[str, Any] = {}
     for name in build.KERNEL_COLUMNS:
         numbers = [sample.get(name) if isinstance(sample, dict) else None for sample in known]
-        changed[name] = [n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers]
+        checked = (n if isinstance(n, int) and abs(n) < 1 << 63 else None for n in numbers)
+        left = workers.column(name)
+        changed[name] = [n if own is None else own for own, n in zip(left, checked, strict=True)]
     return workers.replaced(**changed)
 
 

@@ -105,11 +105,13 @@ def summed(name: str, rows: list[Row]) -> Row:
     taken = max(row["taken_unix_ns"] for row in rows)
     words = re.sub(r"\s+", " ", first["command"] or name)
     others = len(rows) - 1
+    spent = [row["cpu_ns"] for row in rows]
     if others:
         words += f", and {others} other process{'es' if others > 1 else ''}"
     return {
         **first,
         **{lost: sum(row[lost] or 0 for row in rows) for lost in LOST},
+        "cpu_ns": None if None in spent else sum(spent),
         "process": name,
         "command": words,
         "taken_unix_ns": taken,

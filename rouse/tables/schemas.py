@@ -17,6 +17,9 @@ LAST_SEEN, LAST_EVENT = "last seen", "last event"  # it did not close its record
 # processes.recorder: librouse is empty, also where an older rouse wrote it.
 PRELOAD = "preload"
 
+# Names of rows: threads without a name, and threads whose names found no room.
+UNNAMED, OTHERS = "(unnamed)", "(others)"
+
 # Types of columns: a word is a text of which there are few different ones.
 TEXT, WORD, WHOLE, REAL, TRUTH = "text", "word", "whole", "real", "truth"
 
@@ -32,7 +35,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process host program command mode end recorder",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth cpus lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
-        " lost_origins slack_ns spin_ns accept_order scatter_ns",
+        " lost_origins slack_ns spin_ns accept_order scatter_ns cpu_ns",
         "ended",
         "tsc_hz stamp_ns",
     ),
@@ -41,6 +44,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "thread_id writer tid object since_ns waits useless yields accepted wall_ns "
         + " ".join(MICROSTATES),
         "is_idle is_cut",
+    ),
+    "groups": columns(
+        "process name",
+        "writer threads waits useless yields accepted wall_ns cpu_ns run_queue_ns queueless "
+        + " ".join(MICROSTATES),
+        "is_user",
     ),
     "wakes": columns(
         "process kind wait_site wake_site object_name init_site",
@@ -61,9 +70,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process repeated_site",
         "index tid worker cluster wall_ns idle_ns idle_count switches steals stolen"
         " signals_unheard broadcasts_unheard lateness_ns lateness_most_ns"
-        " ended_threads ended_waits ended_useless ended_yields ended_accepted "
-        + " ".join(f"ended_{name}" for name in MICROSTATES)
-        + " user_ns system_ns cpu_ns run_queue_ns voluntary involuntary major_faults minor_faults"
+        " user_ns system_ns cpu_ns run_queue_ns voluntary involuntary major_faults minor_faults"
         " syscalls signals asleep kernel_wall_ns kernel_idle_ns repeated_sleeps repeated_ns",
         "is_worker is_live",
     ),

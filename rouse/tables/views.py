@@ -156,6 +156,8 @@ def threads_seen() -> str:
     unknown = f"CASE WHEN {is_user} THEN 'USR' ELSE '-' END"
     return f"""
 SELECT {names(plain)}, in_call, usr AS had_usr, usr_cpu AS usr, lat + usr_queued AS lat,
+    CASE WHEN NOT ({is_user}) AND usr_cpu IS NOT NULL AND run_queue_ns IS NULL
+        THEN 1 ELSE 0 END AS queueless,
     CASE WHEN state <> 'USR' THEN state WHEN asleep = 1 THEN 'SLP' WHEN asleep = 0 THEN 'USR'
         ELSE {unknown} END AS state,
     CASE WHEN {is_user} THEN usr_known ELSE usr_cpu IS NOT NULL END AS is_known
@@ -163,24 +165,17 @@ FROM ({split(joined, is_user, "usr")}) r
 """
 
 
-def ended_seen() -> str:
-    """The writers, with the same division for the threads that have ended on each.
-
-    The kernel has no figures of an ended kernel thread: its time is in ended_unknown.
-    """
-    plain = [name for name in COLUMNS["workers"] if name not in ("ended_usr", "ended_lat")]
+def groups_seen() -> str:
+    """The groups of threads that have ended, with the same division."""
+    plain = [name for name in COLUMNS["groups"] if name not in ("usr", "lat")]
     joined = (
-        "SELECT w.*, s.on_cpu, s.queued, s.unseen_ns"
-        ' FROM workers w LEFT JOIN shares s ON s.process = w.process AND s.writer = w."index"'
+        "SELECT g.*, s.on_cpu, s.queued, 0 AS unseen_ns FROM groups g"
+        " LEFT JOIN shares s ON s.process = g.process AND s.writer = g.writer"
     )
     return f"""
-SELECT {names(plain)},
-    CASE WHEN is_worker THEN usr_cpu END AS ended_usr,
-    ended_lat + CASE WHEN is_worker THEN usr_queued ELSE 0 END AS ended_lat,
-    CASE WHEN is_worker THEN in_call ELSE 0 END AS ended_in_call,
-    CASE WHEN is_worker THEN 0 ELSE ended_usr END AS ended_unknown,
-    CASE WHEN is_worker AND NOT usr_known THEN ended_usr ELSE 0 END AS ended_unseen
-FROM ({split(joined, "1 = 1", "ended_usr")}) r
+SELECT {names(plain)}, in_call, usr AS had_usr, usr_cpu AS usr, lat + usr_queued AS lat,
+    CASE WHEN is_user THEN usr_known ELSE usr_cpu IS NOT NULL END AS is_known
+FROM ({split(joined, "is_user", "usr")}) r
 """
 
 
@@ -194,7 +189,7 @@ VIEWS = {
     "preloaded": PRELOADED,
     "shares": SHARES,
     "threads_seen": threads_seen(),
-    "ended_seen": ended_seen(),
+    "groups_seen": groups_seen(),
 }
 # Those that are small, and that many queries join with: an engine may keep their rows, by key.
 KEPT = {

@@ -90,7 +90,7 @@ struct rsi_writer *rsi_account_writer(void)
 
 static void name_copy(struct rsi_store_thread *slot, const struct rouse_thread *t)
 {
-    char name[sizeof slot->name];
+    char name[sizeof slot->name] = ""; /* names that are equal are so in all bytes */
     rouse_thread_name(t, name, sizeof name);
     for (size_t i = 0; i < sizeof name; i++)
         rsi_store_relaxed(&slot->name[i], name[i]);
@@ -116,6 +116,10 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->origin, (uint32_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
+    if (t->waiter.origin != RSI_ORIGIN_USER && born == now) {
+        struct rsi_cpu_time spent = rsi_cpu_time_begin(t->tid);
+        rsi_writer_begin(writer, now, &spent);
+    }
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     rsi_slot_changed(slot);
     rsi_store_release(&t->waiter.record.slot, slot); /* readers of t see it complete */
@@ -473,10 +477,11 @@ void rsi_account_thread_end(struct rouse_thread *self)
     rsi_store_relaxed(&self->waiter.record.slot, NULL);
     if (rsi_trace_is_on() && writer)
         rsi_trace_end(writer, self);
+    uint64_t now = rsi_tsc();
     if (slot->doing == RSI_DOES_RUN)
-        rsi_count(slot->ticks[RSI_IN_USR], rsi_tsc() - slot->run_tsc);
+        rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     if (writer) /* otherwise the slot is lost: recording was switched off and this kernel thread never had a writer */
-        rsi_writer_slot_end(writer, slot);
+        rsi_writer_slot_end(writer, slot, now);
 }
 
 static void exec_forget(struct rsi_exec *exec)

@@ -7,6 +7,7 @@
  * which the file system has no room raises SIGBUS. This needs no open descriptor, which would take one of the
  * program's numbers (fallocate would need one).
  */
+#include "obs/cpu_time.h"
 #include "obs/folder.h"
 #include "obs/mapping.h"
 #include "obs/site.h"
@@ -459,6 +460,7 @@ void rsi_file_end(void)
     struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
     if (!head || head->pid != getpid())
         return;
+    rsi_cpu_time_note();
     rsi_file_tick(UINT64_MAX);
     /* Workers of many servers change their command after the fork. */
     char command[sizeof head->command];

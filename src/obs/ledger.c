@@ -26,6 +26,7 @@ static struct {
     pthread_mutex_t mutex; /* held while memory is allocated */
     struct rsi_writer *free;
     struct rsi_store_chunk *writers, *names; /* where the next entry comes from */
+    struct rsi_index groups;                 /* of kernel threads */
     uint32_t writer_count, name_count;
 } ledger = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
@@ -101,7 +102,10 @@ struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
     rsi_store_relaxed(&writer->shared->is_worker, (uint32_t)is_worker);
     rsi_store_relaxed(&writer->shared->tid, tid);
     rsi_store_relaxed(&writer->shared->end_tsc, UINT64_C(0));
-    rsi_store_release(&writer->shared->is_live, 1u);
+    rsi_store_relaxed(&writer->shared->taken_tsc, rsi_tsc());
+    rsi_store_relaxed(&writer->shared->begin_cpu_ns, UINT64_C(0));
+    rsi_store_relaxed(&writer->shared->begin_queue_ns, UINT64_C(0));
+    rsi_store_release(&writer->shared->is_live, 1u); /* pairs with rsi_cpu_time_note */
     /*
      * Record the program itself now, since most waits in progress are its own. Other modules are recorded with
      * their first entry.
@@ -163,16 +167,8 @@ static void clear(struct rsi_store_thread *slot, size_t from)
         rsi_store_relaxed((word *)(void *)((char *)slot + at), UINT64_C(0));
 }
 
-void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot)
+static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
 {
-    struct rsi_store_writer *total = writer->shared;
-    rsi_count(total->ended, 1);
-    rsi_count(total->ended_yields, slot->yields);
-    for (unsigned i = 0; i < (slot->waits ? RSI_IN_COUNT : RSI_IN_LAT + 1); i++)
-        rsi_count(total->ended_ticks[i], slot->ticks[i]);
-    rsi_count(total->ended_waits, slot->waits);
-    rsi_count(total->ended_useless, slot->useless);
-    rsi_count(total->ended_accepted, slot->accepted);
     uint32_t seq = slot->seq;
     rsi_store_relaxed(&slot->seq, seq + 1);
     __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
@@ -207,14 +203,57 @@ static bool lock_is_of(const void *entry, const void *key)
            lock->kind == k->kind && name_is_of(lock->name, k->name);
 }
 
-static uint32_t wake_hash(const struct rsi_store_wake *wake)
+static uint32_t wake_hash(const void *entry)
 {
+    const struct rsi_store_wake *wake = entry;
     return rsi_hash(wake->wait_site, wake->wake_site, wake->object + wake->kind);
 }
 
-static uint32_t lock_hash(const struct rsi_store_lock *lock)
+static uint32_t lock_hash(const void *entry)
 {
+    const struct rsi_store_lock *lock = entry;
     return rsi_hash(lock->lock, lock->site, lock->holder_site + lock->kind);
+}
+
+/* The name of a thread, as words. A thread that renames another may write it. */
+struct group_name {
+    uint64_t words[3];
+};
+_Static_assert(sizeof(struct group_name) == sizeof((struct rsi_store_group){ 0 }.name) &&
+                   sizeof(struct group_name) == sizeof((struct rsi_store_thread){ 0 }.name) &&
+                   offsetof(struct rsi_store_thread, name) % sizeof(uint64_t) == 0,
+               "names are three words");
+
+/* Bytes behind the end of a name are 0. */
+static struct group_name group_name(const char *name)
+{
+    typedef uint64_t __attribute__((may_alias)) word;
+    struct group_name copy;
+    for (unsigned i = 0; i < 3; i++)
+        copy.words[i] = rsi_load_relaxed((const word *)(const void *)name + i);
+    return copy;
+}
+
+static uint32_t name_hash(const struct group_name *name)
+{
+    uint64_t low[3];
+    for (unsigned i = 0; i < 3; i++)
+        low[i] = name->words[i] ^ name->words[i] >> 32; /* rsi_hash needs the difference there */
+    return rsi_hash(low[0], low[1], low[2]);
+}
+
+static uint32_t group_hash(const void *entry)
+{
+    const struct rsi_store_group *group = entry;
+    struct group_name name = group_name(group->name);
+    return name_hash(&name);
+}
+
+static bool group_is_of(const void *entry, const void *key)
+{
+    const struct rsi_store_group *group = entry;
+    struct group_name name = group_name(group->name);
+    return !group->is_rest && memcmp(&name, key, sizeof name) == 0;
 }
 
 static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
@@ -225,8 +264,19 @@ static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
     index->table[at] = rsi_index_word(entry, hash);
 }
 
+/* A kind of entries that an index has. */
+struct kind {
+    enum rsi_store_kind kind;
+    size_t bytes;
+    uint32_t (*hash)(const void *entry);
+};
+static const struct kind wakes_kind = { RSI_STORE_WAKES, sizeof(struct rsi_store_wake), wake_hash };
+static const struct kind locks_kind = { RSI_STORE_LOCKS, sizeof(struct rsi_store_lock), lock_hash };
+static const struct kind groups_kind = { RSI_STORE_GROUPS, sizeof(struct rsi_store_group),
+                                         group_hash };
+
 /* Double the table, or create the first. False: no memory; the old table stays. */
-static bool index_grow(struct rsi_index *index, bool is_wakes)
+static bool index_grow(struct rsi_index *index, const struct kind *kind)
 {
     uint32_t size = index->table ? 2 * (index->mask + 1) : INDEX_FIRST;
     uint64_t *table = rsi_map(size * sizeof *table);
@@ -238,7 +288,7 @@ static bool index_grow(struct rsi_index *index, bool is_wakes)
     for (uint32_t i = 0; old.table && i <= old.mask; i++) {
         void *entry = (void *)(uintptr_t)(old.table[i] & RSI_INDEX_ADDRESS);
         if (entry)
-            index_put(index, entry, is_wakes ? wake_hash(entry) : lock_hash(entry));
+            index_put(index, entry, kind->hash(entry));
     }
     if (old.table)
         rsi_unmap(old.table, (old.mask + 1) * sizeof *old.table);
@@ -246,22 +296,21 @@ static bool index_grow(struct rsi_index *index, bool is_wakes)
 }
 
 /*
- * Room for an entry, zero and not valid yet; NULL: no room. After one failure it is not tried again.
+ * Room for an entry, zero and not valid yet; NULL: no room. After one failure it is not tried again. pages: of a new
+ * chunk, which belongs to the writer.
  */
-static void *index_room(struct rsi_writer *writer, struct rsi_index *index, bool is_wakes)
+static void *index_room(struct rsi_index *index, const struct kind *kind, unsigned pages,
+                        uint32_t writer)
 {
     if (index->is_full)
         return NULL;
     index->is_full = true;
     if ((!index->table || 4 * (index->count + 1) > 3 * (index->mask + 1)) &&
-        !index_grow(index, is_wakes))
+        !index_grow(index, kind))
         return NULL;
     void *entry = rsi_chunk_next(index->chunk);
     if (!entry) {
-        struct rsi_store_chunk *fresh =
-            rsi_file_chunk(is_wakes ? RSI_STORE_WAKES : RSI_STORE_LOCKS,
-                           is_wakes ? sizeof(struct rsi_store_wake) : sizeof(struct rsi_store_lock),
-                           writer->chunk_pages, writer->index);
+        struct rsi_store_chunk *fresh = rsi_file_chunk(kind->kind, kind->bytes, pages, writer);
         if (!fresh)
             return NULL;
         index->chunk = fresh;
@@ -341,7 +390,8 @@ static RSI_COLD struct rsi_store_wake *wake_new(struct rsi_writer *writer,
                                                 const struct rsi_wake_key *key,
                                                 const char *const *name)
 {
-    struct rsi_store_wake *wake = index_room(writer, &writer->wakes, true);
+    struct rsi_store_wake *wake =
+        index_room(&writer->wakes, &wakes_kind, writer->chunk_pages, writer->index);
     if (!wake)
         return NULL;
     wake->kind = key->kind;
@@ -369,7 +419,8 @@ static RSI_COLD struct rsi_store_lock *lock_new(struct rsi_writer *writer,
                                                 const struct rsi_lock_key *key,
                                                 const char *const *name)
 {
-    struct rsi_store_lock *lock = index_room(writer, &writer->locks, false);
+    struct rsi_store_lock *lock =
+        index_room(&writer->locks, &locks_kind, writer->chunk_pages, writer->index);
     if (!lock)
         return NULL;
     lock->kind = key->kind;
@@ -391,4 +442,118 @@ struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct r
     uint32_t hash = rsi_hash(key->lock, key->site, key->holder_site + key->kind);
     struct rsi_store_lock *lock = index_find(&writer->locks, hash, lock_is_of, key);
     return rsi_likely(lock != NULL) ? lock : lock_new(writer, key, name);
+}
+
+static RSI_COLD struct rsi_store_group *group_new(struct rsi_index *groups,
+                                                  const struct group_name *name, bool is_rest,
+                                                  unsigned pages, uint32_t writer)
+{
+    struct rsi_store_group *group = index_room(groups, &groups_kind, pages, writer);
+    if (!group)
+        return NULL;
+    memcpy(group->name, name, sizeof group->name);
+    group->is_user = writer != UINT32_MAX;
+    group->is_rest = is_rest;
+    rsi_chunk_add(groups->chunk);
+    index_put(groups, group, name_hash(name));
+    groups->count++;
+    return group;
+}
+
+static bool is_rest(const void *entry, const void *key)
+{
+    const struct rsi_store_group *group = entry;
+    (void)key;
+    return group->is_rest != 0;
+}
+
+/* The group of a name, or the one of those that found no room. NULL: no room for that either. */
+static struct rsi_store_group *group_of(struct rsi_index *groups, const struct group_name *name,
+                                        unsigned pages, uint32_t writer)
+{
+    static const struct group_name none;
+    struct rsi_store_group *group = index_find(groups, name_hash(name), group_is_of, name);
+    if (group)
+        return group;
+    if (groups->count < RSI_STORE_GROUPS_MAX)
+        return group_new(groups, name, false, pages, writer);
+    group = index_find(groups, name_hash(&none), is_rest, NULL);
+    return group ? group : group_new(groups, &none, true, pages, writer);
+}
+
+static void group_add(struct rsi_store_group *group, const struct rsi_store_thread *slot,
+                      uint64_t wall_ticks)
+{
+    rsi_count(group->threads, 1);
+    rsi_count(group->waits, slot->waits);
+    rsi_count(group->useless, slot->useless);
+    rsi_count(group->yields, slot->yields);
+    rsi_count(group->accepted, slot->accepted);
+    for (unsigned i = 0; i < (slot->waits ? RSI_IN_COUNT : RSI_IN_LAT + 1); i++)
+        rsi_count(group->ticks[i], slot->ticks[i]);
+    rsi_count(group->wall_ticks, wall_ticks);
+}
+
+/* There is no group. */
+static RSI_COLD void writer_add(struct rsi_store_writer *total, const struct rsi_store_thread *slot)
+{
+    rsi_count(total->groupless, 1);
+    rsi_count(total->ended_waits, slot->waits);
+    rsi_count(total->ended_useless, slot->useless);
+    rsi_count(total->ended_yields, slot->yields);
+    rsi_count(total->ended_accepted, slot->accepted);
+    for (unsigned i = 0; i < RSI_IN_COUNT; i++)
+        rsi_count(total->ended_ticks[i], slot->ticks[i]);
+}
+
+static void user_end(struct rsi_writer *writer, const struct rsi_store_thread *slot, uint64_t wall)
+{
+    struct group_name name = group_name(slot->name);
+    struct rsi_store_group *group = writer->group;
+    if (rsi_unlikely(!group || !group_is_of(group, &name)))
+        group = group_of(&writer->groups, &name, writer->chunk_pages, writer->index);
+    writer->group = group;
+    if (rsi_likely(group != NULL))
+        group_add(group, slot, wall);
+    else
+        writer_add(writer->shared, slot);
+}
+
+static void kernel_end(struct rsi_writer *writer, const struct rsi_store_thread *slot,
+                       uint64_t wall)
+{
+    struct group_name name = group_name(slot->name);
+    uint64_t cpu_ns = rsi_cpu_time_ran(slot->tid) - writer->shared->begin_cpu_ns, queue_ns;
+    bool has_queue = rsi_cpu_time_queued(slot->tid, slot->ticks[RSI_IN_USR], cpu_ns, &queue_ns);
+    uint64_t begin_ns = writer->shared->begin_queue_ns;
+    pthread_mutex_lock(&ledger.mutex);
+    struct rsi_store_group *group = group_of(&ledger.groups, &name, KERNEL_PAGES, UINT32_MAX);
+    if (group) {
+        group_add(group, slot, wall);
+        rsi_count(group->cpu_ns, cpu_ns);
+        rsi_count(group->queue_ns, queue_ns > begin_ns ? queue_ns - begin_ns : 0);
+        rsi_count(group->queueless, !has_queue);
+    }
+    pthread_mutex_unlock(&ledger.mutex);
+    if (!group)
+        writer_add(writer->shared, slot);
+}
+
+void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t now_tsc)
+{
+    uint64_t wall = now_tsc > slot->begin_tsc ? now_tsc - slot->begin_tsc : 0;
+    rsi_count(writer->shared->ended, 1);
+    if (slot->origin == 0)
+        user_end(writer, slot, wall);
+    else
+        kernel_end(writer, slot, wall);
+    slot_free(writer, slot);
+}
+
+void rsi_writer_begin(struct rsi_writer *writer, uint64_t begin_tsc,
+                      const struct rsi_cpu_time *spent)
+{
+    rsi_store_relaxed(&writer->shared->taken_tsc, begin_tsc);
+    rsi_store_relaxed(&writer->shared->begin_cpu_ns, spent->cpu_ns);
+    rsi_store_relaxed(&writer->shared->begin_queue_ns, spent->queue_ns);
 }

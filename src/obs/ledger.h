@@ -9,6 +9,7 @@
 #ifndef RSI_OBS_LEDGER_H
 #define RSI_OBS_LEDGER_H
 
+#include "obs/cpu_time.h"
 #include "obs/file.h"
 
 /*
@@ -28,6 +29,8 @@ struct rsi_writer {
     uint32_t index;
     uint32_t chunk_pages; /* pages per chunk of entries: few for threads that record little */
     struct rsi_index wakes, locks;
+    struct rsi_index groups;           /* of user threads that ended here */
+    struct rsi_store_group *group;     /* the last one that was found; NULL: none yet */
     struct rsi_store_chunk *threads;   /* where the next slot comes from */
     struct rsi_store_thread *free;     /* slots, linked through begin_tsc */
     struct rsi_store_chunk *listeners; /* written by the interposer; NULL: none yet */
@@ -73,8 +76,17 @@ void rsi_writers_child_locks(void);
 
 /* Get a slot for a thread, all zero; NULL: no room. */
 struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer);
-/* Free a slot when its thread has ended; its times are added to the writer's totals. */
-void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot);
+/*
+ * Free a slot when its thread ends, now; its times are added to the group of its name. A kernel thread calls this
+ * itself.
+ */
+void rsi_writer_slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot,
+                         uint64_t now_tsc);
+/*
+ * The kernel thread is recorded from begin_tsc on, when the kernel had these figures of it. Not called: since it began.
+ */
+void rsi_writer_begin(struct rsi_writer *writer, uint64_t begin_tsc,
+                      const struct rsi_cpu_time *spent);
 
 /*
  * Find or create the entry of a key; NULL: no room, which the caller counts. name: where the address of the

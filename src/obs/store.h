@@ -93,6 +93,7 @@ struct rsi_store_head {
     /* How often an object was initialized at a site that is not recorded. Any thread adds. */
     uint64_t lost_origins;
     uint64_t is_confined; /* 1: the process enabled seccomp, and was recorded until then */
+    uint64_t cpu_ns;      /* CPU time of the process, written when it ends; 0: not known */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -114,6 +115,7 @@ enum rsi_store_kind {
     /* struct rsi_store_event: a ring, filled as `written` says; `used` is not used */
     RSI_STORE_EVENTS,
     RSI_STORE_LISTENERS, /* struct rsi_store_listener */
+    RSI_STORE_GROUPS,    /* struct rsi_store_group */
 };
 
 /* The first RSI_STORE_CHUNK_HEAD bytes of a chunk. */
@@ -304,8 +306,9 @@ struct rsi_store_writer {
     uint64_t lateness[RSI_STORE_LATENESS];
     uint64_t lateness_ns;      /* ns, all of them */
     uint64_t lateness_most_ns; /* ns */
-    /* Sums of the threads that ended here: */
-    uint64_t ended, ended_waits, ended_useless, ended_yields, ended_accepted;
+    uint64_t ended;            /* threads that ended here */
+    /* Sums of those of them that found no struct rsi_store_group. */
+    uint64_t ended_waits, ended_useless, ended_yields, ended_accepted;
     uint64_t ended_ticks[RSI_IN_COUNT];
     /* Records lost for lack of room: */
     /* Threads without a slot, counted once each. Their activity is not counted, except switches. */
@@ -316,13 +319,45 @@ struct rsi_store_writer {
     uint64_t lost_stacks;  /* sites reduced to an address, because their stack did not fit */
     uint64_t lost_modules; /* addresses whose file of code was not recorded */
     uint64_t lost_holds;   /* lock holds without an entry */
+    uint64_t taken_tsc;    /* when the life of the present kernel thread begins here */
+    /*
+     * The kernel's figures of the kernel thread: when it was first recorded, and when the process ended. The latter are
+     * valid if read_tid is tid.
+     */
+    uint64_t begin_cpu_ns, begin_queue_ns;
+    uint64_t end_cpu_ns, end_queue_ns;
+    uint64_t read_tsc; /* when the latter were read */
+    int32_t read_tid;
+    uint32_t has_queue; /* end_queue_ns is known */
+    uint64_t groupless; /* threads that are in the ended_ sums */
     /*
      * Brief sleeps after which the thread slept again for the same time at the same site, without another wait or I/O
      * call in between, and with no lock held. Their time, and the last such site. Written only by the interposer.
      */
     uint64_t repeated_sleeps, repeated_ticks, repeated_site;
-    uint64_t spare[12];
+    uint64_t spare[4];
 };
+
+/* A writer or, for kernel threads, a process has at most as many groups; another one has is_rest. */
+#define RSI_STORE_GROUPS_MAX 1024u
+
+/*
+ * Threads that have ended, by name: 192 bytes. A worker has its own groups, of user threads. The kernel threads of the
+ * process share theirs, which belong to no writer (UINT32_MAX).
+ */
+struct rsi_store_group {
+    char name[24];
+    uint32_t is_user; /* user threads */
+    uint32_t is_rest; /* threads whose names found no room; name is empty */
+    uint64_t threads;
+    uint64_t waits, useless, yields, accepted;
+    uint64_t ticks[RSI_IN_COUNT];
+    uint64_t wall_ticks; /* how long they lived */
+    /* Of kernel threads, by the kernel: how long they ran, and were runnable but did not run. */
+    uint64_t cpu_ns, queue_ns;
+    uint64_t queueless; /* threads whose queue_ns was not known */
+};
+_Static_assert(sizeof(struct rsi_store_group) == 192, "three cache lines");
 
 /*
  * Kinds of events, and the meaning of an event's words. A context switch is two events with one time stamp.

@@ -120,7 +120,8 @@ class UserThreads(Beside):
             found = build.tables(read)
             workers = [row for row in found["workers"].to_rows() if row["is_worker"]]
             threads = [row for row in found["threads"].to_rows() if row["origin"] == "user"]
-            ran = sum(row["usr"] for row in threads) + sum(row["ended_usr"] for row in workers)
+            ended = [row for row in found["groups"].to_rows() if row["is_user"]]
+            ran = sum(row["usr"] for row in threads) + sum(row["usr"] for row in ended)
             busy = sum(row["wall_ns"] - row["idle_ns"] for row in workers)
             awake = sum((k.cpu_ns or 0) + (k.run_queue_ns or 0) for k in seen if k)
             return ran, busy, awake, sum(row["wall_ns"] for row in workers)

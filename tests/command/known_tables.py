@@ -128,6 +128,19 @@ THREADS = [
         **{"wall_ns": 1000 * MS, "usr": 500 * MS, "cond": 500 * MS, "waits": 100, "useless": 10},
     },
 ]
+# Two requests have ended on the second worker, and a kernel thread named like the pool.
+GROUPS = [
+    {
+        **{"name": "request", "is_user": True, "writer": 1, "threads": 2, "waits": 4},
+        **{"wall_ns": 20 * MS, "usr": 5 * MS, "mutex": 7 * MS, "join": 3 * MS, "poll": 5 * MS},
+        **{"cpu_ns": None, "run_queue_ns": None},
+    },
+    {
+        **{"name": "pool", "writer": 0xFFFFFFFF, "threads": 1, "waits": 6, "useless": 1},
+        **{"wall_ns": 100 * MS, "usr": 60 * MS, "cond": 40 * MS},
+        **{"cpu_ns": 35 * MS, "run_queue_ns": 15 * MS},
+    },
+]
 WORKERS = [
     {
         **{"index": 0, "is_worker": True, "is_live": True, "tid": 42, "wall_ns": 1000 * MS},
@@ -139,8 +152,8 @@ WORKERS = [
     },
     {
         **{"index": 1, "is_worker": True, "is_live": True, "tid": 43, "worker": 1},
-        **{"wall_ns": 1000 * MS, "idle_ns": 900 * MS, "switches": 9, "ended_threads": 2},
-        **{"ended_waits": 4, "ended_usr": 5 * MS, "syscalls": None, "signals": None},
+        **{"wall_ns": 1000 * MS, "idle_ns": 900 * MS, "switches": 9},
+        **{"syscalls": None, "signals": None},
         **{"cpu_ns": 100 * MS, "kernel_wall_ns": 1000 * MS, "kernel_idle_ns": 900 * MS},
     },
 ]
@@ -149,7 +162,7 @@ PROCESSES = [
         **{"pid": 42, "host": "host", "program": "/usr/bin/orders", "command": "orders -p 80"},
         **{"uid": 1000, "started_unix_ns": 1_760_000_000_000_000_000, "mode": "counted"},
         **{"taken_unix_ns": 1_760_000_001_000_000_000, "duration_ns": 1000 * MS},
-        **{"tsc_hz": 2e9, "site_depth": 3, "stamp_ns": 10.0},
+        **{"tsc_hz": 2e9, "site_depth": 3, "stamp_ns": 10.0, "cpu_ns": 1700 * MS},
     }
 ]
 
@@ -159,6 +172,7 @@ def orders(**changed: Sequence[Row]) -> dict[str, Table]:
     rows: dict[str, Sequence[Row]] = {
         "processes": PROCESSES,
         "threads": THREADS,
+        "groups": GROUPS,
         "wakes": WAKES,
         "locks": LOCKS,
         "workers": WORKERS,

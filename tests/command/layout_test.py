@@ -25,6 +25,7 @@ STRUCTURES = {
     "rsi_store_module": layout.MODULE,
     "rsi_store_event": layout.EVENT,
     "rsi_store_listener": layout.LISTENER,
+    "rsi_store_group": layout.GROUP,
 }
 VALUES = {
     "RSI_STORE_MAGIC": layout.MAGIC,
@@ -43,6 +44,8 @@ VALUES = {
     "RSI_STORE_MODULES": layout.MODULES,
     "RSI_STORE_EVENTS": layout.EVENTS,
     "RSI_STORE_LISTENERS": layout.LISTENERS,
+    "RSI_STORE_GROUPS": layout.GROUPS,
+    "RSI_STORE_GROUPS_MAX": layout.GROUPS_MAX,
     "RSI_EVENT_COUNT": len(layout.EVENT_NAMES),
     "RSI_EVENT_RUN": layout.EVENT_NAMES.index("run"),
     "RSI_EVENT_STEAL": layout.EVENT_NAMES.index("steal"),

@@ -13,6 +13,7 @@ from typing import Any
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
 
 from known_tables import (
+    GROUPS,
     LOCKS,
     MS,
     PROCESSES,
@@ -255,14 +256,33 @@ class Threads(unittest.TestCase):
         (row,) = asked(listeners.listeners, listeners=alone)
         self.assertIsNone(row["queue_delay_ns"], "one alone has no rate")
 
-    def test_threads_that_have_ended(self) -> None:
-        (row,) = asked(measures.ended_threads)
+    def test_threads_by_name(self) -> None:
+        rows = {row["name"]: row for row in asked(measures.thread_groups)}
+        self.assertEqual({*rows}, {"server", "pool", "request"})
+        request = rows["request"]
         self.assertEqual(
-            (row["ended_threads"], row["ended_waits"], row["ended_usr"]), (2, 4, 5 * MS)
+            (request["threads"], request["ended_threads"], request["waits"]), (2, 2, 4)
         )
-        waited = {**WORKERS[1], "ended_mutex": 7, "ended_join": 3, "ended_poll": 1}
-        (row,) = asked(measures.ended_threads, workers=[waited])
-        self.assertEqual((row["ended_lck"], row["ended_slp"]), (10, 1))
+        self.assertEqual(
+            (request["usr"], request["lck"], request["slp"]), (5 * MS, 10 * MS, 5 * MS)
+        )
+        self.assertEqual(request["missing_ns"], 0)
+        pool = rows["pool"]  # one lives, as a user thread whose worker ran all the time
+        self.assertEqual((pool["threads"], pool["ended_threads"], pool["useless"]), (2, 1, 11))
+        self.assertEqual((pool["wall_ns"], pool["cond"]), (1100 * MS, 540 * MS))
+        self.assertEqual((pool["usr"], pool["lat"], pool["in_call"]), (535 * MS, 15 * MS, 10 * MS))
+        self.assertFalse(pool["is_idle"])
+        self.assertEqual([rows[name]["is_idle"] for name in ("server", "request")], [False, False])
+
+    def test_usr_of_a_name_is_not_known_if_that_of_a_thread_is_not(self) -> None:
+        unread = [{**GROUPS[1], "cpu_ns": None, "run_queue_ns": None}]
+        rows = {row["name"]: row for row in asked(measures.thread_groups, groups=unread)}
+        self.assertEqual((rows["pool"]["usr"], rows["pool"]["had_usr"]), (None, 560 * MS))
+        self.assertIn("1 thread: 60.0 ms could not be split", noted(orders(groups=unread)))
+        queueless = [{**GROUPS[1], "run_queue_ns": 0, "queueless": 1}]
+        self.assertIn(
+            "1 thread: their time in the kernel's run queue", noted(orders(groups=queueless))
+        )
 
 
 def made(wanted: Wanted, **changed: Sequence[Row]) -> dict[str, Section]:

@@ -155,16 +155,66 @@ class Sums(unittest.TestCase):
         writer |= {"idle_ticks": ticks(100), "idle_since_tsc": tsc(900), "switches": 5}
         calls, herds, lateness = [0] * 24, [0] * 16, [0] * 32
         calls[KINDS["accept"]], herds[3], lateness[0], lateness[10] = 9, 2, 1, 7
-        writer |= {"calls": calls, "herds": herds, "lateness": lateness, "ended": 2}
+        writer |= {"calls": calls, "herds": herds, "lateness": lateness}
         found = build.tables(Builder(1000).chunk(layout.WRITERS, [writer]).store())
         (worker,) = rows(found["workers"])
         self.assertEqual((worker["idle_ns"], worker["wall_ns"]), (200_000_000, 1_000_000_000))
-        self.assertEqual((worker["ended_threads"], worker["voluntary"]), (2, None))
+        self.assertIsNone(worker["voluntary"])
         (call,) = rows(found["calls"])
         self.assertEqual((call["writer"], call["kind"], call["completed"]), (3, "accept", 9))
         self.assertEqual([r["size_from"] for r in rows(found["herds"])], [8])
         late = [(r["late_from_ns"], r["count"]) for r in rows(found["lateness"])]
         self.assertEqual(late, [(0, 1), (1024, 7)])
+
+    def test_threads_that_have_ended(self) -> None:
+        group: dict[str, Any] = {
+            "name": b"request",
+            "threads": 3,
+            "waits": 7,
+            "wall_ticks": ticks(9),
+        }
+        group |= {"ticks": micro(usr=5, mutex=4), "cpu_ns": 4_000_000, "queue_ns": 1_000_000}
+        rest = {**group, "name": b"", "is_rest": 1, "threads": 5}
+        writer: dict[str, Any] = {
+            "index": 2,
+            "ended": 10,
+            "groupless": 2,
+            "ended_waits": 6,
+            "is_worker": 1,
+        }
+        writer["ended_ticks"] = micro(usr=1, sleep=2)
+        builder = Builder().chunk(layout.WRITERS, [writer])
+        builder.chunk(layout.GROUPS, [group, rest], writer=0xFFFFFFFF)
+        builder.chunk(layout.GROUPS, [{**group, "name": b"", "is_user": 1}], writer=2)
+        named, others, user, groupless = rows(build.groups(builder.store()))
+        self.assertEqual((named["name"], named["threads"], named["waits"]), ("request", 3, 7))
+        self.assertEqual((named["usr"], named["mutex"]), (5_000_000, 4_000_000))
+        self.assertEqual((named["cpu_ns"], named["run_queue_ns"]), (4_000_000, 1_000_000))
+        self.assertEqual((others["name"], others["threads"]), ("(others)", 5))
+        self.assertEqual((user["name"], user["writer"], user["cpu_ns"]), ("", 2, None))
+        self.assertEqual((groupless["name"], groupless["threads"]), ("(others)", 2))
+        self.assertEqual((groupless["waits"], groupless["sleep"]), (6, 2_000_000))
+        self.assertEqual((groupless["wall_ns"], groupless["is_user"]), (3_000_000, True))
+        # An older rouse had no groups.
+        (row,) = rows(build.groups(Builder().chunk(layout.WRITERS, [writer]).store()))
+        self.assertEqual((row["name"], row["threads"], row["waits"]), ("(others)", 10, 6))
+
+    def test_the_kernels_figures_at_the_end_are_those_of_the_thread_that_has_the_entry(
+        self,
+    ) -> None:
+        writer: dict[str, Any] = {"tid": 7, "read_tid": 7, "read_tsc": tsc(900), "is_live": 1}
+        writer |= {"begin_tsc": tsc(0), "taken_tsc": tsc(100), "has_queue": 1}
+        writer |= {"begin_cpu_ns": 5, "end_cpu_ns": 25, "begin_queue_ns": 1, "end_queue_ns": 4}
+        later = {**writer, "tid": 8}
+        unread = {**writer, "tid": 9, "read_tid": 9, "has_queue": 0}
+        store = Builder(1000, cpu_ns=77).chunk(layout.WRITERS, [writer, later, unread]).store()
+        known, none, half = rows(build.workers(store))
+        self.assertEqual((known["cpu_ns"], known["run_queue_ns"]), (20, 3))
+        self.assertEqual((known["wall_ns"], known["kernel_wall_ns"]), (900_000_000, 800_000_000))
+        self.assertEqual((none["cpu_ns"], none["run_queue_ns"]), (None, None))
+        self.assertEqual((half["cpu_ns"], half["run_queue_ns"]), (20, None))
+        (process,) = rows(build.processes(store))
+        self.assertEqual(process["cpu_ns"], 77)
 
     def test_an_empty_store_has_every_table(self) -> None:
         found = build.tables(Builder().store())

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #define WAITERS 100u
 #define HELD_NS (10 * MS)
@@ -355,6 +356,55 @@ static void the_counts_of_ended_threads_are_kept(void **state)
     CHECK_EQUAL(after.late_timers - before.late_timers, 75); /* the waits of user threads */
 }
 
+#define NAMED 6u
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec at;
+    CHECK_EQUAL(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at), 0);
+    return (uint64_t)at.tv_sec * 1000 * MS + (uint64_t)at.tv_nsec;
+}
+
+/* Run for 5 ms of CPU time, and sleep. Adds the CPU time by the thread's own clock to *cpu_ns. */
+static void *run_and_sleep(void *cpu_ns)
+{
+    uint64_t begin = thread_cpu_ns();
+    while (thread_cpu_ns() < begin + 5 * MS)
+        ;
+    rouse_sleep(MS);
+    rsi_fetch_add_relaxed((uint64_t *)cpu_ns, thread_cpu_ns() - begin);
+    return NULL;
+}
+
+static void ended_threads_are_in_the_group_of_their_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "first name", "another name" };
+    struct rouse_thread *threads[2 * NAMED];
+    uint64_t cpu_ns[2] = { 0 };
+    for (unsigned i = 0; i < 2 * NAMED; i++) {
+        struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+        attr.kind = i < NAMED ? ROUSE_KIND_USER : ROUSE_KIND_KERNEL;
+        attr.name = names[i % 2];
+        CHECK_EQUAL(rouse_thread_create(&threads[i], &attr, run_and_sleep, &cpu_ns[i / NAMED]), 0);
+    }
+    for (unsigned i = 0; i < 2 * NAMED; i++)
+        join(threads[i]);
+    uint64_t group_ns = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        struct groups groups = groups_of(names[i]);
+        CHECK_EQUAL(groups.threads, NAMED);
+        CHECK_EQUAL(groups.user_threads, NAMED / 2);
+        CHECK_EQUAL(groups.waits, NAMED);
+        CHECK(groups.ticks[RSI_IN_SLEEP] > 0);
+        CHECK((double)groups.all_ticks >= 0.99 * (double)groups.wall_ticks);
+        CHECK((double)groups.all_ticks <= 1.01 * (double)groups.wall_ticks);
+        group_ns += groups.cpu_ns;
+    }
+    /* Of the kernel threads, from their creation to their end. */
+    CHECK(group_ns >= cpu_ns[1] && group_ns <= cpu_ns[1] + NAMED * MS);
+}
+
 #define CONNECTIONS 20u
 
 static void *accept_all(void *listener)
@@ -496,6 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(states_add_up_to_the_life),
         cmocka_unit_test(time_in_the_run_queue_is_reported),
         cmocka_unit_test(the_counts_of_ended_threads_are_kept),
+        cmocka_unit_test(ended_threads_are_in_the_group_of_their_name),
         cmocka_unit_test(calls_are_counted_though_they_do_not_wait),
         cmocka_unit_test(keys_that_differ_in_one_word_hash_to_different_places),
         cmocka_unit_test(a_call_is_counted_when_it_returns),

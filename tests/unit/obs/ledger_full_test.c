@@ -93,6 +93,12 @@ static void *lock_and_unlock(void *unused)
     return unused;
 }
 
+static void *wait_once(void *unused)
+{
+    CHECK_EQUAL(rouse_sem_wait(&scene.sem), 0);
+    return unused;
+}
+
 static void *run(void *unused)
 {
     rsi_store_release(&scene.ran, 1u); /* pairs with main's acquire */
@@ -105,6 +111,7 @@ static void give_slots(void)
     struct rouse_thread *t = start(ROUSE_KIND_USER, run, NULL);
     UNTIL(rsi_load_acquire(&scene.ran) != 0); /* pairs with run's release */
     CHECK_EQUAL(rouse_thread_detach(t), 0);
+    UNTIL(groups_of("").threads == 1); /* it has ended: there is a chunk of groups too */
 }
 
 struct counts {
@@ -283,6 +290,47 @@ static void have_no_stacks(void)
     }
 }
 
+/* Threads end without a chunk of groups. */
+static void have_no_groups(void)
+{
+    struct rouse_thread *threads[THREADS];
+    CHECK(rouse_thread_self() != NULL); /* main has a slot */
+    start_all(threads, take_units);
+    fill();
+    for (unsigned i = 0; i < THREADS * WAITS; i++)
+        CHECK_EQUAL(rouse_sem_post(&scene.sem), 0);
+    join_all(threads);
+    struct totals totals = totals_now();
+    CHECK_EQUAL(totals.ended, THREADS);
+    CHECK_EQUAL(totals.groupless, THREADS);
+    CHECK(totals.ended_waits >= THREADS);
+    CHECK(totals.ended_ticks[RSI_IN_SEM] > 0);
+    CHECK_EQUAL(groups_of("").groups, 0);
+}
+
+/* More threads than there are groups, each with a name of its own. */
+static void have_many_names(void)
+{
+    const uint64_t threads = RSI_STORE_GROUPS_MAX + 100;
+    CHECK(rouse_thread_self() != NULL);
+    for (unsigned i = 0; i < threads; i++) {
+        char name[ROUSE_NAME_BYTES];
+        struct rouse_thread *t = start(ROUSE_KIND_USER, wait_once, NULL);
+        UNTIL(waits(t));
+        snprintf(name, sizeof name, "thread %u", i);
+        rouse_thread_set_name(t, name);
+        rouse_sem_post(&scene.sem);
+        join(t);
+        CHECK_EQUAL(groups_of(name).threads, i < RSI_STORE_GROUPS_MAX);
+    }
+    struct groups rest = groups_of(NULL);
+    CHECK_EQUAL(rest.groups, 1);
+    CHECK_EQUAL(rest.threads, 100);
+    CHECK_EQUAL(totals_now().ended, threads);
+    CHECK_EQUAL(totals_now().groupless, 0);
+    CHECK_EQUAL(totals_now().ended_waits, threads);
+}
+
 /* --- the tests */
 
 static void threads_without_a_slot_are_counted_once(void **state)
@@ -301,6 +349,18 @@ static void stacks_that_are_not_kept_are_counted(void **state)
 {
     (void)state;
     scenario_exits("have_no_stacks", "ROUSE_OBS_DEPTH=8", 0);
+}
+
+static void ended_threads_without_a_group_are_counted(void **state)
+{
+    (void)state;
+    scenario_exits("have_no_groups", NULL, 0);
+}
+
+static void names_beyond_the_limit_share_a_group(void **state)
+{
+    (void)state;
+    scenario_exits("have_many_names", NULL, 0);
 }
 
 static void a_file_stays_within_its_limit(void **state)
@@ -330,6 +390,8 @@ int main(int argc, char **argv)
         { "have_no_slots", have_no_slots },
         { "have_no_entries", have_no_entries },
         { "have_no_stacks", have_no_stacks },
+        { "have_no_groups", have_no_groups },
+        { "have_many_names", have_many_names },
         { "fold", fold },
         { "fold_with_another_in_the_way", fold_with_another_in_the_way },
     };
@@ -338,6 +400,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads_without_a_slot_are_counted_once),
         cmocka_unit_test(wakeups_and_contests_without_an_entry_are_counted),
         cmocka_unit_test(stacks_that_are_not_kept_are_counted),
+        cmocka_unit_test(ended_threads_without_a_group_are_counted),
+        cmocka_unit_test(names_beyond_the_limit_share_a_group),
         cmocka_unit_test(a_folded_mapping_comes_back),
     };
     const struct program program = { .limit_s = 60,

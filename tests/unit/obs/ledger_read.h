@@ -9,6 +9,7 @@
 #include "obs/file.h"
 
 #include <rouse/obs.h>
+#include <string.h>
 
 /* Call visit for each valid entry of a kind. */
 static void entries_visit(enum rsi_store_kind kind, void (*visit)(const void *entry, void *sum),
@@ -90,7 +91,8 @@ static __attribute__((unused)) struct contests contests_of(const void *lock)
 
 struct totals {
     uint64_t signals_unheard, broadcasts_unheard, herds[RSI_STORE_HERDS], late_timers, ended,
-        ended_waits, ended_accepted, ended_ticks[RSI_IN_COUNT], calls[RSI_STORE_WAIT_KINDS];
+        ended_waits, ended_accepted, groupless, ended_ticks[RSI_IN_COUNT],
+        calls[RSI_STORE_WAIT_KINDS];
 };
 
 static void writer_add(const void *entry, void *sum)
@@ -104,6 +106,7 @@ static void writer_add(const void *entry, void *sum)
     for (unsigned i = 0; i < RSI_STORE_LATENESS; i++)
         totals->late_timers += rsi_load_relaxed(&writer->lateness[i]);
     totals->ended += rsi_load_relaxed(&writer->ended);
+    totals->groupless += rsi_load_relaxed(&writer->groupless);
     totals->ended_waits += rsi_load_relaxed(&writer->ended_waits);
     totals->ended_accepted += rsi_load_relaxed(&writer->ended_accepted);
     for (unsigned i = 0; i < RSI_STORE_WAIT_KINDS; i++)
@@ -112,11 +115,55 @@ static void writer_add(const void *entry, void *sum)
         totals->ended_ticks[i] += rsi_load_relaxed(&writer->ended_ticks[i]);
 }
 
+static void ended_add(const void *entry, void *sum)
+{
+    const struct rsi_store_group *group = entry;
+    struct totals *totals = sum;
+    totals->ended_waits += rsi_load_relaxed(&group->waits);
+    totals->ended_accepted += rsi_load_relaxed(&group->accepted);
+    for (unsigned i = 0; i < RSI_IN_COUNT; i++)
+        totals->ended_ticks[i] += rsi_load_relaxed(&group->ticks[i]);
+}
+
 static __attribute__((unused)) struct totals totals_now(void)
 {
     struct totals totals = { 0 };
     entries_visit(RSI_STORE_WRITERS, writer_add, &totals);
+    entries_visit(RSI_STORE_GROUPS, ended_add, &totals);
     return totals;
+}
+
+/* The sum over all groups of a name, and their number. NULL: those of names that found no room. */
+struct groups {
+    const char *name;
+    uint64_t groups, threads, user_threads, waits, wall_ticks, cpu_ns, queueless, all_ticks,
+        ticks[RSI_IN_COUNT];
+};
+
+static void group_add(const void *entry, void *sum)
+{
+    const struct rsi_store_group *group = entry;
+    struct groups *groups = sum;
+    if (groups->name ? group->is_rest || strcmp(group->name, groups->name) != 0 : !group->is_rest)
+        return;
+    groups->groups++;
+    groups->threads += rsi_load_relaxed(&group->threads);
+    groups->user_threads += group->is_user ? rsi_load_relaxed(&group->threads) : 0;
+    groups->waits += rsi_load_relaxed(&group->waits);
+    groups->wall_ticks += rsi_load_relaxed(&group->wall_ticks);
+    groups->cpu_ns += rsi_load_relaxed(&group->cpu_ns);
+    groups->queueless += rsi_load_relaxed(&group->queueless);
+    for (unsigned i = 0; i < RSI_IN_COUNT; i++) {
+        groups->ticks[i] += rsi_load_relaxed(&group->ticks[i]);
+        groups->all_ticks += rsi_load_relaxed(&group->ticks[i]);
+    }
+}
+
+static __attribute__((unused)) struct groups groups_of(const char *name)
+{
+    struct groups groups = { .name = name };
+    entries_visit(RSI_STORE_GROUPS, group_add, &groups);
+    return groups;
 }
 
 #endif
