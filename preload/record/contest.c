@@ -9,7 +9,7 @@ void rpi_contest_end(struct rpi_thread *self, const struct rpi_contest *contest,
 {
     struct rsi_store_lock *lock = rsi_writer_lock(self->writer, &contest->key, NULL);
     uint64_t ticks = now - contest->since;
-    rpi_hold_note_contested((const void *)(uintptr_t)contest->key.lock);
+    rpi_hold_admit((const void *)(uintptr_t)contest->key.lock);
     if (is_acquired)
         rpi_hold_contested(self, &contest->key, lock);
     if (!lock) {

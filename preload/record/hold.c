@@ -6,10 +6,10 @@
  * one that unlocks, so no cache line has two writers. A thread holds few locks, so its list stays in the cache, which
  * matters most where many threads take turns. A full list drops its oldest hold and counts it as lost.
  *
- * By default, acquisitions of a free lock are sampled once some thread has found the lock held. Locks that nobody
- * waits for cost nobody time, and a program may have millions of them. Which locks were found held is kept in a Bloom
- * filter: it forgets none, so that no lock is sampled for a part of the time only. A lock that it mistakes for
- * another is sampled needlessly.
+ * By default, acquisitions of a free lock are sampled: of the first few locks of a process from the beginning, of
+ * others once some thread has found them held. A program may have millions of locks that nobody waits for. A lock that
+ * nobody waits for yet may be the next limit once another one is fixed. The locks are kept in a Bloom filter: it forgets
+ * none, so that no lock is sampled now and then. A lock that it mistakes for another is sampled needlessly.
  *
  * Where all acquisitions are recorded, finding the row of each is what costs most. A thread acquires its locks in the
  * same order again and again. So the row of a lock is predicted from the row before it, as the one that followed last
@@ -40,7 +40,8 @@
 #define SAMPLED_MOST 16u
 #define AFTER 64u /* so that rows next to each other in the file have different places */
 #define KNOWN 64u
-#define CONTESTED_WORDS 1024u /* of the Bloom filter */
+#define SAMPLED_WORDS 1024u /* of the Bloom filter */
+#define ADMITTED_MOST 256u    /* locks that are sampled before anyone waits for them */
 
 struct hold {
     const void *lock;
@@ -60,7 +61,7 @@ struct rpi_holds {
 };
 
 bool rpi_hold_takes_all;
-static uint64_t contested[CONTESTED_WORDS];
+static uint64_t sampled_locks[SAMPLED_WORDS];
 
 void rpi_hold_setup(void)
 {
@@ -71,13 +72,13 @@ void rpi_hold_setup(void)
 /* Relaxed: a thread that reads an old word begins to sample one acquisition later. */
 static bool is_bit_set(uint32_t bit)
 {
-    return rsi_load_relaxed(&contested[bit / 64 % CONTESTED_WORDS]) >> bit % 64 & 1;
+    return rsi_load_relaxed(&sampled_locks[bit / 64 % SAMPLED_WORDS]) >> bit % 64 & 1;
 }
 
 static void bit_set(uint32_t bit)
 {
     if (!is_bit_set(bit))
-        rsi_fetch_or_relaxed(&contested[bit / 64 % CONTESTED_WORDS], UINT64_C(1) << bit % 64);
+        rsi_fetch_or_relaxed(&sampled_locks[bit / 64 % SAMPLED_WORDS], UINT64_C(1) << bit % 64);
 }
 
 static uint32_t first_bit(const void *lock)
@@ -90,15 +91,26 @@ static uint32_t second_bit(const void *lock)
     return rsi_hash((uintptr_t)lock, 0, 0) >> 16 ^ rsi_hash(0, (uintptr_t)lock, 1);
 }
 
-void rpi_hold_note_contested(const void *lock)
+void rpi_hold_admit(const void *lock)
 {
     bit_set(first_bit(lock));
     bit_set(second_bit(lock));
 }
 
-static bool was_contested(const void *lock)
+/*
+ * Whether free acquisitions of lock are sampled: from the beginning if it is one of the first few locks of the process,
+ * else since some thread found it held.
+ */
+static bool is_sampled(const void *lock)
 {
-    return is_bit_set(first_bit(lock)) && is_bit_set(second_bit(lock));
+    static uint32_t admitted;
+    if (is_bit_set(first_bit(lock)) && is_bit_set(second_bit(lock)))
+        return true;
+    if (rsi_load_relaxed(&admitted) >= ADMITTED_MOST ||
+        rsi_fetch_add_relaxed(&admitted, 1) >= ADMITTED_MOST)
+        return false;
+    rpi_hold_admit(lock);
+    return true;
 }
 
 void rpi_hold_warm(const struct rpi_thread *self)
@@ -255,7 +267,7 @@ RSI_NOINLINE void rpi_hold_begin(struct rpi_thread *self, struct rpi_held *held,
         return;
     }
     uint32_t weight = rpi_sample_next(self, held);
-    if ((!rpi_hold_takes_all && !was_contested(lock)) || !rpi_thread_begin(self))
+    if ((!rpi_hold_takes_all && !is_sampled(lock)) || !rpi_thread_begin(self))
         return;
     (void)goes_on(self, lock, false);
     const struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(self->writer, site), 0,

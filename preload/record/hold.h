@@ -18,8 +18,8 @@ void rpi_hold_clear(struct rpi_holds *holds); /* NULL: no effect */
 /* self has slept and may acquire locks soon: prefetch its list. */
 void rpi_hold_warm(const struct rpi_thread *self);
 
-/* Some thread has found the lock held: from now on, acquisitions of the free lock are sampled. */
-void rpi_hold_note_contested(const void *lock);
+/* From now on, acquisitions of the free lock are sampled: some thread has found it held. */
+void rpi_hold_admit(const void *lock);
 
 /* The caller has acquired a free lock, and this acquisition is chosen. */
 void rpi_hold_begin(struct rpi_thread *self, struct rpi_held *held, const void *lock,

@@ -35,7 +35,11 @@ class Load:
     processors: int
     ran_ns: float
     slept_ns: float  # sleep and I/O
-    all_ran_ns: float  # of the whole program, in which these threads are included
+    # The least of both that the same work may take: faster threads wait less often.
+    least_ran_ns: float
+    least_slept_ns: float
+    all_ran_ns: float  # the least of the whole program, in which these threads are included
+    others_ran_ns: float  # what other programs took of the same processors
     locks: Mapping[object, Lock] = field(default_factory=dict)
 
 
@@ -61,7 +65,7 @@ def bound(load: Load, fixed: Collection[object]) -> float:
     """Return the most that the throughput can grow by if nobody waits for the fixed locks."""
     left = [lock.held_ns / load.wall_ns for key, lock in load.locks.items() if key not in fixed]
     left.append(load.all_ran_ns / (load.processors * load.wall_ns))
-    left.append((load.ran_ns + load.slept_ns) / (load.threads * load.wall_ns))
+    left.append((load.least_ran_ns + load.least_slept_ns) / (load.threads * load.wall_ns))
     busiest = max(left)
     return max(1 / busiest, 1.0) if busiest > 0 else load.threads
 
@@ -78,5 +82,9 @@ def estimate(load: Load, fixed: Collection[object]) -> float:
     stations.append(ran / load.processors)
     delay = slept + ran * (load.processors - 1) / load.processors
     threads = min(max(round(load.threads), 1), THREADS_MOST)
-    rate = mean_value_analysis(threads, delay, stations)
-    return min(max(rate * load.wall_ns, 1.0), bound(load, fixed))
+    rate = mean_value_analysis(threads, delay, stations) * load.wall_ns
+    # Other programs keep the processors that they have, up to half of them: the scheduler is fair.
+    whole = load.processors * load.wall_ns
+    if load.all_ran_ns > 0:
+        rate = min(rate, max(whole - load.others_ran_ns, whole / 2) / load.all_ran_ns)
+    return min(max(rate, 1.0), bound(load, fixed))

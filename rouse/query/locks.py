@@ -41,6 +41,14 @@ def same(left: str, right: str, columns: Iterable[str]) -> str:
     return " AND ".join(f'{left}."{name}" = {right}."{name}"' for name in columns)
 
 
+# Locks that somebody waited for, and all where every acquisition was recorded. Acquisitions of other
+# locks may be in the sample.
+SHOWN = f"""
+SELECT {names(LOCK)} FROM locks_now GROUP BY {names(LOCK)}
+HAVING SUM(contested) + SUM(waiting) > 0 OR SUM(sampled) = 0
+"""
+
+
 def first_sums() -> str:
     """The sums by lock and acquisition site that decide which rows come first."""
     init = known_site("init_site")
@@ -54,10 +62,12 @@ SELECT process, "lock", {init} AS init_site, holder_site AS site, 0 AS wait_tota
 FROM ({waited_for("SELECT * FROM locks")}) w WHERE holder_site <> '{NOT_KNOWN}'
 GROUP BY process, "lock", {init}, holder_site
 """
-    return (
-        f"SELECT {names(LOCK_SITE)}, {sums(('wait_total_ns', 'cnt_hold'))}"
-        f" FROM ({by_place(rows, columns, 'site')}) s GROUP BY {names(LOCK_SITE)}"
-    )
+    return f"""
+SELECT s.* FROM (
+    SELECT {names(LOCK_SITE)}, {sums(("wait_total_ns", "cnt_hold"))}
+    FROM ({by_place(rows, columns, "site")}) p GROUP BY {names(LOCK_SITE)}
+) s JOIN ({SHOWN}) w ON {same("w", "s", LOCK)}
+"""
 
 
 def all_sums(locks: str) -> str:
@@ -136,8 +146,8 @@ SELECT g.*, {ratio("wait_ns", "(contested + waiting)")} AS wait_each_ns FROM (
 INSIDE = ("inside_lat_ns", "inside_lck_ns", "inside_io_ns", "inside_sleep_ns")
 
 
-def contended(most: int) -> str:
-    """Locks with waits, the longest first, with all holds of each: at most so many.
+def all_locks(most: int) -> str:
+    """Locks by all waits for them and all holds of each, the most waits first: at most so many.
 
     first_ns and last_ns are the times of the first and the last contention.
     """
@@ -149,9 +159,9 @@ def contended(most: int) -> str:
     rows = f"""
 SELECT {names(LOCK)}, MAX(kind) AS kind, {NAME}, {sums(counted)},
     MIN(CASE WHEN {is_contended} THEN first_ns END) AS first_ns, MAX(last_ns) AS last_ns
-FROM locks_now GROUP BY {names(LOCK)} HAVING SUM(contested) + SUM(waiting) > 0
+FROM locks_now GROUP BY {names(LOCK)}
 """
-    order = ("wait_ns DESC", *LOCK)
+    order = ("wait_ns DESC", "hold_ns DESC", *LOCK)
     return labelled(f"{whole(rows, order)} LIMIT {most}", order, init_label="init_site")
 
 
@@ -163,6 +173,7 @@ def origins(cut: Cut = whole) -> str:
 SELECT process, init_site, kind, COUNT(*) AS locks, {sums(LOCK_SUMS)}, {most} FROM (
     SELECT {names(LOCK)}, {kind} AS kind, {sums(LOCK_SUMS)}, {most}
     FROM locks_now WHERE init_site <> '{NOT_KNOWN}' GROUP BY {names(LOCK)}, {kind}
+    HAVING SUM(contested) + SUM(waiting) > 0 OR SUM(sampled) = 0
 ) e GROUP BY process, init_site, kind
 """)
     rows = f"""

@@ -17,7 +17,7 @@ from rouse.query import gain, locks, measures
 from rouse.query.measures import UNSEEN
 from rouse.query.specs import address
 from rouse.tables.engine import Database
-from rouse.tables.views import NOT_KNOWN
+from rouse.tables.views import NOT_KNOWN, names
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -32,6 +32,8 @@ LEAST_GAIN = 1.05
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
+# A wake-up: from the call until the thread runs on an idle processor, and the CPU time of two switches.
+DELIVERY_NS, SWITCH_NS = 40_000, 5_000
 BUSY = 0.85  # of the processors, or of the threads' time
 # The parts of the threads' time in order, each with the microstates that it sums up.
 PARTS = (
@@ -46,6 +48,7 @@ PARTS = (
     ("unexplained", ("in_call", "missing")),
 )
 STATES = tuple(state for _, states in PARTS for state in states)
+NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0}
 Row = dict[str, Any]
 
 
@@ -98,6 +101,8 @@ class Program:
     herd_wakes: int  # threads that were woken together with others
     wall_ns: int  # how long the program was recorded
     processors: int
+    ran_ns: float  # the CPU time of the program
+    others_ran_ns: float  # and that of other programs on its processors
 
     def sum(self, *states: str, rows: Iterable[Row] | None = None) -> float:
         chosen = self.threads if rows is None else rows
@@ -105,24 +110,16 @@ class Program:
 
 
 def thread_rows() -> str:
-    """Threads that are alive one by one, and the ended ones of each process together."""
-    states = [state for state in STATES if state not in ("usr", "in_call", "missing")]
-    own = ", ".join(f'"{state}"' for state in states)
-    ended = ", ".join(f'SUM("ended_{state}") AS "{state}"' for state in states)
-    whole = " + ".join(f'COALESCE(SUM("ended_{state}"), 0)' for state in states)
+    """Threads that are alive one by one, and those that have ended by name."""
+    known = measures.total(state for state in STATES if state not in ("usr", "missing"))
     return f"""
-SELECT process, 1 AS threads, waits, wall_ns, {own}, COALESCE(usr, 0) AS usr,
-    COALESCE(in_call, 0) AS in_call, missing_ns AS missing
-FROM ({measures.microstates_rows()}) m
-UNION ALL
-SELECT process, SUM(ended_threads) AS threads, SUM(ended_waits) AS waits,
-    {whole} + SUM(COALESCE(ended_usr, 0) + ended_in_call + ended_unknown) AS wall_ns, {ended},
-    SUM(COALESCE(ended_usr, ended_unknown)) AS usr, SUM(ended_in_call) AS in_call, 0 AS missing
-FROM ended_seen GROUP BY process HAVING SUM(ended_threads) > 0
+SELECT process, threads, waits, wall_ns, {names(s for s in STATES if s not in ("usr", "missing"))},
+    COALESCE(usr, had_usr) AS usr, wall_ns - {known} - COALESCE(usr, had_usr) AS missing
+FROM ({measures.thread_parts()}) p
 """
 
 
-def read(database: Database) -> Program:
+def read(database: Database, busy_ns: int | None) -> Program:
     def wakes_cut(rows: str, _order: Sequence[str]) -> str:
         useless = "lost_race + false_"
         return (
@@ -133,12 +130,22 @@ def read(database: Database) -> Program:
     def sides_cut(rows: str, order: Sequence[str]) -> str:
         return f"{measures.whole(rows, order)} LIMIT {SIDES_MOST}"
 
-    found = database.rows(locks.contended(LOCKS_MOST))
-    processes = database.rows("SELECT duration_ns, COALESCE(cpus, 0) AS cpus FROM processes")
+    found = database.rows(locks.all_locks(LOCKS_MOST))
+    waited = any(row["contested"] or row["waiting"] for row in found)
+    processes = database.rows(
+        "SELECT duration_ns, COALESCE(cpus, 0) AS cpus, COALESCE(cpu_ns, 0) AS cpu_ns"
+        " FROM processes"
+    )
+    threads = database.rows(thread_rows())
+    ran_ns = float(sum(row["usr"] or 0 for row in threads))
+    known_ns = float(sum(row["cpu_ns"] for row in processes))
+    if known_ns > ran_ns:  # threads that never waited are not recorded one by one
+        threads.append(dict.fromkeys(STATES, 0) | {"usr": known_ns - ran_ns, **NO_THREAD})
+        ran_ns = known_ns
     return Program(
-        threads=database.rows(thread_rows()),
+        threads=threads,
         locks=found,
-        sides=database.rows(locks.sides(sides_cut)) if found else [],
+        sides=database.rows(locks.sides(sides_cut)) if waited else [],
         wakes=database.rows(measures.wake_ledger(wakes_cut)),
         polls=database.rows(measures.polls()),
         herd_wakes=sum(
@@ -148,6 +155,8 @@ def read(database: Database) -> Program:
         ),
         wall_ns=max((row["duration_ns"] for row in processes), default=0),
         processors=max((row["cpus"] for row in processes), default=0) or os.cpu_count() or 1,
+        ran_ns=ran_ns,
+        others_ran_ns=max((busy_ns or 0) - ran_ns, 0.0),
     )
 
 
@@ -163,11 +172,14 @@ def key_of(row: Row) -> tuple[Any, ...]:
     return (row["process"], row["lock"], row["init_site"])
 
 
-def own_of(row: Row) -> gain.Lock:
-    """The lock's own demand: without the time in which its holders waited for other threads."""
+def own_of(row: Row, part: float = 1.0) -> gain.Lock:
+    """The lock's own demand: without the time in which its holders waited for other threads.
+
+    part: of the time over which its holds are summed.
+    """
     slept = row["inside_io_ns"] + row["inside_sleep_ns"]
     held = max(row["hold_ns"] - row["inside_lck_ns"], slept)
-    return gain.Lock(held, held - slept, slept)
+    return gain.Lock(held * part, (held - slept) * part, slept * part)
 
 
 def phase_of(row: Row, program: Program) -> float:
@@ -176,19 +188,32 @@ def phase_of(row: Row, program: Program) -> float:
 
 
 def load_of(row: Row, program: Program) -> gain.Load:
-    """The load that the threads with waits for locks make, while this lock is contended."""
+    """The load that the threads with waits for locks make, while this lock is contended.
+
+    Of other locks and of the processors only the sums over the whole run are known.
+    """
     sharing = [t for t in program.threads if (t["mutex"] or 0) + (t["rwlock"] or 0) > 0]
     phase = phase_of(row, program)
+    part = phase / max(program.wall_ns, phase)
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
     at_work = max(program.sum(*STATES, rows=sharing) - others, row["wait_ns"])
+    ran, slept = (program.sum(*states, rows=sharing) for states in (("usr",), ("io", "sleep")))
+    waits = sum(thread["waits"] for thread in sharing)
+    contested = sum(lock["contested"] for lock in program.locks)
     return gain.Load(
         wall_ns=phase,
         threads=at_work / phase,
         processors=program.processors,
-        ran_ns=program.sum("usr", rows=sharing),
-        slept_ns=program.sum("io", "sleep", rows=sharing),
-        all_ran_ns=program.sum("usr"),
-        locks={key_of(other): own_of(other) for other in program.locks},
+        ran_ns=ran,
+        slept_ns=slept,
+        # A wake-up costs time that a program with fewer waits, or on busier processors, saves.
+        least_ran_ns=max(ran - waits * SWITCH_NS, ran / 2),
+        least_slept_ns=max(slept - 2 * max(waits - contested, 0) * DELIVERY_NS, slept / 2),
+        all_ran_ns=max(program.ran_ns - waits * SWITCH_NS, program.ran_ns / 2) * part,
+        others_ran_ns=program.others_ran_ns * part,
+        locks={
+            key_of(other): own_of(other, 1 if other is row else part) for other in program.locks
+        },
     )
 
 
@@ -284,12 +309,19 @@ def polling_findings(program: Program) -> list[Finding]:
 
 def summary(program: Program, time: dict[str, float]) -> str:
     """Say why there is no finding."""
-    ran = program.sum("usr")
-    could = min(program.processors * program.wall_ns, program.sum(*STATES))
-    if could and ran > BUSY * could:
+    at_work = program.sum("usr", "lat", "mutex", "rwlock", "io", "sleep", "in_call", "missing")
+    whole = program.processors * program.wall_ns
+    could = min(whole, at_work)
+    # On busy processors, a program that computes all the time has a share of them.
+    is_crowded = program.ran_ns + program.others_ran_ns > BUSY * whole
+    least = program.wall_ns / (4 if is_crowded else 1)
+    if could and program.ran_ns > BUSY * min(could, whole - program.others_ran_ns) and (
+        program.ran_ns > BUSY * least
+    ):
+        part = min(program.ran_ns / program.wall_ns, program.processors)
         return (
-            f"Nothing to fix here: the threads run {share(ran / could)} % of the time that they"
-            f" could. perf shows where [{CPU}]"
+            f"Nothing to fix here: the threads compute, on {part:.1f} of"
+            f" {counted(program.processors, 'processor')}. perf shows where [{CPU}]"
         )
     waits = {name: part for name, part in time.items() if name not in ("running", "unexplained")}
     longest = max(waits, key=lambda name: waits[name], default="")
@@ -302,8 +334,9 @@ def summary(program: Program, time: dict[str, float]) -> str:
     )
 
 
-def make(database: Database) -> Verdict:
-    program = read(database)
+def make(database: Database, busy_ns: int | None = None) -> Verdict:
+    """busy_ns: how long all programs ran on these processors meanwhile. None: not known."""
+    program = read(database, busy_ns)
     time = division(program)
     found = [lock_finding(row, program) for row in program.locks]
     findings = [finding for finding in found if finding]

@@ -114,7 +114,7 @@ class Reporter:
             sections += self.kernel_sections(self.input.switches, wanted.limit)
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
-        answer = None if options.sections else verdict.make(self.database)
+        answer = None if options.sections else verdict.make(self.database, self.input.busy_ns)
         return Report(found, notes, sections, self.stacks, answer)
 
     def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:

@@ -26,7 +26,7 @@ from rouse.query.sections import Report
 from rouse.render import progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import distortion, remains, unseen
-from rouse.sched import switches
+from rouse.sched import procfs, switches
 from rouse.sched.switches import Switches
 from rouse.store import layout, leftovers
 from rouse.tables import inputs
@@ -224,7 +224,14 @@ def mib_asked(wanted: Wanted) -> int:
     return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
 
 
-def report(program: str, folder: Path, source: str, seen: Switches | None, wanted: Wanted) -> None:
+def report(
+    program: str,
+    folder: Path,
+    source: str,
+    seen: Switches | None,
+    wanted: Wanted,
+    busy_ns: int | None = None,
+) -> None:
     """Report on the recording, or print one line that says why there is none."""
 
     def put_nothing(why: str, source: str, wanted: Wanted) -> None:
@@ -256,6 +263,7 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
             opened = stack.enter_context(inputs.open_input(str(target), in_sum=wanted.in_sum))
         opened.source = source
         opened.switches = seen
+        opened.busy_ns = busy_ns
         if silent:
             opened.notes.append(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
@@ -345,11 +353,14 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             variables = environment(folder, wanted.variables)
         except OSError as error:
             raise RouseError(f"{folder}: {error.strerror}", "is there room?") from error
+        before = procfs.busy_ns()
         try:
             program = start(words, variables)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
         code = follow(program)
+        after = procfs.busy_ns()
+        busy_ns = None if before is None or after is None else after - before
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)
@@ -358,7 +369,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
 
         def make() -> None:
             try:
-                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted)
+                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted, busy_ns)
             except RouseError as error:
                 say(str(error))
 

@@ -88,6 +88,23 @@ def read_schedstat(folder: str) -> tuple[int | None, int | None]:
     return (int(words[0]), int(words[1])) if len(words) >= 2 else (None, None)
 
 
+def busy_ns() -> int | None:
+    """Return how long the processors that we may use have run any program. None: not known."""
+    mine = os.sched_getaffinity(0)
+    ticks = 0
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        number = words[0].removeprefix("cpu") if words else ""
+        if number.isdigit() and int(number) in mine:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[1:9])
+            ticks += user + nice + system + irq + softirq + steal
+    return ticks * CLOCK_TICK_NS
+
+
 def switches(status: str) -> tuple[int, int]:
     found = {"voluntary_ctxt_switches": 0, "nonvoluntary_ctxt_switches": 0}
     for line in status.splitlines():

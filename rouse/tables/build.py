@@ -465,7 +465,7 @@ def workers(store: Store) -> Table:
         "lateness_most_ns": signed(entries["lateness_most_ns"]),
         **kernel_columns(store),
         "repeated_sleeps": signed(entries["repeated_sleeps"]),
-        "repeated_ns": when.ns(entries["repeated_ticks"]),
+        "repeated_ns": store.clock.ns(entries["repeated_ticks"]),
         "repeated_site": site_ids(stacks.canonical(store, entries["repeated_site"])),
     }
     return table("workers", store, len(entries), columns)

@@ -50,6 +50,7 @@ class Input:
     notes: list[str] = field(default_factory=list)
     switches: Switches | None = None  # what the kernel's scheduler did meanwhile
     is_cut: bool = False  # the end of the file is missing
+    busy_ns: int | None = None  # how long the processors of the program ran meanwhile, if known
 
 
 def shortened(problems: list[str]) -> list[str]:
