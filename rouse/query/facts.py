@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rouse.query import measures
+from rouse.symbols.runtimes import RUNTIMES
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
 from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER
@@ -176,6 +177,7 @@ def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[
     found += lost_notes(processes)
     found += lock_notes(database)
     found += futex_notes(database)
+    found += runtime_notes(database)
     found += state_notes(database)
     found += processor_notes(database)
     found += condition_notes(database)
@@ -249,6 +251,13 @@ def futex_notes(database: Database) -> list[str]:
         " program or its language builds from futex words: Wait sites shows them, with the word as"
         " the object and the thread that released it as the waker; Locks does not"
     ]
+
+
+def runtime_notes(database: Database) -> list[str]:
+    """Return notes on runtimes whose waits the interposer cannot see."""
+    rows = database.rows(f"SELECT DISTINCT runtimes FROM processes WHERE recorder = '{PRELOAD}'")
+    named = {name for row in rows for name in (row["runtimes"] or "").split(", ")}
+    return [RUNTIMES[name] for name in sorted(named & set(RUNTIMES))]
 
 
 def state_notes(database: Database) -> list[str]:

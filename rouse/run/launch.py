@@ -244,7 +244,7 @@ def report(program: str, folder: Path, source: str, seen: Switches | None, wante
     later = remains.run_on(looked.values(), wanted.keep)
     if not heard:
         silence = remains.silence(program, looked.values(), place)
-        put_nothing("; ".join([silence, *later]), source, wanted)
+        put_nothing("; ".join([silence, *unseen.own_waits(program), *later]), source, wanted)
         return
     silent = set(files) - set(heard)
     for file in silent:

@@ -19,7 +19,7 @@ from rouse.clock import INT64_MAX, NS
 from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
-from rouse.symbols import sites
+from rouse.symbols import runtimes, sites
 from rouse.tables import events
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
@@ -165,6 +165,7 @@ def processes(store: Store) -> Table:
         "ended": not store.is_live if store.is_sure else None,
         "end": end_of(store),
         "recorder": PRELOAD if head.recorder == layout.PRELOAD else "",
+        "runtimes": ", ".join(runtimes_of(store)),
         "tsc_hz": when.hz,
         "stamp_ns": head.stamps_ticks * NS / when.hz / layout.STAMPS or None,
         "site_depth": head.site_depth,
@@ -179,6 +180,11 @@ def processes(store: Store) -> Table:
     }
     columns: Columns = {name: [bounded(value)] for name, value in row.items()}
     return table("processes", store, 1, columns)
+
+
+def runtimes_of(store: Store) -> list[str]:
+    modules = [(module.path, module.build_id) for module in sites.modules_of(store)]
+    return runtimes.names_of(store.head.program, modules)
 
 
 def end_of(store: Store) -> str:
