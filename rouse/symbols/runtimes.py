@@ -21,9 +21,22 @@ OTHERWISE = "they are seen by `rouse run --kernel`, and by `sudo rouse watch PID
 RUNTIMES = {
     GO: "the program is written in Go, whose runtime makes its own system calls: the waits of"
     f" goroutines and of the runtime's threads are not recorded; {OTHERWISE}",
-    GOMP: "the program uses OpenMP of gcc (libgomp), which makes its own futex calls: its waits are"
-    f" not recorded; {OTHERWISE}",
+    GOMP: "the program uses OpenMP of gcc (libgomp), which makes its own futex calls: of its waits"
+    " only those at barriers and critical sections are recorded, not those for the end of a"
+    f" parallel region, a loop, a task or omp_set_lock(); {OTHERWISE}",
 }
+
+
+# Variables that stand for OpenMP's objects: of programs, and of preload/hooks/openmp.c.
+CRITICAL = ".gomp_critical_user_"
+OBJECTS = {"rouse_preload_omp_critical": "omp critical", "rouse_preload_omp_barrier": "omp barrier"}
+
+
+def openmp_name(variable: str) -> str | None:
+    """Return the name of OpenMP's object in a variable. None: it is none of OpenMP's."""
+    if variable.startswith(CRITICAL):
+        return f"omp critical {variable.removeprefix(CRITICAL)}"
+    return OBJECTS.get(variable)
 
 
 @cache

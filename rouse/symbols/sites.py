@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from rouse.store import events, layout, stacks
 from rouse.store.decode import Store, text_of
+from rouse.symbols import runtimes
 from rouse.symbols.demangle import short
 from rouse.symbols.elf import Elf, ElfError, Line
 
@@ -138,7 +139,8 @@ class Resolver:
             elf, offset, label = self.elf(module, live_program), address - module.bias, ""
             found = elf.variable(offset) if elf is not None and offset > 0 else None
             if found:
-                label = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+                whole = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+                label = runtimes.openmp_name(found[0]) or whole
             self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
         return self.frames[key].label or None
 

@@ -27,6 +27,15 @@ class Runtimes(unittest.TestCase):
             for path in (str(broken), place, "/none", ""):
                 self.assertEqual(runtimes.names_of(path, []), [])
 
+    def test_variables_of_openmp_have_its_names(self) -> None:
+        names = {
+            ".gomp_critical_user_hot": "omp critical hot",
+            "rouse_preload_omp_critical": "omp critical",
+        }
+        for variable, name in names.items():
+            self.assertEqual(runtimes.openmp_name(variable), name)
+        self.assertIsNone(runtimes.openmp_name("table"))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
