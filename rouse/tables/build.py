@@ -20,7 +20,7 @@ from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
 from rouse.symbols import runtimes, sites
-from rouse.tables import events
+from rouse.tables import events, futexes
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
 
@@ -56,6 +56,8 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
     found = workers(store)  # first, because it reads the kernel's figures, soon after the store
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
+    store = futexes.as_locks(store, known)
+    found = found.replaced(**ended_states(store))
     return {
         "processes": processes(store),
         "threads": threads(store),
@@ -365,12 +367,9 @@ def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def workers(store: Store) -> Table:
-    entries, when = store.writers, store.clock
+    entries = store.writers
     wall_ns, idle_ns = spells(store)
     plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
-    ended = {
-        f"ended_{n}": when.ns(entries["ended_ticks"][:, i]) for i, n in enumerate(layout.MICRO)
-    }
     columns: Columns = {
         "index": entries["index"].astype(np.int64),
         "is_worker": entries["is_worker"] != 0,
@@ -384,10 +383,16 @@ def workers(store: Store) -> Table:
         "lateness_ns": signed(entries["lateness_ns"]),
         "lateness_most_ns": signed(entries["lateness_most_ns"]),
         **{("ended_threads" if n == "ended" else n): signed(entries[n]) for n in ENDED},
-        **ended,
+        **ended_states(store),
         **kernel_columns(store),
     }
     return table("workers", store, len(entries), columns)
+
+
+def ended_states(store: Store) -> Columns:
+    """Return the time of ended threads in each state, by writer."""
+    ticks = store.writers["ended_ticks"]
+    return {f"ended_{n}": store.clock.ns(ticks[:, i]) for i, n in enumerate(layout.MICRO)}
 
 
 def kernel_samples(store: Store) -> dict[int, dict[str, Any]]:
