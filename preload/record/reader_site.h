@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reader_site.h - the place where a read-write lock was last acquired for reading.
+ * reader_site.h - the place where a read-write lock was last acquired for reading, or an OpenMP critical section entered.
  *
- * A read-write lock has many readers, and no word that says who they are. So a table has the last place for each lock,
+ * A read-write lock has many readers, and no word that says who they are; nor does that of a critical section. So a
+ * table has the last place for each lock,
  * by hash. A word holds 16 bits of the lock's hash above the place, a code address of 48 bits, so that it is read and
  * written at once. It is written only if it changes: readers that come from one place share the line.
  */

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import datetime
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from rouse.query import measures
+from rouse.symbols.runtimes import RUNTIMES
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
-from rouse.tables.views import LOCK_KINDS, NOT_KNOWN
+from rouse.tables.views import FUTEX_LOCK, LOCK_KINDS, NOT_KNOWN
 from rouse.text import counted, duration, share
 
 WAIT_STAMPS = 2  # per wait: one at its wake-up, and half of that of each of its two switches
@@ -31,8 +31,6 @@ ENDS = {
     LAST_SEEN: "it ended without closing its recording; it was last seen alive at {}, and times go"
     " up to then",
 }
-# Functions that wait for a lock made of a futex word: Rust's std, parking_lot, abseil, C programs.
-LOCK_FUNCTION = re.compile(r"lock_(contended|slow|common)|LockSlow|lll_lock|mutex_lock|futex_lock")
 FRESH_NS = 10_000_000_000  # an older recording does not show whether its process runs now
 LOST = {
     "lost_chunks": "kinds of entries that are full",
@@ -181,6 +179,7 @@ def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[
     found += lost_notes(processes)
     found += lock_notes(database)
     found += futex_notes(database)
+    found += runtime_notes(database)
     found += state_notes(database)
     found += processor_notes(database)
     found += condition_notes(database)
@@ -244,23 +243,21 @@ def lock_notes(database: Database) -> list[str]:
 
 
 def futex_notes(database: Database) -> list[str]:
-    """Return the note on waits for locks that a program or its language builds from futex words."""
-    labels = database.rows("SELECT label FROM sites WHERE frame = 0 AND label LIKE '%ock%'")
-    if not any(LOCK_FUNCTION.search(row["label"]) for row in labels):
-        return []  # without a look at the records, which may be many
-    waits = [
-        row
-        for row in database.rows(measures.wait_sites())
-        if row["kind"] == "futex" and LOCK_FUNCTION.search(row["wait_label"] or "")
-    ]
-    if not waits:
+    """Return the note on locks that a program or its language builds from futex words."""
+    rows = database.rows(f"SELECT DISTINCT kind FROM locks WHERE kind = '{FUTEX_LOCK}'")
+    if not rows:
         return []
-    count, waited = sum(row["count"] for row in waits), sum(row["wait_ns"] for row in waits)
     return [
-        f"{counted(count, 'wait')} of kind futex, {duration(waited)} in all, are for locks that the"
-        " program or its language builds from futex words: Wait sites shows them, with the word as"
-        " the object and the thread that released it as the waker; Locks does not"
+        "futex locks are built by the program or its language, and recognised by the function that"
+        " waits: who acquired them while they were free, and how long they were held, is not known"
     ]
+
+
+def runtime_notes(database: Database) -> list[str]:
+    """Return notes on runtimes whose waits the interposer cannot see."""
+    rows = database.rows(f"SELECT DISTINCT runtimes FROM processes WHERE recorder = '{PRELOAD}'")
+    named = {name for row in rows for name in (row["runtimes"] or "").split(", ")}
+    return [RUNTIMES[name] for name in sorted(named & set(RUNTIMES))]
 
 
 def state_notes(database: Database) -> list[str]:

@@ -16,7 +16,7 @@ from rouse.query.measures import (
     whole,
 )
 from rouse.tables.schemas import COLUMNS
-from rouse.tables.views import NOT_KNOWN, known_site, names, ratio
+from rouse.tables.views import FUTEX_LOCK, NOT_KNOWN, known_site, names, ratio, texts
 
 LOCK_SUMS = (
     *("hold_ns", "wait_ns", "holds", "acquired", "contested", "given_up", "spin_ns", "spun"),
@@ -27,12 +27,18 @@ LOCK_MOSTS = ("hold_most_ns", "wait_most_ns")
 LOCK = ("process", "lock", "init_site")
 LOCK_SITE = (*LOCK, "site")
 NAME = "MAX(NULLIF(lock_name, '')) AS lock_name"
+# The kind of a lock, without how a waiter wanted it.
+SORT = f"CASE WHEN kind IN ({texts(('mutex', FUTEX_LOCK))}) THEN kind ELSE 'rwlock' END"
 
 
 def with_complete(rows: str) -> str:
-    """Add to rows whether their process recorded every acquisition, or only the contested ones."""
+    """Add to rows whether every acquisition was recorded, or only the contested ones.
+
+    Those of a futex that is a lock make no system call while it is free.
+    """
     return (
-        f"SELECT c.*, COALESCE(f.free, 0) > 0 AS is_complete FROM ({rows}) c"
+        f"SELECT c.*, COALESCE(f.free, 0) > 0 AND c.kind <> '{FUTEX_LOCK}' AS is_complete"
+        f" FROM ({rows}) c"
         " LEFT JOIN free_locks f ON f.process = c.process"
     )
 
@@ -41,8 +47,8 @@ def same(left: str, right: str, columns: Iterable[str]) -> str:
     return " AND ".join(f'{left}."{name}" = {right}."{name}"' for name in columns)
 
 
-# Locks that somebody waited for, and all where every acquisition was recorded. Acquisitions of other
-# locks may be in the sample.
+# Locks that somebody waited for, and all where every acquisition was recorded. The sample may have
+# acquisitions of other locks.
 SHOWN = f"""
 SELECT {names(LOCK)} FROM locks_now GROUP BY {names(LOCK)}
 HAVING SUM(contested) + SUM(waiting) > 0 OR SUM(sampled) = 0
@@ -81,7 +87,7 @@ SELECT {names(columns)}, site, {names((*LOCK_SUMS, *LOCK_MOSTS))}, 0 AS kept_wai
 FROM ({placed}) g
 UNION ALL
 SELECT {names((*LOCK, "lock_name"))},
-    CASE WHEN kind = 'mutex' THEN 'mutex' ELSE 'rwlock' END AS kind, holder_site AS site, {zeros},
+    {SORT} AS kind, holder_site AS site, {zeros},
     waiting AS kept_waiting, 0 AS own_rows
 FROM ({waited_for(placed)}) h WHERE holder_site <> '{NOT_KNOWN}'
 """
@@ -167,12 +173,11 @@ FROM locks_now GROUP BY {names(LOCK)}
 
 def origins(cut: Cut = whole) -> str:
     """The number of locks that each place initialised, and the sums over them."""
-    kind = "CASE WHEN kind = 'mutex' THEN 'mutex' ELSE 'rwlock' END"
     most = aggregates("MAX", LOCK_MOSTS)
     rows = with_complete(f"""
 SELECT process, init_site, kind, COUNT(*) AS locks, {sums(LOCK_SUMS)}, {most} FROM (
-    SELECT {names(LOCK)}, {kind} AS kind, {sums(LOCK_SUMS)}, {most}
-    FROM locks_now WHERE init_site <> '{NOT_KNOWN}' GROUP BY {names(LOCK)}, {kind}
+    SELECT {names(LOCK)}, {SORT} AS kind, {sums(LOCK_SUMS)}, {most}
+    FROM locks_now WHERE init_site <> '{NOT_KNOWN}' GROUP BY {names(LOCK)}, {SORT}
     HAVING SUM(contested) + SUM(waiting) > 0 OR SUM(sampled) = 0
 ) e GROUP BY process, init_site, kind
 """)

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rouse.tables.schemas import COLUMNS, MICROSTATES, UNNAMED
-from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, USER, known_site, names, ratio, texts
+from rouse.tables.views import (
+    FUTEX_LOCK,
+    LOCK_KINDS,
+    NOT_KNOWN,
+    USER,
+    known_site,
+    names,
+    ratio,
+    texts,
+)
 
 LCK = ("mutex", "rwlock", "cond", "sem", "join")
 SLP = ("io", "poll", "accept", "sleep")
@@ -212,10 +221,14 @@ GROUP BY process, kind, wait_site, COALESCE(object_name, '')
 
 
 def held() -> str:
-    """Waits for locks, by acquisition site and the holder's, with the columns of woken."""
+    """Waits for locks, by acquisition site and the holder's, with the columns of woken.
+
+    Of a futex that is a lock, the place that released it is known instead of the holder's.
+    """
     return f"""
 SELECT process, kind, site AS wait_site, holder_site AS other_site,
-    COALESCE(lock_name, '') AS object_name, {the_only("init_site")} AS init_site, 'held' AS role,
+    COALESCE(lock_name, '') AS object_name, {the_only("init_site")} AS init_site,
+    CASE WHEN kind = '{FUTEX_LOCK}' THEN 'released' ELSE 'held' END AS role,
     CASE WHEN MIN("lock") = MAX("lock") THEN 1 ELSE COUNT(*) END AS objects,
     MAX("lock") AS object, SUM(contested) AS "count", 0 AS woken, 0 AS useless,
     SUM(waiting) AS waiting, SUM(wait_ns) AS wait_ns, MAX(wait_most_ns) AS wait_most_ns,
@@ -246,7 +259,7 @@ FROM ({sides}) u WHERE "count" > 0 OR waiting > 0
     return f"""
 SELECT r.*, CASE
     WHEN r.other_site = '{NOT_KNOWN}' AND r.role = 'woke' THEN {nobody_label("r.woken")}
-    WHEN r.other_site = '{NOT_KNOWN}' AND r.role = 'held' THEN '{UNSEEN}'
+    WHEN r.other_site = '{NOT_KNOWN}' AND r.role IN ('held', 'released') THEN '{UNSEEN}'
     WHEN r.other_site = '{NOT_KNOWN}' THEN '{UNKNOWN}'
     ELSE COALESCE(l.label, r.other_site) END AS other_label
 FROM ({rows}) r LEFT JOIN preloaded n ON n.process = r.process

@@ -9,9 +9,10 @@ from typing import Any
 
 from rouse.query import listeners, locks, measures
 from rouse.tables.schemas import MICROSTATES
-from rouse.tables.views import NOT_KNOWN
+from rouse.tables.views import FUTEX_LOCK, NOT_KNOWN
 
 Row = dict[str, Any]
+RELEASE = " (release)"  # after the place that released a lock, where its acquisition is not known
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ def lock_of(row: Row) -> Row:
 
 
 def side_of(row: Row) -> Row:
+    if row["kind"] == FUTEX_LOCK and row["holder_site"] != NOT_KNOWN:
+        row["holder_label"] += RELEASE
     return lock_of(init_of(row))
 
 
@@ -148,7 +151,8 @@ LOCKS = Plan(
     "locks",
     "Locks",
     "By lock and the site that acquired it, the longest total wait first; microseconds. Waits"
-    " are summed over all waiters.",
+    " are summed over all waiters. Holders of futex locks are shown by the site that released"
+    " them.",
     locks.table,
     (
         *HOLDS_AND_WAITS,
@@ -184,7 +188,8 @@ ORIGINS = Plan(
 SIDES = Plan(
     "sides",
     "Waiters and holders",
-    "By lock: the site that waited, and the site at which the holder had acquired it.",
+    "By lock: the site that waited, and the site at which the holder had acquired it. Of futex"
+    " locks it is the site that released it.",
     locks.sides,
     (
         WAITED,

@@ -32,7 +32,7 @@ LEAST_GAIN = 1.05
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
-# A wake-up: from the call until the thread runs on an idle processor, and the CPU time of two switches.
+# Of a wake-up: from the call until the thread runs on an idle processor, and the CPU time.
 DELIVERY_NS, SWITCH_NS = 40_000, 5_000
 BUSY = 0.85  # of the processors, or of the threads' time
 # The parts of the threads' time in order, each with the microstates that it sums up.
@@ -315,8 +315,10 @@ def summary(program: Program, time: dict[str, float]) -> str:
     # On busy processors, a program that computes all the time has a share of them.
     is_crowded = program.ran_ns + program.others_ran_ns > BUSY * whole
     least = program.wall_ns / (4 if is_crowded else 1)
-    if could and program.ran_ns > BUSY * min(could, whole - program.others_ran_ns) and (
-        program.ran_ns > BUSY * least
+    if (
+        could
+        and program.ran_ns > BUSY * min(could, whole - program.others_ran_ns)
+        and (program.ran_ns > BUSY * least)
     ):
         part = min(program.ran_ns / program.wall_ns, program.processors)
         return (

@@ -251,7 +251,7 @@ def report(
     later = remains.run_on(looked.values(), wanted.keep)
     if not heard:
         silence = remains.silence(program, looked.values(), place)
-        put_nothing("; ".join([silence, *later]), source, wanted)
+        put_nothing("; ".join([silence, *unseen.own_waits(program), *later]), source, wanted)
         return
     silent = set(files) - set(heard)
     for file in silent:

@@ -75,7 +75,7 @@ class Recorder:
         sites.frames_used(found, self.resolver)
         sites.Sites(found, self.resolver).variables(sites.objects_of(found))
         return {
-            key: {"label": f.label, "function": f.function, "file": f.file, "line": f.line}
+            key: {name: getattr(f, name) for name in ("label", "function", "file", "line", "role")}
             for key, f in self.resolver.frames.items()
         }
 

@@ -15,6 +15,8 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import InterpSegment
 
+from rouse.symbols import runtimes
+
 SCRIPTS_MOST = 4  # interpreters followed, where each is itself a script
 
 
@@ -83,14 +85,28 @@ def unknown(asked: Asked) -> str:
     )
 
 
-def why(program: str, asked: Asked) -> str:
+def file_run(program: str) -> Path:
+    """Return the file of code that runs: the program's own, or that of a script's interpreter."""
     path = Path(program)
+    for _ in range(SCRIPTS_MOST):
+        runner = run_by(path)
+        if runner is None:
+            break
+        path = runner
+    return path
+
+
+def own_waits(program: str) -> list[str]:
+    """Return the note on a program whose runtime waits by system calls of its own."""
+    with contextlib.suppress(OSError):
+        path = file_run(program)
+        return [runtimes.RUNTIMES[name] for name in runtimes.names_of(str(path), ())]
+    return []
+
+
+def why(program: str, asked: Asked) -> str:
     try:
-        for _ in range(SCRIPTS_MOST):
-            runner = run_by(path)
-            if runner is None:
-                break
-            path = runner
+        path = file_run(program)
         which = "it" if path == Path(program) else f"{path}, which runs it,"
         if is_privileged(path):
             return f"{which} is setuid, setgid or has capabilities: such programs preload nothing"
@@ -98,7 +114,8 @@ def why(program: str, asked: Asked) -> str:
     except (OSError, ELFError):
         return unknown(asked)
     if loader is None:
-        return f"{which} is linked statically: there is no libc.so whose calls could be seen"
+        static = f"{which} is linked statically: there is no libc.so whose calls could be seen"
+        return "; ".join([static, *own_waits(program)])
     if "musl" in loader:
         return f"{which} uses musl ({loader}), the interposer is for glibc"
     return unknown(asked)

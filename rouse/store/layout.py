@@ -66,9 +66,15 @@ KINDS = (
     ("poll", "poll"),
     ("futex", "sem"),
 )
-KIND_NAMES = tuple(name for name, _ in KINDS)
 # A kind that is newer than this file counts as I/O, like "none".
-MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in KINDS], np.intp)
+WAIT_KINDS = 24
+NEWER = tuple((f"kind {number}", "io") for number in range(len(KINDS), WAIT_KINDS))
+# No file has this kind: the decoder gives it to waits for a futex that is a lock.
+FUTEX_LOCK = WAIT_KINDS
+EVERY_KIND = (*KINDS, *NEWER, ("futex lock", "mutex"))
+KIND_NAMES = tuple(name for name, _ in EVERY_KIND)
+FUTEX = KIND_NAMES.index("futex")
+MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in EVERY_KIND], np.intp)
 # enum rouse_verdict
 VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
 ORIGINS = ("user", "kernel", "foreign")
@@ -80,7 +86,6 @@ EVENT_NAMES = (
     *("none", "run", "wait", "yield", "idle", "wake", "io", "verdict", "steal"),
     *("lock", "got", "new", "name", "end"),
 )
-WAIT_KINDS = 24
 HERDS = 16
 LATENESS = 32
 

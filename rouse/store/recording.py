@@ -11,7 +11,7 @@
     DIFF  the same, with zlib of: count (u32), page numbers (u32 each), pages of 4,096 bytes
     KERN  zlib of JSON: what the kernel says of the process' threads, by tid; after a BASE or DIFF
           of a process that was alive then, and of no other
-    SITE  zlib of JSON: names of sites: module, build-id, offset, function, file, line, label
+    SITE  zlib of JSON: names of sites: module, build-id, offset, function, file, line, label, role
     EVNT  a writer's number (u32), 0 (u32), the number of its first event (u64), zlib of its events;
           numbers missing between two of a writer's are lost events. A chunk without events marks
           the number at which the requested events begin; without such a chunk that is 0
@@ -416,4 +416,5 @@ def checked_frame(frame: dict[str, Any]) -> dict[str, Any]:
         "function": text("function"),
         "file": text("file"),
         "line": None if line is None else int(line),
+        "role": text("role"),
     }

@@ -16,8 +16,9 @@ from rouse.store.decode import Entries, Store
 
 KEYS = ("kind", "wait_site", "object", "holder_site")
 # Kinds whose rows differ by object; the object of others is a descriptor, or nothing.
-HAS_OBJECT = np.array([0 < kind <= layout.KIND_NAMES.index("barrier") for kind in range(256)])
-IS_LOCK = np.array([kind in (1, 2, 3) for kind in range(256)])
+BARRIER = layout.KIND_NAMES.index("barrier")
+HAS_OBJECT = np.array([0 < kind <= BARRIER or kind == layout.FUTEX_LOCK for kind in range(256)])
+IS_LOCK = np.array([kind in (1, 2, 3, layout.FUTEX_LOCK) for kind in range(256)])
 WAIT = np.dtype([(name, "<u8") for name in (*KEYS, "name", "ticks")])
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from rouse.store import events, layout, stacks
 from rouse.store.decode import Store, text_of
+from rouse.symbols import futex_waits, runtimes
 from rouse.symbols.demangle import short
 from rouse.symbols.elf import Elf, ElfError, Line
 
@@ -54,6 +55,7 @@ class Frame:
     function: str | None = None
     file: str | None = None
     line: int | None = None
+    role: str | None = None  # of the function, or of one inlined in it, in a futex wait
 
     @property
     def is_library(self) -> bool:
@@ -138,7 +140,8 @@ class Resolver:
             elf, offset, label = self.elf(module, live_program), address - module.bias, ""
             found = elf.variable(offset) if elf is not None and offset > 0 else None
             if found:
-                label = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+                whole = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+                label = runtimes.openmp_name(found[0]) or whole
             self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
         return self.frames[key].label or None
 
@@ -146,13 +149,16 @@ class Resolver:
         offset = address - module.bias
         name = posixpath.basename(module.path) or "?"
         label, function, file, line = f"{name}+{offset:#x}", None, None, None
+        role = None
         elf = self.elf(module, live_program)
         if elf is not None and offset > 0:
             found = elf.function(offset - 1)
             if found:
                 function = found[0]
                 label = f"{function}+{found[1] + 1:#x}"
-            at = own_place(elf.places(offset - 1))
+            places = elf.places(offset - 1)
+            role = futex_waits.role_of([*(place.function for place in places), function])
+            at = own_place(places)
             if at:
                 file, line = at.file, at.line
                 function = at.function or function
@@ -161,7 +167,8 @@ class Resolver:
             is_ours = name.startswith("librouse") or (file or "").endswith("core/thread.c")
             if found and found[0] == "thread_main" and is_ours:
                 label = END_OF_THREAD
-        return Frame(address, label, module.path, module.build_id, offset, function, file, line)
+        known = (module.path, module.build_id, offset, function, file, line, role)
+        return Frame(address, label, *known)
 
 
 class Sites:
@@ -196,6 +203,10 @@ class Sites:
         if module is None:
             return Frame(address, f"{address:#x}")
         return self.resolver.frame(module, address, live)
+
+    def is_for_lock(self, site: int) -> bool:
+        """Whether a futex wait at this site is for a lock, by the functions that led there."""
+        return futex_waits.is_for_lock(self.frame(a).role for a in self.addresses(site))
 
     def variable(self, address: int) -> str | None:
         """Return the static variable that contains an object. None: not known."""

@@ -20,8 +20,8 @@ from rouse.clock import INT64_MAX, NS
 from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
-from rouse.symbols import sites
-from rouse.tables import events
+from rouse.symbols import runtimes, sites
+from rouse.tables import events, futexes
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, OTHERS, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
 
@@ -60,6 +60,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
     found = workers(store)  # first, because it reads the kernel's figures, soon after the store
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
+    store = futexes.as_locks(store, known)
     return {
         "processes": processes(store),
         "threads": threads(store),
@@ -173,6 +174,7 @@ def processes(store: Store) -> Table:
         "ended": not store.is_live if store.is_sure else None,
         "end": end_of(store),
         "recorder": PRELOAD if head.recorder == layout.PRELOAD else "",
+        "runtimes": ", ".join(runtimes_of(store)),
         "tsc_hz": when.hz,
         "stamp_ns": head.stamps_ticks * NS / when.hz / layout.STAMPS or None,
         "site_depth": head.site_depth,
@@ -200,6 +202,11 @@ def process_cpu(store: Store) -> int | None:
         return time.clock_gettime_ns(~store.head.pid << 3 | 2)
     except OSError:
         return None
+
+
+def runtimes_of(store: Store) -> list[str]:
+    modules = [(module.path, module.build_id) for module in sites.modules_of(store)]
+    return runtimes.names_of(store.head.program, modules)
 
 
 def end_of(store: Store) -> str:

@@ -18,7 +18,7 @@ from rouse.errors import RouseError
 from rouse.sched import switches
 from rouse.sched.switches import Switches
 from rouse.store import decode, find, layout, leftovers, recording
-from rouse.symbols import sites
+from rouse.symbols import futex_waits, sites
 from rouse.tables import build, engine, merge
 from rouse.tables.engine import DUCKDB, ENGINES, SPARK, SQLITE
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS
@@ -120,6 +120,7 @@ class RecordedResolver(sites.Resolver):
     def __init__(self, known: recording.Frames) -> None:
         super().__init__()
         for (module, build_id, offset), names in known.items():
+            names = {**names, "role": names["role"] or futex_waits.role_of([names["function"]])}
             frame = sites.Frame(0, module=module, build_id=build_id, offset=offset, **names)
             self.frames[module, build_id, offset] = frame
 

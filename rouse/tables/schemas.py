@@ -17,6 +17,7 @@ LAST_SEEN, LAST_EVENT = "last seen", "last event"  # it did not close its record
 # processes.recorder: librouse is empty, also where an older rouse wrote it.
 PRELOAD = "preload"
 
+# processes.runtimes: names of symbols/runtimes.py, with commas. Null: an older rouse wrote it.
 # Names of rows: threads without a name, and threads whose names found no room.
 UNNAMED, OTHERS = "(unnamed)", "(others)"
 
@@ -32,7 +33,7 @@ def columns(texts: str, wholes: str = "", truths: str = "", reals: str = "") -> 
 # By table, its columns in order with their types.
 COLUMNS: dict[str, dict[str, str]] = {
     "processes": columns(
-        "process host program command mode end recorder",
+        "process host program command mode end recorder runtimes",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth cpus lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
         " lost_origins slack_ns spin_ns accept_order scatter_ns cpu_ns",

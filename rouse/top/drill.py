@@ -12,6 +12,7 @@ import numpy as np
 from rouse.errors import RouseError
 from rouse.store import decode, find, layout, states
 from rouse.symbols import sites
+from rouse.tables import futexes
 from rouse.top import rowtext
 from rouse.top.intervals import Watch
 
@@ -50,6 +51,8 @@ class Drill:
         except RouseError as error:
             self.text[0] = rowtext.printable(f"{self.name}: {error}")
             return
+        known = sites.Sites(now, self.resolver)
+        now = futexes.as_locks(now, known)
         chosen = now.threads[now.threads["id"] == self.number] if self.number else now.threads[:0]
         if not len(chosen):
             gone = "has ended" if self.number else "runs threads, and is none"
@@ -60,7 +63,6 @@ class Drill:
         state = layout.MICRO[int(folded.state[0])]
         waits = state not in ("usr", "lat")
         self.seen[state, int(chosen["wait_site"][0]) if waits else 0] += 1
-        known = sites.Sites(now, self.resolver)
         self.text = [rowtext.printable(line) for line in self.report(now, chosen[0], folded, known)]
 
     def report(

@@ -51,6 +51,10 @@ def lock(**more: Any) -> dict[str, Any]:
     return {**{"kind": "mutex", "lock": 1, "site": "0x10", "holder_site": "0x20"}, **more}
 
 
+def futex_wake() -> dict[str, Any]:
+    return {"kind": "futex lock", "wait_site": "0x10", "wake_site": "0x20", "object": 1}
+
+
 class Locks(unittest.TestCase):
     def test_waits_are_summed_over_holders_and_both_sides_have_a_row(self) -> None:
         rows = asked(locks.table)
@@ -88,6 +92,26 @@ class Locks(unittest.TestCase):
         names = ("max_ns", "wait_max_ns", "total_ns", "wait_total_ns", "count", "avg_ns")
         self.assertEqual(picked(rows, *names), [(30, 25, 100, 40, 10, 10.0)])
         self.assertEqual(picked(rows, "wait_avg_ns", "cnt_hold", "cnt_lock"), [(4.0, 2, 2)])
+
+    def test_of_a_futex_lock_neither_free_acquisitions_nor_its_holder_are_known(self) -> None:
+        futex = {"kind": "futex lock", "contested": 2, "acquired": 2, "wait_ns": 6}
+        both = [
+            lock(lock=1, **futex, init_site="0x40"),
+            lock(lock=2, contested=1, acquired=5, init_site="0x40"),
+        ]
+        rows = asked(locks.table, locks=both)
+        known = sorted((row["lock"], row["kind"], row["site"], row["count"]) for row in rows)
+        expected = [(1, "futex lock", "0x10", None), (1, "futex lock", "0x20", None)]
+        self.assertEqual(known[:2], expected)
+        self.assertEqual(known[2:], [(2, "mutex", "0x10", 5), (2, "mutex", "0x20", 0)])
+        kinds = sorted((row["kind"], row["count"]) for row in asked(locks.origins, locks=both))
+        self.assertEqual(kinds, [("futex lock", None), ("mutex", 5)])
+        waits = {row["kind"]: row["role"] for row in asked(measures.wait_sites, locks=both)}
+        self.assertEqual((waits["futex lock"], waits["mutex"]), ("released", "held"))
+        (totals,) = asked(measures.totals, locks=both, wakes=[{**futex_wake(), "useful": 2}])
+        self.assertEqual((totals["lock_waits"], totals["wakes"]), (3, 2))
+        sites = [*asked(measures.wait_sites, locks=both, wakes=[{**futex_wake(), "useful": 2}])]
+        self.assertEqual([row["count"] for row in sites if row["kind"] == "futex lock"], [2])
 
     def test_locks_of_two_processes_are_not_mixed(self) -> None:
         both = [

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Known waits of a program that makes its own futex system calls (raw_futex.c)."""
+"""Known waits of programs that make futex system calls of their own (raw_futex.c, own_lock.c)."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import tempfile
 import unittest
@@ -21,55 +23,172 @@ KNOWN, label = FUTEX.known, FUTEX.label
 SCENES = ("wake", "herd", "end", "requeue", "pi", "others")
 VERDICTS = ("useful", "lost_race", "false_", "timeout", "cancelled")
 
-# A lock like those of Rust's standard library: a futex word, and a function for the slow path.
-OWN_LOCK = """\
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-static unsigned word;
-static __attribute__((noinline)) void lock_contended(void)
-{
-    while (__atomic_exchange_n(&word, 2, __ATOMIC_ACQUIRE) != 0)
-        syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+OWN = Source("own_lock")
+# Locks of Rust's standard library that are contended, and waits of it that are for no lock.
+RUST = """\
+use std::sync::{Condvar, Mutex, RwLock};
+use std::thread;
+
+static LOCK: Mutex<u32> = Mutex::new(0);
+static TABLE: RwLock<u32> = RwLock::new(0);
+static READY: Mutex<bool> = Mutex::new(false);
+static CHANGED: Condvar = Condvar::new();
+
+fn sleeps(tid: i32) {
+    loop {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+        if text.rsplit(')').next().unwrap().starts_with(" S") {
+            return;
+        }
+        thread::yield_now();
+    }
 }
-static void unlock(void)
-{
-    if (__atomic_exchange_n(&word, 0, __ATOMIC_RELEASE) == 2)
-        syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+
+extern "C" { fn gettid() -> i32; }
+
+/* Run wait in a thread, and end its wait by the returned call as soon as it sleeps. */
+fn scene<G>(hold: impl FnOnce() -> G, wait: fn(), end: impl FnOnce(&thread::Thread, G)) {
+    let held = hold();
+    let (say, heard) = std::sync::mpsc::channel();
+    let waiter = thread::spawn(move || {
+        say.send(unsafe { gettid() }).unwrap();
+        wait();
+    });
+    let tid = heard.recv().unwrap();
+    sleeps(tid);
+    end(waiter.thread(), held);
+    waiter.join().unwrap();
 }
-static void *take(void *unused)
-{
-    lock_contended();
-    unlock();
-    return unused;
+
+#[inline(never)]
+fn take_mutex() { *LOCK.lock().unwrap() += 1; }
+#[inline(never)]
+fn take_to_read() { assert!(*TABLE.read().unwrap() < 9); }
+#[inline(never)]
+fn take_to_write() { *TABLE.write().unwrap() += 1; }
+#[inline(never)]
+fn wait_for_change() {
+    let mut ready = READY.lock().unwrap();
+    while !*ready { ready = CHANGED.wait(ready).unwrap(); }
 }
-int main(void)
-{
-    pthread_t thread;
-    lock_contended();
-    pthread_create(&thread, NULL, take, NULL);
-    usleep(100000);
-    unlock();
-    pthread_join(thread, NULL);
+#[inline(never)]
+fn park() { thread::park(); std::hint::black_box(()); }
+
+fn main() {
+    scene(|| LOCK.lock().unwrap(), take_mutex, |_, held| drop(held));
+    scene(|| TABLE.write().unwrap(), take_to_read, |_, held| drop(held));
+    scene(|| TABLE.write().unwrap(), take_to_write, |_, held| drop(held));
+    scene(|| (), wait_for_change, |_, _| { *READY.lock().unwrap() = true; CHANGED.notify_one(); });
+    scene(|| (), park, |waiter, _| waiter.unpark());
 }
 """
+DEPTH = "8"
+CLOCKS = 0.01  # by which the program's clock and the recorder's may differ
+
+
+def compiled_rust(folder: Path) -> Path:
+    """Compile the program of Rust. Skips the test where there is no compiler."""
+    (folder / "locks.rs").write_text(RUST)
+    words = ["rustc", "-O", "-g", "-C", "force-frame-pointers=yes", "locks.rs"]
+    try:
+        subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        print("not run: there is no rustc", flush=True)
+        raise unittest.SkipTest("there is no rustc") from None
+    return folder / "locks"
 
 
 class OwnLocks(unittest.TestCase):
-    def test_locks_made_of_futex_words_are_not_denied(self) -> None:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            (folder / "own.c").write_text(OWN_LOCK)
-            words = ["gcc", "-g", "-O1", "-pthread", "-o", "own", "own.c"]
-            subprocess.run(words, cwd=folder, check=True)
-            done = rouse("run", "--", folder / "own", ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(
-            done.stderr, "note: 1 wait of kind futex, .* are for locks that the program"
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def run_it(self, *program: str | Path, depth: str = "1") -> tuple[dict[str, Any], str]:
+        """The report, and what the program printed."""
+        file = self.folder / "report.json"
+        options = ("--json", "-o", file, "--depth", depth)
+        done = rouse("run", *options, "--", *program, ROUSE_PRELOAD=str(LIBRARY))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found, done.stdout
+
+    def check_lock(self, report: dict[str, Any], said: str, waits_at: str) -> None:
+        """All tables have the waits for the word once, and the program's own clock has them too."""
+        found = report["sections"]
+        names = ("kind", "site_label", "holder_label", "lock_label")
+        release = f"{OWN.label('/* by the unlock */')} (release)"
+        sides = {tuple(side[name] for name in names) for side in found["sides"]}
+        self.assertEqual(sides, {("futex lock", waits_at, release, "word")})
+        takers, locked_ns = (
+            sum(side[n] for side in found["sides"]) for n in ("contested", "wait_ns")
         )
-        self.assertRegex(done.stderr, "futex +lock_contended own.c:9 +woke +unlock own.c:14 +word")
-        self.assertIn("no thread met a lock of POSIX or librouse that was held", done.stderr)
+        self.assertEqual(takers, OWN.known["TAKERS"])
+        least_ns, most_ns = map(int, said.split())
+        self.assertGreater(least_ns, 0)
+        self.assertGreater(locked_ns, least_ns * (1 - CLOCKS))
+        self.assertLess(locked_ns, most_ns * (1 + CLOCKS))
+        waits = [row for row in found["waits"] if row["object_name"] == "word"]
+        self.assertEqual({row["role"] for row in waits}, {"released"})
+        self.assertEqual(sum(row["count"] for row in waits), takers)
+        locks = {row["site_label"]: row for row in found["locks"]}
+        self.assertEqual(locks[waits_at]["cnt_lock"], takers)
+        self.assertEqual(locks[OWN.label("/* by the unlock */")]["cnt_hold"], takers)
+        self.assertIsNone(locks[waits_at]["count"])
+        total, (group,) = found["totals"][0], found["groups"]
+        self.assertEqual((total["lock_waits"], group["sem"]), (takers, 0))
+        waited = sum(row["wait_ns"] for row in waits)
+        for ns in (waited, total["lock_wait_ns"], group["mutex"]):
+            self.assertAlmostEqual(ns, locked_ns, delta=2 * takers)  # each row is rounded
+
+    def test_a_word_that_is_waited_for_in_the_slow_path_of_a_lock_is_a_lock(self) -> None:
+        report, said = self.run_it(OWN.program, "lock")
+        self.check_lock(report, said, OWN.label("/* for the lock */"))
+
+    def test_a_function_further_out_may_say_that_it_is_a_lock(self) -> None:
+        report, said = self.run_it(OWN.program, "deep", depth=DEPTH)
+        self.check_lock(report, said, OWN.label("/* for any word */"))
+
+    def test_a_condition_is_no_lock(self) -> None:
+        report, _ = self.run_it(OWN.program, "condition", depth=DEPTH)
+        found = report["sections"]
+        self.assertEqual((found["locks"], found["sides"]), ([], []))
+        self.assertEqual([row["kind"] for row in found["wakes"]], ["futex"])
+        self.assertEqual(sum(group["mutex"] for group in found["groups"]), 0)
+
+    def test_the_report_shows_the_release_and_says_what_is_not_known(self) -> None:
+        done = rouse("run", "--", OWN.program, "lock", ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"lock_contended own_lock.c:\d+ +unlock own_lock.c:\d+ \(rel")
+        self.assertIn("note: futex locks are built by the program or its language", done.stderr)
+        self.assertNotIn("no thread met a lock", done.stderr)
+
+    def test_a_recording_and_the_other_engine_have_the_same_locks(self) -> None:
+        kept = self.folder / "kept"
+        done = rouse("run", "--keep", kept, "--", OWN.program, "lock", ROUSE_PRELOAD=str(LIBRARY))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sides = []
+        for engine in ("sqlite", "duckdb"):
+            said = rouse("report", "--json", "--engine", engine, kept)
+            self.assertEqual(said.returncode, 0, said.stderr)
+            sides.append(json.loads(said.stdout)["sections"]["sides"])
+        self.assertEqual(sides[0], sides[1])
+        self.assertEqual([row["kind"] for row in sides[0]], ["futex lock"])
+        compared = rouse("compare", "--json", kept, kept)
+        self.assertEqual(compared.returncode, 0, compared.stderr)
+        locks = json.loads(compared.stdout)["sections"]["locks"]
+        self.assertIn(("futex lock", "word"), {(row["kind"], row["lock_name"]) for row in locks})
+
+    def test_locks_of_rust_are_locks_and_its_other_waits_are_not(self) -> None:
+        report, _ = self.run_it(compiled_rust(self.folder), depth=DEPTH)
+        found: dict[str, set[str]] = {}
+        for row in report["sections"]["wakes"]:
+            place = re.match(r"(?:\w+::)?(\w+) locks.rs", row["wait_label"])
+            if place and row["useful"]:
+                found.setdefault(row["kind"], set()).add(place[1])
+        self.assertEqual(found["futex lock"], {"take_mutex", "take_to_read", "take_to_write"})
+        self.assertLessEqual({"wait_for_change", "park"}, found["futex"])
+        self.assertFalse(found["futex"] & found["futex lock"])
 
 
 class Futexes(unittest.TestCase):

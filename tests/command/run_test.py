@@ -99,6 +99,20 @@ class NeverEmpty(Case):
             self.skipTest("the static program was not built")
         self.assertIn("linked statically", self.line(STATIC, "nothing", "3", status=3))
 
+    def test_a_program_in_go_is_named_with_what_sees_its_waits(self) -> None:
+        if not STATIC.exists():
+            self.skipTest("the static program was not built")
+        program = self.folder / "go"
+        with_mark = ("--add-section", f".go.buildinfo={__file__}", STATIC, program)
+        subprocess.run(["objcopy", *with_mark], check=True)
+        line = self.line(program, "nothing", "3", status=3)
+        for text in ("linked statically", "written in Go", "--kernel", "sudo rouse watch PID"):
+            self.assertIn(text, line)
+        subprocess.run(["objcopy", *with_mark[:2], PROGRAM, program], check=True)
+        line = self.line(program, "nothing", "3", status=3)
+        for text in ("no thread waited", "written in Go", "--kernel"):
+            self.assertIn(text, line)
+
     def test_a_setuid_program(self) -> None:
         if os.getuid() != 0 or os.statvfs(self.folder).f_flag & os.ST_NOSUID:
             self.skipTest("not root, or the folder is on a disk that ignores setuid programs")
@@ -138,7 +152,10 @@ class Library(unittest.TestCase):
             if "/libc.so" in line
         )
         others = exported(LIBRARY) - exported(Path(libc))
-        self.assertEqual(others, {"rouse_preload_join", "rouse_preload_step_aside"})
+        gomp = {name for name in others if name.startswith("GOMP_")}  # of libgomp
+        self.assertEqual(len(gomp), 5)
+        ours = ("join", "step_aside", "omp_barrier", "omp_critical")
+        self.assertEqual(others - gomp, {f"rouse_preload_{name}" for name in ours})
 
 
 def exported(library: Path) -> set[str]:
