@@ -37,8 +37,12 @@ def look(file: Path) -> Left:
         source.close()
     waits = found.threads["doing"] == layout.DOES_WAIT
     unheard = found.writers["signals_unheard"] + found.writers["broadcasts_unheard"]
-    entries = len(found.arrays[layout.WAKES]) + len(found.arrays[layout.LOCKS])
-    is_silent = not (entries or waits.any() or unheard.any())
+    locks = found.arrays[layout.LOCKS]
+    # A sample of a lock that nobody waited for says nothing.
+    is_told = (locks["contested"] > 0) | (locks["sampled"] == 0)
+    is_silent = not (
+        len(found.arrays[layout.WAKES]) or is_told.any() or waits.any() or unheard.any()
+    )
     head = found.head
     is_cut = not (found.is_live or head.ended)
     room_mib = limit_mib(head.lost_chunks, head.page_count, size)

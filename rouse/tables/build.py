@@ -200,7 +200,7 @@ def process_cpu(store: Store) -> int | None:
     try:
         # The kernel's number for the CPU clock of a process: CPUCLOCK_SCHED, and the pid above.
         return time.clock_gettime_ns(~store.head.pid << 3 | 2)
-    except OSError:
+    except (OSError, OverflowError):
         return None
 
 

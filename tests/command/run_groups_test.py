@@ -104,9 +104,11 @@ class Ended(Case):
         self.agree(self.played, "burner", "sleeper", "late", "exits", "cancelled", "after")
         burnt = KNOWN["BURNERS"] * KNOWN["BURN_MS"] * MS
         self.assertGreater(self.played.rows["burner"]["usr"], burnt * (1 - SHARE))
+        (process,) = self.played.report["processes"]
         for name, own in self.played.own.items():
             row = self.played.rows[name]
-            self.near(row["wall_ns"], own.wall_ns, own.threads, f"{name}: life")
+            self.assertGreaterEqual(row["wall_ns"], own.wall_ns, f"{name}: life")
+            self.assertLess(row["wall_ns"], own.threads * process["duration_ns"])
             self.assertEqual(row["ended_threads"], own.threads)
 
     def test_states_add_up_to_the_life(self) -> None:
@@ -125,7 +127,7 @@ class Ended(Case):
         row = self.played.rows["late"]
         self.assertLess(row["usr"], KNOWN["LATE_MS"] * MS / 4)
         unseen = row["in_call"] + row["lat"]
-        self.near(unseen, KNOWN["LATE_MS"] * MS, 1, "asleep in a call that is not seen")
+        self.assertGreaterEqual(unseen, KNOWN["LATE_MS"] * MS * (1 - SHARE))
 
     def test_a_name_is_the_last_one(self) -> None:
         self.assertEqual(self.played.rows["after"]["threads"], 2)
@@ -154,7 +156,10 @@ class Others(Case):
         self.add_up(played)
         row, own = played.rows["burner"], played.own["burner"]
         self.assertGreater(own.queue_ns, 20 * MS, "they shared a processor")
-        self.near(row["lat"], own.queue_ns, own.threads, "run queue")
+        late = sum(row[state] for state in STATES)  # a thread may be late out of a wait, too
+        self.assertGreater(late, own.queue_ns * (1 - SHARE) - own.threads * EACH_NS)
+        later = row["wall_ns"] - own.wall_ns  # after the thread has read its own figures
+        self.assertLess(row["lat"], own.queue_ns * (1 + SHARE) + own.threads * EACH_NS + later)
 
     def test_names_are_bounded_and_their_sums_are_not(self) -> None:
         played = Played("many")

@@ -116,8 +116,12 @@ class Counts(unittest.TestCase):
         expected = {label("/* over the fork */"): (1, 1), label("/* by the child */"): (1, 1)}
         self.assertEqual(Scene("child").got(), expected)
 
-    def test_holds_are_recorded_only_on_request(self) -> None:
-        self.assertEqual(Scene("free", "counted").got(), {})
+    def test_without_the_request_acquisitions_are_a_sample(self) -> None:
+        found = Scene("free", "counted")
+        for row, _ in found.rows("locks"):
+            self.assertGreater(row["sampled"], 0)
+            self.assertLessEqual(row["sampled"], KNOWN["FREE"])
+        self.assertLessEqual(set(found.got()), set(Scene("free").got()))
 
 
 class Command(unittest.TestCase):
