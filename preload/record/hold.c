@@ -41,7 +41,7 @@
 #define AFTER 64u /* so that rows next to each other in the file have different places */
 #define KNOWN 64u
 #define SAMPLED_WORDS 1024u /* of the Bloom filter */
-#define ADMITTED_MOST 256u    /* locks that are sampled before anyone waits for them */
+#define ADMITTED_MOST 256u  /* locks that are sampled before anyone waits for them */
 
 struct hold {
     const void *lock;

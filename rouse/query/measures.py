@@ -332,10 +332,16 @@ def herds(cut: Cut = whole) -> str:
 
 
 def polls() -> str:
-    """Sleeps in loops that only sleep and run, by site."""
+    """Sleeps in loops that only sleep and run, and all sleeps, by site."""
     rows = f"""
 SELECT process, {known_site("repeated_site")} AS site, {sums(("repeated_sleeps", "repeated_ns"))}
 FROM workers WHERE repeated_sleeps > 0 GROUP BY process, {known_site("repeated_site")}
+"""
+    rows = f"""
+SELECT r.*, COALESCE(s.sleeps, 0) AS sleeps FROM ({rows}) r LEFT JOIN (
+    SELECT process, wait_site, SUM({total(VERDICTS)}) AS sleeps FROM wakes
+    WHERE kind = 'sleep' GROUP BY process, wait_site
+) s ON s.process = r.process AND s.wait_site = r.site
 """
     return labelled(rows, ("repeated_ns DESC", "process", "site"), site_label="site")
 

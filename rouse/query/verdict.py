@@ -32,8 +32,10 @@ LEAST_GAIN = 1.05
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
-# Of a wake-up: from the call until the thread runs on an idle processor, and the CPU time.
-DELIVERY_NS, SWITCH_NS = 40_000, 5_000
+# The part of a wait that a program with fewer waits, on processors that are seldom idle, may save:
+# of I/O the way of two wake-ups, there and back; of a sleep half of the usual timer slack. And the
+# CPU time of a wait.
+IO_SAVES_NS, SLEEP_SAVES_NS, SWITCH_NS = 80_000, 25_000, 5_000
 BUSY = 0.85  # of the processors, or of the threads' time
 # The parts of the threads' time in order, each with the microstates that it sums up.
 PARTS = (
@@ -197,18 +199,19 @@ def load_of(row: Row, program: Program) -> gain.Load:
     part = phase / max(program.wall_ns, phase)
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
     at_work = max(program.sum(*STATES, rows=sharing) - others, row["wait_ns"])
-    ran, slept = (program.sum(*states, rows=sharing) for states in (("usr",), ("io", "sleep")))
+    ran, io, sleep = (program.sum(state, rows=sharing) for state in ("usr", "io", "sleep"))
+    slept = io + sleep
     waits = sum(thread["waits"] for thread in sharing)
     contested = sum(lock["contested"] for lock in program.locks)
+    saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
     return gain.Load(
         wall_ns=phase,
         threads=at_work / phase,
         processors=program.processors,
         ran_ns=ran,
         slept_ns=slept,
-        # A wake-up costs time that a program with fewer waits, or on busier processors, saves.
         least_ran_ns=max(ran - waits * SWITCH_NS, ran / 2),
-        least_slept_ns=max(slept - 2 * max(waits - contested, 0) * DELIVERY_NS, slept / 2),
+        least_slept_ns=max(slept - max(waits - contested, 0) * saves, slept / 2),
         all_ran_ns=max(program.ran_ns - waits * SWITCH_NS, program.ran_ns / 2) * part,
         others_ran_ns=program.others_ran_ns * part,
         locks={
@@ -228,15 +231,9 @@ def most_of(rows: Iterable[Row], label: str) -> str:
 
 def lock_finding(row: Row, program: Program) -> Finding | None:
     whole = program.sum(*STATES) - program.sum("join", "accept")
-    if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS) or not row["hold_ns"]:
+    if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS):
         return None
-    own, load, key = own_of(row), load_of(row, program), key_of(row)
-    busy = min(own.held_ns / load.wall_ns, 1.0)
-    if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
-        return None  # its holders wait for another lock, which is to blame
-    most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
-    if most < LEAST_GAIN:
-        return None
+    key = key_of(row)
     sides = [side for side in program.sides if key_of(side) == key]
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
     name = row["lock_name"] or (
@@ -244,17 +241,28 @@ def lock_finding(row: Row, program: Program) -> Finding | None:
         if row["init_site"] != NOT_KNOWN
         else address(row["lock"])
     )
-    is_slept = own.slept_ns > MOSTLY * own.held_ns
-    what = "sleeps" if row["inside_sleep_ns"] > row["inside_io_ns"] else "waits for I/O"
-    does = f", while its holder {what}" if is_slept else ""
-    each = f", {duration(row['hold_ns'] / row['holds'])} each" if row["holds"] else ""
-    text = (
-        f"{name} is held {share(busy)} % of the time{each}{does}: {waiter or 'a thread'} waits"
-        f" {duration(row['wait_ns'])} in all for {holder or 'a holder that is not known'}."
-        f" Without these waits at most {most:.2f}x, about {expected:.2f}x the throughput"
-        f" [{UNDER_LOCK if is_slept else HOT_LOCK}]"
+    waits = (
+        f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
+        f" {holder or 'a holder that is not known'}"
     )
-    kind = UNDER_LOCK if is_slept else HOT_LOCK
+    if not row["hold_ns"]:
+        text = f"{name}: {waits}. How long the lock is held was not recorded [{HOT_LOCK}]"
+        return Finding(HOT_LOCK, name, waiter, holder, row["wait_ns"], None, None, text)
+    own, load = own_of(row), load_of(row, program)
+    busy = min(own.held_ns / load.wall_ns, 1.0)
+    if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
+        return None  # its holders wait for another lock, which is to blame
+    most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
+    if most < LEAST_GAIN:
+        return None
+    kind = UNDER_LOCK if own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
+    what = "sleeps" if row["inside_sleep_ns"] > row["inside_io_ns"] else "waits for I/O"
+    does = f", while its holder {what}" if kind == UNDER_LOCK else ""
+    text = (
+        f"{name} is held {share(busy)} % of the time,"
+        f" {duration(row['hold_ns'] / row['holds'])} each{does}: {waits}. Without these waits at"
+        f" most {most:.2f}x, about {expected:.2f}x the throughput [{kind}]"
+    )
     return Finding(kind, name, waiter, holder, row["wait_ns"], most, expected, text)
 
 
@@ -293,14 +301,15 @@ def polling_findings(program: Program) -> list[Finding]:
     found = []
     for row in program.polls:
         count = row["repeated_sleeps"]
-        if count < POLL_LEAST or count * 1e9 < POLL_RATE * program.wall_ns:
+        least = max(POLL_LEAST, POLL_RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
+        if count < least:
             continue
         each = row["repeated_ns"] / count
         label = row["site_label"]
         text = (
-            f"{label} polls: it slept {count:,} times for {duration(each)}, and waited for nothing"
-            f" else. What it looks for is found {duration(each / 2)} late on average; a condition"
-            f" variable, semaphore or eventfd would wake it at once [{POLLING}]"
+            f"{label} polls: it slept {count:,} times for {duration(each)}, without any other"
+            f" wait. It sees an event {duration(each / 2)} late on average; a condition variable,"
+            f" semaphore or eventfd would wake it at once [{POLLING}]"
         )
         blame = row["repeated_ns"]
         found.append(Finding(POLLING, "-", label, "timer", blame, None, None, text))
@@ -329,11 +338,11 @@ def summary(program: Program, time: dict[str, float]) -> str:
     longest = max(waits, key=lambda name: waits[name], default="")
     if not longest or not waits[longest]:
         return "Nothing is contended: no thread waited"
-    return (
-        f"Nothing is contended: threads wait mostly for {longest}"
-        if longest != "queued"
-        else ("Nothing is contended, but threads wait for a processor: there are too few of them")
-    )
+    if longest == "queued":
+        return "Nothing is contended, but threads wait for a processor: there are too few of them"
+    if longest == "locks":
+        return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
+    return f"Nothing is contended: threads wait mostly for {longest}"
 
 
 def make(database: Database, busy_ns: int | None = None) -> Verdict:

@@ -98,10 +98,10 @@ class HoldSamples(unittest.TestCase):
         names = ("inside_sleep_ns", "inside_lck_ns", "inside_lat_ns")
         for lock, held_ns in (("plain", slept_ns), ("outer", waited_ns)):
             inside_ns = sum(total(rows, name, lock) for name in names)
-            # The program's clock includes being preempted before the wait begins.
-            self.assertLessEqual(inside_ns, held_ns)
-            self.assertGreater(inside_ns, 0.5 * held_ns)
-            self.assertGreaterEqual(total(rows, "hold_ns", lock), held_ns)
+            # A few acquisitions may count for two, or not at all.
+            self.assertAlmostEqual(inside_ns, held_ns, delta=0.5 * held_ns)
+            self.assertLessEqual(inside_ns, total(rows, "hold_ns", lock))
+            self.assertGreater(inside_ns, 0.5 * total(rows, "hold_ns", lock))
         self.assertEqual(total(rows, "inside_lck_ns", "plain"), 0)
         self.assertEqual(total(rows, "inside_sleep_ns", "outer"), 0)
 

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The gain that a verdict states, for loads whose answer is known, and the verdict's formats."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import here
+
+from known_tables import orders
+from synthetic import Builder
+
+from rouse.query import gain, verdict
+from rouse.store import layout
+from rouse.tables import engine
+
+S, MS = 1_000_000_000, 1_000_000
+SEED = int(os.environ.get("ROUSE_SEED") or random.randrange(1 << 32))
+
+
+def load(locks: dict[str, gain.Lock], **more: float) -> gain.Load:
+    """8 threads on 4 processors for a second, that do nothing but hold these locks."""
+    ran = sum(lock.ran_ns for lock in locks.values())
+    slept = sum(lock.slept_ns for lock in locks.values())
+    known = {"wall_ns": S, "threads": 8, "processors": 4, "ran_ns": ran, "slept_ns": slept}
+    known |= {"least_ran_ns": ran, "least_slept_ns": slept, "all_ran_ns": ran, "others_ran_ns": 0}
+    return gain.Load(**{**known, **more}, locks=locks)  # type: ignore[arg-type]
+
+
+def computing(ns: float) -> gain.Lock:
+    return gain.Lock(ns, ns, 0)
+
+
+class Gain(unittest.TestCase):
+    def test_behind_the_busiest_lock_is_the_next_one(self) -> None:
+        both = load({"st": computing(0.94 * S), "log": computing(0.92 * S)})
+        self.assertAlmostEqual(gain.bound(both, ["st"]), 1 / 0.92)
+        self.assertGreater(gain.bound(both, ["st", "log"]), 2)
+        self.assertLessEqual(gain.estimate(both, ["st"]), 1 / 0.92)
+
+    def test_processors_limit_work_that_computes(self) -> None:
+        one = load({"a": computing(0.9 * S)}, all_ran_ns=2 * S, ran_ns=2 * S, least_ran_ns=2 * S)
+        self.assertAlmostEqual(gain.bound(one, ["a"]), 2)  # 2 of 4 processors are busy
+
+    def test_threads_that_only_sleep_under_a_lock_sleep_all_at_once_without_it(self) -> None:
+        one = load({"a": gain.Lock(S, 0, S)}, ran_ns=0, least_ran_ns=0, all_ran_ns=0)
+        self.assertAlmostEqual(gain.bound(one, ["a"]), 8)
+        self.assertAlmostEqual(gain.estimate(one, ["a"]), 8, places=3)
+
+    def test_one_station_and_a_delay_have_the_known_throughput(self) -> None:
+        # The machine repairman's model with 2 threads, delay 1 and demand 1: 1 / (1 + 1/4), or 0.8.
+        self.assertAlmostEqual(gain.mean_value_analysis(2, 1, [1]), 0.8)
+        self.assertAlmostEqual(gain.mean_value_analysis(1, 3, [1]), 0.25)
+        self.assertAlmostEqual(gain.mean_value_analysis(4, 0, [1, 1]), 0.8)
+
+    def test_no_estimate_exceeds_its_bound(self) -> None:
+        print(f"ROUSE_SEED={SEED}")
+        dice = random.Random(SEED)
+        for _ in range(500):
+            locks = {
+                str(i): gain.Lock(ran + slept, ran, slept)
+                for i in range(dice.randrange(1, 5))
+                for ran, slept in [(dice.random() * S / 2, dice.random() * S / 2)]
+            }
+            some = load(locks, threads=1 + dice.random() * 20, others_ran_ns=dice.random() * 4 * S)
+            fixed = dice.sample(sorted(locks), dice.randrange(1, len(locks) + 1))
+            most, expected = gain.bound(some, fixed), gain.estimate(some, fixed)
+            self.assertLessEqual(1, expected)
+            self.assertLessEqual(expected, most)
+
+
+def made(**changed: Any) -> verdict.Verdict:
+    database = engine.open_tables(orders(**changed))
+    try:
+        return verdict.make(database)
+    finally:
+        database.close()
+
+
+LOCK = {
+    **{"kind": "mutex", "lock": 1, "lock_name": "hot", "site": "0x10", "holder_site": "0x20"},
+    **{"contested": 100, "acquired": 100, "wait_ns": 3 * S, "holds": 100, "hold_ns": S},
+    **{"first_ns": 0, "last_ns": S},
+}
+
+
+class Rules(unittest.TestCase):
+    def test_a_lock_whose_holds_are_not_known_has_no_gain(self) -> None:
+        (found,) = made(locks=[{**LOCK, "holds": 0, "hold_ns": 0}]).findings
+        self.assertEqual((found.object, found.gain_most, found.gain), ("hot", None, None))
+
+    def test_a_holder_that_sleeps_is_told_from_one_that_computes(self) -> None:
+        (hot,) = made(locks=[LOCK]).findings
+        (slept,) = made(locks=[{**LOCK, "inside_sleep_ns": int(0.9 * S)}]).findings
+        self.assertEqual((hot.kind, slept.kind), (verdict.HOT_LOCK, verdict.UNDER_LOCK))
+        self.assertEqual((hot.object, hot.blame_ns), ("hot", 3 * S))
+
+    def test_a_lock_whose_holders_wait_for_another_lock_is_not_to_blame(self) -> None:
+        outer = {**LOCK, "lock": 2, "lock_name": "outer", "inside_lck_ns": int(0.95 * S)}
+        self.assertEqual([f.object for f in made(locks=[LOCK, outer]).findings], ["hot"])
+
+    def test_no_waits_are_no_finding(self) -> None:
+        found = made(locks=[], wakes=[], threads=[])
+        self.assertEqual(found.findings, [])
+        self.assertTrue(found.summary)
+
+
+class Formats(unittest.TestCase):
+    def test_the_verdict_is_first_in_text_and_in_json_and_on_the_page(self) -> None:
+        entry = {"kind": 1, "site": 0x1010, "holder_site": 0x1020, "lock": 0x5000, "contested": 9}
+        entry |= {"acquired": 9, "wait_ticks": 900 * MS, "holds": 9, "hold_ticks": 900 * MS}
+        entry |= {"first_tsc": 1, "last_tsc": 1000 * MS}
+        with tempfile.TemporaryDirectory() as place:
+            builder = Builder(1000).chunk(layout.WRITERS, [{"index": 0}])
+            file = builder.chunk(layout.LOCKS, [entry]).write(Path(place))
+            said = {f: here("report", "--format", f, str(file)) for f in ("text", "json", "html")}
+        for name, done in said.items():
+            self.assertEqual(done.returncode, 0, (name, done.stderr))
+        self.assertTrue(said["text"].stdout.startswith("Verdict\n"))
+        found = json.loads(said["json"].stdout)["verdict"]
+        self.assertEqual(list(found), ["time", "thread_ns", "findings", "summary"])
+        lines = [finding["text"] for finding in found["findings"]] or [found["summary"]]
+        for line in lines:
+            self.assertIn(line, " ".join(said["text"].stdout.split()))
+            self.assertIn(json.dumps(line)[1:-1], said["html"].stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
