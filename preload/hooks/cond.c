@@ -63,7 +63,7 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
         wait.self->again = (struct rsi_wake_key){ wait.self->slot->wait_site,
                                                   wait.self->slot->wake_site, (uintptr_t)c,
                                                   ROUSE_WAIT_COND, wait.self->name };
-        wait.self->again_site = site;
+        wait.self->again_site = wait.self->held[rpi_thread_held_at(m)].site;
         wait.self->again_ns = rsi_now_ns();
         wait.self->again_mutex = m;
     }

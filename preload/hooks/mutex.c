@@ -220,8 +220,10 @@ static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread
         result = wait_here(call, m, clock, until, &contest, site);
     if (result == EBUSY)
         result = wait_in_libc(call, m, clock, until, &contest, site);
+    /* The record of the contest has walked the stack, which others show as the holder's. */
     if (is_acquired(result))
-        rpi_thread_held_put(self, m, site);
+        (void)rpi_thread_held_put(
+            self, m, contest.key.site ? (const void *)(uintptr_t)contest.key.site : site);
     return result;
 }
 

@@ -273,6 +273,8 @@ RSI_NOINLINE void rpi_hold_begin(struct rpi_thread *self, struct rpi_held *held,
     const struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(self->writer, site), 0,
                                       (uint32_t)kind, rpi_init_site_name(self->writer, lock) };
     struct rsi_store_lock *row = row_of(self, &key);
+    if (rsi_load_relaxed(&held->lock) == lock) /* a spin lock or a reader is not noted there */
+        rsi_store_relaxed(&held->site, (const void *)(uintptr_t)key.site);
     count_acquired(self, row, weight);
     put(self, lock, row, weight);
     rsi_compiler_barrier(); /* until here a signal handler that locks finds the thread busy */

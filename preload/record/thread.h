@@ -25,6 +25,7 @@ struct rpi_mark {
 
 /* The lock that a thread acquired last of those with the same hash. */
 struct rpi_held {
+    /* The site is a code address or, if the acquisition was recorded with its stack, a site as in the file. */
     const void *lock, *site;
     /* When the next acquisition of a free lock in this place is timed; record/sample.h. */
     uint64_t sampled_ns;

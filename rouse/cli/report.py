@@ -42,6 +42,12 @@ from rouse.tables.engine import ENGINES
 )
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
 @click.option(
+    "--stacks",
+    "in_stacks",
+    is_flag=True,
+    help="Text: one row per call stack, with its calls below. All other formats have stacks.",
+)
+@click.option(
     "--format",
     "-f",
     "chosen_format",
@@ -67,6 +73,7 @@ def command(
     show_idle: bool,
     limit: int | None,
     in_sum: bool,
+    in_stacks: bool,
     chosen_format: str | None,
     as_json: bool,
     file: str | None,
@@ -85,4 +92,5 @@ def command(
         raise click.UsageError("--format pprof is binary: name a file with -o FILE")
     if in_sum and name in ("perfetto", "kernel-style"):
         raise click.UsageError(f"--sum has no events, which --format {name} shows")
-    run(target, Options(chosen, limit, show_idle, name, file or "-", engine, in_sum))
+    options = Options(chosen, limit, show_idle, name, file or "-", engine, in_sum, in_stacks)
+    run(target, options)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers
 from rouse.cli.commands import Command
 from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, Wanted, distort, run
 from rouse.store import layout
+
+DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
 
 
 @click.command(
@@ -44,7 +47,13 @@ from rouse.store import layout
     "--depth",
     type=click.IntRange(1, layout.SITE_FRAMES),
     metavar="N",
-    help="How many calls are recorded of where a thread waits or wakes: 1 to 8 [1].",
+    help=f"How many calls are recorded of where a thread waits or wakes: 1 to 8 [{DEPTH}].",
+)
+@click.option(
+    "--stacks",
+    "in_stacks",
+    is_flag=True,
+    help="One row of the report per call stack, with its calls below.",
 )
 @click.option(
     "--holds",
@@ -91,6 +100,7 @@ def command(
     keep: str | None,
     pairs: int | None,
     depth: int | None,
+    in_stacks: bool,
     holds: bool,
     with_kernel: bool,
     memory: int | None,
@@ -104,14 +114,15 @@ def command(
     """
     asked = {
         "ROUSE_OBS": "locks" if holds else None,
-        "ROUSE_OBS_DEPTH": depth,
+        DEPTH_NAME: depth or (None if DEPTH_NAME in os.environ else DEPTH),
         MEMORY: memory,
         "ROUSE_RUN_SLACK_NS": timers,
         "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
         ACCEPT: accept,
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
-    wanted = Wanted(output, as_json, Path(keep) if keep else None, in_sum, variables, with_kernel)
+    place = Path(keep) if keep else None
+    wanted = Wanted(output, as_json, place, in_sum, variables, with_kernel, in_stacks)
     if pairs is None:
         return run(words, wanted)
     if keep:

@@ -25,7 +25,7 @@ from rouse.query.sections import sections as make_sections
 from rouse.render import progress
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
-from rouse.tables.inputs import Input, open_input
+from rouse.tables.inputs import Asked, Input, open_input
 from rouse.tables.schemas import COLUMNS
 from rouse.text import printable
 
@@ -54,6 +54,7 @@ class Options:
     file: str = STDOUT
     engine: str = ENGINES[0]
     in_sum: bool = False
+    in_stacks: bool = False  # text: a row per call stack, not per place
 
 
 class Reporter:
@@ -334,16 +335,20 @@ def written(reporter: Reporter, name: str) -> Iterable[bytes]:
 
 
 def run(target: str | None, options: Options) -> None:
-    with_events = options.format in WITH_EVENTS
+    is_text = options.format == "text"
+    asked = Asked(
+        with_events=options.format in WITH_EVENTS,
+        engine=options.engine,
+        in_sum=options.in_sum,
+        in_places=is_text and not options.in_stacks,
+    )
     with contextlib.ExitStack() as stack:
         with progress.line(f"reading {target or 'what is recorded'}"):
-            opened = stack.enter_context(
-                open_input(target, with_events, options.engine, options.in_sum)
-            )
+            opened = stack.enter_context(open_input(target, asked))
         reporter = Reporter(opened, options)
         if options.format == "parquet":
             reporter.parquet(Path(options.file))
-        elif options.format != "text":
+        elif not is_text:
             put(options.file, written(reporter, options.format))
         elif options.file == STDOUT:
             with output():

@@ -62,6 +62,7 @@ class Wanted:
     in_sum: bool
     variables: Mapping[str, str]  # of the program's environment
     with_kernel: bool = False
+    in_stacks: bool = False  # text: a row per call stack, not per place
 
 
 def library() -> Path:
@@ -260,7 +261,10 @@ def report(
     target = heard[0] if len(heard) == 1 else folder
     with contextlib.ExitStack() as stack:
         with progress.line("reading what was recorded"):
-            opened = stack.enter_context(inputs.open_input(str(target), in_sum=wanted.in_sum))
+            asked = inputs.Asked(
+                in_sum=wanted.in_sum, in_places=not (wanted.as_json or wanted.in_stacks)
+            )
+            opened = stack.enter_context(inputs.open_input(str(target), asked))
         opened.source = source
         opened.switches = seen
         opened.busy_ns = busy_ns

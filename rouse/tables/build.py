@@ -21,7 +21,7 @@ from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
 from rouse.symbols import runtimes, sites
-from rouse.tables import events, futexes
+from rouse.tables import events, futexes, places
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, OTHERS, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
 
@@ -55,12 +55,14 @@ REALS = ("hold_variance",)
 YOUNGER_NS = 50_000_000
 
 
-def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
-    """Return all tables of a store, by name."""
-    found = workers(store)  # first, because it reads the kernel's figures, soon after the store
+def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool = False) -> Tables:
+    """Return all tables of a store, by name. in_places: with places instead of call stacks."""
+    samples = kernel_columns(store)  # first, soon after the store was read
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
-    store = futexes.as_locks(store, known)
+    store = places.with_callers(futexes.as_locks(store, known), known)
+    if in_places:
+        store = places.by_place(store, known)
     return {
         "processes": processes(store),
         "threads": threads(store),
@@ -68,7 +70,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
         "wakes": wakes(store, known),
         "locks": locks(store, known),
         "open_waits": open_waits(store, known),
-        "workers": found,
+        "workers": workers(store, samples),
         "calls": calls(store),
         "herds": herds(store),
         "lateness": lateness(store),
@@ -454,7 +456,8 @@ def spells(store: Store) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return when.ns(states.span(begins, ends)), when.ns(idle)
 
 
-def workers(store: Store) -> Table:
+def workers(store: Store, samples: Columns | None = None) -> Table:
+    """samples: the kernel's figures; None: read them now."""
     entries = store.writers
     wall_ns, idle_ns = spells(store)
     plain = ("idle_count", "switches", "steals", "stolen", "signals_unheard", "broadcasts_unheard")
@@ -470,7 +473,7 @@ def workers(store: Store) -> Table:
         **{name: signed(entries[name]) for name in plain},
         "lateness_ns": signed(entries["lateness_ns"]),
         "lateness_most_ns": signed(entries["lateness_most_ns"]),
-        **kernel_columns(store),
+        **(kernel_columns(store) if samples is None else samples),
         "repeated_sleeps": signed(entries["repeated_sleeps"]),
         "repeated_ns": store.clock.ns(entries["repeated_ticks"]),
         "repeated_site": site_ids(stacks.canonical(store, entries["repeated_site"])),

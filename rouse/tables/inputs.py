@@ -28,6 +28,27 @@ from rouse.text import counted
 PROBLEMS_MOST = 12  # reported for one file
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The tables that are asked for.
+
+    Events are many: without with_events their table is empty. in_sum: the processes of one program
+    count as one. in_places: sites are places instead of call stacks; tables/places.py.
+    """
+
+    with_events: bool = False
+    engine: str = ENGINES[0]
+    in_sum: bool = False
+    in_places: bool = False
+
+    @property
+    def kinds(self) -> frozenset[int]:
+        return decode.ALL_KINDS if self.with_events else decode.COUNTED
+
+
+DEFAULT = Asked()
+
+
 @dataclass
 class Loaded:
     """The tables of one process, and the problems met while reading them."""
@@ -91,15 +112,15 @@ class Resolvers:
         return self.every[-1]
 
 
-def load_store(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
+def load_store(path: Path, asked: Asked, resolvers: Resolvers) -> Loaded:
     """Load the present contents of a process's file."""
     source = find.open_source(path)
     try:
-        found = find.read(source, decode.ALL_KINDS if with_events else decode.COUNTED)
+        found = find.read(source, asked.kinds)
         size = source.size()
     finally:
         source.close()
-    made = build.tables(found, resolvers.of(found))
+    made = build.tables(found, resolvers.of(found), asked.in_places)
     is_here = found.head.boot_id == clock.boot_id()
     # A process that found its file full may have counted pages that it did not get.
     whole = 0 if found.is_live or found.head.lost_chunks else found.head.page_count * layout.PAGE
@@ -125,14 +146,13 @@ class RecordedResolver(sites.Resolver):
             self.frames[module, build_id, offset] = frame
 
 
-def load_recording(path: Path, with_events: bool = False) -> Loaded:
+def load_recording(path: Path, asked: Asked = DEFAULT) -> Loaded:
     found = recording.read(path)
-    kinds = decode.ALL_KINDS if with_events else decode.COUNTED
     had_ended = (found.why_done or "").startswith(recording.PROGRAM)
     # The recorder saw the end of a process later than the process recorded its last event.
     moment_ns = None if had_ended else found.monotonic_ns
-    decoded = decode.decode_bytes(found.store, str(path), moment_ns, kinds)
-    put_events(decoded, found.events, with_events)
+    decoded = decode.decode_bytes(found.store, str(path), moment_ns, asked.kinds)
+    put_events(decoded, found.events, asked.with_events)
     had_ended = had_ended or decoded.head.ended
     ended = CONFINED if decoded.head.is_confined else FAREWELL
     decoded.end = ended if decoded.head.ended else LAST_EVENT if had_ended else RUNS
@@ -143,7 +163,7 @@ def load_recording(path: Path, with_events: bool = False) -> Loaded:
     # A process of this machine must not be mistaken for the recorded one.
     decoded.is_live = False
     resolver = RecordedResolver(found.frames)
-    made = build.tables(decoded, resolver)
+    made = build.tables(decoded, resolver, asked.in_places)
     made["processes"] = made["processes"].replaced(ended=[had_ended])
     made["workers"] = with_kernel(made["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
@@ -179,12 +199,12 @@ def with_kernel(workers: Table, samples: dict[str, Any]) -> Table:
     return workers.replaced(**changed)
 
 
-def load_file(path: Path, with_events: bool, resolvers: Resolvers) -> Loaded:
+def load_file(path: Path, asked: Asked, resolvers: Resolvers) -> Loaded:
     """Load a file. Problems with files of code go to resolvers.problems, not into the result."""
     if recording.is_recording(path):
-        return load_recording(path, with_events)
+        return load_recording(path, asked)
     if find.is_recording(path):
-        return load_store(path, with_events, resolvers)
+        return load_store(path, asked, resolvers)
     try:
         with path.open("rb") as file:
             is_empty = not file.read(1)
@@ -227,21 +247,19 @@ class Sink(Protocol):
     def add(self, tables: Mapping[str, Table]) -> None: ...
 
 
-def put_files(
-    files: list[Path], sink: Sink, with_events: bool, in_sum: bool
-) -> tuple[int, list[str]]:
+def put_files(files: list[Path], sink: Sink, asked: Asked) -> tuple[int, list[str]]:
     """Put the tables of all files into sink. Return how many files, and their problems.
 
     The files are read from the newest on: if several belong to one process, the newest counts.
     """
     resolvers = Resolvers()
-    sums = merge.Sums(sink) if in_sum else None
+    sums = merge.Sums(sink) if asked.in_sum else None
     found: list[list[str]] = []
     taken: set[str] = set()
     count = 0
     for path in reversed(files):
         try:
-            loaded = load_file(path, with_events, resolvers)
+            loaded = load_file(path, asked, resolvers)
         except RouseError as error:
             found.append([str(error)])
             continue
@@ -260,12 +278,12 @@ def put_files(
 
 
 def put_folder(
-    folder: Path, files: list[Path], place: Path, engine_name: str, with_events: bool, in_sum: bool
+    folder: Path, files: list[Path], place: Path, asked: Asked
 ) -> tuple[engine.Database, int, list[str]]:
     """Put all files of a folder into one database. Return it, their number, and their problems."""
-    if engine_name == SQLITE:
+    if asked.engine == SQLITE:
         database = engine.Sqlite(place / "tables")
-        count, problems = put_files(files, database, with_events, in_sum)
+        count, problems = put_files(files, database, asked)
         if count:
             return database, count, problems
         database.close()
@@ -273,10 +291,10 @@ def put_folder(
         from rouse.tables import parquet
 
         parts = parquet.Parts(place)
-        count, problems = put_files(files, parts, with_events, in_sum)
+        count, problems = put_files(files, parts, asked)
         parts.flush()
         if count:
-            return open_parquet(place, engine_name), count, problems
+            return open_parquet(place, asked.engine), count, problems
     why = "; ".join(shortened(problems)) or "there is no file in it"
     raise RouseError(f"{folder}: has no recording: {why}")
 
@@ -293,17 +311,12 @@ def open_parquet(folder: Path, engine_name: str) -> engine.Database:
 
 
 @contextmanager
-def open_folder(
-    folder: Path,
-    with_events: bool = False,
-    engine_name: str = ENGINES[0],
-    in_sum: bool = False,
-) -> Iterator[Input]:
+def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
     """Open all recordings in a folder, on disk: they need not fit into memory together."""
     if is_tables(folder):
-        if in_sum:
+        if asked.in_sum:
             raise RouseError(f"{folder}: has tables", "--sum requires a folder of recordings")
-        reader = DUCKDB if engine_name == SQLITE else engine_name
+        reader = DUCKDB if asked.engine == SQLITE else asked.engine
         database: engine.Database = open_parquet(folder, reader)
         with closing(database):
             yield Input(str(folder), database, [], "")
@@ -312,9 +325,7 @@ def open_folder(
     seen = [path for path in files if path.name == leftovers.SWITCHES]
     files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
-        database, count, problems = put_folder(
-            folder, files, Path(place), engine_name, with_events, in_sum
-        )
+        database, count, problems = put_folder(folder, files, Path(place), asked)
         source = f"{folder} ({counted(count, 'recording')})"
         with closing(database):
             opened = Input(source, database, shortened(problems), "")
@@ -323,32 +334,23 @@ def open_folder(
 
 
 @contextmanager
-def open_input(
-    target: str | None,
-    with_events: bool = False,
-    engine_name: str = ENGINES[0],
-    in_sum: bool = False,
-) -> Iterator[Input]:
-    """Open a process number, a file or a folder. None: the only process that records.
-
-    Events are many: without with_events their table is empty. in_sum: the processes of one program
-    count as one.
-    """
+def open_input(target: str | None, asked: Asked = DEFAULT) -> Iterator[Input]:
+    """Open a process number, a file or a folder. None: the only process that records."""
     path = Path(target) if target else running()
     if target and not path.exists() and target.isdecimal():
         path = find.of_pid(int(target))
     if path.is_dir():
-        with open_folder(path, with_events, engine_name, in_sum) as opened:
+        with open_folder(path, asked) as opened:
             yield opened
         return
     if not path.exists():
         raise RouseError(f"{path}: is not there", "name a process number, a file or a folder")
     if not path.is_file():  # a pipe has no beginning to go back to, and may never end
         raise RouseError(f"{path}: is no file")
-    if engine_name != ENGINES[0]:
-        raise RouseError(f"{path}: is no folder, which --engine {engine_name} requires")
+    if asked.engine != ENGINES[0]:
+        raise RouseError(f"{path}: is no folder, which --engine {asked.engine} requires")
     resolvers = Resolvers()
-    loaded = load_file(path, with_events, resolvers)
+    loaded = load_file(path, asked, resolvers)
     database = engine.open_tables(loaded.tables)
     problems = shortened(loaded.problems + resolvers.problems)
     with closing(database):

@@ -89,7 +89,7 @@ class Apart(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_the_text_report_shows_the_calls_before_a_wait(self) -> None:
-        words = ("run", "--depth", str(layout.SITE_FRAMES), "--", SITES.program, "deep")
+        words = ("run", "--stacks", "--depth", str(layout.SITE_FRAMES), "--", SITES.program, "deep")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         bottom = SITES.label("/* at the bottom */")
         self.assertEqual(said.returncode, 0, said.stderr)

@@ -176,7 +176,7 @@ class Losses(unittest.TestCase):
         """The number of recorded yields of the thread, and the reported number of lost ones."""
         self.recorder.terminate()
         self.assertEqual(self.recorder.wait(60), 0)
-        made = inputs.load_recording(self.file, with_events=True).tables
+        made = inputs.load_recording(self.file, inputs.Asked(with_events=True)).tables
         columns = [made["events"].column(n) for n in ("type", "thread_id", "name")]
         rows = list(zip(*columns, strict=True))
         (thread,) = [thread for kind, thread, name in rows if (kind, name) == ("end", "yielder")]
@@ -275,7 +275,7 @@ class Copied(unittest.TestCase):
             writer.snapshot(asks.blanked(decode.copy(source)), 6_000_000_000, 7, whole=True)
             writer.done("it was asked to")
             asks.close()
-        made = inputs.load_recording(self.file, with_events=True)
+        made = inputs.load_recording(self.file, inputs.Asked(with_events=True))
         self.assertEqual(made.problems, [])
         (lost,) = made.tables["processes"].column("lost_events")
         return made.tables["events"].column("number"), lost

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse run` records call stacks by default; its text has one row per place in the program."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import rouse
+
+from interposed import LIBRARY, Source
+
+STACKS = Source("call_stacks")
+TAKE = STACKS.label("lock(&lock) == 0);")
+WRAPPED = """\
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+static std::mutex table_lock;
+static void look_up()
+{
+    std::lock_guard<std::mutex> hold(table_lock);
+    usleep(2000);
+}
+static void update()
+{
+    std::lock_guard<std::mutex> hold(table_lock);
+    usleep(2000);
+}
+int main()
+{
+    std::vector<std::thread> all;
+    for (int i = 0; i < 3; i++)
+        all.emplace_back([] { for (int n = 0; n < 40; n++) n % 2 ? look_up() : update(); });
+    for (auto &one : all)
+        one.join();
+}
+"""
+LOOK_UP, UPDATE = "look_up wrapped.cpp:8", "update wrapped.cpp:13"
+
+
+class Places(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def run_it(self, *words: str | Path) -> str:
+        done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return str(done.stderr)
+
+    def sides(self, text: str) -> list[str]:
+        """The rows of Waiters and holders."""
+        found = re.search(r"\nWaiters and holders\n.*\n.*\n((?:.+\n)+)", text)
+        return found[1].splitlines() if found else []
+
+    def test_text_has_one_row_for_a_place_that_several_callers_reach(self) -> None:
+        rows = self.sides(self.run_it("--", STACKS.program, "wrapped"))
+        self.assertEqual(len([row for row in rows if TAKE in row]), len(rows))
+        waits_at = [re.split(r"  +", row.strip())[6] for row in rows]
+        self.assertEqual(len(waits_at), len(set(rows)))
+        self.assertEqual(set(waits_at), {TAKE})
+
+    def test_on_request_text_has_one_row_per_stack(self) -> None:
+        text = self.run_it("--stacks", "--", STACKS.program, "wrapped")
+        for way in ("/* the first way */", "/* the second way */"):
+            self.assertIn(f" from {STACKS.label(way)}", text)
+
+    def test_other_formats_have_whole_stacks(self) -> None:
+        found: dict[str, Any] = json.loads(self.run_it("--json", "--", STACKS.program, "wrapped"))
+        stacks = [frames for frames in found["stacks"].values() if frames[0] == TAKE]
+        for way in ("/* the first way */", "/* the second way */"):
+            self.assertTrue(any(STACKS.label(way) in frames for frames in stacks))
+
+    @unittest.skipUnless(shutil.which("g++"), "not run: no g++ here")
+    def test_a_lock_in_library_code_that_is_not_inlined_is_that_of_its_caller(self) -> None:
+        (self.folder / "wrapped.cpp").write_text(WRAPPED)
+        words = ["g++", "-O0", "-g", "-pthread", "-o", "wrapped", "wrapped.cpp"]
+        subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
+        text = self.run_it("--", self.folder / "wrapped")
+        place = f"(?:{re.escape(LOOK_UP)}|{re.escape(UPDATE)})"
+        rows = self.sides(text)
+        self.assertTrue(rows)
+        # Most acquisitions are contended, and have walked the stack. That of a free lock has not.
+        self.assertRegex(rows[0], f"{place} +{place} +table_lock")
+        for row in rows:
+            self.assertRegex(row, place)
+        self.assertRegex(text.partition("\n\n")[0], f"{place} waits .* in all for {place}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
