@@ -109,6 +109,10 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     uint64_t born = t->waiter.record.kind == ROUSE_WAIT_NONE && t->waiter.record.object
                         ? (uintptr_t)t->waiter.record.object
                         : now;
+    if (t->waiter.origin != RSI_ORIGIN_USER && born == now) {
+        struct rsi_cpu_time spent = rsi_cpu_time_begin(t->tid);
+        rsi_writer_begin(writer, now, &spent);
+    }
     rsi_slot_change(slot);
     rsi_store_relaxed(&slot->id, t->id);
     rsi_store_relaxed(&slot->begin_tsc, born);
@@ -116,10 +120,6 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->origin, (uint32_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
-    if (t->waiter.origin != RSI_ORIGIN_USER && born == now) {
-        struct rsi_cpu_time spent = rsi_cpu_time_begin(t->tid);
-        rsi_writer_begin(writer, now, &spent);
-    }
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     rsi_slot_changed(slot);
     rsi_store_release(&t->waiter.record.slot, slot); /* readers of t see it complete */
