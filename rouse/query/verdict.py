@@ -34,7 +34,7 @@ HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is usel
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 # The part of a wait that a program with fewer waits, on processors that are seldom idle, may save:
 # of I/O the way of two wake-ups, there and back; of a sleep half of the usual timer slack. And the
-# CPU time of a wait.
+# CPU time that a wait costs outside of the kernel: caches that others have used.
 IO_SAVES_NS, SLEEP_SAVES_NS, SWITCH_NS = 80_000, 25_000, 5_000
 BUSY = 0.85  # of the processors, or of the threads' time
 # The parts of the threads' time in order, each with the microstates that it sums up.
@@ -104,7 +104,8 @@ class Program:
     wall_ns: int  # how long the program was recorded
     processors: int
     ran_ns: float  # the CPU time of the program
-    others_ran_ns: float  # and that of other programs on its processors
+    in_kernel: float  # the part of it in the kernel
+    others_ran_ns: float  # the CPU time of other programs on its processors
 
     def sum(self, *states: str, rows: Iterable[Row] | None = None) -> float:
         chosen = self.threads if rows is None else rows
@@ -135,8 +136,8 @@ def read(database: Database, busy_ns: int | None) -> Program:
     found = database.rows(locks.all_locks(LOCKS_MOST))
     waited = any(row["contested"] or row["waiting"] for row in found)
     processes = database.rows(
-        "SELECT duration_ns, COALESCE(cpus, 0) AS cpus, COALESCE(cpu_ns, 0) AS cpu_ns"
-        " FROM processes"
+        "SELECT duration_ns, COALESCE(cpus, 0) AS cpus, COALESCE(cpu_ns, 0) AS cpu_ns,"
+        " COALESCE(system_ns, 0) AS system_ns FROM processes"
     )
     threads = database.rows(thread_rows())
     ran_ns = float(sum(row["usr"] or 0 for row in threads))
@@ -158,6 +159,7 @@ def read(database: Database, busy_ns: int | None) -> Program:
         wall_ns=max((row["duration_ns"] for row in processes), default=0),
         processors=max((row["cpus"] for row in processes), default=0) or os.cpu_count() or 1,
         ran_ns=ran_ns,
+        in_kernel=min(sum(row["system_ns"] for row in processes) / max(known_ns, 1.0), 1.0),
         others_ran_ns=max((busy_ns or 0) - ran_ns, 0.0),
     )
 
@@ -189,6 +191,11 @@ def phase_of(row: Row, program: Program) -> float:
     return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
 
 
+def least_ran(ran_ns: float, waits: int, program: Program) -> float:
+    """The CPU time without what waits cost: most of it is the kernel's, and some in user code."""
+    return max(ran_ns * (1 - program.in_kernel) - waits * SWITCH_NS, ran_ns / 2)
+
+
 def load_of(row: Row, program: Program) -> gain.Load:
     """The load that the threads with waits for locks make, while this lock is contended.
 
@@ -210,9 +217,9 @@ def load_of(row: Row, program: Program) -> gain.Load:
         processors=program.processors,
         ran_ns=ran,
         slept_ns=slept,
-        least_ran_ns=max(ran - waits * SWITCH_NS, ran / 2),
+        least_ran_ns=least_ran(ran, waits, program),
         least_slept_ns=max(slept - max(waits - contested, 0) * saves, slept / 2),
-        all_ran_ns=max(program.ran_ns - waits * SWITCH_NS, program.ran_ns / 2) * part,
+        all_ran_ns=least_ran(program.ran_ns, waits, program) * part,
         others_ran_ns=program.others_ran_ns * part,
         locks={
             key_of(other): own_of(other, 1 if other is row else part) for other in program.locks

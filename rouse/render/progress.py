@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 
 EACH_S = 1.0  # the first line appears after that time, and each next one
-CLEAR = "\r\x1b[K"
 
 
 @contextlib.contextmanager
@@ -24,12 +23,13 @@ def line(what: str) -> Iterator[None]:
     over = threading.Event()
 
     def show() -> None:
-        seconds = 0.0
+        seconds, shown = 0.0, ""
         while not over.wait(EACH_S):
             seconds += EACH_S
-            print(f"{CLEAR}rouse: {what}, {seconds:.0f} s", end="", file=sys.stderr, flush=True)
-        if seconds:  # else the last line is another program's
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+            shown = f"rouse: {what}, {seconds:.0f} s"
+            print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+        if shown:  # else the last line is another program's; blanks, since colours may be off
+            print(f"\r{' ' * len(shown)}\r", end="", file=sys.stderr, flush=True)
 
     shower = threading.Thread(target=show, daemon=True)
     shower.start()

@@ -104,6 +104,7 @@ class Head:
     scatter_ns: int
     lost_origins: int
     cpu_ns: int  # when the process ended; 0: not known
+    system_ns: int  # the part of it in the kernel
 
     @property
     def process(self) -> str:
@@ -205,7 +206,7 @@ def decode_head(raw: Any) -> Head:
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
         "pid_namespace recorder cpus slack_ns spin_ns accept_order scatter_ns lost_origins"
-        " cpu_ns"
+        " cpu_ns system_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}

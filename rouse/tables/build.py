@@ -186,6 +186,7 @@ def processes(store: Store) -> Table:
         "accept_order": head.accept_order,
         "scatter_ns": head.scatter_ns,
         "cpu_ns": process_cpu(store),
+        "system_ns": head.system_ns or None,
         "lost_chunks": head.lost_chunks,
         **lost,
         "lost_events": head.lost_events + store.overwritten,

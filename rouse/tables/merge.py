@@ -112,6 +112,7 @@ def summed(name: str, rows: list[Row]) -> Row:
         **first,
         **{lost: sum(row[lost] or 0 for row in rows) for lost in LOST},
         "cpu_ns": None if None in spent else sum(spent),
+        "system_ns": sum(row["system_ns"] or 0 for row in rows) or None,
         "process": name,
         "command": words,
         "taken_unix_ns": taken,

@@ -36,7 +36,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process host program command mode end recorder runtimes",
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth cpus lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
-        " lost_origins slack_ns spin_ns accept_order scatter_ns cpu_ns",
+        " lost_origins slack_ns spin_ns accept_order scatter_ns cpu_ns system_ns",
         "ended",
         "tsc_hz stamp_ns",
     ),

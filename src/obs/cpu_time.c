@@ -11,6 +11,7 @@
 #include "os/os.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* The kernel's number for the CPU clock of a thread: CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED, and the tid above. */
@@ -114,4 +115,9 @@ void rsi_cpu_time_note(void)
     unsigned queues = QUEUES_MOST;
     rsi_file_visit(RSI_STORE_WRITERS, note, &queues);
     rsi_store_relaxed(&rsi_file_head->cpu_ns, clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+    struct rusage used;
+    if (rsi_syscall2(SYS_getrusage, RUSAGE_SELF, &used) == 0)
+        rsi_store_relaxed(&rsi_file_head->system_ns,
+                          (uint64_t)used.ru_stime.tv_sec * UINT64_C(1000000000) +
+                              (uint64_t)used.ru_stime.tv_usec * 1000u);
 }

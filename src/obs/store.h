@@ -93,7 +93,8 @@ struct rsi_store_head {
     /* How often an object was initialized at a site that is not recorded. Any thread adds. */
     uint64_t lost_origins;
     uint64_t is_confined; /* 1: the process enabled seccomp, and was recorded until then */
-    uint64_t cpu_ns;      /* CPU time of the process, written when it ends; 0: not known */
+    /* CPU time of the process, and the part of it in the kernel, written when it ends; 0: not known. */
+    uint64_t cpu_ns, system_ns;
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 

@@ -43,7 +43,8 @@ class Progress(unittest.TestCase):
         ):
             self.assertTrue(terminal.is_written.wait(LIMIT_S))
         self.assertIn("rouse: reading 7, ", terminal.getvalue())
-        self.assertTrue(terminal.getvalue().endswith(progress.CLEAR))
+        self.assertRegex(terminal.getvalue(), "\r +\r$")
+        self.assertNotIn("\x1b", terminal.getvalue())
 
     def test_short_work_and_other_outputs_show_nothing(self) -> None:
         terminal, file = Terminal(), io.StringIO()

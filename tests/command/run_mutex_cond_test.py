@@ -13,7 +13,9 @@ import unittest
 from interposed import LIBRARY
 from run_case import KNOWN, MS, PROGRAM, Case, label
 
-MORE_INSTRUCTIONS = 40  # additional instructions per lock and unlock of a free mutex
+# Additional instructions per lock and unlock of a free mutex. Some are for samples, which a slow
+# machine has more of per lock.
+MORE_INSTRUCTIONS = 60
 
 
 class Mutexes(Case):
@@ -69,8 +71,8 @@ class Mutexes(Case):
         per_pair = []
         for preload in ("", str(LIBRARY)):
             environment = {**os.environ, **keep, "LD_PRELOAD": preload}
-            counts = [instructions(number, environment) for number in (10_000, 20_000)]
-            per_pair.append((counts[1] - counts[0]) / 10_000)
+            counts = [instructions(number, environment) for number in (100_000, 200_000)]
+            per_pair.append((counts[1] - counts[0]) / 100_000)
         self.assertLess(per_pair[1] - per_pair[0], MORE_INSTRUCTIONS)
 
 
