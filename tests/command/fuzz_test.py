@@ -102,7 +102,7 @@ class Flipped(unittest.TestCase):
         self.path.chmod(0o600)
         signal.alarm(HANGS_S)
         try:
-            loaded = inputs.load_file(self.path, False, inputs.Resolvers())
+            loaded = inputs.load_file(self.path, inputs.Asked(), inputs.Resolvers())
             if number % REPORTED_EVERY == 0:
                 database = engine.open_tables(loaded.tables)
                 whole = inputs.Input(loaded.source, database, loaded.problems, loaded.machine)
