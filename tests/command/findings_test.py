@@ -3,7 +3,8 @@
 """The verdict of `rouse run` on the programs of tests/findings: each planted fault, and no other.
 
 The gain of each repair is measured by the programs themselves, without rouse. The verdict's upper
-bound must not be below it, and its estimate must be near it.
+bound must not be below it, and its estimate must be near it. Both allow for the noise of short
+measurements on a shared machine; bench/findings.py measures for longer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PROGRAMS = BUILD / "tests" / "findings"
 RECORDED_S = 0.6
 # Short runs in turn, since the load of the machine changes.
 MEASURED_S, ROUNDS = 0.3, 5
-NEAR = 1.3  # ratio of an estimate to the measured gain, or the reverse
+NEAR = 1.3  # ratio of an estimate to the gain, or the reverse
+NOISE = 1.15  # ratio of a measured gain to the gain, or the reverse
 
 
 @cache
@@ -68,13 +70,13 @@ class Verdict(unittest.TestCase):
         print(f"{program.name}: {figures}", flush=True)
         if measured.is_noisy:
             print("not run: the machine is too noisy to judge the estimate", flush=True)
-            self.assertGreaterEqual(most, min(measured.ratios), figures)
+            self.assertGreaterEqual(NOISE * most, min(measured.ratios), figures)
             return
-        self.assertGreaterEqual(most, measured.median, figures)
+        self.assertGreaterEqual(NOISE * most, measured.median, figures)
         if program.predicts == "bound":
             return
-        self.assertLessEqual(estimate, NEAR * measured.median, figures)
-        self.assertGreaterEqual(estimate, measured.median / NEAR, figures)
+        self.assertLessEqual(estimate, NEAR * NOISE * measured.median, figures)
+        self.assertGreaterEqual(estimate, measured.median / NEAR / NOISE, figures)
 
 
 def test_of(program: Planted) -> None:

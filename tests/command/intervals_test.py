@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -42,6 +43,14 @@ class Known(subprocess.Popen[str]):
         self.letters.flush()
 
 
+def line_of(top: subprocess.Popen[str]) -> str:
+    """The next line that does not say that a thread was preempted while it changed its words."""
+    assert top.stderr
+    while "words may be of two moments" in (line := top.stderr.readline()):
+        pass
+    return line
+
+
 class Beside(unittest.TestCase):
     threads = "user"
 
@@ -51,6 +60,11 @@ class Beside(unittest.TestCase):
         self.folder = Path(holder.name) / "recordings"
         self.program = Known(self.folder, self.threads)
         self.addCleanup(self.end)
+
+    @staticmethod
+    def kill(pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
         self.program.kill()
@@ -175,14 +189,15 @@ class UserThreads(Beside):
         assert top.stderr
         self.program.send("f")
         child = int(self.program.lines.readline().split()[1])
-        output = top.stderr.readline()
+        self.addCleanup(self.kill, child)
+        output = line_of(top)
         self.assertIn(f"process {self.program.pid} has forked {child} (known_states)", output)
         self.assertIn("child", self.top("--filter", "child"))
         os.kill(child, signal.SIGKILL)
         # The kernel may have no figures of such a young child yet. `rouse top` then adds a line.
-        said = [top.stderr.readline()]
+        said = [line_of(top)]
         while f"process {child}: " in said[-1]:
-            said.append(top.stderr.readline())
+            said.append(line_of(top))
         self.assertIn(f"process {child} (known_states) was killed", said[-1])
         top.kill()
         top.communicate()
