@@ -100,7 +100,7 @@ struct rsi_worker {
     struct rouse_cluster *next_cluster; /* in whose list it is, or which it is joining; or NULL */
     uint32_t slot;                      /* index in that list */
     uint32_t has_arrived;               /* futex: 1 once it is in its cluster's list */
-    bool is_free;                       /* no kernel thread uses it */
+    bool is_free;                       /* no kernel thread uses it; the monitor also peeks */
     bool is_leaving;                    /* it ends after the current turn */
     bool is_spare;                      /* it substitutes for a stuck worker: monitor.c */
     bool has_left;                      /* its timers were moved elsewhere; under the queue lock */

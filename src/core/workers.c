@@ -126,7 +126,7 @@ static void slot_take(struct rsi_worker *w, struct rouse_cluster *cluster)
 /* From here on others see w: they may push to its inbox, and steal. */
 static void list(struct rsi_worker *w, struct rouse_cluster *cluster)
 {
-    w->is_free = false;
+    rsi_store_relaxed(&w->is_free, false);
     if (w->index == rsi_rt.worker_count)
         rsi_store_release(&rsi_rt.worker_count, w->index + 1); /* pairs with rsi_worker_count */
     rsi_fetch_add_seq_cst(&rsi_rt.live_count, 1u);
@@ -172,7 +172,7 @@ static void end_locked(struct rsi_worker *w)
     rsi_tls_exec = &rsi_exec_none;
     rsi_account_exec_end(&w->exec);
     rsi_store_relaxed(&w->tid, 0);
-    w->is_free = true;
+    rsi_store_relaxed(&w->is_free, true);
 }
 
 /* w has left its cluster. False: its kernel thread ends. */
