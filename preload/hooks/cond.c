@@ -5,10 +5,11 @@
  * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
  * thread runs.
  *
- * A wake-up is false if its thread waits for the same condition again, within RPI_WAIT_WORK_NS and before it has locked the mutex
- * anew. To detect that, the thread notes the place of the wait as the place where it acquired the mutex, which the next
- * lock would overwrite. A worker that keeps the mutex while it works, and then waits again, ran for longer. Not known:
- * a thread that took its work within that time looks falsely woken; one that was preempted meanwhile looks usefully woken.
+ * A wake-up is false if its thread waits for the same condition again, within RPI_WAIT_WORK_NS and before it has
+ * locked the mutex anew. To detect that, the thread notes the place of the wait as the place where it acquired the
+ * mutex, which the next lock would overwrite. A worker that keeps the mutex while it works, and then waits again, ran
+ * for longer. Not known: a thread that took its work within that time looks falsely woken, and one that was preempted
+ * meanwhile looks usefully woken.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define SECOND UINT64_C(1000000000)
-#define BRIEF_NS \
-    5000000u /* longer sleeps cost little, and are more often the program's own schedule */
+/* Loops that poll sleep for less. Longer sleeps cost little, and are more often the program's own schedule. */
+#define BRIEF_NS 5000000u
 
 static uint64_t ns_of(const struct timespec *time)
 {

@@ -262,12 +262,8 @@ static void count_acquired(const struct rpi_thread *self, struct rsi_store_lock 
 RSI_NOINLINE void rpi_hold_begin(struct rpi_thread *self, struct rpi_held *held, const void *lock,
                                  enum rouse_wait_kind kind, const void *site)
 {
-    if (!rpi_recording_is_on()) { /* reading a clock may be forbidden */
-        held->gap = INT32_MAX;
-        return;
-    }
     uint32_t weight = rpi_sample_next(self, held);
-    if ((!rpi_hold_takes_all && !is_sampled(lock)) || !rpi_thread_begin(self))
+    if (weight == 0 || (!rpi_hold_takes_all && !is_sampled(lock)) || !rpi_thread_begin(self))
         return;
     (void)goes_on(self, lock, false);
     const struct rsi_lock_key key = { (uintptr_t)lock, rsi_site_of(self->writer, site), 0,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reader_site.h - the place where a read-write lock was last acquired for reading, or an OpenMP critical section entered.
+ * reader_site.h - the place where a read-write lock was last acquired for reading, or a critical section of OpenMP was
+ * entered.
  *
- * A read-write lock has many readers, and no word that says who they are; nor does that of a critical section. So a
- * table has the last place for each lock,
- * by hash. A word holds 16 bits of the lock's hash above the place, a code address of 48 bits, so that it is read and
- * written at once. It is written only if it changes: readers that come from one place share the line.
+ * A read-write lock has many readers, and no word that says who they are. The word of a critical section does not say
+ * it either. So a table has the last place for each lock, by hash. A word holds 16 bits of the lock's hash above the
+ * place, a code address of 48 bits, so that it is read and written at once. It is written only if it changes: readers
+ * that come from one place share the line.
  */
 #ifndef RPI_RECORD_READER_SITE_H
 #define RPI_RECORD_READER_SITE_H

@@ -48,6 +48,10 @@ static int32_t gap_of(struct rpi_thread *self, uint32_t rarity)
 uint32_t rpi_sample_next(struct rpi_thread *self, struct rpi_held *held)
 {
     uint32_t rarity = held->rarity, weight = 1u << rarity;
+    if (!rpi_recording_is_on()) { /* reading a clock may be forbidden */
+        held->gap = INT32_MAX;
+        return 0;
+    }
     if (!rpi_hold_takes_all) {
         uint64_t now = rsi_now_ns(), passed = now - held->sampled_ns;
         if (passed < OFTEN_NS && rarity < RARITY_MOST)

@@ -15,7 +15,7 @@
 
 #include "record/thread.h"
 
-/* An acquisition is chosen: draw the gap to the next one. Returns N, the weight of the chosen one. */
+/* An acquisition is chosen: draw the gap to the next one. Returns N, its weight, or 0 if recording has ended. */
 uint32_t rpi_sample_next(struct rpi_thread *self, struct rpi_held *held);
 
 #endif

@@ -266,8 +266,8 @@ struct rsi_store_lock {
     /* The part of hold_ticks in which the holder itself did not run, by enum rsi_inside. */
     uint64_t inside_ticks[RSI_INSIDE_COUNT];
     uint64_t sampled; /* acquisitions counted with a weight; 0: every acquisition is counted */
-    uint64_t
-        hold_variance; /* of hold_ticks, from the sampling, in ticks squared; the bits of a double */
+    /* Of hold_ticks, from the sampling, in ticks squared; the bits of a double. */
+    uint64_t hold_variance;
     uint64_t spare[2];
 };
 _Static_assert(sizeof(struct rsi_store_lock) == 192 &&
