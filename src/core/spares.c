@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spares.c - starts spare workers for the monitor, which has a descriptor table of its own.
+ * spares.c - adds and removes spare workers for the monitor, which has a descriptor table of its own.
  *
  * Problem: the monitor reads /proc while the program runs, and each file that it opens takes the lowest free
  * descriptor number for a moment. The program may just have closed that number while its threads still use
@@ -9,41 +9,49 @@
  * opened.
  *
  * So the monitor unshares its descriptor table, and empties it, before it first opens a file. Threads that it
- * creates afterwards would share that table. A kernel thread that it has started earlier creates the spare
- * workers instead, and sleeps otherwise. Where the kernel refuses to unshare (before Linux 5.9, or by a
- * filter) the monitor keeps the program's table. Rejected: a kernel thread that opens files for the monitor
- * (two switches for each look at a worker without a CPU); one descriptor per worker that stays open (it uses
- * numbers, and opening it for a spare would still take a number while the program runs).
+ * creates afterwards would share that table. The poller's descriptors are not in it, so the monitor cannot wake a
+ * worker that polls: the write would fail, and the wake-up would be lost. A kernel thread that it has started
+ * earlier therefore adds and removes the spare workers, and sleeps otherwise. Where the kernel refuses to unshare
+ * (before Linux 5.9, or by a filter) the monitor keeps the program's table. Rejected: a kernel thread that opens
+ * files for the monitor (two switches for each look at a worker without a CPU); one descriptor per worker that
+ * stays open (it uses numbers, and opening it for a spare would still take a number while the program runs).
  */
 #include "core/core.h"
 
 #include <linux/close_range.h>
 #include <valgrind/valgrind.h>
 
-enum order_state { ORDER_NONE, ORDER_GIVEN };
+enum order_state { ORDER_NONE, ORDER_ADD, ORDER_REMOVE };
 
 static struct {
-    /* futex: the monitor sets ORDER_GIVEN, the starter ORDER_NONE; each releases what it wrote */
+    /* futex: the monitor sets an order, spares_main ORDER_NONE; each releases what it wrote */
     uint32_t state;
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
-    struct rsi_worker *worker;
+    struct rsi_worker *worker; /* the one that was added, or is to be removed */
     int error;
 } order;
 
-static void *spares_main(void *unused)
+/* A worker has the signal mask of the first workers. A helper blocks all signals. */
+static int add(void)
 {
     sigset_t own;
+    pthread_sigmask(SIG_SETMASK, order.mask, &own);
+    int error = rsi_workers_add(order.cluster, &order.worker);
+    pthread_sigmask(SIG_SETMASK, &own, NULL);
+    return error;
+}
+
+static void *spares_main(void *unused)
+{
+    uint32_t state;
     pthread_setname_np(pthread_self(), "rouse-spares");
     for (;;) {
-        while (rsi_load_acquire(&order.state) != ORDER_GIVEN) /* pairs with rsi_spares_add */
+        while ((state = rsi_load_acquire(&order.state)) == ORDER_NONE) /* pairs with carried_out */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
-        /* A worker has the signal mask of the first workers; a helper blocks all signals. */
-        pthread_sigmask(SIG_SETMASK, order.mask, &own);
-        order.error = rsi_workers_add(order.cluster, &order.worker);
-        pthread_sigmask(SIG_SETMASK, &own, NULL);
-        rsi_store_release(&order.state, ORDER_NONE); /* pairs with rsi_spares_add */
+        order.error = state == ORDER_ADD ? add() : rsi_workers_remove(order.worker);
+        rsi_store_release(&order.state, ORDER_NONE); /* pairs with carried_out */
         rsi_futex_wake(&order.state, 1);
     }
     return unused;
@@ -64,16 +72,29 @@ bool rsi_spares_prepare(void)
     return true;
 }
 
+/* Give the order and wait until it is carried out. Returns its result. */
+static int carried_out(enum order_state state)
+{
+    rsi_store_release(&order.state, (uint32_t)state); /* pairs with spares_main */
+    rsi_futex_wake(&order.state, 1);
+    while (rsi_load_acquire(&order.state) != ORDER_NONE) /* pairs with spares_main */
+        rsi_futex_wait(&order.state, (uint32_t)state, UINT64_MAX);
+    return order.error;
+}
+
 int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out)
 {
     order.cluster = cluster;
     order.mask = mask;
-    rsi_store_release(&order.state, ORDER_GIVEN); /* pairs with spares_main */
-    rsi_futex_wake(&order.state, 1);
-    while (rsi_load_acquire(&order.state) != ORDER_NONE) /* pairs with spares_main */
-        rsi_futex_wait(&order.state, ORDER_GIVEN, UINT64_MAX);
+    int error = carried_out(ORDER_ADD);
     *out = order.worker;
-    return order.error;
+    return error;
+}
+
+int rsi_spares_remove(struct rsi_worker *spare)
+{
+    order.worker = spare;
+    return carried_out(ORDER_REMOVE);
 }
 
 unsigned rsi_spares_threads(void)

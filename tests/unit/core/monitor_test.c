@@ -258,6 +258,56 @@ static void a_cluster_gets_a_spare_of_its_own(void **state)
     CHECK_EQUAL(rouse_cluster_destroy(cluster), 0);
 }
 
+static void *sit_then_yield(void *unused)
+{
+    sit_in_read(NULL);
+    while (figures().spares != 0)
+        rouse_thread_yield();
+    return unused;
+}
+
+static void *wait_for_byte(void *fd)
+{
+    char byte;
+    CHECK_EQUAL(rouse_read(*(int *)fd, &byte, 1), 1);
+    return NULL;
+}
+
+/*
+ * A spare is idle while the only other worker runs, so it polls. When it is removed it must leave the poll, and
+ * later interrupts of the poll must still arrive.
+ */
+static void spares_that_poll_are_removed(void)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    struct rouse_thread *reader = start(ROUSE_KIND_USER, wait_for_byte, &ends[0]);
+    for (int round = 0; round < 3; round++) {
+        rsi_store_seq_cst(&began, 0u);
+        CHECK(pipe(pipes) == 0);
+        struct rouse_thread *stuck = start(ROUSE_KIND_USER, sit_then_yield, NULL);
+        UNTIL(rsi_load_seq_cst(&began) == 1);
+        others_run();
+        CHECK(write(pipes[1], "1", 1) == 1);
+        join(stuck);
+        others_run();
+        close(pipes[0]);
+        close(pipes[1]);
+    }
+    CHECK(figures().spares_most != 0);
+    CHECK(write(ends[1], "1", 1) == 1);
+    join(reader);
+}
+
+static void wake_ups_arrive_after_a_spare_has_polled(void **state)
+{
+    (void)state;
+    setenv("ROUSE_WORKERS", "1", 1);
+    scenario_exits("spares_that_poll_are_removed", "ROUSE_IO=epoll", 0);
+    scenario_exits("spares_that_poll_are_removed", "ROUSE_IO=uring", 0);
+    setenv("ROUSE_WORKERS", "2", 1);
+}
+
 static void *be_stuck_in_a_child(void *unused)
 {
     stuck_and_others(sit_in_read, false);
@@ -485,6 +535,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(deadlines_are_met_though_every_worker_is_stuck),
         cmocka_unit_test(a_worker_that_wakes_by_itself_wakes_the_monitor),
         cmocka_unit_test(a_cluster_gets_a_spare_of_its_own),
+        cmocka_unit_test(wake_ups_arrive_after_a_spare_has_polled),
         cmocka_unit_test(a_child_has_a_monitor_of_its_own),
         cmocka_unit_test(there_are_no_more_spares_than_allowed),
         cmocka_unit_test(an_idle_process_has_an_idle_monitor),
@@ -493,6 +544,7 @@ int main(int argc, char **argv)
     };
     static const struct scenario scenarios[] = {
         { "one_wakes_by_itself", one_wakes_by_itself },
+        { "spares_that_poll_are_removed", spares_that_poll_are_removed },
         { "spares_are_used_up", spares_are_used_up },
         { "many_workers_share_one_cpu", many_workers_share_one_cpu },
         { "nobody_looks", nobody_looks },
