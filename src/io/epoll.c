@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -36,9 +37,19 @@ static struct {
     uint32_t lacks_pwait2;
 } set;
 
+/* Without this descriptor, wake-ups would be lost: better no program than one that hangs. */
+static _Noreturn RSI_COLD void lost(int fd, const char *what, long error)
+{
+    rsi_fatal(
+        "descriptor %d is no longer our %s (%s); do not close descriptors that the program did not open",
+        fd, what, strerror((int)-error));
+}
+
 static void interrupt(void)
 {
     const uint64_t one = 1;
+    int event_fd = rsi_load_relaxed(&set.event_fd);
+    long result;
     /*
      * Release: the poll that takes the 1 sees what the caller did before. Acquire: a caller that finds the 1 knows that
      * such a poll is still to come. Pairs with take_interrupt.
@@ -46,8 +57,11 @@ static void interrupt(void)
     if (rsi_exchange_acq_rel(&set.interrupted, 1) != 0)
         return;
     /* Linux never ends such a write with -EINTR, but an emulator may, and the wake-up would be lost. */
-    while (rsi_syscall3(SYS_write, rsi_load_relaxed(&set.event_fd), &one, sizeof one) == -EINTR) {
-    }
+    do {
+        result = rsi_syscall3(SYS_write, event_fd, &one, sizeof one);
+    } while (result == -EINTR);
+    if (rsi_unlikely(result < 0 && result != -EAGAIN))
+        lost(event_fd, "eventfd", result);
 }
 
 /* Make the set. Returns its descriptor or -errno. */
@@ -262,6 +276,8 @@ static void poll_events(uint64_t deadline_ns)
     do {
         count = wait_for_events(epoll_fd, deadline_ns);
     } while (count == -EINTR && deadline_ns != 0);
+    if (rsi_unlikely(count < 0 && count != -EINTR))
+        lost(epoll_fd, "epoll set", count);
     for (long i = 0; i < count; i++) {
         if (rsi_likely(set.events[i].data.u64 != INTERRUPT_DATA))
             handle(&set.events[i], &batch);

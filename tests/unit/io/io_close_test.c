@@ -330,8 +330,57 @@ static void numbers_that_are_no_descriptor(void **state)
     CHECK(rsi_fdtable_peek(1000000) == NULL); /* and no memory was allocated */
 }
 
+static void *wait_for_a_byte(void *fd)
+{
+    char byte;
+    (void)rouse_read(*(int *)fd, &byte, 1);
+    return NULL;
+}
+
+/* As a daemon does that closes all descriptors, too late. Then one thread waits for I/O, and another is created. */
+static void close_our_descriptors(const char *type)
+{
+    int ends[2];
+    struct rouse_thread *reader, *other;
+    char path[64], target[64] = "";
+    wire_open(WIRE_PIPE, ends);
+    EQUALS(rouse_thread_create(&reader, NULL, wait_for_a_byte, &ends[0]), 0);
+    UNTIL(is_awaited(ends[0], RSI_FD_READ));
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = 0;
+        if (strstr(target, type))
+            close(fd);
+    }
+    for (;;) {
+        int none = -1;
+        EQUALS(rouse_thread_create(&other, NULL, wait_for_a_byte, &none), 0);
+        EQUALS(rouse_thread_join(other, NULL), 0);
+    }
+}
+
+static void close_the_eventfd(void)
+{
+    setenv("ROUSE_WORKERS", "1", 1);
+    setenv("ROUSE_IO", "epoll", 1);
+    close_our_descriptors("[eventfd]");
+}
+
+static void close_the_set(void)
+{
+    setenv("ROUSE_WORKERS", "1", 1);
+    setenv("ROUSE_IO", "epoll", 1);
+    close_our_descriptors("[eventpoll]");
+}
+
 int main(int argc, char **argv)
 {
+    static const struct misuse misuses[] = {
+        { "close the eventfd", "is no longer our eventfd (Bad file descriptor)",
+          close_the_eventfd },
+        { "close the set", "is no longer our epoll set (Bad file descriptor)", close_the_set },
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_waiter_in_both_directions_is_notified),
         cmocka_unit_test(woken_reader_does_not_meet_the_next_descriptor),
@@ -344,5 +393,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
         cmocka_unit_test(numbers_that_are_no_descriptor),
     };
-    return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
+    SYNC_TEST_MAIN(argc, argv, tests, misuses);
 }
