@@ -13,10 +13,10 @@
 static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
 {
     struct rpi_thread *self = rpi_self;
-    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 },
-                                   .since = rsi_tsc() };
+    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 } };
     if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
         return rpi_real.pthread_spin_lock(l);
+    contest.since = rsi_tsc(); /* not before: reading it may be forbidden */
     contest.key.site = rsi_site_of(self->writer, site);
     contest.key.name = rpi_init_site_name(self->writer, (const void *)l);
     int result = rpi_real.pthread_spin_lock(l);

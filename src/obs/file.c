@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 #define TICK_NS 1000000000u
-#define CPUS_MAX 4096
 #define FOLD_PAGES 64u /* may still be allocated while the mapping is folded */
 #define MIB_MOST (int)(RSI_STORE_BYTES_MAX >> 20)
 
@@ -140,17 +139,6 @@ static uint64_t stamps_ticks(void)
     return least;
 }
 
-/* How many CPUs this process may use; quotas are not included. */
-static uint32_t cpus(void)
-{
-    unsigned long mask[CPUS_MAX / (8 * sizeof(unsigned long))] = { 0 };
-    long bytes = rsi_syscall3(SYS_sched_getaffinity, 0, sizeof mask, mask);
-    uint32_t count = 0;
-    for (size_t i = 0; bytes > 0 && i < (size_t)bytes / sizeof mask[0]; i++)
-        count += (uint32_t)__builtin_popcountl(mask[i]);
-    return count;
-}
-
 static void head_fill(struct rsi_store_head *head)
 {
     head->version = RSI_STORE_VERSION;
@@ -169,7 +157,7 @@ static void head_fill(struct rsi_store_head *head)
     head->stamps_ticks = stamps_ticks();
     head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
     head->site_depth = rsi_load_relaxed(&rsi_site_depth);
-    head->cpus = cpus();
+    head->cpus = rsi_cpu_affinity();
     read_boot_id(head->boot_id);
     ssize_t length = readlink("/proc/self/exe", head->program, sizeof head->program - 1);
     head->program[length > 0 ? length : 0] = 0;

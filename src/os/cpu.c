@@ -3,23 +3,10 @@
 #include "os/os.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CPUS_MAX 4096
-
-static unsigned affinity_count(void)
-{
-    unsigned long mask[CPUS_MAX / (8 * sizeof(unsigned long))] = { 0 };
-    long bytes = rsi_syscall3(SYS_sched_getaffinity, 0, sizeof mask, mask);
-    unsigned count = 0;
-    for (size_t i = 0; bytes > 0 && i < (size_t)bytes / sizeof mask[0]; i++)
-        count += (unsigned)__builtin_popcountl(mask[i]);
-    return count ? count : 1;
-}
 
 static bool read_file(const char *path, char *buffer, size_t bytes)
 {
@@ -115,7 +102,7 @@ unsigned rsi_cpu_quota(const char *cgroup_file, const char *mount)
 
 unsigned rsi_cpu_count(void)
 {
-    unsigned cpus = affinity_count();
+    unsigned cpus = rsi_cpu_affinity();
     unsigned quota = rsi_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     return quota < cpus ? quota : cpus;
 }

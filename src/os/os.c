@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* os.c - time, futex, the asymmetric fence, memory. */
+/* os.c - time, futex, the asymmetric fence, CPUs, memory. */
 #include "os/os.h"
 
 #include <errno.h>
@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
+
+#define CPUS_MAX 4096
 
 bool rsi_fence_light_is_full = true;
 
@@ -82,4 +84,14 @@ void rsi_timer_slack_min(void)
 long rsi_gettid(void)
 {
     return rsi_syscall0(SYS_gettid);
+}
+
+unsigned rsi_cpu_affinity(void)
+{
+    unsigned long mask[CPUS_MAX / (8 * sizeof(unsigned long))] = { 0 };
+    long bytes = rsi_syscall3(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    unsigned count = 0;
+    for (size_t i = 0; bytes > 0 && i < (size_t)bytes / sizeof mask[0]; i++)
+        count += (unsigned)__builtin_popcountl(mask[i]);
+    return count ? count : 1;
 }

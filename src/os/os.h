@@ -44,6 +44,9 @@ RSI_INLINE void rsi_fence_light(void)
         rsi_compiler_barrier();
 }
 
+/* The number of CPUs in the affinity mask of the calling kernel thread; at least 1. */
+unsigned rsi_cpu_affinity(void);
+
 /*
  * The number of CPUs this process may use: its affinity mask, limited by its cgroup's quota (v1 or v2); at
  * least 1.
