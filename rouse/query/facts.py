@@ -230,8 +230,8 @@ def lock_notes(database: Database) -> list[str]:
     sampled = sum(row["sampled"] for row in rows)
     if sampled:
         return [
-            f"{counted(sampled, 'acquisition')} of free locks were chosen at random: max, total, count,"
-            " avg and wait_avg are estimates from these and from all contended ones"
+            f"{counted(sampled, 'acquisition')} of free locks were chosen at random: max, total,"
+            " count, avg and wait_avg are estimates from these and from all contended ones"
         ]
     if not rows or any(row["free"] for row in rows):
         return []
