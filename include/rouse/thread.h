@@ -4,7 +4,7 @@
  *
  * Unless a comment says otherwise, every call may be made from a rouse thread of either kind and from any other
  * kernel thread of the process. Those others, main() among them, are called foreign threads. No call may be made
- * from a signal handler. Calls return 0 or a non-negative result, or -errno; they neither read nor set errno. The
+ * from a signal handler. Calls return 0 or a non-negative result, or -errno; they leave errno as it was. The
  * first call starts the runtime; there is no init and no shutdown call.
  */
 #ifndef ROUSE_THREAD_H
@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <rouse/errno.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -83,13 +83,17 @@ RSI_INLINE struct rsi_worker *rsi_switch_finish(void *value, struct rsi_ctx *ctx
     return value;
 }
 
-/* Change stacks. ctx: the next thread's, which was already entered, or the idle loop's. */
+/*
+ * Change stacks. ctx: the next thread's, which was already entered, or the idle loop's. errno belongs to self, not to
+ * the kernel thread.
+ */
 RSI_INLINE void rsi_switch_step(struct rsi_worker *w, struct rouse_thread *self,
                                 struct rsi_ctx *ctx, uintptr_t bits)
 {
     void *value = (char *)w + bits;
+    int error = *w->errno_at;
     struct rsi_ctx *left = rsi_ctx_switch(&self->waiter.ctx, ctx, &value);
-    rsi_switch_finish(value, left);
+    *rsi_switch_finish(value, left)->errno_at = error;
 }
 
 /* Whether a worker goes directly from self to to, without its idle loop in between. on_cpu: that of to. */

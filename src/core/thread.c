@@ -63,7 +63,7 @@ static void thread_main(void *value, struct rsi_ctx *left)
     struct rsi_exec *exec = rsi_exec_self();
     struct rouse_thread *self = exec->current;
     rsi_ctx_after(&self->waiter.ctx);
-    rsi_switch_finish(value, left);
+    *rsi_switch_finish(value, left)->errno_at = 0;
     void *(*fn)(void *) = self->fn;
     self->locals = NULL;
     rouse_thread_exit(fn(self->arg));

@@ -50,6 +50,7 @@ struct rsi_worker {
     uint64_t turns;          /* the watcher reads it without the lock */
     uint64_t steals, stolen; /* steals that it made; threads that it took */
     uint64_t *eh_globals;    /* libstdc++'s, of this kernel thread; NULL without C++ */
+    int *errno_at;           /* of this kernel thread */
     uint64_t random;
 
     struct rouse_thread *block_cache; /* free blocks of user threads */

@@ -221,6 +221,7 @@ static void *worker_thread(void *value)
     pthread_setname_np(pthread_self(), name);
     rsi_tls_exec = &w->exec;
     rsi_store_relaxed(&w->tid, (int32_t)rsi_gettid());
+    w->errno_at = &errno;
     w->eh_globals = __cxa_get_globals ? __cxa_get_globals() : NULL;
     rsi_timer_slack_min();
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
