@@ -280,7 +280,7 @@ int rouse_cluster_worker_add(struct rouse_cluster *cluster)
     struct rsi_worker *w = NULL;
     int error = cluster ? rsi_runtime_try_start() : -EINVAL;
     if (!error)
-        error = rsi_workers_add(cluster, &w);
+        error = rsi_workers_add(cluster, false, &w);
     if (!error)
         rsi_poller_own(w->index);
     return error ? error : (int)w->index;

@@ -65,7 +65,7 @@ void rsi_monitor_child(void);
  */
 bool rsi_spares_prepare(void);
 /* After rsi_spares_prepare: add a worker with this signal mask and wait until it exists. Returns as rsi_workers_add. */
-int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out);
+int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask);
 /* Likewise: remove a spare. Returns as rsi_workers_remove. */
 int rsi_spares_remove(struct rsi_worker *spare);
 /* Likewise: end the waits that have finished on a stuck worker's ring, and move the threads queued there. */

@@ -255,13 +255,11 @@ static bool is_spare(const struct rsi_worker *w)
 
 static void spare_add(struct rouse_cluster *cluster)
 {
-    struct rsi_worker *w;
     if (monitor.spares >= monitor.bound || !rsi_spares_prepare() ||
-        rsi_spares_add(cluster, &monitor.mask, &w) != 0) {
+        rsi_spares_add(cluster, &monitor.mask) != 0) {
         rsi_store_relaxed(&monitor.refused_count, monitor.refused_count + 1);
         return;
     }
-    rsi_store_relaxed(&w->is_spare, true);
     rsi_store_relaxed(&monitor.spares, monitor.spares + 1);
     if (monitor.spares > monitor.spares_most)
         rsi_store_relaxed(&monitor.spares_most, monitor.spares);

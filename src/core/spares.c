@@ -30,7 +30,7 @@ static struct {
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
-    struct rsi_worker *worker; /* the one that was added, is to be removed, or is stuck */
+    struct rsi_worker *worker; /* the one that is to be removed, or is stuck */
     struct rsi_worker *to;     /* what waits for a stuck one moves here */
     int error;
 } order;
@@ -39,8 +39,9 @@ static struct {
 static int add(void)
 {
     sigset_t own;
+    struct rsi_worker *spare;
     pthread_sigmask(SIG_SETMASK, order.mask, &own);
-    int error = rsi_workers_add(order.cluster, &order.worker);
+    int error = rsi_workers_add(order.cluster, true, &spare);
     pthread_sigmask(SIG_SETMASK, &own, NULL);
     return error;
 }
@@ -96,13 +97,11 @@ static int carried_out(enum order_state state)
     return order.error;
 }
 
-int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask, struct rsi_worker **out)
+int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask)
 {
     order.cluster = cluster;
     order.mask = mask;
-    int error = carried_out(ORDER_ADD);
-    *out = order.worker;
-    return error;
+    return carried_out(ORDER_ADD);
 }
 
 int rsi_spares_remove(struct rsi_worker *spare)

@@ -89,7 +89,6 @@ static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
     w->next_run = 0;
     w->steal_ns = 0;
     w->avoids_poller = false;
-    rsi_store_relaxed(&w->is_spare, false);
     rsi_store_relaxed(&w->turns, 0);
     rsi_store_relaxed(&w->steals, 0);
     rsi_store_relaxed(&w->stolen, 0);
@@ -105,7 +104,7 @@ static void reset(struct rsi_worker *w, struct rouse_cluster *cluster)
     rsi_store_relaxed(&w->timer_stale, 0u);
     rsi_store_relaxed(&w->inbox_length, 0);
     rsi_store_relaxed(&w->is_leaving, false);
-
+    rsi_store_relaxed(&w->is_spare, false);
     rsi_store_relaxed(&w->has_left, false);
     rsi_store_relaxed(&w->has_arrived, 0u);
 }
@@ -368,12 +367,15 @@ int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **ou
     return 0;
 }
 
-int rsi_workers_add(struct rouse_cluster *cluster, struct rsi_worker **out)
+int rsi_workers_add(struct rouse_cluster *cluster, bool is_spare, struct rsi_worker **out)
 {
     rsi_runtime_lock();
     int error = cluster->state == RSI_CLUSTER_LIVE ? rsi_workers_add_locked(cluster, out) : -EINVAL;
-    if (!error)
+    if (!error) {
         cluster->wanted = cluster->staying_count;
+        /* Under the lock, so that a fork sees it: the child starts no worker in place of a spare. */
+        rsi_store_relaxed(&(*out)->is_spare, is_spare);
+    }
     rsi_runtime_unlock();
     return error;
 }

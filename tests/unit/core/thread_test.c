@@ -472,9 +472,34 @@ static void errno_is_left_unchanged(void **state)
         join(start(ROUSE_KIND_USER, every_call, NULL));
 }
 
+static void *keep_errno(void *number)
+{
+    CHECK_EQUAL(errno, 0); /* of a new thread */
+    errno = (int)(size_t)number;
+    for (int i = 0; i < 1000; i++) {
+        if (i % 100 == 0)
+            CHECK_EQUAL(rouse_sleep(1000), 0);
+        else
+            rouse_thread_yield();
+        CHECK_EQUAL(errno, (int)(size_t)number);
+    }
+    return NULL;
+}
+
+static void errno_belongs_to_the_thread(void **state)
+{
+    (void)state;
+    struct rouse_thread *t[8];
+    for (size_t i = 0; i < LENGTH(t); i++)
+        t[i] = start(ROUSE_KIND_USER, keep_errno, (void *)(i + 1));
+    for (size_t i = 0; i < LENGTH(t); i++)
+        join(t[i]);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errno_belongs_to_the_thread),
         cmocka_unit_test(threads_give_their_results_to_the_joiner),
         cmocka_unit_test(exit_ends_the_thread_from_any_depth),
         cmocka_unit_test(self_is_the_handle_that_create_gave),
