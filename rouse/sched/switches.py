@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rouse import regular
 from rouse.clock import NS
 from rouse.errors import RouseError
 from rouse.sched import checks
@@ -197,7 +198,8 @@ def named(found: Switches) -> Switches:
 
 def read(path: Path) -> Switches:
     try:
-        return decode(path.read_text(encoding="utf-8"))
+        with regular.opened(path) as file:
+            return decode(file.read().decode("utf-8"))
     except (OSError, UnicodeError) as error:
         raise RouseError(f"{path}: cannot be read: {error}") from error
     except RouseError as error:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rouse import clock
+from rouse import clock, regular
 from rouse.errors import RouseError
 from rouse.store import decode, layout
 
@@ -305,7 +305,7 @@ def why_not(pid: int, path: Path) -> str:
 def is_recording(path: Path) -> bool:
     """Whether a file begins like a store."""
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             return file.read(8) == layout.MAGIC.to_bytes(8, "little")
     except OSError:
         return False

@@ -34,6 +34,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rouse import regular
 from rouse.errors import RouseError
 from rouse.store import layout
 
@@ -155,7 +156,7 @@ class Recording:
 
 def is_recording(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
@@ -164,7 +165,7 @@ def is_recording(path: Path) -> bool:
 def read(path: Path) -> Recording:
     """Read a file, perhaps unfinished or damaged. Raise RouseError if nothing is readable."""
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             return Reader(file, str(path)).read()
     except OSError as error:
         raise RouseError(f"{path}: {error.strerror}") from error

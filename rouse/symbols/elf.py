@@ -20,10 +20,12 @@ import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from rouse import regular
 from rouse.symbols.demangle import demangled
 from rouse.symbols.lines import Lines, Place
 
 DEBUG_FILES = Path("/usr/lib/debug")
+SUMMED_MOST = 2 << 30  # bytes of a file whose checksum is computed
 SYMBOL = np.dtype(
     [
         ("name", "<u4"),
@@ -66,13 +68,14 @@ def build_id_of(file: Any) -> str:
 
 
 def has_checksum(path: Path, wanted: int) -> bool:
-    """Whether it is a regular file with this CRC-32."""
-    if not path.is_file():
-        return False
+    """Whether it is a regular file with this CRC-32, and not too large to read as a whole."""
     crc = 0
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            crc = zlib.crc32(chunk, crc)
+    try:
+        with regular.opened(path, SUMMED_MOST) as file:
+            while chunk := file.read(1 << 20):
+                crc = zlib.crc32(chunk, crc)
+    except OSError:
+        return False
     return crc == wanted
 
 
@@ -99,7 +102,7 @@ class Elf:
 
     def opened(self, path: Path) -> Any:
         """Open the file, and read from it as needed."""
-        stream = path.open("rb")
+        stream = regular.opened(path, regular.LARGEST)
         weakref.finalize(self, stream.close)
         return ELFFile(stream)
 
@@ -127,7 +130,7 @@ class Elf:
         """Open the separate file. None: there is none, or it belongs to another build."""
         if self.build_id:
             named = DEBUG_FILES / ".build-id" / self.build_id[:2] / f"{self.build_id[2:]}.debug"
-            if named.is_file():
+            if named.exists():
                 return self.opened(named)
         for path in self.linked():
             file = self.opened(path)

@@ -12,6 +12,7 @@ from typing import Any
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
+from rouse import regular
 from rouse.symbols.elf import build_id_of
 
 GO, GOMP = "Go", "libgomp"
@@ -43,7 +44,7 @@ def openmp_name(variable: str) -> str | None:
 def of_file(path: Path, build_id: str = "") -> tuple[str, ...]:
     """Return the runtimes of a program's file. build_id: the expected one. Empty: not known."""
     try:
-        with path.open("rb") as stream:
+        with regular.opened(path, regular.LARGEST) as stream:
             file = ELFFile(stream)
             if build_id and build_id_of(file) != build_id:
                 return ()

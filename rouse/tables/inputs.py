@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rouse import clock
+from rouse import clock, regular
 from rouse.errors import RouseError
 from rouse.sched import switches
 from rouse.sched.switches import Switches
@@ -206,7 +206,7 @@ def load_file(path: Path, asked: Asked, resolvers: Resolvers) -> Loaded:
     if find.is_recording(path):
         return load_store(path, asked, resolvers)
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             is_empty = not file.read(1)
     except OSError as error:
         raise RouseError(f"{path}: {error.strerror}") from error

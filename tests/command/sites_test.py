@@ -366,7 +366,8 @@ class Refusals(Built):
     def test_invalid_and_missing_files_are_refused(self) -> None:
         noise = self.folder / "noise"
         noise.write_bytes(b"\x7fELF" + bytes(range(256)) * 8)
-        for path, says in ((noise, "no ELF"), (self.folder, "directory"), (Path("/no"), "No such")):
+        known = {noise: "no ELF", self.folder: "is no regular file", Path("/no"): "No such"}
+        for path, says in known.items():
             with self.assertRaisesRegex(elf.ElfError, says):
                 elf.Elf(path)
 
