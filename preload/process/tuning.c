@@ -18,7 +18,7 @@ static uint64_t slack_ns;
 /* A number from the environment. 0: it is unset or invalid. The program sees the variable too. */
 static uint64_t number_of(const char *name)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     char *end = NULL;
     unsigned long long number = text ? strtoull(text, &end, 10) : 0;
     return end && *end == 0 && number <= NS_MOST ? number : 0;

@@ -65,7 +65,7 @@ static uint64_t sampled_locks[SAMPLED_WORDS];
 
 void rpi_hold_setup(void)
 {
-    const char *text = getenv("ROUSE_OBS");
+    const char *text = secure_getenv("ROUSE_OBS");
     rpi_hold_takes_all = text && strcmp(text, "locks") == 0;
 }
 

@@ -148,7 +148,8 @@ static unsigned test_chance;
 
 __attribute__((constructor)) static void test_delay_setup(void)
 {
-    const char *seed = getenv("ROUSE_TEST_SEED"), *chance = getenv("ROUSE_TEST_DELAY");
+    const char *seed = secure_getenv("ROUSE_TEST_SEED"),
+               *chance = secure_getenv("ROUSE_TEST_DELAY");
     test_seed = seed ? strtoull(seed, NULL, 10) : 1;
     test_chance = chance ? (unsigned)strtoul(chance, NULL, 10) : 0;
 }

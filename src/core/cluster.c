@@ -57,7 +57,7 @@ static void settle(struct rouse_cluster *cluster, enum rouse_place place, unsign
 
 static unsigned affinity_from_environment(void)
 {
-    const char *text = getenv("ROUSE_STEAL_AFFINITY");
+    const char *text = secure_getenv("ROUSE_STEAL_AFFINITY");
     if (!text || !*text)
         return AFFINITY_DEFAULT;
     if (text[0] < '0' + ROUSE_STEAL_AFFINITY_MIN || text[0] > '0' + ROUSE_STEAL_AFFINITY_MAX ||
@@ -69,7 +69,7 @@ static unsigned affinity_from_environment(void)
 
 static enum rouse_place place_from_environment(void)
 {
-    const char *text = getenv("ROUSE_PLACE");
+    const char *text = secure_getenv("ROUSE_PLACE");
     if (!text || !*text || strcmp(text, "steal") == 0)
         return ROUSE_PLACE_STEAL;
     if (strcmp(text, "shortest") != 0)

@@ -116,7 +116,7 @@ int rouse_stacks_trim_on_pressure(void)
 
 void rsi_pressure_setup(void)
 {
-    const char *text = getenv("ROUSE_TRIM");
+    const char *text = secure_getenv("ROUSE_TRIM");
     if (!text || !*text || strcmp(text, "off") == 0)
         return;
     if (strcmp(text, "pressure") != 0)

@@ -19,7 +19,7 @@ static enum rouse_io io_wanted; /* written under start_mutex */
 
 static unsigned workers_from_environment(void)
 {
-    const char *text = getenv("ROUSE_WORKERS");
+    const char *text = secure_getenv("ROUSE_WORKERS");
     if (!text || !*text)
         return 0;
     char *end;
@@ -32,7 +32,7 @@ static unsigned workers_from_environment(void)
 /* As many as there are workers, unless ROUSE_SPARES gives another number. */
 static unsigned spares_from_environment(void)
 {
-    const char *text = getenv("ROUSE_SPARES");
+    const char *text = secure_getenv("ROUSE_SPARES");
     if (!text || !*text)
         return workers_wanted;
     char *end;
@@ -44,7 +44,7 @@ static unsigned spares_from_environment(void)
 
 static enum rouse_kind kind_from_environment(void)
 {
-    const char *text = getenv("ROUSE_THREADS");
+    const char *text = secure_getenv("ROUSE_THREADS");
     if (!text || !*text || strcmp(text, "user") == 0)
         return ROUSE_KIND_USER;
     if (strcmp(text, "kernel") != 0)

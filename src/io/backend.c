@@ -18,7 +18,7 @@ static const char *why = "no call has needed one yet"; /* released with rsi_back
 
 static enum rouse_io from_environment(void)
 {
-    const char *text = getenv("ROUSE_IO");
+    const char *text = secure_getenv("ROUSE_IO");
     if (!text || !*text || strcmp(text, "auto") == 0)
         return ROUSE_IO_AUTO;
     if (strcmp(text, "epoll") == 0)

@@ -251,7 +251,7 @@ static int file_new(int folder, char *reason, size_t bytes)
 
 static int most_read(char *reason, size_t bytes)
 {
-    const char *text = getenv("ROUSE_OBS_MIB");
+    const char *text = secure_getenv("ROUSE_OBS_MIB");
     if (!text || !*text)
         return 0;
     uint64_t most = 0;

@@ -118,7 +118,7 @@ static size_t describe(char *buffer, size_t bytes)
 
 static uint32_t mode_from_environment(void)
 {
-    const char *text = getenv("ROUSE_OBS");
+    const char *text = secure_getenv("ROUSE_OBS");
     if (text && strcmp(text, "off") == 0)
         return ROUSE_OBS_OFF;
     if (text && strcmp(text, "locks") == 0)
@@ -135,7 +135,7 @@ void rsi_obs_setup(void)
     rsi_fatal_describe = describe;
     if (!rsi_sites_setup(rsi_signal_unwind_stack_end))
         rsi_fatal("ROUSE_OBS_DEPTH is \"%s\"; give a number from 1 to %d",
-                  getenv("ROUSE_OBS_DEPTH"), RSI_SITE_FRAMES);
+                  secure_getenv("ROUSE_OBS_DEPTH"), RSI_SITE_FRAMES);
     if (set_mode(mode_from_environment()) != 0)
         rsi_fatal("no memory for ROUSE_OBS=locks");
     rsi_dump_setup();

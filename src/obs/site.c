@@ -42,7 +42,7 @@ static struct {
 
 bool rsi_sites_setup(rsi_stack_end_of *stack_end)
 {
-    const char *text = getenv("ROUSE_OBS_DEPTH");
+    const char *text = secure_getenv("ROUSE_OBS_DEPTH");
     sites.stack_end = stack_end;
     if (!text || !*text)
         return true;
