@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Open files whose paths nobody vouches for: only regular files, and never so that we wait.
+"""Open files whose paths cannot be trusted: only regular files, and never so that we wait.
 
-A recording names files of code, and whoever made it chose the names. Opening a FIFO waits for a
+A recording names files of code, and those names may be chosen to harm. Opening a FIFO waits for a
 writer, opening a device may act on it, and reading /dev/zero never ends. So the path is opened
 without access (O_PATH) first. Rejected: open and then look, which has touched the device already.
 Symbolic links are followed, because paths of libraries have them: what they lead to is checked.

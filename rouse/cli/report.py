@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from rouse.cli.arguments import Name
+from rouse import limits
+from rouse.cli.arguments import Name, Seconds
 from rouse.cli.commands import Command
 from rouse.query.specs import KEYS
 from rouse.render.report import FORMATS, PAGE_ROWS, SERIES_ROWS, TERMINAL_ROWS, Options, run
@@ -67,6 +68,19 @@ from rouse.tables.engine import ENGINES
     default=ENGINES[0],
     help=f"What runs the queries [{ENGINES[0]}, in this process]; a FOLDER's may run on Spark.",
 )
+@click.option(
+    "--memory",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help=f"What a FILE may take at most [{limits.BASE_MIB} and {limits.TIMES} times the file,"
+    f" at most {limits.MOST_MIB}].",
+)
+@click.option(
+    "--cpu",
+    type=Seconds(0, min_open=True),
+    metavar="SECONDS",
+    help=f"Processor time that a FILE may take [{limits.BASE_S} and {limits.PER_MIB_S} per MiB].",
+)
 def command(
     target: str | None,
     chosen: tuple[str, ...],
@@ -78,6 +92,8 @@ def command(
     as_json: bool,
     file: str | None,
     engine: str,
+    memory: int | None,
+    cpu: float | None,
 ) -> None:
     """Report on a running process (PID), a recording or store (FILE), or a FOLDER of them.
 
@@ -92,5 +108,9 @@ def command(
         raise click.UsageError("--format pprof is binary: name a file with -o FILE")
     if in_sum and name in ("perfetto", "kernel-style"):
         raise click.UsageError(f"--sum has no events, which --format {name} shows")
-    options = Options(chosen, limit, show_idle, name, file or "-", engine, in_sum, in_stacks)
+    options = Options(
+        *(chosen, limit, show_idle, name, file or "-", engine, in_sum, in_stacks),
+        memory_mib=memory,
+        cpu_s=cpu,
+    )
     run(target, options)

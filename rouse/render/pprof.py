@@ -157,6 +157,11 @@ class Writer:
         return self.locations[key]
 
 
+def whole(number: float) -> int:
+    """Return what fits the field. Sums of damaged figures are too large, and then floats."""
+    return max(-(1 << 63), min(int(number), (1 << 63) - 1))
+
+
 def encode(
     processes: Iterable[Mapping[str, Any]],
     waits: Iterable[Mapping[str, Any]],
@@ -184,7 +189,7 @@ def encode(
         stack = frames.get((wait["process"], wait["wait_site"]), [])
         known = [writer.location(frame) for frame in stack] or [writer.location(NOWHERE)]
         begun = wait["count"] + wait["waiting"]
-        sample = profile.sample.add(location_id=known, value=[begun, wait["wait_ns"]])
+        sample = profile.sample.add(location_id=known, value=[whole(begun), whole(wait["wait_ns"])])
         for key, text in (
             ("kind", wait["kind"]),
             ("object", wait["object_name"]),

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
+from rouse import limits
 from rouse.errors import RouseError, output
 from rouse.query import activity, facts, locks, measures, scheduler, verdict
 from rouse.query.sections import Report, Section, Wanted
@@ -55,6 +56,8 @@ class Options:
     engine: str = ENGINES[0]
     in_sum: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
+    memory_mib: int | None = None  # that a FILE may take. None: by its size
+    cpu_s: float | None = None
 
 
 class Reporter:
@@ -334,6 +337,21 @@ def written(reporter: Reporter, name: str) -> Iterable[bytes]:
     return [made]
 
 
+@contextlib.contextmanager
+def limited(target: str | None, options: Options) -> Iterator[None]:
+    """Bound what a FILE may take. The folders' tables are on disk, and processes are our own."""
+    path = Path(target or "")
+    if not path.is_file():
+        yield
+        return
+    size = path.stat().st_size
+    with (
+        limits.cpu(str(path), options.cpu_s or limits.cpu_seconds(size)),
+        limits.memory(str(path), options.memory_mib or limits.memory_mib(size)),
+    ):
+        yield
+
+
 def run(target: str | None, options: Options) -> None:
     is_text = options.format == "text"
     asked = Asked(
@@ -343,6 +361,7 @@ def run(target: str | None, options: Options) -> None:
         in_places=is_text and not options.in_stacks,
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(limited(target, options))
         with progress.line(f"reading {target or 'what is recorded'}"):
             opened = stack.enter_context(open_input(target, asked))
         reporter = Reporter(opened, options)

@@ -156,7 +156,9 @@ class Sqlite(Database):
 
 def refused(error: Exception) -> RouseError:
     if isinstance(error, MemoryError):
-        return RouseError("there is no memory for the tables", "is there a limit (ulimit -v)?")
+        return RouseError(
+            "there is no memory for the tables", "is there a limit (--memory, or ulimit -v)?"
+        )
     return RouseError(f"the tables cannot be read: {first_line(error)}")
 
 

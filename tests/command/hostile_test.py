@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from unittest import mock
 
 from common import COMMAND, SOURCE
 
+import numpy as np
 import synthetic
 
-from rouse import regular
+from rouse import limits, regular
 from rouse.errors import RouseError
 from rouse.store import layout, recording
 from rouse.symbols import elf, runtimes
 from rouse.tables import inputs
 
 WAITS_S = 60  # a report takes about a second; without an answer by then, it waits for something
+OWN_KIB = 256 << 10  # the command and its libraries
+OWN_S = 20  # to start and to end
 
 
 def report(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -126,6 +130,53 @@ class File(Case):
         self.assertFalse(recording.is_recording(path))
         with self.assertRaisesRegex(RouseError, "is no regular file"):
             inputs.load_file(path, inputs.Asked(), inputs.Resolvers())
+
+
+class Cost(Case):
+    """A file that was made to take all the memory and time it can."""
+
+    SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
+    ROWS = 4_000
+
+    def crafted(self) -> Path:
+        """Write a file whose every row is a site, a stack and a module of its own."""
+        print(f"ROUSE_SEED={self.SEED}", flush=True)
+        chance = np.random.default_rng(self.SEED)
+        built = synthetic.Builder()
+        for kind in (layout.WAKES, layout.STACKS, layout.MODULES, layout.LOCKS, layout.THREADS):
+            size = layout.ENTRIES[kind].itemsize
+            noise = np.frombuffer(chance.bytes(size * self.ROWS), layout.ENTRIES[kind])
+            built.chunk(kind, noise)
+        return built.write(self.folder)
+
+    def test_a_file_that_takes_too_much_memory_is_one_line(self) -> None:
+        path = self.crafted()
+        done = report(path, "--memory", "1")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"\Arouse: .*memory.*--memory.*\n\Z")
+
+    def test_a_file_that_takes_too_long_is_one_line(self) -> None:
+        path = self.crafted()
+        done = report(path, "--cpu", "0.001")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"\Arouse: .*processor time; .*--cpu SECONDS\n\Z")
+
+    def test_a_crafted_file_stays_within_its_limits_in_each_format(self) -> None:
+        path = self.crafted()
+        size = path.stat().st_size
+        for name in ("text", "html", "json", "pprof", "folded"):
+            with self.subTest(format=name):
+                words = ["report", path, "-f", name, "-o", self.folder / name]
+                environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+                made = subprocess.Popen([*COMMAND, *map(str, words)], env=environment)
+                _, status, used = os.wait4(made.pid, 0)
+                made.returncode = os.waitstatus_to_exitcode(status)
+                self.assertIn(made.returncode, (0, 3))
+                most = (limits.memory_mib(size) << 10) + OWN_KIB
+                self.assertLess(used.ru_maxrss, most)
+                spent = used.ru_utime + used.ru_stime
+                self.assertLess(spent, limits.cpu_seconds(size) + OWN_S)
+                print(f"{name}: {size >> 10} KiB, {used.ru_maxrss >> 10} MiB, {spent:.1f} s")
 
 
 if __name__ == "__main__":
