@@ -50,8 +50,10 @@ static RSI_COLD bool file_open(void)
         char reason[192];
         const char *asked = secure_getenv("ROUSE_OBS");
         rsi_file_alone();
-        opening.is_refused = rsi_file_open(reason, sizeof reason) != 0;
-        if (opening.is_refused && asked && *asked) /* otherwise recording was not requested */
+        int error = rsi_file_open(reason, sizeof reason);
+        opening.is_refused = error != 0;
+        /* Unless recording was requested, only a folder that somebody else has taken is reported. */
+        if (error == -EEXIST || (error && asked && *asked))
             rsi_report("nothing is recorded: %s", reason);
         if (!opening.is_refused) {
             rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));

@@ -53,13 +53,23 @@ int rsi_folder_open(char *reason, size_t bytes)
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return rsi_folder_failed(reason, bytes, "cannot make", path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return rsi_folder_failed(reason, bytes, "cannot open", path);
     struct stat status;
+    if (fd < 0) {
+        int error = errno;
+        if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode)) {
+            rsi_format(reason, bytes, "%s is a symbolic link, made by user %u", path,
+                       status.st_uid);
+            return -EEXIST;
+        }
+        errno = error;
+        return rsi_folder_failed(reason, bytes, "cannot open", path);
+    }
     if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
         close(fd);
-        rsi_format(reason, bytes, "%s must belong to this user and have mode 0700", path);
-        return -EPERM;
+        rsi_format(reason, bytes,
+                   "%s must belong to this user and have mode 0700; it is of user %u, mode %o",
+                   path, status.st_uid, status.st_mode & 07777u);
+        return -EEXIST;
     }
     return fd;
 }

@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from common import FIXTURES, SOURCE
+from common import COMMAND, FIXTURES, SOURCE
 
 OTHER = 54321  # a user without a name
 OWN = Path(f"/dev/shm/rouse-{OTHER}")
@@ -51,6 +52,44 @@ class Environment(unittest.TestCase):
             )
             with self.subTest(mode=oct(mode)):
                 self.assertEqual((done.returncode, done.stdout), (status, says), done.stderr)
+
+    def test_a_symbolic_link_in_place_of_the_folder_is_named_as_one(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            link = Path(place) / "link"
+            link.symlink_to(place)
+            done = subprocess.run(
+                [FIXTURES / "known_states"],
+                env={**os.environ, "ROUSE_OBS_DIR": str(link)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+        self.assertIn(f"{link} is a symbolic link, made by user {os.geteuid()}", done.stderr)
+        self.assertEqual(done.stdout, "ready\n")
+
+
+class Checkout(unittest.TestCase):
+    @unittest.skipIf(os.geteuid(), "not run: only root can become another user")
+    def test_the_command_runs_from_a_checkout_for_a_user_without_a_home(self) -> None:
+        words = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"]
+        if not shutil.which(words[0]):
+            self.skipTest("not run: there is no setpriv")
+        may_read = subprocess.run([*words, "test", "-r", str(SOURCE / "rouse" / "__main__.py")])
+        if may_read.returncode or subprocess.run([*words, sys.executable, "-c", ""]).returncode:
+            self.skipTest("not run: other users cannot read the checkout")
+        for command in (["doctor"], ["report", "/none"], ["top", "--help"]):
+            with self.subTest(command=command):
+                done = subprocess.run(
+                    [*words, *COMMAND, *command],
+                    env={"PATH": os.environ["PATH"], "HOME": "/root", "PYTHONPATH": str(SOURCE)},
+                    cwd="/",
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                self.assertIn(done.returncode, (0, 1, 3), done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
 
 
 if __name__ == "__main__":
