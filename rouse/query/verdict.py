@@ -8,13 +8,21 @@ how long other threads waited because of it, not how long its own thread did.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rouse.query import gain, locks, measures
-from rouse.query.measures import UNSEEN
+from rouse.query import gain, locks, measures, pools
+from rouse.query.demand import (
+    IO_SAVES_NS,
+    SLEEP_SAVES_NS,
+    key_of,
+    least_ran,
+    own_of,
+    phase_of,
+)
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, most_of
+from rouse.query.program import PARTS, STATES, Program
 from rouse.query.specs import address
 from rouse.tables.engine import Database
 from rouse.tables.views import NOT_KNOWN, names
@@ -26,46 +34,11 @@ HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
 SHOWN = 5  # findings
 LOCKS_MOST = 50  # locks that are looked at, the longest waits first
 SIDES_MOST = 500
-LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
-LEAST_NS = 5_000_000
-LEAST_GAIN = 1.05
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
-# The part of a wait that a program with fewer waits, on processors that are seldom idle, may save:
-# of I/O the way of two wake-ups, there and back; of a sleep half of the usual timer slack. And the
-# CPU time that a wait costs outside of the kernel: caches that others have used.
-IO_SAVES_NS, SLEEP_SAVES_NS, SWITCH_NS = 80_000, 25_000, 5_000
 BUSY = 0.85  # of the processors, or of the threads' time
-# The parts of the threads' time in order, each with the microstates that it sums up.
-PARTS = (
-    ("running", ("usr",)),
-    ("queued", ("lat",)),
-    ("locks", ("mutex", "rwlock")),
-    ("conditions", ("cond", "sem")),
-    ("joins", ("join",)),
-    ("I/O", ("io", "poll")),
-    ("accept", ("accept",)),
-    ("timers", ("sleep",)),
-    ("unexplained", ("in_call", "missing")),
-)
-STATES = tuple(state for _, states in PARTS for state in states)
 NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0}
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """gain_most and gain are factors of the throughput; None: not known."""
-
-    kind: str
-    object: str
-    waiter: str
-    holder: str
-    blame_ns: int
-    gain_most: float | None
-    gain: float | None
-    text: str
 
 
 @dataclass(frozen=True)
@@ -89,27 +62,6 @@ class Verdict:
         head = f"{duration(self.thread_ns)} of threads' time: {parts}" if parts else ""
         found = [f"{n}. {finding.text}" for n, finding in enumerate(self.findings, 1)]
         return [line for line in (head, *found, self.summary) if line]
-
-
-@dataclass(frozen=True)
-class Program:
-    """The tables that the findings are made of."""
-
-    threads: list[Row]
-    locks: list[Row]
-    sides: list[Row]
-    wakes: list[Row]
-    polls: list[Row]
-    herd_wakes: int  # threads that were woken together with others
-    wall_ns: int  # how long the program was recorded
-    processors: int
-    ran_ns: float  # the CPU time of the program
-    in_kernel: float  # the part of it in the kernel
-    others_ran_ns: float  # the CPU time of other programs on its processors
-
-    def sum(self, *states: str, rows: Iterable[Row] | None = None) -> float:
-        chosen = self.threads if rows is None else rows
-        return float(sum(max(row[state] or 0, 0) for row in chosen for state in states))
 
 
 def thread_rows() -> str:
@@ -172,30 +124,6 @@ def division(program: Program) -> dict[str, float]:
 # Locks
 
 
-def key_of(row: Row) -> tuple[Any, ...]:
-    return (row["process"], row["lock"], row["init_site"])
-
-
-def own_of(row: Row, part: float = 1.0) -> gain.Lock:
-    """The lock's own demand: without the time in which its holders waited for other threads.
-
-    part: of the time over which its holds are summed.
-    """
-    slept = row["inside_io_ns"] + row["inside_sleep_ns"]
-    held = max(row["hold_ns"] - row["inside_lck_ns"], slept)
-    return gain.Lock(held * part, (held - slept) * part, slept * part)
-
-
-def phase_of(row: Row, program: Program) -> float:
-    """For how long the lock was contended, from the first wait for it to the last."""
-    return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
-
-
-def least_ran(ran_ns: float, waits: int, program: Program) -> float:
-    """The CPU time without what waits cost: most of it is the kernel's, and some in user code."""
-    return max(ran_ns * (1 - program.in_kernel) - waits * SWITCH_NS, ran_ns / 2)
-
-
 def load_of(row: Row, program: Program) -> gain.Load:
     """The load that the threads with waits for locks make, while this lock is contended.
 
@@ -225,15 +153,6 @@ def load_of(row: Row, program: Program) -> gain.Load:
             key_of(other): own_of(other, 1 if other is row else part) for other in program.locks
         },
     )
-
-
-def most_of(rows: Iterable[Row], label: str) -> str:
-    """The label that most of the waiting time has. Empty: none is known."""
-    times: Counter[str] = Counter()
-    for row in rows:
-        times[row[label]] += row["wait_ns"]
-    known = [name for name, _ in times.most_common() if name != UNSEEN]
-    return known[0] if known else ""
 
 
 def lock_finding(row: Row, program: Program) -> Finding | None:
@@ -359,6 +278,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     found = [lock_finding(row, program) for row in program.locks]
     findings = [finding for finding in found if finding]
     findings += herd_findings(program) + polling_findings(program)
+    findings += pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)
     return Verdict(time, round(program.sum(*STATES)), findings[:SHOWN], text)

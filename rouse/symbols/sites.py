@@ -56,6 +56,7 @@ class Frame:
     file: str | None = None
     line: int | None = None
     role: str | None = None  # of the function, or of one inlined in it, in a futex wait
+    within: str = ""  # the functions that it was inlined into, the innermost first, one a line
 
     @property
     def is_library(self) -> bool:
@@ -149,7 +150,7 @@ class Resolver:
         offset = address - module.bias
         name = posixpath.basename(module.path) or "?"
         label, function, file, line = f"{name}+{offset:#x}", None, None, None
-        role = None
+        role, within = None, ""
         elf = self.elf(module, live_program)
         if elf is not None and offset > 0:
             found = elf.function(offset - 1)
@@ -163,11 +164,13 @@ class Resolver:
                 file, line = at.file, at.line
                 function = at.function or function
                 place = f"{posixpath.basename(file)}:{line}"
+                callers = places[places.index(at) + 1 :]
+                within = "\n".join(caller.function for caller in callers if caller.function)
                 label = f"{short(function)} {place}" if function else place
             is_ours = name.startswith("librouse") or (file or "").endswith("core/thread.c")
             if found and found[0] == "thread_main" and is_ours:
                 label = END_OF_THREAD
-        known = (module.path, module.build_id, offset, function, file, line, role)
+        known = (module.path, module.build_id, offset, function, file, line, role, within)
         return Frame(address, label, *known)
 
 

@@ -618,6 +618,7 @@ def site_frames(store: Store, resolver: sites.Resolver) -> Table:
             "file": [f.file for f in frames],
             "line": [f.line for f in frames],
             "label": [f.label for f in frames],
+            "within": [f.within for f in frames],
         },
     )
 

@@ -21,6 +21,9 @@ PRELOAD = "preload"
 # Names of rows: threads without a name, and threads whose names found no room.
 UNNAMED, OTHERS = "(unnamed)", "(others)"
 
+# sites.within: the functions that a frame's function was inlined into, one a line. Null: an older
+# rouse wrote it.
+
 # Types of columns: a word is a text of which there are few different ones.
 TEXT, WORD, WHOLE, REAL, TRUTH = "text", "word", "whole", "real", "truth"
 
@@ -84,7 +87,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         " ordered turns promoted overdue put_off delays delay_ns first_ns last_ns",
     ),
     "sites": columns(
-        "process site module build_id function file label", "frame address offset line"
+        "process site module build_id function file label within",
+        "frame address offset line",
     ),
     "events": dict.fromkeys(("process", "type", "kind", "verdict", "site", "name"), WORD)
     | dict.fromkeys(

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""The program's own functions at a site: its frames', and those they were inlined into."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
+from rouse.tables.engine import Database
+from rouse.tables.views import names, texts
+
+LIBRARY_NAMES = re.compile(r"^(std|__gnu_cxx|core|alloc)::|^void std::|^_")
+SITE = re.compile(r"0x[0-9a-f]+")
+SITES_MOST = 500  # of one query
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    file: str  # without its folder; empty: not known
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.file}".strip()
+
+
+def functions(database: Database, sites: Iterable[str]) -> dict[tuple[str, str], list[Function]]:
+    """By process and site, the functions, the innermost first. No library's are among them."""
+    wanted = sorted({site for site in sites if SITE.fullmatch(site)})[:SITES_MOST]
+    if not wanted:
+        return {}
+    columns = ("process", "site", "function", "within", "file", "module")
+    rows = database.rows(
+        f"SELECT {names(columns)} FROM sites WHERE site IN ({texts(wanted)})"
+        " ORDER BY process, site, frame"
+    )
+    found: dict[tuple[str, str], list[Function]] = {}
+    for row in rows:
+        if LIBRARY_MODULES.search(row["module"] or ""):
+            continue
+        file = "" if LIBRARY_SOURCES.search(row["file"] or "") else row["file"] or ""
+        own = found.setdefault((row["process"], row["site"]), [])
+        for name in (row["function"] or "", *(row["within"] or "").split("\n")):
+            if name and not LIBRARY_NAMES.match(name):
+                own.append(Function(name, posixpath.basename(file)))
+    return found
+
+
+def common(waiter: Sequence[Function], waker: Sequence[Function], near: int) -> Function | None:
+    """The innermost function of both, if it is among the first functions of each."""
+    wakers = {function.name for function in waker[:near]}
+    return next((function for function in waiter[:near] if function.name in wakers), None)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Pools that are too small: threads wait until others return what they hold.
+
+A pool is a condition or a semaphore at which one function waits and, after its work, wakes the next
+one. Of a queue, one function takes and another one puts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rouse.query import frames, gain, measures
+from rouse.query.demand import IO_SAVES_NS, SLEEP_SAVES_NS, key_of, least_ran, own_of
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.program import STATES, Program
+from rouse.tables.engine import Database
+from rouse.tables.views import NOT_KNOWN
+from rouse.text import duration
+
+SMALL_POOL = "small-pool"
+ROWS_MOST = 200  # of wake-ups, the longest waits first
+LEAST_WAITS = 20
+LEAST_WAITERS = 0.5  # on average
+# The calls between the function that has something of the pool, and those that take and return it.
+NEAR = 3
+NEARLY_ALL, MOSTLY = 0.9, 0.5
+
+
+def cut(rows: str, _order: Sequence[str]) -> str:
+    return (
+        f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore')"
+        f" ORDER BY wait_ns DESC LIMIT {ROWS_MOST}"
+    )
+
+
+def load_of(pool_ns: float, program: Program) -> gain.Load:
+    """The load of the threads that wait for conditions and semaphores, besides those waits."""
+    sharing = [row for row in program.threads if (row["cond"] or 0) + (row["sem"] or 0) > 0]
+    wall = float(program.wall_ns or 1)
+    waits_ns = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
+    ran, io, sleep, queued = (
+        program.sum(state, rows=sharing) for state in ("usr", "io", "sleep", "lat")
+    )
+    slept = io + sleep
+    at_work = ran + slept + queued + program.sum("mutex", "rwlock", rows=sharing)
+    waits = sum(row["waits"] for row in sharing)
+    saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
+    return gain.Load(
+        wall_ns=wall,
+        threads=(at_work + min(pool_ns, waits_ns)) / wall,
+        processors=program.processors,
+        ran_ns=ran,
+        slept_ns=slept,
+        least_ran_ns=least_ran(ran, waits, program),
+        least_slept_ns=max(slept - waits * saves, slept / 2),
+        all_ran_ns=least_ran(program.ran_ns, waits, program),
+        others_ran_ns=program.others_ran_ns,
+        locks={key_of(row): own_of(row) for row in program.locks},
+    )
+
+
+def find(database: Database, program: Program) -> list[Finding]:
+    rows = database.rows(measures.wake_ledger(cut))
+    whole = program.sum(*STATES) - program.sum("join", "accept")
+    least = max(LEAST_SHARE * whole, LEAST_NS, LEAST_WAITERS * program.wall_ns)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
+    groups = {key: some for key, some in groups.items() if sum(r["wait_ns"] for r in some) > least}
+    sites = {row[key] for some in groups.values() for row in some for key in SITES}
+    known = frames.functions(database, sites)
+    found = [finding(some, known, program) for some in groups.values()]
+    return [each for each in found if each]
+
+
+SITES = ("wait_site", "wake_site")
+Known = dict[tuple[str, str], list[frames.Function]]
+
+
+def user_of(row: Row, known: Known) -> frames.Function | None:
+    """The function that takes from a pool and returns to it."""
+    waiter, waker = (known.get((row["process"], row[key]), []) for key in SITES)
+    return frames.common(waiter, waker, NEAR)
+
+
+def finding(rows: list[Row], known: Known, program: Program) -> Finding | None:
+    """rows: the wake-ups of one wait site."""
+    woken = [row for row in rows if row["wake_site"] != NOT_KNOWN]
+    count = sum(row["count"] for row in woken)
+    users = [(row, user) for row in woken if (user := user_of(row, known))]
+    returned = sum(row["count"] for row, _ in users)
+    is_pool = returned >= NEARLY_ALL * count and count >= MOSTLY * sum(r["count"] for r in rows)
+    # A barrier's last thread wakes all others.
+    if not users or not is_pool or count < LEAST_WAITS or program.herd_wakes > MOSTLY * count:
+        return None
+    most_row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
+    wait_ns = sum(row["wait_ns"] for row in rows)
+    load = load_of(wait_ns, program)
+    most, expected = gain.bound(load, []), gain.estimate(load, [])
+    if most < LEAST_GAIN:
+        return None
+    waiter, giver = most_row["wait_label"], most_row["wake_label"]
+    name = most_row["object_name"] or f"the pool of {waiter}"
+    each = duration(wait_ns / count)
+    text = (
+        f"{name} is too small: {wait_ns / program.wall_ns:.1f} threads wait on average,"
+        f" {each} each, until {user.name} returns something at {giver}. A larger pool gains at most"
+        f" {most:.2f}x, about {expected:.2f}x the throughput [{SMALL_POOL}]"
+    )
+    return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)

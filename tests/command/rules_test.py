@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The rules of the verdict, each with tables that have its pattern, and with similar tables."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+import common  # noqa: F401 enters the environment of the command
+
+from known_tables import MS, PROCESSES, Row, orders, site
+
+from rouse.query import pools, verdict
+from rouse.query.finding import Finding
+from rouse.tables import engine
+
+
+def found(**changed: Sequence[Row]) -> list[Finding]:
+    """The findings on a program of these tables, in a second of which nothing else happened."""
+    empty: dict[str, Sequence[Row]] = {"locks": [], "wakes": [], "groups": [], "herds": []}
+    processes = [{**PROCESSES[0], "cpus": 4, "cpu_ns": 0}]
+    database = engine.open_tables(orders(**{**empty, "processes": processes, **changed}))
+    try:
+        return verdict.make(database).findings
+    finally:
+        database.close()
+
+
+def threads(count: int, **ms: int) -> list[dict[str, Any]]:
+    """So many threads, each of which was so long in these states."""
+    states = {name: value * MS for name, value in ms.items()}
+    row = {"name": "t", "origin": "kernel", "state": "USR", "wall_ns": sum(states.values())}
+    return [{**row, "thread_id": number + 1, **states} for number in range(count)]
+
+
+class SmallPool(unittest.TestCase):
+    WAIT, WAKE, OTHER = "0x2010", "0x2020", "0x2030"
+    SITES = (
+        *site(0x2010, "take+0x5", "serve+0x9", "run+0x1", "main+0x9"),
+        *site(0x2020, "give+0x7", "serve+0x11", "run+0x1", "main+0x9"),
+        *site(0x2030, "put+0x7", "read_input+0x3", "main+0x9"),
+    )
+    THREADS = threads(8, cond=700, io=300)
+
+    def wake(self, **changed: Any) -> Row:
+        row = {"kind": "condition", "wait_site": self.WAIT, "wake_site": self.WAKE, "object": 7}
+        return {**row, "useful": 1000, "wait_ns": 5600 * MS, **changed}
+
+    def rows(self, *wakes: Row, **changed: Sequence[Row]) -> list[Finding]:
+        return found(threads=self.THREADS, sites=self.SITES, wakes=wakes, **changed)
+
+    def test_function_that_takes_and_returns_has_a_pool(self) -> None:
+        (pool,) = self.rows(self.wake())
+        self.assertEqual((pool.kind, pool.blame_ns), (pools.SMALL_POOL, 5600 * MS))
+        self.assertEqual((pool.waiter, pool.holder), ("take+0x5", "serve"))
+        self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
+
+    def test_function_may_have_been_inlined(self) -> None:
+        sites = [
+            *site(0x2010, "take+0x5", within="serve\nrun"),
+            *site(0x2020, "give+0x7", within="serve\nrun"),
+        ]
+        (pool,) = found(threads=self.THREADS, sites=sites, wakes=[self.wake()])
+        self.assertEqual(pool.holder, "serve")
+
+    def test_queue_that_another_function_fills_is_no_pool(self) -> None:
+        self.assertEqual(self.rows(self.wake(wake_site=self.OTHER)), [])
+        some = self.rows(self.wake(useful=500), self.wake(wake_site=self.OTHER, useful=500))
+        self.assertEqual(some, [])
+
+    def test_barrier_is_no_pool(self) -> None:
+        self.assertEqual(self.rows(self.wake(), herds=[{"size_from": 4, "count": 250}]), [])
+
+    def test_few_waiters_are_no_finding(self) -> None:
+        self.assertEqual(self.rows(self.wake(wait_ns=400 * MS)), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
