@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rouse.query import gain, locks, measures, pools
+from rouse.query import gain, locks, measures, pools, rwlocks
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
@@ -275,7 +275,10 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     """busy_ns: how long all programs ran on these processors meanwhile. None: not known."""
     program = read(database, busy_ns)
     time = division(program)
-    found = [lock_finding(row, program) for row in program.locks]
+    shared = rwlocks.find(database, program)
+    found = [
+        rwlocks.better(lock_finding(row, program), shared.get(key_of(row))) for row in program.locks
+    ]
     findings = [finding for finding in found if finding]
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program)

@@ -12,9 +12,11 @@ import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import pools, verdict
+from rouse.query import pools, rwlocks, verdict
 from rouse.query.finding import Finding
 from rouse.tables import engine
+
+S = 1000 * MS
 
 
 def found(**changed: Sequence[Row]) -> list[Finding]:
@@ -75,6 +77,57 @@ class SmallPool(unittest.TestCase):
 
     def test_few_waiters_are_no_finding(self) -> None:
         self.assertEqual(self.rows(self.wake(wait_ns=400 * MS)), [])
+
+
+class ReadersAndWriters(unittest.TestCase):
+    SITES = (*site(0x3010, "read+0x1"), *site(0x3020, "write+0x2"), *site(0x3030, "scan+0x3"))
+    READ, WRITE, SCAN = "0x3010", "0x3020", "0x3030"
+    THREADS = threads(4, rwlock=120, sleep=880)
+
+    def lock(self, kind: str, at: str, **changed: Any) -> Row:
+        return {"kind": kind, "lock": 9, "lock_name": "table", "site": at, "last_ns": S, **changed}
+
+    def held(self, at: str, count: int, each_ns: int) -> Row:
+        more = {"acquired": count, "holds": count, "hold_ns": count * each_ns}
+        return self.lock("read lock", at, holder_site="0x0", **more)
+
+    def waits(self, kind: str, at: str, by: str, count: int, ns: int) -> Row:
+        return self.lock(kind, at, holder_site=by, contested=count, wait_ns=ns)
+
+    def rows(self, *locks: Row) -> list[Finding]:
+        return found(threads=self.THREADS, sites=self.SITES, locks=locks)
+
+    def test_writer_that_waits_for_many_readers_starves(self) -> None:
+        waits = self.waits("write lock", self.WRITE, self.READ, 100, 500 * MS)
+        (starved,) = self.rows(self.held(self.READ, 3000, MS // 4), waits)
+        self.assertEqual((starved.kind, starved.object), (rwlocks.STARVED, "table"))
+        self.assertEqual((starved.waiter, starved.holder), ("write+0x2", "read+0x1"))
+
+    def test_writer_that_waits_for_one_reader_does_not_starve(self) -> None:
+        waits = self.waits("write lock", self.WRITE, self.READ, 100, 100 * MS)
+        kinds = [f.kind for f in self.rows(self.held(self.READ, 3000, MS // 2), waits)]
+        self.assertNotIn(rwlocks.STARVED, kinds)
+
+    def test_readers_that_wait_for_readers_are_a_convoy(self) -> None:
+        (convoy,) = self.rows(
+            self.held(self.READ, 1000, 1000),
+            self.held(self.SCAN, 100, 4 * MS),
+            self.waits("read lock", self.READ, self.READ, 300, 900 * MS),
+            self.waits("write lock", self.WRITE, self.SCAN, 90, 300 * MS),
+        )
+        self.assertEqual((convoy.kind, convoy.object), (rwlocks.CONVOY, "table"))
+        self.assertEqual((convoy.waiter, convoy.holder), ("read+0x1", "scan+0x3"))
+
+    def test_readers_that_are_alike_are_no_convoy(self) -> None:
+        waits = self.waits("read lock", self.READ, self.READ, 300, 900 * MS)
+        kinds = [f.kind for f in self.rows(self.held(self.READ, 1000, MS), waits)]
+        self.assertNotIn(rwlocks.CONVOY, kinds)
+
+    def test_readers_that_wait_for_a_writer_are_no_convoy(self) -> None:
+        held = self.held(self.WRITE, 300, 2 * MS)
+        waits = self.waits("read lock", self.READ, self.WRITE, 300, 900 * MS)
+        kinds = [f.kind for f in self.rows({**held, "kind": "write lock"}, waits)]
+        self.assertNotIn(rwlocks.CONVOY, kinds)
 
 
 if __name__ == "__main__":

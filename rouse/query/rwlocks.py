@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Read-write locks whose readers keep a writer waiting, or stop each other by a writer that waits.
+
+Neither finding states a gain: readers and writers are different threads mostly, and what one side
+gains, the other one may lose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rouse.query.demand import key_of
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.locks import LOCK
+from rouse.query.measures import labelled
+from rouse.query.program import STATES, Program
+from rouse.query.specs import address
+from rouse.tables.engine import Database
+from rouse.tables.views import names
+from rouse.text import duration
+
+STARVED, CONVOY = "starved-writer", "reader-convoy"
+READ, WRITE = "read lock", "write lock"
+STARVED_LEAST = 4  # holds of readers that a writer waits for, where they do not overlap one
+WAITS_LEAST = 10
+SLOW_LEAST = 3  # holds of the mean reader that the slowest one has
+MOSTLY, NEARLY_ALL = 0.5, 0.9
+GAIN_LEAST = 1.5  # from which on the throughput matters more than the writers
+Key = tuple[Any, ...]
+
+
+def acquisitions() -> str:
+    """The acquisitions of read-write locks by site."""
+    keys = (*LOCK, "kind", "site")
+    return labelled(
+        f"SELECT {names(keys)}, SUM(holds) AS holds, SUM(hold_ns) AS hold_ns FROM locks_now"
+        f" WHERE kind IN ('{READ}', '{WRITE}') GROUP BY {names(keys)}",
+        keys,
+        site_label="site",
+    )
+
+
+def find(database: Database, program: Program) -> dict[Key, Finding]:
+    """The findings by lock."""
+    least = max(LEAST_SHARE * (program.sum(*STATES) - program.sum("join", "accept")), LEAST_NS)
+    known = {key_of(row): row for row in program.locks if row["wait_ns"] >= least}
+    sides: dict[Key, list[Row]] = {}
+    for side in program.sides:
+        if side["kind"] in (READ, WRITE) and key_of(side) in known:
+            sides.setdefault(key_of(side), []).append(side)
+    if not sides:
+        return {}
+    holds: dict[Key, list[Row]] = {}
+    for row in database.rows(acquisitions()):
+        holds.setdefault(key_of(row), []).append(row)
+    found = {}
+    for key, rows in sides.items():
+        lock = Lock(known[key], rows, holds.get(key, []))
+        finding = lock.convoy() or lock.starved()
+        if finding:
+            found[key] = finding
+    return found
+
+
+class Lock:
+    def __init__(self, row: Row, sides: list[Row], holds: list[Row]) -> None:
+        self.sides = sides
+        self.name = row["lock_name"] or address(row["lock"])
+        self.wait_ns = row["wait_ns"]
+        # By place: the holds of readers, and how long they lasted.
+        self.holds: Counter[str] = Counter()
+        self.hold_ns: Counter[str] = Counter()
+        for hold in holds:
+            if hold["kind"] == READ:
+                self.holds[hold["site_label"]] += hold["holds"]
+                self.hold_ns[hold["site_label"]] += hold["hold_ns"]
+
+    def waits(self, kind: str) -> tuple[int, int, str]:
+        """Waits of this kind that readers caused: their time, their count, and where most were."""
+        rows = [s for s in self.sides if s["kind"] == kind and s["holder_label"] in self.holds]
+        times: Counter[str] = Counter()
+        for row in rows:
+            times[row["site_label"]] += row["wait_ns"]
+        count = sum(row["contested"] for row in rows)
+        return times.total(), count, max(times, key=lambda site: times[site], default="")
+
+    def convoy(self) -> Finding | None:
+        """Readers that wait for readers: a writer between them waits."""
+        wait_ns, count, waiter = self.waits(READ)
+        slow = {site: self.hold_ns[site] / count for site, count in self.holds.items() if count}
+        if wait_ns < MOSTLY * self.wait_ns or count < WAITS_LEAST or not slow:
+            return None
+        reader = max(slow, key=lambda site: slow[site])
+        if slow[reader] * self.holds.total() < SLOW_LEAST * self.hold_ns.total():
+            return None  # all readers are alike
+        text = (
+            f"{self.name}: readers at {waiter} wait {duration(wait_ns)} in all,"
+            f" {duration(wait_ns / count)} each, behind writers that wait for other readers. The"
+            f" slowest, {reader}, holds it for {duration(slow[reader])} [{CONVOY}]"
+        )
+        return Finding(CONVOY, self.name, waiter, reader, self.wait_ns, None, None, text)
+
+    def starved(self) -> Finding | None:
+        """Writers that wait for readers, which overtake them."""
+        wait_ns, count, waiter = self.waits(WRITE)
+        held, holds = self.hold_ns.total(), self.holds.total()
+        if wait_ns < NEARLY_ALL * self.wait_ns or count < 1 or not holds:
+            return None
+        each = held / holds
+        if wait_ns < STARVED_LEAST * each * count:
+            return None
+        reader = max(self.hold_ns, key=lambda site: self.hold_ns[site])
+        text = (
+            f"{self.name}: writers at {waiter} wait {duration(wait_ns / count)} each, while readers"
+            f" hold it for {duration(each)} at {reader} and overtake them: with the default kind of"
+            f" lock, a reader joins other readers [{STARVED}]"
+        )
+        return Finding(STARVED, self.name, waiter, reader, wait_ns, None, None, text)
+
+
+def better(finding: Finding | None, shared: Finding | None) -> Finding | None:
+    """Choose between what is known of any lock and what is known of its readers and writers."""
+    if shared is None or finding is None:
+        return shared or finding
+    is_worth = (finding.gain_most or 0) >= GAIN_LEAST
+    return finding if shared.kind == STARVED and is_worth else shared
