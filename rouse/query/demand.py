@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rouse.query import gain
@@ -37,3 +38,29 @@ def phase_of(row: Row, program: Program) -> float:
 def least_ran(ran_ns: float, waits: int, program: Program) -> float:
     """The CPU time without what waits cost: most of it is the kernel's, and some in user code."""
     return max(ran_ns * (1 - program.in_kernel) - waits * SWITCH_NS, ran_ns / 2)
+
+
+def load_without(wait_ns: float, states: Sequence[str], program: Program) -> gain.Load:
+    """The load of the threads that wait in these states, besides waits of which wait_ns is the sum.
+
+    Waits that are not in the sum are those of threads that have nothing to do.
+    """
+    sharing = [row for row in program.threads if program.sum(*states, rows=[row]) > 0]
+    wall = float(program.wall_ns or 1)
+    ran, io, sleep = (program.sum(state, rows=sharing) for state in ("usr", "io", "sleep"))
+    slept = io + sleep
+    at_work = ran + slept + program.sum("lat", "mutex", "rwlock", rows=sharing)
+    waits = sum(row["waits"] for row in sharing)
+    saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
+    return gain.Load(
+        wall_ns=wall,
+        threads=(at_work + min(wait_ns, program.sum(*states, rows=sharing))) / wall,
+        processors=program.processors,
+        ran_ns=ran,
+        slept_ns=slept,
+        least_ran_ns=least_ran(ran, waits, program),
+        least_slept_ns=max(slept - waits * saves, slept / 2),
+        all_ran_ns=least_ran(program.ran_ns, waits, program),
+        others_ran_ns=program.others_ran_ns,
+        locks={key_of(row): own_of(row) for row in program.locks},
+    )

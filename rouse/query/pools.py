@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rouse.query import frames, gain, measures
-from rouse.query.demand import IO_SAVES_NS, SLEEP_SAVES_NS, key_of, least_ran, own_of
+from rouse.query.demand import load_without
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
@@ -30,32 +30,6 @@ def cut(rows: str, _order: Sequence[str]) -> str:
     return (
         f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore')"
         f" ORDER BY wait_ns DESC LIMIT {ROWS_MOST}"
-    )
-
-
-def load_of(pool_ns: float, program: Program) -> gain.Load:
-    """The load of the threads that wait for conditions and semaphores, besides those waits."""
-    sharing = [row for row in program.threads if (row["cond"] or 0) + (row["sem"] or 0) > 0]
-    wall = float(program.wall_ns or 1)
-    waits_ns = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
-    ran, io, sleep, queued = (
-        program.sum(state, rows=sharing) for state in ("usr", "io", "sleep", "lat")
-    )
-    slept = io + sleep
-    at_work = ran + slept + queued + program.sum("mutex", "rwlock", rows=sharing)
-    waits = sum(row["waits"] for row in sharing)
-    saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
-    return gain.Load(
-        wall_ns=wall,
-        threads=(at_work + min(pool_ns, waits_ns)) / wall,
-        processors=program.processors,
-        ran_ns=ran,
-        slept_ns=slept,
-        least_ran_ns=least_ran(ran, waits, program),
-        least_slept_ns=max(slept - waits * saves, slept / 2),
-        all_ran_ns=least_ran(program.ran_ns, waits, program),
-        others_ran_ns=program.others_ran_ns,
-        locks={key_of(row): own_of(row) for row in program.locks},
     )
 
 
@@ -95,7 +69,7 @@ def finding(rows: list[Row], known: Known, program: Program) -> Finding | None:
         return None
     most_row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
     wait_ns = sum(row["wait_ns"] for row in rows)
-    load = load_of(wait_ns, program)
+    load = load_without(wait_ns, ("cond", "sem"), program)
     most, expected = gain.bound(load, []), gain.estimate(load, [])
     if most < LEAST_GAIN:
         return None

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import pools, rwlocks, verdict
+from rouse.query import pools, rwlocks, stragglers, verdict
 from rouse.query.finding import Finding
 from rouse.tables import engine
 
@@ -128,6 +128,48 @@ class ReadersAndWriters(unittest.TestCase):
         waits = self.waits("read lock", self.READ, self.WRITE, 300, 900 * MS)
         kinds = [f.kind for f in self.rows({**held, "kind": "write lock"}, waits)]
         self.assertNotIn(rwlocks.CONVOY, kinds)
+
+
+class Straggler(unittest.TestCase):
+    SITES = (*site(0x4010, "step+0x1"), *site(0x4020, "main+0x2"))
+    GROUP: ClassVar = {"name": "part", "threads": 4, "wall_ns": 1600 * MS, "io": 1600 * MS}
+    JOIN: ClassVar = {"kind": "join", "wait_site": "0x4020", "wake_site": "0x0", "useful": 1}
+
+    def barrier(self, **ms: int) -> list[Finding]:
+        row = {"kind": "barrier", "wait_site": "0x4010", "wake_site": "0x4010", "object": 5}
+        wait_ns = 4 * ms["join"] * MS
+        wakes = [{**row, "object_name": "step_done", "useful": 300, "wait_ns": wait_ns}]
+        return found(threads=threads(4, **ms), sites=self.SITES, wakes=wakes)
+
+    def joined(self, longest_ms: int, **group: Any) -> list[Finding]:
+        wakes = [{**self.JOIN, "wait_ns": longest_ms * MS, "wait_most_ns": longest_ms * MS}]
+        main = threads(1, join=longest_ms)
+        rows = [{"cpu_ns": 0, "run_queue_ns": 0, **self.GROUP, **group}]
+        return found(threads=main, sites=self.SITES, wakes=wakes, groups=rows)
+
+    def test_thread_that_others_wait_for_at_a_barrier(self) -> None:
+        (late,) = self.barrier(io=600, join=400)
+        self.assertEqual((late.kind, late.object), (stragglers.STRAGGLER, "step_done"))
+        self.assertEqual((late.waiter, late.blame_ns), ("step+0x1", 1600 * MS))
+        self.assertAlmostEqual(late.gain or 0, 1000 / 600, places=2)
+
+    def test_threads_that_arrive_nearly_together(self) -> None:
+        self.assertEqual(self.barrier(io=950, join=50), [])
+
+    def test_thread_that_runs_when_the_others_have_ended(self) -> None:
+        (late,) = self.joined(1000)
+        self.assertEqual((late.kind, late.waiter), (stragglers.STRAGGLER, "main+0x2"))
+        self.assertAlmostEqual(late.gain_most or 0, 1000 / 400)
+
+    def test_threads_that_end_together(self) -> None:
+        self.assertEqual(self.joined(420), [])
+
+    def test_thread_that_lasts_but_does_not_work(self) -> None:
+        self.assertEqual(self.joined(1000, io=600 * MS, accept=1000 * MS), [])
+
+    def test_long_thread_beside_brief_ones(self) -> None:
+        wall = {"threads": 50, "wall_ns": 1200 * MS, "io": 1200 * MS}
+        self.assertEqual(self.joined(1000, **wall), [])
 
 
 if __name__ == "__main__":
