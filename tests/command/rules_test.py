@@ -12,7 +12,7 @@ import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import pools, rwlocks, stragglers, verdict
+from rouse.query import pools, rwlocks, stragglers, timers, verdict
 from rouse.query.finding import Finding
 from rouse.tables import engine
 
@@ -170,6 +170,32 @@ class Straggler(unittest.TestCase):
     def test_long_thread_beside_brief_ones(self) -> None:
         wall = {"threads": 50, "wall_ns": 1200 * MS, "io": 1200 * MS}
         self.assertEqual(self.joined(1000, **wall), [])
+
+
+class LateTimers(unittest.TestCase):
+    SITES = site(0x5010, "sample+0x1")
+
+    def rows(self, late_ms: int, **worker: int) -> list[Finding]:
+        """Two threads that sleep 100 times in a second, for 800 ms together."""
+        sleeps = {"kind": "sleep", "wait_site": "0x5010", "timeout": 200, "wait_ns": 1600 * MS}
+        workers = [{"lateness_ns": late_ms * MS, "lateness_most_ns": late_ms * MS, **worker}]
+        some = threads(2, sleep=800, io=200)
+        return found(threads=some, sites=self.SITES, wakes=[sleeps], workers=workers)
+
+    def test_sleeps_that_end_late(self) -> None:
+        (late,) = self.rows(800)
+        self.assertEqual(
+            (late.kind, late.waiter, late.blame_ns), (timers.LATE, "sample+0x1", 800 * MS)
+        )
+        self.assertEqual((late.gain_most, late.gain), (1600 / 800, 2000 / 1200))
+        self.assertIn("SLACK", late.text)
+
+    def test_sleeps_that_end_late_since_no_processor_is_free(self) -> None:
+        (late,) = self.rows(800, run_queue_ns=700 * MS)
+        self.assertIn("processor", late.text)
+
+    def test_sleeps_that_are_as_late_as_usual(self) -> None:
+        self.assertEqual(self.rows(150), [])
 
 
 if __name__ == "__main__":
