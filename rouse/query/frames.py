@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rouse.symbols.demangle import short
 from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
 from rouse.tables.engine import Database
 from rouse.tables.views import names, texts
@@ -27,7 +28,10 @@ class Function:
         return f"{self.name} {self.file}".strip()
 
 
-def functions(database: Database, sites: Iterable[str]) -> dict[tuple[str, str], list[Function]]:
+Known = dict[tuple[str, str], list[Function]]
+
+
+def functions(database: Database, sites: Iterable[str]) -> Known:
     """By process and site, the functions, the innermost first. No library's are among them."""
     wanted = sorted({site for site in sites if SITE.fullmatch(site)})[:SITES_MOST]
     if not wanted:
@@ -37,7 +41,7 @@ def functions(database: Database, sites: Iterable[str]) -> dict[tuple[str, str],
         f"SELECT {names(columns)} FROM sites WHERE site IN ({texts(wanted)})"
         " ORDER BY process, site, frame"
     )
-    found: dict[tuple[str, str], list[Function]] = {}
+    found: Known = {}
     for row in rows:
         if LIBRARY_MODULES.search(row["module"] or ""):
             continue
@@ -45,7 +49,7 @@ def functions(database: Database, sites: Iterable[str]) -> dict[tuple[str, str],
         own = found.setdefault((row["process"], row["site"]), [])
         for name in (row["function"] or "", *(row["within"] or "").split("\n")):
             if name and not LIBRARY_NAMES.match(name):
-                own.append(Function(name, posixpath.basename(file)))
+                own.append(Function(short(name), posixpath.basename(file)))
     return found
 
 

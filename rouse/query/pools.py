@@ -48,16 +48,15 @@ def find(database: Database, program: Program) -> list[Finding]:
 
 
 SITES = ("wait_site", "wake_site")
-Known = dict[tuple[str, str], list[frames.Function]]
 
 
-def user_of(row: Row, known: Known) -> frames.Function | None:
+def user_of(row: Row, known: frames.Known) -> frames.Function | None:
     """The function that takes from a pool and returns to it."""
     waiter, waker = (known.get((row["process"], row[key]), []) for key in SITES)
     return frames.common(waiter, waker, NEAR)
 
 
-def finding(rows: list[Row], known: Known, program: Program) -> Finding | None:
+def finding(rows: list[Row], known: frames.Known, program: Program) -> Finding | None:
     """rows: the wake-ups of one wait site."""
     woken = [row for row in rows if row["wake_site"] != NOT_KNOWN]
     count = sum(row["count"] for row in woken)

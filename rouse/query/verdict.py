@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rouse.query import gain, locks, measures, pools, rwlocks, stragglers, timers
+from rouse.query import gain, idle_pools, locks, measures, pools, rwlocks, stragglers, timers
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
@@ -282,7 +282,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings = [finding for finding in found if finding]
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
-    findings += timers.find(database, program)
+    findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)
     return Verdict(time, round(program.sum(*STATES)), findings[:SHOWN], text)

@@ -12,7 +12,7 @@ import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import pools, rwlocks, stragglers, timers, verdict
+from rouse.query import idle_pools, pools, rwlocks, stragglers, timers, verdict
 from rouse.query.finding import Finding
 from rouse.tables import engine
 
@@ -196,6 +196,39 @@ class LateTimers(unittest.TestCase):
 
     def test_sleeps_that_are_as_late_as_usual(self) -> None:
         self.assertEqual(self.rows(150), [])
+
+
+class IdlePool(unittest.TestCase):
+    SITES = (
+        *site(0x6010, "take+0x1", "print+0x2"),
+        *site(0x6020, "print+0x3"),
+        *site(0x6030, "ask+0x1", "client+0x2"),
+        *site(0x6040, "send+0x1", "print+0x4"),
+        *site(0x6050, "close+0x1", "main+0x2"),
+    )
+
+    def rows(self, idle_ms: int, asked_ms: int, served_ms: int) -> list[Finding]:
+        """Waits of the pool for work, of requests for the pool, and of the pool while it serves."""
+        wait = {"kind": "condition", "useful": 100}
+        wakes = [
+            {**wait, "wait_site": "0x6010", "wake_site": "0x6050", "wait_ns": idle_ms * MS},
+            {**wait, "wait_site": "0x6030", "wake_site": "0x6020", "wait_ns": asked_ms * MS},
+            {"kind": "write", "useful": 9, "wait_site": "0x6040", "wait_ns": served_ms * MS},
+        ]
+        some = threads(16, cond=(idle_ms + asked_ms) // 16, io=served_ms // 16)
+        return found(threads=some, sites=self.SITES, wakes=wakes)
+
+    def test_requests_wait_while_threads_wait_for_work(self) -> None:
+        (pool,) = self.rows(7000, 8000, 960)
+        self.assertEqual((pool.kind, pool.holder), (idle_pools.IDLE_POOL, "print"))
+        self.assertEqual((pool.waiter, pool.blame_ns), ("ask+0x1", 7040 * MS))
+        self.assertAlmostEqual(pool.gain or 0, 7960 / 960)
+
+    def test_requests_that_are_being_served_do_not_wait(self) -> None:
+        self.assertEqual(self.rows(7000, 1000, 960), [])
+
+    def test_pool_whose_threads_are_all_busy(self) -> None:
+        self.assertEqual(self.rows(160, 8000, 960), [])
 
 
 if __name__ == "__main__":
