@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rouse.query.measures import UNSEEN
+from rouse.query.specs import address
+from rouse.tables.views import NOT_KNOWN
 
 LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
 LEAST_NS = 5_000_000
@@ -37,3 +39,12 @@ def most_of(rows: Iterable[Row], label: str) -> str:
         times[row[label]] += row["wait_ns"]
     known = [name for name, _ in times.most_common() if name != UNSEEN]
     return known[0] if known else ""
+
+
+def lock_name(row: Row) -> str:
+    """The name of a lock, or the place that initialised it, or its address."""
+    if row["lock_name"]:
+        return str(row["lock_name"])
+    if row["init_site"] != NOT_KNOWN:
+        return f"the {row['kind']} of {row['init_label']}"
+    return address(row["lock"])

@@ -11,11 +11,10 @@ from collections import Counter
 from typing import Any
 
 from rouse.query.demand import key_of
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name
 from rouse.query.locks import LOCK
 from rouse.query.measures import labelled
 from rouse.query.program import STATES, Program
-from rouse.query.specs import address
 from rouse.tables.engine import Database
 from rouse.tables.views import names
 from rouse.text import duration
@@ -66,7 +65,7 @@ def find(database: Database, program: Program) -> dict[Key, Finding]:
 class Lock:
     def __init__(self, row: Row, sides: list[Row], holds: list[Row]) -> None:
         self.sides = sides
-        self.name = row["lock_name"] or address(row["lock"])
+        self.name = lock_name(row)
         self.wait_ns = row["wait_ns"]
         # By place: the holds of readers, and how long they lasted.
         self.holds: Counter[str] = Counter()

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rouse.query import gain, idle_pools, locks, measures, pools, rwlocks, stragglers, timers
+from rouse.query import (
+    gain,
+    idle_pools,
+    locks,
+    measures,
+    onions,
+    pools,
+    rwlocks,
+    stragglers,
+    timers,
+)
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
@@ -21,11 +31,11 @@ from rouse.query.demand import (
     own_of,
     phase_of,
 )
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, most_of
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.program import PARTS, STATES, Program
 from rouse.query.specs import address
 from rouse.tables.engine import Database
-from rouse.tables.views import NOT_KNOWN, names
+from rouse.tables.views import names
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -162,11 +172,7 @@ def lock_finding(row: Row, program: Program) -> Finding | None:
     key = key_of(row)
     sides = [side for side in program.sides if key_of(side) == key]
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
-    name = row["lock_name"] or (
-        f"the {row['kind']} of {row['init_label']}"
-        if row["init_site"] != NOT_KNOWN
-        else address(row["lock"])
-    )
+    name = lock_name(row)
     waits = (
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
         f" {holder or 'a holder that is not known'}"
@@ -276,10 +282,14 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     program = read(database, busy_ns)
     time = division(program)
     shared = rwlocks.find(database, program)
+    onion = onions.find(program, load_of)
     found = [
-        rwlocks.better(lock_finding(row, program), shared.get(key_of(row))) for row in program.locks
+        rwlocks.better(lock_finding(row, program), shared.get(key_of(row)))
+        for row in program.locks
+        if onion is None or key_of(row) not in onion.keys
     ]
     findings = [finding for finding in found if finding]
+    findings += [onion.finding] if onion else []
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)

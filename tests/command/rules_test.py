@@ -12,7 +12,7 @@ import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import idle_pools, pools, rwlocks, stragglers, timers, verdict
+from rouse.query import gain, idle_pools, onions, pools, rwlocks, stragglers, timers, verdict
 from rouse.query.finding import Finding
 from rouse.tables import engine
 
@@ -229,6 +229,39 @@ class IdlePool(unittest.TestCase):
 
     def test_pool_whose_threads_are_all_busy(self) -> None:
         self.assertEqual(self.rows(160, 8000, 960), [])
+
+
+class HiddenLocks(unittest.TestCase):
+    SITES = (*site(0x7010, "store+0x1"), *site(0x7020, "log+0x1"))
+
+    def rows(self, second_ms: int) -> list[Finding]:
+        """Eight threads that sleep under one lock for 950 ms in a second, and under another."""
+        locks = []
+        for number, (at, ms) in enumerate((("0x7010", 950), ("0x7020", second_ms))):
+            key = {"kind": "mutex", "lock": 16 + number, "lock_name": "st" if ms == 950 else "log"}
+            known = {"acquired": 1000, "holds": 1000, "contested": 900, "last_ns": S}
+            times = {"hold_ns": ms * MS, "inside_sleep_ns": ms * MS, "wait_ns": (ms - 100) * 3 * MS}
+            locks.append({**key, **known, **times, "site": at, "holder_site": at})
+        some = threads(8, mutex=750, sleep=250)
+        return found(threads=some, sites=self.SITES, locks=locks)
+
+    def test_two_busy_locks_hide_each_other(self) -> None:
+        (both,) = self.rows(920)
+        self.assertEqual((both.kind, both.object), (onions.ONION, "st"))
+        self.assertIn("st, log hide each other: they are held 95, 92 % of the time", both.text)
+        self.assertIn("st alone gains at most 1.09x, all 2 ", both.text)
+        self.assertGreater(both.gain_most or 0, 3)
+
+    def test_first_lock_is_worth_fixing_alone(self) -> None:
+        self.assertNotIn(onions.ONION, [each.kind for each in self.rows(400)])
+
+    def test_layers_end_where_something_else_is_the_limit(self) -> None:
+        busy = {"a": 0.9, "b": 0.8, "c": 0.1}
+        locks: dict[object, gain.Lock] = {
+            (name,): gain.Lock(part * S, 0, part * S) for name, part in busy.items()
+        }
+        load = gain.Load(S, 4, 4, 0, 2 * S, 0, 2 * S, 0, 0, locks)
+        self.assertEqual(onions.layers(load), [("a",), ("b",)])
 
 
 if __name__ == "__main__":
