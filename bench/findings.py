@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     library = options.build / "preload" / "librouse-preload.so"
     command = (sys.executable, "-m", "rouse")
     for program in planted.programs():
-        path = folder / program.name
+        path = planted.command(program.name, folder)
         report = planted.report(
             command,
             path,

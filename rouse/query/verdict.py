@@ -15,6 +15,7 @@ from typing import Any
 from rouse.query import (
     gain,
     idle_pools,
+    interpreter,
     locks,
     measures,
     onions,
@@ -292,6 +293,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += [onion.finding] if onion else []
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
+    findings += interpreter.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)

@@ -30,12 +30,13 @@ NOISE = 1.15  # ratio of a measured gain to the gain, or the reverse
 
 
 @cache
-def recorded(program: Planted) -> planted.Verdict | None:
+def recorded(program: Planted, *words: str) -> planted.Verdict | None:
     """The verdict on one run, for all tests of the program."""
     with tempfile.TemporaryDirectory(dir=BUILD) as place:
         report = planted.report(
             COMMAND,
-            PROGRAMS / program.name,
+            planted.command(program.name, PROGRAMS),
+            *words,
             str(RECORDED_S),
             scratch=Path(place),
             ROUSE_PRELOAD=str(LIBRARY),
@@ -45,9 +46,9 @@ def recorded(program: Planted) -> planted.Verdict | None:
 
 
 class Verdict(unittest.TestCase):
-    def found(self, program: Planted) -> planted.Verdict:
+    def found(self, program: Planted, *words: str) -> planted.Verdict:
         """Skips the rest of the test where there is no verdict."""
-        found = recorded(program)
+        found = recorded(program, *words)
         if found is None:
             self.skipTest("not run: the report has no verdict")
         return found
@@ -58,7 +59,7 @@ class Verdict(unittest.TestCase):
         On a noisy machine, a bound that even the least ratio exceeds is wrong too.
         """
         with tempfile.TemporaryDirectory(dir=BUILD) as place:  # a disk, since journal syncs
-            path = PROGRAMS / program.name
+            path = planted.command(program.name, PROGRAMS)
             measured = planted.gain(path, MEASURED_S, ROUNDS, Path(place))
         print(f"{program.name}: measured {measured}", flush=True)
         first = self.found(program).first or {}
@@ -88,6 +89,11 @@ def test_of(program: Planted) -> None:
     def test_gain(self: Verdict) -> None:
         self.check_gain(program)
 
+    def test_repaired(self: Verdict) -> None:
+        self.assertNotIn(program.kind, self.found(program, "fixed").kinds())
+
+    if program.cured:
+        setattr(Verdict, f"test_repaired_{program.name}", test_repaired)
     what = "healthy" if program.healthy else "finding"
     setattr(Verdict, f"test_{what}_{program.name}", test_finding)
     if not program.healthy:
@@ -100,12 +106,12 @@ for each in planted.programs():
 
 class Programs(unittest.TestCase):
     def test_every_source_has_an_expected_finding(self) -> None:
-        sources = {path.stem for path in planted.FOLDER.glob("*.c*")}
+        sources = {path.stem for path in planted.sources()}
         self.assertEqual({program.name for program in planted.programs()}, sources)
 
     def test_functions_named_in_the_table_are_in_the_source(self) -> None:
         for program in planted.programs():
-            (source,) = planted.FOLDER.glob(f"{program.name}.c*")
+            (source,) = (path for path in planted.sources() if path.stem == program.name)
             text = source.read_text(encoding="utf-8")
             for label in filter(None, (program.waiter, program.holder, program.object)):
                 self.assertIn(label.rpartition("::")[2], text, program.name)

@@ -11,6 +11,7 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "findings"
 OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
 LIMIT_S = 60
+SUFFIXES = (".c", ".cpp", ".py")
 NOISY = 1.25  # ratio of the greatest measured gain to the least
 Finding = Mapping[str, Any]
+Command = Sequence[str | Path]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Planted:
     predicts: str = ""  # "bound", or "estimate": both
     healthy: bool = False
     allowed: tuple[str, ...] = ()
+    cured: bool = False
 
     def differences(self, verdict: Verdict) -> list[str]:
         """Compare the verdict with what is known. Returns a line per difference."""
@@ -90,6 +94,10 @@ def programs() -> list[Planted]:
     ]
 
 
+def sources() -> list[Path]:
+    return [path for path in FOLDER.iterdir() if path.suffix in SUFFIXES]
+
+
 def rate_of(printed: str) -> float:
     """Operations per second, from what a program printed."""
     found = OUTPUT.fullmatch(printed)
@@ -98,10 +106,16 @@ def rate_of(printed: str) -> float:
     return int(found[1]) / float(found[2])
 
 
-def rate(program: Path, *words: str, scratch: Path) -> float:
+def command(name: str, folder: Path) -> Command:
+    """The words that start a program. folder: where programs were compiled to."""
+    script = FOLDER / f"{name}.py"
+    return (sys.executable, script) if script.exists() else (folder / name,)
+
+
+def rate(program: Command, *words: str, scratch: Path) -> float:
     """Run a program as it is. scratch: a folder for its files."""
     done = subprocess.run(
-        [program, *words],
+        [*program, *words],
         env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         text=True,
@@ -109,7 +123,7 @@ def rate(program: Path, *words: str, scratch: Path) -> float:
         check=False,
     )
     if done.returncode or done.stderr:
-        raise AssertionError(f"{program.name}: status {done.returncode}: {done.stderr}")
+        raise AssertionError(f"{program[-1]}: status {done.returncode}: {done.stderr}")
     return rate_of(done.stdout)
 
 
@@ -131,7 +145,7 @@ class Gain:
         return f"{self.median:.2f} [{min(self.ratios):.2f}, {max(self.ratios):.2f}]"
 
 
-def gain(program: Path, seconds: float, rounds: int, scratch: Path) -> Gain:
+def gain(program: Command, seconds: float, rounds: int, scratch: Path) -> Gain:
     """Run the faulty and the repaired program alternately."""
     ratios = []
     for _ in range(rounds):
@@ -142,12 +156,12 @@ def gain(program: Path, seconds: float, rounds: int, scratch: Path) -> Gain:
 
 
 def report(
-    command: Sequence[str], program: Path, *words: str, scratch: Path, **variables: str
+    command: Sequence[str], program: Command, *words: str, scratch: Path, **variables: str
 ) -> dict[str, Any]:
     """Run a program under `rouse run`. Returns the report. command: the words that start rouse."""
-    file = scratch / f"{program.name}.json"
+    file = scratch / "report.json"
     done = subprocess.run(
-        [*command, "run", "--json", "-o", file, "--", program, *words],
+        [*command, "run", "--json", "-o", file, "--", *program, *words],
         env={**os.environ, "TMPDIR": str(scratch), **variables},
         capture_output=True,
         text=True,
@@ -155,7 +169,7 @@ def report(
         check=False,
     )
     if done.returncode or done.stderr:
-        raise AssertionError(f"{program.name}: status {done.returncode}: {done.stderr}")
+        raise AssertionError(f"{program[-1]}: status {done.returncode}: {done.stderr}")
     rate_of(done.stdout)
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found

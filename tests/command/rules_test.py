@@ -12,7 +12,17 @@ import common  # noqa: F401 enters the environment of the command
 
 from known_tables import MS, PROCESSES, Row, orders, site
 
-from rouse.query import gain, idle_pools, onions, pools, rwlocks, stragglers, timers, verdict
+from rouse.query import (
+    gain,
+    idle_pools,
+    interpreter,
+    onions,
+    pools,
+    rwlocks,
+    stragglers,
+    timers,
+    verdict,
+)
 from rouse.query.finding import Finding
 from rouse.tables import engine
 
@@ -262,6 +272,30 @@ class HiddenLocks(unittest.TestCase):
         }
         load = gain.Load(S, 4, 4, 0, 2 * S, 0, 2 * S, 0, 0, locks)
         self.assertEqual(onions.layers(load), [("a",), ("b",)])
+
+
+class InterpreterLock(unittest.TestCase):
+    SITES = (
+        *site(0x8010, "python3+0x1", "_PyEval_EvalFrameDefault+0x2", "main+0x1"),
+        *site(0x8020, "wait+0x1", "main+0x1"),
+    )
+
+    def rows(self, **changed: Any) -> list[Finding]:
+        """Four threads, one of which runs at a time."""
+        wait = {"kind": "condition", "wait_site": "0x8010", "object_name": "_PyRuntime+0x188"}
+        wakes = [{**wait, "timeout": 600, "wait_ns": 3000 * MS, **changed}]
+        return found(threads=threads(4, usr=250, cond=750), sites=self.SITES, wakes=wakes)
+
+    def test_threads_that_wait_to_run_python_code(self) -> None:
+        (lock,) = self.rows()
+        self.assertEqual((lock.kind, lock.blame_ns), (interpreter.GIL, 3000 * MS))
+        self.assertIn("600 lasted for a switch interval (5.00 ms)", lock.text)
+        self.assertAlmostEqual(lock.gain or 0, 4, places=1)
+
+    def test_other_waits_of_python_and_of_other_programs(self) -> None:
+        self.assertEqual(self.rows(object_name="queue"), [])
+        self.assertEqual(self.rows(wait_site="0x8020"), [])
+        self.assertEqual(self.rows(wait_ns=50 * MS), [])
 
 
 if __name__ == "__main__":
