@@ -7,6 +7,7 @@
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
+#include "obs/site.h"
 #include "process/real.h"
 #include "record/wait.h"
 
@@ -16,6 +17,8 @@
 #define SECOND UINT64_C(1000000000)
 /* Loops that poll sleep for less. Longer sleeps cost little, and are more often the program's own schedule. */
 #define BRIEF_NS 5000000u
+/* Calls of sched_yield, of which one records its site. */
+#define SITES_EVERY 4096u
 
 static uint64_t ns_of(const struct timespec *time)
 {
@@ -149,11 +152,25 @@ RPI_EXPORT RSI_NOINLINE int thrd_sleep(const struct timespec *time, struct times
     return error == 0 ? 0 : error == EINTR ? -1 : -2;
 }
 
+/* Finding the site costs much more than to yield. So one in many calls records it. */
+static RSI_NOINLINE void note_yield(struct rpi_thread *self, const void *site)
+{
+    struct rsi_store_writer *total = self->writer->shared;
+    if (rsi_load_relaxed(&total->yields) % SITES_EVERY == 0)
+        rsi_store_relaxed(&total->yield_site, rsi_site_of(self->writer, site));
+    rsi_count(total->yields, 1);
+    rsi_count(self->slot->yields, 1);
+}
+
+/* A thread that spins may call nothing else, so it is recorded from its first call on. */
 RPI_EXPORT RSI_NOINLINE int sched_yield(void)
 {
+    const void *site = RSI_CALLER();
     struct rpi_thread *self = rpi_self;
     rpi_real_find();
-    if (self && self->slot && *rpi_recording_here)
-        rsi_count(self->slot->yields, 1);
+    if ((self || (self = rpi_thread_enter())) && rpi_thread_begin(self)) {
+        note_yield(self, site);
+        self->is_busy = false;
+    }
     return rpi_real.sched_yield();
 }

@@ -22,7 +22,7 @@ ROWS_MOST = 200  # of wake-ups, the longest waits first
 LEAST_WAITS = 20
 LEAST_WAITERS = 0.5  # on average
 # The calls between the function that has something of the pool, and those that take and return it.
-NEAR = 3
+NEAR = 2
 NEARLY_ALL, MOSTLY = 0.9, 0.5
 
 

@@ -21,6 +21,7 @@ from rouse.query import (
     onions,
     pools,
     rwlocks,
+    spins,
     stragglers,
     timers,
 )
@@ -285,7 +286,8 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     shared = rwlocks.find(database, program)
     onion = onions.find(program, load_of)
     found = [
-        rwlocks.better(lock_finding(row, program), shared.get(key_of(row)))
+        spins.lock(row, program)
+        or rwlocks.better(lock_finding(row, program), shared.get(key_of(row)))
         for row in program.locks
         if onion is None or key_of(row) not in onion.keys
     ]
@@ -293,7 +295,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += [onion.finding] if onion else []
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
-    findings += interpreter.find(database, program)
+    findings += interpreter.find(database, program) + spins.yields(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)

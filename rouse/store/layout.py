@@ -165,8 +165,8 @@ WRITER = struct(
     ("read_tid", "<i4"),
     ("has_queue", "<u4"),
     ("groupless", "<u8"),
-    *words("repeated_sleeps repeated_ticks repeated_site"),
-    ("spare", "<u8", 4),
+    *words("repeated_sleeps repeated_ticks repeated_site yields yield_site"),
+    ("spare", "<u8", 2),
 )
 GROUPS_MAX = 1024
 GROUP = struct(

@@ -246,6 +246,7 @@ def used(store: Store) -> list[int]:
         *(locks[name] for name in ("site", "holder_site")),
         *(threads[name] for name in ("wait_site", "wake_site")),
         names[names != 0],
+        store.writers["yield_site"],
     ]
     # Events name the sites as their writer does.
     every = [stacks.canonical(store, np.concatenate(columns)), events.sites_used(store)]

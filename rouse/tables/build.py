@@ -478,6 +478,8 @@ def workers(store: Store, samples: Columns | None = None) -> Table:
         "repeated_sleeps": signed(entries["repeated_sleeps"]),
         "repeated_ns": store.clock.ns(entries["repeated_ticks"]),
         "repeated_site": site_ids(stacks.canonical(store, entries["repeated_site"])),
+        "yields": signed(entries["yields"]),
+        "yield_site": site_ids(stacks.canonical(store, entries["yield_site"])),
     }
     return table("workers", store, len(entries), columns)
 

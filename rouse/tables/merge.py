@@ -18,7 +18,15 @@ import numpy as np
 from rouse.tables.schemas import COLUMNS, CONFINED, FAREWELL, RUNS
 from rouse.tables.table import Column, Table, from_rows
 
-SITE_COLUMNS = ("site", "wait_site", "wake_site", "holder_site", "init_site", "repeated_site")
+SITE_COLUMNS = (
+    "site",
+    "wait_site",
+    "wake_site",
+    "holder_site",
+    "init_site",
+    "repeated_site",
+    "yield_site",
+)
 NUMBER_COLUMNS = ("writer", "index")  # numbers that are unique in one process only
 NUMBERS = 1 << 32  # the range of these numbers that each process gets
 LOST = tuple(name for name in COLUMNS["processes"] if name.startswith("lost_"))

@@ -26,7 +26,7 @@ COLUMNS = {
     layout.WAKES: ("wait_site", "wake_site"),
     layout.LOCKS: ("site", "holder_site"),
     layout.THREADS: ("wait_site", "wake_site", "contest_holder"),
-    layout.WRITERS: ("repeated_site",),
+    layout.WRITERS: ("repeated_site", "yield_site"),
 }
 HOLDERS = {layout.LOCKS: ("holder_site",), layout.THREADS: ("contest_holder",)}
 

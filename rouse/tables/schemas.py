@@ -71,11 +71,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process kind wait_site object_name init_site", "object waiting wait_ns wait_most_ns"
     ),
     "workers": columns(
-        "process repeated_site",
+        "process repeated_site yield_site",
         "index tid worker cluster wall_ns idle_ns idle_count switches steals stolen"
         " signals_unheard broadcasts_unheard lateness_ns lateness_most_ns"
         " user_ns system_ns cpu_ns run_queue_ns voluntary involuntary major_faults minor_faults"
-        " syscalls signals asleep kernel_wall_ns kernel_idle_ns repeated_sleeps repeated_ns",
+        " syscalls signals asleep kernel_wall_ns kernel_idle_ns repeated_sleeps repeated_ns"
+        " yields",
         "is_worker is_live",
     ),
     "calls": columns("process kind", "writer completed"),

@@ -336,7 +336,9 @@ struct rsi_store_writer {
      * call in between, and with no lock held. Their time, and the last such site. Written only by the interposer.
      */
     uint64_t repeated_sleeps, repeated_ticks, repeated_site;
-    uint64_t spare[4];
+    /* Calls of sched_yield, and where some of them were, the last one of these. Written only by the interposer. */
+    uint64_t yields, yield_site;
+    uint64_t spare[2];
 };
 
 /* A writer or, for kernel threads, a process has at most as many groups; another one has is_rest. */

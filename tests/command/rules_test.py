@@ -19,6 +19,7 @@ from rouse.query import (
     onions,
     pools,
     rwlocks,
+    spins,
     stragglers,
     timers,
     verdict,
@@ -290,12 +291,42 @@ class InterpreterLock(unittest.TestCase):
         (lock,) = self.rows()
         self.assertEqual((lock.kind, lock.blame_ns), (interpreter.GIL, 3000 * MS))
         self.assertIn("600 lasted for a switch interval (5.00 ms)", lock.text)
-        self.assertAlmostEqual(lock.gain or 0, 4, places=1)
+        self.assertAlmostEqual(lock.gain_most or 0, 4, places=1)
 
     def test_other_waits_of_python_and_of_other_programs(self) -> None:
         self.assertEqual(self.rows(object_name="queue"), [])
         self.assertEqual(self.rows(wait_site="0x8020"), [])
         self.assertEqual(self.rows(wait_ns=50 * MS), [])
+
+
+class Spinning(unittest.TestCase):
+    SITES = (*site(0x9010, "count+0x1"), *site(0x9020, "await+0x1"))
+
+    def locked(self, spin_ms: int) -> list[Finding]:
+        row = {"kind": "mutex", "lock": 3, "lock_name": "tally", "site": "0x9010", "contested": 10}
+        times = {"wait_ns": 3000 * MS, "spin_ns": spin_ms * MS, "last_ns": S, "holds": 10}
+        locks = [{**row, **times, "hold_ns": 900 * MS, "holder_site": "0x9010"}]
+        return found(threads=threads(4, usr=1000), sites=self.SITES, locks=locks)
+
+    def yields(self, count: int) -> list[Finding]:
+        workers = [{"yields": count, "yield_site": "0x9020", "cpu_ns": S}]
+        return found(threads=threads(4, usr=1000), sites=self.SITES, workers=workers)
+
+    def test_lock_for_which_threads_spin(self) -> None:
+        (lock,) = self.locked(2900)
+        self.assertEqual((lock.kind, lock.object), (spins.SPINNING, "tally"))
+        self.assertEqual((lock.waiter, lock.blame_ns), ("count+0x1", 2900 * MS))
+
+    def test_lock_for_which_threads_sleep_after_they_spun(self) -> None:
+        self.assertNotIn(spins.SPINNING, [each.kind for each in self.locked(300)])
+
+    def test_loop_around_sched_yield(self) -> None:
+        (loop,) = self.yields(500_000)
+        self.assertEqual((loop.kind, loop.waiter), (spins.SPINNING, "await+0x1"))
+        self.assertIn("500,000 times", loop.text)
+
+    def test_few_calls_of_sched_yield(self) -> None:
+        self.assertEqual(self.yields(1000), [])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Threads that use the processor while they wait: spin locks, and loops around sched_yield."""
+
+from __future__ import annotations
+
+from rouse.query.demand import key_of
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
+from rouse.query.measures import labelled
+from rouse.query.program import STATES, Program
+from rouse.tables.engine import Database
+from rouse.tables.views import known_site
+from rouse.text import duration
+
+SPINNING = "spinning"
+MOSTLY = 0.5  # of the time waited for a lock
+YIELD_NS = 2_000  # of a call of sched_yield: two switches
+YIELDS_SHARE = 0.1  # of the CPU time
+YIELDS = f"""
+SELECT process, {known_site("yield_site")} AS site, SUM(yields) AS yields
+FROM workers WHERE yields > 0 GROUP BY process, {known_site("yield_site")}
+"""
+
+
+def lock(row: Row, program: Program) -> Finding | None:
+    """A lock for which threads spin rather than sleep."""
+    spun = row["spin_ns"]
+    if spun < max(LEAST_SHARE * worked(program), LEAST_NS, MOSTLY * row["wait_ns"]):
+        return None
+    sides = [side for side in program.sides if key_of(side) == key_of(row)]
+    waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
+    name = lock_name(row)
+    held = f" It is held for {duration(row['hold_ns'] / row['holds'])}." if row["holds"] else ""
+    text = (
+        f"{name}: threads spin for {duration(spun)} in all at {waiter or 'a place not known'},"
+        f" {duration(spun / max(row['contested'], 1))} each, and use the processors meanwhile."
+        f"{held} A mutex lets waiters sleep [{SPINNING}]"
+    )
+    return Finding(SPINNING, name, waiter, holder, spun, None, None, text)
+
+
+def worked(program: Program) -> float:
+    return program.sum(*STATES) - program.sum("join", "accept")
+
+
+def yields(database: Database, program: Program) -> list[Finding]:
+    """Loops that give up the processor again and again, instead of waiting for an event."""
+    rows = database.rows(labelled(YIELDS, ("yields DESC",), label="site"))
+    count = sum(row["yields"] for row in rows)
+    spun = min(count * YIELD_NS, program.ran_ns)
+    if spun < max(YIELDS_SHARE * program.ran_ns, LEAST_NS):
+        return []
+    label = rows[0]["label"]
+    text = (
+        f"{label} calls sched_yield in a loop, {count:,} times in all: the threads use the"
+        " processors while they wait. A semaphore or a condition variable lets them sleep"
+        f" [{SPINNING}]"
+    )
+    return [Finding(SPINNING, "-", label, label, round(spun), None, None, text)]
