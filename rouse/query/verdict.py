@@ -21,6 +21,7 @@ from rouse.query import (
     onions,
     pools,
     rwlocks,
+    shares,
     spins,
     stragglers,
     timers,
@@ -296,6 +297,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
     findings += interpreter.find(database, program) + spins.yields(database, program)
+    findings += shares.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)

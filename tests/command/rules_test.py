@@ -19,6 +19,7 @@ from rouse.query import (
     onions,
     pools,
     rwlocks,
+    shares,
     spins,
     stragglers,
     timers,
@@ -327,6 +328,36 @@ class Spinning(unittest.TestCase):
 
     def test_few_calls_of_sched_yield(self) -> None:
         self.assertEqual(self.yields(1000), [])
+
+
+class UnevenAccept(unittest.TestCase):
+    def rows(self, accepted: Sequence[int], busy_ms: Sequence[int]) -> list[Finding]:
+        """Processes that share a listener, by the connections and the work of each."""
+        pids = [f"host:{number}:7" for number in range(len(accepted))]
+        some = [
+            {**threads(1, io=ms, poll=1000 - ms)[0], "process": pid}
+            for pid, ms in zip(pids, busy_ms, strict=True)
+        ]
+        taken = [
+            {"process": pid, "listener": "0x7", "name": ":80", "accepted": count}
+            for pid, count in zip(pids, accepted, strict=True)
+        ]
+        return found(threads=some, listeners=taken, sites=[])
+
+    def test_process_with_most_of_the_connections(self) -> None:
+        (uneven,) = self.rows([7, 1, 0, 0], [950, 150, 0, 0])
+        self.assertEqual((uneven.kind, uneven.object), (shares.UNEVEN, ":80"))
+        self.assertEqual((uneven.holder, uneven.blame_ns), ("host:0:7", 900 * MS))
+        self.assertIn("took 7 of 8 connections and is busy 95 %", uneven.text)
+
+    def test_processes_with_equal_shares(self) -> None:
+        self.assertEqual(self.rows([2, 2, 2, 2], [950, 900, 100, 100]), [])
+
+    def test_uneven_shares_of_little_work(self) -> None:
+        self.assertEqual(self.rows([7, 1, 0, 0], [200, 50, 0, 0]), [])
+
+    def test_uneven_shares_of_connections_and_equal_work(self) -> None:
+        self.assertEqual(self.rows([7, 1, 0, 0], [900, 900, 800, 800]), [])
 
 
 if __name__ == "__main__":

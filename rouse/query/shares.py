@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Processes that share a listener, of which one has most of the connections and of the work."""
+
+from __future__ import annotations
+
+from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.program import Program
+from rouse.tables.engine import Database
+from rouse.text import counted, share
+
+UNEVEN = "uneven-accept"
+JAIN_MOST = 0.7  # Jain's index of the processes' connections; 1: all have equally many
+EACH_LEAST = 2  # connections per process
+BUSY_LEAST, IDLE_MOST = 0.5, 0.5  # of the busiest process, and of the others compared with it
+AT_WORK = ("usr", "lat", "mutex", "rwlock", "io", "sleep", "cond", "sem")
+ACCEPTED = """
+SELECT listener, process, MAX(name) AS name, SUM(accepted) AS accepted FROM listeners
+GROUP BY listener, process ORDER BY listener, process
+"""
+
+
+def find(database: Database, program: Program) -> list[Finding]:
+    listeners: dict[str, list[Row]] = {}
+    for row in database.rows(ACCEPTED):
+        listeners.setdefault(row["listener"], []).append(row)
+    found = [finding(rows, program) for rows in listeners.values() if len(rows) > 1]
+    return [each for each in found if each]
+
+
+def busy(process: str, program: Program) -> float:
+    """The share of its time in which the busiest threads of a process were at work."""
+    rows = [row for row in program.threads if row.get("process") == process]
+    shares = [program.sum(*AT_WORK, rows=[row]) / (row["wall_ns"] or 1) for row in rows]
+    return max(shares, default=0.0)
+
+
+def finding(rows: list[Row], program: Program) -> Finding | None:
+    """rows: the processes of one listener."""
+    counts = [int(row["accepted"]) for row in rows]
+    whole, squares = sum(counts), sum(count * count for count in counts)
+    if whole < EACH_LEAST * len(rows) or whole * whole > JAIN_MOST * len(rows) * squares:
+        return None
+    first = max(rows, key=lambda row: row["accepted"])
+    most = busy(first["process"], program)
+    others = [busy(row["process"], program) for row in rows if row is not first]
+    mean = sum(others) / len(others)
+    blame = round((most - mean) * program.wall_ns)
+    if most < BUSY_LEAST or mean > IDLE_MOST * most or blame < LEAST_NS:
+        return None
+    name = first["name"] or f"listener {first['listener']}"
+    text = (
+        f"{name}: one of {len(rows)} processes took {first['accepted']:,} of"
+        f" {counted(whole, 'connection')} and is busy {share(most)} % of the time, the others"
+        f" {share(mean)} % on average [{UNEVEN}]"
+    )
+    return Finding(UNEVEN, name, "-", first["process"], blame, None, None, text)
