@@ -14,11 +14,13 @@ from rouse.query.demand import least_ran
 from rouse.query.finding import LEAST_NS, Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
-from rouse.tables.views import names
+from rouse.tables.views import NOT_KNOWN, names
 from rouse.text import duration
 
 IDLE_POOL = "idle-pool"
 SITES_MOST = 200  # of waits, the longest first
+LONG = 0.3  # of the elapsed time, which each wait for work lasts
+ASKED_LEAST = 20  # waits of requests
 NEAR = 3  # the calls from the thread's loop to the waits for work, and to the wake-ups after it
 IDLE_LEAST, QUEUED_LEAST = 1.0, 0.5  # threads and requests, on average
 MOSTLY = 0.5  # of the time that requests wait
@@ -28,9 +30,17 @@ NOT_SERVED = ("condition", "semaphore")
 
 
 def waits() -> str:
+    """Waits by site, those under way too."""
     rows = f"""
-SELECT {names(KEYS)}, SUM(wait_ns) AS wait_ns, MAX(object_name) AS object_name
-FROM wakes GROUP BY {names(KEYS)} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
+SELECT {names(KEYS)}, SUM("count") AS "count", SUM(wait_ns) AS wait_ns,
+    MAX(object_name) AS object_name
+FROM (
+    SELECT {names(KEYS)}, {measures.total(measures.VERDICTS)} AS "count", wait_ns, object_name
+    FROM wakes
+    UNION ALL
+    SELECT process, kind, wait_site, '{NOT_KNOWN}' AS wake_site, waiting AS "count", wait_ns,
+        object_name FROM open_waits
+) w GROUP BY {names(KEYS)} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
 """
     return measures.labelled(rows, ("wait_ns DESC", *KEYS), label="wait_site")
 
@@ -49,7 +59,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     rows = database.rows(waits())
     idle: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row["kind"] in NOT_SERVED:
+        if row["kind"] in NOT_SERVED and row["wait_ns"] > LONG * program.wall_ns * row["count"]:
             idle.setdefault((row["process"], row["wait_site"]), []).append(row)
     wall = program.wall_ns or 1
     idle = {
@@ -80,7 +90,7 @@ def pool_of(idle: list[Row], rows: list[Row], known: frames.Known) -> Pool | Non
         if user and user.name not in {function.name for function in waiter}:
             asked.append(row)
             users[user.name] = user
-    if not asked:
+    if sum(row["count"] for row in asked) < ASKED_LEAST:
         return None
     slept = sum(
         row["wait_ns"]

@@ -219,11 +219,12 @@ class IdlePool(unittest.TestCase):
         *site(0x6050, "close+0x1", "main+0x2"),
     )
 
-    def rows(self, idle_ms: int, asked_ms: int, served_ms: int) -> list[Finding]:
+    def rows(self, idle_ms: int, asked_ms: int, served_ms: int, often: int = 7) -> list[Finding]:
         """Waits of the pool for work, of requests for the pool, and of the pool while it serves."""
         wait = {"kind": "condition", "useful": 100}
+        idle = {**wait, "useful": often, "wait_site": "0x6010", "wake_site": "0x6050"}
         wakes = [
-            {**wait, "wait_site": "0x6010", "wake_site": "0x6050", "wait_ns": idle_ms * MS},
+            {**idle, "wait_ns": idle_ms * MS},
             {**wait, "wait_site": "0x6030", "wake_site": "0x6020", "wait_ns": asked_ms * MS},
             {"kind": "write", "useful": 9, "wait_site": "0x6040", "wait_ns": served_ms * MS},
         ]
@@ -238,6 +239,9 @@ class IdlePool(unittest.TestCase):
 
     def test_requests_that_are_being_served_do_not_wait(self) -> None:
         self.assertEqual(self.rows(7000, 1000, 960), [])
+
+    def test_pool_whose_threads_are_woken_again_and_again(self) -> None:
+        self.assertEqual(self.rows(7000, 8000, 960, often=500), [])
 
     def test_pool_whose_threads_are_all_busy(self) -> None:
         self.assertEqual(self.rows(160, 8000, 960), [])
