@@ -66,6 +66,9 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     command = (sys.executable, "-m", "rouse")
     for program in planted.programs():
         path = planted.command(program.name, folder)
+        if why := planted.why_not(path):
+            print(f"{program.name}: not run: {why}", file=sys.stderr, flush=True)
+            continue
         report = planted.report(
             command,
             path,

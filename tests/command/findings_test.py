@@ -47,7 +47,9 @@ def recorded(program: Planted, *words: str) -> planted.Verdict | None:
 
 class Verdict(unittest.TestCase):
     def found(self, program: Planted, *words: str) -> planted.Verdict:
-        """Skips the rest of the test where there is no verdict."""
+        """Skips the rest of the test where there is no program, or no verdict."""
+        if why := planted.why_not(planted.command(program.name, PROGRAMS)):
+            self.skipTest(f"not run: {why}")
         found = recorded(program, *words)
         if found is None:
             self.skipTest("not run: the report has no verdict")
@@ -58,11 +60,12 @@ class Verdict(unittest.TestCase):
 
         On a noisy machine, a bound that even the least ratio exceeds is wrong too.
         """
+        found = self.found(program)
         with tempfile.TemporaryDirectory(dir=BUILD) as place:  # a disk, since journal syncs
             path = planted.command(program.name, PROGRAMS)
             measured = planted.gain(path, MEASURED_S, ROUNDS, Path(place))
         print(f"{program.name}: measured {measured}", flush=True)
-        first = self.found(program).first or {}
+        first = found.first or {}
         most, estimate = first.get("gain_most"), first.get("gain")
         if most is None or estimate is None:
             self.assertEqual(program.predicts, "", "no gain is stated")

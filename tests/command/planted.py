@@ -21,7 +21,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "findings"
 OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
 LIMIT_S = 60
-SUFFIXES = (".c", ".cpp", ".py")
+SUFFIXES = (".c", ".cpp", ".py", ".rs")
 NOISY = 1.25  # ratio of the greatest measured gain to the least
 Finding = Mapping[str, Any]
 Command = Sequence[str | Path]
@@ -110,6 +110,11 @@ def command(name: str, folder: Path) -> Command:
     """The words that start a program. folder: where programs were compiled to."""
     script = FOLDER / f"{name}.py"
     return (sys.executable, script) if script.exists() else (folder / name,)
+
+
+def why_not(program: Command) -> str:
+    """Why the program cannot run here. Empty: it can."""
+    return "" if Path(program[-1]).exists() else f"{program[-1]} was not compiled"
 
 
 def rate(program: Command, *words: str, scratch: Path) -> float:
