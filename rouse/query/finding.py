@@ -20,7 +20,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """gain_most and gain are factors of the throughput; None: not known."""
+    """gain_most and gain are factors of the throughput; None: not known.
+
+    held is the share of 1 of the time for which a lock is held, and held_error twice its standard
+    error, where the holds are a sample.
+    """
 
     kind: str
     object: str
@@ -30,6 +34,8 @@ class Finding:
     gain_most: float | None
     gain: float | None
     text: str
+    held: float | None = None
+    held_error: float | None = None
 
 
 def most_of(rows: Iterable[Row], label: str) -> str:

@@ -7,6 +7,7 @@ how long other threads waited because of it, not how long its own thread did.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -50,6 +51,7 @@ SIDES_MOST = 500
 MOSTLY = 0.5
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
+LEAST_ERROR = 0.005  # of a share, which is then printed
 BUSY = 0.85  # of the processors, or of the threads' time
 NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0}
 
@@ -71,7 +73,8 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """The verdict as text: the division of time, then one line per finding."""
-        parts = ", ".join(f"{share(part)} % {name}" for name, part in self.time.items() if part)
+        shares = {name: share(part) for name, part in self.time.items()}
+        parts = ", ".join(f"{part} % {name}" for name, part in shares.items() if part != "0.0")
         head = f"{duration(self.thread_ns)} of threads' time: {parts}" if parts else ""
         found = [f"{n}. {finding.text}" for n, finding in enumerate(self.findings, 1)]
         return [line for line in (head, *found, self.summary) if line]
@@ -88,12 +91,9 @@ FROM ({measures.thread_parts()}) p
 
 
 def read(database: Database, busy_ns: int | None) -> Program:
-    def wakes_cut(rows: str, _order: Sequence[str]) -> str:
-        useless = "lost_race + false_"
-        return (
-            f"SELECT * FROM ({rows}) w WHERE {useless} > 0"
-            f" ORDER BY {useless} DESC LIMIT {SIDES_MOST}"
-        )
+    def wakes_cut(rows: str, order: Sequence[str]) -> str:
+        # Not only the useless ones: their share of all wake-ups of a place tells a herd.
+        return measures.whole(rows, ("lost_race + false_ DESC", *order)) + f" LIMIT {SIDES_MOST}"
 
     def sides_cut(rows: str, order: Sequence[str]) -> str:
         return f"{measures.whole(rows, order)} LIMIT {SIDES_MOST}"
@@ -140,9 +140,12 @@ def division(program: Program) -> dict[str, float]:
 def load_of(row: Row, program: Program) -> gain.Load:
     """The load that the threads with waits for locks make, while this lock is contended.
 
-    Of other locks and of the processors only the sums over the whole run are known.
+    Threads and locks of other processes only share the processors. Of other locks and of the
+    processors only the sums over the whole run are known.
     """
-    sharing = [t for t in program.threads if (t["mutex"] or 0) + (t["rwlock"] or 0) > 0]
+    own = [t for t in program.threads if t.get("process") == row["process"]]
+    beside = [lock for lock in program.locks if lock["process"] == row["process"]]
+    sharing = [t for t in own if (t["mutex"] or 0) + (t["rwlock"] or 0) > 0]
     phase = phase_of(row, program)
     part = phase / max(program.wall_ns, phase)
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=sharing)
@@ -150,7 +153,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     ran, io, sleep = (program.sum(state, rows=sharing) for state in ("usr", "io", "sleep"))
     slept = io + sleep
     waits = sum(thread["waits"] for thread in sharing)
-    contested = sum(lock["contested"] for lock in program.locks)
+    contested = sum(lock["contested"] for lock in beside)
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
     return gain.Load(
         wall_ns=phase,
@@ -162,9 +165,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
         least_slept_ns=max(slept - max(waits - contested, 0) * saves, slept / 2),
         all_ran_ns=least_ran(program.ran_ns, waits, program) * part,
         others_ran_ns=program.others_ran_ns * part,
-        locks={
-            key_of(other): own_of(other, 1 if other is row else part) for other in program.locks
-        },
+        locks={key_of(other): own_of(other, 1 if other is row else part) for other in beside},
     )
 
 
@@ -193,12 +194,14 @@ def lock_finding(row: Row, program: Program) -> Finding | None:
     kind = UNDER_LOCK if own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
     what = "sleeps" if row["inside_sleep_ns"] > row["inside_io_ns"] else "waits for I/O"
     does = f", while its holder {what}" if kind == UNDER_LOCK else ""
+    error = 2 * math.sqrt(row["hold_variance"]) / load.wall_ns
+    around = f" ± {100 * error:.0f}" if error >= LEAST_ERROR else ""
     text = (
-        f"{name} is held {share(busy)} % of the time,"
+        f"{name} is held {share(busy)}{around} % of the time,"
         f" {duration(row['hold_ns'] / row['holds'])} each{does}: {waits}. Without these waits at"
         f" most {most:.2f}x, about {expected:.2f}x the throughput [{kind}]"
     )
-    return Finding(kind, name, waiter, holder, row["wait_ns"], most, expected, text)
+    return Finding(*(kind, name, waiter, holder, row["wait_ns"], most, expected, text, busy, error))
 
 
 # Wake-ups

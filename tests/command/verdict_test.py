@@ -18,6 +18,7 @@ from known_tables import orders
 from synthetic import Builder
 
 from rouse.query import gain, verdict
+from rouse.query.program import STATES, Program
 from rouse.store import layout
 from rouse.tables import engine
 
@@ -110,6 +111,54 @@ class Rules(unittest.TestCase):
         found = made(locks=[], wakes=[], threads=[])
         self.assertEqual(found.findings, [])
         self.assertTrue(found.summary)
+
+    def test_other_processes_share_the_processors_only(self) -> None:
+        idle: dict[str, Any] = dict.fromkeys(STATES, 0) | {
+            "waits": 0,
+            "threads": 1,
+            "wall_ns": S,
+        }
+        threads = [
+            idle | {"process": process, "mutex": S // 2, "usr": S // 2}
+            for process in ("1", "1", "2", "2", "2", "2")
+        ]
+        columns = ("inside_lck_ns", "inside_io_ns", "inside_sleep_ns")
+        locks = [
+            {**LOCK, **dict.fromkeys(columns, 0), "wait_ns": S, "process": process, "init_site": 0}
+            for process in ("1", "2")
+        ]
+        program = Program(threads, locks, [], [], [], 0, S, 4, 3.0 * S, 0.0, 0.0)
+        found = verdict.load_of(locks[0], program)
+        self.assertAlmostEqual(found.threads, 2)
+        self.assertAlmostEqual(found.ran_ns, S)
+        self.assertEqual(len(found.locks), 1)
+        self.assertAlmostEqual(found.all_ran_ns, 3 * S)
+
+    def test_useful_wake_ups_of_a_place_count_in_the_share_of_useless_ones(self) -> None:
+        wake = {"kind": "condition", "wait_site": "0x10", "object": 7, "object_name": "bell"}
+        useless = wake | {"wake_site": "0x20", "lost_race": 200}
+        useful = wake | {"wake_site": "0x30", "useful": 1800}
+        herds = [{"size_from": 8, "count": 100}]
+        self.assertEqual(self.kinds(wakes=[useless, useful], herds=herds), [])
+        self.assertEqual(self.kinds(wakes=[useless], herds=herds), [verdict.HERD])
+
+    def kinds(self, **changed: Any) -> list[str]:
+        return [finding.kind for finding in made(locks=[], threads=[], **changed).findings]
+
+    def test_parts_of_the_time_that_round_to_nothing_are_left_out(self) -> None:
+        time = {"running": 0.9996, "queued": 0.0004, "locks": 0.0}
+        self.assertEqual(
+            verdict.Verdict(time, S).lines(), ["1.00 s of threads' time: 100 % running"]
+        )
+
+    def test_the_error_of_sampled_holds_is_stated(self) -> None:
+        (exact,) = made(locks=[LOCK]).findings
+        self.assertEqual((exact.held, exact.held_error), (1.0, 0.0))
+        (sampled,) = made(
+            locks=[{**LOCK, "sampled": 50, "hold_variance": (0.02 * S) ** 2}]
+        ).findings
+        self.assertAlmostEqual(sampled.held_error or 0, 0.04)
+        self.assertIn("held 100 ± 4 % of the time", sampled.text)
 
 
 class Formats(unittest.TestCase):
