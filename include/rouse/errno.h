@@ -17,20 +17,19 @@
 
 #include <errno.h>
 
-#ifdef __cplusplus
-#define ROUSE_ERRNO_LINKAGE inline
-#else
-#define ROUSE_ERRNO_LINKAGE static
-#endif
-
 /* The address of the calling kernel thread's errno, now. The empty instruction keeps compilers from inferring "const". */
-ROUSE_ERRNO_LINKAGE __attribute__((noinline, unused)) int *rouse_errno_location(void)
+#ifdef __cplusplus
+inline
+#else
+static
+#endif
+    __attribute__((noinline, unused)) int *
+    rouse_errno_location(void)
 {
     __asm__ volatile("" ::: "memory");
     return &errno;
 }
 
-#undef ROUSE_ERRNO_LINKAGE
 #undef errno
 #define errno (*rouse_errno_location())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from installed import BUILD, COMPILERS, SOURCE, Installed, run, skip_without
 
-PROTOTYPE = re.compile(r"\b(rouse_\w+)\s*\(")
+PROTOTYPE = re.compile(r"\b(rouse_\w+)\s*\([^;{}]*;")  # not a definition
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 USER = """\
@@ -71,7 +71,7 @@ def setUpModule() -> None:
 
 
 def declared() -> set[str]:
-    """The functions of the public headers."""
+    """The functions that the public headers declare, without those that they define."""
     names: set[str] = set()
     for header in (SOURCE / "include/rouse").glob("*.h"):
         names.update(PROTOTYPE.findall(COMMENT.sub("", header.read_text(encoding="utf-8"))))
