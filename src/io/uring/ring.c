@@ -108,15 +108,7 @@ static void enter(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns)
 {
     struct __kernel_timespec left;
     struct io_uring_getevents_arg wait = { 0 };
-    if (count == 0) {
-        /* The kernel has nothing to post unless it says so here: any other call that enters it has done it already. */
-        bool has_work =
-            (rsi_load_relaxed(ring->sq_flags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
-        if (has_work || rsi_ring_has_entries(ring))
-            submit(ring, 0, has_work ? IORING_ENTER_GETEVENTS : 0, NULL, 0);
-        return;
-    }
-    if (deadline_ns == UINT64_MAX) {
+    if (count == 0 || deadline_ns == UINT64_MAX) {
         submit(ring, count, IORING_ENTER_GETEVENTS, NULL, 0);
         return;
     }

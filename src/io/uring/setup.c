@@ -137,9 +137,8 @@ static void ring_destroy(struct rsi_ring *ring)
 static struct rsi_ring *ring_new(unsigned index, const char **why)
 {
     struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
-                 IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE |
-                 IORING_SETUP_R_DISABLED | SETUP_NO_SQARRAY,
+        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL |
+                 IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | SETUP_NO_SQARRAY,
         .cq_entries = COMPLETIONS,
     };
     struct rsi_ring *ring = rsi_map(sizeof *ring);
