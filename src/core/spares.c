@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spares.c - adds and removes spare workers, and relieves stuck ones, for the monitor, which has a descriptor table of
- * its own.
+ * spares.c - adds and removes spare workers for the monitor, which has a descriptor table of its own.
  *
  * Problem: the monitor reads /proc while the program runs, and each file that it opens takes the lowest free
  * descriptor number for a moment. The program may just have closed that number while its threads still use
@@ -22,7 +21,7 @@
 #include <linux/close_range.h>
 #include <valgrind/valgrind.h>
 
-enum order_state { ORDER_NONE, ORDER_ADD, ORDER_REMOVE, ORDER_RELIEVE };
+enum order_state { ORDER_NONE, ORDER_ADD, ORDER_REMOVE };
 
 static struct {
     /* futex: the monitor sets an order, spares_main ORDER_NONE; each releases what it wrote */
@@ -30,8 +29,7 @@ static struct {
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
-    struct rsi_worker *worker; /* the one that is to be removed, or is stuck */
-    struct rsi_worker *to;     /* what waits for a stuck one moves here */
+    struct rsi_worker *worker; /* the one that is to be removed */
     int error;
 } order;
 
@@ -46,16 +44,6 @@ static int add(void)
     return error;
 }
 
-/* First the threads whose operations have finished, which become runnable on their last worker, the stuck one. */
-static int relieve(void)
-{
-    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    if (poller && poller->rescue)
-        (void)poller->rescue(order.worker->index);
-    rsi_steal_for(order.to, order.worker);
-    return 0;
-}
-
 static void *spares_main(void *unused)
 {
     uint32_t state;
@@ -63,9 +51,7 @@ static void *spares_main(void *unused)
     for (;;) {
         while ((state = rsi_load_acquire(&order.state)) == ORDER_NONE) /* pairs with carried_out */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
-        order.error = state == ORDER_ADD      ? add()
-                      : state == ORDER_REMOVE ? rsi_workers_remove(order.worker)
-                                              : relieve();
+        order.error = state == ORDER_ADD ? add() : rsi_workers_remove(order.worker);
         rsi_store_release(&order.state, ORDER_NONE); /* pairs with carried_out */
         rsi_futex_wake(&order.state, 1);
     }
@@ -108,13 +94,6 @@ int rsi_spares_remove(struct rsi_worker *spare)
 {
     order.worker = spare;
     return carried_out(ORDER_REMOVE);
-}
-
-void rsi_spares_relieve(struct rsi_worker *stuck, struct rsi_worker *to)
-{
-    order.worker = stuck;
-    order.to = to;
-    (void)carried_out(ORDER_RELIEVE);
 }
 
 unsigned rsi_spares_threads(void)

@@ -38,7 +38,7 @@ struct rsi_multishot {
     bool is_detached;
     bool is_listener;
     bool is_void; /* was not submitted: closed before */
-    /* inside the ring's lock: the kernel's, and that of a cancel without an answer yet */
+    /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
     uint8_t holds;
 };
 
@@ -84,38 +84,28 @@ static void dispose(struct rsi_multishot *shot)
     free(shot);
 }
 
-/* Inside the ring's lock. */
+/* On the ring's worker. */
 static void release(struct rsi_multishot *shot)
 {
     if (--shot->holds == 0)
         free(shot);
 }
 
-/* Inside the ring's lock. */
-static void submit_cancel(struct rsi_multishot *shot)
+static void submit_cancel(struct rsi_mail *mail)
 {
+    struct rsi_multishot *shot = rsi_container_of(mail, struct rsi_multishot, mail);
     bool is_under_way = shot->holds == 2;
     if (!is_under_way)
         release(shot);
     /* This fails only while the kernel has no memory for a submission: retry until it has. */
     else if (!rsi_ring_cancel(shot->ring, shot, RSI_RING_MULTISHOT, RSI_RING_MULTISHOT_CANCEL))
-        rsi_mail_send(shot->ring->index, &shot->mail);
-}
-
-/* On the ring's worker. */
-static void take_cancel(struct rsi_mail *mail)
-{
-    struct rsi_multishot *shot = rsi_container_of(mail, struct rsi_multishot, mail);
-    struct rsi_ring *ring = shot->ring;
-    rsi_ring_enter(ring);
-    submit_cancel(shot);
-    rsi_ring_leave(ring);
+        rsi_mail_send(shot->ring->index, mail);
 }
 
 void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer)
 {
     if (rsi_ring_overlooked(answer))
-        submit_cancel(shot);
+        submit_cancel(&shot->mail);
     else
         release(shot);
 }
@@ -123,9 +113,9 @@ void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer)
 /* On any thread. */
 static void cancel(struct rsi_multishot *shot)
 {
-    shot->mail.take = take_cancel;
+    shot->mail.take = submit_cancel;
     if (rouse_worker_index() == (int)shot->ring->index)
-        take_cancel(&shot->mail);
+        submit_cancel(&shot->mail);
     else
         rsi_mail_send(shot->ring->index, &shot->mail);
 }
@@ -208,14 +198,9 @@ int rsi_multishot_arm(const struct rsi_io_op *op)
     if (!is_suited(op) || (ring = rsi_ring_self()) == NULL)
         return 0;
     struct rsi_multishot **slot = slot_make(op->fd), *shot = malloc(sizeof *shot);
-    if (slot == NULL || shot == NULL) {
-        free(shot);
-        return 0;
-    }
-    rsi_ring_enter(ring);
-    struct io_uring_sqe *receive = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
+    struct io_uring_sqe *receive =
+        slot != NULL && shot != NULL ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL) : NULL;
     if (receive == NULL) {
-        rsi_ring_leave(ring);
         free(shot);
         return 0;
     }
@@ -229,12 +214,10 @@ int rsi_multishot_arm(const struct rsi_io_op *op)
     rsi_guard_unlock(&entry->arming);
     if (result == 2) {
         submit(receive, shot);
-        rsi_ring_leave(ring);
         return 1;
     }
     receive->opcode = IORING_OP_NOP;
     receive->flags = IOSQE_CQE_SKIP_SUCCESS;
-    rsi_ring_leave(ring);
     free(shot);
     return result;
 }

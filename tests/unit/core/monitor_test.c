@@ -262,10 +262,7 @@ static void *sit_then_yield(void *unused)
 {
     sit_in_read(NULL);
     while (figures().spares != 0)
-        if (rouse_worker_index() == 0)
-            rouse_thread_yield();
-        else
-            CHECK_EQUAL(rouse_sleep(MS), 0); /* on the spare, which would never be idle */
+        rouse_thread_yield();
     return unused;
 }
 
