@@ -330,6 +330,34 @@ static void numbers_that_are_no_descriptor(void **state)
     CHECK(rsi_fdtable_peek(1000000) == NULL); /* and no memory was allocated */
 }
 
+static void read_one_byte(void *fd, unsigned index)
+{
+    char byte;
+    (void)index;
+    EQUALS(rouse_recv(*(int *)fd, &byte, 1, 0), 1);
+}
+
+/* What the closed copy's thread has started to receive takes no data of the other copy. */
+static void data_after_the_close_of_a_copy_is_the_others(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < 200; i++) {
+        int ends[2], copy;
+        wire_open(WIRE_TCP, ends);
+        CHECK((copy = dup(ends[0])) >= 0);
+        (void)crew_add(&crew, CREW_USER, read_one_byte, &copy);
+        UNTIL(is_awaited(copy, RSI_FD_READ));
+        EQUALS(send(ends[1], "1", 1, 0), 1);
+        crew_join(&crew);
+        EQUALS(rouse_close(copy), 0);
+        (void)crew_add(&crew, CREW_USER, read_one_byte, &ends[0]);
+        EQUALS(send(ends[1], "2", 1, 0), 1);
+        crew_join(&crew);
+        wire_close(ends);
+    }
+}
+
 static void *wait_for_a_byte(void *fd)
 {
     char byte;
@@ -392,6 +420,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(connect_does_not_trust_stale_table_entries),
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
         cmocka_unit_test(numbers_that_are_no_descriptor),
+        cmocka_unit_test(data_after_the_close_of_a_copy_is_the_others),
     };
     SYNC_TEST_MAIN(argc, argv, tests, misuses);
 }
