@@ -337,7 +337,7 @@ static void read_one_byte(void *fd, unsigned index)
     EQUALS(rouse_recv(*(int *)fd, &byte, 1, 0), 1);
 }
 
-/* What the closed copy's thread has started to receive takes no data of the other copy. */
+/* A receive that the closed copy's thread has started takes no data of the other copy. */
 static void data_after_the_close_of_a_copy_is_the_others(void **state)
 {
     (void)state;
