@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Names of C++ functions as they stand in the source.
+"""Names of C++ and Rust functions as they stand in the source.
 
 The C++ run-time library has the ABI's own call for it. numpy and pyarrow need that library too, so
 it is there. Rejected: the package itanium-demangler, which knows no names of lambdas, which
-threads' functions often are; cxxfilt, which makes the same call.
+threads' functions often are; cxxfilt, which makes the same call. Rust's
+newer names are read in rust_names.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import ctypes
 import re
 from functools import cache
 from typing import Any
+
+from rouse.symbols import rust_names
 
 LIBRARY = "libstdc++.so.6"
 RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
@@ -37,7 +40,9 @@ def calls() -> tuple[Any, Any] | None:
 
 
 def demangled(symbol: bytes) -> bytes:
-    """Return the symbol's name in the source. A symbol that is not C++ is returned as it is."""
+    """Return the symbol's name in the source. A symbol of another language stays as it is."""
+    if symbol.startswith(b"_R"):
+        return (rust_names.demangled(symbol.decode("latin-1")) or "").encode() or symbol
     found = calls()
     if not symbol.startswith(b"_Z") or len(symbol) > LONGEST or found is None:
         return symbol
@@ -82,7 +87,11 @@ def short(function: str) -> str:
             if not depth:
                 inside = name[start : at + 1]
                 start = at + 1
-                text += kept(inside, is_leading=not text or text.endswith(("::", " ")))
+                if letter == ">" and text.endswith("::") and not inside.startswith("<impl "):
+                    # Rust's arguments follow `::`.
+                    text = text.removesuffix("::")
+                else:
+                    text += kept(inside, is_leading=not text or text.endswith(("::", " ")))
         elif letter == " " and not depth:
             text += name[start:at]
             if "\x01" not in text:  # what stands before is the result's type

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 from collections.abc import Sequence
 from pathlib import Path
@@ -326,6 +327,48 @@ class Symbols(Built):
         deep = b"_Z1f" + b"P" * 1_000_000 + b"i"
         self.assertEqual(demangle.demangled(deep), deep)
 
+    def test_rust_names_are_demangled(self) -> None:
+        names = (Path(__file__).parent / "rust_names.txt").read_text().splitlines()
+        for symbol, name in (line.split(" ", 1) for line in names):
+            self.assertEqual(demangle.demangled(symbol.encode()).decode(), name)
+
+    def test_names_of_this_machines_rust_are_demangled_as_binutils_has_them(self) -> None:
+        if not shutil.which("rustc"):
+            self.skipTest("no rustc here")
+        source = self.folder / "names.rs"
+        source.write_text('fn main() { std::thread::spawn(|| println!("x")).join().unwrap(); }')
+        program = self.folder / "names"
+        subprocess.run(["rustc", "-Csymbol-mangling-version=v0", "-o", program, source], check=True)
+
+        def listed(*options: str) -> list[str]:
+            command = ["nm", "-p", *options, str(program)]
+            lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            return [line[19:] for line in lines.splitlines()]
+
+        pairs = zip(listed(), listed("-C"), strict=True)
+        named = [(symbol, name) for symbol, name in pairs if symbol.startswith("_R")]
+        self.assertGreater(len(named), 100)
+        for symbol, name in named:
+            self.assertEqual(demangle.demangled(symbol.encode()).decode(), name, symbol)
+
+    def test_a_small_rust_name_cannot_stand_for_a_huge_one(self) -> None:
+        def doubled(times: int) -> str:
+            """Return a name with 2^times units: each pair is two of the pair before."""
+            pair, at = "_RINvC1a1bTuuE", 10
+            for _ in range(times - 1):
+                reference, at = f"B{base_62(at - len('_R'))}", len(pair)
+                pair += f"T{reference}{reference}E"
+            return f"{pair}E"
+
+        small = demangle.demangled(doubled(2).encode())
+        self.assertEqual(small, b"a::b::<((), ()), (((), ()), ((), ()))>")
+        bombs = [doubled(40), "_RINvC1a1b" + "S" * 100_000 + "uE", "_RINvC1a1bB7_E"]
+        bombs.append("_RNvC1a" + "9" * 5000 + "b")
+        for symbol in bombs:
+            start = time.process_time()
+            self.assertEqual(demangle.demangled(symbol.encode()).decode(), symbol)
+            self.assertLess(time.process_time() - start, 5)
+
     def test_short_names(self) -> None:
         for function, name in (
             ("main", "main"),
@@ -342,6 +385,9 @@ class Symbols(Built):
             ("Box<A>::operator->() const", "Box<A>::operator->"),
             ("core::fmt::write::h0123456789abcdef", "core::fmt::write"),
             ("<alloc::Vec<T> as core::Drop>::drop", "<alloc::Vec<T> as core::Drop>::drop"),
+            ("app::run::<u8, app::Tag>::{closure#0}", "app::run::{closure#0}"),
+            ("<app::Pool<u8>>::take::<()>", "<app::Pool<u8>>::take"),
+            ("app::<impl Tag>::take", "app::<impl Tag>::take"),
             ("", ""),
             ("(((", "((("),
         ):
@@ -352,6 +398,17 @@ class Symbols(Built):
         self.addCleanup(demangle.calls.cache_clear)
         with mock.patch.object(demangle, "LIBRARY", "libnone.so"):
             self.assertEqual(demangle.demangled(b"_Z1fv"), b"_Z1fv")
+
+
+def base_62(value: int) -> str:
+    """Return a number as the names of Rust's symbols have it."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    text = "_"
+    value -= 1
+    while value >= 0:
+        text = digits[value % 62] + text
+        value = value // 62 - (value < 62)
+    return text
 
 
 class Refusals(Built):
