@@ -10,6 +10,7 @@ import click
 from rouse import limits
 from rouse.cli.arguments import Name, Seconds
 from rouse.cli.commands import Command
+from rouse.errors import output
 from rouse.query.specs import KEYS
 from rouse.render.report import FORMATS, PAGE_ROWS, SERIES_ROWS, TERMINAL_ROWS, Options, run
 from rouse.tables.engine import ENGINES
@@ -38,9 +39,10 @@ from rouse.tables.engine import ENGINES
     "-n",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Rows per section, 0 for all [{TERMINAL_ROWS}; page {PAGE_ROWS};"
-    f" Prometheus {SERIES_ROWS}; JSON all].",
+    help=f"Rows per section, 0 for all [first screen: what fits; --full {TERMINAL_ROWS};"
+    f" page {PAGE_ROWS}; Prometheus {SERIES_ROWS}; JSON all].",
 )
+@click.option("--full", is_flag=True, help="Text: all tables and notes, not only the first screen.")
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
 @click.option(
     "--stacks",
@@ -59,6 +61,7 @@ from rouse.tables.engine import ENGINES
     " (parquet: -o names a folder), Prometheus' text, or switches and wake-ups (kernel-style).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of --json, and end.")
 @click.option(
     "-o", "file", type=Name(), metavar="FILE", help="Write it there; - is standard output [-]."
 )
@@ -86,10 +89,12 @@ def command(
     chosen: tuple[str, ...],
     show_idle: bool,
     limit: int | None,
+    full: bool,
     in_sum: bool,
     in_stacks: bool,
     chosen_format: str | None,
     as_json: bool,
+    schema: bool,
     file: str | None,
     engine: str,
     memory: int | None,
@@ -99,6 +104,12 @@ def command(
 
     Without an argument: on the only process of yours that records.
     """
+    if schema:
+        from rouse.render import document
+
+        with output():
+            print(document.text(document.schema()), end="")
+        return
     if as_json and chosen_format not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
     name = "json" if as_json else chosen_format or FORMATS[0]
@@ -110,6 +121,7 @@ def command(
         raise click.UsageError(f"--sum has no events, which --format {name} shows")
     options = Options(
         *(chosen, limit, show_idle, name, file or "-", engine, in_sum, in_stacks),
+        full=full,
         memory_mib=memory,
         cpu_s=cpu,
     )

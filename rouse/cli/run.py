@@ -28,6 +28,7 @@ DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
     "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."
 )
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
+@click.option("--full", is_flag=True, help="All tables and notes, not only the first screen.")
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
 @click.option(
     "--keep",
@@ -96,6 +97,7 @@ def command(
     words: tuple[str, ...],
     output: str | None,
     as_json: bool,
+    full: bool,
     in_sum: bool,
     keep: str | None,
     pairs: int | None,
@@ -122,7 +124,7 @@ def command(
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
     place = Path(keep) if keep else None
-    wanted = Wanted(output, as_json, place, in_sum, variables, with_kernel, in_stacks)
+    wanted = Wanted(output, as_json, place, in_sum, variables, with_kernel, in_stacks, full)
     if pairs is None:
         return run(words, wanted)
     if keep:

@@ -56,6 +56,7 @@ ACCEPT_ORDERS = {
     2: "threads wait for a listener in turn, lifo: the one that came last comes first",
     3: "accept was delayed at random, scatter",
 }
+RUNS = "runs"
 Row = dict[str, Any]
 
 
@@ -115,7 +116,16 @@ def state_of(row: Row, now_ns: int) -> str:
         return "runs, or has ended"
     if row["ended"]:
         return "has ended"
-    return "runs" if now_ns - row["taken_unix_ns"] < FRESH_NS else "ran on then"
+    return RUNS if now_ns - row["taken_unix_ns"] < FRESH_NS else "ran on then"
+
+
+def end_of(row: Row) -> str:
+    return ENDS[row["end"]].format(moment(row["taken_unix_ns"]))
+
+
+def ends(processes: Sequence[Row]) -> list[str]:
+    """Return a note for each process that did not end in the usual way."""
+    return [f"process {row['pid']}: {end_of(row)}" for row in processes if row["end"] in ENDS]
 
 
 def facts(database: Database, source: str) -> list[tuple[str, str]]:
@@ -132,8 +142,7 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
             ),
         ]
         if row["end"] in ENDS:
-            last = moment(row["taken_unix_ns"])
-            found.append(("end", ENDS[row["end"]].format(last)))
+            found.append(("end", end_of(row)))
     if len(rows) > SHOWN_PROCESSES:
         found.append(("processes", f"{len(rows)}"))
     if spent := processor_time(database, rows):
@@ -168,25 +177,31 @@ def repair_notes(processes: Sequence[Row]) -> list[str]:
     return found
 
 
-def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
-    """Return notes that tell a reader how far to trust the figures."""
+def warnings(database: Database, problems: Sequence[str]) -> list[str]:
+    """Return notes on what is missing in the recording, or not to be trusted."""
     processes = database.rows(measures.processes())
     totals = database.rows(measures.totals())
-    found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
-    found += repair_notes(processes)
-    found += problems
+    found = repair_notes(processes) + list(problems)
     found += empty_notes(database, processes, totals)
     found += lost_notes(processes)
-    found += lock_notes(database)
-    found += futex_notes(database)
     found += runtime_notes(database)
     found += state_notes(database)
-    found += processor_notes(database)
-    found += condition_notes(database)
-    found += site_notes(database)
     unrecorded = sum(row["unrecorded"] for row in totals)
     if unrecorded:
         found.append(f"{unrecorded:,} waits were recorded only in part; they are counted under ?")
+    return found
+
+
+def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[str]:
+    """Return notes that tell a reader how far to trust the figures."""
+    processes = database.rows(measures.processes())
+    found = list(PRELOAD_NOTES) if any(row["recorder"] == PRELOAD for row in processes) else []
+    found += warnings(database, problems)
+    found += lock_notes(database)
+    found += futex_notes(database)
+    found += processor_notes(database)
+    found += condition_notes(database)
+    found += site_notes(database)
     if show_idle:
         found.append("idle waits (of listeners, pools, idle connections) are shown with the others")
     return found

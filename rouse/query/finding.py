@@ -11,6 +11,7 @@ from typing import Any
 from rouse.query.measures import UNSEEN
 from rouse.query.specs import address
 from rouse.tables.views import NOT_KNOWN
+from rouse.text import UNKNOWN, duration
 
 LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
 LEAST_NS = 5_000_000
@@ -36,6 +37,14 @@ class Finding:
     text: str
     held: float | None = None
     held_error: float | None = None
+
+    @property
+    def brief(self) -> str:
+        """The finding in a few words, for where there is no room for its text."""
+        what = self.object if self.object not in ("", UNKNOWN) else self.waiter
+        at = f" at {self.waiter}" if self.waiter and self.waiter != what else ""
+        most = f", at most {self.gain_most:.2f}x" if self.gain_most else ""
+        return f"{self.kind}: {what}, {duration(self.blame_ns)} waited{at}{most}"
 
 
 def most_of(rows: Iterable[Row], label: str) -> str:

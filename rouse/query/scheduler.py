@@ -67,6 +67,15 @@ KERNEL_LOCKS = (
 )
 
 
+# By section. Without BPF some of the columns are missing, whose figures are then unknown.
+COLUMNS_BY_KEY = {
+    "kernel_threads": THREADS,
+    "kernel_sleeps": SLEEPS,
+    "kernel_locks": KERNEL_LOCKS,
+    "kernel_waits": WAITS,
+}
+
+
 def by_records(columns: tuple[Column, ...], *unknown: str) -> tuple[Column, ...]:
     """Return the columns that are known without the wake-ups of sleepers."""
     return tuple(

@@ -94,6 +94,9 @@ def make(database: Database, plan: Plan, wanted: Wanted, columns: tuple[Column, 
             database.count(measures.count_of(every)) if plan.is_plain else int(rows[0]["in_all"])
         )
         more = in_all - idle - len(rows)
+    for row in rows:
+        row.pop("in_all", None)
+        row.pop("idle", None)
     rows = [plan.finish(row) for row in rows]
     columns = tuple(c for c in columns if not c.is_seldom or any(row[c.key] for row in rows))
     return Section(

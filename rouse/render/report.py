@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import shutil
 import sys
@@ -14,21 +13,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
 from rouse import limits
 from rouse.errors import RouseError, output
-from rouse.query import activity, facts, locks, measures, scheduler, verdict
+from rouse.query import activity, facts, locks, measures, scheduler, screen, verdict
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
-from rouse.render import progress
+from rouse.render import document, progress
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Asked, Input, open_input
 from rouse.tables.schemas import COLUMNS
 from rouse.text import printable
+
+if TYPE_CHECKING:
+    from rouse.render.terminal import Terminal
 
 CUT_EMPTY = "nothing in what is left of the recording, which is cut short"
 TERMINAL_ROWS = 20
@@ -56,8 +58,15 @@ class Options:
     engine: str = ENGINES[0]
     in_sum: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
+    full: bool = False  # text: all tables, not the first screen
+    hint: str = "All tables and notes: --full. A page: --format html -o FILE"
     memory_mib: int | None = None  # that a FILE may take. None: by its size
     cpu_s: float | None = None
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether the text has tables, and is not the first screen."""
+        return self.full or self.in_stacks or bool(self.sections)
 
 
 class Reporter:
@@ -135,25 +144,25 @@ class Reporter:
 
     def json(self) -> str:
         report = self.report(0, self.options.show_idle)
-        whole = {
-            "source": self.input.source,
-            "machine": self.input.machine,
-            "verdict": report.verdict and report.verdict.as_json(),
-            "facts": report.facts,
-            "processes": self.rows(measures.processes()),
-            "notes": report.notes,
-            "sections": {section.key: section.rows for section in report.sections},
-            "stacks": report.frames,
-            "left_out": {
-                section.key: {"rows": section.more, "idle": section.idle}
-                for section in report.sections
-                if section.more or section.idle
-            },
-        }
-        return json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+        opened = self.input
+        processes = self.rows(measures.processes())
+        return document.text(document.made(opened.source, opened.machine, processes, report))
 
     def terminal(self, file: TextIO) -> None:
-        print_report(self.report(TERMINAL_ROWS, self.options.show_idle), file)
+        options = self.options
+        if options.has_tables:
+            print_report(self.report(TERMINAL_ROWS, options.show_idle), file)
+        else:
+            terminal_of(file).screen(self.screen(), options.limit)
+
+    def screen(self) -> screen.Screen:
+        """Return what the text shows by default."""
+        opened = self.input
+        with progress.line("summing up"):
+            problems = facts.warnings(self.database, opened.notes + opened.problems)
+            answer = verdict.make(self.database, opened.busy_ns)
+            options = self.options
+            return screen.make(self.database, answer, problems, options.show_idle, options.hint)
 
     # The formats of files
 
@@ -279,12 +288,16 @@ class Whole(Console):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-def print_report(report: Report, file: TextIO) -> None:
+def terminal_of(file: TextIO) -> Terminal:
     from rouse.render.terminal import Terminal
 
     width = line_width(file)
     console = Whole(file=file, width=width or 10_000, highlight=False, markup=False, emoji=False)
-    Terminal(console, width).report(report)
+    return Terminal(console, width)
+
+
+def print_report(report: Report, file: TextIO) -> None:
+    terminal_of(file).report(report)
 
 
 def line_width(file: TextIO) -> int | None:

@@ -7,20 +7,28 @@ that is. Output to a pipe is not cut.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from rouse.query.screen import Screen
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, Row
-from rouse.text import UNKNOWN, cell, counted, printable
+from rouse.query.verdict import Verdict
+from rouse.text import UNKNOWN, cell, counted, duration, printable
 
 GAP = 2
 # Columns that a name keeps while empty ones can go, while others can go, and at the end.
 LABEL_WHOLE, LABEL_GOOD, LABEL_LEAST = 10_000, 24, 14
+# Lines of the first screen, of the verdict on it, and of its warnings.
+SCREEN_MOST, VERDICT_MOST, WARNINGS_MOST = 25, 8, 3
+INDENT = "   "
+UNIT, NO_BREAK = re.compile(r"(?<=\d) (?=%|[mµn]?s\b)"), "\N{NO-BREAK SPACE}"
 TITLE, HEAD, FIGURE, FAINT = "bold", "underline", "cyan", "dim"
 
 
@@ -38,6 +46,11 @@ def cut(text: str, width: int) -> str:
     while cell_len(end) > tail:
         end = end[1:]
     return set_cell_size(text, head).rstrip() + "…" + end
+
+
+def ended(text: str, width: int) -> str:
+    """Return text without its end if it is too wide."""
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def padded(text: str, width: int, right: bool) -> str:
@@ -90,22 +103,117 @@ class Terminal:
         text.rstrip()
         self.console.print(text, soft_wrap=True)
 
-    def paragraph(self, text: str, style: str = "", indent: str = "") -> None:
+    def wrapped(self, text: str, indent: str = "") -> list[str]:
+        """Return the lines of a paragraph. All but the first are indented."""
         text = printable(text)
         if self.width is None:
-            self.line((indent + text, style))
-            return
-        for line in textwrap.wrap(
-            text, max(self.width, 20), subsequent_indent=indent, break_on_hyphens=False
-        ):
+            return [text]
+        whole = UNIT.sub(NO_BREAK, text)  # 29 % is one word
+        lines = textwrap.wrap(
+            whole, max(self.width, 20), subsequent_indent=indent, break_on_hyphens=False
+        )
+        return [line.replace(NO_BREAK, " ") for line in lines]
+
+    def paragraph(self, text: str, style: str = "", indent: str = "") -> None:
+        lines = self.wrapped(text, indent)
+        if self.width is None:
+            lines = [indent + line for line in lines]
+        for line in lines:
             self.line((line, style))
+
+    def screen(self, screen: Screen, limit: int | None) -> None:
+        """Print the first screen. limit: rows of its table; None: those that fit on it."""
+        above = [(printable(screen.head), TITLE), *((t, "") for t in self.verdict(screen.verdict))]
+        if screen.under_way:
+            text = f"Waits under way: {screen.under_way}"
+            above += [(line, "") for line in self.wrapped(text, INDENT)]
+        below = [(screen.folded, "")] if screen.folded else []
+        below += [(text, FAINT) for text in self.warnings(screen.warnings)]
+        of_table = len(("a blank line", "titles", "places left out", "a blank line", "the hint"))
+        room = SCREEN_MOST - len(above) - len(below) - of_table
+        rows, section = screen.waits.rows, screen.waits
+        cells = self.cells(section)
+        columns = section.columns
+        widths = [max(map(cell_len, texts)) for texts in zip(*cells, strict=True)] or [0]
+        widths = [max(n, cell_len(c.title)) for n, c in zip(widths, columns, strict=False)]
+        is_wide = self.width is None or sum(widths) + GAP * (len(widths) - 1) <= self.width
+        shown = room // (1 if is_wide else 2) if limit is None else limit or len(rows)
+        self.lines(above)
+        if rows:
+            self.line()
+        if rows and is_wide:
+            self.table(columns, cells[:shown], widths, replace(section, rows=rows[:shown]))
+        elif rows:
+            self.pairs(columns, cells[:shown], widths)
+        left = len(rows[shown:]) + section.more
+        if left:
+            ns = sum(row["wait_ns"] for row in rows[shown:]) + screen.short_ns
+            places = counted(left, "more place" if left < len(rows) + section.more else "place")
+            self.line((f"{places}, {duration(ns)} in all", FAINT))
+        self.lines(below)
+        self.line()
+        self.lines([(screen.hint, FAINT)])
+
+    def lines(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Print lines, without their ends if they are too wide."""
+        for text, style in lines:
+            self.line((ended(text, self.width or 10_000), style))
+
+    def pairs(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int]
+    ) -> None:
+        """Print each row in two lines: its figures and who waits, then the other side."""
+        figures = [i for i, column in enumerate(columns) if is_number(column)]
+        places = {c.key: i for i, c in enumerate(columns) if not is_number(c)}
+        self.cells_line(
+            [columns[i] for i in figures],
+            [columns[i].title for i in figures],
+            [widths[i] for i in figures],
+            HEAD,
+        )
+        indent = sum(widths[i] + GAP for i in figures)
+        room = max((self.width or 10_000) - indent, LABEL_LEAST)
+        for row in rows:
+            what, at, role, other = (row[i] for i in places.values())
+            text = Text()
+            for i in figures:
+                text.append(padded(row[i], widths[i], True) + " " * GAP, FIGURE)
+            who = f"{at} waits for "
+            text.append(cut(who + cut(what, max(room - cell_len(who), LABEL_LEAST)), room))
+            self.console.print(text, soft_wrap=True)
+            if other != UNKNOWN:
+                self.line((" " * indent + cut(f"{role} {other}", room), ""))
+
+    def verdict(self, verdict: Verdict) -> list[str]:
+        """Return a verdict in few lines: only the first findings have room for their text."""
+        lines: list[str] = []
+        texts = [finding.text for finding in verdict.findings]
+        head = verdict.lines()[: -len(texts) or None]
+        for text in head:
+            lines += self.wrapped(text)
+        for number, finding in enumerate(verdict.findings, 1):
+            whole = self.wrapped(f"{number}. {finding.text}", INDENT)
+            later = len(texts) - number
+            room = VERDICT_MOST - len(lines) - later
+            if number > 1 and len(whole) > room:
+                whole = [printable(f"{number}. {finding.brief}")]
+            if len(whole) > max(room, 1):
+                whole = [*whole[: max(room, 1) - 1], f"{whole[max(room, 1) - 1]} …"]
+            lines += whole
+        return lines
+
+    def warnings(self, warnings: Sequence[str]) -> Iterator[str]:
+        for text in warnings[:WARNINGS_MOST]:
+            yield printable(f"note: {text}")
+        if len(warnings) > WARNINGS_MOST:
+            yield f"{counted(len(warnings) - WARNINGS_MOST, 'more note')}"
 
     def report(self, report: Report) -> None:
         self.frames = report.frames
         if report.verdict:
             self.line(("Verdict", TITLE))
             for text in report.verdict.lines():
-                self.paragraph(text, indent="   ")
+                self.paragraph(text, indent=INDENT)
             self.line()
         for name, text in report.facts:
             self.paragraph(f"{name}: {text}", indent="  ")

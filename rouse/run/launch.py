@@ -18,12 +18,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rouse.errors import RouseError, discard, output
 from rouse.query import scheduler
 from rouse.query.sections import Report
-from rouse.render import progress
+from rouse.render import document, progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import distortion, remains, unseen
 from rouse.sched import procfs, switches
@@ -63,6 +62,7 @@ class Wanted:
     variables: Mapping[str, str]  # of the program's environment
     with_kernel: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
+    full: bool = False  # text: all tables, not the first screen
 
 
 def library() -> Path:
@@ -188,8 +188,7 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
     """Write one line in place of a report: to the file, and to standard error."""
     text = f"{printable(why)}\n"
     if wanted.as_json:
-        whole = {"source": source, "machine": "", "processes": [], "notes": [why], "sections": {}}
-        text = json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+        text = document.nothing(source, why)
     if wanted.output or not wanted.as_json:
         say(why)
     if wanted.output:
@@ -207,10 +206,7 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
     )
     file = io.StringIO()
     if wanted.as_json:
-        rows = {section.key: section.rows for section in made.sections}
-        whole: dict[str, Any] = {"source": source, "machine": "", "facts": found, "processes": []}
-        whole["notes"] = made.notes
-        file.write(json.dumps({**whole, "sections": rows}, ensure_ascii=True, indent=1) + "\n")
+        file.write(document.text(document.made(source, "", [], made)))
     else:
         print_report(made, file)
     if wanted.output:
@@ -223,6 +219,14 @@ def mib_asked(wanted: Wanted) -> int:
     """Return the limit from the environment. A value that the library refuses counts as none."""
     text = wanted.variables.get(MEMORY) or os.environ.get(MEMORY, "")
     return int(text) if text.isascii() and text.isdigit() else layout.BYTES_MAX >> 20
+
+
+def hint_of(wanted: Wanted) -> str:
+    """Return how to see what the first screen leaves out."""
+    if wanted.keep:
+        return f"All tables and notes: rouse report --full {shlex.quote(str(wanted.keep))}"
+    tables = "tables, the kernel's too," if wanted.with_kernel else "tables"
+    return f"All {tables} and notes: rouse run --full. --keep DIR keeps the recording"
 
 
 def report(
@@ -273,7 +277,12 @@ def report(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
             )
         opened.notes += later + remains.confined(looked.values())
-        options = Options(format="json" if wanted.as_json else "text")
+        options = Options(
+            format="json" if wanted.as_json else "text",
+            in_stacks=wanted.in_stacks,
+            full=wanted.full,
+            hint=hint_of(wanted),
+        )
         write(Reporter(opened, options), wanted)
 
 

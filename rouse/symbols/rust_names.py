@@ -85,7 +85,7 @@ class Parser:
             raise UnknownNameError
         return int(self.text[start : self.at])
 
-    # What may contain itself
+    # Parts that may contain themselves
 
     def nested(self, read: Callable[[], str]) -> str:
         """Read a part within the bounds."""

@@ -158,8 +158,10 @@ class Hang(unittest.TestCase):
         self.assertIn(f"{WANTED} (mutex:stuck)", made["html"])
 
     def test_no_note_claims_that_nothing_waited(self) -> None:
-        text = " ".join(self.text(self.pid).split())
-        self.assertRegex(text, rf"waits under way: \d+, .* {WAITERS + READERS} for locks,")
+        for words, title in (((), "Waits"), (("--full",), "waits")):
+            text = " ".join(self.text(*words, self.pid).split())
+            locks = f"{WAITERS + READERS} for locks,"
+            self.assertRegex(text, rf"{title} under way: \d+, .* {locks}")
         for denial in ("no thread met", "no thread waited", "no thread has waited", "is no thread"):
             self.assertNotIn(denial, text)
 

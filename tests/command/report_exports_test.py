@@ -161,7 +161,7 @@ class Exports(unittest.TestCase):
             self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
 
     def test_tables_as_text_in_a_file(self) -> None:
-        done = rouse("report", self.folder / "tables", "-o", self.written("text"))
+        done = rouse("report", self.folder / "tables", "--full", "-o", self.written("text"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("30000", (self.folder / "text").read_text(encoding="utf-8"))
 

@@ -90,8 +90,9 @@ class Terminal(Case):
         long = site(0x1010, "a_function_with_a_name_that_is_longer_than_the_line+0x17")
         place = self.tables(sites=long)
         for columns in (40, 60, 80, 132):
-            for line in self.printed(place, "--all", COLUMNS=str(columns)).splitlines():
-                self.assertLessEqual(cell_len(line), columns, line)
+            for words in (("--all",), ("--all", "--full")):
+                for line in self.printed(place, *words, COLUMNS=str(columns)).splitlines():
+                    self.assertLessEqual(cell_len(line), columns, line)
 
     def test_every_figure_is_there_in_forty_columns(self) -> None:
         out = self.printed(self.tables(), "-s", "locks", COLUMNS="40")
@@ -100,18 +101,21 @@ class Terminal(Case):
 
     def test_a_pipe_has_no_colours_and_is_not_cut(self) -> None:
         label = "f" * 300
-        out = self.printed(self.tables(sites=site(0x1010, label)))
-        self.assertNotIn("\x1b", out)
-        self.assertIn(label, out)
+        for words in ((), ("--full",)):
+            out = self.printed(self.tables(sites=site(0x1010, label)), *words)
+            self.assertNotIn("\x1b", out)
+            self.assertIn(label, out)
 
     def test_names_cannot_control_the_terminal(self) -> None:
         threads = [{**THREADS[0], "name": NASTY}]
         wakes = [{**WAKES[0], "object_name": NASTY}]
         place = self.tables(threads=threads, wakes=wakes, sites=site(0x1010, NASTY))
         for columns in ("40", "200"):
-            out = self.printed(place, COLUMNS=columns)
-            self.assertTrue(all(c.isprintable() or c == "\n" for c in out))
-        self.assertIn("x\\x1b[31m\\x0a[bold]\\u202e\\x00<b>", self.printed(place))
+            for words in ((), ("--full",)):
+                out = self.printed(place, *words, COLUMNS=columns)
+                self.assertTrue(all(c.isprintable() or c == "\n" for c in out))
+        for words in ((), ("--full",)):
+            self.assertIn("x\\x1b[31m\\x0a[bold]\\u202e\\x00<b>", self.printed(place, *words))
 
     def test_idle_waits_are_shown_when_asked(self) -> None:
         place = self.tables()
@@ -126,7 +130,7 @@ class Terminal(Case):
 
     def test_empty_sections_say_why(self) -> None:
         parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
-        out = self.printed(self.folder / "none")
+        out = self.printed(self.folder / "none", "--full")
         self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
         self.assertIn("Locks: no thread met a lock of POSIX or librouse that was held.", out)
 

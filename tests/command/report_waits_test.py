@@ -118,7 +118,7 @@ class Ledger(Case):
         done = here("report", "--json", str(self.program.pid), **self.own)
         (process,) = json.loads(done.stdout)["processes"]
         self.assertTrue(0.1 < process["stamp_ns"] < 100_000, process["stamp_ns"])
-        text = here("report", str(self.program.pid), **self.own).stdout
+        text = here("report", "--full", str(self.program.pid), **self.own).stdout
         self.assertRegex(" ".join(text.split()), r"and one took [\d.]+ ns when recording began")
 
     def test_the_lock_is_exact_with_two_workers(self) -> None:

@@ -120,7 +120,8 @@ class Ends(unittest.TestCase):
             )
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertTrue(
-                "rouse: run: " in done.stderr or "Wait sites" in done.stderr, (limit, done.stderr)
+                "rouse: run: " in done.stderr or "of threads' time" in done.stderr,
+                (limit, done.stderr),
             )
             self.assertNotIn("Traceback", done.stderr)
 

@@ -157,7 +157,8 @@ class OwnLocks(unittest.TestCase):
         self.assertEqual(sum(group["mutex"] for group in found["groups"]), 0)
 
     def test_the_report_shows_the_release_and_says_what_is_not_known(self) -> None:
-        done = rouse("run", "--", OWN.program, "lock", ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
+        words = ("run", "--full", "--", OWN.program, "lock")
+        done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), COLUMNS="1000")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"lock_contended own_lock.c:\d+ +unlock own_lock.c:\d+ \(rel")
         self.assertIn("note: futex locks are built by the program or its language", done.stderr)

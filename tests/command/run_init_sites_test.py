@@ -148,7 +148,7 @@ class Reports(unittest.TestCase):
         self.assertEqual((row["objects"], row["init_label"]), (sum(n for _, n in BOTH), None))
 
     def test_the_lock_table_shows_the_init_site(self) -> None:
-        words = ("run", "--", INITS.program, "again")
+        words = ("run", "--full", "--", INITS.program, "again")
         said = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
         self.assertEqual(said.returncode, 0, said.stderr)
         here = label("/* mutex here */")

@@ -58,7 +58,7 @@ class Memory(unittest.TestCase):
             words = ("run", "--memory", str(mib), "--", sys.executable, "-c", script)
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY), timeout=120)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("Wait sites", done.stderr)
+            self.assertIn("of threads' time", done.stderr)
             return int(done.stdout)
 
         self.assertGreater(taken_kb(200) - taken_kb(1), 150 << 10)

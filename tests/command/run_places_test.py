@@ -64,7 +64,7 @@ class Places(unittest.TestCase):
         return found[1].splitlines() if found else []
 
     def test_text_has_one_row_for_a_place_that_several_callers_reach(self) -> None:
-        rows = self.sides(self.run_it("--", STACKS.program, "wrapped"))
+        rows = self.sides(self.run_it("--full", "--", STACKS.program, "wrapped"))
         self.assertEqual(len([row for row in rows if TAKE in row]), len(rows))
         waits_at = [re.split(r"  +", row.strip())[6] for row in rows]
         self.assertEqual(len(waits_at), len(set(rows)))
@@ -86,7 +86,7 @@ class Places(unittest.TestCase):
         (self.folder / "wrapped.cpp").write_text(WRAPPED)
         words = ["g++", "-O0", "-g", "-pthread", "-o", "wrapped", "wrapped.cpp"]
         subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
-        text = self.run_it("--", self.folder / "wrapped")
+        text = self.run_it("--full", "--", self.folder / "wrapped")
         place = f"(?:{re.escape(LOOK_UP)}|{re.escape(UPDATE)})"
         rows = self.sides(text)
         self.assertTrue(rows)

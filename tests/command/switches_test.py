@@ -303,7 +303,7 @@ class Seen(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, "ready\ndone\n"), done.stderr)
             whole = json.loads(done.stderr[done.stderr.index("{") :])
             again = json.loads(here("report", "--json", folder).stdout)
-            text = here("report", folder).stdout
+            text = here("report", "--full", folder).stdout
         (seen,) = [text for name, text in whole["facts"] if name == "seen by"]
         self.assertRegex(seen, r"PERF_RECORD_SWITCH.* [1-9]\d* of \d+ sleeps")
         (reads,) = [row for row in whole["sections"]["kernel_waits"] if row["kind"] == "read"]

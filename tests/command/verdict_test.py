@@ -169,7 +169,8 @@ class Formats(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             builder = Builder(1000).chunk(layout.WRITERS, [{"index": 0}])
             file = builder.chunk(layout.LOCKS, [entry]).write(Path(place))
-            said = {f: here("report", "--format", f, str(file)) for f in ("text", "json", "html")}
+            formats = {"text": ("--full",), "json": ("--json",), "html": ("--format", "html")}
+            said = {f: here("report", *words, str(file)) for f, words in formats.items()}
         for name, done in said.items():
             self.assertEqual(done.returncode, 0, (name, done.stderr))
         self.assertTrue(said["text"].stdout.startswith("Verdict\n"))

@@ -70,11 +70,11 @@ class Readme(unittest.TestCase):
             output = f"{result.stdout}\n{result.stderr}"
             self.assertEqual(result.returncode, 0, output)
             # The report of `rouse run` names the line that waits and the lock.
-            self.assertRegex(output, r"(?m)^.*one_lock\.c:\d+ .*cache_lock", output)
+            self.assertRegex(output, r"(?m)^.*cache_lock .*one_lock\.c:\d+ ", output)
             rates = re.findall(r"^100 connections: (\d+) round trips", result.stdout, re.MULTILINE)
             self.assertEqual([int(rate) > 0 for rate in rates], [True], output)
             # `rouse report` reads the echo server.
-            self.assertRegex(result.stdout, r"(?m)^ *process: \d+ .*\becho\b", output)
+            self.assertRegex(result.stdout, r"(?m)^echo \d+, still running: ", output)
             left = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts}
             fresh = {path.relative_to(checkout).parts[0] for path in left - before}
             self.assertEqual(fresh, {"build"}, "the checkout stays as it was")
