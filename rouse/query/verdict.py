@@ -38,6 +38,7 @@ from rouse.query.demand import (
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.program import PARTS, STATES, Program
 from rouse.query.specs import address
+from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
 from rouse.tables.views import names
 from rouse.text import counted, duration, share
@@ -53,6 +54,9 @@ HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is usel
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 LEAST_ERROR = 0.005  # of a share, which is then printed
 BUSY = 0.85  # of the processors, or of the threads' time
+UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
+SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
+OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
 NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0}
 
 
@@ -62,6 +66,7 @@ class Verdict:
     thread_ns: int
     findings: list[Finding] = field(default_factory=list)
     summary: str = ""  # where there is no finding, why
+    unexplained: str = ""  # if it is much of the time: why it is, and how to see it
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -69,15 +74,24 @@ class Verdict:
             "thread_ns": self.thread_ns,
             "findings": [asdict(finding) for finding in self.findings],
             "summary": self.summary,
+            "unexplained": self.unexplained,
         }
 
-    def lines(self) -> list[str]:
-        """The verdict as text: the division of time, then one line per finding."""
+    @property
+    def head(self) -> str:
+        """How the threads' time divides. Empty: there is none."""
         shares = {name: share(part) for name, part in self.time.items()}
-        parts = ", ".join(f"{part} % {name}" for name, part in shares.items() if part != "0.0")
-        head = f"{duration(self.thread_ns)} of threads' time: {parts}" if parts else ""
+        parts = ", ".join(
+            f"{part} % {name}"
+            for name, part in shares.items()
+            if part != "0.0" or name == UNEXPLAINED
+        )
+        return f"{duration(self.thread_ns)} of threads' time: {parts}" if self.thread_ns else ""
+
+    def lines(self) -> list[str]:
+        """The verdict as text: the division of time, one line per finding, and what is open."""
         found = [f"{n}. {finding.text}" for n, finding in enumerate(self.findings, 1)]
-        return [line for line in (head, *found, self.summary) if line]
+        return [line for line in (self.head, *found, self.summary, self.unexplained) if line]
 
 
 def thread_rows() -> str:
@@ -272,7 +286,9 @@ def summary(program: Program, time: dict[str, float]) -> str:
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
             f" {counted(program.processors, 'processor')}. perf shows where [{CPU}]"
         )
-    waits = {name: part for name, part in time.items() if name not in ("running", "unexplained")}
+    if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
+        return "Nothing that was recorded is contended, but most of the time is unexplained"
+    waits = {name: part for name, part in time.items() if name not in ("running", UNEXPLAINED)}
     longest = max(waits, key=lambda name: waits[name], default="")
     if not longest or not waits[longest]:
         return "Nothing is contended: no thread waited"
@@ -281,6 +297,21 @@ def summary(program: Program, time: dict[str, float]) -> str:
     if longest == "locks":
         return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
     return f"Nothing is contended: threads wait mostly for {longest}"
+
+
+def unexplained(database: Database, program: Program) -> str:
+    """Say why much of the time is unexplained, and what explains it. Empty: it is not much."""
+    asleep, missing = program.sum("in_call"), program.sum("missing")
+    whole = program.sum(*STATES)
+    if asleep + missing < max(UNEXPLAINED_LEAST * whole, LEAST_NS):
+        return ""
+    text = f"{duration(asleep + missing)} of {duration(whole)} of threads' time are unexplained: "
+    if asleep < missing:
+        return f"{text}the kernel's figures for threads are missing or incomplete in the recording"
+    listed = database.rows("SELECT DISTINCT runtimes FROM processes")
+    named = {name for row in listed for name in (row["runtimes"] or "").split(", ")}
+    where = [OWN_CALLS[name] for name in sorted(named & set(OWN_CALLS))] or [SLEPT]
+    return f"{text}threads slept {' and '.join(where)}. {OTHERWISE}"
 
 
 def make(database: Database, busy_ns: int | None = None) -> Verdict:
@@ -304,4 +335,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     text = "" if findings else summary(program, time)
-    return Verdict(time, round(program.sum(*STATES)), findings[:SHOWN], text)
+    return Verdict(
+        *(time, round(program.sum(*STATES)), findings[:SHOWN], text),
+        unexplained(database, program),
+    )

@@ -137,6 +137,7 @@ def verdict_schema() -> Schema:
             "thread_ns": {"type": INTEGER},
             "findings": listed(record(finding)),
             "summary": {"type": STRING},
+            "unexplained": {"type": STRING},
         }
     )
     return {**whole, "type": ["object", "null"]}

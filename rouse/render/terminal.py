@@ -106,8 +106,8 @@ class Terminal:
     def wrapped(self, text: str, indent: str = "") -> list[str]:
         """Return the lines of a paragraph. All but the first are indented."""
         text = printable(text)
-        if self.width is None:
-            return [text]
+        if self.width is None or not text:
+            return [text] if text else []
         whole = UNIT.sub(NO_BREAK, text)  # 29 % is one word
         lines = textwrap.wrap(
             whole, max(self.width, 20), subsequent_indent=indent, break_on_hyphens=False
@@ -186,21 +186,18 @@ class Terminal:
 
     def verdict(self, verdict: Verdict) -> list[str]:
         """Return a verdict in few lines: only the first findings have room for their text."""
-        lines: list[str] = []
-        texts = [finding.text for finding in verdict.findings]
-        head = verdict.lines()[: -len(texts) or None]
-        for text in head:
-            lines += self.wrapped(text)
+        lines = self.wrapped(verdict.head)
+        below = self.wrapped(verdict.summary) + self.wrapped(verdict.unexplained)
         for number, finding in enumerate(verdict.findings, 1):
             whole = self.wrapped(f"{number}. {finding.text}", INDENT)
-            later = len(texts) - number
-            room = VERDICT_MOST - len(lines) - later
+            later = len(verdict.findings) - number
+            room = max(VERDICT_MOST - len(lines) - len(below) - later, 1)
             if number > 1 and len(whole) > room:
                 whole = [printable(f"{number}. {finding.brief}")]
-            if len(whole) > max(room, 1):
-                whole = [*whole[: max(room, 1) - 1], f"{whole[max(room, 1) - 1]} …"]
+            if len(whole) > room:
+                whole = [*whole[: room - 1], f"{whole[room - 1]} …"]
             lines += whole
-        return lines
+        return lines + below
 
     def warnings(self, warnings: Sequence[str]) -> Iterator[str]:
         for text in warnings[:WARNINGS_MOST]:

@@ -28,6 +28,9 @@ RUNTIMES = {
 }
 
 
+# By runtime, the kind of its threads' waits that are not recorded.
+OWN_CALLS = {GO: "in system calls of Go's runtime", GOMP: "in futex calls of libgomp"}
+
 # Variables that stand for OpenMP's objects: of programs, and of preload/hooks/openmp.c.
 CRITICAL = ".gomp_critical_user_"
 OBJECTS = {"rouse_preload_omp_critical": "omp critical", "rouse_preload_omp_barrier": "omp barrier"}

@@ -175,7 +175,7 @@ class Formats(unittest.TestCase):
             self.assertEqual(done.returncode, 0, (name, done.stderr))
         self.assertTrue(said["text"].stdout.startswith("Verdict\n"))
         found = json.loads(said["json"].stdout)["verdict"]
-        self.assertEqual(list(found), ["time", "thread_ns", "findings", "summary"])
+        self.assertEqual(list(found), ["time", "thread_ns", "findings", "summary", "unexplained"])
         lines = [finding["text"] for finding in found["findings"]] or [found["summary"]]
         for line in lines:
             self.assertIn(line, " ".join(said["text"].stdout.split()))
