@@ -21,6 +21,7 @@
 #include "record/init_site.h"
 #include "record/kernel_join.h"
 #include "record/thread.h"
+#include "record/wait.h"
 #include "record/wait_ring.h"
 #include "record/waiters.h"
 
@@ -76,6 +77,7 @@ static void child(void)
     rpi_listener_child();
     rpi_fd_class_child();
     rpi_order_child();
+    rpi_wait_child();
     rpi_wait_ring_child();
     rpi_epoll_member_child();
     rpi_init_site_child();

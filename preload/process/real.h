@@ -8,18 +8,28 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,7 +61,9 @@
     X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
     X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
     X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
-    X(mlockall) X(recvmmsg) X(sendmmsg)
+    X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) X(waitid) X(system) X(flock) \
+    X(fcntl) X(fcntl64) X(lockf) X(lockf64) X(sigwait) X(sigwaitinfo) X(sigtimedwait) X(sigsuspend) X(pause) \
+    X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) X(mq_timedreceive)
 /* clang-format on */
 
 #define RPI_REAL_MEMBER(name) __typeof__(name) *name;

@@ -175,6 +175,13 @@ static RSI_COLD void end_left(struct rpi_thread *self)
     errno = error;
 }
 
+bool rpi_wait_is_any;
+
+void rpi_wait_child(void)
+{
+    rpi_wait_is_any = false;
+}
+
 bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site)
 {
@@ -192,6 +199,8 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
                            .is_queued = kind < ROUSE_WAIT_SLEEP || kind == RSI_STORE_WAIT_FUTEX };
     self->wait = wait;
     self->is_ready = false;
+    if (kind != RSI_STORE_WAIT_CHILD && !rsi_load_relaxed(&rpi_wait_is_any))
+        rsi_store_relaxed(&rpi_wait_is_any, true);
     /* Now, since the call that ends the wait may destroy the object. */
     self->name = rsi_wait_classes[kind].has_object ? rpi_init_site_name(self->writer, object) : 0;
     note_sleep(self, kind, object, rsi_site_of(self->writer, site), wait->since);

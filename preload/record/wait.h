@@ -23,6 +23,10 @@ struct rpi_wait {
 bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site);
 
+/* The process has begun to wait for something other than a child. */
+extern RPI_HIDDEN bool rpi_wait_is_any;
+void rpi_wait_child(void);
+
 /*
  * End the record. verdict NONE: the call did not wait. contest: for the last wait for a lock that was held on arrival,
  * else NULL. False: a signal handler has forked, and the wait belongs to the parent. Leaves errno alone.

@@ -65,6 +65,11 @@ KINDS = (
     ("set", "poll"),
     ("poll", "poll"),
     ("futex", "sem"),
+    ("child process", "join"),
+    ("file lock", "mutex"),
+    ("signal", "poll"),
+    ("System V semaphore", "sem"),
+    ("message", "io"),
 )
 # A kind that is newer than this file counts as I/O, like "none".
 WAIT_KINDS = 24

@@ -277,8 +277,14 @@ _Static_assert(sizeof(struct rsi_store_lock) == 192 &&
 #define RSI_STORE_HERDS 16u
 #define RSI_STORE_LATENESS 32u
 #define RSI_STORE_WAIT_KINDS 24u
-/* follows the kinds of enum rouse_wait_kind; written only by the interposer */
+/* follow the kinds of enum rouse_wait_kind; written only by the interposer */
 #define RSI_STORE_WAIT_FUTEX 17u
+#define RSI_STORE_WAIT_CHILD 18u     /* for the end of a child process */
+#define RSI_STORE_WAIT_FILE_LOCK 19u /* object is the number of the descriptor */
+#define RSI_STORE_WAIT_SIGNAL 20u
+#define RSI_STORE_WAIT_SET_OF_SEMS 21u /* System V's; object is its identifier */
+#define RSI_STORE_WAIT_MESSAGE \
+    22u /* of a queue of messages, to send or receive; object is the queue's number */
 
 /*
  * Counts of one kernel thread that runs rouse threads, or is one. That kernel thread writes it. After its end a
