@@ -2,7 +2,7 @@
 /*
  * child.c - waitpid and its kin, and system: waits for the end of a child process.
  *
- * A process that waits for nothing but its children, such as a shell, is not recorded: it would hide the programs that
+ * A process that waits only for its children, such as a shell, is not recorded: it would hide the programs that
  * it starts. So a wait for a child is recorded only if the process has waited for something else before.
  *
  * A call that waits is first made with WNOHANG. A cancelled thread leaves by unwinding: this file is compiled with

@@ -2,8 +2,8 @@
 /*
  * file_lock.c - flock, lockf and fcntl: waits for a lock on a file.
  *
- * A call that may wait is first made without waiting. Who holds the lock is not recorded: it is another process, or a
- * thread that has opened the file by itself.
+ * A call that may wait is first made without waiting. The holder is not recorded: it is another process, or a thread
+ * that has opened the file by itself.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */

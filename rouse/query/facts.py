@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import datetime
+import posixpath
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from rouse.query import measures
+from rouse.symbols import packages
 from rouse.symbols.runtimes import RUNTIMES
 from rouse.tables.engine import Database
 from rouse.tables.schemas import CONFINED, LAST_EVENT, LAST_SEEN, PRELOAD
@@ -22,6 +24,7 @@ MISSING_LEAST_NS = 1_000_000
 UNSEEN_SHARE = 0.02
 UNSEEN_LEAST_NS = 10_000_000
 SHOWN_PROCESSES = 4
+MODULES_SHOWN = 3
 # Of processes that were killed, left by _exit(), or confined themselves: how far their times go.
 ENDS = {
     CONFINED: "it asked for seccomp at {}: what came after is not recorded, nor what it forked"
@@ -186,6 +189,7 @@ def warnings(database: Database, problems: Sequence[str]) -> list[str]:
     found += lost_notes(processes)
     found += runtime_notes(database)
     found += state_notes(database)
+    found += site_notes(database)
     unrecorded = sum(row["unrecorded"] for row in totals)
     if unrecorded:
         found.append(f"{unrecorded:,} waits were recorded only in part; they are counted under ?")
@@ -201,7 +205,6 @@ def notes(database: Database, problems: Sequence[str], show_idle: bool) -> list[
     found += futex_notes(database)
     found += processor_notes(database)
     found += condition_notes(database)
-    found += site_notes(database)
     if show_idle:
         found.append("idle waits (of listeners, pools, idle connections) are shown with the others")
     return found
@@ -370,7 +373,21 @@ def site_notes(database: Database) -> list[str]:
     unnamed = row["rows"] - (row["named"] or 0)
     if not unnamed:
         return []
+    modules = database.rows(
+        """SELECT module, COUNT(*) AS "rows" FROM sites"""
+        f""" WHERE frame = 0 AND site <> '{NOT_KNOWN}' AND COALESCE("function", '') = ''"""
+        f""" AND module <> '' GROUP BY module ORDER BY "rows" DESC, module LIMIT {MODULES_SHOWN}"""
+    )
+    found = {row["module"]: packages.with_symbols(row["module"]) for row in modules}
+    named = [
+        f"{posixpath.basename(path)} by {package}" for path, package in found.items() if package
+    ]
+    how = (
+        f"{', '.join(named)}; or by {packages.URLS}"
+        if named
+        else "a program built with -g has them"
+    )
     return [
-        f"{unnamed:,} of {row['rows']:,} sites have no symbol; they are shown as module+0x..."
-        " (a program with symbols, or built with -g, names them)"
+        f"{unnamed:,} of {row['rows']:,} sites have no symbol, and are shown as module+0x..."
+        f" They get names: {how}"
     ]

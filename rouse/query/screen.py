@@ -27,7 +27,11 @@ PROGRAMS_SHOWN = 3
 READ_MOST = 5000  # rows of waits that are summed up, the longest first
 UNNAMED = (UNSEEN, UNKNOWN, RUNTIME)  # other sides that name no place of the program
 LEAST_SHARE = 0.005  # of the threads' time, below which a place has no row
-FOLDED = {"join": "joins", "child process": "child processes", "sleep": "sleeps"}  # kinds of waits that seldom are a fault
+FOLDED = {
+    "join": "joins",
+    "child process": "child processes",
+    "sleep": "sleeps",
+}  # kinds of waits that seldom are a fault
 IDLE = "idle waits"
 ROLES = {"held": "held from", "woke": "woken from", "released": "released at"}
 COLUMNS = (

@@ -21,6 +21,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
 from rouse import regular
+from rouse.symbols import packages
 from rouse.symbols.demangle import demangled
 from rouse.symbols.lines import Lines, Place
 
@@ -136,7 +137,11 @@ class Elf:
             file = self.opened(path)
             if build_id_of(file) == self.build_id:
                 return file
-        return None
+        if not self.build_id or self.file.has_dwarf_info(strict=True):
+            return None
+        fetched = packages.fetched(self.build_id)
+        file = self.opened(fetched) if fetched else None
+        return file if file and build_id_of(file) == self.build_id else None
 
     # Symbols
 

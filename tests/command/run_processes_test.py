@@ -47,7 +47,8 @@ class Processes(Case):
         self.assertEqual((process["process"], process["program"]), (str(PROGRAM.resolve()),) * 2)
         self.assertIn("and 1 other process", process["command"])
         sections = found["sections"]
-        self.total(sections, useful=2 * KNOWN["WAITERS"], lock_waits=2 * KNOWN["WAITERS"])
+        waits = 2 * KNOWN["WAITERS"]
+        self.total(sections, useful=waits + 1, lock_waits=waits)  # one more: for the child
         sides = sections["sides"]  # one per call stack
         self.assertEqual(sum(row["contested"] for row in sides), 2 * KNOWN["WAITERS"])
         waits_at = {row["site_label"] for row in sides}
