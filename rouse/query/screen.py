@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rouse.query import facts, measures
+from rouse.query import facts, measures, places
 from rouse.query.measures import UNSEEN
 from rouse.query.sections import Section
 from rouse.query.specs import Column, Row
@@ -24,7 +24,6 @@ from rouse.tables.engine import Database
 from rouse.text import UNKNOWN, counted, duration
 
 PROGRAMS_SHOWN = 3
-READ_MOST = 5000  # rows of waits that are summed up, the longest first
 UNNAMED = (UNSEEN, UNKNOWN, RUNTIME)  # other sides that name no place of the program
 LEAST_SHARE = 0.005  # of the threads' time, below which a place has no row
 FOLDED = {
@@ -87,7 +86,7 @@ class Place:
             "wait_each_ns": self.wait_ns // max(self.count, 1),
             "what": f"{kind} {known}".rstrip(),
             "wait_label": label,
-            "role": ROLES.get(role, role),
+            "role": UNKNOWN if other == RUNTIME else ROLES.get(role, role),
             "other_label": UNKNOWN if other == RUNTIME else other + more,
         }
 
@@ -112,9 +111,9 @@ def head(processes: Iterable[Row]) -> str:
     return ", ".join(parts)
 
 
-def fold_of(row: Row) -> str:
+def fold_of(row: Row, duration_ns: float) -> str:
     """Return what a row of waits is folded into. Empty: it is shown."""
-    return IDLE if row["is_idle"] else FOLDED.get(row["kind"], "")
+    return IDLE if places.is_idle(row, duration_ns) else FOLDED.get(row["kind"], "")
 
 
 def folded_line(sums: dict[str, list[int]]) -> str:
@@ -126,20 +125,18 @@ def folded_line(sums: dict[str, list[int]]) -> str:
 def make(
     database: Database, verdict: Verdict, warnings: Sequence[str], show_idle: bool, hint: str
 ) -> Screen:
-    def cut(rows: str, order: Sequence[str]) -> str:
-        return f"{measures.whole(rows, order)} LIMIT {READ_MOST}"
-
-    places: dict[tuple[str, str], Place] = {}
+    processes = database.rows(measures.processes())
+    duration_ns = max((row["duration_ns"] for row in processes), default=0)
+    shown: dict[tuple[str, str], Place] = {}
     folded: dict[str, dict[str, int]] = {}
-    for row in database.rows(measures.wait_sites(cut)):
-        fold = "" if show_idle else fold_of(row)
+    for row in places.rows(database):
+        fold = "" if show_idle else fold_of(row, duration_ns)
         if fold:
             at = folded.setdefault(fold, {})
             at[row["wait_label"]] = at.get(row["wait_label"], 0) + row["wait_ns"]
         else:
-            places.setdefault((row["kind"], row["wait_label"]), Place()).add(row)
-    processes = database.rows(measures.processes())
-    rows: list[dict[str, Any]] = [place.row(*key) for key, place in places.items()]
+            shown.setdefault((row["kind"], row["wait_label"]), Place()).add(row)
+    rows: list[dict[str, Any]] = [place.row(*key) for key, place in shown.items()]
     rows.sort(key=lambda row: -row["wait_ns"])
     least = LEAST_SHARE * verdict.thread_ns
     long = [row for row in rows if row["wait_ns"] >= least]

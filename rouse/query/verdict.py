@@ -20,6 +20,7 @@ from rouse.query import (
     locks,
     measures,
     onions,
+    places,
     pools,
     rwlocks,
     shares,
@@ -54,6 +55,8 @@ HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is usel
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 LEAST_ERROR = 0.005  # of a share, which is then printed
 BUSY = 0.85  # of the processors, or of the threads' time
+IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
+QUEUED_LEAST = 0.05
 UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
 SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
 OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
@@ -268,8 +271,8 @@ def polling_findings(program: Program) -> list[Finding]:
     return found
 
 
-def summary(program: Program, time: dict[str, float]) -> str:
-    """Say why there is no finding."""
+def summary(program: Program, time: dict[str, float], idle: dict[str, float]) -> str:
+    """Say why there is no finding. idle: ns by part of the time in which threads had no work."""
     at_work = program.sum("usr", "lat", "mutex", "rwlock", "io", "sleep", "in_call", "missing")
     whole = program.processors * program.wall_ns
     could = min(whole, at_work)
@@ -288,12 +291,21 @@ def summary(program: Program, time: dict[str, float]) -> str:
         )
     if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
         return "Nothing that was recorded is contended, but most of the time is unexplained"
-    waits = {name: part for name, part in time.items() if name not in ("running", UNEXPLAINED)}
+    all_ns = max(program.sum(*STATES), 1.0)
+    waits = {
+        name: max(part - idle.get(name, 0.0) / all_ns, 0.0)
+        for name, part in time.items()
+        if name not in ("running", UNEXPLAINED)
+    }
     longest = max(waits, key=lambda name: waits[name], default="")
-    if not longest or not waits[longest]:
-        return "Nothing is contended: no thread waited"
-    if longest == "queued":
-        return "Nothing is contended, but threads wait for a processor: there are too few of them"
+    if not longest or waits[longest] < IDLE_REST:
+        return f"Nothing is contended: {'threads wait for work' if idle else 'no thread waited'}"
+    queued, ran = program.sum("lat"), program.ran_ns
+    if longest == "queued" or (queued > ran and waits["queued"] >= QUEUED_LEAST):
+        return (
+            f"Nothing is contended, but threads were queued {duration(queued)} for a processor, and"
+            f" ran {duration(ran)}: there are too few processors, or other programs use them"
+        )
     if longest == "locks":
         return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
     return f"Nothing is contended: threads wait mostly for {longest}"
@@ -334,7 +346,8 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += shares.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
-    text = "" if findings else summary(program, time)
+    idle = {} if findings else places.idle_parts(database, program.wall_ns)
+    text = "" if findings else summary(program, time, idle)
     return Verdict(
         *(time, round(program.sum(*STATES)), findings[:SHOWN], text),
         unexplained(database, program),

@@ -88,7 +88,7 @@ class Tables(Case):
             frame for n in range(60) for frame in site(0x9000 + n, f"{LONG}{n} ledger.cpp:{n}")
         ]
         wakes = [
-            {**WAKES[1], "kind": "read", "wait_site": hex(0x9000 + n), "wait_ns": (90 - n) * MS}
+            {**WAKES[1], "kind": "write", "wait_site": hex(0x9000 + n), "wait_ns": (90 - n) * MS}
             for n in range(60)
         ]
         text = self.screen(sites=sites, wakes=wakes, locks=[])

@@ -87,6 +87,9 @@ class ProcessLife(unittest.TestCase):
                 cls.play(f"waits {program.name}", environment(Path(place)), program)
             whole = reported(place)
             cls.in_sum = reported("--sum", place)
+        for report in (whole, cls.in_sum):  # parents wait for their children too
+            rows = report["sections"]["wakes"]
+            report["sections"]["wakes"] = [row for row in rows if row["kind"] != "child process"]
         for process in sorted(whole["processes"], key=lambda row: row["started_unix_ns"]):
             scene = process["command"].partition(" ")[2]
             cls.processes.setdefault(scene, []).append(process)

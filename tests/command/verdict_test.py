@@ -14,7 +14,7 @@ from typing import Any
 
 from common import here
 
-from known_tables import orders
+from known_tables import PROCESSES, orders
 from synthetic import Builder
 
 from rouse.query import gain, verdict
@@ -111,6 +111,29 @@ class Rules(unittest.TestCase):
         found = made(locks=[], wakes=[], threads=[])
         self.assertEqual(found.findings, [])
         self.assertTrue(found.summary)
+
+    def summary(self, wakes: list[Any], **states: int) -> str:
+        """The summary of a thread that was in these states, in ms, for 1 s."""
+        thread = {"thread_id": 1, "name": "one", "wall_ns": S, "waits": 1, "usr": 10 * MS}
+        thread |= {name: ms * MS for name, ms in states.items()}
+        process = {**PROCESSES[0], "cpu_ns": thread["usr"]}
+        more = {"groups": [], "workers": [], "processes": [process]}
+        return made(locks=[], wakes=wakes, threads=[thread], **more).summary
+
+    def test_a_thread_without_work_is_not_the_longest_wait(self) -> None:
+        idle = {"kind": "condition", "wait_site": "0x10", "wake_site": "0x20", "useful": 3}
+        idle |= {"wait_ns": 800 * MS}
+        disk = {"kind": "write", "wait_site": "0x30", "useful": 90, "wait_ns": 100 * MS}
+        said = self.summary([idle, disk], cond=800, io=100)
+        self.assertEqual(said, "Nothing is contended: threads wait mostly for I/O")
+        said = self.summary([idle | {"wait_ns": 990 * MS}], cond=990)
+        self.assertEqual(said, "Nothing is contended: threads wait for work")
+        said = self.summary([idle | {"useful": 3000}], cond=800, io=100)
+        self.assertEqual(said, "Nothing is contended: threads wait mostly for conditions")
+
+    def test_threads_that_are_queued_longer_than_they_run_lack_processors(self) -> None:
+        said = self.summary([], usr=100, lat=300, io=600)
+        self.assertIn("threads were queued 300 ms for a processor, and ran 100 ms", said)
 
     def test_other_processes_share_the_processors_only(self) -> None:
         idle: dict[str, Any] = dict.fromkeys(STATES, 0) | {
