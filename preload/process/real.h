@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -33,6 +34,14 @@
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Calls of programs that are compiled with _FORTIFY_SOURCE, which only then are declared. */
+int __printf_chk(int flag, const char *format, ...);
+int __vprintf_chk(int flag, const char *format, va_list list);
+int __fprintf_chk(FILE *stream, int flag, const char *format, ...);
+int __vfprintf_chk(FILE *stream, int flag, const char *format, va_list list);
+char *__fgets_chk(char *text, size_t room, int bytes, FILE *stream);
+size_t __fread_chk(void *data, size_t room, size_t bytes, size_t count, FILE *stream);
 
 /*
  * All replaced calls. The first six may be called before any constructor has run, and are usable from the start. The
@@ -63,7 +72,8 @@
     X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
     X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) X(waitid) X(system) X(flock) \
     X(fcntl) X(fcntl64) X(lockf) X(lockf64) X(sigwait) X(sigwaitinfo) X(sigtimedwait) X(sigsuspend) X(pause) \
-    X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) X(mq_timedreceive)
+    X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) X(mq_timedreceive) X(flockfile) X(ftrylockfile) X(funlockfile) X(fwrite) X(fputs) X(puts) X(fflush) X(fread) \
+    X(fgets) X(getdelim) X(getline) X(vfprintf) X(__vfprintf_chk) X(__fgets_chk) X(__fread_chk)
 /* clang-format on */
 
 #define RPI_REAL_MEMBER(name) __typeof__(name) *name;

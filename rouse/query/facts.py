@@ -48,7 +48,7 @@ LOST = {
     "lost_origins": "places where locks and the like were initialised",
 }
 PRELOAD_NOTES = [
-    "recorded by rouse run: waits inside libc (for its own locks, in stdio) are not seen and"
+    "recorded by rouse run: waits inside libc, such as for malloc's locks, are not seen and"
     " count as USR; the mutex that a wait for a condition acquires at its end"
     " counts as LAT",
     "the waker of a thread that waited for a lock is inferred from the order of the unlocks;"

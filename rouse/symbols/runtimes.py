@@ -31,13 +31,17 @@ RUNTIMES = {
 # By runtime, the kind of its threads' waits that are not recorded.
 OWN_CALLS = {GO: "in system calls of Go's runtime", GOMP: "in futex calls of libgomp"}
 
-# Variables that stand for OpenMP's objects: of programs, and of preload/hooks/openmp.c.
+# Variables of runtimes and libc that users know by other names: OpenMP's critical sections in
+# programs, those of preload/hooks/openmp.c, and streams.
 CRITICAL = ".gomp_critical_user_"
-OBJECTS = {"rouse_preload_omp_critical": "omp critical", "rouse_preload_omp_barrier": "omp barrier"}
+OBJECTS = {
+    **{"rouse_preload_omp_critical": "omp critical", "rouse_preload_omp_barrier": "omp barrier"},
+    **{f"_IO_2_1_{name}_": name for name in ("stdin", "stdout", "stderr")},  # libc's streams
+}
 
 
-def openmp_name(variable: str) -> str | None:
-    """Return the name of OpenMP's object in a variable. None: it is none of OpenMP's."""
+def known_name(variable: str) -> str | None:
+    """Return the name by which users know a variable of OpenMP or libc. None: it is another."""
     if variable.startswith(CRITICAL):
         return f"omp critical {variable.removeprefix(CRITICAL)}"
     return OBJECTS.get(variable)

@@ -33,8 +33,8 @@ class Runtimes(unittest.TestCase):
             "rouse_preload_omp_critical": "omp critical",
         }
         for variable, name in names.items():
-            self.assertEqual(runtimes.openmp_name(variable), name)
-        self.assertIsNone(runtimes.openmp_name("table"))
+            self.assertEqual(runtimes.known_name(variable), name)
+        self.assertIsNone(runtimes.known_name("table"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Waits for the lock of a stream, whose holder is blocked in a write (stdio_waits.c).
+
+The program measures by its own clock how long the call that waits took.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from common import rouse
+
+from interposed import LIBRARY, Source
+
+WAITS = Source("stdio_waits")
+CALLS = ("fprintf", "vfprintf", "fputs", "fwrite", "fflush", "flockfile")
+NEAR_NS = 3_000_000  # between the clock of the program and the recording
+STDOUT = """
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+static pthread_barrier_t both;
+static void *wait_for_it(void *unused)
+{
+    pthread_barrier_wait(&both);
+    puts("waits");
+    return unused;
+}
+int main(void)
+{
+    struct timespec hold = { 0, 20000000 };
+    pthread_t thread;
+    pthread_barrier_init(&both, NULL, 2);
+    pthread_create(&thread, NULL, wait_for_it, NULL);
+    flockfile(stdout);
+    pthread_barrier_wait(&both);
+    nanosleep(&hold, NULL);
+    funlockfile(stdout);
+    return pthread_join(thread, NULL);
+}
+"""
+
+
+class Streams(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+
+    def run_it(self, *program: str | Path) -> tuple[str, list[dict[str, Any]]]:
+        """What the program prints, and the rows of waiters and holders."""
+        report = self.folder / "report"
+        words = ("run", "--json", "-o", str(report), "--", *program)
+        done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        sides: list[dict[str, Any]] = json.loads(report.read_text())["sections"]["sides"]
+        return done.stdout, sides
+
+    def test_a_call_that_waits_for_the_lock_is_a_wait_with_its_holder(self) -> None:
+        for call in CALLS:
+            printed, sides = self.run_it(WAITS.program, call)
+            site = WAITS.label(f"/* by {call} */")
+            (row,) = [row for row in sides if row["site_label"] == site]
+            self.assertEqual((row["kind"], row["contested"]), ("mutex", 1), call)
+            self.assertEqual(row["holder_label"], WAITS.label("/* the holder */"), call)
+            self.assertAlmostEqual(row["wait_ns"], int(printed), delta=NEAR_NS, msg=call)
+
+    def test_standard_output_has_its_name(self) -> None:
+        (self.folder / "app.c").write_text(STDOUT)
+        words = ["cc", "-g", "-O2", "-pthread", "-D_FORTIFY_SOURCE=2", "-o", "app", "app.c"]
+        subprocess.run(words, cwd=self.folder, check=True)
+        printed, sides = self.run_it(self.folder / "app")
+        self.assertEqual(printed, "waits\n")
+        (row,) = sides
+        self.assertEqual(row["lock_name"], "stdout")
+        self.assertRegex(row["site_label"], r"^wait_for_it app\.c:\d+$")
+        self.assertRegex(row["holder_label"], r"^main app\.c:\d+$")
+
+    def test_a_cancelled_thread_leaves_the_lock_free(self) -> None:
+        self.run_it(WAITS.program, "cancelled")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
