@@ -28,7 +28,11 @@ DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
     "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."
 )
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
-@click.option("--full", is_flag=True, help="All tables and notes, not only the first screen.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="All tables and notes, not only the first screen; --kernel implies it.",
+)
 @click.option("--sum", "in_sum", is_flag=True, help="Processes of one program in sum.")
 @click.option(
     "--keep",

@@ -225,8 +225,7 @@ def hint_of(wanted: Wanted) -> str:
     """Return how to see what the first screen leaves out."""
     if wanted.keep:
         return f"All tables and notes: rouse report --full {shlex.quote(str(wanted.keep))}"
-    tables = "tables, the kernel's too," if wanted.with_kernel else "tables"
-    return f"All {tables} and notes: rouse run --full. --keep DIR keeps the recording"
+    return "All tables and notes: rouse run --full. --keep DIR keeps the recording"
 
 
 def report(
@@ -280,7 +279,7 @@ def report(
         options = Options(
             format="json" if wanted.as_json else "text",
             in_stacks=wanted.in_stacks,
-            full=wanted.full,
+            full=wanted.full or wanted.with_kernel,
             hint=hint_of(wanted),
         )
         write(Reporter(opened, options), wanted)
