@@ -27,7 +27,7 @@ def sortable(column: Column, value: Any) -> Any:
 
 
 def page_row(columns: tuple[Column, ...], row: Mapping[str, Any]) -> dict[str, Any]:
-    process = row["process"]
+    process = row.get("process", "")  # a section may sum up all processes
     sites = sites_of(row)
     keys = [f"site {site}" for _, site in sites]
     if "lock" in row:

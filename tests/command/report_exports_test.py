@@ -41,6 +41,11 @@ class Exports(unittest.TestCase):
         self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
 
+    def test_a_page_of_a_server_with_a_listener_is_written(self) -> None:
+        listener = {"listener": "0x7", "name": "here:80", "accepted": 6, "samples": 6}
+        page = self.written("html", listeners=[listener])
+        self.assertIn("here:80", page.read_text(encoding="utf-8"))
+
     def test_pipes_and_links_are_written_to_and_not_replaced(self) -> None:
         pipe, link = self.folder / "folded", self.folder / "prometheus"
         os.mkfifo(pipe)
