@@ -54,7 +54,7 @@ class Streams(unittest.TestCase):
         self.folder = Path(place.name)
 
     def run_it(self, *program: str | Path) -> tuple[str, list[dict[str, Any]]]:
-        """What the program prints, and the rows of waiters and holders."""
+        """Return what the program prints, and the rows of waiters and holders."""
         report = self.folder / "report"
         words = ("run", "--json", "-o", str(report), "--", *program)
         done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
