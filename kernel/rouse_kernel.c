@@ -16,9 +16,15 @@
  *              ones, CPU time, time in the run queue without a sleep before it, the longest of those, call, name
  *   sleep      thread's id, call, what is known of the recorded wait, its kind and site (hexadecimal), count, asleep,
  *              longest, in the run queue after it, longest, waker's number, its name
+ *   at         thread's id, address of the futex that it sleeps for or slept for last (hexadecimal; 0: none), and the
+ *              id of its call path
+ *   in         of the sleep before it: address of the futex (hexadecimal; 0: none), ids of the call paths of the thread
+ *              and of its waker (0: unknown)
+ *   place      id of a call path, process, then hexadecimal: address of the instruction, registers (stack, frame,
+ *              link), and the bytes of the stack
  *   lock       address (hexadecimal), the kernel's flags, count, time waited, longest, addresses of code from the
  *              innermost on (hexadecimal)
- *   lost       threads, sleeps, processes that are recorded, locks
+ *   lost       threads, sleeps, processes that are recorded, locks, call paths
  */
 #include <linux/types.h>
 
@@ -114,6 +120,8 @@ static void print_threads(int map)
         printf("thread\t%u\t%u\t%u\t%u\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%s\t%s\n", t.id,
                t.tid, t.tgid, t.state, t.since_ns, t.first_ns, t.voluntary, t.involuntary, t.cpu_ns,
                t.queued_ns, t.queued_most_ns, call_name(t.key.call), clean(t.name));
+        if (t.key.place)
+            printf("at\t%u\t%llx\t%u\n", t.id, t.key.object, t.key.place);
     }
 }
 
@@ -121,12 +129,31 @@ static void print_sleeps(int map)
 {
     struct rsi_bpf_sleep s;
     for (struct rsi_bpf_sleep_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
-         at = &key)
-        if (bpf_map_lookup_elem(map, &key, &s) == 0)
+         at = &key) {
+        if (bpf_map_lookup_elem(map, &key, &s) == 0) {
             printf("sleep\t%u\t%s\t%u\t%u\t%llx\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%s\n",
                    key.thread, call_name(key.call), key.join, key.kind, key.site, s.count,
                    s.asleep_ns, s.asleep_most_ns, s.queued_ns, s.queued_most_ns, key.waker,
                    clean(s.waker_name));
+            if (key.place || key.waker_place)
+                printf("in\t%llx\t%u\t%u\n", key.object, key.place, key.waker_place);
+        }
+    }
+}
+
+static void print_places(int map)
+{
+    static struct rsi_bpf_place place;
+    for (struct rsi_bpf_place_key key, *at = NULL; bpf_map_get_next_key(map, at, &key) == 0;
+         at = &key) {
+        if (bpf_map_lookup_elem(map, &key, &place) < 0)
+            continue;
+        printf("place\t%u\t%u\t%llx\t%llx\t%llx\t%llx\t", place.id, key.tgid, key.ip, place.sp,
+               place.bp, place.link);
+        for (__u32 i = 0; i < place.bytes && i < RSI_BPF_STACK_BYTES; i++)
+            printf("%02x", place.stack[i]);
+        putchar('\n');
+    }
 }
 
 static void print_locks(int map, int stacks)
@@ -213,6 +240,7 @@ static void print_all(struct bpf_object *object)
     print_threads(map_of(object, "threads"));
     print_threads(map_of(object, "ended"));
     print_sleeps(map_of(object, "sleeps"));
+    print_places(map_of(object, "places"));
     print_locks(map_of(object, "locks"), map_of(object, "stacks"));
     for (__u32 kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
         (void)bpf_map_lookup_elem(map_of(object, "lost"), &kind, &lost[kind]);
@@ -229,6 +257,20 @@ static void want(struct bpf_object *object, const char *number, __u32 what)
         die(number, errno);
 }
 
+/* Without call paths their map takes no memory. */
+static void prepare_places(const struct bpf_object *object, bool is_wanted)
+{
+    struct bpf_map *settings = bpf_object__find_map_by_name(object, ".rodata");
+    struct bpf_map *places = bpf_object__find_map_by_name(object, "places");
+    int error = settings && places ? 0 : -ENOENT;
+    if (error == 0)
+        error = bpf_map__set_initial_value(settings, &is_wanted, sizeof(is_wanted));
+    if (error == 0 && !is_wanted)
+        error = bpf_map__set_max_entries(places, 1);
+    if (error < 0)
+        die("places", error);
+}
+
 int main(int argc, char **argv)
 {
     bool is_run = argc == 4 && strcmp(argv[1], "run") == 0;
@@ -241,6 +283,7 @@ int main(int argc, char **argv)
     struct bpf_object *object = bpf_object__open_mem(switches, sizeof(switches), &options);
     if (!object)
         die("switches", errno);
+    prepare_places(object, !is_run);
     int error = bpf_object__load(object);
     if (error < 0)
         die("the kernel refused to load the BPF program", error);

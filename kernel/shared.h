@@ -20,6 +20,10 @@ enum {
     RSI_BPF_LOCKS = 8192,     /* locks x ways to them */
     RSI_BPF_STACKS = 2048,
     RSI_BPF_FRAMES = 16,
+    RSI_BPF_PLACES = 4096, /* call paths of programs, each with a copy of its stack: 17 MB more */
+    RSI_BPF_STACK_BYTES = 4096, /* of that copy */
+    RSI_BPF_STACK_CHUNK = 512,  /* the copy ends where one of these cannot be read */
+    RSI_BPF_HASH_WORDS = 64,    /* of the stack, that distinguish call paths */
 };
 
 enum rsi_bpf_state { RSI_BPF_RUNS, RSI_BPF_SLEEPS_NOW, RSI_BPF_QUEUED, RSI_BPF_ENDED };
@@ -34,6 +38,24 @@ enum rsi_bpf_join {
 };
 
 /*
+ * A call path of a program to a system call: where a thread slept, or woke another. Threads of one process
+ * share a path if they are in the same instruction, at the same depth of their stacks, and the last words of
+ * the stack have the same addresses of the program's code.
+ */
+struct rsi_bpf_place_key {
+    __u32 tgid, spare;
+    __u64 ip, depth, hash;
+};
+
+/* The registers and the stack, as they were when the path was first seen. */
+struct rsi_bpf_place {
+    __u32 id; /* counted from 1 */
+    __u32 bytes;
+    __u64 sp, bp, link; /* link: the register with the return address; 0: there is none */
+    unsigned char stack[RSI_BPF_STACK_BYTES];
+};
+
+/*
  * One kind of sleep of one thread. The processor that the thread is switched to writes it, so only one at a
  * time.
  */
@@ -43,6 +65,8 @@ struct rsi_bpf_sleep_key {
     __s32 call;   /* number of the system call; -1: none, for example a page fault */
     __u16 join, kind;
     __u64 site;
+    __u64 object;             /* the address of the futex; 0: another call */
+    __u32 place, waker_place; /* ids of call paths; 0: unknown */
 };
 
 struct rsi_bpf_sleep {
@@ -91,7 +115,7 @@ struct rsi_bpf_thread {
     struct rsi_bpf_contest contests[2];
 
     __u64 woken_ns;
-    __u32 waker, spare;
+    __u32 waker, waker_place;
     char waker_name[RSI_BPF_NAME];
 
     char name[RSI_BPF_NAME];
@@ -121,6 +145,7 @@ enum rsi_bpf_lost {
     RSI_BPF_LOST_SLEEPS,
     RSI_BPF_LOST_RECORDERS,
     RSI_BPF_LOST_LOCKS,
+    RSI_BPF_LOST_PLACES,
     RSI_BPF_LOST_KINDS
 };
 

@@ -80,13 +80,29 @@ struct {
 } stacks SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, RSI_BPF_PLACES);
+    __type(key, struct rsi_bpf_place_key);
+    __type(value, struct rsi_bpf_place);
+} places SEC(".maps");
+
+/* Where a place is made: [0] by the scheduler's events, [1] by begin, which they may interrupt. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 2);
+    __type(key, __u32);
+    __type(value, struct rsi_bpf_place);
+} new_places SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, RSI_BPF_LOST_KINDS);
     __type(key, __u32);
     __type(value, __u64);
 } lost SEC(".maps");
 
-__u32 last_id;
+__u32 last_id, last_place;
+const volatile bool wants_places; /* set before the programs are loaded */
 
 static void lose(__u32 kind)
 {
@@ -139,7 +155,101 @@ static void most(__u64 *of, __u64 ns)
         *of = ns;
 }
 
-static void add(struct task_struct *task, __u32 state, __u64 now)
+static __u64 pointer_of(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return task->thread.fsbase;
+#else
+    return task->thread.uw.tp_value;
+#endif
+}
+
+/* The first argument of the system call that it is in. */
+static __u64 argument_of(struct task_struct *task)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+    return regs->di;
+#else
+    return regs->orig_x0;
+#endif
+}
+
+/* Read memory of a program. is_other: of a task that is not running, from a program that may sleep. */
+static __always_inline bool read_user(void *to, __u32 bytes, __u64 from, struct task_struct *task,
+                                      bool is_other)
+{
+    if (is_other)
+        return bpf_copy_from_user_task(to, bytes, (const void *)from, task, 0) == 0;
+    return bpf_probe_read_user(to, bytes, (const void *)from) == 0;
+}
+
+/*
+ * The call path of a task in the program. 0: unknown. The stack is copied when a path is new; else only its
+ * last words are read. Words of the stack that are addresses of the program's code are return addresses, or
+ * remain of earlier calls. Addresses of libraries are not compared, since their range is not known here.
+ */
+static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
+{
+    struct rsi_bpf_place_key key = { .tgid = (__u32)task->tgid };
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    __u32 slot = is_other;
+    if (!wants_places || task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) || !task->mm)
+        return 0;
+    struct rsi_bpf_place *new = bpf_map_lookup_elem(&new_places, &slot);
+    if (!new)
+        return 0;
+#if defined(__TARGET_ARCH_x86)
+    key.ip = regs->ip;
+    new->sp = regs->sp;
+    new->bp = regs->bp;
+    new->link = 0;
+#else
+    key.ip = regs->pc;
+    new->sp = regs->sp;
+    new->bp = regs->regs[29];
+    new->link = regs->regs[30];
+#endif
+    /* A thread's own memory lies at the top of its stack, so its distance is the depth of the call. */
+    key.depth = pointer_of(task) - new->sp;
+    new->bytes = 0;
+    if (read_user(new->stack, RSI_BPF_STACK_CHUNK, new->sp, task, is_other)) {
+        const __u64 *words = (const __u64 *)new->stack;
+        __u64 begin = task->mm->start_code, size = task->mm->end_code - begin;
+        for (int i = 0; i < RSI_BPF_HASH_WORDS; i++)
+            if (words[i] - begin < size)
+                key.hash = (key.hash ^ words[i]) * 0x9e3779b97f4a7c15;
+        new->bytes = RSI_BPF_STACK_CHUNK;
+    }
+    struct rsi_bpf_place *known = bpf_map_lookup_elem(&places, &key);
+    if (known)
+        return known->id;
+    for (__u32 at = RSI_BPF_STACK_CHUNK; at < RSI_BPF_STACK_BYTES; at += RSI_BPF_STACK_CHUNK) {
+        if (new->bytes != at ||
+            !read_user(new->stack + at, RSI_BPF_STACK_CHUNK, new->sp + at, task, is_other))
+            break;
+        new->bytes = at + RSI_BPF_STACK_CHUNK;
+    }
+    new->id = __sync_fetch_and_add(&last_place, 1) + 1;
+    __u32 id = new->id;
+    long error = bpf_map_update_elem(&places, &key, new, BPF_NOEXIST);
+    if (error == 0)
+        return id;
+    known = error == -EEXIST ? bpf_map_lookup_elem(&places, &key)
+                             : 0; /* another processor was faster */
+    if (!known)
+        lose(RSI_BPF_LOST_PLACES);
+    return known ? known->id : 0;
+}
+
+/* The futex that it sleeps for. 0: it is in another call. */
+static __u64 object_of(struct task_struct *task, __s32 call)
+{
+    return wants_places && call == CALL_FUTEX ? argument_of(task) : 0;
+}
+
+/* is_other: from a program that may sleep, for a task that is not the current one. */
+static __always_inline void add(struct task_struct *task, __u32 state, __u64 now, bool is_other)
 {
     __u32 tid = (__u32)task->pid;
     struct rsi_bpf_thread new = {
@@ -151,15 +261,18 @@ static void add(struct task_struct *task, __u32 state, __u64 now)
         .since_ns = now,
     };
     __builtin_memcpy(new.name, task->comm, sizeof(new.name));
-    if (state == RSI_BPF_SLEEPS_NOW)
+    if (state == RSI_BPF_SLEEPS_NOW) {
         new.key.call = call_of(task);
+        new.key.object = object_of(task, new.key.call);
+        new.key.place = is_other ? place_of(task, true) : 0;
+    }
     long error = bpf_map_update_elem(&threads, &tid, &new, BPF_NOEXIST);
     if (error < 0 && error != -EEXIST) /* begin and forked may find the same thread */
         lose(RSI_BPF_LOST_THREADS);
 }
 
 /* The threads that exist when the other programs here begin. */
-SEC("iter/task")
+SEC("iter.s/task")
 int begin(struct bpf_iter__task *context)
 {
     struct task_struct *task = context->task;
@@ -172,7 +285,8 @@ int begin(struct bpf_iter__task *context)
     __u32 tid = (__u32)task->pid;
     if (bpf_map_lookup_elem(&threads, &tid))
         return 0;
-    add(task, task->__state & STATE_MASK ? RSI_BPF_SLEEPS_NOW : RSI_BPF_RUNS, bpf_ktime_get_ns());
+    add(task, task->__state & STATE_MASK ? RSI_BPF_SLEEPS_NOW : RSI_BPF_RUNS, bpf_ktime_get_ns(),
+        true);
     return 0;
 }
 
@@ -184,12 +298,12 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
         struct rsi_bpf_recorder *recorder = bpf_map_lookup_elem(&recorders, &of);
         if (recorder && of != tgid && bpf_map_update_elem(&recorders, &tgid, recorder, BPF_ANY) < 0)
             lose(RSI_BPF_LOST_RECORDERS);
-        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns());
+        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns(), false);
         return 0;
     }
     __u32 *wanted = bpf_map_lookup_elem(&processes, &tid);
     if (wanted && *wanted == RSI_BPF_CHILD && bpf_map_delete_elem(&processes, &tid) == 0)
-        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns());
+        add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns(), false);
     return 0;
 }
 
@@ -216,26 +330,6 @@ static void end(struct rsi_bpf_thread *thread, __u32 tid)
     if (bpf_map_update_elem(&ended, &id, thread, BPF_ANY) < 0)
         lose(RSI_BPF_LOST_THREADS);
     bpf_map_delete_elem(&threads, &tid);
-}
-
-static __u64 pointer_of(struct task_struct *task)
-{
-#if defined(__TARGET_ARCH_x86)
-    return task->thread.fsbase;
-#else
-    return task->thread.uw.tp_value;
-#endif
-}
-
-/* The first argument of the system call that it is in. */
-static __u64 argument_of(struct task_struct *task)
-{
-    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-#if defined(__TARGET_ARCH_x86)
-    return regs->di;
-#else
-    return regs->orig_x0;
-#endif
 }
 
 /* librouse-preload.so begins to record a process and reports its layout here. */
@@ -308,6 +402,8 @@ static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool 
     thread->voluntary++;
     thread->state = RSI_BPF_SLEEPS_NOW;
     thread->key.call = call_of(task);
+    thread->key.object = object_of(task, thread->key.call);
+    thread->key.place = place_of(task, false);
     join(&thread->key, task);
 }
 
@@ -322,6 +418,7 @@ static void count_sleep(struct rsi_bpf_thread *thread, __u64 now)
     struct rsi_bpf_sleep_key key = thread->key;
     key.thread = thread->id;
     key.waker = is_known ? thread->waker : 0;
+    key.waker_place = is_known ? thread->waker_place : 0;
     struct rsi_bpf_sleep *sum = bpf_map_lookup_elem(&sleeps, &key);
     if (!sum) {
         struct rsi_bpf_sleep none = { 0 };
@@ -384,6 +481,7 @@ int BPF_PROG(waking, struct task_struct *task)
     bool is_irq = is_interrupt(ctx);
     thread->woken_ns = bpf_ktime_get_ns();
     thread->waker = is_irq ? 0 : (__u32)bpf_get_current_pid_tgid();
+    thread->waker_place = is_irq ? 0 : place_of(bpf_get_current_task_btf(), false);
     if (is_irq)
         thread->waker_name[0] = 0;
     else

@@ -19,8 +19,14 @@ typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
 
+enum { false, true };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_STACK_TRACE = 7 };
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_STACK_TRACE = 7
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -35,6 +41,11 @@ struct thread_struct {
 #endif
 };
 
+/* The program's own code, without its libraries. */
+struct mm_struct {
+    unsigned long start_code, end_code;
+};
+
 struct task_struct {
     int pid; /* of the thread; tgid: of the process */
     int tgid;
@@ -42,6 +53,7 @@ struct task_struct {
     unsigned int __state;
     unsigned int flags;
     void *stack;
+    struct mm_struct *mm;
     struct thread_struct thread;
 };
 
@@ -50,8 +62,10 @@ struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
     unsigned long di, si; /* the first two arguments, of calls of the kernel and of functions */
     unsigned long orig_ax;
+    unsigned long ip, sp, bp;
 #else
     unsigned long regs[31];
+    unsigned long sp, pc;
     unsigned long orig_x0;
     int syscallno;
 #endif

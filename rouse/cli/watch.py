@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -16,12 +16,14 @@ from rouse.cli.arguments import Seconds
 from rouse.cli.commands import Command
 from rouse.errors import EXIT_ENDED, output
 from rouse.query import scheduler
+from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render.report import TERMINAL_ROWS, print_report
 from rouse.sched import switches
 from rouse.sched.procfs import KernelThread
 from rouse.sched.sampling import between, look, open_processes, wait
 from rouse.sched.switches import Switches
+from rouse.symbols.images import Image
 from rouse.tables import inputs
 
 SECONDS = 10.0
@@ -47,9 +49,23 @@ def ended_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def report(found: Switches, facts: list[tuple[str, str]], is_whole: bool, limit: int) -> Report:
-    sections = scheduler.sections(found, limit)
-    return Report(facts, scheduler.notes(found), sections if is_whole else sections[:1])
+def images_of(pids: Iterable[int]) -> dict[int, Image]:
+    """The memory of processes. One that has just ended has none."""
+    images = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            images[pid] = Image(pid)
+    return images
+
+
+def report(
+    found: Switches, images: dict[int, Image], facts: list[tuple[str, str]], limit: int
+) -> Report:
+    paths = Paths(found, images)
+    sections = [paths.section(limit), *scheduler.sections(found, limit)]
+    verdict = paths.verdict()
+    notes = [*scheduler.notes(found), *paths.all_notes()]
+    return Report(facts, notes, sections, verdict=verdict)
 
 
 def show(made: Report, as_json: bool) -> None:
@@ -59,6 +75,7 @@ def show(made: Report, as_json: bool) -> None:
             return
         whole = {
             **dict(made.facts),
+            "verdict": made.verdict and made.verdict.as_json(),
             "notes": made.notes,
             "sections": {section.key: section.rows for section in made.sections},
         }
@@ -95,10 +112,12 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
     missing = switches.why_not()
     before: dict[tuple[int, int], KernelThread] = {}
     recorder = None
+    images: dict[int, Image] = {}
     if missing:
         before = look(list(opened))
     else:
         recorder = switches.watch(list(opened))
+        images = images_of(opened)
     begin = time.monotonic()
     have_ended = False
     with ended_by_signal():
@@ -116,5 +135,9 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
         ("seen by", source),
     ]
     rows = TERMINAL_ROWS if limit is None and not as_json else limit or 0
-    show(report(found, facts, not missing, rows), as_json)
+    if missing:
+        made = Report(facts, scheduler.notes(found), scheduler.sections(found, rows)[:1])
+    else:
+        made = report(found, images, facts, rows)
+    show(made, as_json)
     return EXIT_ENDED if have_ended else 0

@@ -409,6 +409,7 @@ def notes(found: Switches) -> list[str]:
         (found.lost_threads, "threads", "all that they did"),
         (found.lost_sleeps, "sleeps", "their time"),
         (found.lost_locks, "waits for locks of the kernel", "their time"),
+        (found.lost_places, "call paths", "where they slept or woke others"),
         (found.lost_recorders, recorders, "which waits they slept in"),
         (found.lost_records, "records of switches", "their switches, and what lies between,"),
     )

@@ -14,7 +14,7 @@ import resource
 import subprocess
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rouse import regular
@@ -23,6 +23,7 @@ from rouse.errors import RouseError
 from rouse.sched import checks
 from rouse.sched.probe import BY_BPF, BY_RECORDS, System
 from rouse.store import leftovers
+from rouse.symbols.unwind import Stack
 
 BY_SUMS = "getrusage"
 WAITS_BYTES = 8458304  # of src/obs/waits.h
@@ -49,6 +50,8 @@ class Thread:
     preempted_ns: int  # time in the run queue without having slept
     preempted_most_ns: int
     all_queued_ns: int | None = None  # from schedstat, where wake-ups are not reported
+    futex: int = 0  # that it sleeps for, or slept for last; 0: none
+    place: int = 0  # where; key of Switches.places; 0: not known
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,17 @@ class Sleep:
     join: int = ALONE  # what is known of the wait that was recorded
     kind: int = 0  # of that wait; see layout.KIND_NAMES
     site: int = 0
+    futex: int = 0  # its address; 0: none
+    place: int = 0  # key of Switches.places; 0: not known
+    waker_place: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A call path of a process to a system call."""
+
+    process: int
+    stack: Stack
 
 
 @dataclass(frozen=True)
@@ -96,11 +110,13 @@ class Switches:
     threads: dict[int, Thread] = field(default_factory=dict)
     sleeps: list[Sleep] = field(default_factory=list)
     locks: list[Lock] = field(default_factory=list)
+    places: dict[int, Place] = field(default_factory=dict)
     symbols: dict[int, str] = field(default_factory=dict)  # of the locks' frames
     lost_threads: int = 0
     lost_sleeps: int = 0
     lost_recorders: int = 0
     lost_locks: int = 0
+    lost_places: int = 0
     by: str = BY_BPF
     why: str = ""  # why only the figures of `by` are available
     lost_records: int = 0  # records of switches that the kernel dropped
@@ -158,7 +174,21 @@ def decode_line(found: Switches, kind: str, words: list[str]) -> None:
             found.lost_sleeps,
             found.lost_recorders,
             found.lost_locks,
+            *rest,
         ) = map(int, words)
+        (found.lost_places,) = rest or (0,)  # older files do not count them
+    elif kind == "at":
+        key, futex, place = int(words[0]), int(words[1], 16), int(words[2])
+        found.threads[key].futex, found.threads[key].place = futex, place
+    elif kind == "in":
+        futex, place, waker_place = int(words[0], 16), int(words[1]), int(words[2])
+        found.sleeps[-1] = replace(
+            found.sleeps[-1], futex=futex, place=place, waker_place=waker_place
+        )
+    elif kind == "place":
+        ip, sp, bp, link = (int(word, 16) for word in words[2:6])
+        stack = Stack(ip, sp, bp, link, bytes.fromhex(words[6]))
+        found.places[int(words[0])] = Place(int(words[1]), stack)
     elif kind == "lock":
         frames = tuple(int(word, 16) for word in words[5:])
         flags, count, wait, most = map(int, words[1:5])

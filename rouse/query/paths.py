@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT
+"""Where threads slept and from where they were woken, by the call paths that the kernel copied."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from rouse.query import scheduler
+from rouse.query.scheduler import NOBODY
+from rouse.query.sections import Section
+from rouse.query.specs import Column, extra
+from rouse.query.verdict import Verdict
+from rouse.sched import switches
+from rouse.sched.switches import Sleep, Switches
+from rouse.symbols import futex_waits
+from rouse.symbols.demangle import short
+from rouse.symbols.images import Image, Names
+from rouse.symbols.sites import Frame, Resolver
+
+Row = dict[str, Any]
+NAMING_SECONDS = 20.0  # the time to find the names of call paths; the others keep addresses
+CONDITION_BYTES = 48  # of glibc's pthread_cond_t: its futexes are not its first word
+FUTEX = "futex"
+# Kinds by the library's functions on the way to a futex, the innermost first.
+KINDS = (
+    ("mutex", re.compile(r"mutex_(timed|clock|cond_)?lock|^mtx_(timed)?lock")),
+    ("condition", re.compile(r"pthread_cond_|^cnd_")),
+    ("join", re.compile(r"pthread_\w*join|^thrd_join")),
+    ("rwlock", re.compile(r"pthread_rwlock_")),
+    ("semaphore", re.compile(r"^_*(new_)?sem_\w*wait")),
+    ("barrier", re.compile(r"pthread_barrier_wait")),
+    ("malloc", re.compile(r"^_*(GI_)?_*(libc_|int_)?(malloc|calloc|realloc|free|arena_get2)\b")),
+)
+ROLES = {futex_waits.LOCK: "lock", futex_waits.CONDITION: "condition", futex_waits.AWAIT: "await"}
+LOCKS = ("mutex", "rwlock", "lock", "malloc")
+GROUPS = {
+    **dict.fromkeys(LOCKS, "locks"),
+    **dict.fromkeys(("condition", "await", "semaphore", "barrier"), "conditions"),
+    **dict.fromkeys(("join", "wait4", "waitid"), "joins"),
+    **dict.fromkeys(("nanosleep", "clock_nanosleep"), "timers"),
+    FUTEX: "other futexes",
+    NOBODY: "page faults",
+}
+IO = re.compile(
+    r"^(p?read|p?write|recv|send|splice|accept|connect|f(data)?sync|p?poll|p?select|epoll)"
+)
+# Functions that programs call to wait, where no file of theirs shows it: of a static libc, and of
+# runtimes and libraries for locks.
+WAITING = re.compile(
+    r"^_*(GI_)?_*(libc_|new_)?((lll|futex|pthread|sem|mtx|cnd|thrd)_\w+|(clock_)?nanosleep|u?sleep"
+    r"|(p?read|p?write|recv|send)(v|64|from|to|msg|mmsg)?|accept4?|connect|p?poll|p?select|fd?atasync"
+    r"|fsync|epoll_p?wait2?|wait(pid|id|4)|syscall(_cancel\w*)?|cancel_\w+|internal_syscall_cancel"
+    r"|malloc|calloc|realloc|free|arena_get2|int_(malloc|free)|tcache_\w+"
+    r"|IO_\w+|f?gets|f?getc|fread|fwrite|fflush|getline|getdelim|v?f?printf|puts)(@.*)?$"
+    r"|^(_?<*)?(std|core|alloc|parking_lot|parking_lot_core|lock_api)::"
+    r"|^(runtime|syscall|internal/\w+|sync|time)\."
+)
+COLUMNS = (
+    Column("asleep_ns", "waited", "ns", "until it was woken"),
+    Column("count", "times", "count", "sleeps, with those that have not ended"),
+    Column("asleep_each_ns", "each", "ns"),
+    extra("asleep_most_ns", "most", "ns"),
+    extra("queued_ns", "queued", "ns", "woken, and not yet on a processor"),
+    extra("threads", "threads", "count"),
+    Column("kind", "kind", "text", "of a lock, or the system call"),
+    Column("label", "waits at"),
+    Column("woken_from", "woken from", "text", "the place that ended most of the time"),
+    Column("woken_by", "woken by"),
+    Column("object", "object"),
+    Column("held_from", "held from"),
+)
+ABOUT = (
+    "Where threads slept, the longest total first. A wait may sleep more than once, or not at all."
+    " - for held from: the kernel does not see who acquires a lock. Free acquisitions, hold times"
+    " and lost races are not known either; `rouse run` records them."
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call path with names."""
+
+    frames: tuple[Frame, ...]  # the innermost first, from the first one that is no library's
+    kind: str = ""  # empty: not known from its functions
+
+    @property
+    def label(self) -> str:
+        return self.frames[0].label if self.frames else NOBODY
+
+
+def is_waiting(frame: Frame) -> bool:
+    return frame.is_library or bool(WAITING.match(short(frame.function or "")))
+
+
+def site_of(frames: list[Frame]) -> Site:
+    own = next((n for n, frame in enumerate(frames) if not is_waiting(frame)), None)
+    if own is None:
+        own = 0
+    passed = frames[: own + 1]
+    texts = [[f.function or "", *f.within.split("\n")] for f in passed]
+    functions = [name for names in texts for name in names if name]
+    kind = ""
+    for function in functions:
+        kind = next((name for name, pattern in KINDS if pattern.search(function)), "")
+        if kind:
+            break
+    roles = [frame.role for frame in frames if frame.role]
+    if not kind and roles:
+        kind = ROLES[futex_waits.AWAIT if futex_waits.AWAIT in roles else roles[0]]
+    return Site(tuple(frames[own:]), kind)
+
+
+class Paths:
+    """The call paths of what was seen, with names. images: of the processes, as they began."""
+
+    def __init__(self, found: Switches, images: dict[int, Image]) -> None:
+        self.found = found
+        self.resolver = Resolver()
+        self.notes: list[str] = []
+        self.names = self.named(images)
+        self.sites: dict[int, Site] = {}
+        self.deadline = time.monotonic() + NAMING_SECONDS
+        self.late = 0
+
+    def named(self, images: dict[int, Image]) -> dict[int, Names]:
+        """Read the images again: a process may have loaded a library since, or another program."""
+        found = {}
+        for pid in sorted({place.process for place in self.found.places.values()} | set(images)):
+            before, after = images.get(pid), None
+            try:
+                after = Image(pid)
+            except OSError as error:
+                if before is None:
+                    self.notes.append(f"no names of process {pid}: {error.strerror}")
+            if before and after and before.program != after.program:
+                self.notes.append(f"no names of process {pid}: it has executed another program")
+                continue
+            image = after if after and after.program else before
+            if image:
+                found[pid] = Names(image, self.resolver)
+        return found
+
+    def site(self, place: int) -> Site:
+        if place not in self.sites:
+            self.sites[place] = self.look_up(place)
+        return self.sites[place]
+
+    def look_up(self, number: int) -> Site:
+        place = self.found.places.get(number)
+        names = self.names.get(place.process) if place else None
+        if place is None:
+            return Site(())
+        if names is None or time.monotonic() > self.deadline:
+            self.late += names is not None
+            return Site((Frame(place.stack.ip, f"{place.stack.ip:#x}"),))
+        return site_of([names.frame(address) for address in names.addresses(place.stack)])
+
+    def object(self, process: int, kind: str, futex: int) -> str:
+        names = self.names.get(process)
+        if not futex:
+            return NOBODY
+        if kind == "condition":
+            futex &= ~7  # glibc uses two words in turn
+        name = names.variable(futex) if names else None
+        if name and kind == "condition":
+            base, _, offset = name.rpartition("+0x")
+            name = base if base and int(offset, 16) < CONDITION_BYTES else name
+        return name or f"{futex:#x}"
+
+    def sleeps(self) -> Iterator[Sleep]:
+        """Yield the sleeps that have ended, and those that have not."""
+        yield from self.found.sleeps
+        for key, thread in self.found.threads.items():
+            if thread.state == switches.ASLEEP:
+                asleep = max(self.found.now_ns - thread.since_ns, 0)
+                yield Sleep(
+                    thread=key,
+                    call=thread.call,
+                    count=1,
+                    asleep_ns=asleep,
+                    queued_ns=0,
+                    asleep_most_ns=asleep,
+                    futex=thread.futex,
+                    place=thread.place,
+                )
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        rows: dict[tuple[Any, ...], Row] = {}
+        tids = {thread.tid: thread.name for thread in self.found.threads.values()}
+        for sleep in self.sleeps():
+            thread = self.found.threads.get(sleep.thread)
+            if thread is None:
+                continue
+            site = self.site(sleep.place)
+            kind = site.kind if sleep.call == FUTEX and site.kind else sleep.call
+            thing = self.object(thread.process, kind, sleep.futex)
+            key = (thread.process, kind, site.label, thing)
+            row = rows.setdefault(
+                key,
+                {
+                    **{"process": thread.process, "kind": kind, "call": sleep.call},
+                    **{"label": site.label, "held_from": None, "object": thing},
+                    **dict.fromkeys(("count", "asleep_ns", "asleep_most_ns", "queued_ns"), 0),
+                    **{"stack": [frame.label for frame in site.frames]},
+                    **{"tids": set(), "wakers": {}},
+                },
+            )
+            for name in ("count", "asleep_ns", "queued_ns"):
+                row[name] += getattr(sleep, name)
+            row["asleep_most_ns"] = max(row["asleep_most_ns"], sleep.asleep_most_ns)
+            row["tids"].add(sleep.thread)
+            by = tids.get(sleep.waker_tid, sleep.waker) if sleep.waker_tid else NOBODY
+            waker = (self.site(sleep.waker_place).label if sleep.waker_tid else NOBODY, by)
+            row["wakers"][waker] = row["wakers"].get(waker, 0) + sleep.asleep_ns
+        return [self.finished(row) for row in sorted(rows.values(), key=lambda r: -r["asleep_ns"])]
+
+    def finished(self, row: Row) -> Row:
+        wakers = sorted(row.pop("wakers").items(), key=lambda item: -item[1])
+        (place, name), _ = wakers[0]
+        row["wakers"] = [
+            {"place": place, "name": name, "asleep_ns": asleep_ns}
+            for (place, name), asleep_ns in wakers
+        ]
+        row["woken_from"], row["woken_by"] = place, name
+        row["threads"] = len(row.pop("tids"))
+        row["asleep_each_ns"] = row["asleep_ns"] / row["count"]
+        return row
+
+    def section(self, limit: int) -> Section:
+        made = scheduler.section(
+            "sleep_sites", "Wait sites, by the kernel's scheduler", ABOUT, COLUMNS, self.rows, limit
+        )
+        return replace(made, empty=made.empty and "no thread slept")
+
+    def verdict(self) -> Verdict:
+        """How the threads' time divides. What to fix is not known without the holders."""
+        parts = {"running": 0, "queued": 0}
+        for row in scheduler.thread_rows(self.found):
+            parts["running"] += row["cpu_ns"]
+            parts["queued"] += row["preempted_ns"] + (row["queued_ns"] or 0)
+        for row in self.rows:
+            group = GROUPS.get(row["kind"]) or ("I/O" if IO.match(row["kind"]) else "other calls")
+            parts[group] = parts.get(group, 0) + row["asleep_ns"]
+        whole = sum(parts.values())
+        return Verdict({name: ns / whole for name, ns in parts.items()} if whole else {}, whole)
+
+    def all_notes(self) -> list[str]:
+        late = f"{self.late:,} call paths have no names: finding them took too long"
+        return [*self.notes, *self.resolver.problems, *([late] if self.late else [])]

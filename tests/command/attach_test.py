@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse watch` names where the threads of a program wait that was started without rouse."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import unittest
+from typing import Any
+from unittest import mock
+
+from common import BUILD, FIXTURES, SOURCE, here, main_unless, next_line, send, start_ready
+
+from rouse.query import scheduler
+from rouse.query.paths import Paths
+from rouse.sched import switches
+from rouse.sched.probe import BY_BPF
+from rouse.symbols.images import Image
+
+TEXT = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
+PLACE = {"ROUSE_KERNEL": str(BUILD / "kernel" / BY_BPF)}
+Row = dict[str, Any]
+
+
+def known(name: str) -> int:
+    found = re.search(rf"^    {name} = (\d+),", TEXT, re.M)
+    assert found
+    return int(found[1])
+
+
+def line_of(call: str, function: str) -> str:
+    """The label of the line with a call, in a function."""
+    begin = TEXT.index(f"{function}(")
+    at = TEXT.index(call, begin)
+    return f"{function} attached.c:{TEXT.count(chr(10), 0, at) + 1}"
+
+
+def not_run() -> str:
+    with mock.patch.dict(os.environ, PLACE):
+        return switches.why_not()
+
+
+@unittest.skipIf(not_run(), f"not run: {not_run()}")
+class Seen(unittest.TestCase):
+    def watched(self, program: str, scene: str) -> tuple[list[Row], int]:
+        """The rows of a scene, and how long it has waited by its own clock."""
+        if not (FIXTURES / program).exists():
+            self.skipTest("not run: the static programs were not built")
+        running = start_ready(self, FIXTURES / program, scene)
+        with mock.patch.dict(os.environ, PLACE):
+            recorder = switches.watch([running.pid])
+        self.addCleanup(recorder.close)
+        images = {running.pid: Image(running.pid)}
+        send(running, "go\n")
+        done, waited_ns = next_line(running).split()
+        self.assertEqual(done, "done")
+        found = recorder.stop()
+        paths = Paths(found, images)
+        self.assertEqual(scheduler.notes(found) + paths.all_notes(), [])
+        return paths.rows, int(waited_ns)
+
+    def waits(self, program: str) -> None:
+        for scene, kind, at, by in (
+            (
+                "mutex",
+                "mutex",
+                ("pthread_mutex_lock", "take"),
+                ("pthread_mutex_unlock", "give_back"),
+            ),
+            (
+                "condition",
+                "condition",
+                ("pthread_cond_wait", "hear"),
+                ("pthread_cond_signal", "tell"),
+            ),
+        ):
+            with self.subTest(scene):
+                rows, waited_ns = self.watched(program, scene)
+                (row,) = [row for row in rows if row["kind"] == kind]
+                self.assertEqual(row["label"], line_of(*at))
+                self.assertEqual(row["woken_from"], line_of(*by))
+                name = "global_lock" if kind == "mutex" else "global_condition"
+                self.assertEqual(row["object"], name)
+                self.assertEqual((row["count"], row["threads"]), (known("ROUNDS"), 1))
+                # The program's clock includes the run queue, and two calls of the clock each time.
+                slept_ns = row["asleep_ns"] + row["queued_ns"]
+                self.assertLessEqual(slept_ns, waited_ns)
+                self.assertGreater(slept_ns, 0.9 * waited_ns)
+
+    def test_waiter_and_waker_are_named_by_function_and_line(self) -> None:
+        self.waits("attached")
+
+    def test_those_of_a_static_program_are_named(self) -> None:
+        self.waits("attached_static")
+
+    def test_without_symbols_a_place_is_an_address_in_its_file(self) -> None:
+        rows, _ = self.watched("attached_stripped", "mutex")
+        (row,) = [row for row in rows if row["kind"] == "mutex"]
+        self.assertRegex(row["label"], r"^attached_stripped\+0x[0-9a-f]+$")
+        self.assertRegex(row["woken_from"], r"^attached_stripped\+0x[0-9a-f]+$")
+        self.assertRegex(row["object"], r"^0x[0-9a-f]+$")
+        self.assertEqual(row["count"], known("ROUNDS"))
+
+    def test_the_command_prints_the_division_of_time_and_the_places(self) -> None:
+        program = start_ready(self, FIXTURES / "attached", "endless")
+        send(program, "go\n")
+        said = here("watch", str(program.pid), "--seconds", "1", "--json", **PLACE)
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        whole = json.loads(said.stdout)
+        self.assertAlmostEqual(sum(whole["verdict"]["time"].values()), 1, delta=1e-6)
+        self.assertGreater(whole["verdict"]["time"]["locks"], 0)
+        rows = {row["label"]: row for row in whole["sections"]["sleep_sites"]}
+        row = rows[line_of("pthread_mutex_lock", "take")]
+        self.assertEqual((row["object"], row["held_from"]), ("global_lock", None))
+        # A thread that slept before the watch began, and has not been woken: its stack is known.
+        self.assertEqual(rows[line_of("read(", "over")]["count"], 1)
+        text = here("watch", str(program.pid), "--seconds", "1", **PLACE)
+        self.assertRegex(text.stdout, r"^Verdict\n.*threads' time: ")
+        self.assertIn("the kernel does not see who acquires a lock", text.stdout)
+
+    def test_a_program_that_ends_meanwhile_is_named(self) -> None:
+        program = start_ready(self, FIXTURES / "attached", "mutex")
+        watch = subprocess.Popen(
+            [BUILD / "kernel" / BY_BPF, "watch", str(program.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.assertEqual(next_line(watch), "ready\n")
+        images = {program.pid: Image(program.pid)}
+        send(program, "go\n")
+        next_line(program)
+        program.communicate(timeout=60)  # its input ends, and so does it
+        found = switches.decode(watch.communicate(timeout=60)[0])
+        rows = Paths(found, images).rows
+        self.assertIn(line_of("pthread_mutex_lock", "take"), [row["label"] for row in rows])
+
+
+if __name__ == "__main__":
+    main_unless("" if (FIXTURES / "attached").exists() else "its program was not built")
