@@ -26,6 +26,7 @@ Row = dict[str, Any]
 NAMING_SECONDS = 20.0  # the time to find the names of call paths; the others keep addresses
 CONDITION_BYTES = 48  # of glibc's pthread_cond_t: its futexes are not its first word
 FUTEX = "futex"
+GO = "Go's scheduler"
 # Kinds by the library's functions on the way to a futex, the innermost first.
 KINDS = (
     ("mutex", re.compile(r"mutex_(timed|clock|cond_)?lock|^mtx_(timed)?lock")),
@@ -34,7 +35,7 @@ KINDS = (
     ("rwlock", re.compile(r"pthread_rwlock_")),
     ("semaphore", re.compile(r"^_*(new_)?sem_\w*wait")),
     ("barrier", re.compile(r"pthread_barrier_wait")),
-    ("malloc", re.compile(r"^_*(GI_)?_*(libc_|int_)?(malloc|calloc|realloc|free|arena_get2)\b")),
+    ("malloc", re.compile(r"^_*(GI_)?_*(libc_|int_)?(malloc|calloc|realloc|c?free|arena_get2)\b")),
 )
 ROLES = {futex_waits.LOCK: "lock", futex_waits.CONDITION: "condition", futex_waits.AWAIT: "await"}
 LOCKS = ("mutex", "rwlock", "lock", "malloc")
@@ -44,6 +45,7 @@ GROUPS = {
     **dict.fromkeys(("join", "wait4", "waitid"), "joins"),
     **dict.fromkeys(("nanosleep", "clock_nanosleep"), "timers"),
     FUTEX: "other futexes",
+    GO: "idle in Go",
     NOBODY: "page faults",
 }
 IO = re.compile(
@@ -55,11 +57,13 @@ WAITING = re.compile(
     r"^_*(GI_)?_*(libc_|new_)?((lll|futex|pthread|sem|mtx|cnd|thrd)_\w+|(clock_)?nanosleep|u?sleep"
     r"|(p?read|p?write|recv|send)(v|64|from|to|msg|mmsg)?|accept4?|connect|p?poll|p?select|fd?atasync"
     r"|fsync|epoll_p?wait2?|wait(pid|id|4)|syscall(_cancel\w*)?|cancel_\w+|internal_syscall_cancel"
-    r"|malloc|calloc|realloc|free|arena_get2|int_(malloc|free)|tcache_\w+"
+    r"|malloc|calloc|realloc|c?free|arena_get2|int_(malloc|free)|tcache_\w+"
     r"|IO_\w+|f?gets|f?getc|fread|fwrite|fflush|getline|getdelim|v?f?printf|puts)(@.*)?$"
     r"|^(_?<*)?(std|core|alloc|parking_lot|parking_lot_core|lock_api)::"
-    r"|^(runtime|syscall|internal/\w+|sync|time)\."
+    r"|^(runtime|syscall|internal/[\w/]+|sync|time)\."
 )
+# Of Go's runtime, the function that tells more about a thread than the call in which it sleeps.
+GO_THREAD = re.compile(r"^runtime\.(findRunnable|sysmon|gcBgMarkWorker|templateThread|stopm)$")
 COLUMNS = (
     Column("asleep_ns", "waited", "ns", "until it was woken"),
     Column("count", "times", "count", "sleeps, with those that have not ended"),
@@ -100,6 +104,10 @@ def is_waiting(frame: Frame) -> bool:
 def site_of(frames: list[Frame]) -> Site:
     own = next((n for n, frame in enumerate(frames) if not is_waiting(frame)), None)
     if own is None:
+        scheduler_of_go = (n for n, f in enumerate(frames) if GO_THREAD.match(f.function or ""))
+        own = next(scheduler_of_go, None)
+        if own is not None:
+            return Site(tuple(frames[own:]), GO)
         own = 0
     passed = frames[: own + 1]
     texts = [[f.function or "", *f.within.split("\n")] for f in passed]
@@ -162,7 +170,7 @@ class Paths:
 
     def object(self, process: int, kind: str, futex: int) -> str:
         names = self.names.get(process)
-        if not futex:
+        if not futex or kind == GO:  # each of Go's threads has a futex of its own
             return NOBODY
         if kind == "condition":
             futex &= ~7  # glibc uses two words in turn

@@ -8,21 +8,59 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from common import BUILD, FIXTURES, SOURCE, here, main_unless, next_line, send, start_ready
 
 from rouse.query import scheduler
-from rouse.query.paths import Paths
+from rouse.query.paths import GO, Paths, site_of
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF
 from rouse.symbols.images import Image
+from rouse.symbols.sites import Frame
 
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
 PLACE = {"ROUSE_KERNEL": str(BUILD / "kernel" / BY_BPF)}
 Row = dict[str, Any]
+RUST = """\
+use std::{sync::*, thread, time::Duration};
+type Door = (Mutex<bool>, Condvar);
+#[inline(never)]
+fn update(lock: &Mutex<u64>) {
+    let mut sum = lock.lock().unwrap();
+    thread::sleep(Duration::from_millis(2));
+    *sum += 1;
+}
+#[inline(never)]
+fn hear(door: &Door) {
+    let mut open = door.0.lock().unwrap();
+    while !*open {
+        open = door.1.wait(open).unwrap();
+    }
+    *open = false;
+}
+#[inline(never)]
+fn tell(door: &Door) {
+    *door.0.lock().unwrap() = true;
+    door.1.notify_one();
+    thread::sleep(Duration::from_millis(3));
+    drop(door.0.lock());
+}
+fn main() {
+    static LOCK: Mutex<u64> = Mutex::new(0);
+    static DOOR: Door = (Mutex::new(false), Condvar::new());
+    for _ in 0..2 {
+        thread::spawn(|| loop { update(&LOCK) });
+    }
+    thread::spawn(|| loop { hear(&DOOR) });
+    println!("ready");
+    loop { tell(&DOOR) }
+}
+"""
 
 
 def known(name: str) -> int:
@@ -35,12 +73,37 @@ def line_of(call: str, function: str) -> str:
     """The label of the line with a call, in a function."""
     begin = TEXT.index(f"{function}(")
     at = TEXT.index(call, begin)
-    return f"{function} attached.c:{TEXT.count(chr(10), 0, at) + 1}"
+    return f"{function.split()[-1]} attached.c:{TEXT.count(chr(10), 0, at) + 1}"
 
 
 def not_run() -> str:
     with mock.patch.dict(os.environ, PLACE):
         return switches.why_not()
+
+
+class Sites(unittest.TestCase):
+    """The place of a call path, by the names of its functions."""
+
+    def site(self, *functions: str) -> tuple[str, str]:
+        found = site_of([Frame(1, function, function=function) for function in functions])
+        return found.label, found.kind
+
+    def test_functions_of_static_libraries_and_runtimes_are_passed_over(self) -> None:
+        for functions, label, kind in (
+            (("__lll_lock_wait", "___pthread_mutex_lock", "serve", "main"), "serve", "mutex"),
+            (("__lll_lock_wait_private", "_int_free", "cfree", "serve"), "serve", "malloc"),
+            (("__libc_read", "_IO_new_file_underflow", "_IO_fgets", "main"), "main", ""),
+            (("futex_wait", "parking_lot::raw_mutex::RawMutex::lock_slow", "run"), "run", ""),
+            (
+                ("runtime.futex", "runtime.mPark", "runtime.findRunnable"),
+                "runtime.findRunnable",
+                GO,
+            ),
+            (("internal/runtime/syscall/linux.Syscall6", "syscall.Read", "main.f"), "main.f", ""),
+            (("futex_wait",), "futex_wait", ""),
+            ((), "-", ""),
+        ):
+            self.assertEqual(self.site(*functions), (label, kind))
 
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
@@ -67,7 +130,7 @@ class Seen(unittest.TestCase):
             (
                 "mutex",
                 "mutex",
-                ("pthread_mutex_lock", "take"),
+                ("pthread_mutex_lock", "void take"),
                 ("pthread_mutex_unlock", "give_back"),
             ),
             (
@@ -104,6 +167,40 @@ class Seen(unittest.TestCase):
         self.assertRegex(row["object"], r"^0x[0-9a-f]+$")
         self.assertEqual(row["count"], known("ROUNDS"))
 
+    def test_functions_at_the_same_depth_are_told_apart(self) -> None:
+        rows, _ = self.watched("attached", "two")
+        counts = {row["label"]: row["count"] for row in rows if row["kind"] == "mutex"}
+        places = [line_of("pthread_mutex_lock", name) for name in ("void take", "take_too")]
+        self.assertEqual(counts, dict.fromkeys(places, known("ROUNDS") // 2))
+
+    def test_locks_inside_malloc_are_named(self) -> None:
+        rows, _ = self.watched("attached", "heap")
+        found = [row for row in rows if row["kind"] == "malloc"]
+        self.assertEqual({row["label"].split()[0] for row in found}, {"churn"}, rows)
+        self.assertEqual({row["woken_from"].split()[0] for row in found}, {"churn"})
+
+    def test_locks_and_conditions_of_rust_are_named(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            (place / "locks.rs").write_text(RUST, encoding="utf-8")
+            words = ["rustc", "-O", "-g", "locks.rs"]
+            try:
+                subprocess.run(words, cwd=place, check=True, capture_output=True)
+            except FileNotFoundError:
+                print("not run: there is no rustc", flush=True)
+                raise unittest.SkipTest("there is no rustc") from None
+            program = start_ready(self, place / "locks")
+            said = here("watch", str(program.pid), "--seconds", "1", "--json", **PLACE)
+            program.kill()
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        rows = {
+            (row["kind"], row["label"].split()[0]): row
+            for row in json.loads(said.stdout)["sections"]["sleep_sites"]
+        }
+        self.assertGreater(rows["lock", "locks::update"]["count"], 1)
+        heard = rows["condition", "locks::hear"]
+        self.assertEqual(heard["woken_from"].split()[0], "locks::tell")
+
     def test_the_command_prints_the_division_of_time_and_the_places(self) -> None:
         program = start_ready(self, FIXTURES / "attached", "endless")
         send(program, "go\n")
@@ -113,7 +210,7 @@ class Seen(unittest.TestCase):
         self.assertAlmostEqual(sum(whole["verdict"]["time"].values()), 1, delta=1e-6)
         self.assertGreater(whole["verdict"]["time"]["locks"], 0)
         rows = {row["label"]: row for row in whole["sections"]["sleep_sites"]}
-        row = rows[line_of("pthread_mutex_lock", "take")]
+        row = rows[line_of("pthread_mutex_lock", "void take")]
         self.assertEqual((row["object"], row["held_from"]), ("global_lock", None))
         # A thread that slept before the watch began, and has not been woken: its stack is known.
         self.assertEqual(rows[line_of("read(", "over")]["count"], 1)
@@ -136,7 +233,7 @@ class Seen(unittest.TestCase):
         program.communicate(timeout=60)  # its input ends, and so does it
         found = switches.decode(watch.communicate(timeout=60)[0])
         rows = Paths(found, images).rows
-        self.assertIn(line_of("pthread_mutex_lock", "take"), [row["label"] for row in rows])
+        self.assertIn(line_of("pthread_mutex_lock", "void take"), [row["label"] for row in rows])
 
 
 if __name__ == "__main__":
