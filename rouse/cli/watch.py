@@ -20,8 +20,8 @@ from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render.report import TERMINAL_ROWS, print_report
 from rouse.sched import switches
-from rouse.sched.procfs import KernelThread
 from rouse.sched.sampling import between, look, open_processes, wait
+from rouse.sched.stacks import Looks
 from rouse.sched.switches import Switches
 from rouse.symbols.images import Image
 from rouse.tables import inputs
@@ -58,11 +58,41 @@ def images_of(pids: Iterable[int]) -> dict[int, Image]:
     return images
 
 
+Result = tuple[Switches, dict[int, Image], bool]  # and whether all processes have ended
+
+
+def watch_inside(opened: dict[int, int], seconds: float) -> Result:
+    """Watch by BPF."""
+    recorder = switches.watch(list(opened))
+    images = images_of(opened)
+    have_ended = False
+    with ended_by_signal():
+        have_ended = wait(opened, seconds)
+    return recorder.stop(), images, have_ended
+
+
+def look_from_outside(opened: dict[int, int], seconds: float) -> Result:
+    """Look at /proc and at the threads' stacks again and again."""
+    pids = list(opened)
+    images = images_of(pids)
+    before, looks = look(pids), Looks(pids)
+    deadline = time.monotonic() + seconds
+    have_ended = False
+    with ended_by_signal():
+        while not have_ended and (left := deadline - time.monotonic()) > 0:
+            looks.look()
+            have_ended = wait(opened, min(left, looks.every))
+    found = between(before, look(pids))
+    looks.add_to(found)
+    return found, images, have_ended
+
+
 def report(
     found: Switches, images: dict[int, Image], facts: list[tuple[str, str]], limit: int
 ) -> Report:
     paths = Paths(found, images)
-    sections = [paths.section(limit), *scheduler.sections(found, limit)]
+    tables = scheduler.sections(found, limit)
+    sections = [paths.section(limit), *(tables if found.sampled is None else tables[:1])]
     verdict = paths.verdict()
     notes = [*scheduler.notes(found), *paths.all_notes()]
     return Report(facts, notes, sections, verdict=verdict)
@@ -110,24 +140,15 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
     """
     opened = open_processes(pids)
     missing = switches.why_not()
-    before: dict[tuple[int, int], KernelThread] = {}
-    recorder = None
-    images: dict[int, Image] = {}
-    if missing:
-        before = look(list(opened))
-    else:
-        recorder = switches.watch(list(opened))
-        images = images_of(opened)
+    seen = look_from_outside if missing else watch_inside
     begin = time.monotonic()
-    have_ended = False
-    with ended_by_signal():
-        have_ended = wait(opened, seconds)
+    found, images, have_ended = seen(opened, seconds)
     passed = time.monotonic() - begin
-    found = recorder.stop() if recorder else between(before, look(list(opened)))
     source = "sched_switch, sched_waking and contention_begin, by BPF"
     if missing:
         source = (
-            f"/proc alone, without wakers, and with all time in the run queue as queued: {missing}"
+            "/proc and the threads' stacks, without wakers, and with all time in the run queue as"
+            f" queued: {missing}"
         )
     facts = [
         ("processes", f"{', '.join(map(str, opened))}, for {passed:.1f} s"),
@@ -135,9 +156,5 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
         ("seen by", source),
     ]
     rows = TERMINAL_ROWS if limit is None and not as_json else limit or 0
-    if missing:
-        made = Report(facts, scheduler.notes(found), scheduler.sections(found, rows)[:1])
-    else:
-        made = report(found, images, facts, rows)
-    show(made, as_json)
+    show(report(found, images, facts, rows), as_json)
     return EXIT_ENDED if have_ended else 0

@@ -16,6 +16,7 @@ from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
 from rouse.query.verdict import Verdict
 from rouse.sched import switches
+from rouse.sched.stacks import ASLEEP
 from rouse.sched.switches import Sleep, Switches
 from rouse.symbols import futex_waits
 from rouse.symbols.demangle import short
@@ -46,6 +47,7 @@ GROUPS = {
     **dict.fromkeys(("nanosleep", "clock_nanosleep"), "timers"),
     FUTEX: "other futexes",
     GO: "idle in Go",
+    ASLEEP: ASLEEP,
     NOBODY: "page faults",
 }
 IO = re.compile(
@@ -82,6 +84,13 @@ ABOUT = (
     "Where threads slept, the longest total first. A wait may sleep more than once, or not at all."
     " - for held from: the kernel does not see who acquires a lock. Free acquisitions, hold times"
     " and lost races are not known either; `rouse run` records them."
+)
+
+OF_LOOKS = ("asleep_ns", "threads", "kind", "label", "object", "woken_from", "held_from")
+ABOUT_LOOKS = (
+    "Where threads slept, the longest total first: the time that each was asleep, divided by where"
+    " it was seen. - for woken from and held from: /proc shows neither who wakes a thread nor who"
+    " holds a lock. The number of sleeps is not known."
 )
 
 
@@ -182,6 +191,9 @@ class Paths:
 
     def sleeps(self) -> Iterator[Sleep]:
         """Yield the sleeps that have ended, and those that have not."""
+        if self.found.sampled is not None:
+            yield from self.found.sampled
+            return
         yield from self.found.sleeps
         for key, thread in self.found.threads.items():
             if thread.state == switches.ASLEEP:
@@ -237,12 +249,22 @@ class Paths:
         ]
         row["woken_from"], row["woken_by"] = place, name
         row["threads"] = len(row.pop("tids"))
-        row["asleep_each_ns"] = row["asleep_ns"] / row["count"]
+        if self.found.sampled is not None:  # looks have no number of sleeps
+            row.update(dict.fromkeys(("count", "asleep_most_ns", "queued_ns")))
+        row["asleep_each_ns"] = row["asleep_ns"] / row["count"] if row["count"] else None
         return row
 
     def section(self, limit: int) -> Section:
+        is_whole = self.found.sampled is None
         made = scheduler.section(
-            "sleep_sites", "Wait sites, by the kernel's scheduler", ABOUT, COLUMNS, self.rows, limit
+            "sleep_sites",
+            "Wait sites, by the kernel's scheduler"
+            if is_whole
+            else "Wait sites, by looks at /proc",
+            ABOUT if is_whole else ABOUT_LOOKS,
+            COLUMNS if is_whole else tuple(c for c in COLUMNS if c.key in OF_LOOKS),
+            self.rows,
+            limit,
         )
         return replace(made, empty=made.empty and "no thread slept")
 
@@ -259,5 +281,7 @@ class Paths:
         return Verdict({name: ns / whole for name, ns in parts.items()} if whole else {}, whole)
 
     def all_notes(self) -> list[str]:
+        blind = self.found.blind
+        found = [f"no places where threads sleep: {blind}"] if blind else []
         late = f"{self.late:,} call paths have no names: finding them took too long"
-        return [*self.notes, *self.resolver.problems, *([late] if self.late else [])]
+        return [*found, *self.notes, *self.resolver.problems, *([late] if self.late else [])]

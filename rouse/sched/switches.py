@@ -111,6 +111,8 @@ class Switches:
     sleeps: list[Sleep] = field(default_factory=list)
     locks: list[Lock] = field(default_factory=list)
     places: dict[int, Place] = field(default_factory=dict)
+    sampled: list[Sleep] | None = None  # without BPF: sleeps by call path, estimated; count is 0
+    blind: str = ""  # why there are no call paths
     symbols: dict[int, str] = field(default_factory=dict)  # of the locks' frames
     lost_threads: int = 0
     lost_sleeps: int = 0
