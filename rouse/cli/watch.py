@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 
@@ -20,6 +20,7 @@ from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render.report import TERMINAL_ROWS, print_report
 from rouse.sched import switches
+from rouse.sched.running import Samples
 from rouse.sched.sampling import between, look, open_processes, wait
 from rouse.sched.stacks import Looks
 from rouse.sched.switches import Switches
@@ -27,6 +28,7 @@ from rouse.symbols.images import Image
 from rouse.tables import inputs
 
 SECONDS = 10.0
+SAMPLES_EVERY = 0.5
 SECONDS_MOST = 86_400.0
 EPILOG = """\b
 Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
@@ -61,29 +63,47 @@ def images_of(pids: Iterable[int]) -> dict[int, Image]:
 Result = tuple[Switches, dict[int, Image], bool]  # and whether all processes have ended
 
 
-def watch_inside(opened: dict[int, int], seconds: float) -> Result:
-    """Watch by BPF."""
-    recorder = switches.watch(list(opened))
-    images = images_of(opened)
+def watch_for(
+    opened: dict[int, int], seconds: float, samples: Samples, each: Callable[[], float]
+) -> bool:
+    """Sample where threads run until the end. each: called before each look; returns its length."""
+    deadline = time.monotonic() + seconds
+    next_samples = 0.0
     have_ended = False
     with ended_by_signal():
-        have_ended = wait(opened, seconds)
-    return recorder.stop(), images, have_ended
+        while not have_ended and (left := deadline - time.monotonic()) > 0:
+            if time.monotonic() >= next_samples:
+                samples.look()
+                next_samples = time.monotonic() + SAMPLES_EVERY
+            have_ended = wait(opened, min(left, each()))
+    samples.stop()
+    return have_ended
+
+
+def watch_inside(opened: dict[int, int], seconds: float) -> Result:
+    """Watch by BPF."""
+    recorder, samples = switches.watch(list(opened)), Samples(list(opened))
+    images = images_of(opened)
+    have_ended = watch_for(opened, seconds, samples, lambda: SAMPLES_EVERY)
+    found = recorder.stop()
+    found.ran, found.ran_blind = samples.counts, samples.why
+    return found, images, have_ended
 
 
 def look_from_outside(opened: dict[int, int], seconds: float) -> Result:
     """Look at /proc and at the threads' stacks again and again."""
     pids = list(opened)
     images = images_of(pids)
-    before, looks = look(pids), Looks(pids)
-    deadline = time.monotonic() + seconds
-    have_ended = False
-    with ended_by_signal():
-        while not have_ended and (left := deadline - time.monotonic()) > 0:
-            looks.look()
-            have_ended = wait(opened, min(left, looks.every))
+    before, looks, samples = look(pids), Looks(pids), Samples(pids)
+
+    def look_at_stacks() -> float:
+        looks.look()
+        return looks.every
+
+    have_ended = watch_for(opened, seconds, samples, look_at_stacks)
     found = between(before, look(pids))
     looks.add_to(found)
+    found.ran, found.ran_blind = samples.counts, samples.why
     return found, images, have_ended
 
 
@@ -92,7 +112,11 @@ def report(
 ) -> Report:
     paths = Paths(found, images)
     tables = scheduler.sections(found, limit)
-    sections = [paths.section(limit), *(tables if found.sampled is None else tables[:1])]
+    sections = [
+        paths.section(limit),
+        paths.run_section(limit),
+        *(tables if found.sampled is None else tables[:1]),
+    ]
     verdict = paths.verdict()
     notes = [*scheduler.notes(found), *paths.all_notes()]
     return Report(facts, notes, sections, verdict=verdict)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
 from rouse.query.verdict import Verdict
 from rouse.sched import switches
+from rouse.sched.running import KERNEL, PERIOD_NS
 from rouse.sched.stacks import ASLEEP
 from rouse.sched.switches import Sleep, Switches
 from rouse.symbols import futex_waits
@@ -77,7 +79,7 @@ COLUMNS = (
     Column("label", "waits at"),
     Column("woken_from", "woken from", "text", "the place that ended most of the time"),
     Column("woken_by", "woken by"),
-    Column("object", "object"),
+    Column("object", "object", "text", "locks are apart, unnamed conditions at a place together"),
     Column("held_from", "held from"),
 )
 ABOUT = (
@@ -91,6 +93,17 @@ ABOUT_LOOKS = (
     "Where threads slept, the longest total first: the time that each was asleep, divided by where"
     " it was seen. - for woken from and held from: /proc shows neither who wakes a thread nor who"
     " holds a lock. The number of sleeps is not known."
+)
+
+RUN = (
+    Column("cpu_ns", "CPU", "ns", "on a processor, by samples"),
+    Column("share", "share %", "share"),
+    Column("samples", "samples", "count"),
+    Column("label", "function"),
+)
+ABOUT_RUN = (
+    f"The functions in which threads ran, by a sample per {PERIOD_NS // 1_000_000} ms on a"
+    " processor: the innermost function, also of libraries."
 )
 
 
@@ -220,12 +233,13 @@ class Paths:
             site = self.site(sleep.place)
             kind = site.kind if sleep.call == FUTEX and site.kind else sleep.call
             thing = self.object(thread.process, kind, sleep.futex)
-            key = (thread.process, kind, site.label, thing)
+            is_apart = kind in LOCKS or not thing.startswith("0x")
+            key = (thread.process, kind, site.label, thing if is_apart else "")
             row = rows.setdefault(
                 key,
                 {
                     **{"process": thread.process, "kind": kind, "call": sleep.call},
-                    **{"label": site.label, "held_from": None, "object": thing},
+                    **{"label": site.label, "held_from": None, "objects": set()},
                     **dict.fromkeys(("count", "asleep_ns", "asleep_most_ns", "queued_ns"), 0),
                     **{"stack": [frame.label for frame in site.frames]},
                     **{"tids": set(), "wakers": {}},
@@ -235,6 +249,7 @@ class Paths:
                 row[name] += getattr(sleep, name)
             row["asleep_most_ns"] = max(row["asleep_most_ns"], sleep.asleep_most_ns)
             row["tids"].add(sleep.thread)
+            row["objects"].add(thing)
             by = tids.get(sleep.waker_tid, sleep.waker) if sleep.waker_tid else NOBODY
             waker = (self.site(sleep.waker_place).label if sleep.waker_tid else NOBODY, by)
             row["wakers"][waker] = row["wakers"].get(waker, 0) + sleep.asleep_ns
@@ -249,6 +264,9 @@ class Paths:
         ]
         row["woken_from"], row["woken_by"] = place, name
         row["threads"] = len(row.pop("tids"))
+        row["objects"] = sorted(row["objects"])
+        several = f"{len(row['objects']):,} objects"
+        row["object"] = row["objects"][0] if len(row["objects"]) == 1 else several
         if self.found.sampled is not None:  # looks have no number of sleeps
             row.update(dict.fromkeys(("count", "asleep_most_ns", "queued_ns")))
         row["asleep_each_ns"] = row["asleep_ns"] / row["count"] if row["count"] else None
@@ -268,6 +286,33 @@ class Paths:
         )
         return replace(made, empty=made.empty and "no thread slept")
 
+    def function(self, process: int, address: int) -> str:
+        """The function at an address where a thread ran."""
+        names = self.names.get(process)
+        if address == KERNEL:
+            return "the kernel"
+        if names is None or time.monotonic() > self.deadline:
+            self.late += names is not None
+            return f"{address:#x}"
+        frame = names.frame(address + 1)  # it is not a return address
+        file = posixpath.basename(frame.module or "") or f"{address:#x}"
+        return short(frame.function) if frame.function else file
+
+    def run_section(self, limit: int) -> Section:
+        rows: dict[tuple[int, str], Row] = {}
+        whole = sum(self.found.ran.values())
+        for (process, address), count in self.found.ran.items():
+            label = self.function(process, address)
+            row = rows.setdefault(
+                (process, label), {"process": process, "label": label, "samples": 0}
+            )
+            row["samples"] += count
+        for row in rows.values():
+            row["cpu_ns"], row["share"] = row["samples"] * PERIOD_NS, row["samples"] / whole
+        ordered = sorted(rows.values(), key=lambda row: -row["samples"])
+        made = scheduler.section("run_sites", "Where threads ran", ABOUT_RUN, RUN, ordered, limit)
+        return replace(made, empty=made.empty and "no thread ran for long enough")
+
     def verdict(self) -> Verdict:
         """How the threads' time divides. What to fix is not known without the holders."""
         parts = {"running": 0, "queued": 0}
@@ -283,5 +328,7 @@ class Paths:
     def all_notes(self) -> list[str]:
         blind = self.found.blind
         found = [f"no places where threads sleep: {blind}"] if blind else []
+        if self.found.ran_blind:
+            found.append(f"some threads were not sampled: {self.found.ran_blind}")
         late = f"{self.late:,} call paths have no names: finding them took too long"
         return [*found, *self.notes, *self.resolver.problems, *([late] if self.late else [])]

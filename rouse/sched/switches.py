@@ -113,6 +113,8 @@ class Switches:
     places: dict[int, Place] = field(default_factory=dict)
     sampled: list[Sleep] | None = None  # without BPF: sleeps by call path, estimated; count is 0
     blind: str = ""  # why there are no call paths
+    ran: dict[tuple[int, int], int] = field(default_factory=dict)  # samples, see sched/running.py
+    ran_blind: str = ""  # why some threads were not sampled
     symbols: dict[int, str] = field(default_factory=dict)  # of the locks' frames
     lost_threads: int = 0
     lost_sleeps: int = 0

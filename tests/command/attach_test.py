@@ -24,6 +24,7 @@ from rouse.symbols.images import Image
 from rouse.symbols.sites import Frame
 
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
+HEADER = (SOURCE / "tests" / "command" / "fixtures" / "pthreads.h").read_text(encoding="utf-8")
 PLACE = {"ROUSE_KERNEL": str(BUILD / "kernel" / BY_BPF)}
 Row = dict[str, Any]
 RUST = """\
@@ -172,6 +173,14 @@ class Seen(unittest.TestCase):
         counts = {row["label"]: row["count"] for row in rows if row["kind"] == "mutex"}
         places = [line_of("pthread_mutex_lock", name) for name in ("void take", "take_too")]
         self.assertEqual(counts, dict.fromkeys(places, known("ROUNDS") // 2))
+
+    def test_unnamed_conditions_at_one_place_are_one_row(self) -> None:
+        rows, _ = self.watched("attached", "crowd")
+        (row,) = [row for row in rows if row["label"].startswith("own_waiter")]
+        found = re.search(r"^    WAITERS = (\d+),", HEADER, re.M)
+        assert found
+        self.assertEqual((row["threads"], len(row["objects"])), (int(found[1]),) * 2)
+        self.assertEqual((row["kind"], row["object"]), ("condition", f"{found[1]} objects"))
 
     def test_locks_inside_malloc_are_named(self) -> None:
         rows, _ = self.watched("attached", "heap")

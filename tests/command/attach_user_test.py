@@ -15,9 +15,12 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import FIXTURES, PYTHON, SOURCE, here, main_unless, send, start_ready
+from common import FIXTURES, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
 
-from rouse.sched import stacks
+from rouse.query.paths import Paths
+from rouse.sched import running, stacks
+from rouse.sched.switches import Switches
+from rouse.symbols.images import Image
 
 PROGRAM = FIXTURES / "attached"
 NOBODY = 65534
@@ -76,6 +79,22 @@ class Looked(unittest.TestCase):
         self.assertRegex(note, rf"[pP]ermi.*{re.escape(stacks.REMEDY)}")
         self.assertGreater(whole["verdict"]["thread_ns"], 0)
         self.assertGreater(whole["verdict"]["time"]["asleep"], 0)
+
+    def test_functions_that_run_are_sampled(self) -> None:
+        program = start_ready(self, PROGRAM, "burn")
+        samples = running.Samples([program.pid])
+        samples.look()
+        if samples.why:
+            self.skipTest(f"not run: {samples.why}")
+        send(program, "go\n")
+        used_ns = int(next_line(program).split()[1])
+        images = {program.pid: Image(program.pid)}
+        samples.stop()
+        found = Switches(ran=samples.counts)
+        rows = {row["label"]: row for row in Paths(found, images).run_section(0).rows}
+        # The clock of the samples is that of the program's use of processors.
+        self.assertAlmostEqual(rows["burn_some"]["cpu_ns"] / used_ns, 1, delta=0.15)
+        self.assertGreater(rows["burn_some"]["share"], 0.85)
 
     def test_memory_is_read_up_to_the_end_of_a_mapping(self) -> None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")

@@ -66,7 +66,7 @@ class Text(unittest.TestCase):
         self.assertEqual((said.returncode, said.stderr), (0, ""))
         whole = json.loads(said.stdout)
         self.assertIn("BPF is not allowed; be root", whole["seen by"])
-        self.assertEqual(list(whole["sections"]), ["sleep_sites", "kernel_threads"])
+        self.assertEqual(list(whole["sections"]), ["sleep_sites", "run_sites", "kernel_threads"])
         rows = {row["name"]: row for row in whole["sections"]["kernel_threads"]}
         self.assertLessEqual({"switching", "sleeper", "waker"}, set(rows))
         self.assertGreater(rows["sleeper"]["voluntary"], 0)
