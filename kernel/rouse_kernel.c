@@ -20,8 +20,9 @@
  *              id of its call path
  *   in         of the sleep before it: address of the futex (hexadecimal; 0: none), ids of the call paths of the thread
  *              and of its waker (0: unknown)
- *   place      id of a call path, process, then hexadecimal: address of the instruction, registers (stack, frame,
- *              link), and the bytes of the stack
+ *   place      id of a call path, process, then hexadecimal: where its program's code begins, address of the
+ *              instruction, registers (stack, frame, link), and the bytes of the stack
+ *   image      process: the lines `map` that follow are those of its /proc/PID/maps that have code or a file
  *   lock       address (hexadecimal), the kernel's flags, count, time waited, longest, addresses of code from the
  *              innermost on (hexadecimal)
  *   lost       threads, sleeps, processes that are recorded, locks, call paths
@@ -34,6 +35,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#define MAPPINGS_MOST 65536
 
 /* System calls in which threads sleep. Others are shown by number. */
 #define CALL(name) \
@@ -148,8 +152,8 @@ static void print_places(int map)
          at = &key) {
         if (bpf_map_lookup_elem(map, &key, &place) < 0)
             continue;
-        printf("place\t%u\t%u\t%llx\t%llx\t%llx\t%llx\t", place.id, key.tgid, key.ip, place.sp,
-               place.bp, place.link);
+        printf("place\t%u\t%u\t%llx\t%llx\t%llx\t%llx\t%llx\t", place.id, key.tgid, key.program,
+               key.ip, place.sp, place.bp, place.link);
         for (__u32 i = 0; i < place.bytes && i < RSI_BPF_STACK_BYTES; i++)
             printf("%02x", place.stack[i]);
         putchar('\n');
@@ -174,7 +178,72 @@ static void print_locks(int map, int stacks)
     }
 }
 
-static int map_of(struct bpf_object *object, const char *name)
+/* The memory of the processes that have call paths, as it was when the first of them was seen. */
+static struct images {
+    FILE *text; /* printed at the end, since nobody reads before */
+    char *data;
+    size_t bytes;
+    struct {
+        __u64 program;
+        __u32 tgid;
+    } known[RSI_BPF_PLACES];
+    size_t count;
+} images;
+
+/* It may have ended already. */
+static void image_add(__u32 tgid)
+{
+    char path[64], *line = NULL;
+    size_t room = 0, lines = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%u/maps", tgid);
+    FILE *maps = fopen(path, "re");
+    if (!maps)
+        return;
+    (void)fprintf(images.text, "image\t%u\n", tgid);
+    while (lines < MAPPINGS_MOST && getline(&line, &room, maps) > 0) {
+        bool is_code = strcspn(line, "x") < strcspn(line, "\n[/");
+        if (!is_code && !strchr(line, '/'))
+            continue;
+        (void)fprintf(images.text, "map\t%s", line);
+        lines++;
+    }
+    free(line);
+    (void)fclose(maps);
+}
+
+static bool image_is_known(const struct rsi_bpf_place_key *key)
+{
+    for (size_t i = 0; i < images.count; i++)
+        if (images.known[i].tgid == key->tgid && images.known[i].program == key->program)
+            return true;
+    return false;
+}
+
+/* Look for processes that have their first call path. */
+static void images_look(int places)
+{
+    for (struct rsi_bpf_place_key key, *at = NULL; bpf_map_get_next_key(places, at, &key) == 0;
+         at = &key) {
+        if (image_is_known(&key) || images.count == RSI_BPF_PLACES)
+            continue;
+        images.known[images.count].tgid = key.tgid;
+        images.known[images.count++].program = key.program;
+        image_add(key.tgid);
+    }
+}
+
+/* They may have loaded libraries since. */
+static void images_print(void)
+{
+    size_t count = images.count;
+    for (size_t i = 0; i < count; i++)
+        image_add(images.known[i].tgid);
+    if (fclose(images.text) == 0)
+        (void)fwrite(images.data, 1, images.bytes, stdout);
+    free(images.data);
+}
+
+static int map_of(const struct bpf_object *object, const char *name)
 {
     int fd = bpf_object__find_map_fd_by_name(object, name);
     if (fd < 0)
@@ -202,6 +271,33 @@ static struct bpf_link *attach(struct bpf_program *program, const char *library)
     return bpf_program__attach_uprobe_opts(program, -1, library, 0, &options);
 }
 
+static int pass_over(void *any, void *data, size_t bytes)
+{
+    (void)any;
+    (void)data;
+    (void)bytes;
+    return 0;
+}
+
+static void wait_for_end(const struct bpf_object *object)
+{
+    int news = map_of(object, "news"), places = map_of(object, "places");
+    struct pollfd polls[] = { { STDIN_FILENO, POLLIN, 0 }, { news, POLLIN, 0 } };
+    struct ring_buffer *ring = ring_buffer__new(news, pass_over, NULL, NULL);
+    images.text = open_memstream(&images.data, &images.bytes);
+    if (!ring || !images.text)
+        die("images", errno);
+    for (;;) {
+        char any[64];
+        (void)ring_buffer__consume(ring);
+        images_look(places);
+        if (poll(polls, 2, -1) > 0 && polls[0].revents && read(STDIN_FILENO, any, sizeof(any)) <= 0)
+            break;
+    }
+    images_look(places);
+    ring_buffer__free(ring);
+}
+
 /* library: the library that records the programs. NULL: none. */
 static void watch(struct bpf_object *object, const char *library)
 {
@@ -224,8 +320,7 @@ static void watch(struct bpf_object *object, const char *library)
     look(begin);
     puts("ready");
     (void)fflush(stdout);
-    for (char any[64]; read(STDIN_FILENO, any, sizeof(any)) > 0;)
-        ;
+    wait_for_end(object);
     while (count)
         bpf_link__destroy(links[--count]);
 }
@@ -241,6 +336,7 @@ static void print_all(struct bpf_object *object)
     print_threads(map_of(object, "ended"));
     print_sleeps(map_of(object, "sleeps"));
     print_places(map_of(object, "places"));
+    images_print();
     print_locks(map_of(object, "locks"), map_of(object, "stacks"));
     for (__u32 kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
         (void)bpf_map_lookup_elem(map_of(object, "lost"), &kind, &lost[kind]);
@@ -257,20 +353,6 @@ static void want(struct bpf_object *object, const char *number, __u32 what)
         die(number, errno);
 }
 
-/* Without call paths their map takes no memory. */
-static void prepare_places(const struct bpf_object *object, bool is_wanted)
-{
-    struct bpf_map *settings = bpf_object__find_map_by_name(object, ".rodata");
-    struct bpf_map *places = bpf_object__find_map_by_name(object, "places");
-    int error = settings && places ? 0 : -ENOENT;
-    if (error == 0)
-        error = bpf_map__set_initial_value(settings, &is_wanted, sizeof(is_wanted));
-    if (error == 0 && !is_wanted)
-        error = bpf_map__set_max_entries(places, 1);
-    if (error < 0)
-        die("places", error);
-}
-
 int main(int argc, char **argv)
 {
     bool is_run = argc == 4 && strcmp(argv[1], "run") == 0;
@@ -283,7 +365,6 @@ int main(int argc, char **argv)
     struct bpf_object *object = bpf_object__open_mem(switches, sizeof(switches), &options);
     if (!object)
         die("switches", errno);
-    prepare_places(object, !is_run);
     int error = bpf_object__load(object);
     if (error < 0)
         die("the kernel refused to load the BPF program", error);

@@ -23,6 +23,7 @@ enum {
     RSI_BPF_PLACES = 4096, /* call paths of programs, each with a copy of its stack: 17 MB more */
     RSI_BPF_STACK_BYTES = 4096, /* of that copy */
     RSI_BPF_STACK_CHUNK = 512,  /* the copy ends where one of these cannot be read */
+    RSI_BPF_NEWS_BYTES = 4096,  /* as long as nobody reads, one of them wakes the reader */
     RSI_BPF_HASH_WORDS = 64,    /* of the stack, that distinguish call paths */
 };
 
@@ -44,6 +45,7 @@ enum rsi_bpf_join {
  */
 struct rsi_bpf_place_key {
     __u32 tgid, spare;
+    __u64 program; /* where its code begins: another place after it has executed another program */
     __u64 ip, depth, hash;
 };
 

@@ -94,6 +94,12 @@ struct {
     __type(value, struct rsi_bpf_place);
 } new_places SEC(".maps");
 
+/* Wakes rouse-kernel when there is a new place, so that it lists the process's memory. */
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, RSI_BPF_NEWS_BYTES);
+} news SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, RSI_BPF_LOST_KINDS);
@@ -102,7 +108,6 @@ struct {
 } lost SEC(".maps");
 
 __u32 last_id, last_place;
-const volatile bool wants_places; /* set before the programs are loaded */
 
 static void lose(__u32 kind)
 {
@@ -194,7 +199,7 @@ static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
     struct rsi_bpf_place_key key = { .tgid = (__u32)task->tgid };
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     __u32 slot = is_other;
-    if (!wants_places || task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) || !task->mm)
+    if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) || !task->mm)
         return 0;
     struct rsi_bpf_place *new = bpf_map_lookup_elem(&new_places, &slot);
     if (!new)
@@ -212,12 +217,13 @@ static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
 #endif
     /* A thread's own memory lies at the top of its stack, so its distance is the depth of the call. */
     key.depth = pointer_of(task) - new->sp;
+    key.program = task->mm->start_code;
     new->bytes = 0;
     if (read_user(new->stack, RSI_BPF_STACK_CHUNK, new->sp, task, is_other)) {
         const __u64 *words = (const __u64 *)new->stack;
-        __u64 begin = task->mm->start_code, size = task->mm->end_code - begin;
+        __u64 size = task->mm->end_code - key.program;
         for (int i = 0; i < RSI_BPF_HASH_WORDS; i++)
-            if (words[i] - begin < size)
+            if (words[i] - key.program < size)
                 key.hash = (key.hash ^ words[i]) * 0x9e3779b97f4a7c15;
         new->bytes = RSI_BPF_STACK_CHUNK;
     }
@@ -233,8 +239,10 @@ static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
     new->id = __sync_fetch_and_add(&last_place, 1) + 1;
     __u32 id = new->id;
     long error = bpf_map_update_elem(&places, &key, new, BPF_NOEXIST);
-    if (error == 0)
+    if (error == 0) {
+        bpf_ringbuf_output(&news, &id, sizeof(id), 0); /* there may be no room: then it is awake */
         return id;
+    }
     known = error == -EEXIST ? bpf_map_lookup_elem(&places, &key)
                              : 0; /* another processor was faster */
     if (!known)
@@ -245,7 +253,7 @@ static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
 /* The futex that it sleeps for. 0: it is in another call. */
 static __u64 object_of(struct task_struct *task, __s32 call)
 {
-    return wants_places && call == CALL_FUTEX ? argument_of(task) : 0;
+    return call == CALL_FUTEX ? argument_of(task) : 0;
 }
 
 /* is_other: from a program that may sleep, for a task that is not the current one. */
@@ -388,6 +396,12 @@ static void join(struct rsi_bpf_sleep_key *key, struct task_struct *task)
         key->join = RSI_BPF_RELOCK;
 }
 
+/* Its last sleep was in a recorded wait, whose place is known. */
+static bool is_recorded(const struct rsi_bpf_thread *thread)
+{
+    return thread->key.join == RSI_BPF_JOINED || thread->key.join == RSI_BPF_RELOCK;
+}
+
 static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool is_sleep, __u64 now)
 {
     if (thread->state == RSI_BPF_RUNS)
@@ -403,8 +417,8 @@ static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool 
     thread->state = RSI_BPF_SLEEPS_NOW;
     thread->key.call = call_of(task);
     thread->key.object = object_of(task, thread->key.call);
-    thread->key.place = place_of(task, false);
     join(&thread->key, task);
+    thread->key.place = is_recorded(thread) ? 0 : place_of(task, false);
 }
 
 static void count_sleep(struct rsi_bpf_thread *thread, __u64 now)
@@ -481,7 +495,8 @@ int BPF_PROG(waking, struct task_struct *task)
     bool is_irq = is_interrupt(ctx);
     thread->woken_ns = bpf_ktime_get_ns();
     thread->waker = is_irq ? 0 : (__u32)bpf_get_current_pid_tgid();
-    thread->waker_place = is_irq ? 0 : place_of(bpf_get_current_task_btf(), false);
+    thread->waker_place =
+        is_irq || is_recorded(thread) ? 0 : place_of(bpf_get_current_task_btf(), false);
     if (is_irq)
         thread->waker_name[0] = 0;
     else

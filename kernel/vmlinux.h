@@ -25,7 +25,8 @@ enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-    BPF_MAP_TYPE_STACK_TRACE = 7
+    BPF_MAP_TYPE_STACK_TRACE = 7,
+    BPF_MAP_TYPE_RINGBUF = 27
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

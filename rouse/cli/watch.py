@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import click
 
@@ -24,7 +25,6 @@ from rouse.sched.running import Samples
 from rouse.sched.sampling import between, look, open_processes, wait
 from rouse.sched.stacks import Looks
 from rouse.sched.switches import Switches
-from rouse.symbols.images import Image
 from rouse.tables import inputs
 
 SECONDS = 10.0
@@ -51,16 +51,17 @@ def ended_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def images_of(pids: Iterable[int]) -> dict[int, Image]:
+def images_of(pids: Iterable[int]) -> list[tuple[int, list[str]]]:
     """The memory of processes. One that has just ended has none."""
-    images = {}
+    found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            images[pid] = Image(pid)
-    return images
+            text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+            found.append((pid, text.splitlines()))
+    return found
 
 
-Result = tuple[Switches, dict[int, Image], bool]  # and whether all processes have ended
+Result = tuple[Switches, bool]  # and whether all processes have ended
 
 
 def watch_for(
@@ -83,11 +84,10 @@ def watch_for(
 def watch_inside(opened: dict[int, int], seconds: float) -> Result:
     """Watch by BPF."""
     recorder, samples = switches.watch(list(opened)), Samples(list(opened))
-    images = images_of(opened)
     have_ended = watch_for(opened, seconds, samples, lambda: SAMPLES_EVERY)
     found = recorder.stop()
     found.ran, found.ran_blind = samples.counts, samples.why
-    return found, images, have_ended
+    return found, have_ended
 
 
 def look_from_outside(opened: dict[int, int], seconds: float) -> Result:
@@ -102,15 +102,14 @@ def look_from_outside(opened: dict[int, int], seconds: float) -> Result:
 
     have_ended = watch_for(opened, seconds, samples, look_at_stacks)
     found = between(before, look(pids))
+    found.images = images + images_of(pids)
     looks.add_to(found)
     found.ran, found.ran_blind = samples.counts, samples.why
-    return found, images, have_ended
+    return found, have_ended
 
 
-def report(
-    found: Switches, images: dict[int, Image], facts: list[tuple[str, str]], limit: int
-) -> Report:
-    paths = Paths(found, images)
+def report(found: Switches, facts: list[tuple[str, str]], limit: int) -> Report:
+    paths = Paths(found)
     tables = scheduler.sections(found, limit)
     sections = [
         paths.section(limit),
@@ -166,7 +165,7 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
     missing = switches.why_not()
     seen = look_from_outside if missing else watch_inside
     begin = time.monotonic()
-    found, images, have_ended = seen(opened, seconds)
+    found, have_ended = seen(opened, seconds)
     passed = time.monotonic() - begin
     source = "sched_switch, sched_waking and contention_begin, by BPF"
     if missing:
@@ -180,5 +179,5 @@ def command(pids: tuple[int, ...], seconds: float, limit: int | None, as_json: b
         ("seen by", source),
     ]
     rows = TERMINAL_ROWS if limit is None and not as_json else limit or 0
-    show(report(found, images, facts, rows), as_json)
+    show(report(found, facts, rows), as_json)
     return EXIT_ENDED if have_ended else 0

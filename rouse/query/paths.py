@@ -88,6 +88,11 @@ ABOUT = (
     " and lost races are not known either; `rouse run` records them."
 )
 
+ABOUT_BESIDE = (
+    "Where threads slept that no recorded wait covers, as for libc's own locks, in static programs"
+    " and in Go: by call paths that the kernel copied. - for held from: the kernel does not see who"
+    " acquires a lock."
+)
 OF_LOOKS = ("asleep_ns", "threads", "kind", "label", "object", "woken_from", "held_from")
 ABOUT_LOOKS = (
     "Where threads slept, the longest total first: the time that each was asleep, divided by where"
@@ -146,34 +151,34 @@ def site_of(frames: list[Frame]) -> Site:
 
 
 class Paths:
-    """The call paths of what was seen, with names. images: of the processes, as they began."""
+    """The call paths of what was seen, with names."""
 
-    def __init__(self, found: Switches, images: dict[int, Image]) -> None:
+    def __init__(self, found: Switches, is_beside: bool = False) -> None:
+        """is_beside: leave out sleeps in recorded waits, which have rows of their own."""
         self.found = found
+        self.is_beside = is_beside
         self.resolver = Resolver()
         self.notes: list[str] = []
-        self.names = self.named(images)
+        self.names = self.named()
         self.sites: dict[int, Site] = {}
         self.deadline = time.monotonic() + NAMING_SECONDS
         self.late = 0
 
-    def named(self, images: dict[int, Image]) -> dict[int, Names]:
-        """Read the images again: a process may have loaded a library since, or another program."""
-        found = {}
-        for pid in sorted({place.process for place in self.found.places.values()} | set(images)):
-            before, after = images.get(pid), None
-            try:
-                after = Image(pid)
-            except OSError as error:
-                if before is None:
-                    self.notes.append(f"no names of process {pid}: {error.strerror}")
-            if before and after and before.program != after.program:
-                self.notes.append(f"no names of process {pid}: it has executed another program")
-                continue
-            image = after if after and after.program else before
-            if image:
-                found[pid] = Names(image, self.resolver)
+    def named(self) -> dict[int, list[Names]]:
+        """The memory of each process, the newest first. It may have executed another program."""
+        found: dict[int, list[Names]] = {}
+        for pid, lines in self.found.images:
+            found.setdefault(pid, []).insert(0, Names(Image(pid, "\n".join(lines)), self.resolver))
+        for pid in sorted({place.process for place in self.found.places.values()} - set(found)):
+            self.notes.append(f"no names of process {pid}: it ended before its memory was listed")
         return found
+
+    def names_at(self, process: int, code: int) -> Names | None:
+        """The names of a process whose memory has code at an address. 0: the newest ones."""
+        for names in self.names.get(process, ()):
+            if not code or names.image.is_code(code):
+                return names
+        return None
 
     def site(self, place: int) -> Site:
         if place not in self.sites:
@@ -182,16 +187,16 @@ class Paths:
 
     def look_up(self, number: int) -> Site:
         place = self.found.places.get(number)
-        names = self.names.get(place.process) if place else None
         if place is None:
             return Site(())
+        names = self.names_at(place.process, place.program or place.stack.ip)
         if names is None or time.monotonic() > self.deadline:
             self.late += names is not None
             return Site((Frame(place.stack.ip, f"{place.stack.ip:#x}"),))
         return site_of([names.frame(address) for address in names.addresses(place.stack)])
 
     def object(self, process: int, kind: str, futex: int) -> str:
-        names = self.names.get(process)
+        names = self.names_at(process, 0)
         if not futex or kind == GO:  # each of Go's threads has a futex of its own
             return NOBODY
         if kind == "condition":
@@ -207,9 +212,11 @@ class Paths:
         if self.found.sampled is not None:
             yield from self.found.sampled
             return
-        yield from self.found.sleeps
+        for sleep in self.found.sleeps:
+            if not self.is_beside or sleep.join not in (switches.JOINED, switches.RELOCK):
+                yield sleep
         for key, thread in self.found.threads.items():
-            if thread.state == switches.ASLEEP:
+            if thread.state == switches.ASLEEP and (thread.place or not self.is_beside):
                 asleep = max(self.found.now_ns - thread.since_ns, 0)
                 yield Sleep(
                     thread=key,
@@ -274,12 +281,13 @@ class Paths:
 
     def section(self, limit: int) -> Section:
         is_whole = self.found.sampled is None
+        title, about = "Wait sites, by the kernel's scheduler", ABOUT
+        if self.is_beside:
+            title, about = "Sleeps outside of recorded waits, by place", ABOUT_BESIDE
         made = scheduler.section(
             "sleep_sites",
-            "Wait sites, by the kernel's scheduler"
-            if is_whole
-            else "Wait sites, by looks at /proc",
-            ABOUT if is_whole else ABOUT_LOOKS,
+            title if is_whole else "Wait sites, by looks at /proc",
+            about if is_whole else ABOUT_LOOKS,
             COLUMNS if is_whole else tuple(c for c in COLUMNS if c.key in OF_LOOKS),
             self.rows,
             limit,
@@ -288,9 +296,9 @@ class Paths:
 
     def function(self, process: int, address: int) -> str:
         """The function at an address where a thread ran."""
-        names = self.names.get(process)
         if address == KERNEL:
             return "the kernel"
+        names = self.names_at(process, address)
         if names is None or time.monotonic() > self.deadline:
             self.late += names is not None
             return f"{address:#x}"

@@ -20,9 +20,11 @@ from rich.console import Console
 from rouse import limits
 from rouse.errors import RouseError, output
 from rouse.query import activity, facts, locks, measures, scheduler, screen, verdict
+from rouse.query.paths import Paths
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
 from rouse.render import document, progress
+from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Asked, Input, open_input
@@ -124,13 +126,14 @@ class Reporter:
         if self.input.switches and not options.sections:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
-            sections += self.kernel_sections(self.input.switches, wanted.limit)
+            sections += self.kernel_sections(self.input.switches, wanted.limit, notes)
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
         answer = None if options.sections else verdict.make(self.database, self.input.busy_ns)
         return Report(found, notes, sections, self.stacks, answer)
 
-    def kernel_sections(self, seen: Switches, limit: int) -> list[Section]:
+    def kernel_sections(self, seen: Switches, limit: int, notes: list[str]) -> list[Section]:
+        """Make the tables of what the kernel saw, and add to the notes."""
         pids = {row["process"]: int(row["pid"]) for row in self.rows(measures.processes())}
         labels = {
             (pids[process], int(site, 16)): frames[0]["label"]
@@ -140,7 +143,12 @@ class Reporter:
         for row in self.rows(measures.wait_sites()):
             key = (pids[row["process"]], row["kind"], int(row["wait_site"], 16))
             waits[key] = waits.get(key, 0) + row["count"]
-        return [*scheduler.split(seen, labels, waits, limit), *scheduler.sections(seen, limit)]
+        made = [*scheduler.split(seen, labels, waits, limit), *scheduler.sections(seen, limit)]
+        if seen.by == BY_BPF:
+            paths = Paths(seen, is_beside=True)
+            made.insert(1, paths.section(limit))
+            notes += paths.all_notes()
+        return made
 
     def json(self) -> str:
         report = self.report(0, self.options.show_idle)

@@ -21,11 +21,13 @@ from pathlib import Path
 
 from rouse.errors import RouseError, discard, output
 from rouse.query import scheduler
+from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render import document, progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import distortion, remains, unseen
 from rouse.sched import procfs, switches
+from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
 from rouse.store import layout, leftovers
 from rouse.tables import inputs
@@ -204,6 +206,11 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
     made = Report(
         [("source", source), *found], [why, *scheduler.notes(seen)], scheduler.sections(seen)
     )
+    if seen.by == BY_BPF:
+        paths = Paths(seen)
+        sections = [paths.section(0), *made.sections]
+        notes = [*made.notes, *paths.all_notes()]
+        made = Report(made.facts, notes, sections, verdict=paths.verdict())
     file = io.StringIO()
     if wanted.as_json:
         file.write(document.text(document.made(source, "", [], made)))

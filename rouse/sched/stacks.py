@@ -138,7 +138,9 @@ class Looks:
 
     def add_to(self, found: Switches) -> None:
         """Divide the time that each thread slept by what was seen of it."""
-        found.places = {number: Place(pid, stack) for (pid, stack), number in self.places.items()}
+        found.places = {
+            number: Place(pid, 0, stack) for (pid, stack), number in self.places.items()
+        }
         found.lost_places = self.lost
         asleep_ns = {sleep.thread: sleep.asleep_ns for sleep in found.sleeps}
         found.sampled, found.blind = [], self.why

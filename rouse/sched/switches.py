@@ -80,6 +80,7 @@ class Place:
     """A call path of a process to a system call."""
 
     process: int
+    program: int  # where the program's code begins; 0: not known
     stack: Stack
 
 
@@ -111,6 +112,7 @@ class Switches:
     sleeps: list[Sleep] = field(default_factory=list)
     locks: list[Lock] = field(default_factory=list)
     places: dict[int, Place] = field(default_factory=dict)
+    images: list[tuple[int, list[str]]] = field(default_factory=list)  # lines of /proc/PID/maps
     sampled: list[Sleep] | None = None  # without BPF: sleeps by call path, estimated; count is 0
     blind: str = ""  # why there are no call paths
     ran: dict[tuple[int, int], int] = field(default_factory=dict)  # samples, see sched/running.py
@@ -190,9 +192,13 @@ def decode_line(found: Switches, kind: str, words: list[str]) -> None:
             found.sleeps[-1], futex=futex, place=place, waker_place=waker_place
         )
     elif kind == "place":
-        ip, sp, bp, link = (int(word, 16) for word in words[2:6])
-        stack = Stack(ip, sp, bp, link, bytes.fromhex(words[6]))
-        found.places[int(words[0])] = Place(int(words[1]), stack)
+        program, ip, sp, bp, link = (int(word, 16) for word in words[2:7])
+        stack = Stack(ip, sp, bp, link, bytes.fromhex(words[7]))
+        found.places[int(words[0])] = Place(int(words[1]), program, stack)
+    elif kind == "image":
+        found.images.append((int(words[0]), []))
+    elif kind == "map":
+        found.images[-1][1].append("\t".join(words))
     elif kind == "lock":
         frames = tuple(int(word, 16) for word in words[5:])
         flags, count, wait, most = map(int, words[1:5])

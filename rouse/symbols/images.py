@@ -47,19 +47,11 @@ def decode_maps(text: str) -> Iterator[Mapping]:
 class Image:
     """The memory of one process, as it was at one moment."""
 
-    def __init__(self, pid: int) -> None:
-        """Raise OSError if it has ended or may not be looked at."""
+    def __init__(self, pid: int, text: str) -> None:
+        """text: of /proc/PID/maps."""
         self.pid = pid
-        text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
         self.mappings = list(decode_maps(text))
         self.starts = [mapping.start for mapping in self.mappings]
-
-    @property
-    def program(self) -> tuple[str, int] | None:
-        """The first file of code, and where it is mapped. Another one: another program."""
-        found = (m for m in self.mappings if m.is_code and m.path)
-        first = next(found, None)
-        return (first.path, first.start) if first else None
 
     def mapping(self, address: int) -> Mapping | None:
         at = bisect_right(self.starts, address) - 1

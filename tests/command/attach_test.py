@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import BUILD, FIXTURES, SOURCE, here, main_unless, next_line, send, start_ready
+from common import BUILD, FIXTURES, SOURCE, here, main_unless, next_line, send, start, start_ready
 
 from rouse.query import scheduler
 from rouse.query.paths import GO, Paths, site_of
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF
-from rouse.symbols.images import Image
 from rouse.symbols.sites import Frame
 
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
@@ -117,12 +116,11 @@ class Seen(unittest.TestCase):
         with mock.patch.dict(os.environ, PLACE):
             recorder = switches.watch([running.pid])
         self.addCleanup(recorder.close)
-        images = {running.pid: Image(running.pid)}
         send(running, "go\n")
         done, waited_ns = next_line(running).split()
         self.assertEqual(done, "done")
         found = recorder.stop()
-        paths = Paths(found, images)
+        paths = Paths(found)
         self.assertEqual(scheduler.notes(found) + paths.all_notes(), [])
         return paths.rows, int(waited_ns)
 
@@ -159,6 +157,18 @@ class Seen(unittest.TestCase):
 
     def test_those_of_a_static_program_are_named(self) -> None:
         self.waits("attached_static")
+
+    def test_names_are_those_of_the_program_that_was_executed_meanwhile(self) -> None:
+        shell = start(self, "sh", "-c", 'read line; exec "$0" mutex', FIXTURES / "attached")
+        with mock.patch.dict(os.environ, PLACE):
+            recorder = switches.watch([shell.pid])
+        self.addCleanup(recorder.close)
+        send(shell, "go\n")
+        self.assertEqual(next_line(shell), "ready\n")
+        send(shell, "go\n")
+        next_line(shell)
+        rows = {row["label"]: row for row in Paths(recorder.stop()).rows}
+        self.assertEqual(rows[line_of("pthread_mutex_lock", "void take")]["count"], known("ROUNDS"))
 
     def test_without_symbols_a_place_is_an_address_in_its_file(self) -> None:
         rows, _ = self.watched("attached_stripped", "mutex")
@@ -236,12 +246,11 @@ class Seen(unittest.TestCase):
             text=True,
         )
         self.assertEqual(next_line(watch), "ready\n")
-        images = {program.pid: Image(program.pid)}
         send(program, "go\n")
         next_line(program)
         program.communicate(timeout=60)  # its input ends, and so does it
         found = switches.decode(watch.communicate(timeout=60)[0])
-        rows = Paths(found, images).rows
+        rows = Paths(found).rows
         self.assertIn(line_of("pthread_mutex_lock", "void take"), [row["label"] for row in rows])
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from common import FIXTURES, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
 
+from rouse.cli.watch import images_of
 from rouse.query.paths import Paths
 from rouse.sched import running, stacks
 from rouse.sched.switches import Switches
-from rouse.symbols.images import Image
 
 PROGRAM = FIXTURES / "attached"
 NOBODY = 65534
@@ -88,10 +88,9 @@ class Looked(unittest.TestCase):
             self.skipTest(f"not run: {samples.why}")
         send(program, "go\n")
         used_ns = int(next_line(program).split()[1])
-        images = {program.pid: Image(program.pid)}
         samples.stop()
-        found = Switches(ran=samples.counts)
-        rows = {row["label"]: row for row in Paths(found, images).run_section(0).rows}
+        found = Switches(ran=samples.counts, images=images_of([program.pid]))
+        rows = {row["label"]: row for row in Paths(found).run_section(0).rows}
         # The clock of the samples is that of the program's use of processors.
         self.assertAlmostEqual(rows["burn_some"]["cpu_ns"] / used_ns, 1, delta=0.15)
         self.assertGreater(rows["burn_some"]["share"], 0.85)

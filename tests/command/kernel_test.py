@@ -25,6 +25,8 @@ HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
+ATTACHED = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
+(ROUNDS,) = map(int, re.findall(r"^    ROUNDS = (\d+),", ATTACHED, re.M))
 PLACE = {"ROUSE_KERNEL": str(HELPER)}
 Row = dict[str, Any]
 
@@ -192,7 +194,8 @@ class Joined(unittest.TestCase):
                 **PLACE,
             },
         )
-        self.assertEqual((done.returncode, done.stdout), (0, "ready\ndone\n"), done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^ready\ndone( \d+)?\n$")
         return json.loads(done.stderr[done.stderr.index("{") :])
 
     def rows(self, whole: Any, kind: str) -> list[Row]:
@@ -214,6 +217,22 @@ class Joined(unittest.TestCase):
         self.assertEqual((waited["count"], again["count"]), (1, 1))
         self.assertEqual(waited["label"], again["label"])
         self.assertGreater(joined_percent(whole), 0.0)
+
+    def test_locks_inside_malloc_have_a_place_beside_the_recorded_waits(self) -> None:
+        whole = self.run_scenes("attached", "heap")
+        rows = whole["sections"]["sleep_sites"]
+        found = [row for row in rows if row["kind"] == "malloc"]
+        self.assertEqual({row["label"].split()[0] for row in found}, {"churn"}, rows)
+        self.assertEqual({row["woken_from"].split()[0] for row in found}, {"churn"})
+
+    def test_a_sleep_is_in_a_recorded_wait_or_beside_it(self) -> None:
+        """A thread's first wait may not be recorded yet when the thread goes to sleep."""
+        whole = self.run_scenes("attached", "mutex")
+        recorded = sum(row["count"] for row in self.rows(whole, "mutex"))
+        rows = whole["sections"]["sleep_sites"]
+        beside = sum(row["count"] for row in rows if row["kind"] == "mutex")
+        self.assertEqual(recorded + beside, ROUNDS)
+        self.assertLess(beside, recorded)
 
     def test_the_kernels_figures_are_kept(self) -> None:
         with tempfile.TemporaryDirectory() as place:
