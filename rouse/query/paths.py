@@ -322,7 +322,7 @@ class Paths:
         return replace(made, empty=made.empty and "no thread ran for long enough")
 
     def verdict(self) -> Verdict:
-        """How the threads' time divides. What to fix is not known without the holders."""
+        """How the threads' time divides. Which fix pays is not known without the holders."""
         parts = {"running": 0, "queued": 0}
         for row in scheduler.thread_rows(self.found):
             parts["running"] += row["cpu_ns"]

@@ -89,7 +89,7 @@ NOT_SEEN = Seen(ASLEEP, 0, 0)
 
 @dataclass
 class Looks:
-    """What was seen of the threads of some processes, by process and thread."""
+    """How often each thread was seen in each wait, by process and thread."""
 
     pids: Sequence[int]
     seen: dict[tuple[int, int], dict[Seen, int]] = field(default_factory=dict)
