@@ -16,10 +16,11 @@
  *     other calls that a helper kernel thread has begun.
  * Reads and writes may be short, as in POSIX.
  *
- * A call on a ready descriptor does not wait, with two exceptions under io_uring. A send on a TCP stream, while
+ * A call on a ready descriptor does not wait, with three exceptions under io_uring. A send on a TCP stream, while
  * other threads are runnable, is submitted together with theirs: after they have run, or after 100 us if that is
  * sooner. A single attempt (a past deadline) on a stream or listener that another worker's io_uring serves waits
- * for that worker's answer if nothing is there yet, for at most 1 ms.
+ * for that worker's answer if nothing is there yet, for at most 1 ms. rouse_close waits until the kernel receives no
+ * more for the descriptor, for at most 100 ms.
  *
  * O_NONBLOCK: rouse sets it permanently on pipes and the like at their first use, on a listener at its first
  * rouse_accept, and on a socket at its first rouse_sendfile. Descriptors that rouse_accept returns have it.
@@ -135,6 +136,8 @@ int rouse_shutdown(int fd, int how);
 /*
  * Close fd. Every thread that waits for it returns -EBADF. Returns 0 or -errno; the descriptor is closed in both
  * cases.
+ *
+ * Blocks  the calling thread only: until io_uring receives no more for fd, for at most 100 ms.
  */
 int rouse_close(int fd);
 

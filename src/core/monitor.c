@@ -35,7 +35,7 @@
 #define PERIOD_MIN_NS 200000u
 #define PERIOD_MAX_NS 10000000u
 #define PERIOD_LONG_NS 100000000u
-#define COMPUTES_NS 10000000u
+#define COMPUTES_NS 5000000u
 #define LINGER_NS 1000000000u
 #define STACK_BYTES ((size_t)64 * 1024)
 #define RECORDS 32u
@@ -289,6 +289,32 @@ static bool any_is_busy(void)
     return false;
 }
 
+static bool is_stuck(const struct rsi_worker *w)
+{
+    return monitor.watched[w->index].stuck != 0;
+}
+
+/*
+ * Move what waits for stuck workers to another worker of the cluster. Normally the watcher does that, but perhaps no worker
+ * is ever idle, and there are no more spares.
+ */
+static void relieve(struct rouse_cluster *cluster)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    struct rsi_worker *to = NULL;
+    for (uint32_t i = 0; i < rsi_load_relaxed(&cluster->slot_count); i++) {
+        struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
+        if (w && !is_stuck(w) && !rsi_load_relaxed(&w->is_leaving))
+            to = w;
+    }
+    for (uint32_t i = 0; to && i < rsi_load_relaxed(&cluster->slot_count); i++) {
+        struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
+        bool has_ring = w && poller && poller->needs_rescue && poller->needs_rescue(w->index);
+        if (w && is_stuck(w) && (has_ring || rsi_worker_has_work(w)) && rsi_spares_prepare())
+            rsi_spares_relieve(w, to);
+    }
+}
+
 /* polls: threads wait for I/O and no worker polls (poller_waits). */
 static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
 {
@@ -303,6 +329,8 @@ static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t no
         spares += is_spare(w);
         waits = waits || has_waiting(w, now_ns);
     }
+    if (stuck != 0 && is_busy(cluster))
+        relieve(cluster);
     if (spares <= stuck)
         *needless = 0;
     else if (*needless == 0)

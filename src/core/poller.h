@@ -25,7 +25,7 @@ struct rsi_poller {
     /* In a child after fork, single-threaded: drop the parent's state and start anew. */
     void (*child)(void);
 
-    /* The next three are for a poller with one ring per worker. Otherwise all are NULL. */
+    /* The next five are for a poller with one ring per worker. Otherwise all are NULL. */
     /* Make the ring of the worker with this index. Spare workers have none (io/uring/ring.h). */
     void (*own)(unsigned worker_index);
     /*
@@ -39,6 +39,13 @@ struct rsi_poller {
      * no ring and sleeps as if this call did not exist.
      */
     bool (*sleep)(uint32_t *wake_word, uint64_t deadline_ns, bool watches);
+    /* Whether rescue would find something. Any thread may ask. */
+    bool (*needs_rescue)(unsigned worker_index);
+    /*
+     * Another worker has not ended its turn for some time: end the waits that have finished on its ring, and those
+     * that it has not submitted. Called by the watcher and the monitor's helper. Returns whether more may finish there.
+     */
+    bool (*rescue)(unsigned worker_index);
 };
 void rsi_poller_register(const struct rsi_poller *poller);
 /* Call poller->own, if a poller is registered and has it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spares.c - adds and removes spare workers for the monitor, which has a descriptor table of its own.
+ * spares.c - adds and removes spare workers, and relieves stuck ones, for the monitor, which has a descriptor table of
+ * its own.
  *
  * Problem: the monitor reads /proc while the program runs, and each file that it opens takes the lowest free
  * descriptor number for a moment. The program may just have closed that number while its threads still use
@@ -21,7 +22,7 @@
 #include <linux/close_range.h>
 #include <valgrind/valgrind.h>
 
-enum order_state { ORDER_NONE, ORDER_ADD, ORDER_REMOVE };
+enum order_state { ORDER_NONE, ORDER_ADD, ORDER_REMOVE, ORDER_RELIEVE };
 
 static struct {
     /* futex: the monitor sets an order, spares_main ORDER_NONE; each releases what it wrote */
@@ -29,7 +30,8 @@ static struct {
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
-    struct rsi_worker *worker; /* the one that is to be removed */
+    struct rsi_worker *worker; /* the one that is to be removed, or is stuck */
+    struct rsi_worker *to;     /* what waits for a stuck one moves here */
     int error;
 } order;
 
@@ -44,6 +46,16 @@ static int add(void)
     return error;
 }
 
+/* First the threads whose operations have finished, which become runnable on their last worker, the stuck one. */
+static int relieve(void)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    if (poller && poller->rescue)
+        (void)poller->rescue(order.worker->index);
+    rsi_steal_for(order.to, order.worker);
+    return 0;
+}
+
 static void *spares_main(void *unused)
 {
     uint32_t state;
@@ -51,7 +63,9 @@ static void *spares_main(void *unused)
     for (;;) {
         while ((state = rsi_load_acquire(&order.state)) == ORDER_NONE) /* pairs with carried_out */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
-        order.error = state == ORDER_ADD ? add() : rsi_workers_remove(order.worker);
+        order.error = state == ORDER_ADD      ? add()
+                      : state == ORDER_REMOVE ? rsi_workers_remove(order.worker)
+                                              : relieve();
         rsi_store_release(&order.state, ORDER_NONE); /* pairs with carried_out */
         rsi_futex_wake(&order.state, 1);
     }
@@ -94,6 +108,13 @@ int rsi_spares_remove(struct rsi_worker *spare)
 {
     order.worker = spare;
     return carried_out(ORDER_REMOVE);
+}
+
+void rsi_spares_relieve(struct rsi_worker *stuck, struct rsi_worker *to)
+{
+    order.worker = stuck;
+    order.to = to;
+    (void)carried_out(ORDER_RELIEVE);
 }
 
 unsigned rsi_spares_threads(void)

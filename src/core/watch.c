@@ -62,6 +62,14 @@ static bool look_at_timers(struct rsi_worker *w, struct rsi_worker *other, uint6
     return due != NULL;
 }
 
+/* End waits that have finished on other's ring, because other does not look at it. True: more may finish there. */
+static bool look_at_ring(const struct rsi_worker *other)
+{
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    return poller && poller->rescue && !rsi_load_relaxed(&other->is_idle) &&
+           poller->has_waiters() && poller->rescue(other->index);
+}
+
 /* One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. */
 static bool look(struct rsi_worker *w, bool *is_quiet)
 {
@@ -81,11 +89,13 @@ static bool look(struct rsi_worker *w, bool *is_quiet)
             continue;
         if (!is_stuck)
             *is_quiet = false;
-        else
+        else {
             found = look_at_timers(w, other, now) || found;
+            *is_quiet = !look_at_ring(other) && *is_quiet;
+        }
         found = look_at_queue(w, other, is_stuck) || found;
     }
-    return found;
+    return found || rsi_worker_has_work(w);
 }
 
 void rsi_watch_begin(struct rsi_worker *w)

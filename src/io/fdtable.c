@@ -191,8 +191,9 @@ int rsi_fdtable_fresh(int fd, uint8_t type, uint8_t flags)
     return 0;
 }
 
-/* Begin a new generation and end all waits. Returns it. */
-static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const void *site)
+/* Begin a new generation and end all waits. Returns it. *receive: see rsi_multishot_drop. */
+static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const void *site,
+                               struct rsi_multishot **receive)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
     rsi_guard_lock(&entry->arming); /* from here no epoll_ctl is made for the old generation */
@@ -208,21 +209,25 @@ static uint32_t end_generation(int fd, struct rsi_fd *entry, uint8_t type, const
         rsi_order_end_locked(entry, site, &batch);
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
-    rsi_multishot_drop(shot);
+    *receive = rsi_multishot_drop(shot);
     rsi_fdtable_publish(&batch);
     return generation;
 }
 
 void rsi_fdtable_forget(int fd, struct rsi_fd *entry, const void *site)
 {
-    end_generation(fd, entry, RSI_FD_UNKNOWN, site);
+    struct rsi_multishot *receive;
+    end_generation(fd, entry, RSI_FD_UNKNOWN, site, &receive);
+    rsi_multishot_cancel(receive);
 }
 
-int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site)
+int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, struct rsi_multishot **receive,
+                            const void *site)
 {
     int result = entry_make(fd, &ref->entry);
+    *receive = NULL;
     if (result == 0)
-        ref->generation = end_generation(fd, ref->entry, RSI_FD_CLOSING, site);
+        ref->generation = end_generation(fd, ref->entry, RSI_FD_CLOSING, site, receive);
     return result;
 }
 
@@ -252,7 +257,7 @@ void rsi_fdtable_refresh(int fd)
     }
     rsi_guard_unlock(&entry->guard);
     rsi_guard_unlock(&entry->arming);
-    rsi_multishot_drop(shot);
+    rsi_multishot_cancel(rsi_multishot_drop(shot));
 }
 
 int rsi_fdtable_nonblock(int fd, const struct rsi_fd_ref *ref)

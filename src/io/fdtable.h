@@ -183,9 +183,12 @@ void rsi_fdtable_forget(int fd, struct rsi_fd *entry, const void *site);
 
 /*
  * The two halves of closing fd, before and after close(2): see above. begin returns 0 or -errno. After -ENOMEM the
- * descriptor may be closed anyway, since without an entry no thread waits for it.
+ * descriptor may be closed anyway, since without an entry no thread waits for it. *receive is for rsi_multishot_stop,
+ * after end.
  */
-int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, const void *site);
+struct rsi_multishot;
+int rsi_fdtable_close_begin(int fd, struct rsi_fd_ref *ref, struct rsi_multishot **receive,
+                            const void *site);
 void rsi_fdtable_close_end(const struct rsi_fd_ref *ref);
 
 /*

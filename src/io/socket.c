@@ -10,6 +10,7 @@
 #include "io/accept/listener.h"
 #include "io/accept/order.h"
 #include "io/accept/gates.h"
+#include "io/uring/multishot.h"
 
 #include <rouse/io.h>
 
@@ -123,9 +124,11 @@ int rouse_shutdown(int fd, int how)
 
 RSI_NOINLINE int rouse_close(int fd)
 {
+    const void *site = RSI_CALLER();
     struct rsi_fd_ref ref;
+    struct rsi_multishot *receive;
     struct rsi_gates *gates = rsi_listener_leave(fd);
-    int marked = rsi_fdtable_close_begin(fd, &ref, RSI_CALLER());
+    int marked = rsi_fdtable_close_begin(fd, &ref, &receive, site);
     if (gates != NULL)
         rsi_gates_drop(gates);
     if (marked == -EBADF)
@@ -134,6 +137,7 @@ RSI_NOINLINE int rouse_close(int fd)
     long result = rsi_syscall1(SYS_close, fd);
     if (marked == 0)
         rsi_fdtable_close_end(&ref);
+    rsi_multishot_stop(receive, site);
     /* Linux releases the number even then. */
     return result == -EINTR ? 0 : (int)result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * queue_lock.pml - src/core/queue_lock.{h,c}: the owner's plain stores against a thief's membarrier.
+ * queue_lock.pml - src/os/biased.{h,c}, as src/core/queue_lock.c uses it: the owner's plain stores against a
+ * thief's membarrier.
  *
  * One owner enters ROUNDS times, and two thieves try once each. Inside, each changes a word of the queue by
  * plain stores. Checked: never two are inside, each sees what the previous one did, and none is stuck.
@@ -54,7 +55,7 @@ inline queue_lock_enter(cpu)
     seen = 0;
 #endif
     do
-    :: seen != 0 -> /* rsi_queue_lock_enter_slow */
+    :: seen != 0 -> /* rsi_biased_enter_slow */
         store_release(cpu, OWNER_IN, 0);
         LOAD(cpu, THIEF_IN) == 0;
         store_relaxed(cpu, OWNER_IN, 1);

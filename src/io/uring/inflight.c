@@ -43,7 +43,7 @@ void rsi_inflight_completed(struct rsi_inflight *inflight, int result, struct rs
     struct rouse_thread *thread = inflight->thread;
     struct rsi_ring *ring = inflight->ring;
     uint64_t ticket = inflight->ticket;
-    rsi_store_relaxed(&ring->inflight_count, ring->inflight_count - 1);
+    rsi_store_relaxed(&ring->ended, ring->ended + 1);
     inflight->result = result;
     rsi_test_delay();
     /* Releases the result, and acquires last_ticket; pairs with the exchange in stop. */
@@ -57,12 +57,11 @@ void rsi_inflight_completed(struct rsi_inflight *inflight, int result, struct rs
 }
 
 /*
- * Ask the kernel to stop the operation. On the ring's worker. The thread waits for the completion and for the
+ * Ask the kernel to stop the operation. Inside the ring's lock. The thread waits for the completion and for the
  * answer to this request, which arrive in either order.
  */
-static void submit_stop(struct rsi_mail *mail)
+static void submit_stop(struct rsi_inflight *inflight)
 {
-    struct rsi_inflight *inflight = rsi_container_of(mail, struct rsi_inflight, mail);
     if (inflight->is_over) {
         if (rsi_park_claim(inflight->thread, inflight->last_ticket, 0, NULL))
             rsi_park_publish(inflight->thread);
@@ -70,7 +69,17 @@ static void submit_stop(struct rsi_mail *mail)
     }
     /* This fails only while the kernel has no memory for a submission: retry until it has. */
     if (!rsi_ring_cancel(inflight->ring, inflight, RSI_RING_INFLIGHT, RSI_RING_INFLIGHT_CANCEL))
-        rsi_mail_send(inflight->ring->index, mail);
+        rsi_mail_send(inflight->ring->index, &inflight->mail);
+}
+
+/* On the ring's worker. */
+static void take_stop(struct rsi_mail *mail)
+{
+    struct rsi_inflight *inflight = rsi_container_of(mail, struct rsi_inflight, mail);
+    struct rsi_ring *ring = inflight->ring; /* the thread may return at any time from now on */
+    rsi_ring_enter(ring);
+    submit_stop(inflight);
+    rsi_ring_leave(ring);
 }
 
 void rsi_inflight_cancel_answered(struct rsi_inflight *inflight, int answer,
@@ -79,7 +88,7 @@ void rsi_inflight_cancel_answered(struct rsi_inflight *inflight, int answer,
     if (inflight->is_over)
         (void)rsi_fdtable_claim(inflight->thread, inflight->last_ticket, 0, NULL, batch);
     else if (rsi_ring_overlooked(answer))
-        submit_stop(&inflight->mail);
+        submit_stop(inflight);
     else
         inflight->is_asked = false;
 }
@@ -99,9 +108,9 @@ static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
             (void)rsi_park_commit(self, inflight->last_ticket);
         return;
     }
-    inflight->mail.take = submit_stop;
+    inflight->mail.take = take_stop;
     if (rouse_worker_index() == (int)inflight->ring->index)
-        submit_stop(&inflight->mail);
+        take_stop(&inflight->mail);
     else
         rsi_mail_send(inflight->ring->index, &inflight->mail);
     (void)rsi_park_commit(self, inflight->last_ticket);
@@ -146,9 +155,12 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
 {
     struct rsi_inflight inflight = { .ring = ring, .thread = rsi_self(), .ref = op->ref };
     struct rsi_fd_waiter waiter = { .thread = inflight.thread, .kind = RSI_FD_WATCHER };
+    rsi_ring_enter(ring);
     struct io_uring_sqe *entry = rsi_ring_entry(ring, &inflight, RSI_RING_INFLIGHT);
-    if (entry == NULL)
+    if (entry == NULL) {
+        rsi_ring_leave(ring);
         return -ENOBUFS;
+    }
     uint64_t user_data = entry->user_data;
     *entry = *what;
     entry->user_data = user_data;
@@ -159,11 +171,13 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
         *entry = (struct io_uring_sqe){ .opcode = IORING_OP_NOP,
                                         .flags = IOSQE_CQE_SKIP_SUCCESS,
                                         .user_data = RSI_RING_CANCEL };
+        rsi_ring_leave(ring);
         if (!rsi_park_abandon(inflight.thread, inflight.ticket))
             (void)rsi_park_commit(inflight.thread, inflight.ticket);
         return -EBADF;
     }
-    rsi_store_relaxed(&ring->inflight_count, ring->inflight_count + 1);
+    rsi_store_relaxed(&ring->begun, ring->begun + 1);
+    rsi_ring_leave(ring);
     int waited = rsi_park_commit(inflight.thread, inflight.ticket);
     struct rsi_past past;
     bool has_past = waited != 0 && rsi_park_past(inflight.thread, &past);

@@ -20,8 +20,14 @@
 /* Connections held. Beyond that they stay in the kernel's own queue, which pushes back on peers when full. */
 #define BACKLOG_MAX 64u
 #define DESCRIPTORS_LEAST 1024u
+/* How long a close waits until the receive has been stopped. */
+#define STOP_NS 100000000u
 
 enum state { MULTISHOT_ON, MULTISHOT_ENDING, MULTISHOT_ENDED };
+
+/* users: those that still refer to a detached struct. The last one frees it */
+#define USER_KERNEL 1u  /* until the last completion of the receive */
+#define USER_REQUEST 2u /* the request to stop it, until its answer */
 
 struct rsi_multishot {
     struct rsi_mail mail; /* asks the ring's worker to cancel it */
@@ -37,9 +43,10 @@ struct rsi_multishot {
     uint8_t full; /* consecutive buffers that arrived full */
     bool is_detached;
     bool is_listener;
-    bool is_void; /* was not submitted: closed before */
-    /* of the ring's worker: the kernel's, and that of a cancel without an answer yet */
-    uint8_t holds;
+    bool is_void;                /* was not submitted: closed before */
+    uint8_t users;               /* inside the ring's lock */
+    struct rouse_thread *closer; /* waits in rsi_multishot_stop */
+    uint64_t ticket;             /* of its wait */
 };
 
 /* By descriptor. A chunk is stored with release, as in fdtable.h. */
@@ -84,40 +91,51 @@ static void dispose(struct rsi_multishot *shot)
     free(shot);
 }
 
-/* On the ring's worker. */
-static void release(struct rsi_multishot *shot)
+/* Inside the ring's lock. */
+static void release(struct rsi_multishot *shot, unsigned user)
 {
-    if (--shot->holds == 0)
+    shot->users &= (uint8_t)~user;
+    if (shot->users == 0)
         free(shot);
 }
 
-static void submit_cancel(struct rsi_mail *mail)
+/* Inside the ring's lock. The receive takes no more data. Its last completion may still come. */
+static void stopped(struct rsi_multishot *shot, struct rsi_fd_batch *batch)
 {
-    struct rsi_multishot *shot = rsi_container_of(mail, struct rsi_multishot, mail);
-    bool is_under_way = shot->holds == 2;
-    if (!is_under_way)
-        release(shot);
+    if (shot->closer != NULL)
+        (void)rsi_fdtable_claim(shot->closer, shot->ticket, 0, NULL, batch);
+    release(shot, USER_REQUEST);
+}
+
+/* Inside the ring's lock. */
+static void submit_cancel(struct rsi_multishot *shot, struct rsi_fd_batch *batch)
+{
+    if ((shot->users & USER_KERNEL) == 0)
+        stopped(shot, batch);
     /* This fails only while the kernel has no memory for a submission: retry until it has. */
     else if (!rsi_ring_cancel(shot->ring, shot, RSI_RING_MULTISHOT, RSI_RING_MULTISHOT_CANCEL))
-        rsi_mail_send(shot->ring->index, mail);
+        rsi_mail_send(shot->ring->index, &shot->mail);
 }
 
-void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer)
+/* On the ring's worker. */
+static void take_cancel(struct rsi_mail *mail)
+{
+    struct rsi_multishot *shot = rsi_container_of(mail, struct rsi_multishot, mail);
+    struct rsi_ring *ring = shot->ring;
+    struct rsi_fd_batch batch = { NULL, NULL };
+    rsi_ring_enter(ring);
+    submit_cancel(shot, &batch);
+    rsi_ring_leave(ring);
+    rsi_fdtable_publish(&batch);
+}
+
+void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer,
+                                   struct rsi_fd_batch *batch)
 {
     if (rsi_ring_overlooked(answer))
-        submit_cancel(&shot->mail);
+        submit_cancel(shot, batch);
     else
-        release(shot);
-}
-
-/* On any thread. */
-static void cancel(struct rsi_multishot *shot)
-{
-    shot->mail.take = submit_cancel;
-    if (rouse_worker_index() == (int)shot->ring->index)
-        submit_cancel(&shot->mail);
-    else
-        rsi_mail_send(shot->ring->index, &shot->mail);
+        stopped(shot, batch);
 }
 
 /*
@@ -198,9 +216,14 @@ int rsi_multishot_arm(const struct rsi_io_op *op)
     if (!is_suited(op) || (ring = rsi_ring_self()) == NULL)
         return 0;
     struct rsi_multishot **slot = slot_make(op->fd), *shot = malloc(sizeof *shot);
-    struct io_uring_sqe *receive =
-        slot != NULL && shot != NULL ? rsi_ring_entry(ring, NULL, RSI_RING_CANCEL) : NULL;
+    if (slot == NULL || shot == NULL) {
+        free(shot);
+        return 0;
+    }
+    rsi_ring_enter(ring);
+    struct io_uring_sqe *receive = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
     if (receive == NULL) {
+        rsi_ring_leave(ring);
         free(shot);
         return 0;
     }
@@ -214,10 +237,12 @@ int rsi_multishot_arm(const struct rsi_io_op *op)
     rsi_guard_unlock(&entry->arming);
     if (result == 2) {
         submit(receive, shot);
+        rsi_ring_leave(ring);
         return 1;
     }
     receive->opcode = IORING_OP_NOP;
     receive->flags = IOSQE_CQE_SKIP_SUCCESS;
+    rsi_ring_leave(ring);
     free(shot);
     return result;
 }
@@ -283,7 +308,7 @@ static void discard(struct rsi_ring *ring, struct rsi_multishot *shot,
     if (shot->is_listener && completion->res >= 0 && !shot->is_void)
         rsi_syscall1(SYS_close, completion->res);
     if ((completion->flags & IORING_CQE_F_MORE) == 0)
-        release(shot);
+        release(shot, USER_KERNEL);
 }
 
 /*
@@ -477,27 +502,52 @@ struct rsi_multishot *rsi_multishot_detach_locked(struct rsi_fd *entry, int fd)
         return NULL;
     *slot = NULL;
     rsi_store_relaxed(&shot->is_detached, true);
-    shot->holds = 2;
+    shot->users = USER_KERNEL | USER_REQUEST;
     return shot;
 }
 
-void rsi_multishot_drop(struct rsi_multishot *shot)
+struct rsi_multishot *rsi_multishot_drop(struct rsi_multishot *shot)
 {
     if (shot == NULL)
-        return;
+        return NULL;
     if (shot->first != 0)
         rsi_ring_buffers_return(shot->ring, shot->first);
     shot->first = 0;
     rsi_backlog_drop(&shot->backlog);
     if (shot->state == MULTISHOT_ENDED) {
         free(shot);
-        return;
+        return NULL;
     }
     /* Until its last completion only the kernel refers to it, and the program may exit before that. */
     if (__lsan_ignore_object)
         __lsan_ignore_object(shot);
-    rsi_ring_await_taken(shot->ring); /* before cancel, which may free the struct */
-    cancel(shot);
+    rsi_ring_await_taken(shot->ring);
+    shot->mail.take = take_cancel;
+    return shot;
+}
+
+void rsi_multishot_cancel(struct rsi_multishot *shot)
+{
+    if (shot == NULL)
+        return;
+    if (rouse_worker_index() == (int)shot->ring->index)
+        take_cancel(&shot->mail);
+    else
+        rsi_mail_send(shot->ring->index, &shot->mail);
+}
+
+void rsi_multishot_stop(struct rsi_multishot *shot, const void *site)
+{
+    if (shot == NULL)
+        return;
+    struct rouse_thread *self = rsi_self();
+    uint64_t ticket =
+        rsi_park_prepare(self, shot->is_listener ? ROUSE_WAIT_ACCEPT : ROUSE_WAIT_READ,
+                         (const void *)(intptr_t)shot->fd, site, rsi_now_ns() + STOP_NS, 0);
+    shot->closer = self;
+    shot->ticket = ticket;
+    rsi_multishot_cancel(shot);
+    (void)rsi_park_commit(self, ticket);
 }
 
 void rsi_multishot_child(void)

@@ -55,10 +55,18 @@ uint32_t rsi_multishot_events(struct rsi_fd *entry, int fd);
 
 /*
  * The descriptor is being closed, or its number now names another one: detach its struct. Called under the guard.
- * The caller then passes the result to rsi_multishot_drop, with no guard held.
+ * The caller passes the result to rsi_multishot_drop, with no guard held, before close(2). That drops what is held, and
+ * returns the struct if the kernel still receives. Then one of these follows:
+ *
+ * cancel: ask the ring's worker to stop it.
+ * stop:   the same, and park until it takes no more data, since what arrives after a close is for the copies of the
+ *         descriptor. The worker submits the request with its round. This waits at most 100 ms, for a worker that does
+ *         not end its turn. Data that arrives after that, before the worker submits the request, is lost.
  */
 struct rsi_multishot *rsi_multishot_detach_locked(struct rsi_fd *entry, int fd);
-void rsi_multishot_drop(struct rsi_multishot *shot);
+struct rsi_multishot *rsi_multishot_drop(struct rsi_multishot *shot);
+void rsi_multishot_cancel(struct rsi_multishot *shot);
+void rsi_multishot_stop(struct rsi_multishot *shot, const void *site);
 
 /*
  * Before submission: whether its descriptor is still open. If not, the entry is not submitted. On the ring's
@@ -73,8 +81,9 @@ bool rsi_multishot_is_current(struct rsi_multishot *shot);
 void rsi_multishot_completed(struct rsi_ring *ring, struct rsi_multishot *shot,
                              const struct io_uring_cqe *completion, struct rsi_fd_batch *batch);
 
-/* The kernel has answered a request to stop a detached receive (rsi_ring_cancel). On the ring's worker. */
-void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer);
+/* The kernel has answered a request to stop a detached receive (rsi_ring_cancel). Inside the ring's lock. */
+void rsi_multishot_cancel_answered(struct rsi_multishot *shot, int answer,
+                                   struct rsi_fd_batch *batch);
 
 /* In a child after fork: forget what the parent's rings hold. */
 void rsi_multishot_child(void);

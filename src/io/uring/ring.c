@@ -30,6 +30,8 @@
 /* Newer than the headers of some systems. */
 #define FUTEX_WORD_PRIVATE (2 | 128) /* FUTEX2_SIZE_U32 | FUTEX2_PRIVATE */
 
+static uint32_t rescue_guard; /* one thread rescues at a time */
+
 enum phase { PHASE_NONE, PHASE_LOOKS, PHASE_GIVES }; /* of submit */
 
 /*
@@ -106,7 +108,15 @@ static void enter(struct rsi_ring *ring, unsigned count, uint64_t deadline_ns)
 {
     struct __kernel_timespec left;
     struct io_uring_getevents_arg wait = { 0 };
-    if (count == 0 || deadline_ns == UINT64_MAX) {
+    if (count == 0) {
+        /* The kernel has nothing to post unless it says so here: any other call that enters it has done it already. */
+        bool has_work =
+            (rsi_load_relaxed(ring->sq_flags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+        if (has_work || rsi_ring_has_entries(ring))
+            submit(ring, 0, has_work ? IORING_ENTER_GETEVENTS : 0, NULL, 0);
+        return;
+    }
+    if (deadline_ns == UINT64_MAX) {
         submit(ring, count, IORING_ENTER_GETEVENTS, NULL, 0);
         return;
     }
@@ -121,11 +131,14 @@ struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
                                     enum rsi_ring_tag tag)
 {
     if (rsi_unlikely(ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)) {
+        if (rsi_ring_mine() != ring)
+            return NULL;
         submit(ring, 0, 0, NULL, 0);
         if (ring->tail - rsi_load_acquire(ring->sq_head) > ring->sq_mask)
             return NULL;
     }
-    struct io_uring_sqe *entry = &ring->entries[ring->tail++ & ring->sq_mask];
+    struct io_uring_sqe *entry = &ring->entries[ring->tail & ring->sq_mask];
+    rsi_store_relaxed(&ring->tail, ring->tail + 1);
     *entry = (struct io_uring_sqe){ .user_data = (uintptr_t)object | (uint64_t)tag };
     return entry;
 }
@@ -153,30 +166,39 @@ static void complete_one(struct rsi_ring *ring, const struct io_uring_cqe *compl
     case RSI_RING_INFLIGHT: rsi_inflight_completed(object, completion->res, batch); break;
     case RSI_RING_MULTISHOT: rsi_multishot_completed(ring, object, completion, batch); break;
     case RSI_RING_WAKE: ring->has_wake_wait = false; break;
-    case RSI_RING_SET: ring->has_set_wait = false; break;
+    case RSI_RING_SET: rsi_store_relaxed(&ring->has_set_wait, false); break;
     case RSI_RING_CANCEL: break;
     case RSI_RING_INFLIGHT_CANCEL:
         rsi_inflight_cancel_answered(object, completion->res, batch);
         break;
-    case RSI_RING_MULTISHOT_CANCEL: rsi_multishot_cancel_answered(object, completion->res); break;
+    case RSI_RING_MULTISHOT_CANCEL:
+        rsi_multishot_cancel_answered(object, completion->res, batch);
+        break;
     }
+}
+
+/* Handle all completions. Returns whether the epoll set has events. */
+static bool complete_all(struct rsi_ring *ring, struct rsi_fd_batch *batch)
+{
+    bool had_set_wait = ring->has_set_wait;
+    uint32_t head = rsi_load_relaxed(ring->cq_head), tail = rsi_load_acquire(ring->cq_tail);
+    for (; head != tail; head++) {
+        complete_one(ring, &ring->completions[head & ring->cq_mask], batch);
+        rsi_store_release(ring->cq_head, head + 1);
+    }
+    return had_set_wait && !ring->has_set_wait;
 }
 
 /* Handle all completions, then publish the threads that they claimed. Returns whether the epoll set has events. */
 static bool reap_completions(struct rsi_ring *ring)
 {
     struct rsi_fd_batch batch = { NULL, NULL };
-    bool had_set_wait = ring->has_set_wait;
-    uint32_t head = rsi_load_relaxed(ring->cq_head), tail = rsi_load_acquire(ring->cq_tail);
-    for (; head != tail; head++) {
-        complete_one(ring, &ring->completions[head & ring->cq_mask], &batch);
-        rsi_store_release(ring->cq_head, head + 1);
-    }
+    bool has_events = complete_all(ring, &batch);
     if (rsi_unlikely(ring->is_short))
         rsi_ring_buffers_more(ring); /* once, however many receives lacked one */
     ring->is_short = false;
     rsi_fdtable_publish(&batch);
-    return had_set_wait && !ring->has_set_wait;
+    return has_events;
 }
 
 /* polls: the caller is the polling worker (core/idle.c), so it may poll the epoll set itself. */
@@ -200,7 +222,7 @@ static void enter_and_reap(struct rsi_ring *ring, unsigned count, uint64_t deadl
 bool rsi_ring_watches_set(void)
 {
     const struct rsi_ring *ring = rsi_ring_mine();
-    return ring != NULL && ring->has_set_wait;
+    return ring != NULL && rsi_load_relaxed(&ring->has_set_wait);
 }
 
 static void watch_set(struct rsi_ring *ring)
@@ -211,7 +233,7 @@ static void watch_set(struct rsi_ring *ring)
     entry->opcode = IORING_OP_POLL_ADD;
     entry->fd = rsi_epoll_fd();
     entry->poll32_events = POLLIN;
-    ring->has_set_wait = true;
+    rsi_store_relaxed(&ring->has_set_wait, true);
 }
 
 void rsi_ring_round(bool is_due)
@@ -219,9 +241,26 @@ void rsi_ring_round(bool is_due)
     struct rsi_ring *ring = rsi_ring_mine();
     if (ring == NULL || (!is_due && !rsi_ring_has_entries(ring)))
         return;
+    rsi_ring_enter(ring);
     if (is_due)
         watch_set(ring);
     enter_and_reap(ring, 0, 0, false);
+    rsi_ring_leave(ring);
+}
+
+static bool watch_wake_word(struct rsi_ring *ring, const uint32_t *wake_word)
+{
+    struct io_uring_sqe *entry;
+    if (ring->has_wake_wait)
+        return true;
+    if ((entry = rsi_ring_entry(ring, NULL, RSI_RING_WAKE)) == NULL)
+        return false;
+    entry->opcode = RSI_RING_OP_FUTEX_WAIT;
+    entry->fd = FUTEX_WORD_PRIVATE;
+    entry->addr = (uintptr_t)wake_word;
+    entry->addr3 = FUTEX_BITSET_MATCH_ANY;
+    ring->has_wake_wait = true;
+    return true;
 }
 
 bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
@@ -229,19 +268,64 @@ bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set)
     struct rsi_ring *ring = rsi_ring_mine();
     if (ring == NULL)
         return false;
+    rsi_ring_enter(ring);
     if (watches_set)
         watch_set(ring);
-    if (!ring->has_wake_wait) {
-        struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_WAKE);
-        if (entry == NULL)
-            return false;
-        entry->opcode = RSI_RING_OP_FUTEX_WAIT;
-        entry->fd = FUTEX_WORD_PRIVATE;
-        entry->addr = (uintptr_t)wake_word;
-        entry->addr3 = FUTEX_BITSET_MATCH_ANY;
-        ring->has_wake_wait = true;
+    bool sleeps = watch_wake_word(ring, wake_word);
+    if (sleeps)
+        enter_and_reap(ring, 1, deadline_ns, watches_set);
+    rsi_ring_leave(ring);
+    return sleeps;
+}
+
+/*
+ * End the waits of all entries that the kernel has not seen. A thread repeats its operation, or arms its descriptor
+ * anew, on the worker that runs it next. The worker submits the rest: its own waits, and requests to stop operations.
+ */
+static void take_back(struct rsi_ring *ring, struct rsi_fd_batch *batch)
+{
+    for (uint32_t at = rsi_load_relaxed(ring->sq_tail); at != ring->tail; at++) {
+        struct io_uring_sqe *entry = &ring->entries[at & ring->sq_mask];
+        struct io_uring_cqe completion = { .user_data = entry->user_data };
+        enum rsi_ring_tag tag = (enum rsi_ring_tag)(entry->user_data & RSI_RING_TAGS);
+        if (tag != RSI_RING_INFLIGHT && tag != RSI_RING_MULTISHOT)
+            continue;
+        completion.res = tag == RSI_RING_INFLIGHT ? -EINTR : -ECANCELED;
+        *entry = (struct io_uring_sqe){ .opcode = IORING_OP_NOP,
+                                        .flags = IOSQE_CQE_SKIP_SUCCESS,
+                                        .user_data = RSI_RING_CANCEL };
+        complete_one(ring, &completion, batch);
     }
-    enter_and_reap(ring, 1, deadline_ns, watches_set);
+}
+
+bool rsi_ring_needs_rescue(unsigned worker_index)
+{
+    const struct rsi_ring *ring =
+        rsi_load_acquire(&rsi_rings[worker_index]); /* pairs with enable_own */
+    return ring != NULL && rsi_load_relaxed(&ring->owner_in) == 0 &&
+           (rsi_load_relaxed(ring->cq_head) != rsi_load_relaxed(ring->cq_tail) ||
+            rsi_load_relaxed(ring->sq_tail) != rsi_load_relaxed(&ring->tail));
+}
+
+bool rsi_ring_rescue(unsigned worker_index)
+{
+    struct rsi_ring *ring = rsi_load_acquire(&rsi_rings[worker_index]); /* pairs with enable_own */
+    struct rsi_fd_batch batch = { NULL, NULL };
+    if (ring == NULL)
+        return false;
+    if (!rsi_ring_needs_rescue(worker_index) || !rsi_guard_try(&rescue_guard))
+        return true;
+    if (!rsi_biased_enter_other(&ring->owner_in, &ring->rescuer_in)) {
+        rsi_guard_unlock(&rescue_guard);
+        return true;
+    }
+    bool has_events = complete_all(ring, &batch);
+    take_back(ring, &batch);
+    rsi_biased_leave_other(&ring->rescuer_in);
+    rsi_guard_unlock(&rescue_guard);
+    rsi_fdtable_publish(&batch);
+    if (has_events && rouse_worker_index() >= 0)
+        rsi_poller_try(); /* otherwise a worker does, as it does not watch the set by this ring */
     return true;
 }
 

@@ -2,11 +2,19 @@
 /*
  * ring.h - a worker's io_uring: submission entries out, completions in.
  *
- * Each worker has its own ring, enabled by the worker's kernel thread, with IORING_SETUP_SINGLE_ISSUER and
- * IORING_SETUP_DEFER_TASKRUN: only that kernel thread submits and reaps, so nothing here needs a lock, and the
- * kernel posts completions only when the worker asks for them, so they never interrupt it.
- * The price: a worker's submitted and unsubmitted entries wait while that worker runs a thread that neither blocks
- * nor yields. Rejected: a ring that any worker may reap (without the two flags) costs 6 % more CPU per request.
+ * Each worker has its own ring, enabled by the worker's kernel thread. Only that kernel thread submits
+ * (IORING_SETUP_SINGLE_ISSUER). The kernel runs the ring's work on it whenever it enters the kernel for any reason, at
+ * the latest at the next timer tick (IORING_SETUP_COOP_TASKRUN), and posts the completions then.
+ *
+ * Rescue. Normally the worker also reaps. If it runs a thread that neither blocks nor yields, or sits in a system call,
+ * another kernel thread reaps its completions instead (core/watch.c, or core/spares.c where no worker is idle), and ends
+ * the waits whose entries were not submitted: their threads repeat the operation on another worker. So a descriptor does
+ * not wait longer than the watcher's period and one tick. The ring has a lock for that, biased to the worker (os/biased.h). The worker is inside while it fills in
+ * entries, submits, reaps, and sleeps on its ring. The rescuer gives up if the worker is inside: then it is not stuck.
+ * While the rescuer is inside it may fill in entries, but never submits. Not rescued: operations that the kernel waits
+ * for only with the worker's help, such as a second cancel, and a worker in uninterruptible sleep.
+ * A receive may take data until the request to stop it is submitted, so a close waits for that (multishot.h).
+ * Rejected: IORING_SETUP_DEFER_TASKRUN, with which only the worker can make completions appear.
  *
  * Entries are collected and submitted once per scheduling round: when the worker has nothing left to run, when it
  * looks for events although it is busy (core/worker.c), or when the submission queue is full.
@@ -17,7 +25,7 @@
 #define RSI_IO_URING_RING_H
 
 #include "io/fdtable.h"
-#include "os/os.h"
+#include "os/biased.h"
 
 #include <errno.h>
 #include <linux/io_uring.h>
@@ -52,16 +60,19 @@ struct rsi_ring {
     uint32_t *cq_head, *cq_tail;
     struct io_uring_cqe *completions;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail;  /* entries filled so far. The kernel sees them up to *sq_tail */
+    uint32_t
+        tail; /* entries filled so far. The kernel sees them up to *sq_tail. The watcher peeks */
     uint32_t index; /* the worker's */
     int fd;
-    int enter_fd;            /* fd, or the registered ring number if fd is -1 */
-    uint32_t enter_flags;    /* flags for enter_fd */
-    uint32_t inflight_count; /* operations whose threads wait. Read by any thread */
-    uint32_t phase;          /* enum phase of the submission. Read by threads that close */
-    bool is_short;           /* a receive found no free buffer in this round */
-    bool has_wake_wait;      /* a futex wait on the worker's wake word is pending */
-    bool has_set_wait;       /* a poll of the epoll set is pending */
+    int enter_fd;         /* fd, or the registered ring number if fd is -1 */
+    uint32_t enter_flags; /* flags for enter_fd */
+    uint32_t begun,
+        ended;         /* operations whose threads wait began, and have ended. Read by any thread */
+    uint32_t phase;    /* enum phase of the submission. Read by threads that close */
+    uint32_t owner_in; /* the worker is inside; see above */
+    bool is_short;     /* a receive found no free buffer in this round */
+    bool has_wake_wait; /* a futex wait on the worker's wake word is pending */
+    bool has_set_wait;  /* a poll of the epoll set is pending. The worker peeks */
     void *memory, *entries_memory;
     size_t memory_bytes, entries_bytes;
 
@@ -73,6 +84,7 @@ struct rsi_ring {
     struct rsi_ring_buffer buffers[RSI_RING_BUFFERS];
     _Alignas(RSI_CACHE_LINE)
         uint32_t returned; /* list of buffers returned by other threads: number + 1 of the first */
+    uint32_t rescuer_in;   /* another kernel thread is inside; see above */
 };
 
 /* The enabled ring of each worker, by index. Written by its worker (release), read by any (acquire). */
@@ -112,7 +124,7 @@ bool rsi_ring_has_inflight(void);
 
 /*
  * A submission entry to fill in, zeroed except for its user_data. It is submitted with the round. NULL if the queue
- * is full and the kernel takes no more: the caller must do without the ring.
+ * is full and the kernel takes no more: the caller must do without the ring. Inside the ring's lock.
  */
 struct io_uring_sqe *rsi_ring_entry(struct rsi_ring *ring, const void *object,
                                     enum rsi_ring_tag tag);
@@ -146,7 +158,7 @@ void rsi_ring_await_taken(const struct rsi_ring *ring);
 /* Whether there are unsubmitted entries. */
 RSI_INLINE bool rsi_ring_has_entries(const struct rsi_ring *ring)
 {
-    return ring->tail != rsi_load_relaxed(ring->sq_head);
+    return rsi_load_relaxed(&ring->tail) != rsi_load_relaxed(ring->sq_head);
 }
 
 /*
@@ -160,6 +172,23 @@ void rsi_ring_round(bool is_due);
  * also until the epoll set has events, which are then handled. Returns false if the worker has no ring.
  */
 bool rsi_ring_sleep(uint32_t *wake_word, uint64_t deadline_ns, bool watches_set);
+
+/* Enter and leave the ring's lock. On its worker, outside of it. */
+RSI_INLINE void rsi_ring_enter(struct rsi_ring *ring)
+{
+    rsi_biased_enter(&ring->owner_in, &ring->rescuer_in);
+}
+
+RSI_INLINE void rsi_ring_leave(struct rsi_ring *ring)
+{
+    rsi_biased_leave(&ring->owner_in);
+}
+
+/* Whether another worker has completions to reap or entries to submit, and is not inside its ring. A peek. */
+bool rsi_ring_needs_rescue(unsigned worker_index);
+
+/* By another kernel thread: reap the worker's ring, and take back its unsubmitted operations. False: it has no ring. */
+bool rsi_ring_rescue(unsigned worker_index);
 
 /* In a child after fork: drop the rings, which belong to the parent. */
 void rsi_ring_child(void);

@@ -137,8 +137,9 @@ static void ring_destroy(struct rsi_ring *ring)
 static struct rsi_ring *ring_new(unsigned index, const char **why)
 {
     struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL |
-                 IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED | SETUP_NO_SQARRAY,
+        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
+                 IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE |
+                 IORING_SETUP_R_DISABLED | SETUP_NO_SQARRAY,
         .cq_entries = COMPLETIONS,
     };
     struct rsi_ring *ring = rsi_map(sizeof *ring);
@@ -234,7 +235,7 @@ bool rsi_ring_has_inflight(void)
 {
     for (uint32_t i = 0; i < rsi_load_relaxed(&ring_end); i++) {
         const struct rsi_ring *ring = rsi_load_acquire(&rsi_rings[i]); /* pairs with enable_own */
-        if (ring != NULL && rsi_load_relaxed(&ring->inflight_count) != 0)
+        if (ring != NULL && rsi_load_relaxed(&ring->begun) != rsi_load_relaxed(&ring->ended))
             return true;
     }
     return false;

@@ -76,6 +76,8 @@ static const struct rsi_poller poller = {
     .own = rsi_ring_make,
     .round = rsi_ring_round,
     .sleep = rsi_ring_sleep,
+    .needs_rescue = rsi_ring_needs_rescue,
+    .rescue = rsi_ring_rescue,
 };
 
 const struct rsi_io_backend rsi_uring_backend = {

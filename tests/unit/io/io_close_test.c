@@ -98,11 +98,12 @@ static void reader_that_comes_amid_a_close(enum crew_kind kind, bool is_given_ou
 {
     static struct crew crew;
     struct reader reader = { .result = 7 };
+    struct rsi_multishot *receive;
     struct rsi_fd_ref ref;
     int old[2], new[2];
     wire_open(WIRE_UNIX, old);
     reader.fd = old[0];
-    EQUALS(rsi_fdtable_close_begin(old[0], &ref, NULL), 0);
+    EQUALS(rsi_fdtable_close_begin(old[0], &ref, &receive, NULL), 0);
     (void)crew_add(&crew, kind, read_one, &reader);
     for (int i = 0; i < 100; i++) {
         CHECK(!is_awaited(old[0], RSI_FD_READ));
@@ -141,11 +142,12 @@ static void overlapping_closes_keep_apart(void **state)
 {
     (void)state;
     struct rsi_fd_ref first, second;
+    struct rsi_multishot *receive;
     int ends[2];
     wire_open(WIRE_UNIX, ends);
-    EQUALS(rsi_fdtable_close_begin(ends[0], &first, NULL), 0);
+    EQUALS(rsi_fdtable_close_begin(ends[0], &first, &receive, NULL), 0);
     EQUALS(rsi_fdtable_fresh(ends[0], RSI_FD_STREAM, 0), 0);
-    EQUALS(rsi_fdtable_close_begin(ends[0], &second, NULL), 0);
+    EQUALS(rsi_fdtable_close_begin(ends[0], &second, &receive, NULL), 0);
     rsi_fdtable_close_end(&first);
     EQUALS(entry_of(ends[0])->type, RSI_FD_CLOSING);
     close(ends[0]);
@@ -337,24 +339,72 @@ static void read_one_byte(void *fd, unsigned index)
     EQUALS(rouse_recv(*(int *)fd, &byte, 1, 0), 1);
 }
 
-/* A receive that the closed copy's thread has started takes no data of the other copy. */
+static void read_one_byte_and_close(void *fd, unsigned index)
+{
+    read_one_byte(fd, index);
+    EQUALS(rouse_close(*(int *)fd), 0);
+}
+
+static void close_it(void *fd, unsigned index)
+{
+    (void)index;
+    EQUALS(rouse_close(*(int *)fd), 0);
+}
+
+/*
+ * A receive that the closed copy's thread has started takes no data of the other copy. The copy is closed by that
+ * thread, by another one, and by a kernel thread.
+ */
 static void data_after_the_close_of_a_copy_is_the_others(void **state)
 {
     (void)state;
     static struct crew crew;
-    for (unsigned i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < 300; i++) {
         int ends[2], copy;
         wire_open(WIRE_TCP, ends);
         CHECK((copy = dup(ends[0])) >= 0);
-        (void)crew_add(&crew, CREW_USER, read_one_byte, &copy);
+        (void)crew_add(&crew, CREW_USER, i % 4 == 0 ? read_one_byte_and_close : read_one_byte,
+                       &copy);
         UNTIL(is_awaited(copy, RSI_FD_READ));
         EQUALS(send(ends[1], "1", 1, 0), 1);
         crew_join(&crew);
-        EQUALS(rouse_close(copy), 0);
+        if (i % 4 != 0)
+            (void)crew_add(&crew, (enum crew_kind)(i % 4 - 1), close_it, &copy);
+        crew_join(&crew);
         (void)crew_add(&crew, CREW_USER, read_one_byte, &ends[0]);
         EQUALS(send(ends[1], "2", 1, 0), 1);
         crew_join(&crew);
         wire_close(ends);
+    }
+}
+
+static void accept_one(void *arg, unsigned index)
+{
+    (void)index;
+    int fd = rouse_accept(*(int *)arg, NULL, NULL);
+    CHECK(fd >= 0);
+    EQUALS(rouse_close(fd), 0);
+}
+
+static void connections_after_the_close_of_a_copy_are_the_others(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < 100; i++) {
+        struct sockaddr_in address;
+        int listener = tcp_listen(4, &address), copy = dup(listener), fds[2];
+        CHECK(copy >= 0);
+        (void)crew_add(&crew, CREW_USER, accept_one, &copy);
+        UNTIL(is_awaited(copy, RSI_FD_READ));
+        fds[0] = tcp_connect(&address);
+        crew_join(&crew);
+        (void)crew_add(&crew, (enum crew_kind)(i % 3), close_it, &copy);
+        crew_join(&crew);
+        (void)crew_add(&crew, CREW_USER, accept_one, &listener);
+        fds[1] = tcp_connect(&address);
+        crew_join(&crew);
+        EQUALS(rouse_close(listener), 0);
+        wire_close(fds);
     }
 }
 
@@ -421,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
         cmocka_unit_test(numbers_that_are_no_descriptor),
         cmocka_unit_test(data_after_the_close_of_a_copy_is_the_others),
+        cmocka_unit_test(connections_after_the_close_of_a_copy_are_the_others),
     };
     SYNC_TEST_MAIN(argc, argv, tests, misuses);
 }

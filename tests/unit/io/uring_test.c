@@ -214,10 +214,10 @@ static void converse(void *arg, unsigned index)
 }
 
 /*
- * A limit of rings: while a thread holds its worker, the other threads run elsewhere, but the
- * completions of that worker's ring wait for it.
+ * While a thread holds its worker, the other threads run elsewhere. So do those that wait for completions
+ * of that worker's ring.
  */
-static void a_ring_waits_for_its_worker(void **state)
+static void a_ring_does_not_wait_for_its_worker(void **state)
 {
     (void)state;
     static struct crew held, others;
@@ -238,7 +238,7 @@ static void a_ring_waits_for_its_worker(void **state)
     for (unsigned i = 0; i < 2; i++)
         (void)crew_add(&others, CREW_USER, converse, NULL);
     crew_join(&others);
-    EQUALS(rsi_load_acquire(&stuck.got), 2);
+    UNTIL(rsi_load_acquire(&stuck.got) == 3);
     rsi_store_release(&stuck.is_over, 1);
     crew_join(&held);
     EQUALS(stuck.got, 3);
@@ -396,7 +396,7 @@ static void read_amid(void *arg, unsigned index)
     EQUALS(byte, byte_at(index, 1));
 }
 
-/* All in one turn, so that the completion queue is not emptied meanwhile. */
+/* Inside the ring's lock, so that the completion queue is not emptied meanwhile. */
 static void flood(void *arg, unsigned index)
 {
     struct rsi_ring *ring;
@@ -404,19 +404,20 @@ static void flood(void *arg, unsigned index)
     while ((ring = rsi_ring_self()) ==
            NULL) /* on an earlier test's spare worker, which leaves when it is idle */
         CHECK(rouse_sleep(1000000) == 0);
+    rsi_ring_enter(ring);
     for (uint32_t i = 0; i < FLOOD; i++) {
         struct io_uring_sqe *entry = rsi_ring_entry(ring, NULL, RSI_RING_CANCEL);
         CHECK(entry != NULL);
         entry->opcode = IORING_OP_NOP;
     }
     CHECK((rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW) != 0);
+    rsi_ring_leave(ring);
     for (unsigned i = 0; i < AMID; i++) {
         char byte = byte_at(i, 1);
         EQUALS(send(amid[i][1], &byte, 1, 0), 1);
     }
     rsi_ring_round(true);
     EQUALS(rsi_load_relaxed(ring->sq_flags) & IORING_SQ_CQ_OVERFLOW, 0);
-    EQUALS(rsi_load_acquire(ring->cq_tail) - rsi_load_relaxed(ring->cq_head), 0);
     CHECK(!rsi_ring_has_entries(ring));
 }
 
@@ -443,7 +444,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_are_used_up),
         cmocka_unit_test(unread_buffers_come_back),
-        cmocka_unit_test(a_ring_waits_for_its_worker),
+        cmocka_unit_test(a_ring_does_not_wait_for_its_worker),
         cmocka_unit_test(a_number_reused_before_the_round),
         cmocka_unit_test(a_sleeping_worker_is_asked),
         cmocka_unit_test(a_stream_read_to_its_end_is_not_ready),
