@@ -130,7 +130,7 @@ static long control_listener(int epoll_fd, const struct rsi_io_op *op, uint8_t a
 static long control(int epoll_fd, const struct rsi_io_op *op, uint8_t before, uint8_t after)
 {
     struct epoll_event event = interest(op, after);
-    if (rsi_unlikely((op->ref.entry->flags & RSI_FD_IS_ORDERED) != 0) &&
+    if (rsi_unlikely((rsi_load_relaxed(&op->ref.entry->flags) & RSI_FD_IS_ORDERED) != 0) &&
         rsi_listener_arms(op, after, &event))
         return control_listener(epoll_fd, op, after, &event);
     int first = before != 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
