@@ -183,6 +183,43 @@ static void connections_are_accepted(void **state)
     }
 }
 
+static void read_until_closed(void *arg, unsigned index)
+{
+    int fd = ((int(*)[2])arg)[index][0];
+    char byte;
+    EQUALS(rouse_recv(fd, &byte, 1, 0), 1);
+    EQUALS(rouse_recv(fd, &byte, 1, 0), -EBADF);
+}
+
+/* The stuck worker's ring receives for some of them, and cannot be asked to stop. */
+static void connections_are_closed(void **state)
+{
+    (void)state;
+    static struct crew crew, stuck;
+    static int wires[8][2];
+    for (size_t way = 0; way < LENGTH(ways); way++) {
+        begin(way);
+        for (unsigned i = 0; i < LENGTH(wires); i++) {
+            wire_open(WIRE_TCP, wires[i]);
+            (void)crew_add(&crew, CREW_USER, read_until_closed, wires);
+        }
+        for (unsigned i = 0; i < LENGTH(wires); i++) {
+            EQUALS(send(wires[i][1], "1", 1, 0), 1);
+            UNTIL(is_awaited(wires[i][0], RSI_FD_READ));
+        }
+        (void)crew_add(&stuck, CREW_USER, ways[way], NULL);
+        UNTIL(rsi_load_acquire(&began));
+        for (unsigned i = 0; i < LENGTH(wires); i++)
+            EQUALS(rouse_close(wires[i][0]), 0);
+        crew_join(&crew);
+        let_go();
+        crew_join(&stuck);
+        for (unsigned i = 0; i < LENGTH(wires); i++)
+            close(wires[i][1]);
+        end();
+    }
+}
+
 static struct rouse_thread *chosen;
 
 static void *run_chosen(void *way)
@@ -250,6 +287,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_connection_is_served),
         cmocka_unit_test(every_connection_is_served_though_no_worker_is_idle),
         cmocka_unit_test(connections_are_accepted),
+        cmocka_unit_test(connections_are_closed),
         cmocka_unit_test(unsubmitted_requests_are_made),
     };
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
