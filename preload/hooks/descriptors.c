@@ -122,13 +122,13 @@ RPI_EXPORT RSI_NOINLINE int socketpair(int domain, int type, int protocol, int f
 RPI_EXPORT RSI_NOINLINE int pipe(int fds[2])
 {
     rpi_real_find();
-    return made_two(rpi_real.pipe(fds), fds, RPI_FD_OTHER);
+    return made_two(rpi_real.pipe(fds), fds, RPI_FD_PIPE);
 }
 
 RPI_EXPORT RSI_NOINLINE int pipe2(int fds[2], int flags)
 {
     rpi_real_find();
-    return made_two(rpi_real.pipe2(fds, flags), fds, RPI_FD_OTHER);
+    return made_two(rpi_real.pipe2(fds, flags), fds, RPI_FD_PIPE);
 }
 
 static void forget(unsigned first, unsigned last)

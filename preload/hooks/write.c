@@ -5,8 +5,8 @@
  * Each call is made once, as the program asked. If we tried first without waiting and the kernel took a part, the rest
  * would be a second call, which signals, timeouts and errors end differently. The kernel's count of the thread's
  * voluntary switches shows whether the call waited, at the cost of two system calls. They are saved where a poll
- * reports room for a small write, and on sockets that take the data whole or not at all, if they take it without
- * waiting.
+ * reports room for a small write, and on sockets and pipes that take the data whole or not at all, if they take it
+ * without waiting.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
@@ -133,9 +133,9 @@ static bool fits(const struct asked *a, enum rpi_fd_class class)
     if (!is_one_buffer(a) || a->to || a->flags & (MSG_DONTWAIT | MSG_FASTOPEN))
         return false;
     int error = errno;
-    bool is_it = a->bytes <= PIPE_BUF    ? is_ready(a->fd)
-                 : class == RPI_FD_OTHER ? false
-                                         : has_room(a->fd, a->bytes);
+    bool is_it = a->bytes <= PIPE_BUF   ? is_ready(a->fd)
+                 : class >= RPI_FD_PIPE ? false
+                                        : has_room(a->fd, a->bytes);
     errno = error;
     return is_it;
 }
@@ -160,6 +160,21 @@ static ssize_t send_whole(const struct asked *a, const void *site)
     return wait_for(a, site);
 }
 
+/* Write to a pipe that takes so little whole or not at all. True: *result is final. */
+static bool write_small(const struct asked *a, ssize_t *result)
+{
+    struct iovec part = { (void *)(uintptr_t)a->buffer, a->bytes };
+    int error = errno;
+    *result = pwritev2(a->fd, &part, 1, -1, RWF_NOWAIT);
+    if (*result >= 0 || errno == EPIPE || (errno == EAGAIN && is_nonblock(a)))
+        return true;
+    if (errno !=
+        EAGAIN) /* a named pipe, or an older kernel; or the number refers to another file */
+        rpi_fd_class_set(a->fd, RPI_FD_OTHER);
+    errno = error;
+    return false;
+}
+
 static ssize_t put_out(const struct asked *a, const void *site)
 {
     rpi_real_find();
@@ -171,6 +186,13 @@ static ssize_t put_out(const struct asked *a, const void *site)
     bool is_whole = class == RPI_FD_MESSAGE || (class == RPI_FD_WHOLE && a->bytes <= WHOLE);
     if (is_whole && is_one_buffer(a) && !(a->flags & ~MSG_NOSIGNAL))
         return send_whole(a, site);
+    bool is_small = class == RPI_FD_PIPE && a->call == WRITE && a->bytes > 0 &&
+                    a->bytes <= PIPE_BUF;
+    ssize_t result;
+    if (is_small && write_small(a, &result))
+        return done(a, result);
+    if (is_small && rpi_fd_class_of(a->fd) == RPI_FD_PIPE)
+        return wait_for(a, site);
     return fits(a, class) || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
 }
 

@@ -82,6 +82,8 @@ static RSI_COLD enum rpi_fd_class ask(int fd)
         if (option(fd, SO_RCVLOWAT) > 1)
             rsi_store_relaxed(&is_lowat_used, true);
         errno = error;
+    } else if (S_ISFIFO(status.st_mode)) {
+        class = RPI_FD_PIPE;
     } else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode) &&
                !never_waits(&status))
         class = RPI_FD_OTHER;

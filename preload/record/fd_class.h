@@ -11,7 +11,8 @@ enum rpi_fd_class {
     RPI_FD_WHOLE,   /* a stream socket that takes a small send whole or not at all */
     RPI_FD_MESSAGE, /* a socket that does so with every send */
     RPI_FD_FILE,    /* no call on it waits for another thread */
-    RPI_FD_OTHER,   /* a pipe, a terminal, an eventfd and the like */
+    RPI_FD_PIPE,    /* a pipe: a read, or a small write, can be tried without waiting */
+    RPI_FD_OTHER,   /* a terminal, an eventfd and the like */
     RPI_FD_OURS     /* ours: the program did not create it and cannot close it */
 };
 

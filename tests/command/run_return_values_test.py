@@ -84,6 +84,18 @@ class Answers(unittest.TestCase):
             "sendmmsg of one: 1 ",
         )
 
+    def test_calls_on_pipes_return_the_same(self) -> None:
+        self.are_the_same(
+            "pipes",
+            "write of a page: 5000 ",
+            "read of the rest: 5000 ",
+            "read of an empty one: -1 EAGAIN",
+            "write to a full one: -1 EAGAIN",
+            "read of the other end: -1 EBADF",
+            "write without a reader: -1 EPIPE",
+            "read from memory that is not there: -1 EFAULT",
+        )
+
     def test_a_stream_is_closed_as_libc_closes_it(self) -> None:
         self.are_the_same(
             "streams",
