@@ -183,11 +183,14 @@ static void connections_are_accepted(void **state)
     }
 }
 
+static uint32_t received;
+
 static void read_until_closed(void *arg, unsigned index)
 {
     int fd = ((int(*)[2])arg)[index][0];
     char byte;
     EQUALS(rouse_recv(fd, &byte, 1, 0), 1);
+    rsi_fetch_add_seq_cst(&received, 1u);
     EQUALS(rouse_recv(fd, &byte, 1, 0), -EBADF);
 }
 
@@ -199,14 +202,16 @@ static void connections_are_closed(void **state)
     static int wires[8][2];
     for (size_t way = 0; way < LENGTH(ways); way++) {
         begin(way);
+        rsi_store_seq_cst(&received, 0u);
         for (unsigned i = 0; i < LENGTH(wires); i++) {
             wire_open(WIRE_TCP, wires[i]);
             (void)crew_add(&crew, CREW_USER, read_until_closed, wires);
         }
-        for (unsigned i = 0; i < LENGTH(wires); i++) {
+        for (unsigned i = 0; i < LENGTH(wires); i++)
             EQUALS(send(wires[i][1], "1", 1, 0), 1);
+        UNTIL(rsi_load_seq_cst(&received) == LENGTH(wires));
+        for (unsigned i = 0; i < LENGTH(wires); i++)
             UNTIL(is_awaited(wires[i][0], RSI_FD_READ));
-        }
         (void)crew_add(&stuck, CREW_USER, ways[way], NULL);
         UNTIL(rsi_load_acquire(&began));
         for (unsigned i = 0; i < LENGTH(wires); i++)
