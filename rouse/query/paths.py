@@ -68,6 +68,7 @@ WAITING = re.compile(
 )
 # Of Go's runtime, the function that tells more about a thread than the call in which it sleeps.
 GO_THREAD = re.compile(r"^runtime\.(findRunnable|sysmon|gcBgMarkWorker|templateThread|stopm)$")
+KEY = "sleep_sites"
 COLUMNS = (
     Column("asleep_ns", "waited", "ns", "until it was woken"),
     Column("count", "times", "count", "sleeps, with those that have not ended"),
@@ -285,7 +286,7 @@ class Paths:
         if self.is_beside:
             title, about = "Sleeps outside of recorded waits, by place", ABOUT_BESIDE
         made = scheduler.section(
-            "sleep_sites",
+            KEY,
             title if is_whole else "Wait sites, by looks at /proc",
             about if is_whole else ABOUT_LOOKS,
             COLUMNS if is_whole else tuple(c for c in COLUMNS if c.key in OF_LOOKS),

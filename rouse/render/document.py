@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from rouse.query import measures, scheduler
+from rouse.query import measures, paths, scheduler
 from rouse.query.finding import Finding
 from rouse.query.program import PARTS
 from rouse.query.sections import Report
@@ -150,9 +150,8 @@ def schema() -> Schema:
         plans = {plan.key: plan_schema(plan, database, types) for plan in PLANS}
     finally:
         database.close()
-    kernel = {
-        key: section_schema(key, columns) for key, columns in scheduler.COLUMNS_BY_KEY.items()
-    }
+    of_kernel = {**scheduler.COLUMNS_BY_KEY, paths.KEY: paths.COLUMNS}
+    kernel = {key: section_schema(key, columns) for key, columns in of_kernel.items()}
     strings = listed({"type": STRING})
     process = {name: either(TYPES[sort]) for name, sort in COLUMNS["processes"].items()}
     left_out = record({"rows": {"type": INTEGER}, "idle": {"type": INTEGER}})

@@ -20,7 +20,7 @@ from interposed import LIBRARY
 from known_tables import orders, tables
 
 from rouse.render import document
-from rouse.sched.probe import BY_RECORDS
+from rouse.sched.probe import BY_BPF, BY_RECORDS, HELPERS
 from rouse.tables import parquet
 
 try:
@@ -29,7 +29,6 @@ except ImportError:
     print("not run: the package jsonschema is not installed")
     sys.exit(77)
 
-HELPER = BUILD / "kernel" / BY_RECORDS
 Json = dict[str, Any]
 
 
@@ -62,8 +61,8 @@ class Case(unittest.TestCase):
         parquet.write(orders(**changed), self.folder / "tables")
         return self.checked(here("report", "--json", *words, self.folder / "tables").stdout)
 
-    def run_it(self, *words: str | Path) -> Json:
-        own = {"ROUSE_PRELOAD": str(LIBRARY), "ROUSE_SWITCHES": str(HELPER)}
+    def run_it(self, *words: str | Path, helper: str = BY_RECORDS) -> Json:
+        own = {"ROUSE_PRELOAD": str(LIBRARY), HELPERS[helper]: str(BUILD / "kernel" / helper)}
         done = here("run", "--json", *words, **own)
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.checked(done.stderr[done.stderr.index("{") :])
@@ -98,11 +97,17 @@ class Valid(Case):
         found = self.run_it("--", "true")
         self.assertEqual((found["processes"], len(found["notes"])), ([], 1))
 
-    def test_what_the_kernel_has_seen(self) -> None:
+    def check_kernel(self, helper: str, section: str) -> None:
         words = ("--kernel", "--", sys.executable, "-c", "import time; time.sleep(0.01)")
-        found = self.run_it(*words)
-        if "kernel_threads" not in found["sections"]:
-            self.skipTest("not run: the kernel's switches cannot be recorded here")
+        found = self.run_it(*words, helper=helper)
+        if section not in found["sections"]:
+            self.skipTest(f"not run: {helper} cannot watch the kernel here")
+
+    def test_what_the_kernel_has_seen_by_its_records(self) -> None:
+        self.check_kernel(BY_RECORDS, "kernel_threads")
+
+    def test_what_the_kernel_has_seen_by_bpf(self) -> None:
+        self.check_kernel(BY_BPF, "sleep_sites")
 
     def test_a_program_of_librouse(self) -> None:
         program = FIXTURES / "known_waits"
