@@ -35,9 +35,14 @@ struct rsi_multishot {
     struct rsi_fd *entry;
     int fd;
     struct rsi_backlog backlog; /* a listener's; else all of the next lines */
-    uint16_t first, last;       /* list of held buffers, as number + 1; 0 if none */
-    uint16_t taken;             /* bytes already taken from the first buffer */
-    uint16_t held;              /* number of held buffers */
+    union {
+        struct {
+            uint16_t first, last; /* list of held buffers, as number + 1; 0 if none */
+            uint16_t taken;       /* bytes already taken from the first buffer */
+            uint16_t held;        /* number of held buffers */
+        };
+        uint64_t ticket; /* once it holds nothing any more: of the closer's wait */
+    };
     int16_t error; /* how the stream ended. Reported once, when nothing is held any more */
     uint8_t state;
     uint8_t full; /* consecutive buffers that arrived full */
@@ -46,8 +51,9 @@ struct rsi_multishot {
     bool is_void;                /* was not submitted: closed before */
     uint8_t users;               /* inside the ring's lock */
     struct rouse_thread *closer; /* waits in rsi_multishot_stop */
-    uint64_t ticket;             /* of its wait */
 };
+_Static_assert(sizeof(struct rsi_multishot) <= 88,
+               "each connection has one, in 96 bytes of malloc");
 
 /* By descriptor. A chunk is stored with release, as in fdtable.h. */
 static struct rsi_multishot **chunks[RSI_FD_CHUNKS];
