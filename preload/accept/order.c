@@ -4,8 +4,8 @@
  *
  * One queue per listener, with the turn word (src/turns/ has the protocol), and one place per thread that has ever
  * waited, with the number of its arrival. The number is 0 while the thread is in no queue, so E1 and L1 of the protocol
- * write the number. It also identifies the queue, since a place that was chosen in one queue may be in another by G3. So
- * the number is the ticket of a stay.
+ * write the number. It also identifies the queue, since a place that was chosen in one queue may be in another by G3.
+ * So the number is the ticket of a stay.
  *
  * Each thread that waits for its turn checks ten times per second whether the turn is overdue, or its holder dead.
  *

@@ -14,14 +14,16 @@
 
 #include <stdarg.h>
 
-enum call { FLOCK, FCNTL, FCNTL64, LOCKF, LOCKF64 };
+_Static_assert(sizeof(off_t) == sizeof(off64_t), "fcntl and lockf are fcntl64 and lockf64");
+
+enum call { FLOCK, FCNTL, LOCKF };
 
 /* How a call that waits is made, and its command that does not wait. */
 struct asked {
     enum call call;
     int fd, command, at_once;
-    void *lock;     /* of FCNTL */
-    off64_t length; /* of LOCKF */
+    void *lock;   /* of FCNTL */
+    off_t length; /* of LOCKF */
 };
 
 static int call_real(const struct asked *a, int command)
@@ -29,9 +31,7 @@ static int call_real(const struct asked *a, int command)
     switch (a->call) {
     case FLOCK: return rpi_real.flock(a->fd, command);
     case FCNTL: return rpi_real.fcntl(a->fd, command, a->lock);
-    case FCNTL64: return rpi_real.fcntl64(a->fd, command, a->lock);
-    case LOCKF: return rpi_real.lockf(a->fd, command, (off_t)a->length);
-    default: return rpi_real.lockf64(a->fd, command, a->length);
+    default: return rpi_real.lockf(a->fd, command, a->length);
     }
 }
 
@@ -80,18 +80,7 @@ RPI_EXPORT RSI_NOINLINE int fcntl(int fd, int command, ...)
     return lock(&a, RSI_CALLER());
 }
 
-RPI_EXPORT RSI_NOINLINE int fcntl64(int fd, int command, ...)
-{
-    va_list list;
-    va_start(list, command);
-    void *third = va_arg(list, void *);
-    va_end(list);
-    const struct asked a = { FCNTL64, fd, command, at_once(command), third, 0 };
-    rpi_real_find();
-    if (a.at_once == command)
-        return rpi_real.fcntl64(fd, command, third);
-    return lock(&a, RSI_CALLER());
-}
+RPI_EXPORT int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 
 RPI_EXPORT RSI_NOINLINE int lockf(int fd, int command, off_t length)
 {
@@ -102,11 +91,4 @@ RPI_EXPORT RSI_NOINLINE int lockf(int fd, int command, off_t length)
     return lock(&a, RSI_CALLER());
 }
 
-RPI_EXPORT RSI_NOINLINE int lockf64(int fd, int command, off64_t length)
-{
-    const struct asked a = { LOCKF64, fd, command, F_TLOCK, NULL, length };
-    rpi_real_find();
-    if (command != F_LOCK)
-        return rpi_real.lockf64(fd, command, length);
-    return lock(&a, RSI_CALLER());
-}
+RPI_EXPORT int lockf64(int fd, int command, off64_t length) __attribute__((alias("lockf")));

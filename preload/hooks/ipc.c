@@ -3,8 +3,8 @@
  * ipc.c - semop and semtimedop, msgsnd and msgrcv, mq_send and mq_receive: waits for semaphores and messages of other
  * processes.
  *
- * A call is first made without waiting: with IPC_NOWAIT, or with a deadline in the past. The other
- * side is not recorded.
+ * A call is first made without waiting: with IPC_NOWAIT, or with a deadline in the past. The other side is not
+ * recorded.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */

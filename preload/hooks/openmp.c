@@ -13,9 +13,9 @@
  *
  * A thread may run tasks of the program inside a barrier. Waits in these are part of the wait for the barrier.
  *
- * A program may open libgomp for one of its libraries alone, and has then no GOMP_barrier that all can see. So libgomp's
- * function is looked up as the caller would find it. Rejected: one pointer for the process, since it may have several
- * libgomps.
+ * A program may open libgomp for one of its libraries alone, and has then no GOMP_barrier that all can see. So
+ * libgomp's function is looked up as the caller would find it. Rejected: one pointer for the process, since it may have
+ * several libgomps.
  */
 #include "obs/module.h"
 #include "process/linkage.h"

@@ -135,10 +135,8 @@ static bool try(const struct asked *a, ssize_t *result)
     if (a->call == READ && a->bytes > 0 && rpi_fd_class_of(a->fd) == RPI_FD_PIPE) {
         struct iovec part = { a->buffer, a->bytes };
         *result = preadv2(a->fd, &part, 1, -1, RWF_NOWAIT);
-        if (*result >= 0 || would_block(*result))
-            return *result >= 0;
-        /* A named pipe, or an older kernel; or the number now refers to another file. */
-        rpi_fd_class_set(a->fd, RPI_FD_OTHER);
+        if (*result >= 0 || !rpi_fd_lacks_nowait(a->fd, errno))
+            return !would_block(*result);
     }
     if (rpi_fd_is_ready(a->fd, POLLIN)) {
         *result = call_real(a);

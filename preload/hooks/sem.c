@@ -5,7 +5,8 @@
  * A semaphore that is available costs one try. A thread that finds none sleeps in hooks/acquire.c, by the protocol of
  * glibc on 64-bit machines: the low half of the first word is the value, the high half the number of waiters; a post
  * adds 1 and wakes one thread if there are waiters. record/waiters.c infers which waiter a post woke. A post by another
- * process is not seen. If libc uses other words, or if another library replaces its semaphores, the thread sleeps there.
+ * process is not seen. If libc uses other words, or if another library replaces its semaphores, the thread sleeps
+ * there.
  *
  * sem_wait is a cancellation point, also while it sleeps. Only libc can make a system call that is one, so the sleep
  * allows cancellation at any instruction, as libc does. A cancelled thread leaves by unwinding: this file is compiled

@@ -2,7 +2,8 @@
 /*
  * signal.c - sigwait and its kin, sigsuspend and pause: waits for a signal.
  *
- * A call that returns the signal is first made with a time-out of 0. The others always wait, unless a signal is pending.
+ * A call that returns the signal is first made with a time-out of 0. The others always wait, unless a signal is
+ * pending.
  *
  * A cancelled thread leaves by unwinding: this file is compiled with -fexceptions.
  */
@@ -46,36 +47,15 @@ RPI_EXPORT RSI_NOINLINE int sigwait(const sigset_t *set, int *number)
     return result;
 }
 
-RPI_EXPORT RSI_NOINLINE int sigwaitinfo(const sigset_t *set, siginfo_t *info)
+/* most: NULL: without a limit. */
+static int wait_for(const sigset_t *set, siginfo_t *info, const struct timespec *most,
+                    const void *site)
 {
-    const void *site = RSI_CALLER();
     struct rpi_wait wait;
     int result, error = errno;
     rpi_real_find();
     result = rpi_real.sigtimedwait(set, info, &at_once);
-    if (result > 0 || errno != EAGAIN)
-        return result;
-    errno = error;
-    if (!begin(&wait, site))
-        return rpi_real.sigwaitinfo(set, info);
-    pthread_cleanup_push(rpi_wait_cancelled, &wait);
-    result = rpi_real.sigwaitinfo(set, info);
-    pthread_cleanup_pop(0);
-    rpi_wait_end(&wait, verdict_of(result), NULL);
-    return result;
-}
-
-RPI_EXPORT RSI_NOINLINE int sigtimedwait(const sigset_t *set, siginfo_t *info,
-                                         const struct timespec *most)
-{
-    const void *site = RSI_CALLER();
-    struct rpi_wait wait;
-    int result, error = errno;
-    rpi_real_find();
-    if (most && most->tv_sec == 0 && most->tv_nsec == 0)
-        return rpi_real.sigtimedwait(set, info, most);
-    result = rpi_real.sigtimedwait(set, info, &at_once);
-    if (result > 0 || errno != EAGAIN)
+    if (result > 0 || errno != EAGAIN || (most && most->tv_sec == 0 && most->tv_nsec == 0))
         return result;
     errno = error;
     if (!begin(&wait, site))
@@ -85,6 +65,17 @@ RPI_EXPORT RSI_NOINLINE int sigtimedwait(const sigset_t *set, siginfo_t *info,
     pthread_cleanup_pop(0);
     rpi_wait_end(&wait, verdict_of(result), NULL);
     return result;
+}
+
+RPI_EXPORT RSI_NOINLINE int sigwaitinfo(const sigset_t *set, siginfo_t *info)
+{
+    return wait_for(set, info, NULL, RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE int sigtimedwait(const sigset_t *set, siginfo_t *info,
+                                         const struct timespec *most)
+{
+    return wait_for(set, info, most, RSI_CALLER());
 }
 
 /* mask: of sigsuspend. NULL: pause. */

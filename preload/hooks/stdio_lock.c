@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stdio_lock.c - flockfile, and the calls of stdio that take a stream's lock: printf, fwrite, fflush, fgets and their kin.
+ * stdio_lock.c - flockfile, and the calls of stdio that take a stream's lock: printf, fwrite, fflush, fgets and their
+ * kin.
  *
- * libc takes the lock inside each call, by an instruction of its own. So we look at the lock's word before the call, and
- * wait for it ourselves, by flockfile, if another thread has it. The lock is recursive. The hold of a lock is the whole
- * call. The word's layout is libc's own: if it differs, ftrylockfile says so, and waits are missing, no more.
+ * libc takes the lock inside each call, by an instruction of its own. So we look at the lock's word before the call,
+ * and wait for it ourselves, by flockfile, if another thread has it. The lock is recursive. The hold of a lock is the
+ * whole call. The word's layout is libc's own: if it differs, ftrylockfile says so, and waits are missing, no more.
  *
  * Most streams are used by one thread. So holds are recorded only once a thread has waited for some stream.
  *

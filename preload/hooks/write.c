@@ -140,6 +140,12 @@ static bool fits(const struct asked *a, enum rpi_fd_class class)
     return is_it;
 }
 
+/* Make the program's call, on any descriptor. */
+static ssize_t put_out_any(const struct asked *a, enum rpi_fd_class class, const void *site)
+{
+    return fits(a, class) || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
+}
+
 /* Send on a socket that takes the data whole or not at all. */
 static ssize_t send_whole(const struct asked *a, const void *site)
 {
@@ -160,19 +166,20 @@ static ssize_t send_whole(const struct asked *a, const void *site)
     return wait_for(a, site);
 }
 
-/* Write to a pipe that takes so little whole or not at all. True: *result is final. */
-static bool write_small(const struct asked *a, ssize_t *result)
+/* Write to a pipe so little that it takes all or nothing. */
+static ssize_t write_to_pipe(const struct asked *a, const void *site)
 {
     struct iovec part = { (void *)(uintptr_t)a->buffer, a->bytes };
     int error = errno;
-    *result = pwritev2(a->fd, &part, 1, -1, RWF_NOWAIT);
-    if (*result >= 0 || errno == EPIPE || (errno == EAGAIN && is_nonblock(a)))
-        return true;
-    if (errno !=
-        EAGAIN) /* a named pipe, or an older kernel; or the number refers to another file */
-        rpi_fd_class_set(a->fd, RPI_FD_OTHER);
+    ssize_t written = pwritev2(a->fd, &part, 1, -1, RWF_NOWAIT);
+    if (written < 0 && rpi_fd_lacks_nowait(a->fd, errno)) {
+        errno = error;
+        return put_out_any(a, RPI_FD_OTHER, site);
+    }
+    if (written >= 0 || errno != EAGAIN || is_nonblock(a))
+        return done(a, written);
     errno = error;
-    return false;
+    return wait_for(a, site);
 }
 
 static ssize_t put_out(const struct asked *a, const void *site)
@@ -186,14 +193,9 @@ static ssize_t put_out(const struct asked *a, const void *site)
     bool is_whole = class == RPI_FD_MESSAGE || (class == RPI_FD_WHOLE && a->bytes <= WHOLE);
     if (is_whole && is_one_buffer(a) && !(a->flags & ~MSG_NOSIGNAL))
         return send_whole(a, site);
-    bool is_small = class == RPI_FD_PIPE && a->call == WRITE && a->bytes > 0 &&
-                    a->bytes <= PIPE_BUF;
-    ssize_t result;
-    if (is_small && write_small(a, &result))
-        return done(a, result);
-    if (is_small && rpi_fd_class_of(a->fd) == RPI_FD_PIPE)
-        return wait_for(a, site);
-    return fits(a, class) || is_nonblock(a) ? done(a, call_real(a)) : wait_for(a, site);
+    if (class == RPI_FD_PIPE && a->call == WRITE && a->bytes > 0 && a->bytes <= PIPE_BUF)
+        return write_to_pipe(a, site);
+    return put_out_any(a, class, site);
 }
 
 RPI_EXPORT RSI_NOINLINE ssize_t write(int fd, const void *buffer, size_t bytes)

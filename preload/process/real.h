@@ -50,30 +50,31 @@ size_t __fread_chk(void *data, size_t room, size_t bytes, size_t count, FILE *st
 /* clang-format off */
 #define RPI_REALS(X) \
     X(syscall) X(pthread_mutex_lock) X(pthread_mutex_trylock) X(pthread_mutex_unlock) \
-    X(pthread_mutex_init) X(pthread_mutex_destroy) \
-    X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_cond_wait) \
-    X(pthread_cond_timedwait) X(pthread_cond_clockwait) X(pthread_cond_signal) \
-    X(pthread_cond_broadcast) X(pthread_rwlock_rdlock) X(pthread_rwlock_tryrdlock) \
-    X(pthread_rwlock_timedrdlock) X(pthread_rwlock_clockrdlock) X(pthread_rwlock_wrlock) \
-    X(pthread_rwlock_trywrlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockwrlock) \
-    X(pthread_rwlock_unlock) X(pthread_spin_lock) X(pthread_spin_trylock) \
-    X(pthread_spin_unlock) \
-    X(pthread_barrier_wait) X(pthread_once) X(pthread_join) X(pthread_tryjoin_np) \
-    X(pthread_timedjoin_np) X(pthread_clockjoin_np) X(sem_wait) X(sem_trywait) X(sem_timedwait) \
-    X(sem_clockwait) X(sem_post) X(clock_nanosleep) X(sched_yield) X(poll) X(ppoll) X(select) \
-    X(pselect) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(epoll_ctl) X(listen) X(accept) X(accept4) X(read) \
-    X(readv) X(recv) X(recvfrom) X(recvmsg) X(write) X(writev) X(send) X(sendto) X(sendmsg) \
-    X(connect) X(fsync) X(fdatasync) X(close) X(dup2) X(dup3) X(close_range) X(closefrom) \
-    X(socket) X(socketpair) X(setsockopt) X(pipe) X(pipe2) X(pthread_setname_np) X(setuid) X(setgid) \
-    X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) X(initgroups) X(chroot) \
-    X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) X(pthread_spin_destroy) \
-    X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) X(pthread_barrier_init) \
-    X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) X(mtx_destroy) X(cnd_init) \
-    X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) X(freopen64) \
-    X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) X(waitid) X(system) X(flock) \
-    X(fcntl) X(fcntl64) X(lockf) X(lockf64) X(sigwait) X(sigwaitinfo) X(sigtimedwait) X(sigsuspend) X(pause) \
-    X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) X(mq_timedreceive) X(flockfile) X(ftrylockfile) X(funlockfile) X(fwrite) X(fputs) X(puts) X(fflush) X(fread) \
-    X(fgets) X(getdelim) X(getline) X(vfprintf) X(__vfprintf_chk) X(__fgets_chk) X(__fread_chk)
+    X(pthread_mutex_init) X(pthread_mutex_destroy) X(pthread_mutex_timedlock) \
+    X(pthread_mutex_clocklock) X(pthread_cond_wait) X(pthread_cond_timedwait) \
+    X(pthread_cond_clockwait) X(pthread_cond_signal) X(pthread_cond_broadcast) \
+    X(pthread_rwlock_rdlock) X(pthread_rwlock_tryrdlock) X(pthread_rwlock_timedrdlock) \
+    X(pthread_rwlock_clockrdlock) X(pthread_rwlock_wrlock) X(pthread_rwlock_trywrlock) \
+    X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockwrlock) X(pthread_rwlock_unlock) \
+    X(pthread_spin_lock) X(pthread_spin_trylock) X(pthread_spin_unlock) X(pthread_barrier_wait) \
+    X(pthread_once) X(pthread_join) X(pthread_tryjoin_np) X(pthread_timedjoin_np) \
+    X(pthread_clockjoin_np) X(sem_wait) X(sem_trywait) X(sem_timedwait) X(sem_clockwait) \
+    X(sem_post) X(clock_nanosleep) X(sched_yield) X(poll) X(ppoll) X(select) X(pselect) \
+    X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(epoll_ctl) X(listen) X(accept) X(accept4) \
+    X(read) X(readv) X(recv) X(recvfrom) X(recvmsg) X(write) X(writev) X(send) X(sendto) \
+    X(sendmsg) X(connect) X(fsync) X(fdatasync) X(close) X(dup2) X(dup3) X(close_range) \
+    X(closefrom) X(socket) X(socketpair) X(setsockopt) X(pipe) X(pipe2) X(pthread_setname_np) \
+    X(setuid) X(setgid) X(setreuid) X(setregid) X(setresuid) X(setresgid) X(setgroups) \
+    X(initgroups) X(chroot) X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) \
+    X(pthread_spin_destroy) X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) \
+    X(pthread_barrier_init) X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) \
+    X(mtx_destroy) X(cnd_init) X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) \
+    X(freopen64) X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) \
+    X(waitid) X(system) X(flock) X(fcntl) X(lockf) X(sigwait) X(sigtimedwait) X(sigsuspend) \
+    X(pause) X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) \
+    X(mq_timedreceive) X(flockfile) X(ftrylockfile) X(funlockfile) X(fwrite) X(fputs) X(puts) \
+    X(fflush) X(fread) X(fgets) X(getdelim) X(getline) X(vfprintf) X(__vfprintf_chk) \
+    X(__fgets_chk) X(__fread_chk)
 /* clang-format on */
 
 #define RPI_REAL_MEMBER(name) __typeof__(name) *name;

@@ -147,3 +147,11 @@ bool rpi_fd_is_ours(unsigned fd)
 {
     return fd < RPI_FD_CLASSES && rsi_load_relaxed(&classes[fd]) == RPI_FD_OURS;
 }
+
+bool rpi_fd_lacks_nowait(int fd, int error)
+{
+    if (error != EOPNOTSUPP && error != ENOSYS && error != EPERM && error != EINVAL)
+        return false;
+    rpi_fd_class_set(fd, RPI_FD_OTHER);
+    return true;
+}

@@ -33,6 +33,12 @@ bool rpi_fd_is_ours(unsigned fd);
 bool rpi_fd_is_nonblock(int fd);
 bool rpi_fd_is_ready(int fd, short events);
 
+/*
+ * Whether a call with RWF_NOWAIT failed because the file or the system does not have it: a named pipe, an old kernel, a
+ * filter of system calls, or a number that refers to another file now. If so, fd counts as RPI_FD_OTHER from now on.
+ */
+bool rpi_fd_lacks_nowait(int fd, int error);
+
 /* Whether a read may go on waiting although some bytes are there, by the option SO_RCVLOWAT. */
 bool rpi_fd_wants_more(int fd);
 void rpi_fd_set_lowat(void); /* the program is about to set that option */

@@ -8,8 +8,8 @@
  *
  * By default, acquisitions of a free lock are sampled: of the first few locks of a process from the beginning, of
  * others once some thread has found them held. A program may have millions of locks that nobody waits for. A lock that
- * nobody waits for yet may be the next limit once another one is fixed. The locks are kept in a Bloom filter: it forgets
- * none, so that no lock is sampled now and then. A lock that it mistakes for another is sampled needlessly.
+ * nobody waits for yet may be the next limit once another one is fixed. The locks are kept in a Bloom filter: it
+ * forgets none, so that no lock is sampled now and then. A lock that it mistakes for another is sampled needlessly.
  *
  * Where all acquisitions are recorded, finding the row of each is what costs most. A thread acquires its locks in the
  * same order again and again. So the row of a lock is predicted from the row before it, as the one that followed last

@@ -25,7 +25,7 @@ from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render import document, progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
-from rouse.run import distortion, remains, unseen
+from rouse.run import alive, distortion, remains, unseen
 from rouse.sched import procfs, switches
 from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
@@ -155,12 +155,17 @@ def why_not_run(path: str, error: OSError) -> str:
     return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
 
 
-def follow(program: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of the program, pass signals on to it, and return its return code."""
+def follow(program: subprocess.Popen[bytes], folder: Path) -> int:
+    """Wait for the end of the program, pass signals on to it, and return its return code.
+
+    Note in the recordings until when their processes live: those that are killed cannot do so.
+    """
+    watch = alive.Watch(folder)
     while (code := program.poll()) is None:
-        got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
-        if got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
+        got = signal.sigtimedwait({*FORWARDED, signal.SIGCHLD}, watch.note_living())
+        if got and got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
             program.send_signal(got.si_signo)
+    watch.note_end(program.pid)
     return code
 
 
@@ -377,7 +382,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             program = start(words, variables)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
-        code = follow(program)
+        code = follow(program, folder)
         after = procfs.busy_ns()
         busy_ns = None if before is None or after is None else after - before
         for file in ("accept", leftovers.WAITS):

@@ -105,6 +105,7 @@ class Head:
     lost_origins: int
     cpu_ns: int  # when the process ended; 0: not known
     system_ns: int  # the part of it in the kernel
+    alive_ns: int  # when `rouse run` last saw that the process ran; 0: not watched
 
     @property
     def process(self) -> str:
@@ -206,7 +207,7 @@ def decode_head(raw: Any) -> Head:
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
         "pid_namespace recorder cpus slack_ns spin_ns accept_order scatter_ns lost_origins"
-        " cpu_ns system_ns"
+        " cpu_ns system_ns alive_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}
@@ -430,15 +431,16 @@ def joined(kind: int, parts: list[Entries]) -> Entries:
 
 
 def last_tsc(head: Head, when: clock.Clock, arrays: dict[int, Entries]) -> int:
-    """Return the last time stamp that an ended process has left."""
+    """Return when a process ended: its last time stamp, or when it was last seen alive."""
     if head.ended:
         return head.tick_tsc
+    seen_tsc = min(max(when.tsc_at(head.alive_ns), 0), (1 << 64) - 1) if head.alive_ns else 0
     last = max(head.tick_tsc, head.tsc)
     limit = np.uint64(min(last + round(LATE_TICKS_S * when.hz), (1 << 64) - 1))
     threads, writers = arrays[layout.THREADS], arrays[layout.WRITERS]
     stamps = [threads[n] for n in ("since_tsc", "run_tsc", "wake_tsc", "begin_tsc")]
     stamps += [writers[n] for n in ("begin_tsc", "end_tsc", "idle_since_tsc")]
-    return max(last, *(int(np.max(s[s <= limit], initial=0)) for s in stamps))
+    return max(last, seen_tsc, *(int(np.max(s[s <= limit], initial=0)) for s in stamps))
 
 
 def decode(

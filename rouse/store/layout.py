@@ -124,6 +124,7 @@ HEAD = struct(
     *words("trace_until_ns lost_events stamps_ticks pid_namespace"),
     *words("is_locked recorder", "<u4"),
     *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined cpu_ns system_ns"),
+    ("alive_ns", "<u8"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(

@@ -22,7 +22,7 @@ from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Store, text_of
 from rouse.symbols import runtimes, sites
 from rouse.tables import events, futexes, places
-from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, OTHERS, PRELOAD, RUNS
+from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, OTHERS, PRELOAD, RUNS
 from rouse.tables.table import Table, empty
 
 Tables = dict[str, Table]
@@ -218,7 +218,9 @@ def end_of(store: Store) -> str:
         return store.end or RUNS
     if store.head.is_confined:
         return CONFINED
-    return FAREWELL if store.head.ended else LAST_EVENT
+    if store.head.ended:
+        return FAREWELL
+    return LAST_SEEN if store.head.alive_ns else LAST_EVENT
 
 
 def bounded(value: Any) -> Any:

@@ -295,8 +295,8 @@ static bool is_stuck(const struct rsi_worker *w)
 }
 
 /*
- * Move what waits for stuck workers to another worker of the cluster. Normally the watcher does that, but perhaps no worker
- * is ever idle, and there are no more spares.
+ * Move what waits for stuck workers to another worker of the cluster. Normally the watcher does that, but perhaps no
+ * worker is ever idle, and there are no more spares.
  */
 static void relieve(struct rouse_cluster *cluster)
 {

@@ -12,8 +12,8 @@ struct rsi_cpu_time {
 };
 
 /*
- * These calls make system calls only, and leave errno alone. The time in the run queue costs 20 times as much as the CPU
- * time: it is in /proc, where the kernel makes a folder for each new thread that is looked at. Reading it takes a
+ * These calls make system calls only, and leave errno alone. The time in the run queue costs 20 times as much as the
+ * CPU time: it is in /proc, where the kernel makes a folder for each new thread that is looked at. Reading it takes a
  * descriptor for a moment.
  */
 

@@ -95,6 +95,11 @@ struct rsi_store_head {
     uint64_t is_confined; /* 1: the process enabled seccomp, and was recorded until then */
     /* CPU time of the process, and the part of it in the kernel, written when it ends; 0: not known. */
     uint64_t cpu_ns, system_ns;
+    /*
+     * CLOCK_MONOTONIC: when `rouse run` last saw that the process ran, for a process that does not close its
+     * recording. 0: it was not watched. Written by `rouse run`.
+     */
+    uint64_t alive_ns;
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -283,8 +288,7 @@ _Static_assert(sizeof(struct rsi_store_lock) == 192 &&
 #define RSI_STORE_WAIT_FILE_LOCK 19u /* object is the number of the descriptor */
 #define RSI_STORE_WAIT_SIGNAL 20u
 #define RSI_STORE_WAIT_SET_OF_SEMS 21u /* System V's; object is its identifier */
-#define RSI_STORE_WAIT_MESSAGE \
-    22u /* of a queue of messages, to send or receive; object is the queue's number */
+#define RSI_STORE_WAIT_MESSAGE 22u /* to send or receive one; object is the number of its queue */
 
 /*
  * Counts of one kernel thread that runs rouse threads, or is one. That kernel thread writes it. After its end a

@@ -10,9 +10,9 @@
  *          If there was none to choose: swap turn to nobody, and choose again.
  *
  * Invariant: while a place is eligible, the turn is nobody's for no longer than a give takes, and a participant that
- * has left does not keep it. E1 comes before E2, and G2 before the next choice, so E2 sees nobody or the choice sees E1.
- * L1 comes before L2, and G2 before G3, so L2 sees that the turn is its own or G3 sees that the owner has left. All of
- * these are seq_cst. Model: tests/model/order.pml.
+ * has left does not keep it. E1 comes before E2, and G2 before the next choice, so E2 sees nobody or the choice sees
+ * E1. L1 comes before L2, and G2 before G3, so L2 sees that the turn is its own or G3 sees that the owner has left. All
+ * of these are seq_cst. Model: tests/model/order.pml.
  *
  * A participant that dies or stops while it has the turn only leaves it unused. Those that wait out of turn watch it:
  * if turn has not changed since a check found a connection 100 ms ago, the place is marked as missed and the turn given

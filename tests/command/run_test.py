@@ -10,18 +10,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
 from common import FIXTURES, SOURCE
 
+import numpy as np
 from interposed import LIBRARY
 from run_case import PROGRAM, Case
 
 from rouse.run import launch, unseen
+from rouse.store import layout
 
 STATIC = FIXTURES / "mutex_cond_static"
 NOBODY = 65534
+WAITERS = 20  # of the scene "hang"
+HANG_S = 0.5
 ASKED = unseen.Asked(Path("/dev/shm"), 256)  # the settings for a program that is not recorded
 
 
@@ -40,19 +45,66 @@ class PassedThrough(Case):
         self.assertTrue(piped.stderr.startswith(b"to standard error\n"))
 
     def test_a_signal_to_the_command_ends_the_program_and_then_the_command(self) -> None:
+        running = self.start("--", PROGRAM, "sleep")
+        running.send_signal(signal.SIGTERM)
+        report = running.communicate(timeout=60)[1]
+        self.assertEqual(running.returncode, -signal.SIGTERM)
+        # The signal may come before the program waits for it.
+        self.assertRegex(report, r"no thread waited|ended without closing its recording")
+
+    def test_waits_of_a_killed_program_last_until_it_was_killed(self) -> None:
+        file = self.folder / "report.json"
+        began = time.monotonic()
+        running = self.start("--json", "-o", file, "--", PROGRAM, "hang")
+        all_wait = time.monotonic()
+        time.sleep(HANG_S)
+        hung_ns = (time.monotonic() - all_wait) * 1e9
+        running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(60), -signal.SIGTERM)
+        most_ns = (time.monotonic() - began) * 1e9
+        report = json.loads(file.read_text(encoding="utf-8"))
+        waits = [row for row in report["sections"]["threads"] if row["now"] == "mutex"]
+        self.assertEqual(len(waits), WAITERS)
+        for row in waits:
+            self.assertTrue(hung_ns <= row["since_ns"] <= most_ns, (hung_ns, row, most_ns))
+        self.assertGreater(report["verdict"]["time"]["locks"], 0.9)
+
+    def test_waits_of_a_killed_grandchild_last_until_it_was_seen_alive(self) -> None:
+        kept = self.folder / "kept"
+        running = self.start("--keep", kept, "--", "sh", "-c", f"{PROGRAM} hang; true")
+        until = time.monotonic() + 60
+        while not (hung := [file for file in kept.glob("*.rouse") if self.alive_ns(file)]):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        os.kill(int(hung[0].name.split("-")[0].removesuffix(".rouse")), signal.SIGKILL)
+        report = running.communicate(timeout=60)[1]
+        self.assertEqual(running.returncode, 0)
+        self.assertIn("it was last seen alive at", report)
+        self.assertIn("% locks", report)
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """Run a program that says that it is ready."""
         running = subprocess.Popen(
-            [sys.executable, "-m", "rouse", "run", "--", PROGRAM, "sleep"],
+            [sys.executable, "-m", "rouse", "run", *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)},
         )
         assert running.stdout and running.stderr
+        for stream in (running.stdout, running.stderr):
+            self.addCleanup(stream.close)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
         self.assertEqual(running.stdout.readline(), "ready\n")
-        running.send_signal(signal.SIGTERM)
-        report = running.communicate(timeout=60)[1]
-        self.assertEqual(running.returncode, -signal.SIGTERM)
-        self.assertIn("no thread waited", report)
+        return running
+
+    def alive_ns(self, file: Path) -> int:
+        """Return when the process of a recording was last seen alive; 0: not yet."""
+        head = file.read_bytes()[: layout.HEAD.itemsize]
+        if len(head) < layout.HEAD.itemsize:
+            return 0
+        return int(np.frombuffer(head, layout.HEAD)["alive_ns"][0])
 
     def test_other_preloaded_libraries_stay_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")

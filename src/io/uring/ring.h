@@ -7,14 +7,15 @@
  * the latest at the next timer tick (IORING_SETUP_COOP_TASKRUN), and posts the completions then.
  *
  * Rescue. Normally the worker also reaps. If it runs a thread that neither blocks nor yields, or sits in a system call,
- * another kernel thread reaps its completions instead (core/watch.c, or core/spares.c where no worker is idle), and ends
- * the waits whose entries were not submitted: their threads repeat the operation on another worker. So a descriptor does
- * not wait longer than the watcher's period and one tick. The ring has a lock for that, biased to the worker (os/biased.h). The worker is inside while it fills in
- * entries, submits, reaps, and sleeps on its ring. The rescuer gives up if the worker is inside: then it is not stuck.
- * While the rescuer is inside it may fill in entries, but never submits. Not rescued: operations that the kernel waits
- * for only with the worker's help, such as a second cancel, and a worker in uninterruptible sleep.
- * A receive may take data until the request to stop it is submitted, so a close waits for that (multishot.h).
- * Rejected: IORING_SETUP_DEFER_TASKRUN, with which only the worker can make completions appear.
+ * another kernel thread reaps its completions instead (core/watch.c, or core/spares.c where no worker is idle), and
+ * ends the waits whose entries were not submitted: their threads repeat the operation on another worker. So a
+ * descriptor does not wait longer than the watcher's period and one tick. The ring has a lock for that, biased to the
+ * worker (os/biased.h). The worker is inside while it fills in entries, submits, reaps, and sleeps on its ring. The
+ * rescuer gives up if the worker is inside: then it is not stuck. While the rescuer is inside it may fill in entries,
+ * but never submits. Not rescued: operations that the kernel waits for only with the worker's help, such as a second
+ * cancel, and a worker in uninterruptible sleep. A receive may take data until the request to stop it is submitted, so
+ * a close waits for that (multishot.h). Rejected: IORING_SETUP_DEFER_TASKRUN, with which only the worker can make
+ * completions appear.
  *
  * Entries are collected and submitted once per scheduling round: when the worker has nothing left to run, when it
  * looks for events although it is busy (core/worker.c), or when the submission queue is full.
