@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
-from rouse import limits
+from rouse import limits, whole_file
 from rouse.errors import RouseError, output
 from rouse.query import activity, facts, locks, measures, scheduler, screen, verdict
 from rouse.query.paths import Paths
@@ -328,22 +328,9 @@ def put(name: str, parts: Iterable[bytes]) -> None:
             with path.open("wb") as file:
                 file.writelines(parts)
         else:
-            replace_whole(path.resolve(), parts)
+            whole_file.replace(path.resolve(), parts)
     except OSError as error:
         raise RouseError(f"{path}: {error.strerror}") from error
-
-
-def replace_whole(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a file beside it under a new name, and rename it at the end."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with partial.open("xb") as file:
-        try:
-            file.writelines(parts)
-            file.flush()
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
 
 
 def written(reporter: Reporter, name: str) -> Iterable[bytes]:

@@ -17,7 +17,7 @@ from rouse.store import decode, find, layout
 
 EVERY_S = 1.0  # the error of a time of death, unless `rouse run` is the parent
 COST_MOST = 0.01  # share of a processor
-AT = layout.HEAD.fields["alive_ns"][1]
+AT = layout.offset_of(layout.HEAD, "alive_ns")
 
 
 def write(path: Path, now_ns: int) -> None:

@@ -97,6 +97,12 @@ LATENESS = 32
 Field = tuple[str, str] | tuple[str, str, int]
 
 
+def offset_of(form: np.dtype[np.void], name: str) -> int:
+    """Return the byte at which a member of a structure begins."""
+    assert form.fields is not None
+    return form.fields[name][1]
+
+
 def struct(*fields: Field) -> np.dtype[np.void]:
     """A C structure: fields laid out as the compiler does."""
     listed: Any = list(fields)

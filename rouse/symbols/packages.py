@@ -12,12 +12,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from rouse import whole_file
 
 URLS, CACHE = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH"
 PATTERN = re.compile(r"[*?\[\\]")  # dpkg-query takes a path with these for a pattern
@@ -75,23 +76,12 @@ def fetched(build_id: str) -> Path | None:
 
 
 def download(url: str, place: Path) -> None:
-    """Write a file whole or not at all. Raise OSError or ValueError."""
+    """Raise OSError or ValueError. The file is then not there."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(url)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (
-        urllib.request.urlopen(url, timeout=CONNECT_S) as answer,
-        tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file,
-    ):
-        partial = Path(file.name)
-        try:
-            for chunk in bounded(iter(lambda: answer.read(1 << 20), b"")):
-                file.write(chunk)
-            file.flush()
-            partial.replace(place)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+    with urllib.request.urlopen(url, timeout=CONNECT_S) as answer:
+        whole_file.replace(place, bounded(iter(lambda: answer.read(1 << 20), b"")))
 
 
 def bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import unittest
 from pathlib import Path
 from typing import Any
 
-from common import FIXTURES, PYTHON, SOURCE, here, main_unless, next_line, send, start_ready
+from common import FIXTURES, here, main_unless, next_line, send, start_ready
+
+from nobody import become_nobody
 
 from rouse.cli.watch import images_of
 from rouse.query.paths import Paths
@@ -23,23 +24,9 @@ from rouse.sched import running, stacks
 from rouse.sched.switches import Switches
 
 PROGRAM = FIXTURES / "attached"
-NOBODY = 65534
 SECONDS = 1
 ANOTHERS = 1  # a process of root's
 Row = dict[str, Any]
-
-
-def become_nobody() -> str:
-    """Restart this test as the user nobody. Returns the reason if that is impossible."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    os.chdir("/")
-    for path in (SOURCE, PYTHON, PROGRAM, Path(__file__)):
-        if not os.access(path, os.R_OK):
-            return f"{path} is not readable for everybody"
-    # Execute it again, because the new user may not inspect a process that was root's.
-    return os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
 
 
 def watched(pid: int) -> dict[str, Any]:
@@ -118,5 +105,5 @@ class Looked(unittest.TestCase):
 if __name__ == "__main__":
     reason = "" if PROGRAM.exists() else "its program was not built"
     if not reason and os.getuid() == 0:
-        reason = become_nobody()
+        reason = become_nobody(PROGRAM)
     main_unless(reason)

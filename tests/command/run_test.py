@@ -18,13 +18,13 @@ from common import FIXTURES, SOURCE
 
 import numpy as np
 from interposed import LIBRARY
+from nobody import NOBODY
 from run_case import PROGRAM, Case
 
 from rouse.run import launch, unseen
 from rouse.store import layout
 
 STATIC = FIXTURES / "mutex_cond_static"
-NOBODY = 65534
 WAITERS = 20  # of the scene "hang"
 HANG_S = 0.5
 ASKED = unseen.Asked(Path("/dev/shm"), 256)  # the settings for a program that is not recorded

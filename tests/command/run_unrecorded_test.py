@@ -15,6 +15,7 @@ from pathlib import Path
 from common import COMMAND, FIXTURES, SOURCE
 
 from interposed import LIBRARY, Source, lines_of, why_no_disk
+from nobody import NOBODY
 
 PLAIN = Source("mutex_cond")
 STATIC = FIXTURES / "mutex_cond_static"
@@ -22,7 +23,6 @@ STATUS = next(
     int(line.split()[2].strip(",")) for line in lines_of("musl_waits.c") if "STATUS =" in line
 )
 MUSL = shutil.which("musl-gcc")
-NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
 SAID = "to standard error\n"
 Done = subprocess.CompletedProcess[str]

@@ -29,7 +29,6 @@ from common import (
     BUILD,
     COMMAND,
     FIXTURES,
-    PYTHON,
     SOURCE,
     here,
     main_unless,
@@ -37,6 +36,8 @@ from common import (
     send,
     start_ready,
 )
+
+from nobody import become_nobody
 
 from rouse.errors import RouseError
 from rouse.query import scheduler
@@ -50,22 +51,8 @@ SWITCHING = FIXTURES / "switching"
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(encoding="utf-8")
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 PLACE = {"ROUSE_SWITCHES": str(HELPER), "ROUSE_PRELOAD": str(LIBRARY)}
-NOBODY = 65534
 RINGS, KEPT, OWNERS_AT = 1024, 256, 64  # from src/obs/waits.h
 Row = dict[str, Any]
-
-
-def become_nobody() -> str:
-    """Restart this test as the user nobody. Returns the reason if that is impossible."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    os.chdir("/")
-    for path in (SOURCE, PYTHON, HELPER, SWITCHING, Path(__file__)):
-        if not os.access(path, os.R_OK):
-            return f"{path} is not readable for everybody"
-    # Execute it again, because the new user may not inspect a process that was root's.
-    return os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
 
 
 def not_run() -> str:
@@ -326,7 +313,7 @@ class Seen(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if os.geteuid() == 0 and (reason := become_nobody()):
+    if os.geteuid() == 0 and (reason := become_nobody(HELPER, SWITCHING)):
         print(f"not run: {reason}")
         sys.exit(77)
     main_unless("" if SWITCHING.exists() and LIBRARY.exists() else "its programs were not built")
