@@ -4,6 +4,9 @@
  *
  * A worker keeps free blocks of user threads for itself, and refills from the pool in batches. Free blocks
  * are linked through queue_link, the last freed first, because it is in the cache.
+ *
+ * A kernel thread that runs already must be able to wait even where no memory is left, and needs a block for that. So
+ * there is a reserve for such threads, in memory that the system gave when it loaded the program.
  */
 #include "core/core.h"
 
@@ -11,6 +14,7 @@
 #define SLABS_MAX 65536
 #define REFILL 32
 #define CACHE_MAX 512
+#define RESERVE_GROUPS 4
 
 struct kind {
     struct rouse_thread *free;
@@ -24,18 +28,31 @@ static struct {
     uint32_t slab_count; /* the allocator releases it, rsi_slab_count acquires it */
 } pool;
 
-static struct rsi_slab *slab_new(void)
+static struct {
+    _Alignas(RSI_GROUP_BYTES) char groups[RESERVE_GROUPS * RSI_GROUP_BYTES];
+    bool is_used;
+} reserve;
+
+static struct rsi_slab *slab_add(char *base, size_t bytes)
+{
+    struct rsi_slab *slab = &pool.slabs[pool.slab_count];
+    slab->base = base;
+    slab->slots = (uint32_t)(bytes / RSI_GROUP_BYTES * RSI_GROUP_BLOCKS);
+    rsi_store_release(&pool.slab_count, pool.slab_count + 1); /* pairs with rsi_slab_count */
+    return slab;
+}
+
+static struct rsi_slab *slab_new(const struct kind *kind)
 {
     if (pool.slab_count == SLABS_MAX)
         return NULL;
     char *memory = rsi_map(SLAB_BYTES + RSI_GROUP_BYTES - RSI_PAGE);
-    if (!memory)
+    if (memory)
+        return slab_add((char *)rsi_round_up((uintptr_t)memory, RSI_GROUP_BYTES), SLAB_BYTES);
+    if (kind != &pool.kernel || reserve.is_used)
         return NULL;
-    struct rsi_slab *slab = &pool.slabs[pool.slab_count];
-    slab->base = (char *)rsi_round_up((uintptr_t)memory, RSI_GROUP_BYTES);
-    slab->slots = SLAB_BYTES / RSI_GROUP_BYTES * RSI_GROUP_BLOCKS;
-    rsi_store_release(&pool.slab_count, pool.slab_count + 1); /* pairs with rsi_slab_count */
-    return slab;
+    reserve.is_used = true;
+    return slab_add(reserve.groups, sizeof reserve.groups);
 }
 
 struct rouse_thread *rsi_slab_block(const struct rsi_slab *slab, uint32_t slot)
@@ -54,7 +71,7 @@ static struct rouse_thread *alloc_locked(struct kind *kind)
     }
     struct rsi_slab *slab = kind->fresh;
     if (!slab || slab->used == slab->slots)
-        slab = kind->fresh = slab_new();
+        slab = kind->fresh = slab_new(kind);
     if (!slab)
         return NULL;
     t = rsi_slab_block(slab, slab->used);

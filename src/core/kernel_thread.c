@@ -111,16 +111,14 @@ static void begin(struct rouse_thread *self)
         rsi_account_entered(self);
 }
 
-int rsi_foreign_try_adopt(void)
+/* may_fail: else the thread is adopted even if its end will not be seen, so that its block is never free again. */
+static int adopt(bool may_fail)
 {
-    int error = rsi_runtime_try_start();
-    if (error)
-        return error;
     struct rouse_thread *self = rsi_block_alloc(NULL, false);
     if (!self)
         return -ENOMEM;
     self->waiter.origin = RSI_ORIGIN_FOREIGN;
-    if (pthread_setspecific(foreign_key, self) != 0) {
+    if (pthread_setspecific(foreign_key, self) != 0 && may_fail) {
         rsi_block_free(NULL, self);
         return -ENOMEM;
     }
@@ -139,10 +137,15 @@ int rsi_foreign_try_adopt(void)
     return 0;
 }
 
+int rsi_foreign_try_adopt(void)
+{
+    return adopt(true);
+}
+
 struct rouse_thread *rsi_foreign_adopt(void)
 {
     rsi_runtime_start();
-    if (rsi_foreign_try_adopt() != 0)
+    if (adopt(false) != 0)
         rsi_fatal("no memory for the control block of a kernel thread");
     return rsi_exec_self()->current;
 }

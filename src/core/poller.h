@@ -67,4 +67,7 @@ struct rsi_mail {
 };
 void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail);
 
+/* The indexes below this are of workers that have been started. There is none if the system refused the first one. */
+unsigned rsi_mail_boxes(void);
+
 #endif

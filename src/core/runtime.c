@@ -169,11 +169,13 @@ int rsi_runtime_try_start_slow(void)
     return error;
 }
 
-/* For calls that cannot return an error. */
+/*
+ * For calls of kernel threads, which need no worker. If none can be started now, a later call tries again, as does the
+ * creation of the first user thread, which returns the error.
+ */
 void rsi_runtime_start_slow(void)
 {
-    if (rsi_runtime_try_start_slow() != 0)
-        rsi_fatal("no worker could be started: no memory, or too many threads (ulimit -u)");
+    (void)rsi_runtime_try_start_slow();
 }
 
 void rsi_runtime_lock(void)

@@ -145,6 +145,11 @@ void rsi_poller_try(void)
     rsi_store_release(&rsi_rt.polling, 0u);
 }
 
+unsigned rsi_mail_boxes(void)
+{
+    return rsi_worker_count();
+}
+
 void rsi_mail_send(unsigned worker_index, struct rsi_mail *mail)
 {
     struct rsi_worker *w = rsi_rt.workers[worker_index];

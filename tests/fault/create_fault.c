@@ -304,12 +304,99 @@ static void creation_that_fails_for_long_leaks_nothing(void **state)
     CHECK(status == 0);
 }
 
+static struct rouse_mutex mutex = ROUSE_MUTEX_INIT;
+
+static void *lock_and_post(void *arg)
+{
+    rouse_mutex_lock(&mutex);
+    rouse_mutex_unlock(&mutex);
+    CHECK(rouse_sem_post(&sem) == 0);
+    return arg;
+}
+
+struct told {
+    uint32_t go; /* pairs with wait_in_child's release */
+    int fd;
+};
+
+static void *post_when_told(void *value)
+{
+    struct told *told = value;
+    while (rsi_load_acquire(&told->go) == 0)
+        rsi_futex_wait(&told->go, 0, UINT64_MAX);
+    lock_and_post(value);
+    CHECK(rouse_sleep(1000000) == 0);
+    CHECK(write(told->fd, "x", 1) == 1);
+    return value;
+}
+
+static void wait_in_child(int resource)
+{
+    struct rouse_thread *t = NULL;
+    struct rlimit limit, none;
+    pthread_t other;
+    int pipe_fds[2];
+    char byte;
+    CHECK(pipe(pipe_fds) == 0);
+    struct told told = { 0, pipe_fds[1] };
+    CHECK(pthread_create(&other, NULL, post_when_told, &told) == 0);
+    CHECK(getrlimit((__rlimit_resource_t)resource, &none) == 0);
+    limit = none;
+    limit.rlim_cur = resource == RLIMIT_AS ? address_space_bytes() + ((size_t)64 << 10) : 0;
+    CHECK(setrlimit((__rlimit_resource_t)resource, &limit) == 0);
+    int error = rouse_thread_create(&t, NULL, nothing, NULL);
+    if (error == 0 && resource == RLIMIT_NPROC)
+        _exit(77); /* a privileged user has no limit */
+    CHECK(error == -EAGAIN || error == -ENOMEM);
+    uint64_t before_ns = rsi_now_ns();
+    CHECK(rouse_sleep(2000000) == 0);
+    CHECK(rsi_now_ns() - before_ns >= 2000000);
+    rouse_mutex_lock(&mutex);
+    CHECK(rouse_sem_wait_until(&sem, rsi_now_ns() + 1000000) == -ETIMEDOUT);
+    rsi_store_release(&told.go, 1u); /* pairs with post_when_told */
+    rsi_futex_wake(&told.go, 1);
+    rouse_mutex_unlock(&mutex);
+    CHECK(rouse_sem_wait(&sem) == 0);
+    CHECK(rouse_read(pipe_fds[0], &byte, 1) == 1 && byte == 'x');
+    CHECK(rouse_thread_create(&t, NULL, nothing, NULL) == error);
+    CHECK(setrlimit((__rlimit_resource_t)resource, &none) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+    join(create(ROUSE_KIND_USER, 0, nothing, &error_returns), &error_returns);
+    live(&error_returns);
+}
+
+/* No worker can be started, and there is no room for the control block of a kernel thread. */
+static void a_thread_that_runs_can_wait_where_no_worker_can_start(void **state)
+{
+    static const int limits[] = { RLIMIT_AS, RLIMIT_NPROC };
+    (void)state;
+    for (size_t i = 0; i < LENGTH(limits); i++) {
+        if (SCALE > 1 && limits[i] == RLIMIT_AS)
+            continue;
+        fflush(NULL);
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            if (limits[i] == RLIMIT_NPROC && getuid() == 0)
+                CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+            wait_in_child(limits[i]);
+            _exit(0);
+        }
+        int status = 0;
+        CHECK(waitpid(pid, &status, 0) == pid);
+        if (status != 0)
+            fprintf(stderr, "limit %d: status %#x\n", limits[i], (unsigned)status);
+        CHECK(status == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_start_of_the_runtime),
         cmocka_unit_test(the_creation_of_threads),
         cmocka_unit_test(creation_that_fails_for_long_leaks_nothing),
+        cmocka_unit_test(a_thread_that_runs_can_wait_where_no_worker_can_start),
     };
 #ifdef RSI_TSAN
     puts("not run: the thread sanitizer has no threads in the child of a program that has them");

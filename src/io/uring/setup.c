@@ -222,7 +222,7 @@ static void enable_mine(struct rsi_mail *mail)
 
 void rsi_ring_enable_all(void)
 {
-    for (unsigned i = 0; i < rouse_worker_count(); i++) {
+    for (unsigned i = 0; i < rouse_worker_count() && i < rsi_mail_boxes(); i++) {
         struct rsi_mail *mail = malloc(sizeof *mail);
         if (mail == NULL)
             return; /* each worker enables its ring at its first use */
