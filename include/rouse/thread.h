@@ -177,7 +177,8 @@ int rouse_blocking(void *(*fn)(void *), void *arg, void **result);
  * workers  of the default cluster. 0: ROUSE_WORKERS, or else one per CPU that the process may use (affinity mask and
  *          cgroup quota).
  * spares   the most workers that are added while others are stuck in a system call or a computation (see
- *          rouse_obs_stuck). Negative: none. 0: ROUSE_SPARES, or else as many as workers.
+ *          rouse_obs_stuck). Negative: none. 0: ROUSE_SPARES, or else one for each thread that sits in a system call,
+ *          up to 1,024 workers in all, and as many as workers for threads that compute.
  * io       how I/O waits (see rouse_io_backend). AUTO: ROUSE_IO (auto, epoll or uring); auto means io_uring if the
  *          kernel allows it.
  * Returns  0; -EINVAL (more than 1,024 workers or spares, or an unknown io); -EBUSY (the runtime has started).

@@ -54,7 +54,7 @@ void rsi_watch_end(struct rsi_worker *w);
 bool rsi_watch_if_due(struct rsi_worker *w); /* true: w has work now */
 
 /* monitor.c */
-void rsi_monitor_start(uint32_t bound);
+void rsi_monitor_start(uint32_t bound, uint32_t computing_most);
 void rsi_monitor_wake(void);
 unsigned rsi_monitor_threads(void); /* 0 to 2 */
 void rsi_monitor_child(void);

@@ -14,14 +14,17 @@
  * preempted one uses no CPU time but is not asleep, and one more worker would only take CPU time from it.
  *
  * A spare is a normal worker. It stays while as many workers are stuck as there are spares, and LINGER_NS
- * longer, because a thread that has blocked once usually blocks again. There are at most `bound` spares.
+ * longer, because a thread that has blocked once usually blocks again. There are at most `bound` spares, and at most
+ * `computing_most` in place of the workers of a cluster that compute: more would only take processor time from each
+ * other. By default the first limit is as many workers as a process may have, and the second is as many as it asked for.
  *
  * Sleep: the monitor sleeps without a limit while every cluster has an idle worker and there are no spares,
  * once nothing has moved from one look to the next.
  *   monitor: M1 awake = 0;         full fence;  M2 look at all idle counts again
  *   worker:  W1 leave the idle list, as the last;  full fence;  W2 look at awake; if 0: awake = 1, wake
  * One of the two sees the other. Model: tests/model/monitor.pml. Otherwise it looks after PERIOD_MIN_NS,
- * which doubles up to PERIOD_MAX_NS; while it has spares but no cluster is busy, after PERIOD_LONG_NS.
+ * which doubles up to PERIOD_MAX_NS; while it has spares but no cluster is busy, after PERIOD_LONG_NS. When it has
+ * added a spare it begins with PERIOD_MIN_NS again, because the next thread may get stuck as well.
  * Rejected: a signal that asks the stuck thread where it is. The signal may interrupt its system call, and
  * the program would see an EINTR that we caused.
  */
@@ -37,6 +40,7 @@
 #define PERIOD_LONG_NS 100000000u
 #define COMPUTES_NS 5000000u
 #define LINGER_NS 1000000000u
+#define REMOVED_PART 8u /* of the spares that are not needed, removed at a time */
 #define STACK_BYTES ((size_t)64 * 1024)
 #define RECORDS 32u
 
@@ -45,6 +49,7 @@ struct watched {
     uint64_t turns;
     uint64_t since_ns; /* when it was first seen without a new turn; 0: it has made one since */
     uint64_t cpu_ns;   /* its CPU time at that moment */
+    bool computes;     /* while it is stuck: it is not asleep */
     uint64_t stuck;    /* number of its record; 0: it is not stuck */
 };
 
@@ -57,7 +62,9 @@ struct record {
 static struct {
     uint32_t awake; /* futex; see above */
     uint32_t bound; /* most spares allowed; 0: no monitor */
+    uint32_t computing_most;
     uint32_t is_running;
+    bool has_added; /* since the last look */
     uint32_t spares, spares_most;
     uint64_t stuck_count, refused_count;
     uint64_t turns; /* of all workers, at the last look */
@@ -186,6 +193,7 @@ static void record_begin(struct rsi_worker *w, struct watched *watched, bool com
     stuck.lasted_ns = now_ns - watched->since_ns;
     if (!computes)
         call_read(rsi_load_relaxed(&w->tid), &stuck);
+    watched->computes = computes;
     watched->stuck = monitor.stuck_count + 1;
     record_write(watched->stuck, &stuck);
     rsi_store_release(&monitor.stuck_count, watched->stuck); /* pairs with rouse_obs_stuck */
@@ -253,24 +261,26 @@ static bool is_spare(const struct rsi_worker *w)
     return rsi_load_relaxed(&w->is_spare) && !rsi_load_relaxed(&w->is_leaving);
 }
 
-static void spare_add(struct rouse_cluster *cluster)
+/* most: how many the cluster may have. has: how many it has. */
+static void spare_add(struct rouse_cluster *cluster, uint32_t has, uint32_t most)
 {
-    if (monitor.spares >= monitor.bound || !rsi_spares_prepare() ||
+    if (has >= most || monitor.spares >= monitor.bound || !rsi_spares_prepare() ||
         rsi_spares_add(cluster, &monitor.mask) != 0) {
         rsi_store_relaxed(&monitor.refused_count, monitor.refused_count + 1);
         return;
     }
+    monitor.has_added = true;
     rsi_store_relaxed(&monitor.spares, monitor.spares + 1);
     if (monitor.spares > monitor.spares_most)
         rsi_store_relaxed(&monitor.spares_most, monitor.spares);
 }
 
-static void spare_remove(struct rouse_cluster *cluster)
+static void spares_remove(struct rouse_cluster *cluster, uint32_t count)
 {
-    for (uint32_t i = 0; i < rsi_load_relaxed(&cluster->slot_count); i++) {
+    for (uint32_t i = 0; count != 0 && i < rsi_load_relaxed(&cluster->slot_count); i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
         if (w && is_spare(w) && rsi_load_relaxed(&w->is_idle) && rsi_spares_remove(w) == 0)
-            return;
+            count--;
     }
 }
 
@@ -315,17 +325,26 @@ static void relieve(struct rouse_cluster *cluster)
     }
 }
 
+/* How many spares a cluster may have while so many of its workers are stuck, and so many of these compute. */
+static uint32_t most_spares(uint32_t stuck, uint32_t computing)
+{
+    uint32_t most = monitor.computing_most;
+    return stuck - computing + (computing < most ? computing : most);
+}
+
 /* polls: threads wait for I/O and no worker polls (poller_waits). */
 static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t now_ns)
 {
     uint64_t *needless = &monitor.needless_since[cluster->home - 1];
-    uint32_t stuck = 0, spares = 0;
+    uint32_t stuck = 0, computing = 0, spares = 0;
     bool waits = polls;
     for (uint32_t i = 0; i < rsi_load_relaxed(&cluster->slot_count); i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
         if (!w)
             continue;
-        stuck += look_at(w, now_ns);
+        bool is_now_stuck = look_at(w, now_ns);
+        stuck += is_now_stuck;
+        computing += is_now_stuck && monitor.watched[w->index].computes;
         spares += is_spare(w);
         waits = waits || has_waiting(w, now_ns);
     }
@@ -336,10 +355,10 @@ static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t no
     else if (*needless == 0)
         *needless = now_ns;
     else if (now_ns - *needless >= LINGER_NS)
-        spare_remove(cluster);
+        spares_remove(cluster, 1 + (spares - stuck) / REMOVED_PART);
     /* A searcher was woken and is on its way. */
     if (stuck > spares && waits && is_busy(cluster) && rsi_load_relaxed(&cluster->searching) == 0)
-        spare_add(cluster);
+        spare_add(cluster, spares, most_spares(stuck, computing));
 }
 
 /* Count the spares. Returns the turns of all workers. */
@@ -388,6 +407,9 @@ static void *monitor_main(void *unused)
     for (;;) {
         uint64_t now_ns = rsi_now_ns();
         if (look(now_ns)) {
+            if (monitor.has_added)
+                period_ns = PERIOD_MIN_NS;
+            monitor.has_added = false;
             rsi_futex_wait(&monitor.awake, 1, now_ns + period_ns);
             period_ns = period_ns * 2 < PERIOD_MAX_NS ? period_ns * 2 : PERIOD_MAX_NS;
         } else {
@@ -413,9 +435,10 @@ void rsi_monitor_wake(void)
  * Called with the runtime's lock when the runtime starts. If the kernel thread cannot be started there is no
  * monitor.
  */
-void rsi_monitor_start(uint32_t bound)
+void rsi_monitor_start(uint32_t bound, uint32_t computing_most)
 {
     rsi_store_relaxed(&monitor.bound, bound);
+    monitor.computing_most = computing_most;
     if (bound == 0 || rsi_load_relaxed(&monitor.is_running))
         return;
     pthread_sigmask(SIG_SETMASK, NULL, &monitor.mask);

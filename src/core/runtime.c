@@ -15,6 +15,7 @@ static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned workers_wanted; /* under start_mutex; 0: not decided yet */
 static int spares_config;       /* under start_mutex; as in rouse_config */
 static unsigned spares_wanted;  /* under start_mutex */
+static unsigned computing_most; /* under start_mutex; see rsi_monitor_start */
 static enum rouse_io io_wanted; /* written under start_mutex */
 
 static unsigned workers_from_environment(void)
@@ -29,16 +30,18 @@ static unsigned workers_from_environment(void)
     return (unsigned)workers;
 }
 
-/* As many as there are workers, unless ROUSE_SPARES gives another number. */
+/* As many as a process may have, unless ROUSE_SPARES gives another number. */
 static unsigned spares_from_environment(void)
 {
     const char *text = secure_getenv("ROUSE_SPARES");
+    computing_most = workers_wanted;
     if (!text || !*text)
-        return workers_wanted;
+        return RSI_WORKERS_MAX;
     char *end;
     unsigned long spares = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || spares > RSI_WORKERS_MAX)
         rsi_fatal("ROUSE_SPARES is \"%s\"; give a number from 0 to %d", text, RSI_WORKERS_MAX);
+    computing_most = (unsigned)spares;
     return (unsigned)spares;
 }
 
@@ -63,7 +66,7 @@ static void workers_settle_locked(void)
     if (spares_config == 0)
         spares_wanted = spares_from_environment();
     else
-        spares_wanted = spares_config < 0 ? 0 : (unsigned)spares_config;
+        computing_most = spares_wanted = spares_config < 0 ? 0 : (unsigned)spares_config;
 }
 
 int rouse_configure(const struct rouse_config *config)
@@ -161,7 +164,7 @@ int rsi_runtime_try_start_slow(void)
             if (rsi_rt.clusters[i]->state == RSI_CLUSTER_LIVE)
                 error = cluster_start_locked(rsi_rt.clusters[i]);
         if (error == 0) {
-            rsi_monitor_start(spares_wanted);
+            rsi_monitor_start(spares_wanted, computing_most);
             rsi_store_release(&rsi_rt.is_started, 1u);
         }
     }

@@ -12,6 +12,7 @@
 
 #define WORKERS 2
 #define SPARES 2
+#define CROWD 300
 
 static int pipes[2];
 static uint32_t go, began, others;
@@ -498,6 +499,48 @@ static void nobody_looks(void)
     join(other);
 }
 
+/* Without a limit of the user's, as many spares are added as threads sit in system calls. */
+static void a_crowd_sits_in_read(void)
+{
+    static struct rouse_thread *crowd[CROWD];
+    static char bytes[CROWD];
+    CHECK(pipe(pipes) == 0);
+    rsi_store_seq_cst(&began, 0u);
+    for (size_t i = 0; i < CROWD; i++)
+        crowd[i] = start_named(sit_in_read, "one of a crowd");
+    UNTIL(rsi_load_seq_cst(&began) == CROWD);
+    others_run();
+    CHECK(figures().spares_most >= CROWD - WORKERS && figures().spares_bound >= CROWD);
+    CHECK(write(pipes[1], bytes, CROWD) == CROWD);
+    for (size_t i = 0; i < CROWD; i++)
+        join(crowd[i]);
+    UNTIL(figures().spares == 0);
+}
+
+/* More spares than processors would only take processor time from each other. */
+static void a_crowd_computes(void)
+{
+    struct rouse_thread *crowd[4 * WORKERS];
+    rsi_store_seq_cst(&began, 0u);
+    rsi_store_seq_cst(&go, 0u);
+    for (size_t i = 0; i < LENGTH(crowd); i++)
+        crowd[i] = start_named(compute, "one of a crowd");
+    UNTIL(rsi_load_seq_cst(&began) == 2 * WORKERS);
+    UNTIL(figures().refused_count > 3);
+    CHECK_EQUAL(figures().spares_most, WORKERS);
+    CHECK_EQUAL(rsi_load_seq_cst(&began), 2 * WORKERS);
+    rsi_store_release(&go, 1u);
+    for (size_t i = 0; i < LENGTH(crowd); i++)
+        join(crowd[i]);
+}
+
+static void spares_grow_with_the_threads_in_system_calls(void **state)
+{
+    (void)state;
+    scenario_exits("a_crowd_sits_in_read", "ROUSE_SPARES=", 0);
+    scenario_exits("a_crowd_computes", "ROUSE_SPARES=", 0);
+}
+
 static void configured_to_none(void)
 {
     const struct rouse_config config = { .workers = WORKERS, .spares = -1 };
@@ -543,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(wake_ups_arrive_after_a_spare_has_polled),
         cmocka_unit_test(a_child_has_a_monitor_of_its_own),
         cmocka_unit_test(there_are_no_more_spares_than_allowed),
+        cmocka_unit_test(spares_grow_with_the_threads_in_system_calls),
         cmocka_unit_test(an_idle_process_has_an_idle_monitor),
         cmocka_unit_test(runnable_is_not_stuck),
         cmocka_unit_test(the_limit_of_spares_is_a_setting),
@@ -553,6 +597,8 @@ int main(int argc, char **argv)
         { "spares_are_used_up", spares_are_used_up },
         { "many_workers_share_one_cpu", many_workers_share_one_cpu },
         { "nobody_looks", nobody_looks },
+        { "a_crowd_sits_in_read", a_crowd_sits_in_read },
+        { "a_crowd_computes", a_crowd_computes },
         { "configured_to_none", configured_to_none },
         { "configured_to_one", configured_to_one },
         { "start_the_runtime", start_the_runtime },
