@@ -58,9 +58,10 @@ BUSY = 0.85  # of the processors, or of the threads' time
 IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
 UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
+DELIVERY_LEAST = 0.02
 SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
 OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
-NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0}
+NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0, "to_run_ns": None, "queue_ns": None}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     summary: str = ""  # where there is no finding, why
     unexplained: str = ""  # if it is much of the time: why it is, and how to see it
+    # Of the time queued: in the kernel's run queue, and the rest, in which a wake-up was under way
+    # from its call until the kernel's scheduler had it. None: not known of most of it.
+    queue_ns: int | None = None
+    delivery_ns: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -78,6 +83,8 @@ class Verdict:
             "findings": [asdict(finding) for finding in self.findings],
             "summary": self.summary,
             "unexplained": self.unexplained,
+            "queue_ns": self.queue_ns,
+            "delivery_ns": self.delivery_ns,
         }
 
     @property
@@ -89,6 +96,9 @@ class Verdict:
             for name, part in shares.items()
             if part != "0.0" or name == UNEXPLAINED
         )
+        if (self.delivery_ns or 0) >= DELIVERY_LEAST * self.thread_ns:
+            part = share((self.delivery_ns or 0) / max(self.thread_ns, 1))
+            parts = parts.replace(" % queued", f" % queued ({part} % delivery of wake-ups)")
         return f"{duration(self.thread_ns)} of threads' time: {parts}" if self.thread_ns else ""
 
     def lines(self) -> list[str]:
@@ -101,7 +111,8 @@ def thread_rows() -> str:
     """Threads that are alive one by one, and those that have ended by name."""
     known = measures.total(state for state in STATES if state not in ("usr", "missing"))
     return f"""
-SELECT process, threads, waits, wall_ns, {names(s for s in STATES if s not in ("usr", "missing"))},
+SELECT process, threads, waits, wall_ns, to_run_ns, queue_ns,
+    {names(s for s in STATES if s not in ("usr", "missing"))},
     COALESCE(usr, had_usr) AS usr, wall_ns - {known} - COALESCE(usr, had_usr) AS missing
 FROM ({measures.thread_parts()}) p
 """
@@ -149,6 +160,20 @@ def read(database: Database, busy_ns: int | None) -> Program:
 def division(program: Program) -> dict[str, float]:
     whole = program.sum(*STATES)
     return {name: program.sum(*states) / whole if whole else 0.0 for name, states in PARTS}
+
+
+def delivery(program: Program) -> tuple[int | None, int | None]:
+    """Return the time in the kernel's run queue, and that until wake-ups were delivered to it.
+
+    None: not known. A thread that was taken off its processor just before it slept, or just after
+    it was woken, was queued in time that counts as its wait. On busy processors that may be longer
+    than all deliveries.
+    """
+    known = [row for row in program.threads if row["to_run_ns"] is not None]
+    to_run_ns, queue_ns = (sum(row[name] for row in known) for name in ("to_run_ns", "queue_ns"))
+    if to_run_ns < MOSTLY * program.sum("lat") or not known:
+        return None, None
+    return queue_ns, to_run_ns - queue_ns if to_run_ns >= queue_ns else None
 
 
 # Locks
@@ -300,7 +325,14 @@ def summary(program: Program, time: dict[str, float], idle: dict[str, float]) ->
     longest = max(waits, key=lambda name: waits[name], default="")
     if not longest or waits[longest] < IDLE_REST:
         return f"Nothing is contended: {'threads wait for work' if idle else 'no thread waited'}"
-    queued, ran = program.sum("lat"), program.ran_ns
+    delivered = delivery(program)[1] or 0
+    queued, ran = program.sum("lat") - delivered, program.ran_ns
+    if longest == "queued" and delivered > queued:
+        return (
+            f"Nothing is contended, but threads waited {duration(delivered)} for wake-ups to reach"
+            f" a processor, and ran {duration(ran)}: they hand over to each other often, for"
+            " little work"
+        )
     if longest == "queued" or (queued > ran and waits["queued"] >= QUEUED_LEAST):
         return (
             f"Nothing is contended, but threads were queued {duration(queued)} for a processor, and"
@@ -351,4 +383,5 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     return Verdict(
         *(time, round(program.sum(*STATES)), findings[:SHOWN], text),
         unexplained(database, program),
+        *delivery(program),
     )

@@ -138,6 +138,8 @@ def verdict_schema() -> Schema:
             "findings": listed(record(finding)),
             "summary": {"type": STRING},
             "unexplained": {"type": STRING},
+            "queue_ns": either(INTEGER),
+            "delivery_ns": either(INTEGER),
         }
     )
     return {**whole, "type": ["object", "null"]}

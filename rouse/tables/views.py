@@ -89,6 +89,9 @@ SELECT process, SUM(CASE WHEN acquired + given_up > contested THEN 1 ELSE 0 END)
 FROM locks GROUP BY process
 """
 
+IN_CALL_MOST = 0.01  # sleeps in unseen calls, as a share of the way to a processor
+USELESS_MOST = 0.05  # useless wake-ups, as a share of the waits
+
 # Processes that the interposer recorded.
 PRELOADED = f"""
 SELECT process FROM processes WHERE recorder = '{PRELOAD}'
@@ -143,6 +146,22 @@ FROM (
 """
 
 
+def to_a_processor(is_user: str, queueless: str) -> str:
+    """Return two columns: the way to a processor, and how much of it was in the kernel's run queue.
+
+    Both are null unless both are known. The run queue's sum also has what followed other sleeps:
+    those in calls that rouse does not see, and those after which a thread found nothing to do.
+    """
+    known = (
+        f"NOT ({is_user}) AND usr_cpu IS NOT NULL AND run_queue_ns IS NOT NULL AND {queueless} = 0"
+        f" AND in_call <= {IN_CALL_MOST} * (lat + usr_queued) AND useless <= {USELESS_MOST} * waits"
+    )
+    return (
+        f"CASE WHEN {known} THEN lat + usr_queued END AS to_run_ns,"
+        f" CASE WHEN {known} THEN run_queue_ns END AS queue_ns"
+    )
+
+
 def threads_seen() -> str:
     """The threads, with usr and lat by the kernel, and in_call as a column.
 
@@ -161,6 +180,7 @@ SELECT {names(plain)}, in_call, usr AS had_usr, usr_cpu AS usr, lat + usr_queued
         THEN 1 ELSE 0 END AS queueless,
     CASE WHEN state <> 'USR' THEN state WHEN asleep = 1 THEN 'SLP' WHEN asleep = 0 THEN 'USR'
         ELSE {unknown} END AS state,
+    {to_a_processor(is_user, "0")},
     CASE WHEN {is_user} THEN usr_known ELSE usr_cpu IS NOT NULL END AS is_known
 FROM ({split(joined, is_user, "usr")}) r
 """
@@ -175,6 +195,7 @@ def groups_seen() -> str:
     )
     return f"""
 SELECT {names(plain)}, in_call, usr AS had_usr, usr_cpu AS usr, lat + usr_queued AS lat,
+    {to_a_processor("is_user", "queueless")},
     CASE WHEN is_user THEN usr_known ELSE usr_cpu IS NOT NULL END AS is_known
 FROM ({split(joined, "is_user", "usr")}) r
 """

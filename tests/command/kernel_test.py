@@ -27,6 +27,8 @@ TEXT = (SOURCE / "tests" / "command" / "fixtures" / "switching.c").read_text(enc
 KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", TEXT, re.M)}
 ATTACHED = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
 (ROUNDS,) = map(int, re.findall(r"^    ROUNDS = (\d+),", ATTACHED, re.M))
+HOT_LOCK = FIXTURES / "hot_lock"
+ATTEMPTS = 5  # of a test that needs idle processors
 PLACE = {"ROUSE_KERNEL": str(HELPER)}
 Row = dict[str, Any]
 
@@ -178,6 +180,36 @@ class Seen(unittest.TestCase):
 @unittest.skipUnless(LIBRARY.exists(), "not run: librouse-preload.so was not built")
 class Joined(unittest.TestCase):
     """rouse run --kernel: the kernel's events, assigned to recorded waits."""
+
+    def test_the_delivery_of_wake_ups_is_what_the_run_queue_leaves(self) -> None:
+        """From sched_waking to sched_switch, less the run queue's part by schedstat.
+
+        Two threads hand a lock to each other, mostly from one idle processor to the other. Ours
+        begins a little earlier, when the lock is released.
+        """
+        for _ in range(ATTEMPTS):
+            whole = self.handed_over()
+            said, threads = whole["verdict"], whole["sections"]["kernel_threads"]
+            queued_ns = sum(row["queued_ns"] + row["preempted_ns"] for row in threads)
+            if said["delivery_ns"] is not None and said["queue_ns"] < 0.1 * queued_ns:
+                break
+        else:
+            self.skipTest("not run: other programs use the processors")
+        (group,) = whole["sections"]["groups"]
+        by_kernel_ns = queued_ns - said["queue_ns"]
+        self.assertGreater(said["delivery_ns"], 0.7 * by_kernel_ns)
+        self.assertLess(said["delivery_ns"], 1.3 * by_kernel_ns + 20_000 * group["waits"])
+
+    def handed_over(self) -> dict[str, Any]:
+        """Return the report on two threads that hand a lock to each other."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "report.json"
+            words = ("run", "--kernel", "--json", "-o", file, "--", HOT_LOCK)
+            more = {"ROUSE_PRELOAD": str(LIBRARY), **PLACE}
+            done = here(*words, "mutex", "2", "50", "50", "2000", **more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            whole: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return whole
 
     def run_scenes(self, program: str, *words: str | Path) -> Any:
         done = subprocess.run(

@@ -73,7 +73,7 @@ class PassedThrough(Case):
         kept = self.folder / "kept"
         running = self.start("--keep", kept, "--", "sh", "-c", f"{PROGRAM} hang; true")
         until = time.monotonic() + 60
-        while not (hung := [file for file in kept.glob("*.rouse") if self.alive_ns(file)]):
+        while not (hung := [file for file in kept.glob("*.rouse") if self.is_seen(file, PROGRAM)]):
             self.assertLess(time.monotonic(), until)
             time.sleep(0.01)
         os.kill(int(hung[0].name.split("-")[0].removesuffix(".rouse")), signal.SIGKILL)
@@ -99,12 +99,13 @@ class PassedThrough(Case):
         self.assertEqual(running.stdout.readline(), "ready\n")
         return running
 
-    def alive_ns(self, file: Path) -> int:
-        """Return when the process of a recording was last seen alive; 0: not yet."""
-        head = file.read_bytes()[: layout.HEAD.itemsize]
-        if len(head) < layout.HEAD.itemsize:
-            return 0
-        return int(np.frombuffer(head, layout.HEAD)["alive_ns"][0])
+    def is_seen(self, file: Path, program: Path) -> bool:
+        """Whether a recording is of that program, whose process was seen alive."""
+        raw = file.read_bytes()[: layout.HEAD.itemsize]
+        if len(raw) < layout.HEAD.itemsize:
+            return False
+        head = np.frombuffer(raw, layout.HEAD)[0]
+        return bool(head["alive_ns"]) and Path(head["program"].decode()).samefile(program)
 
     def test_other_preloaded_libraries_stay_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")

@@ -135,11 +135,36 @@ class Rules(unittest.TestCase):
         said = self.summary([], usr=100, lat=300, io=600)
         self.assertIn("threads were queued 300 ms for a processor, and ran 100 ms", said)
 
+    def delivered(self, **changed: int) -> verdict.Verdict:
+        """The verdict on two threads that were queued for 300 ms, 100 of them in the run queue."""
+        group = {"name": "pool", "is_user": False, "threads": 2, "wall_ns": S, "waits": 1000}
+        group |= {"usr": 350 * MS, "cpu_ns": 250 * MS, "lat": 200 * MS, "run_queue_ns": 100 * MS}
+        group |= {"mutex": 450 * MS, "useless": 0, "queueless": 0} | changed
+        process = {**PROCESSES[0], "cpu_ns": 250 * MS}
+        more = {"groups": [group], "workers": [], "processes": [process]}
+        return made(locks=[], wakes=[], threads=[], **more)
+
+    def test_the_way_to_a_processor_is_run_queue_and_delivery(self) -> None:
+        said = self.delivered()
+        self.assertEqual((said.queue_ns, said.delivery_ns), (100 * MS, 200 * MS))
+        self.assertIn("30 % queued (20 % delivery of wake-ups)", said.head)
+
+    def test_delivery_is_not_known_after_useless_wake_ups_and_unseen_sleeps(self) -> None:
+        for changed in ({"useless": 60}, {"usr": 450 * MS}, {"queueless": 1}):
+            said = self.delivered(**changed)
+            self.assertEqual((said.queue_ns, said.delivery_ns), (None, None), changed)
+            self.assertNotIn("delivery", said.head)
+
+    def test_wake_ups_on_their_way_are_no_lack_of_processors(self) -> None:
+        said = self.delivered(mutex=0, wall_ns=550 * MS)
+        self.assertIn("waited 200 ms for wake-ups to reach a processor", said.summary)
+
     def test_other_processes_share_the_processors_only(self) -> None:
         idle: dict[str, Any] = dict.fromkeys(STATES, 0) | {
             "waits": 0,
             "threads": 1,
             "wall_ns": S,
+            "to_run_ns": None,
         }
         threads = [
             idle | {"process": process, "mutex": S // 2, "usr": S // 2}
@@ -198,7 +223,7 @@ class Formats(unittest.TestCase):
             self.assertEqual(done.returncode, 0, (name, done.stderr))
         self.assertTrue(said["text"].stdout.startswith("Verdict\n"))
         found = json.loads(said["json"].stdout)["verdict"]
-        self.assertEqual(list(found), ["time", "thread_ns", "findings", "summary", "unexplained"])
+        self.assertEqual(list(found), list(verdict.Verdict({}, 0).as_json()))
         lines = [finding["text"] for finding in found["findings"]] or [found["summary"]]
         for line in lines:
             self.assertIn(line, " ".join(said["text"].stdout.split()))
