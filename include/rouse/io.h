@@ -134,6 +134,21 @@ int rouse_fsync(int fd);
 int rouse_shutdown(int fd, int how);
 
 /*
+ * Hand a socket back to code that reads it by other calls than these: a library, read(2), a child, another process.
+ * io_uring stops to receive for fd, for as long as fd is open, and bytes that it has received already are copied to
+ * buffer, in order. Call it again until it returns 0. Nothing is lost or doubled, whatever it returns. Right after
+ * rouse_accept or rouse_connect, rouse_release(fd, NULL, 0) keeps io_uring away from the start.
+ *
+ * The calls of this header still work on fd, and wait as for a pipe. O_NONBLOCK stays as it is.
+ *
+ * Returns  the bytes copied, at most `bytes`: call again; 0: the socket is released; -ENOBUFS (bytes is 0, and some have
+ *          been received); -EAGAIN (the worker that receives was busy for 100 ms: call again); -EBUSY (a listener whose
+ *          connections io_uring accepts already); the error that ended the stream, once; -EBADF; -ENOMEM.
+ * Blocks   the calling thread only, for at most 100 ms.
+ */
+ssize_t rouse_release(int fd, void *buffer, size_t bytes);
+
+/*
  * Close fd. Every thread that waits for it returns -EBADF. Returns 0 or -errno; the descriptor is closed in both
  * cases.
  *
@@ -154,7 +169,7 @@ int rouse_getaddrinfo(const char *node, const char *service, const struct addrin
  *
  * With io_uring the kernel reads a TCP stream ahead into buffers of the runtime. This begins with the first call
  * that waits to read, or that follows a read which left nothing. From then on, read such a stream only with the
- * calls of this header, and only in this process.
+ * calls of this header, and only in this process, until rouse_release has handed it back.
  */
 const char *rouse_io_backend(const char **reason);
 

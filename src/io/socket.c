@@ -122,6 +122,24 @@ int rouse_shutdown(int fd, int how)
     return (int)rsi_syscall2(SYS_shutdown, fd, how);
 }
 
+/* How long a release waits for the worker whose ring receives. */
+#define RELEASE_NS 100000000u
+
+RSI_NOINLINE ssize_t rouse_release(int fd, void *buffer, size_t bytes)
+{
+    struct rsi_io_op op = {
+        .fd = fd,
+        .side = RSI_FD_READ,
+        .kind = ROUSE_WAIT_READ,
+        .number = SYS_recvfrom,
+        .arg = { fd, (long)buffer, (long)bytes },
+        .site = RSI_CALLER(),
+        .deadline_ns = rsi_now_ns() + RELEASE_NS,
+    };
+    int type = rsi_fdtable_find(fd, &op.ref);
+    return type < 0 ? type : rsi_multishot_release(&op);
+}
+
 RSI_NOINLINE int rouse_close(int fd)
 {
     const void *site = RSI_CALLER();

@@ -563,7 +563,7 @@ void rsi_multishot_child(void)
             memset(chunks[i], 0, RSI_FD_CHUNK * sizeof **chunks);
 }
 
-/* How long a non-waiting call waits for another worker's answer. */
+/* How long a call waits for one answer of another worker. */
 #define REFRESH_NS 1000000u
 
 /* Freed by the ring's worker, since the thread may give up first. */
@@ -571,25 +571,55 @@ struct refresh {
     struct rsi_mail mail;
     struct rouse_thread *thread;
     uint64_t ticket;
+    struct rsi_fd_ref ref; /* entry: NULL, or whose receive is to end */
+    int fd;
 };
+
+/*
+ * Request the end of the receive. On its ring's worker. Inside the ring's lock no receive ends, so the struct lives on
+ * after the guard is released.
+ */
+static void request_end(const struct rsi_fd_ref *ref, int fd)
+{
+    struct rsi_ring *ring = rsi_ring_self();
+    struct rsi_multishot **slot = slot_of(fd), *shot = NULL;
+    if (ring == NULL || slot == NULL)
+        return;
+    rsi_ring_enter(ring);
+    rsi_guard_lock(&ref->entry->guard);
+    if (ref->entry->generation == ref->generation)
+        shot = *slot;
+    bool is_on = shot != NULL && shot->ring == ring && shot->state != MULTISHOT_ENDED;
+    if (is_on)
+        shot->state = MULTISHOT_ENDING;
+    rsi_guard_unlock(&ref->entry->guard);
+    if (is_on)
+        (void)rsi_ring_cancel(ring, shot, RSI_RING_MULTISHOT, RSI_RING_CANCEL);
+    rsi_ring_leave(ring);
+}
 
 static void refresh_for(struct rsi_mail *mail)
 {
     struct refresh *refresh = rsi_container_of(mail, struct refresh, mail);
     struct rouse_thread *thread = refresh->thread;
     uint64_t ticket = refresh->ticket;
+    if (refresh->ref.entry != NULL)
+        request_end(&refresh->ref, refresh->fd);
     free(refresh);
     rsi_ring_round(true);
     if (rsi_park_claim(thread, ticket, 0, NULL))
         rsi_park_publish(thread);
 }
 
-void rsi_multishot_refresh(const struct rsi_io_op *op)
+/* Have the ring's worker reap, and request the end of the receive before if that is wanted. */
+static void refresh(const struct rsi_io_op *op, bool to_end)
 {
     int index = rsi_multishot_worker(op->ref.entry, op->fd);
     if (index < 0)
         return;
     if (index == rouse_worker_index()) {
+        if (to_end)
+            request_end(&op->ref, op->fd);
         rsi_ring_round(true);
         return;
     }
@@ -600,7 +630,58 @@ void rsi_multishot_refresh(const struct rsi_io_op *op)
     uint64_t ticket = rsi_park_prepare(self, (enum rouse_wait_kind)op->kind,
                                        (const void *)(intptr_t)op->fd, op->site,
                                        rsi_now_ns() + REFRESH_NS, 0);
-    *refresh = (struct refresh){ .mail.take = refresh_for, .thread = self, .ticket = ticket };
+    *refresh = (struct refresh){
+        .mail.take = refresh_for, .thread = self, .ticket = ticket, .fd = op->fd
+    };
+    if (to_end)
+        refresh->ref = op->ref;
     rsi_mail_send((unsigned)index, &refresh->mail);
     (void)rsi_park_commit(self, ticket);
+}
+
+void rsi_multishot_refresh(const struct rsi_io_op *op)
+{
+    refresh(op, false);
+}
+
+/* Take what is held. Returns 0 if nothing is held and no ring receives any more, -EAGAIN if one still does. */
+static long take_last(const struct rsi_io_op *op)
+{
+    struct rsi_fd *entry = op->ref.entry;
+    struct rsi_fd_batch batch = { NULL, NULL };
+    struct rsi_multishot **slot = slot_of(op->fd), *shot, *ended = NULL;
+    struct rsi_ring *ring = NULL;
+    uint16_t freed = 0;
+    long result = 0;
+    rsi_guard_lock(&entry->guard);
+    bool is_open = entry->generation == op->ref.generation;
+    if (is_open) {
+        rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_BULK);
+        shot = slot != NULL ? *slot : NULL;
+        if (shot != NULL && (shot->is_listener || (shot->first != 0 && op->arg[2] == 0))) {
+            result = shot->is_listener ? -EBUSY : -ENOBUFS;
+        } else if (shot != NULL) {
+            ring = shot->ring;
+            result = take_locked(op, slot, &freed, &ended, &batch);
+        }
+    }
+    rsi_guard_unlock(&entry->guard);
+    if (freed != 0)
+        rsi_ring_buffers_return(ring, freed);
+    rsi_fdtable_publish(&batch);
+    if (ended != NULL) {
+        result = result == -EAGAIN ? ended->error : result;
+        dispose(ended);
+    }
+    return is_open ? result : -EBADF;
+}
+
+long rsi_multishot_release(const struct rsi_io_op *op)
+{
+    for (;;) {
+        long result = take_last(op);
+        if (result != -EAGAIN || rsi_now_ns() >= op->deadline_ns)
+            return result;
+        refresh(op, true);
+    }
 }

@@ -47,6 +47,14 @@ long rsi_multishot_take(const struct rsi_io_op *op);
  */
 void rsi_multishot_refresh(const struct rsi_io_op *op);
 
+/*
+ * Hand the descriptor back: take held data for op (a recvfrom), and have the ring stop to receive for it. No ring
+ * receives for it again. Returns the bytes taken; 0 once nothing is held and no ring receives; how the stream ended, if
+ * by an error; -ENOBUFS if something is held and op takes no bytes; -EBUSY: a ring accepts; -EBADF; -EAGAIN if the
+ * ring's worker has not answered by op's deadline.
+ */
+long rsi_multishot_release(const struct rsi_io_op *op);
+
 /* The index of the worker whose ring receives for fd, or -1. */
 int rsi_multishot_worker(struct rsi_fd *entry, int fd);
 
