@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
@@ -60,13 +61,18 @@ class Installed:
         }
         return run("pkg-config", *options, "rouse", env=environment).split()
 
-    def compile(self, compiler: str, source: Path, out: Path, static: bool = False) -> Path:
-        """Build a program as the README does. static: link librouse.a, but no other archive."""
+    def compile(
+        self, compiler: str, source: Path, out: Path, static: bool = False, more: Sequence[str] = ()
+    ) -> Path:
+        """Build a program as the README does. static: link librouse.a, but no other archive.
+
+        more: flags of other libraries.
+        """
         flags = self.pkg_config("--cflags", "--libs", *(["--static"] if static else []))
         if static:
             flags = [f.replace("-lrouse", "-l:librouse.a") for f in flags]
         strict = ("-O2", "-Wall", "-Wextra", "-Werror")
-        run(compiler, *strict, "-o", out, source, *flags)
+        run(compiler, *strict, "-o", out, source, *flags, *more)
         return out
 
     @property
