@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from rouse.render import links
+
 COALESCE_MOST_US = 1_000_000
 SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 
@@ -20,6 +22,17 @@ class Name(click.ParamType[str]):
     def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
         if not value:
             raise click.BadParameter("the name is empty")
+        return str(value)
+
+
+class Editor(click.ParamType[str]):
+    """A template of links to source files."""
+
+    name = "template"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _: click.Context | None) -> str:
+        if why := links.wrong_with(str(value)):
+            raise click.BadParameter(f"{value!r}: {why}")
         return str(value)
 
 

@@ -8,7 +8,7 @@ import sys
 import click
 
 from rouse import limits
-from rouse.cli.arguments import Name, Seconds
+from rouse.cli.arguments import Editor, Name, Seconds
 from rouse.cli.commands import Command
 from rouse.errors import output
 from rouse.query.specs import KEYS
@@ -84,6 +84,13 @@ from rouse.tables.engine import ENGINES
     metavar="SECONDS",
     help=f"Processor time that a FILE may take [{limits.BASE_S} and {limits.PER_MIB_S} per MiB].",
 )
+@click.option(
+    "--editor",
+    type=Editor(),
+    metavar="URI",
+    help="Where places in the source lead to, such as vscode://file{file}:{line}, on a page and in"
+    " a terminal that shows links [terminal: the file; page: nowhere].",
+)
 def command(
     target: str | None,
     chosen: tuple[str, ...],
@@ -99,6 +106,7 @@ def command(
     engine: str,
     memory: int | None,
     cpu: float | None,
+    editor: str | None,
 ) -> None:
     """Report on a running process (PID), a recording or store (FILE), or a FOLDER of them.
 
@@ -124,5 +132,6 @@ def command(
         full=full,
         memory_mib=memory,
         cpu_s=cpu,
+        editor=editor,
     )
     run(target, options)

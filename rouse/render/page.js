@@ -24,6 +24,18 @@
     return made;
   }
 
+  // An element with a frame of a stack. Its place in the source is a link if an editor was named.
+  function frameElement(frame) {
+    const made = element("li", frame);
+    const at = frame.lastIndexOf(" ") + 1;
+    const uri = data.links[frame.slice(at)];
+    if (!uri) return made;
+    const link = element("a", frame.slice(at));
+    link.href = uri;
+    made.replaceChildren(frame.slice(0, at), link);
+    return made;
+  }
+
   // An element of SVG with its attributes.
   function shape(name, attributes, text) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -149,7 +161,7 @@
         continue;
       }
       const stack = element("ol");
-      for (const frame of frames) stack.append(element("li", frame));
+      for (const frame of frames) stack.append(frameElement(frame));
       body.append(stack);
     }
     const others = related(section, row);

@@ -11,6 +11,7 @@ from typing import Any
 
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, address
+from rouse.render.links import Links
 from rouse.text import cell, printable
 
 
@@ -69,14 +70,18 @@ def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, lis
     }
 
 
-def render(report: Report, title: str) -> str:
+def render(report: Report, title: str, links: Links) -> str:
     made = [page_section(section) for section in report.sections]
-    data = {
+    data: dict[str, Any] = {
         "verdict": [printable(line) for line in report.verdict.lines()] if report.verdict else [],
         "facts": [(name, printable(text)) for name, text in report.facts],
         "notes": [printable(note) for note in report.notes],
         "sections": made,
         "frames": used_frames(report, made),
+    }
+    labels = [label for frames in data["frames"].values() for label in frames]
+    data["links"] = {
+        label[start:end]: uri for label in labels for start, end, uri in links.of(label)
     }
     parts = {
         "TITLE": html.escape(printable(title)),

@@ -24,6 +24,9 @@ from rouse.query.paths import Paths
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
 from rouse.render import document, progress
+from rouse.render.links import FILE as FILE_LINK
+from rouse.render.links import NONE as NO_LINKS
+from rouse.render.links import Links
 from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
@@ -64,6 +67,7 @@ class Options:
     hint: str = "All tables and notes: --full. A page: --format html -o FILE"
     memory_mib: int | None = None  # that a FILE may take. None: by its size
     cpu_s: float | None = None
+    editor: str | None = None  # template of links to source files. None: a terminal has plain ones
 
     @property
     def has_tables(self) -> bool:
@@ -159,9 +163,17 @@ class Reporter:
     def terminal(self, file: TextIO) -> None:
         options = self.options
         if options.has_tables:
-            print_report(self.report(TERMINAL_ROWS, options.show_idle), file)
+            print_report(self.report(TERMINAL_ROWS, options.show_idle), file, self.links(file))
         else:
-            terminal_of(file).screen(self.screen(), options.limit)
+            terminal_of(file, self.links(file)).screen(self.screen(), options.limit)
+
+    def links(self, file: TextIO | None = None) -> Links:
+        """Return the links to source files for a terminal, or for a page (None)."""
+        editor = self.options.editor
+        if editor is None if file is None else not file.isatty():
+            return Links()
+        rows = self.rows("SELECT DISTINCT file, line FROM sites WHERE line > 0")
+        return Links(rows, editor or FILE_LINK)
 
     def screen(self) -> screen.Screen:
         """Return what the text shows by default."""
@@ -187,7 +199,8 @@ class Reporter:
         what = (
             named[0]["program"].rpartition("/")[2] if len(named) == 1 else f"{len(named)} processes"
         )
-        return page.render(replace(report, frames=labels), f"rouse report: {what}").encode()
+        title = f"rouse report: {what}"
+        return page.render(replace(report, frames=labels), title, self.links()).encode()
 
     def pprof(self) -> bytes:
         from rouse.render import pprof
@@ -296,16 +309,16 @@ class Whole(Console):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-def terminal_of(file: TextIO) -> Terminal:
+def terminal_of(file: TextIO, links: Links = NO_LINKS) -> Terminal:
     from rouse.render.terminal import Terminal
 
     width = line_width(file)
     console = Whole(file=file, width=width or 10_000, highlight=False, markup=False, emoji=False)
-    return Terminal(console, width)
+    return Terminal(console, width, links)
 
 
-def print_report(report: Report, file: TextIO) -> None:
-    terminal_of(file).report(report)
+def print_report(report: Report, file: TextIO, links: Links = NO_LINKS) -> None:
+    terminal_of(file, links).report(report)
 
 
 def line_width(file: TextIO) -> int | None:

@@ -14,12 +14,14 @@ from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from rouse.query.screen import Screen
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, Row
 from rouse.query.verdict import Verdict
+from rouse.render.links import NONE, Links
 from rouse.text import UNKNOWN, cell, counted, duration, printable
 
 GAP = 2
@@ -90,17 +92,23 @@ def spared(
 
 
 class Terminal:
-    def __init__(self, console: Console, width: int | None) -> None:
-        """width: columns of a line. None: no limit."""
+    def __init__(self, console: Console, width: int | None, links: Links = NONE) -> None:
+        """width: columns of a line. None: no limit. links: shown if the console is a terminal."""
         self.console = console
         self.width = width
+        self.links = links
         self.frames: Mapping[str, list[str]] = {}
 
     def line(self, *parts: tuple[str, str]) -> None:
         text = Text()
         for part, style in parts:
             text.append(part, style)
+        self.print(text)
+
+    def print(self, text: Text) -> None:
         text.rstrip()
+        for start, end, uri in self.links.of(text.plain):
+            text.stylize(Style(link=uri), start, end)
         self.console.print(text, soft_wrap=True)
 
     def wrapped(self, text: str, indent: str = "") -> list[str]:
@@ -180,7 +188,7 @@ class Terminal:
                 text.append(padded(row[i], widths[i], True) + " " * GAP, FIGURE)
             who = f"{at} waits for "
             text.append(cut(who + cut(what, max(room - cell_len(who), LABEL_LEAST)), room))
-            self.console.print(text, soft_wrap=True)
+            self.print(text)
             if other != UNKNOWN:
                 self.line((" " * indent + cut(f"{role} {other}", room), ""))
 

@@ -166,6 +166,18 @@ class Page(unittest.TestCase):
         page.locator("#filter").fill("nothing like it")
         self.assertEqual(page.locator("tbody tr").count(), 0)
 
+    def test_the_calls_of_a_wait_lead_to_the_editor(self) -> None:
+        place = {"file": '/src/"><b>/queue.c', "line": 42}
+        sites = [*site(0x1000, "take queue.c:42", **place), *site(0x2000, "put+0x1c")]
+        wake = {"kind": "condition", "wait_site": "0x1000", "wake_site": "0x2000", "useful": 9}
+        made = orders(sites=sites, wakes=[{**wake, "wait_ns": 10**9}])
+        page = self.open(made, "--editor", "vscode://file{file}:{line}")
+        self.choose(page, "wakes")
+        page.locator("tbody tr").first.click()
+        (link,) = page.locator("#detail a").all()
+        self.assertEqual(link.inner_text(), "queue.c:42")
+        self.assertEqual(link.get_attribute("href"), "vscode://file/src/%22%3E%3Cb%3E/queue.c:42")
+
     def test_a_row_leads_to_its_stacks_and_to_the_other_sections(self) -> None:
         page = self.open_orders()
         self.choose(page, "sides")
