@@ -195,6 +195,8 @@ static int wait_in_libc(enum call call, pthread_mutex_t *m, clockid_t clock,
 {
     struct rpi_wait wait;
     bool is_recorded = rpi_wait_begin(&wait, ROUSE_WAIT_MUTEX, m, site);
+    if (is_recorded)
+        rpi_wait_show(&wait, contest);
     int result = call_real(call, m, clock, until);
     if (is_recorded)
         (void)rpi_wait_end(&wait, rpi_wait_verdict(result), contest);

@@ -70,6 +70,7 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
     struct rpi_wait wait;
     if (!rpi_wait_begin(&wait, kind, l, site))
         return call_real(is_writer, call, l, clock, until);
+    rpi_wait_show(&wait, &contest);
     int result = call_real(is_writer, call, l, clock, until);
     rpi_wait_end(&wait, rpi_wait_verdict(result), &contest);
     if (result == 0)

@@ -54,7 +54,8 @@ struct rpi_thread {
 
     /* The present wait. NULL: none, or the wait belongs to the parent of a fork. */
     const struct rpi_wait *wait;
-    bool is_asleep; /* in the program's call, not in our code at its begin or end */
+    bool is_asleep;     /* in the program's call, not in our code at its begin or end */
+    bool shows_contest; /* its slot has the contest of the wait under way */
 
     /* While the thread waits; protected by the guard of the object's list. */
     const void *object;

@@ -37,6 +37,26 @@ static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const
         rpi_wait_ring_put(self, kind, site);
 }
 
+/* Inside a change of the slot. */
+static void hide_contest(struct rpi_thread *self)
+{
+    if (rsi_likely(!self->shows_contest))
+        return;
+    self->shows_contest = false;
+    rsi_store_relaxed(&self->slot->contest_tsc, UINT64_C(0));
+}
+
+void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contest)
+{
+    struct rpi_thread *self = wait->self;
+    rsi_module_note(self->writer, contest->key.holder_site);
+    rsi_slot_change(self->slot);
+    rsi_store_relaxed(&self->slot->contest_tsc, contest->since);
+    rsi_store_relaxed(&self->slot->contest_holder, contest->key.holder_site);
+    rsi_slot_changed(self->slot);
+    self->shows_contest = true;
+}
+
 static void count(struct rpi_thread *self, uint32_t verdict, uint64_t waited, uint64_t late)
 {
     struct rsi_store_thread *slot = self->slot;
@@ -82,6 +102,7 @@ static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     rsi_store_relaxed(&slot->wake_tsc, woken);
     rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
     count(self, verdict, woken - since, now - woken);
+    hide_contest(self);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_slot_changed(slot);
@@ -94,6 +115,7 @@ static void undo_sleep(struct rpi_thread *self, uint64_t now)
 {
     rsi_slot_change(self->slot);
     rsi_count(self->slot->ticks[RSI_IN_USR], now - self->slot->since_tsc);
+    hide_contest(self);
     rsi_store_relaxed(&self->slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&self->slot->run_tsc, now);
     rsi_slot_changed(self->slot);

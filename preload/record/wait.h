@@ -23,6 +23,9 @@ struct rpi_wait {
 bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site);
 
+/* After a successful begin: show who holds the lock, and since when the thread has waited for it in all. */
+void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contest);
+
 /* The process has begun to wait for something other than a child. */
 extern RPI_HIDDEN bool rpi_wait_is_any;
 void rpi_wait_child(void);

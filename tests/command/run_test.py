@@ -19,7 +19,7 @@ from common import FIXTURES, SOURCE
 import numpy as np
 from interposed import LIBRARY
 from nobody import NOBODY
-from run_case import PROGRAM, Case
+from run_case import PROGRAM, Case, label
 
 from rouse.run import launch, unseen
 from rouse.store import layout
@@ -68,6 +68,9 @@ class PassedThrough(Case):
         for row in waits:
             self.assertTrue(hung_ns <= row["since_ns"] <= most_ns, (hung_ns, row, most_ns))
         self.assertGreater(report["verdict"]["time"]["locks"], 0.9)
+        (side,) = report["sections"]["sides"]
+        self.assertEqual(side["holder_label"], label("pthread_mutex_lock(&hot); /* for ever */"))
+        self.assertEqual((side["lock_name"], side["waiting"]), ("hot", WAITERS))
 
     def test_waits_of_a_killed_grandchild_last_until_it_was_seen_alive(self) -> None:
         kept = self.folder / "kept"
