@@ -17,6 +17,7 @@ STRAGGLER = "straggler"
 ROWS_MOST = 100  # of waits, the longest first
 LEAST_GAIN = 1.1  # some always arrive later than others
 BARRIER_LEAST = 10  # waits
+QUEUED_MOST = 0.5  # of the time waited
 # Threads that are joined, and how much shorter than the longest the others are.
 THREADS_LEAST, THREADS_MOST = 3, 256
 SHORT_LEAST, SHORT_MOST = 0.05, 0.5
@@ -42,18 +43,30 @@ def find(database: Database, program: Program) -> list[Finding]:
     return found
 
 
+def queued_for(process: str, program: Program) -> float:
+    """Return how long threads at barriers may have waited for others that had no processor.
+
+    A thread that is queued for 1 ns may delay each of the others by as much.
+    """
+    rows = [row for row in program.threads if row.get("process") == process and row["join"]]
+    threads: int = sum(row["threads"] for row in rows)
+    return program.sum("lat", rows=rows) * max(threads - 1, 0)
+
+
 def barriers(rows: list[Row], program: Program) -> list[Finding]:
-    """The waits at each barrier, for the thread that arrives last."""
+    """The waits at each barrier, for the thread that arrives last because it has more work."""
     sites: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         sites.setdefault((row["process"], row["wait_site"]), []).append(row)
     found = []
-    for some in sites.values():
+    for (process, _), some in sites.items():
         first = max(some, key=lambda row: row["wait_ns"])
         wait_ns, count = (sum(row[key] for row in some) for key in ("wait_ns", "count"))
         load = load_without(wait_ns, ("join",), program)
         most, expected = gain.bound(load, []), gain.estimate(load, [])
         if wait_ns < LEAST_NS or count < BARRIER_LEAST or expected < LEAST_GAIN:
+            continue
+        if queued_for(process, program) > QUEUED_MOST * wait_ns:
             continue
         name = first["object_name"] or (
             address(first["object"]) if first["object"] else "a barrier"

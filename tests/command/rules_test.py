@@ -165,6 +165,9 @@ class Straggler(unittest.TestCase):
         self.assertEqual((late.waiter, late.blame_ns), ("step+0x1", 1600 * MS))
         self.assertAlmostEqual(late.gain or 0, 1000 / 600, places=2)
 
+    def test_threads_that_arrive_late_because_they_were_queued(self) -> None:
+        self.assertEqual(self.barrier(io=500, lat=100, join=400), [])
+
     def test_threads_that_arrive_nearly_together(self) -> None:
         self.assertEqual(self.barrier(io=950, join=50), [])
 
