@@ -21,6 +21,8 @@ from interposed import LIBRARY, Source
 WAITS = Source("stdio_waits")
 CALLS = ("fprintf", "vfprintf", "fputs", "fwrite", "fflush", "flockfile")
 NEAR_NS = 3_000_000  # between the clock of the program and the recording
+NOISE_NS = 100_000  # of the two clocks
+ATTEMPTS = 10
 STDOUT = """
 #include <pthread.h>
 #include <stdio.h>
@@ -64,12 +66,24 @@ class Streams(unittest.TestCase):
 
     def test_a_call_that_waits_for_the_lock_is_a_wait_with_its_holder(self) -> None:
         for call in CALLS:
-            printed, sides = self.run_it(WAITS.program, call)
-            site = WAITS.label(f"/* by {call} */")
-            (row,) = [row for row in sides if row["site_label"] == site]
-            self.assertEqual((row["kind"], row["contested"]), ("mutex", 1), call)
-            self.assertEqual(row["holder_label"], WAITS.label("/* the holder */"), call)
-            self.assertAlmostEqual(row["wait_ns"], int(printed), delta=NEAR_NS, msg=call)
+            with self.subTest(call=call):
+                apart = []
+                while not apart or (apart[-1] > NEAR_NS and len(apart) < ATTEMPTS):
+                    apart.append(self.measured_apart(call))
+                self.assertLessEqual(apart[-1], NEAR_NS, apart)
+
+    def measured_apart(self, call: str) -> int:
+        """Return by how many ns the program's clock saw a longer wait than was recorded.
+
+        The thread may lose its processor after the wait, before it reads the clock.
+        """
+        printed, sides = self.run_it(WAITS.program, call)
+        site = WAITS.label(f"/* by {call} */")
+        (row,) = [row for row in sides if row["site_label"] == site]
+        self.assertEqual((row["kind"], row["contested"]), ("mutex", 1))
+        self.assertEqual(row["holder_label"], WAITS.label("/* the holder */"))
+        self.assertLessEqual(row["wait_ns"], int(printed) + NOISE_NS)
+        return int(printed) - int(row["wait_ns"])
 
     def test_standard_output_has_its_name(self) -> None:
         (self.folder / "app.c").write_text(STDOUT)
