@@ -67,7 +67,7 @@ class Streams(unittest.TestCase):
     def test_a_call_that_waits_for_the_lock_is_a_wait_with_its_holder(self) -> None:
         for call in CALLS:
             with self.subTest(call=call):
-                apart = []
+                apart: list[int] = []
                 while not apart or (apart[-1] > NEAR_NS and len(apart) < ATTEMPTS):
                     apart.append(self.measured_apart(call))
                 self.assertLessEqual(apart[-1], NEAR_NS, apart)
