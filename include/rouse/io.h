@@ -139,7 +139,7 @@ int rouse_shutdown(int fd, int how);
  * buffer, in order. Call it again until it returns 0. Nothing is lost or doubled, whatever it returns. Right after
  * rouse_accept or rouse_connect, rouse_release(fd, NULL, 0) keeps io_uring away from the start.
  *
- * The calls of this header still work on fd, and wait as for a pipe. O_NONBLOCK stays as it is.
+ * The calls of this header still work on fd. O_NONBLOCK stays as it is.
  *
  * Returns  the bytes copied, at most `bytes`: call again; 0: the socket is released; -ENOBUFS (bytes is 0, and some have
  *          been received); -EAGAIN (the worker that receives was busy for 100 ms: call again); -EBUSY (a listener whose

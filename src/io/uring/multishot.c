@@ -655,11 +655,15 @@ static long take_last(const struct rsi_io_op *op)
     long result = 0;
     rsi_guard_lock(&entry->guard);
     bool is_open = entry->generation == op->ref.generation;
-    if (is_open) {
-        rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_BULK);
-        shot = slot != NULL ? *slot : NULL;
-        if (shot != NULL && (shot->is_listener || (shot->first != 0 && op->arg[2] == 0))) {
-            result = shot->is_listener ? -EBUSY : -ENOBUFS;
+    shot = is_open && slot != NULL ? *slot : NULL;
+    if (!is_open) {
+        result = -EBADF;
+    } else if (shot != NULL && shot->is_listener) {
+        result = -EBUSY;
+    } else {
+        rsi_store_relaxed(&entry->flags, entry->flags | RSI_FD_IS_BULK); /* no new receive */
+        if (shot != NULL && shot->first != 0 && op->arg[2] == 0) {
+            result = -ENOBUFS;
         } else if (shot != NULL) {
             ring = shot->ring;
             result = take_locked(op, slot, &freed, &ended, &batch);
@@ -673,7 +677,7 @@ static long take_last(const struct rsi_io_op *op)
         result = result == -EAGAIN ? ended->error : result;
         dispose(ended);
     }
-    return is_open ? result : -EBADF;
+    return result;
 }
 
 long rsi_multishot_release(const struct rsi_io_op *op)
