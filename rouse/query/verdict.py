@@ -90,15 +90,16 @@ class Verdict:
     @property
     def head(self) -> str:
         """How the threads' time divides. Empty: there is none."""
+        names = {name: name for name in self.time}
+        delivered = (self.delivery_ns or 0) / max(self.thread_ns, 1)
+        if delivered >= DELIVERY_LEAST:
+            names["queued"] = f"queued ({share(delivered)} % delivery of wake-ups)"
         shares = {name: share(part) for name, part in self.time.items()}
         parts = ", ".join(
-            f"{part} % {name}"
+            f"{part} % {names[name]}"
             for name, part in shares.items()
             if part != "0.0" or name == UNEXPLAINED
         )
-        if (self.delivery_ns or 0) >= DELIVERY_LEAST * self.thread_ns:
-            part = share((self.delivery_ns or 0) / max(self.thread_ns, 1))
-            parts = parts.replace(" % queued", f" % queued ({part} % delivery of wake-ups)")
         return f"{duration(self.thread_ns)} of threads' time: {parts}" if self.thread_ns else ""
 
     def lines(self) -> list[str]:

@@ -28,10 +28,10 @@
   function frameElement(frame) {
     const made = element("li", frame);
     const at = frame.lastIndexOf(" ") + 1;
-    const uri = data.links[frame.slice(at)];
-    if (!uri) return made;
-    const link = element("a", frame.slice(at));
-    link.href = uri;
+    const place = frame.slice(at);
+    if (!Object.hasOwn(data.links, place)) return made;
+    const link = element("a", place);
+    link.href = data.links[place];
     made.replaceChildren(frame.slice(0, at), link);
     return made;
   }

@@ -38,9 +38,7 @@ def note(path: Path, now_ns: int, dead_pid: int = 0) -> None:
     except RouseError:
         return
     try:
-        raw, _ = decode.read_moments(source)
-        decode.check_head(source.name, raw)
-        head = decode.decode_head(raw)
+        head = decode.read_head(source)
         is_that = head.pid == dead_pid and find.is_here(head) and not head.ended
         if is_that or find.what_became(source, path) is None:
             write(path, now_ns)

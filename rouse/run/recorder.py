@@ -34,9 +34,7 @@ class Recorder:
         self.tracer: tracer.Tracer | None = None
 
     def head(self) -> decode.Head:
-        raw, _ = decode.read_moments(self.source)
-        decode.check_head(self.source.name, raw)
-        return decode.decode_head(raw)
+        return decode.read_head(self.source)
 
     def begin(self) -> None:
         head = self.head()

@@ -220,6 +220,13 @@ def decode_head(raw: Any) -> Head:
     )
 
 
+def read_head(source: Source) -> Head:
+    """Read the head. Raise RouseError if this is no recording, or none that can be read."""
+    raw, _ = read_moments(source)
+    check_head(source.name, raw)
+    return decode_head(raw)
+
+
 def make_clock(head: Head, moments_agree: bool, problems: list[str]) -> clock.Clock:
     """Make a clock from the head's two moments, or this machine's frequency if they are equal."""
     hz = None

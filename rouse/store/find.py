@@ -217,9 +217,7 @@ def open_source(path: Path) -> decode.FileSource:
 
 def read(source: decode.FileSource, kinds: Iterable[int] = decode.COUNTED) -> decode.Store:
     """Return its present contents, or its last ones if its process has ended."""
-    raw, _ = decode.read_moments(source)
-    decode.check_head(source.name, raw)
-    head = decode.decode_head(raw)
+    head = decode.read_head(source)
     state = life(head, source)
     is_dead = state == DEAD
     is_replaced = not is_dead and what_became(source, Path(source.name)) == REPLACED
@@ -254,9 +252,7 @@ def processes() -> list[Found]:
         except RouseError:
             continue
         try:
-            raw, _ = decode.read_moments(source)
-            decode.check_head(source.name, raw)
-            head = decode.decode_head(raw)
+            head = decode.read_head(source)
             is_alive = life(head, source) != DEAD
         except RouseError:
             continue

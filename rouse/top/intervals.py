@@ -92,9 +92,7 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.source = find.open_source(path)
-        raw, _ = decode.read_moments(self.source)
-        decode.check_head(str(path), raw)
-        self.head = decode.decode_head(raw)
+        self.head = decode.read_head(self.source)
         self.pid = self.head.pid
         self.is_here = find.is_here(self.head)
         self.process = posixpath.basename(self.head.program) or "?"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -93,14 +94,21 @@ class PassedThrough(Case):
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(SOURCE), "ROUSE_PRELOAD": str(LIBRARY)},
+            start_new_session=True,
         )
         assert running.stdout and running.stderr
         for stream in (running.stdout, running.stderr):
             self.addCleanup(stream.close)
         self.addCleanup(running.wait)
-        self.addCleanup(running.kill)
+        self.addCleanup(self.kill_all, running.pid)
         self.assertEqual(running.stdout.readline(), "ready\n")
         return running
+
+    @staticmethod
+    def kill_all(group: int) -> None:
+        """Kill what is left of a command and of all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
     def is_seen(self, file: Path, program: Path) -> bool:
         """Whether a recording is of that program, whose process was seen alive."""
