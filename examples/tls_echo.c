@@ -5,7 +5,7 @@
  * usage: tls_echo CERTIFICATE KEY [PORT [IDLE_SECONDS]]    (PEM files; defaults: port 7778, 30 s; port 0 is any)
  *
  * Three rules make OpenSSL work on user threads:
- *   - rouse_release() right after rouse_accept(), because OpenSSL reads the socket by read(2);
+ *   - only OpenSSL reads the socket. rouse_release() says so: a rouse_read() before would read ahead by io_uring;
  *   - the socket is non-blocking, as rouse_accept() returns it, and rouse_poll() does the waiting;
  *   - OpenSSL's error queue belongs to the kernel thread: clear it before a call and ask SSL_get_error() right after,
  *     with no call in between that may switch to another thread.
