@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import tempfile
 import threading
@@ -21,7 +23,7 @@ from types import MappingProxyType
 from installed import COMPILERS, SOURCE, Installed, run, skip_without
 
 KINDS, WORKERS, BACKENDS = ("user", "kernel"), ("1", "2", "4"), ("uring", "epoll")
-CONNECTIONS, MESSAGES, LARGEST, LIMIT_S = 24, 12, 60_000, 60
+CONNECTIONS, MESSAGES, LARGEST, RESETS, LIMIT_S = 24, 12, 60_000, 20, 60
 SEED = int(os.environ.get("ROUSE_SEED") or random.randrange(1 << 32))
 
 folder: Path
@@ -127,6 +129,20 @@ class Tls(unittest.TestCase):
                 cut.sendall(b"x" * LARGEST)  # it does not read the answer
             peer.sendall(b"still here")
             self.assertEqual(peer.recv(100), b"still here")
+
+    def test_a_reset_while_the_server_writes_does_not_end_it_by_sigpipe(self) -> None:
+        address = self.server(COMPILERS[0])
+        with self.connected(address) as peer:
+            for _ in range(RESETS):
+                cut = self.connected(address)
+                cut.setblocking(False)
+                with contextlib.suppress(ssl.SSLWantWriteError):
+                    while True:  # nobody reads the echo, so that the server's writes must wait
+                        cut.send(b"x" * LARGEST)
+                cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                cut.close()
+                peer.sendall(b"still here")
+                self.assertEqual(peer.recv(100), b"still here")
 
     def test_a_silent_connection_is_closed(self) -> None:
         address = self.server(COMPILERS[0], idle_s=1)
