@@ -70,7 +70,9 @@ class PassedThrough(Case):
             self.assertTrue(hung_ns <= row["since_ns"] <= most_ns, (hung_ns, row, most_ns))
         self.assertGreater(report["verdict"]["time"]["locks"], 0.9)
         (side,) = report["sections"]["sides"]
-        self.assertEqual(side["holder_label"], label("pthread_mutex_lock(&hot); /* for ever */"))
+        self.assertEqual(
+            side["holder_label"], label("pthread_mutex_lock(&hot); /* and never unlock it */")
+        )
         self.assertEqual((side["lock_name"], side["waiting"]), ("hot", WAITERS))
 
     def test_waits_of_a_killed_grandchild_last_until_it_was_seen_alive(self) -> None:
