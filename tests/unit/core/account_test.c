@@ -284,8 +284,15 @@ static void states_add_up_to_the_life(void **state)
             sum += life.ticks[i];
         double lived = (double)(life.end_tsc - life.begin_tsc);
         CHECK((double)sum >= 0.99 * lived && (double)sum <= 1.01 * lived);
-        CHECK(ns_of(life.ticks[RSI_IN_USR], tsc, ns) >= 0.99 * (double)(20 * MS));
-        CHECK(ns_of(life.ticks[RSI_IN_SLEEP], tsc, ns) >= 0.99 * (double)(30 * MS));
+        double usr_ns = ns_of(life.ticks[RSI_IN_USR], tsc, ns);
+        double sleep_ns = ns_of(life.ticks[RSI_IN_SLEEP], tsc, ns);
+        CHECK(usr_ns >= 0.99 * (double)(20 * MS));
+        /*
+         * The thread may lose its processor between its look at the clock and the beginning of the sleep.
+         * It still runs then, and sleeps less.
+         */
+        CHECK(sleep_ns >= 0.5 * (double)(30 * MS));
+        CHECK(usr_ns + sleep_ns >= 0.99 * (double)(50 * MS));
         CHECK(ns_of(life.ticks[RSI_IN_SEM], tsc, ns) >= 0.98 * (double)(10 * MS));
         CHECK_EQUAL(life.ticks[RSI_IN_MUTEX], 0);
     }
