@@ -60,7 +60,7 @@ static ssize_t call_real(const struct asked *a)
 static enum rouse_wait_kind kind_of(const struct asked *a)
 {
     return a->call == CONNECT  ? ROUSE_WAIT_CONNECT
-           : a->call > CONNECT ? ROUSE_WAIT_BLOCKING
+           : a->call > CONNECT ? RSI_STORE_WAIT_SYNC
                                : ROUSE_WAIT_WRITE;
 }
 

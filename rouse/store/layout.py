@@ -70,6 +70,7 @@ KINDS = (
     ("signal", "poll"),
     ("System V semaphore", "sem"),
     ("message", "io"),
+    ("sync", "io"),
 )
 # A kind that is newer than this file counts as I/O, like "none".
 WAIT_KINDS = 24

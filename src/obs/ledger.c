@@ -54,10 +54,11 @@ const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS] = {
     [RSI_STORE_WAIT_SIGNAL] = { RSI_IN_POLL, false },
     [RSI_STORE_WAIT_SET_OF_SEMS] = { RSI_IN_SEM, false },
     [RSI_STORE_WAIT_MESSAGE] = { RSI_IN_IO, false },
+    [RSI_STORE_WAIT_SYNC] = { RSI_IN_IO, false },
 };
 _Static_assert(ROUSE_WAIT_KINDS == RSI_STORE_WAIT_FUTEX,
                "the kinds of the file follow the public ones");
-_Static_assert(RSI_STORE_WAIT_MESSAGE < RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
+_Static_assert(RSI_STORE_WAIT_SYNC < RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
 
 /* Under the mutex: allocate an entry of a chunk that all writers share. */
 static void *shared_next_locked(struct rsi_store_chunk **chunk, enum rsi_store_kind kind,

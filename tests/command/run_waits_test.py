@@ -190,6 +190,12 @@ class Descriptors(Case):
         found = recorded(self, IO, "write")
         self.verdicts(found, "write", useful=5)
 
+    def test_a_sync_of_a_file_is_called_so(self) -> None:
+        found = recorded(self, IO, "write")
+        calls = {row["kind"]: row["completed"] for row in found["calls"]}
+        self.assertEqual(calls["sync"], 2)
+        self.assertNotIn("blocking call", calls)
+
     def test_a_reader_that_comes_too_late_has_lost_a_race(self) -> None:
         found = recorded(self, IO, "race")
         lost = IO.known["RACERS"] - 1
