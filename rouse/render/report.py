@@ -70,6 +70,11 @@ class Options:
     editor: str | None = None  # template of links to source files. None: a terminal has plain ones
 
     @property
+    def in_places(self) -> bool:
+        """Whether a row is for a place, not for a call stack."""
+        return self.format == "text" and not self.in_stacks
+
+    @property
     def has_tables(self) -> bool:
         """Whether the text has tables, and is not the first screen."""
         return self.full or self.in_stacks or bool(self.sections)
@@ -134,7 +139,9 @@ class Reporter:
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
         answer = None if options.sections else verdict.make(self.database, self.input.busy_ns)
-        return Report(found, notes, sections, self.stacks, answer)
+        # In places, a site's further frames are those of one of several paths.
+        stacks = {} if options.in_places else self.stacks
+        return Report(found, notes, sections, stacks, answer)
 
     def kernel_sections(self, seen: Switches, limit: int, notes: list[str]) -> list[Section]:
         """Make the tables of what the kernel saw, and add to the notes."""
@@ -379,7 +386,7 @@ def run(target: str | None, options: Options) -> None:
         with_events=options.format in WITH_EVENTS,
         engine=options.engine,
         in_sum=options.in_sum,
-        in_places=is_text and not options.in_stacks,
+        in_places=options.in_places,
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(limited(target, options))

@@ -274,11 +274,15 @@ def report(
         if not looked[file].is_live:
             file.unlink()
     target = heard[0] if len(heard) == 1 else folder
+    options = Options(
+        format="json" if wanted.as_json else "text",
+        in_stacks=wanted.in_stacks,
+        full=wanted.full or wanted.with_kernel,
+        hint=hint_of(wanted),
+    )
     with contextlib.ExitStack() as stack:
         with progress.line("reading what was recorded"):
-            asked = inputs.Asked(
-                in_sum=wanted.in_sum, in_places=not (wanted.as_json or wanted.in_stacks)
-            )
+            asked = inputs.Asked(in_sum=wanted.in_sum, in_places=options.in_places)
             opened = stack.enter_context(inputs.open_input(str(target), asked))
         opened.source = source
         opened.switches = seen
@@ -288,12 +292,6 @@ def report(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
             )
         opened.notes += later + remains.confined(looked.values())
-        options = Options(
-            format="json" if wanted.as_json else "text",
-            in_stacks=wanted.in_stacks,
-            full=wanted.full or wanted.with_kernel,
-            hint=hint_of(wanted),
-        )
         write(Reporter(opened, options), wanted)
 
 

@@ -70,7 +70,7 @@ class Recorder:
         self.writer.sites(self.names(found))
 
     def names(self, found: decode.Store) -> recording.Frames:
-        sites.frames_used(found, self.resolver)
+        sites.frames_used(found, self.resolver, {})
         sites.Sites(found, self.resolver).variables(sites.objects_of(found))
         return {
             key: {name: getattr(f, name) for name in ("label", "function", "file", "line", "role")}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -267,11 +268,16 @@ def objects_of(store: Store) -> npt.NDArray[np.uint64]:
     return np.concatenate(every).astype(np.uint64)
 
 
-def frames_used(store: Store, resolver: Resolver) -> list[tuple[int, int, Frame]]:
-    """Yield each frame of each site that the store names, with its number. 0: the innermost."""
+def frames_used(
+    store: Store, resolver: Resolver, paths: Mapping[int, int]
+) -> list[tuple[int, int, Frame]]:
+    """Return each frame of each site that the store names, with its number. 0: the innermost.
+
+    paths: by site, the stack whose frames it has instead of its own.
+    """
     known = Sites(store, resolver)
     return [
         (site, number, frame)
         for site in used(store)
-        for number, frame in enumerate(known.frames(site))
+        for number, frame in enumerate(known.frames(paths.get(site, site)))
     ]

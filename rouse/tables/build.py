@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,9 @@ def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
     store = places.with_callers(futexes.as_locks(store, known), known)
+    paths: dict[int, int] = {}
     if in_places:
+        paths = places.longest(store, known)
         store = places.by_place(store, known)
     return {
         "processes": processes(store),
@@ -75,7 +77,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool
         "herds": herds(store),
         "lateness": lateness(store),
         "listeners": listeners(store),
-        "sites": site_frames(store, resolver),
+        "sites": site_frames(store, resolver, paths),
         "events": events.table(store),
     }
 
@@ -604,8 +606,9 @@ def listeners(store: Store) -> Table:
     return table("listeners", store, len(entries), columns)
 
 
-def site_frames(store: Store, resolver: sites.Resolver) -> Table:
-    rows = sites.frames_used(store, resolver)
+def site_frames(store: Store, resolver: sites.Resolver, paths: Mapping[int, int]) -> Table:
+    """Return one row per frame of each site. paths: the stack that a site stands for, by site."""
+    rows = sites.frames_used(store, resolver, paths)
     frames = [frame for _, _, frame in rows]
     return table(
         "sites",

@@ -2,7 +2,8 @@
 """Replace call stacks by places: the innermost call outside of libraries.
 
 Text has one row per place. A program's stacks are many, and most differ only in callers that say
-nothing about the wait. The other formats have whole stacks.
+nothing about the wait. The other formats have whole stacks. Of the stacks of a place, the callers
+of the one with the longest wait are kept, since some findings are recognised by them.
 
 A holder's site is always one address, since a free lock walks no stack. If it lies in a library
 (std::mutex::lock, not inlined), the stacks of waits from there tell who calls it.
@@ -49,6 +50,16 @@ def replaced(
 
 def place_of(known: sites.Sites, site: int) -> int:
     return known.frames(site)[0].address if site else 0
+
+
+def longest(store: Store, known: sites.Sites) -> dict[int, int]:
+    """Return, for each place where threads waited, the site of the stack with the longest wait."""
+    wakes = store.arrays[layout.WAKES]
+    words, which = np.unique(wakes["wait_site"], return_inverse=True)
+    waited = np.zeros(len(words))
+    np.add.at(waited, which.reshape(-1), wakes["wait_ticks"].astype(np.float64))
+    ordered = words[np.argsort(waited, kind="stable")].tolist()
+    return {place_of(known, site): site for site in ordered}  # the last one of a place stays
 
 
 def by_place(store: Store, known: sites.Sites) -> Store:

@@ -30,8 +30,9 @@ NOISE = 1.15  # ratio of a measured gain to the gain, or the reverse
 
 
 @cache
-def recorded(program: Planted, *words: str) -> planted.Verdict | None:
-    """The verdict on one run, for all tests of the program."""
+def recorded(program: Planted, *words: str) -> tuple[planted.Verdict | None, list[str]]:
+    """The verdict on one run, for all tests of the program, and the kinds in the text about it."""
+    variables = {"ROUSE_PRELOAD": str(LIBRARY), "PYTHONPATH": str(SOURCE)}
     with tempfile.TemporaryDirectory(dir=BUILD) as place:
         report = planted.report(
             COMMAND,
@@ -39,10 +40,10 @@ def recorded(program: Planted, *words: str) -> planted.Verdict | None:
             *words,
             str(RECORDED_S),
             scratch=Path(place),
-            ROUSE_PRELOAD=str(LIBRARY),
-            PYTHONPATH=str(SOURCE),
+            **variables,
         )
-    return planted.verdict(report)
+        printed = planted.printed_kinds(COMMAND, Path(place), **variables)
+    return planted.verdict(report), printed
 
 
 class Verdict(unittest.TestCase):
@@ -50,7 +51,7 @@ class Verdict(unittest.TestCase):
         """Skips the rest of the test where there is no program, or no verdict."""
         if why := planted.why_not(planted.command(program.name, PROGRAMS)):
             self.skipTest(f"not run: {why}")
-        found = recorded(program, *words)
+        found, _ = recorded(program, *words)
         if found is None:
             self.skipTest("not run: the report has no verdict")
         return found
@@ -89,6 +90,10 @@ def test_of(program: Planted) -> None:
     def test_finding(self: Verdict) -> None:
         self.assertEqual(program.differences(self.found(program)), [])
 
+    def test_text(self: Verdict) -> None:
+        first = self.found(program).kinds()[:1]
+        self.assertEqual(recorded(program)[1][:1], first)
+
     def test_gain(self: Verdict) -> None:
         self.check_gain(program)
 
@@ -101,6 +106,7 @@ def test_of(program: Planted) -> None:
     setattr(Verdict, f"test_{what}_{program.name}", test_finding)
     if not program.healthy:
         setattr(Verdict, f"test_gain_{program.name}", test_gain)
+        setattr(Verdict, f"test_text_{program.name}_begins_with_the_finding", test_text)
 
 
 for each in planted.programs():

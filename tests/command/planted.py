@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "findings"
 OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
+KIND = re.compile(r"\[([a-z-]+)\]")
 LIMIT_S = 60
 SUFFIXES = (".c", ".cpp", ".py", ".rs")
 NOISY = 1.25  # ratio of the greatest measured gain to the least
@@ -40,7 +42,7 @@ class Verdict:
 
     def kinds(self) -> list[str]:
         """The kinds of the findings, and those that the summary has in brackets."""
-        in_words = re.findall(r"\[([a-z-]+)\]", self.summary)
+        in_words = KIND.findall(self.summary)
         return [*(str(finding["kind"]) for finding in self.findings), *in_words]
 
 
@@ -163,10 +165,14 @@ def gain(program: Command, seconds: float, rounds: int, scratch: Path) -> Gain:
 def report(
     command: Sequence[str], program: Command, *words: str, scratch: Path, **variables: str
 ) -> dict[str, Any]:
-    """Run a program under `rouse run`. Returns the report. command: the words that start rouse."""
-    file = scratch / "report.json"
+    """Run a program under `rouse run`. Returns the report. command: the words that start rouse.
+
+    The recording is left in scratch/kept.
+    """
+    file, kept = scratch / "report.json", scratch / "kept"
+    shutil.rmtree(kept, ignore_errors=True)
     done = subprocess.run(
-        [*command, "run", "--json", "-o", file, "--", *program, *words],
+        [*command, "run", "--json", "-o", file, "--keep", kept, "--", *program, *words],
         env={**os.environ, "TMPDIR": str(scratch), **variables},
         capture_output=True,
         text=True,
@@ -178,6 +184,19 @@ def report(
     rate_of(done.stdout)
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
+
+
+def printed_kinds(command: Sequence[str], scratch: Path, **variables: str) -> list[str]:
+    """The kinds of findings in the text about the recording that report() has left."""
+    done = subprocess.run(
+        [*command, "report", scratch / "kept"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    return [found[1] for line in done.stdout.splitlines() if (found := KIND.search(line))]
 
 
 def verdict(report: Mapping[str, Any]) -> Verdict | None:
