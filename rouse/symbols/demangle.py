@@ -3,8 +3,8 @@
 
 The C++ run-time library has the ABI's own call for it. numpy and pyarrow need that library too, so
 it is there. Rejected: the package itanium-demangler, which knows no names of lambdas, which
-threads' functions often are; cxxfilt, which makes the same call. Rust's
-newer names are read in rust_names.py.
+threads' functions often are; cxxfilt, which makes the same call. rust_names.py
+reads Rust's names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 from rouse.symbols import rust_names
 
 LIBRARY = "libstdc++.so.6"
-RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 CLONE = re.compile(r" \[clone [^]]*\]| \(\.[^)]*\)")
 QUALIFIERS = re.compile(r"( const| volatile| &&?|\[abi:\w+\])+$")
 OPENING, CLOSING = "(<[{", ")>]}"
@@ -52,7 +51,7 @@ def demangled(symbol: bytes) -> bytes:
         return symbol
     name = ctypes.string_at(answer)
     free(answer)
-    return name
+    return (rust_names.unescaped(name.decode("latin-1")) or "").encode() or name
 
 
 def kept(inside: str, is_leading: bool) -> str:
@@ -66,7 +65,7 @@ def kept(inside: str, is_leading: bool) -> str:
 
 def short(function: str) -> str:
     """A function's name with its scopes, without arguments, result and long template arguments."""
-    name = QUALIFIERS.sub("", CLONE.sub("", RUST_HASH.sub("", function)))
+    name = QUALIFIERS.sub("", CLONE.sub("", function))
     hidden: list[str] = []
 
     def hide(match: re.Match[str]) -> str:

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Names of Rust functions as they stand in the source, from symbols mangled as `v0`.
+"""Names of Rust functions as they stand in the source, from symbols mangled as `v0` or before it.
 
 The grammar is RFC 2603's; the text is rustc's own without the hashes of crates, as `nm -C` prints
 it. Symbols come from others' files, and a back reference may stand for a name that has two of
 them, so a few bytes can mean a name of any length. Both the steps and the depth are bounded here.
 Rejected: the package rust-demangler, which bounds neither; libiberty, which no shared library has.
+
+The older symbols are C++'s, with escapes for the characters that C++ has not in its names, and a
+hash at the end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 STEPS_MOST = 4096  # names, types and back references in one symbol
@@ -27,6 +31,18 @@ REFERENCES = {"R": "&", "Q": "&mut "}
 BASE_62 = {
     letter: value
     for value, letter in enumerate("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+}
+OLD_HASH = re.compile(r"::h[0-9a-f]{16}$")
+OLD_ESCAPE = re.compile(r"\$(?:(SP|BP|RF|LT|GT|LP|RP|C)|u([0-9a-f]{2,6}))\$|\.\.")
+OLD_LETTERS = {
+    "SP": "@",
+    "BP": "*",
+    "RF": "&",
+    "LT": "<",
+    "GT": ">",
+    "LP": "(",
+    "RP": ")",
+    "C": ",",
 }
 
 
@@ -293,3 +309,21 @@ def demangled(symbol: str) -> str | None:
     except UnknownNameError:
         return None
     return name if parser.at == len(body) else None
+
+
+def unescaped(name: str) -> str | None:
+    """Return the name in the source, from what C++ reads in an older symbol. None: it is of C++."""
+    if not OLD_HASH.search(name):
+        return None
+
+    def letter(match: re.Match[str]) -> str:
+        if match[0] == "..":
+            return "::"
+        if match[1]:
+            return OLD_LETTERS[match[1]]
+        code = int(match[2], 16)
+        return chr(code) if code < 0x110000 and chr(code).isprintable() else match[0]
+
+    parts = OLD_HASH.sub("", name).split("::")
+    # A name that begins with an escape has an underscore before it.
+    return "::".join(OLD_ESCAPE.sub(letter, re.sub(r"^_\$", "$", part)) for part in parts)
