@@ -332,10 +332,23 @@ def herds(cut: Cut = whole) -> str:
 
 
 def polls() -> str:
-    """Sleeps in loops that only sleep and run, and all sleeps, by site."""
+    """Sleeps in loops that only sleep and run, and all sleeps, by site.
+
+    Without those in functions that acquire a futex lock which others wait for: the threads hold it
+    while they sleep. No wait is recorded if they find it free.
+    """
     rows = f"""
 SELECT process, {known_site("repeated_site")} AS site, {sums(("repeated_sleeps", "repeated_ns"))}
 FROM workers WHERE repeated_sleeps > 0 GROUP BY process, {known_site("repeated_site")}
+"""
+    rows = f"""
+SELECT r.* FROM ({rows}) r LEFT JOIN (
+    SELECT DISTINCT s.process, s.site FROM sites s
+    JOIN sites h ON h.process = s.process AND h."function" = s."function"
+    JOIN locks l ON l.process = h.process AND l.site = h.site
+    WHERE s.frame = 0 AND h.frame = 0 AND l.kind = '{FUTEX_LOCK}' AND l.contested > 0
+) k ON k.process = r.process AND k.site = r.site
+WHERE k.site IS NULL
 """
     rows = f"""
 SELECT r.*, COALESCE(s.sleeps, 0) AS sleeps FROM ({rows}) r LEFT JOIN (

@@ -307,6 +307,25 @@ class InterpreterLock(unittest.TestCase):
         self.assertEqual(self.rows(wait_ns=50 * MS), [])
 
 
+class Polling(unittest.TestCase):
+    SITES = (*site(0xA010, "refresh+0x1"), *site(0xA020, "refresh+0x9"), *site(0xA030, "add+0x1"))
+
+    def kinds(self, kind: str, acquired_at: str) -> list[str]:
+        """A thread sleeps again and again, and threads wait for a lock that is acquired there."""
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+        wakes = [{"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S}]
+        lock = {"kind": kind, "lock": 3, "site": acquired_at, "contested": 10, "wait_ns": S}
+        rows = found(sites=self.SITES, workers=sleeps, wakes=wakes, locks=[lock])
+        return [each.kind for each in rows]
+
+    def test_sleeps_in_a_loop(self) -> None:
+        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa020"))
+        self.assertIn(verdict.POLLING, self.kinds("futex lock", "0xa030"))
+
+    def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
+        self.assertNotIn(verdict.POLLING, self.kinds("futex lock", "0xa020"))
+
+
 class Spinning(unittest.TestCase):
     SITES = (*site(0x9010, "count+0x1"), *site(0x9020, "await+0x1"))
 
