@@ -383,6 +383,8 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         code = follow(program, folder)
         after = procfs.busy_ns()
         busy_ns = None if before is None or after is None else after - before
+        if busy_ns is not None and wanted.keep:
+            leftovers.put_busy(folder, busy_ns)
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)

@@ -18,12 +18,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from rouse import regular
 from rouse.store import find
 
 MARK = "made-by-rouse-run"
 SWITCHES = "kernel.switches"  # the output of the kernel recorder, beside the recordings
 WAITS = "waits"  # the state of each thread while the program runs, in the same folder
-FILES = (MARK, "accept", WAITS, SWITCHES)  # a run's files besides its recordings
+BUSY = "processors-busy-ns"  # how long all programs ran on the processors meanwhile, in digits
+FILES = (MARK, "accept", WAITS, SWITCHES, BUSY)  # a run's files besides its recordings
+BUSY_BYTES = 20
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -55,6 +58,21 @@ def remove_dead(place: Path) -> None:
                         (place / name).rmdir()
                 finally:
                     os.close(fd)
+
+
+def put_busy(folder: Path, busy_ns: int) -> None:
+    with contextlib.suppress(OSError):  # it is not known then
+        (folder / BUSY).write_text(f"{busy_ns}\n", encoding="ascii")
+
+
+def busy_of(folder: Path) -> int | None:
+    """Return what put_busy() has noted. None: nothing, or something else."""
+    try:
+        with regular.opened(folder / BUSY, BUSY_BYTES) as file:
+            digits = file.read(BUSY_BYTES).strip()
+    except OSError:
+        return None
+    return int(digits) if digits.isdigit() else None
 
 
 def is_dead(fd: int) -> bool:

@@ -157,7 +157,7 @@ class Resolver:
             found = elf.function(offset - 1)
             if found:
                 function = found[0]
-                label = f"{function}+{found[1] + 1:#x}"
+                label = f"{short(function)}+{found[1] + 1:#x}"
             places = elf.places(offset - 1)
             role = futex_waits.role_of([*(place.function for place in places), function])
             at = own_place(places)

@@ -329,6 +329,7 @@ def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
         source = f"{folder} ({counted(count, 'recording')})"
         with closing(database):
             opened = Input(source, database, shortened(problems), "")
+            opened.busy_ns = leftovers.busy_of(folder)
             opened.switches = switches.read(seen[0]) if seen else None
             yield opened
 

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from interposed import LIBRARY
 from run_case import KNOWN, MS, PROGRAM, Case
 
 from rouse.run import distortion
+from rouse.store import leftovers
+from rouse.tables import inputs
 
 
 class Reports(Case):
@@ -36,6 +39,22 @@ class Reports(Case):
         again = self.run_it("--keep", kept, "--", PROGRAM, "mutex")
         self.assertEqual(again.returncode, 3)
         self.assertIn("already exists", again.stderr)
+
+    def test_a_kept_recording_knows_how_busy_the_processors_were(self) -> None:
+        kept = self.folder / "kept"
+        began = time.monotonic_ns()
+        self.run_it("--keep", kept, "--", PROGRAM, "mutex")
+        most = (time.monotonic_ns() - began) * (os.cpu_count() or 1)
+        with inputs.open_input(str(kept)) as opened:
+            self.assertTrue(0 < (opened.busy_ns or 0) <= most, (opened.busy_ns, most))
+        note = kept / leftovers.BUSY
+        for damaged in (b"", b"-5\n", b"x", b"9" * 1000, "\u0663".encode()):
+            note.write_bytes(damaged)
+            self.assertIsNone(leftovers.busy_of(kept), damaged)
+        note.unlink()
+        self.assertIsNone(leftovers.busy_of(kept))
+        os.mkfifo(note)  # opening it would wait for a writer
+        self.assertIsNone(leftovers.busy_of(kept))
 
     def test_a_report_that_cannot_be_written_leaves_the_status(self) -> None:
         done = self.run_it("-o", self.folder / "no" / "report", "--", PROGRAM, "_exit")
