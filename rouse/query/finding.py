@@ -23,8 +23,9 @@ Row = dict[str, Any]
 class Finding:
     """gain_most and gain are factors of the throughput; None: not known.
 
-    held is the share of 1 of the time for which a lock is held, and held_error twice its standard
-    error, where the holds are a sample.
+    sooner_ns is set instead where the load limits the throughput: how much less an acquisition of
+    the lock takes without the waits. held is the share of 1 of the time for which a lock is held,
+    and held_error twice its standard error, where the holds are a sample.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Finding:
     text: str
     held: float | None = None
     held_error: float | None = None
+    sooner_ns: float | None = None
 
     @property
     def brief(self) -> str:

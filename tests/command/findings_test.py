@@ -9,6 +9,9 @@ measurements on a shared machine; bench/findings.py measures for longer.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import tempfile
 import unittest
 from functools import cache
@@ -22,17 +25,20 @@ from interposed import LIBRARY
 from planted import Planted
 
 PROGRAMS = BUILD / "tests" / "findings"
+VARIABLES = {"ROUSE_PRELOAD": str(LIBRARY), "PYTHONPATH": str(SOURCE)}
 RECORDED_S = 0.6
 # Short runs in turn, since the load of the machine changes.
 MEASURED_S, ROUNDS = 0.3, 5
+EXACT = 0.1  # of a wait, by the program's clock and by the recording's
 NEAR = 1.3  # ratio of an estimate to the gain, or the reverse
 NOISE = 1.15  # ratio of a measured gain to the gain, or the reverse
 
 
 @cache
-def recorded(program: Planted, *words: str) -> tuple[planted.Verdict | None, list[str]]:
+def recorded(
+    program: Planted, *words: str, seconds: float = RECORDED_S
+) -> tuple[planted.Verdict | None, list[str]]:
     """The verdict on one run, for all tests of the program, and the kinds in the text about it."""
-    variables = {"ROUSE_PRELOAD": str(LIBRARY), "PYTHONPATH": str(SOURCE)}
     with tempfile.TemporaryDirectory(dir=BUILD) as place:
         report = planted.report(
             COMMAND,
@@ -40,9 +46,9 @@ def recorded(program: Planted, *words: str) -> tuple[planted.Verdict | None, lis
             *words,
             str(RECORDED_S),
             scratch=Path(place),
-            **variables,
+            **VARIABLES,
         )
-        printed = planted.printed_kinds(COMMAND, Path(place), **variables)
+        printed = planted.printed_kinds(COMMAND, Path(place), **VARIABLES)
     return planted.verdict(report), printed
 
 
@@ -82,6 +88,28 @@ class Verdict(unittest.TestCase):
             return
         self.assertLessEqual(estimate, NEAR * NOISE * measured.median, figures)
         self.assertGreaterEqual(estimate, measured.median / NEAR / NOISE, figures)
+
+    def test_an_acquisition_takes_less_without_the_waits_by_what_the_program_measured(self) -> None:
+        (program,) = (each for each in planted.programs() if each.name == "tickets")
+        self.found(program)  # or the test is skipped
+        with tempfile.TemporaryDirectory(dir=BUILD) as place:
+            file = Path(place) / "report.json"
+            done = subprocess.run(
+                [*COMMAND, "run", "--json", "-o", file, "--", PROGRAMS / program.name, "1"],
+                env={**os.environ, **VARIABLES, "PRINT_WAIT": "1"},
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=planted.LIMIT_S,
+            )
+            report = json.loads(file.read_text(encoding="utf-8"))
+        measured = float(done.stderr.removesuffix(" ns\n"))
+        (stated,) = (
+            finding["sooner_ns"]
+            for finding in report["verdict"]["findings"]
+            if finding["object"] == program.object
+        )
+        self.assertAlmostEqual(stated / measured, 1, delta=EXACT, msg=f"{stated}, {measured}")
 
 
 def test_of(program: Planted) -> None:

@@ -107,6 +107,21 @@ class Rules(unittest.TestCase):
         outer = {**LOCK, "lock": 2, "lock_name": "outer", "inside_lck_ns": int(0.95 * S)}
         self.assertEqual([f.object for f in made(locks=[LOCK, outer]).findings], ["hot"])
 
+    def test_a_lock_whose_threads_are_free_for_more_work_does_not_limit_the_throughput(
+        self,
+    ) -> None:
+        served = {"mutex": 3 * S, "origin": "kernel", "state": "USR", "wall_ns": 5 * S}
+        threads = [{**served, "name": "t", "thread_id": 1, "cond": 2 * S}]
+        busy = {**LOCK, "hold_ns": int(0.6 * S), "acquired": 1000}
+        (found,) = made(locks=[busy], threads=threads).findings
+        self.assertEqual((found.gain_most, found.gain, found.sooner_ns), (None, None, 3 * MS))
+        self.assertIn("each acquisition takes 3.00 ms less", found.text)
+        (full,) = made(locks=[{**busy, "hold_ns": int(0.95 * S)}], threads=threads).findings
+        (closed,) = made(locks=[busy], threads=[{**threads[0], "cond": S // 2}]).findings
+        for other in (full, closed):
+            self.assertIsNone(other.sooner_ns)
+            self.assertIn("the throughput [", other.text)
+
     def test_no_waits_are_no_finding(self) -> None:
         found = made(locks=[], wakes=[], threads=[])
         self.assertEqual(found.findings, [])
