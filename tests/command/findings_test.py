@@ -81,6 +81,8 @@ class Verdict(unittest.TestCase):
         print(f"{program.name}: {figures}", flush=True)
         if measured.is_noisy:
             print("not run: the machine is too noisy to judge the estimate", flush=True)
+            if program.predicts == "bound":  # its time is the disk's, which other programs use too
+                return
             self.assertGreaterEqual(NOISE * most, min(measured.ratios), figures)
             return
         self.assertGreaterEqual(NOISE * most, measured.median, figures)
