@@ -337,6 +337,12 @@ def summary(program: Program, time: dict[str, float], idle: dict[str, float]) ->
         and (program.ran_ns > BUSY * least)
     ):
         part = min(program.ran_ns / program.wall_ns, program.processors)
+        others = program.others_ran_ns / program.wall_ns
+        if others > part:
+            return (
+                f"Nothing to fix here: the processors are busy, {part:.1f} of {program.processors}"
+                f" with these threads and {others:.1f} with other programs [{CPU}]"
+            )
         return (
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
             f" {counted(program.processors, 'processor')}. perf shows where [{CPU}]"

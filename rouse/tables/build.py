@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,10 +61,10 @@ def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool
     resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
     store = places.with_callers(futexes.as_locks(store, known), known)
-    paths: dict[int, int] = {}
+    named = places.Places()
     if in_places:
-        paths = places.longest(store, known)
-        store = places.by_place(store, known)
+        named = places.find(store, known)
+        store = places.by_place(store, known, named)
     return {
         "processes": processes(store),
         "threads": threads(store),
@@ -77,7 +77,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool
         "herds": herds(store),
         "lateness": lateness(store),
         "listeners": listeners(store),
-        "sites": site_frames(store, resolver, paths),
+        "sites": site_frames(store, resolver, named),
         "events": events.table(store),
     }
 
@@ -606,9 +606,10 @@ def listeners(store: Store) -> Table:
     return table("listeners", store, len(entries), columns)
 
 
-def site_frames(store: Store, resolver: sites.Resolver, paths: Mapping[int, int]) -> Table:
-    """Return one row per frame of each site. paths: the stack that a site stands for, by site."""
-    rows = sites.frames_used(store, resolver, paths)
+def site_frames(store: Store, resolver: sites.Resolver, named: places.Places) -> Table:
+    """Return one row per frame of each site. named: the places that sites are, if they are."""
+    rows = sites.frames_used(store, resolver, named.stacks)
+    callers = [named.callers.get(site, "") if number == 0 else "" for site, number, _ in rows]
     frames = [frame for _, _, frame in rows]
     return table(
         "sites",
@@ -624,7 +625,10 @@ def site_frames(store: Store, resolver: sites.Resolver, paths: Mapping[int, int]
             "function": [f.function for f in frames],
             "file": [f.file for f in frames],
             "line": [f.line for f in frames],
-            "label": [f.label for f in frames],
+            "label": [
+                f"{f.label} from {caller}" if caller else f.label
+                for f, caller in zip(frames, callers, strict=True)
+            ],
             "within": [f.within for f in frames],
         },
     )

@@ -253,7 +253,7 @@ def put_files(files: list[Path], sink: Sink, asked: Asked) -> tuple[int, list[st
     The files are read from the newest on: if several belong to one process, the newest counts.
     """
     resolvers = Resolvers()
-    sums = merge.Sums(sink) if asked.in_sum else None
+    sums = merge.Sums(sink, asked.in_places) if asked.in_sum else None
     found: list[list[str]] = []
     taken: set[str] = set()
     count = 0

@@ -49,11 +49,17 @@ def with_addresses(sites: Table) -> Table:
     return sites.replaced(address=words)
 
 
-def frames_of(sites: Table) -> dict[str, str]:
-    """Return the new names of the sites, by their names in their process."""
+def frames_of(sites: Table, in_places: bool) -> dict[str, str]:
+    """Return the new names of the sites, by their names in their process.
+
+    in_places: the frames of a place are those of one stack, another one in each process.
+    """
     named: dict[str, list[str]] = {}
     for row in sorted(sites.to_rows(), key=lambda row: int(row["frame"])):
-        if row["module"]:
+        if in_places:
+            if row["frame"] == 0 and row["module"]:
+                named[row["site"]] = [frame_of(row), row["label"]]
+        elif row["module"]:
             named.setdefault(row["site"], []).append(frame_of(row))
     return {site: ";".join(frames) for site, frames in named.items()}
 
@@ -61,8 +67,9 @@ def frames_of(sites: Table) -> dict[str, str]:
 class Sums:
     """Receives the tables of one process after the other, and passes them on in parts."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, in_places: bool) -> None:
         self.sink = sink
+        self.in_places = in_places
         self.count = 0
         self.sites: set[tuple[str, str]] = set()
         self.processes: dict[str, list[Row]] = {}
@@ -72,7 +79,7 @@ class Sums:
         (row,) = tables["processes"].to_rows()
         name = row["program"]
         self.processes.setdefault(name, []).append(row)
-        names = frames_of(tables["sites"])
+        names = frames_of(tables["sites"], self.in_places)
         self.sink.add(
             {
                 key: self.joined(key, table, name, names)

@@ -5,6 +5,11 @@ Text has one row per place. A program's stacks are many, and most differ only in
 nothing about the wait. The other formats have whole stacks. Of the stacks of a place, the callers
 of the one with the longest wait are kept, since some findings are recognised by them.
 
+A program may have a function of its own in which all of its threads wait, for many reasons. Its
+callers say which. So the stacks of a place are divided where they part, if much of the program's
+waiting is on one side: `WaitEventSetWait from XactLockTableWait`. Locks are not divided: their name
+says what a thread waits for.
+
 A holder's site is always one address, since a free lock walks no stack. If it lies in a library
 (std::mutex::lock, not inlined), the stacks of waits from there tell who calls it.
 """
@@ -12,7 +17,7 @@ A holder's site is always one address, since a free lock walks no stack. If it l
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +34,8 @@ COLUMNS = {
     layout.THREADS: ("wait_site", "wake_site", "contest_holder"),
     layout.WRITERS: ("repeated_site", "yield_site"),
 }
+LOCK_KINDS = ("mutex", "read lock", "write lock", "futex lock", "file lock")
+DIVIDED_LEAST = 0.05  # of all waiting of a process
 HOLDERS = {layout.LOCKS: ("holder_site",), layout.THREADS: ("contest_holder",)}
 
 
@@ -52,19 +59,90 @@ def place_of(known: sites.Sites, site: int) -> int:
     return known.frames(site)[0].address if site else 0
 
 
-def longest(store: Store, known: sites.Sites) -> dict[int, int]:
-    """Return, for each place where threads waited, the site of the stack with the longest wait."""
+@dataclasses.dataclass
+class Places:
+    """What stands for each site.
+
+    place: an address, or one of several stacks with the same innermost address. stacks: the stack
+    with the longest wait, by place. callers: the label of the function that divides, by place.
+    """
+
+    place: dict[int, int] = dataclasses.field(default_factory=dict)
+    stacks: dict[int, int] = dataclasses.field(default_factory=dict)
+    callers: dict[int, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Path:
+    site: int
+    waited: float
+    frames: Sequence[sites.Frame]
+
+
+def paths_of(store: Store, known: sites.Sites) -> tuple[list[Path], set[int]]:
+    """Return the stacks of waits, the longest wait last, and those that are not divided."""
     wakes = store.arrays[layout.WAKES]
     words, which = np.unique(wakes["wait_site"], return_inverse=True)
     waited = np.zeros(len(words))
     np.add.at(waited, which.reshape(-1), wakes["wait_ticks"].astype(np.float64))
-    ordered = words[np.argsort(waited, kind="stable")].tolist()
-    return {place_of(known, site): site for site in ordered}  # the last one of a place stays
+    order = np.argsort(waited, kind="stable")
+    paths = [Path(int(words[i]), float(waited[i]), known.frames(int(words[i]))) for i in order]
+    whole = {layout.KIND_NAMES.index(kind) for kind in (*LOCK_KINDS, "sleep")}
+    is_whole = np.isin(wakes["kind"], list(whole))
+    return paths, set(wakes["wait_site"][is_whole].tolist())
 
 
-def by_place(store: Store, known: sites.Sites) -> Store:
+def divided(paths: list[Path], depth: int, least: float) -> list[tuple[int, list[Path]]]:
+    """Divide stacks that are equal up to depth. Returns the parts, with the frames that name them.
+
+    0: no caller names it. Parts with a wait below least stay together.
+    """
+    sides: dict[int, list[Path]] = {}
+    for path in paths:
+        if depth + 1 < len(path.frames):
+            sides.setdefault(path.frames[depth + 1].address, []).append(path)
+    long = [side for side in sides.values() if sum(path.waited for path in side) >= least]
+    if not long:
+        return [(0, paths)]
+    if len(long) == 1 and len(long[0]) == len(paths):
+        return divided(paths, depth + 1, least)
+    found = []
+    for side in long:
+        for named, part in divided(side, depth + 1, least):
+            found.append((named or depth + 1, part))
+    taken = {path.site for side in long for path in side}
+    rest = [path for path in paths if path.site not in taken]
+    return found + ([(0, rest)] if rest else [])
+
+
+def find(store: Store, known: sites.Sites) -> Places:
+    paths, whole = paths_of(store, known)
+    places, by_address = Places(), dict[int, list[Path]]()
+    for path in paths:
+        if path.site:
+            by_address.setdefault(path.frames[0].address, []).append(path)
+    least = DIVIDED_LEAST * sum(path.waited for path in paths)
+    for address, some in by_address.items():
+        parts = [(0, some)]
+        if least and not any(path.site in whole for path in some):
+            parts = divided(some, 0, least)
+        for depth, part in parts:
+            longest = part[-1]
+            place = longest.site if depth else address
+            places.stacks[place] = longest.site
+            places.place.update((path.site, place) for path in part)
+            if depth:
+                places.callers[place] = longest.frames[depth].label
+    return places
+
+
+def by_place(store: Store, known: sites.Sites, places: Places) -> Store:
     """Return the store with every site replaced by its place."""
-    return replaced(store, COLUMNS, lambda site: place_of(known, site))
+
+    def place(site: int) -> int:
+        return places.place[site] if site in places.place else place_of(known, site)
+
+    return replaced(store, COLUMNS, place)
 
 
 def with_callers(store: Store, known: sites.Sites) -> Store:

@@ -44,6 +44,29 @@ int main()
         one.join();
 }
 """
+ONE_FUNCTION = """\
+#include <poll.h>
+#include <pthread.h>
+static volatile int kept; /* no call ends its function, so that each is in the stack */
+__attribute__((noinline)) static void await_event(int ms)
+{
+    struct pollfd none = { -1, 0, 0 };
+    kept = poll(&none, 1, ms);
+}
+__attribute__((noinline)) static void prepare(int ms) { await_event(ms); kept = ms; }
+__attribute__((noinline)) static void lock_row(void) { prepare(9); kept = 1; }
+__attribute__((noinline)) static void read_query(void) { prepare(3); kept = 2; }
+__attribute__((noinline)) static void look(void) { prepare(1); kept = 3; }
+int main(void)
+{
+    for (int i = 0; i < 20; i++) {
+        lock_row();
+        read_query();
+    }
+    look();
+    return 0;
+}
+"""
 LOOK_UP, UPDATE = "look_up wrapped.cpp:8", "update wrapped.cpp:13"
 
 
@@ -74,6 +97,16 @@ class Places(unittest.TestCase):
         text = self.run_it("--stacks", "--", STACKS.program, "wrapped")
         for way in ("/* the first way */", "/* the second way */"):
             self.assertIn(f" from {STACKS.label(way)}", text)
+
+    def test_callers_divide_a_function_in_which_all_threads_wait(self) -> None:
+        source, program = self.folder / "one.c", self.folder / "one"
+        source.write_text(ONE_FUNCTION)
+        subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
+        text = self.run_it("--", program)
+        rows = [re.split(r"  +", row) for row in text.splitlines() if " await_event one.c:" in row]
+        named = {row[4].partition(" from ")[2].partition(" ")[0]: row[1] for row in rows}
+        self.assertEqual(named, {"lock_row": "20", "read_query": "20"}, text)
+        self.assertIn("1 more place", text)  # look() waits too briefly for a row
 
     def test_other_formats_have_whole_stacks(self) -> None:
         found: dict[str, Any] = json.loads(self.run_it("--json", "--", STACKS.program, "wrapped"))
