@@ -35,7 +35,8 @@ COLUMNS = {
     layout.WRITERS: ("repeated_site", "yield_site"),
 }
 LOCK_KINDS = ("mutex", "read lock", "write lock", "futex lock", "file lock")
-DIVIDED_LEAST = 0.05  # of all waiting of a process
+DIVIDED_LEAST = 0.01  # of all waiting of a process
+DIVIDED_PART = 0.1  # of all waiting at a place
 HOLDERS = {layout.LOCKS: ("holder_site",), layout.THREADS: ("contest_holder",)}
 
 
@@ -121,10 +122,12 @@ def find(store: Store, known: sites.Sites) -> Places:
     for path in paths:
         if path.site:
             by_address.setdefault(path.frames[0].address, []).append(path)
-    least = DIVIDED_LEAST * sum(path.waited for path in paths)
+    all_waited = sum(path.waited for path in paths)
     for address, some in by_address.items():
         parts = [(0, some)]
-        if least and not any(path.site in whole for path in some):
+        waited = sum(path.waited for path in some)
+        least = max(DIVIDED_LEAST * all_waited, DIVIDED_PART * waited)
+        if waited and not any(path.site in whole for path in some):
             parts = divided(some, 0, least)
         for depth, part in parts:
             longest = part[-1]
