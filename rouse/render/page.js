@@ -13,36 +13,9 @@
     useful: "#2e8540", lost_race: "#b3261e", false_: "#d9822b", early: "#e0b050",
     timeout: "#5b5ea6", cancelled: "#9aa5b0", unrecorded: "#d0d5da",
   };
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const by = (id) => document.getElementById(id);
+  const data = Draw.data;
+  const { by, element, shape, place: placeElement } = Draw;
   const view = { section: null, sort: -1, down: true, shown: STEP };
-
-  function element(name, text, className) {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    if (className) made.className = className;
-    return made;
-  }
-
-  // An element with a frame of a stack. Its place in the source is a link if an editor was named.
-  function frameElement(frame) {
-    const made = element("li", frame);
-    const at = frame.lastIndexOf(" ") + 1;
-    const place = frame.slice(at);
-    if (!Object.hasOwn(data.links, place)) return made;
-    const link = element("a", place);
-    link.href = data.links[place];
-    made.replaceChildren(frame.slice(0, at), link);
-    return made;
-  }
-
-  // An element of SVG with its attributes.
-  function shape(name, attributes, text) {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
 
   function pairs(list, found) {
     for (const [name, text] of found) list.append(element("dt", name), element("dd", text));
@@ -126,7 +99,6 @@
 
   function told(rows) {
     const section = view.section;
-    if (!section.rows.length) return `None: ${section.empty}.`;
     const idle = section.rows.filter((row) => row.idle).length;
     let line = `${rows.length} of ${section.rows.length} rows`;
     if (idle && !by("idle").checked) line += `, ${idle} of idle waits hidden`;
@@ -161,7 +133,7 @@
         continue;
       }
       const stack = element("ol");
-      for (const frame of frames) stack.append(frameElement(frame));
+      for (const frame of frames) stack.append(placeElement("li", frame));
       body.append(stack);
     }
     const others = related(section, row);
@@ -293,7 +265,10 @@
     pairs(by("facts"), data.facts);
     by("notes").hidden = !data.notes.length;
     by("notes").append(...data.notes.map((note) => element("li", note)));
-    for (const section of data.sections) {
+    Icicle.begin();
+    WaitGraph.begin();
+    const full = data.sections.filter((section) => section.rows.length || section.more);
+    for (const section of full) {
       const rows = section.rows.length + section.more;
       const tab = element("button", section.summary ? section.title : `${section.title} (${rows})`);
       tab.dataset.key = section.key;
@@ -307,8 +282,11 @@
       view.shown += STEP;
       drawTable();
     });
-    choose(data.sections.find((section) => section.key === "locks" && section.rows.length) ||
-      data.sections[0]);
+    const empty = data.sections.filter((section) => !full.includes(section));
+    by("empty").hidden = !empty.length;
+    pairs(by("empty-sections"), empty.map((section) => [section.title, section.empty]));
+    by("tables").hidden = !full.length;
+    if (full.length) choose(full.find((section) => section.key === "locks") || full[0]);
     document.body.dataset.ready = "yes";
   }
 

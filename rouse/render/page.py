@@ -1,18 +1,36 @@
 # SPDX-License-Identifier: MIT
-"""A report as one self-contained HTML page: style, script, plots and figures."""
+"""A report as one self-contained HTML page: style, script, pictures, plots and figures.
+
+A page is bounded: the pictures sum up their smallest parts, and tables lose their last rows.
+"""
 
 from __future__ import annotations
 
 import html
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
+from rouse.query import icicle
+from rouse.query.icicle import Box, Texts
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, address
+from rouse.query.wait_graph import Graph
 from rouse.render.links import Links
 from rouse.text import cell, printable
+
+BYTES_MOST = 1_500_000  # of a page
+PICTURES_BYTES = 400_000
+BOXES_MOST = 6000
+SCRIPTS = ("draw.js", "icicle.js", "wait_graph.js", "page.js")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    time: Box  # of all threads
+    waits: Graph
 
 
 def embedded(value: Any) -> str:
@@ -70,24 +88,70 @@ def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, lis
     }
 
 
-def render(report: Report, title: str, links: Links) -> str:
+def picture_data(pictures: Pictures, most: int) -> dict[str, Any]:
+    """Return the pictures with at most so many boxes. Texts are numbers in a list of all."""
+    labels = Texts()
+    every = len(icicle.boxes_of(pictures.time))
+    made = {
+        "icicle": icicle.as_json(icicle.bounded(pictures.time, most), labels),
+        "left_out": max(every - most, 0),
+        "edges": [[*(labels.number(text) for text in way), ns] for way, ns in pictures.waits.edges],
+        "more_edges": [pictures.waits.more, pictures.waits.more_ns],
+    }
+    return {**made, "texts": [printable(text) for text in labels.numbers]}
+
+
+def bounded_pictures(pictures: Pictures) -> dict[str, Any]:
+    most = BOXES_MOST
+    while True:
+        made = picture_data(pictures, most)
+        if len(embedded(made)) <= PICTURES_BYTES or most == 1:
+            return made
+        most //= 2
+
+
+def cut(section: Section, rows: int) -> Section:
+    more = max(len(section.rows) - rows, 0)
+    return replace(section, rows=section.rows[:rows], more=section.more + more)
+
+
+def page_data(report: Report, pictures: dict[str, Any], links: Links) -> dict[str, Any]:
     made = [page_section(section) for section in report.sections]
     data: dict[str, Any] = {
         "verdict": [printable(line) for line in report.verdict.lines()] if report.verdict else [],
         "facts": [(name, printable(text)) for name, text in report.facts],
         "notes": [printable(note) for note in report.notes],
+        "pictures": pictures,
         "sections": made,
         "frames": used_frames(report, made),
     }
     labels = [label for frames in data["frames"].values() for label in frames]
     data["links"] = {
-        label[start:end]: uri for label in labels for start, end, uri in links.of(label)
+        label[start:end]: uri
+        for label in (*labels, *pictures["texts"])
+        for start, end, uri in links.of(label)
     }
+    return data
+
+
+def render(report: Report, pictures: Pictures, title: str, links: Links, bounded: bool) -> str:
+    """Return the page. bounded: with as many rows as it has room for, not with all."""
+    drawn = bounded_pictures(pictures)
+    whole = page_of(page_data(report, drawn, links), title)
+    rows = max((len(section.rows) for section in report.sections), default=0)
+    while bounded and len(whole) > BYTES_MOST and rows:
+        rows //= 2
+        report = replace(report, sections=[cut(section, rows) for section in report.sections])
+        whole = page_of(page_data(report, drawn, links), title)
+    return whole
+
+
+def page_of(data: dict[str, Any], title: str) -> str:
     parts = {
         "TITLE": html.escape(printable(title)),
         "STYLE": asset("page.css"),
         "DATA": embedded(data),
-        "SCRIPT": asset("page.js"),
+        "SCRIPT": "".join(asset(name) for name in SCRIPTS),
     }
     # Piece by piece, not one replacement after the other: what is put in may contain a mark.
     pieces = asset("page.html").split("@")

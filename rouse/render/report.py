@@ -19,7 +19,17 @@ from rich.console import Console
 
 from rouse import limits, whole_file
 from rouse.errors import RouseError, output
-from rouse.query import activity, facts, locks, measures, scheduler, screen, verdict
+from rouse.query import (
+    activity,
+    facts,
+    icicle,
+    locks,
+    measures,
+    scheduler,
+    screen,
+    verdict,
+    wait_graph,
+)
 from rouse.query.paths import Paths
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
@@ -207,7 +217,12 @@ class Reporter:
             named[0]["program"].rpartition("/")[2] if len(named) == 1 else f"{len(named)} processes"
         )
         title = f"rouse report: {what}"
-        return page.render(replace(report, frames=labels), title, self.links()).encode()
+        pictures = page.Pictures(
+            icicle.make(self.database, self.frames), wait_graph.make(self.database)
+        )
+        whole = replace(report, frames=labels)
+        is_bounded = self.options.limit is None
+        return page.render(whole, pictures, title, self.links(), is_bounded).encode()
 
     def pprof(self) -> bytes:
         from rouse.render import pprof

@@ -1,135 +1,51 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The page of `rouse report --format html`, opened and used in a browser.
-
-The browser is Debian's chromium, driven by playwright. Any request to a network is an error.
-"""
+"""The page of `rouse report --format html`, opened and used in a browser."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
-import tempfile
-import unittest
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from common import main_unless, rouse
+from common import main_unless
 
+from browser import MARKUP, Case, not_run
 from known_tables import LOCKS, THREADS, WAKES, Row, orders, site, tables
 
 from rouse.query import specs
-from rouse.tables import parquet
-
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-)
-MARKUP = "<img src=x onerror=alert(1)>&amp;</script><b>\x1b"
 
 
-def not_run() -> str:
-    if not Path(CHROMIUM).exists():
-        return f"{CHROMIUM} is not installed"
-    if importlib.util.find_spec("playwright") is None:
-        return "the Python package playwright is not in build/venv"
-    return ""
-
-
-class Page(unittest.TestCase):
-    place: Path
-    browser: Any
-    driver: Any
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        from playwright.sync_api import sync_playwright
-
-        cls.place = Path(tempfile.mkdtemp(prefix="rouse-page-"))
-        cls.addClassCleanup(shutil.rmtree, cls.place, ignore_errors=True)
-        cls.driver = sync_playwright().start()
-        cls.addClassCleanup(cls.driver.stop)
-        cls.browser = cls.driver.chromium.launch_persistent_context(
-            str(cls.place / "profile"), executable_path=CHROMIUM, headless=True, args=list(FLAGS)
-        )
-        cls.addClassCleanup(cls.browser.close)
-
-    def setUp(self) -> None:
-        self.wrong: list[str] = []
-
-    def open(self, made: dict[str, Any], *words: str) -> Any:
-        """Open the page of these tables, and collect the browser's errors."""
-        file = self.place / f"{self.id()}.html"
-        self.write(made, file, *words)
-        return self.look_at(file)
-
-    def open_orders(self) -> Any:
-        """Open the page of the unchanged tables, which is made only once."""
-        file = self.place / "orders.html"
-        if not file.exists():
-            self.write(orders(), file)
-        return self.look_at(file)
-
-    def write(self, made: dict[str, Any], file: Path, *words: str) -> None:
-        folder = self.place / "tables"
-        shutil.rmtree(folder, ignore_errors=True)
-        parquet.write(made, folder)
-        done = rouse("report", folder, "--format", "html", "-o", file, *words)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-
-    def look_at(self, file: Path) -> Any:
-        page = self.browser.new_page()
-        self.addCleanup(page.close)
-        page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(file.as_uri())
-        page.wait_for_selector("body[data-ready]")
-        self.asked = asked
-        self.address = file.as_uri()
-        return page
-
-    def tearDown(self) -> None:
-        self.assertEqual(self.wrong, [])
-        outside = [url for url in self.asked if not url.startswith(("data:", "blob:"))]
-        self.assertEqual(outside, [self.address])
-
-    @staticmethod
-    def choose(page: Any, key: str) -> None:
-        page.locator(f"#tabs button[data-key={key}]").click()
-
+class Page(Case):
     @staticmethod
     def column(page: Any, title: str) -> list[str]:
         """The displayed texts of a column."""
-        titles = page.locator("thead th").all_inner_texts()
+        titles = page.locator("#table thead th").all_inner_texts()
         place = titles.index(title) + 1
-        texts: list[str] = page.locator(f"tbody td:nth-child({place})").all_inner_texts()
+        texts: list[str] = page.locator(f"#table tbody td:nth-child({place})").all_inner_texts()
         return texts
 
     def test_every_section_every_order_and_every_row(self) -> None:
         page = self.open_orders()
         sections = page.locator("#tabs button").count()
-        self.assertEqual(sections, len(specs.PLANS))
+        titles = page.locator("#empty dt").all_text_contents()
+        self.assertEqual(sections + len(titles), len(specs.PLANS))
+        self.assertIn("Listeners", titles)
         for tab in page.locator("#tabs button").all():
             tab.click()
             self.assertEqual(tab.get_attribute("aria-selected"), "true")
             if page.locator("#idle-label").is_visible():
                 page.locator("#idle").check()
-            for button in page.locator("thead button").all():
+            for button in page.locator("#table thead button").all():
                 button.click()
-            for row in page.locator("tbody tr").all():
+            for row in page.locator("#table tbody tr").all():
                 row.click()
                 self.assertTrue(page.locator("#detail").is_visible())
                 page.locator("#close").click()
 
     def test_it_shows_the_program_the_time_and_the_machine(self) -> None:
         page = self.open_orders()
-        head = page.locator("header").inner_text()
+        head = page.locator("body").inner_text()
         for expected in ("rouse report: orders", "42 on host, orders -p 80", "2025-10-09 08:53:20"):
             self.assertIn(expected, head)
         self.assertIn("max, total, count, avg and wait_avg are not known", head)
@@ -149,9 +65,9 @@ class Page(unittest.TestCase):
         page = self.open_orders()
         self.choose(page, "sides")
         self.assertEqual(self.column(page, "waited"), ["20.0 ms", "10.0 ms"])
-        page.locator("thead button", has_text=re.compile("^given up$")).click()
+        page.locator("#table thead button", has_text=re.compile("^given up$")).click()
         self.assertEqual(self.column(page, "given up"), ["1", "0"])
-        page.locator("thead button", has_text=re.compile("^given up$")).click()
+        page.locator("#table thead button", has_text=re.compile("^given up$")).click()
         self.assertEqual(self.column(page, "given up"), ["0", "1"])
 
     def test_filter_and_idle_waits(self) -> None:
@@ -164,7 +80,7 @@ class Page(unittest.TestCase):
         page.locator("#filter").fill("put_order")
         self.assertEqual(self.column(page, "other side"), ["put_order+0x1c"])
         page.locator("#filter").fill("nothing like it")
-        self.assertEqual(page.locator("tbody tr").count(), 0)
+        self.assertEqual(page.locator("#table tbody tr").count(), 0)
 
     def test_the_calls_of_a_wait_lead_to_the_editor(self) -> None:
         place = {"file": '/src/"><b>/queue.c', "line": 42}
@@ -173,7 +89,7 @@ class Page(unittest.TestCase):
         made = orders(sites=sites, wakes=[{**wake, "wait_ns": 10**9}])
         page = self.open(made, "--editor", "vscode://file{file}:{line}")
         self.choose(page, "wakes")
-        page.locator("tbody tr").first.click()
+        page.locator("#table tbody tr").first.click()
         (link,) = page.locator("#detail a").all()
         self.assertEqual(link.inner_text(), "queue.c:42")
         self.assertEqual(link.get_attribute("href"), "vscode://file/src/%22%3E%3Cb%3E/queue.c:42")
@@ -181,7 +97,7 @@ class Page(unittest.TestCase):
     def test_a_row_leads_to_its_stacks_and_to_the_other_sections(self) -> None:
         page = self.open_orders()
         self.choose(page, "sides")
-        page.locator("tbody tr").first.click()
+        page.locator("#table tbody tr").first.click()
         detail = page.locator("#detail")
         self.assertEqual(
             [stack.all_inner_texts() for stack in (detail.locator("ol >> nth=0 >> li"),)],
@@ -215,20 +131,22 @@ class Page(unittest.TestCase):
         many = [{**LOCKS[0], "lock": i, "site": "0x1010", "wait_ns": i} for i in range(1, 701)]
         page = self.open(orders(locks=many), "--limit", "500")
         self.choose(page, "sides")
-        self.assertEqual(page.locator("tbody tr").count(), 200)
+        self.assertEqual(page.locator("#table tbody tr").count(), 200)
         page.locator("#more").click()
         page.locator("#more").click()
-        self.assertEqual(page.locator("tbody tr").count(), 500)
+        self.assertEqual(page.locator("#table tbody tr").count(), 500)
         self.assertTrue(page.locator("#more").is_hidden())
         self.assertIn("200 more were left out", page.locator("#shown").inner_text())
 
-    def test_an_empty_page_says_why(self) -> None:
+    def test_tables_without_rows_are_folded_behind_one_line(self) -> None:
         page = self.open(tables(processes=orders()["processes"].to_rows()))
         self.assertIn("no wait was recorded", page.locator("#notes").inner_text())
-        self.choose(page, "locks")
+        self.assertEqual(page.locator("#tabs button").all_inner_texts(), ["Totals"])
+        self.assertFalse(page.locator("#empty dl").is_visible())
+        page.locator("#empty summary").click()
         self.assertIn(
             "no thread met a lock of POSIX or librouse that was held",
-            page.locator("#shown").inner_text(),
+            page.locator("#empty").inner_text(),
         )
 
 

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT
+"""The threads' time by call stack, as boxes within boxes.
+
+The first level divides the time as the verdict does, except that waits for work have a part of
+their own. Below are the functions, the outermost first, and then what was waited for. A box's time
+is that of the boxes below it. Running time has no stacks: it is divided by the threads' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rouse.query import measures, places
+from rouse.query.frames import LIBRARY_NAMES
+from rouse.query.program import PARTS
+from rouse.query.specs import Row, object_of
+from rouse.store.layout import EVERY_KIND
+from rouse.symbols.demangle import short
+from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
+from rouse.tables.engine import Database
+from rouse.tables.views import LOCK_KINDS, texts
+from rouse.text import counted
+
+WHOLE, UNEXPLAINED = "all threads", "unexplained"
+FOR_WORK, NO_THREAD = "waits for work", "threads that never waited"
+NO_STACK = "(call stack not known)"
+FRAMES_MOST = 24  # of a stack, inlined functions included
+SIDES_MOST = 8  # of a box
+LABEL_MOST = 240  # characters
+PART_OF_STATE = {state: part for part, states in PARTS for state in states}
+PART_OF_KIND = {kind: PART_OF_STATE[state] for kind, state in EVERY_KIND}
+Stacks = Mapping[tuple[str, str], Sequence[Row]]  # by process and site, the innermost frame first
+Side = tuple[str, str]  # the role of the other side, and its place
+
+
+@dataclass
+class Box:
+    label: str
+    ns: int = 0
+    boxes: dict[str, Box] = field(default_factory=dict)
+    sides: dict[Side, int] = field(default_factory=dict)  # of what was waited for here, in ns
+
+    def within(self, label: str) -> Box:
+        return self.boxes.setdefault(label, Box(label))
+
+
+def clipped(label: str) -> str:
+    half = LABEL_MOST // 2
+    return label if len(label) <= LABEL_MOST else f"{label[:half]}…{label[-half:]}"
+
+
+def is_library(frame: Row) -> bool:
+    return bool(
+        LIBRARY_MODULES.search(frame["module"] or "") or LIBRARY_SOURCES.search(frame["file"] or "")
+    )
+
+
+def path_of(frames: Sequence[Row]) -> list[str]:
+    """Return the labels of a stack, the outermost first. Libraries' functions are left out."""
+    own = [frame for frame in frames if not is_library(frame)] or list(frames[:1])
+    found: list[str] = []
+    for frame in own:
+        within = [name for name in (frame["within"] or "").split("\n") if name]
+        # The innermost function stays, whatever its name: it is the one that waited.
+        if not found or not LIBRARY_NAMES.match(frame["function"] or ""):
+            found.append(frame["label"])
+        found += [short(name) for name in within if not LIBRARY_NAMES.match(name)]
+    return [clipped(label) for label in reversed(found[:FRAMES_MOST])] or [NO_STACK]
+
+
+def add(root: Box, path: Iterable[str], ns: int) -> Box:
+    """Add time to the boxes of a path, and return the last one."""
+    root.ns += ns
+    for label in path:
+        root = root.within(label)
+        root.ns += ns
+    return root
+
+
+def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> None:
+    for row in database.rows(measures.wait_sites()):
+        if row["wait_ns"] <= 0:
+            continue
+        part = PART_OF_KIND.get(row["kind"], PART_OF_STATE["io"])
+        if places.is_idle(row, duration_ns):
+            part = FOR_WORK
+        thing = object_of(dict(row))["object_label"]
+        what = row["kind"] if thing == "-" else f"{row['kind']} {thing}"
+        frames = stacks.get((row["process"], row["wait_site"]), [])
+        box = add(root, [part, *path_of(frames), f"[{clipped(what)}]"], row["wait_ns"])
+        side = (row["role"], clipped(row["other_label"]))
+        box.sides[side] = box.sides.get(side, 0) + row["wait_ns"]
+
+
+def not_waiting(root: Box, database: Database) -> None:
+    """Add the time that no recorded wait has: running, queued and unexplained."""
+    ran_ns = queued_ns = 0
+    for row in database.rows(measures.thread_groups()):
+        # Where the kernel's figures are not known, usr is what was recorded, as in the verdict.
+        ran = row["had_usr"] if row["usr"] is None else row["usr"]
+        missing = row["missing_ns"] - (ran if row["usr"] is None else 0)
+        for part, ns in (("running", ran), (UNEXPLAINED, row["in_call"] + max(missing, 0))):
+            if ns > 0:
+                add(root, [part, clipped(row["name"])], ns)
+        ran_ns += ran
+        queued_ns += row["lat"]
+    spent = sum(row["cpu_ns"] or 0 for row in database.rows(measures.processes()))
+    if spent > ran_ns:
+        add(root, ["running", NO_THREAD], spent - ran_ns)
+    # The waits for locks include the way to a processor after them.
+    (late,) = database.rows(
+        f"SELECT COALESCE(SUM(late_ns), 0) AS ns FROM wakes WHERE kind IN ({texts(LOCK_KINDS)})"
+    )
+    if queued_ns > late["ns"]:
+        add(root, ["queued"], queued_ns - late["ns"])
+
+
+def make(database: Database, stacks: Stacks) -> Box:
+    """Return the box of all threads' time."""
+    root = Box(WHOLE)
+    duration_ns = max(
+        (row["duration_ns"] for row in database.rows(measures.processes())), default=0
+    )
+    not_waiting(root, database)
+    waiting(root, database, stacks, duration_ns)
+    return root
+
+
+def boxes_of(root: Box) -> list[Box]:
+    """Return a box and all below it, each after the one that contains it."""
+    found = [root]
+    for box in found:
+        found += box.boxes.values()
+    return found
+
+
+def bounded(root: Box, most: int) -> Box:
+    """Return the boxes with the longest time. Each box sums up those that it lacks."""
+    every = boxes_of(root)
+    chosen = {id(box) for box in sorted(every, key=lambda box: -box.ns)[:most]}
+
+    def copy(box: Box) -> Box:
+        made = Box(box.label, box.ns, sides=heaviest(box.sides))
+        below = sorted(box.boxes.values(), key=lambda other: -other.ns)
+        for other in below:
+            if id(other) in chosen:
+                made.boxes[other.label] = copy(other)
+        rest = [other for other in below if id(other) not in chosen]
+        if rest:
+            label = f"({counted(len(rest), 'smaller box', 'smaller boxes')})"
+            made.boxes[label] = Box(label, sum(other.ns for other in rest), sides=sides_in(rest))
+        return made
+
+    return copy(root)
+
+
+def sides_in(boxes: Iterable[Box]) -> dict[Side, int]:
+    """Return the sides of boxes and of all below them."""
+    found: dict[Side, int] = {}
+    for root in boxes:
+        for box in boxes_of(root):
+            for side, ns in box.sides.items():
+                found[side] = found.get(side, 0) + ns
+    return heaviest(found)
+
+
+def heaviest(sides: Mapping[Side, int]) -> dict[Side, int]:
+    """Return the sides with the longest time, and the sum of the others."""
+    ordered = sorted(sides.items(), key=lambda item: (-item[1], item[0]))
+    found = dict(ordered[:SIDES_MOST])
+    rest = ordered[SIDES_MOST:]
+    if rest:
+        found["", f"({len(rest):,} others)"] = sum(ns for _, ns in rest)
+    return found
+
+
+class Texts:
+    """Numbers texts, so that a page contains each only once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def as_json(box: Box, labels: Texts) -> list[Any]:
+    """Return [label, ns, boxes, sides]; a side is [role, place, ns]. Texts are numbers."""
+    ordered = sorted(box.boxes.values(), key=lambda other: -other.ns)
+    return [
+        labels.number(box.label),
+        box.ns,
+        [as_json(other, labels) for other in ordered],
+        [[labels.number(role), labels.number(at), ns] for (role, at), ns in box.sides.items()],
+    ]
