@@ -39,6 +39,7 @@ Side = tuple[str, str]  # the role of the other side, and its place
 class Box:
     label: str
     ns: int = 0
+    before_ns: int | None = None  # of a difference: the part of ns that is of the first recording
     boxes: dict[str, Box] = field(default_factory=dict)
     sides: dict[Side, int] = field(default_factory=dict)  # of what was waited for here, in ns
 
@@ -79,6 +80,14 @@ def add(root: Box, path: Iterable[str], ns: int) -> Box:
     return root
 
 
+def thing_of(row: Row) -> str:
+    """Return what was waited for: by name, or else by the place that initialised it."""
+    row = object_of(dict(row))
+    if row["init_label"] and not row["object_name"]:
+        return f"{row['kind']} initialised at {row['init_label']}"
+    return row["kind"] if row["object_label"] == "-" else f"{row['kind']} {row['object_label']}"
+
+
 def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> None:
     for row in database.rows(measures.wait_sites()):
         if row["wait_ns"] <= 0:
@@ -86,8 +95,7 @@ def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> 
         part = PART_OF_KIND.get(row["kind"], PART_OF_STATE["io"])
         if places.is_idle(row, duration_ns):
             part = FOR_WORK
-        thing = object_of(dict(row))["object_label"]
-        what = row["kind"] if thing == "-" else f"{row['kind']} {thing}"
+        what = thing_of(row)
         frames = stacks.get((row["process"], row["wait_site"]), [])
         box = add(root, [part, *path_of(frames), f"[{clipped(what)}]"], row["wait_ns"])
         side = (row["role"], clipped(row["other_label"]))
@@ -142,7 +150,7 @@ def bounded(root: Box, most: int) -> Box:
     chosen = {id(box) for box in sorted(every, key=lambda box: -box.ns)[:most]}
 
     def copy(box: Box) -> Box:
-        made = Box(box.label, box.ns, sides=heaviest(box.sides))
+        made = Box(box.label, box.ns, box.before_ns, sides=heaviest(box.sides))
         below = sorted(box.boxes.values(), key=lambda other: -other.ns)
         for other in below:
             if id(other) in chosen:
@@ -150,10 +158,21 @@ def bounded(root: Box, most: int) -> Box:
         rest = [other for other in below if id(other) not in chosen]
         if rest:
             label = f"({counted(len(rest), 'smaller box', 'smaller boxes')})"
-            made.boxes[label] = Box(label, sum(other.ns for other in rest), sides=sides_in(rest))
+            made.boxes[label] = summed(label, rest)
         return made
 
     return copy(root)
+
+
+def summed(label: str, boxes: Sequence[Box]) -> Box:
+    """Return a box with the sum of several."""
+    before = [box.before_ns for box in boxes if box.before_ns is not None]
+    return Box(
+        label,
+        sum(box.ns for box in boxes),
+        sum(before) if before else None,
+        sides=sides_in(boxes),
+    )
 
 
 def sides_in(boxes: Iterable[Box]) -> dict[Side, int]:
@@ -187,11 +206,15 @@ class Texts:
 
 
 def as_json(box: Box, labels: Texts) -> list[Any]:
-    """Return [label, ns, boxes, sides]; a side is [role, place, ns]. Texts are numbers."""
+    """Return [label, ns, boxes, sides]; a side is [role, place, ns]. Texts are numbers.
+
+    A difference has before_ns as a fifth element.
+    """
     ordered = sorted(box.boxes.values(), key=lambda other: -other.ns)
     return [
         labels.number(box.label),
         box.ns,
         [as_json(other, labels) for other in ordered],
         [[labels.number(role), labels.number(at), ns] for (role, at), ns in box.sides.items()],
+        *([] if box.before_ns is None else [box.before_ns]),
     ]

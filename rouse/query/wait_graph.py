@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rouse.query import measures, places
-from rouse.query.icicle import clipped
-from rouse.query.specs import object_of
+from rouse.query.icicle import clipped, thing_of
 from rouse.tables.engine import Database
 from rouse.tables.views import NOT_KNOWN
 
@@ -31,9 +30,7 @@ def make(database: Database) -> Graph:
     for row in database.rows(measures.wait_sites()):
         if row["other_site"] == NOT_KNOWN or places.is_idle(row, duration_ns):
             continue
-        thing = object_of(dict(row))["object_label"]
-        what = row["kind"] if thing == "-" else f"{row['kind']} {thing}"
-        way = (row["wait_label"], what, row["role"], row["other_label"])
+        way = (row["wait_label"], thing_of(row), row["role"], row["other_label"])
         short = (clipped(way[0]), clipped(way[1]), way[2], clipped(way[3]))
         found[short] = found.get(short, 0) + row["wait_ns"]
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))

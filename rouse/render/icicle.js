@@ -18,11 +18,12 @@ const Icicle = (() => {
   };
   const texts = data.pictures.texts;
   const root = boxOf(data.pictures.icicle, null, "");
+  const isDifference = root.before !== undefined;
   const view = { zoomed: root, at: root, width: 0 };
   let groups = new Map(); // of boxes that are drawn
 
-  function boxOf([label, ns, boxes, sides], parent, part) {
-    const box = { label: texts[label], ns, parent, sides };
+  function boxOf([label, ns, boxes, sides, before], parent, part) {
+    const box = { label: texts[label], ns, parent, sides, before };
     box.part = part || (parent ? box.label : "");
     box.boxes = boxes.map((child) => boxOf(child, box, box.part));
     return box;
@@ -73,15 +74,30 @@ const Icicle = (() => {
     return box.label.toLowerCase().includes(wanted());
   }
 
+  // The time of a box in words; of a difference, that of both recordings.
+  function figures(box) {
+    if (isDifference) {
+      const [before, after] = [box.before, box.ns - box.before];
+      return `${duration(before)} before, ${duration(after)} after`;
+    }
+    return `${duration(time(box))}, ${share(time(box) / (time(root) || 1))} of the time`;
+  }
+
   function told(box) {
-    return `${box.label}\n${duration(time(box))}, ${share(time(box) / (time(root) || 1))} of the time`;
+    return `${box.label}\n${figures(box)}`;
+  }
+
+  // By its part of the time; of a difference, red if the time grew, blue if it shrank.
+  function colour(box) {
+    if (!isDifference) return COLOURS[box.part] || COLOURS[FOR_WORK];
+    const grown = (box.ns - 2 * box.before) / (box.ns || 1); // from -1 to 1
+    return `hsl(${grown > 0 ? 5 : 210} 80% ${94 - 28 * Math.abs(grown)}%)`;
   }
 
   function drawn([box, depth, left, width]) {
     const group = shape("g", { class: "box", role: "treeitem", "aria-label": told(box) });
     const y = depth * LINE;
-    const fill = COLOURS[box.part] || COLOURS[FOR_WORK];
-    const frame = shape("rect", { x: left, y, width, height: LINE, fill });
+    const frame = shape("rect", { x: left, y, width, height: LINE, fill: colour(box) });
     frame.append(shape("title", {}, told(box)));
     group.append(frame);
     const label = fitting(box.label, width - 2 * EDGE);
@@ -175,7 +191,7 @@ const Icicle = (() => {
     const target = by("box");
     const head = element("p");
     head.append(Draw.place("strong", box.label),
-      `: ${duration(time(box))}, ${share(time(box) / (time(root) || 1))} of the time`);
+      `: ${figures(box)}`);
     target.replaceChildren(head);
     const above = callers(box.parent).slice(2); // without the whole and its part
     if (above.length) {
@@ -208,6 +224,11 @@ const Icicle = (() => {
   function about() {
     const left = data.pictures.left_out;
     const bounded = left ? ` ${left.toLocaleString("en")} small boxes are summed up.` : "";
+    if (isDifference) {
+      return "A box's width is its time in both recordings together, callers are above. Red: it" +
+        " grew; blue: it shrank. A click or Enter zooms; arrow keys move, Escape zooms" +
+        ` out.${bounded}`;
+    }
     return "A box's width is its time, callers are above. A click or Enter zooms, and shows who" +
       ` held the lock or woke the thread; arrow keys move, Escape zooms out.${bounded}`;
   }

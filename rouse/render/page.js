@@ -217,7 +217,7 @@
     const target = by("plot");
     target.replaceChildren();
     const plot = PLOTS[view.section.key];
-    const rows = plot ? visible().slice(0, PLOTTED) : [];
+    const rows = plot && place(view.section, plot[0]) >= 0 ? visible().slice(0, PLOTTED) : [];
     target.hidden = !rows.length;
     if (!rows.length) return;
     const [label, series, unit] = plot;

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
@@ -30,7 +30,7 @@ SCRIPTS = ("draw.js", "icicle.js", "wait_graph.js", "page.js")
 @dataclass(frozen=True)
 class Pictures:
     time: Box  # of all threads
-    waits: Graph
+    waits: Graph = field(default_factory=Graph)
 
 
 def embedded(value: Any) -> str:

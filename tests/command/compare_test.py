@@ -125,6 +125,17 @@ class Compare(unittest.TestCase):
         self.assertIn("2 more rows", done.stdout)
         self.assertIn("after: repair: plain mutexes", done.stdout)
 
+    def test_a_file_gets_what_standard_output_would(self) -> None:
+        file = self.before.parent / "comparison"
+        for words in ((), ("--json",)):
+            printed = here("compare", *words, self.before, self.after)
+            written = here("compare", *words, "-o", file, self.before, self.after)
+            self.assertEqual((written.returncode, written.stdout), (0, ""))
+            self.assertEqual(file.read_text(encoding="utf-8"), printed.stdout)
+        wrong = here("compare", "--json", "--format", "html", self.before, self.after)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--json and --format html contradict each other", wrong.stderr)
+
     def of_listeners(self, *folders: Path) -> dict[str, Any]:
         """The rows by figure. All of them belong to one listener."""
         rows = self.compared(*folders)["sections"]["listeners"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The pictures of the page: the icicle of the threads' time, and the graph of their waits.
+"""The pictures of pages: the icicle of the threads' time, and the graph of their waits.
 
 They are compared with the JSON of the same recording.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from common import BUILD, main_unless, rouse
@@ -18,6 +19,7 @@ from interposed import LIBRARY
 from known_tables import LOCKS, MS, THREADS, WAKES, Row, orders, site
 
 from rouse.render.page import BYTES_MOST
+from rouse.tables import parquet
 
 PROGRAM = BUILD / "tests" / "findings" / "bank"
 RECORDED_S = "0.5"
@@ -28,26 +30,35 @@ EVERY_BOX = """() => [...document.querySelectorAll("#icicle .box")].map((box) =>
     return {label, time, x: +frame.getAttribute("x"), y: +frame.getAttribute("y"),
         width: +frame.getAttribute("width"), dim: box.classList.contains("dim")};
 })"""
+FILLS = """() => Object.fromEntries([...document.querySelectorAll("#icicle .box")].map((box) =>
+    [box.getAttribute("aria-label").split("\\n")[0],
+        box.getElementsByTagName("rect")[0].getAttribute("fill")]))"""
 FOCUSED = "() => document.activeElement.getAttribute('aria-label').split('\\n')[0]"
 
 
 class Pictures(Case):
-    def open_recording(self, *words: str) -> tuple[Any, dict[str, Any]]:
-        """Open the page of bank.cpp, which is recorded only once. Returns its JSON, too."""
-        folder = self.place / "recording"
+    def recording(self, *words: str) -> Path:
+        """Record bank.cpp once for all tests. words: its arguments."""
+        folder = self.place / "_".join(("bank", *words))
         if not folder.exists():
-            done = rouse(
-                *("run", "--keep", folder, "-o", self.place / "report.txt"),
-                *("--", PROGRAM, RECORDED_S),
-                ROUSE_PRELOAD=str(LIBRARY),
-            )
+            command = ("run", "--keep", folder, "-o", self.place / "report.txt", "--", PROGRAM)
+            done = rouse(*command, *words, RECORDED_S, ROUSE_PRELOAD=str(LIBRARY))
             self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return folder
+
+    def open_recording(self, *words: str) -> tuple[Any, dict[str, Any]]:
+        """Open the page of bank.cpp. Returns its JSON, too."""
+        folder = self.recording()
         done = rouse("report", folder, "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        file = self.place / "recording.html"
-        made = rouse("report", folder, "--format", "html", "-o", file, *words)
+        return self.open_made("report", folder, *words), json.loads(done.stdout)
+
+    def open_made(self, *command: str | Path) -> Any:
+        """Open the page that a command makes."""
+        file = self.place / f"{self.id()}.html"
+        made = rouse(*command, "--format", "html", "-o", file)
         self.assertEqual((made.returncode, made.stdout, made.stderr), (0, "", ""))
-        return self.look_at(file), json.loads(done.stdout)
+        return self.look_at(file)
 
     @staticmethod
     def boxes(page: Any) -> list[dict[str, Any]]:
@@ -215,6 +226,38 @@ class Pictures(Case):
         page.locator("#icicle .box:not(.dim)").last.click()
         self.assertIn(f"holder{shown}", page.locator("#box").inner_text())
         self.assertEqual(page.locator("body img, main b, svg a, #box a").count(), 0)
+
+    def test_the_difference_has_the_times_of_both_and_the_colour_of_the_change(self) -> None:
+        folders = (self.recording(), self.recording("fixed"))
+        done = rouse("compare", "--json", *folders)
+        sums: dict[str, Counter[str]] = {"before": Counter(), "after": Counter()}
+        for row in json.loads(done.stdout)["sections"]["wait_sites"]:
+            for side, found in sums.items():
+                found[PARTS[row["kind"]]] += row[f"{side}_wait_ns"]
+        page = self.open_made("compare", *folders)
+        pictures = page.evaluate("() => Draw.data.pictures")
+        parts = {pictures["texts"][box[0]]: box for box in pictures["icicle"][2]}
+        for part in PARTS.values():
+            _, ns, _, _, before_ns = parts[part]
+            self.assertEqual((before_ns, ns - before_ns), tuple(sums[s][part] for s in sums))
+        fills = page.evaluate(FILLS)
+        self.assertTrue(fills["timers"].startswith("hsl(5 "), fills)
+        self.assertTrue(fills["locks"].startswith("hsl(210 "), fills)
+        page.locator("#icicle .box").nth(1).click()
+        self.assertRegex(page.locator("#box").inner_text(), r": .* before, .* after")
+
+    def test_the_difference_matches_boxes_whose_lines_and_addresses_differ(self) -> None:
+        folders = []
+        for number, wait_ns in ((17, 20 * MS), (18, 5 * MS)):
+            locks = [{**LOCKS[0], "lock": number << 8, "lock_name": "", "wait_ns": wait_ns}]
+            sites = site(0x1010, f"take orders.c:{number}", f"main orders.c:{number + 60}")
+            folder = self.place / f"lines_{number}"
+            parquet.write(orders(locks=locks, sites=sites), folder)
+            folders.append(folder)
+        page = self.open_made("compare", *folders)
+        found = {box["label"]: box["time"] for box in self.boxes(page)}
+        for label in ("take orders.c", "main orders.c", "[mutex]"):
+            self.assertEqual(found[label], "20 ms before, 5 ms after")
 
 
 if __name__ == "__main__":
