@@ -20,7 +20,6 @@ from rouse.store.layout import EVERY_KIND
 from rouse.symbols.demangle import short
 from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
 from rouse.tables.engine import Database
-from rouse.tables.views import LOCK_KINDS, texts
 from rouse.text import counted
 
 WHOLE, UNEXPLAINED = "all threads", "unexplained"
@@ -102,27 +101,30 @@ def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> 
         box.sides[side] = box.sides.get(side, 0) + row["wait_ns"]
 
 
-def not_waiting(root: Box, database: Database) -> None:
-    """Add the time that no recorded wait has: running, queued and unexplained."""
-    ran_ns = queued_ns = 0
-    for row in database.rows(measures.thread_groups()):
-        # Where the kernel's figures are not known, usr is what was recorded, as in the verdict.
-        ran = row["had_usr"] if row["usr"] is None else row["usr"]
+def not_waiting(root: Box, database: Database, locks_ns: int) -> None:
+    """Add the time that no recorded wait has: running, queued and unexplained.
+
+    locks_ns: the waits for locks. They contain time that the threads spun, and were on their way to
+    a processor, which is also in running and queued. It is counted only in the waits.
+    """
+    groups = database.rows(measures.thread_groups())
+    twice_ns = max(locks_ns - sum(row["mutex"] + row["rwlock"] for row in groups), 0)
+    queued_ns = sum(row["lat"] for row in groups)
+    if queued_ns > twice_ns:
+        add(root, ["queued"], queued_ns - twice_ns)
+    # Where the kernel's figures are not known, usr is what was recorded, as in the verdict.
+    running = [row["had_usr"] if row["usr"] is None else row["usr"] for row in groups]
+    ran_ns = sum(running)
+    spun = min(max(twice_ns - queued_ns, 0) / max(ran_ns, 1), 1.0)
+    for row, ran in zip(groups, running, strict=True):
         missing = row["missing_ns"] - (ran if row["usr"] is None else 0)
-        for part, ns in (("running", ran), (UNEXPLAINED, row["in_call"] + max(missing, 0))):
+        unexplained = row["in_call"] + max(missing, 0)
+        for part, ns in (("running", int(ran * (1 - spun))), (UNEXPLAINED, unexplained)):
             if ns > 0:
                 add(root, [part, clipped(row["name"])], ns)
-        ran_ns += ran
-        queued_ns += row["lat"]
     spent = sum(row["cpu_ns"] or 0 for row in database.rows(measures.processes()))
     if spent > ran_ns:
         add(root, ["running", NO_THREAD], spent - ran_ns)
-    # The waits for locks include the way to a processor after them.
-    (late,) = database.rows(
-        f"SELECT COALESCE(SUM(late_ns), 0) AS ns FROM wakes WHERE kind IN ({texts(LOCK_KINDS)})"
-    )
-    if queued_ns > late["ns"]:
-        add(root, ["queued"], queued_ns - late["ns"])
 
 
 def make(database: Database, stacks: Stacks) -> Box:
@@ -131,8 +133,9 @@ def make(database: Database, stacks: Stacks) -> Box:
     duration_ns = max(
         (row["duration_ns"] for row in database.rows(measures.processes())), default=0
     )
-    not_waiting(root, database)
     waiting(root, database, stacks, duration_ns)
+    locks = root.boxes.get(PART_OF_STATE["mutex"])
+    not_waiting(root, database, locks.ns if locks else 0)
     return root
 
 

@@ -212,7 +212,7 @@ const Icicle = (() => {
     for (const [role, at, ns] of sides.slice(0, SIDES_SHOWN)) {
       const row = body.insertRow();
       row.append(element("td", SIDES[role] || role), Draw.place("td", at),
-        element("td", duration(ns), "figure"), element("td", share(ns / (box.ns || 1)), "figure"));
+        element("td", duration(ns), "figure"), element("td", share(ns / (time(box) || 1)), "figure"));
     }
     target.append(table);
     const more = sides.slice(SIDES_SHOWN);

@@ -22,6 +22,7 @@ from rouse.render.page import BYTES_MOST
 from rouse.tables import parquet
 
 PROGRAM = BUILD / "tests" / "findings" / "bank"
+SPINS = PROGRAM.parent / "tally"
 RECORDED_S = "0.5"
 PARTS = {"mutex": "locks", "join": "joins", "sleep": "timers"}
 EVERY_BOX = """() => [...document.querySelectorAll("#icicle .box")].map((box) => {
@@ -37,18 +38,18 @@ FOCUSED = "() => document.activeElement.getAttribute('aria-label').split('\\n')[
 
 
 class Pictures(Case):
-    def recording(self, *words: str) -> Path:
-        """Record bank.cpp once for all tests. words: its arguments."""
-        folder = self.place / "_".join(("bank", *words))
+    def recording(self, *words: str, program: Path = PROGRAM) -> Path:
+        """Record a program once for all tests. words: its arguments."""
+        folder = self.place / "_".join((program.name, *words))
         if not folder.exists():
-            command = ("run", "--keep", folder, "-o", self.place / "report.txt", "--", PROGRAM)
+            command = ("run", "--keep", folder, "-o", self.place / "report.txt", "--", program)
             done = rouse(*command, *words, RECORDED_S, ROUSE_PRELOAD=str(LIBRARY))
             self.assertEqual((done.returncode, done.stderr), (0, ""))
         return folder
 
-    def open_recording(self, *words: str) -> tuple[Any, dict[str, Any]]:
-        """Open the page of bank.cpp. Returns its JSON, too."""
-        folder = self.recording()
+    def open_recording(self, *words: str, program: Path = PROGRAM) -> tuple[Any, dict[str, Any]]:
+        """Open the page of a program. Returns its JSON, too."""
+        folder = self.recording(program=program)
         done = rouse("report", folder, "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.open_made("report", folder, *words), json.loads(done.stdout)
@@ -100,6 +101,12 @@ class Pictures(Case):
         whole = page.evaluate("() => Draw.data.pictures.icicle")
         check(whole)
         self.assertAlmostEqual(whole[1] / report["verdict"]["thread_ns"], 1, delta=0.02)
+
+    def test_time_spun_for_a_lock_is_counted_once(self) -> None:
+        page, report = self.open_recording(program=SPINS)
+        whole = page.evaluate("() => Draw.data.pictures.icicle")
+        self.assertAlmostEqual(whole[1] / report["verdict"]["thread_ns"], 1, delta=0.02)
+        self.assertIn("locks", [box["label"] for box in self.boxes(page)])
 
     def test_boxes_lie_below_their_callers(self) -> None:
         page, _ = self.open_recording()
