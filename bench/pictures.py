@@ -77,11 +77,9 @@ def picture_report(pid: int, place: Path, file: Path) -> None:
     rouse("report", "serve.rouse", "--format", "html", "-o", "page.html")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1180, "height": 1110})
+        page = browser.new_page(viewport={"width": 1180, "height": 1000})
         page.goto((place / "page.html").as_uri())
         page.wait_for_selector("body[data-ready]")
-        page.locator("#tabs button[data-key=threads]").click()
-        page.locator("#plot .bars .point path").first.wait_for()
         page.mouse.move(0, 0)
         page.screenshot(path=str(file))
         browser.close()

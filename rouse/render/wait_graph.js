@@ -5,7 +5,7 @@
 
 const WaitGraph = (() => {
   const { data, by, shape, duration, fitting } = Draw;
-  const WIDTH = 1200, COLUMN = 300, GAP = 10, LEAST = 3, MOST = 180, NODE = 24, EDGE = 6;
+  const WIDTH = 1200, COLUMN = 340, GAP = 10, LEAST = 3, MOST = 180, NODE = 24, EDGE = 6;
   const COLOURS = { held: "#ee8a80", released: "#ee8a80", woke: "#c3a3e6" };
   const ROLES = { held: "held from", released: "released from", woke: "woken from" };
   const LEFT = [0, (WIDTH - COLUMN) / 2, WIDTH - COLUMN];
