@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
@@ -88,7 +88,11 @@ def used_frames(report: Report, sections: list[dict[str, Any]]) -> dict[str, lis
     }
 
 
-def picture_data(pictures: Pictures, most: int) -> dict[str, Any]:
+def links_in(labels: Iterable[str], links: Links) -> dict[str, str]:
+    return {label[start:end]: uri for label in labels for start, end, uri in links.of(label)}
+
+
+def picture_data(pictures: Pictures, links: Links, most: int) -> dict[str, Any]:
     """Return the pictures with at most so many boxes. Texts are numbers in a list of all."""
     labels = Texts()
     every = len(icicle.boxes_of(pictures.time))
@@ -98,13 +102,14 @@ def picture_data(pictures: Pictures, most: int) -> dict[str, Any]:
         "edges": [[*(labels.number(text) for text in way), ns] for way, ns in pictures.waits.edges],
         "more_edges": [pictures.waits.more, pictures.waits.more_ns],
     }
-    return {**made, "texts": [printable(text) for text in labels.numbers]}
+    texts = [printable(text) for text in labels.numbers]
+    return {**made, "texts": texts, "links": links_in(texts, links)}
 
 
-def bounded_pictures(pictures: Pictures) -> dict[str, Any]:
+def bounded_pictures(pictures: Pictures, links: Links) -> dict[str, Any]:
     most = BOXES_MOST
     while True:
-        made = picture_data(pictures, most)
+        made = picture_data(pictures, links, most)
         if len(embedded(made)) <= PICTURES_BYTES or most == 1:
             return made
         most //= 2
@@ -121,25 +126,21 @@ def page_data(report: Report, pictures: dict[str, Any], links: Links) -> dict[st
         "verdict": [printable(line) for line in report.verdict.lines()] if report.verdict else [],
         "facts": [(name, printable(text)) for name, text in report.facts],
         "notes": [printable(note) for note in report.notes],
-        "pictures": pictures,
+        "pictures": {key: value for key, value in pictures.items() if key != "links"},
         "sections": made,
         "frames": used_frames(report, made),
     }
     labels = [label for frames in data["frames"].values() for label in frames]
-    data["links"] = {
-        label[start:end]: uri
-        for label in (*labels, *pictures["texts"])
-        for start, end, uri in links.of(label)
-    }
+    data["links"] = links_in(labels, links) | pictures["links"]
     return data
 
 
 def render(report: Report, pictures: Pictures, title: str, links: Links, bounded: bool) -> str:
     """Return the page. bounded: with as many rows as it has room for, not with all."""
-    drawn = bounded_pictures(pictures)
+    drawn = bounded_pictures(pictures, links)
     whole = page_of(page_data(report, drawn, links), title)
     rows = max((len(section.rows) for section in report.sections), default=0)
-    while bounded and len(whole) > BYTES_MOST and rows:
+    while bounded and len(whole.encode()) > BYTES_MOST and rows:
         rows //= 2
         report = replace(report, sections=[cut(section, rows) for section in report.sections])
         whole = page_of(page_data(report, drawn, links), title)

@@ -217,6 +217,18 @@ class Pictures(Case):
         self.choose(page, "waits")
         self.assertIn("more were left out of this page", page.locator("#shown").inner_text())
 
+    def test_a_page_whose_links_are_long_is_bounded(self) -> None:
+        sites: list[Row] = []
+        wakes: list[Row] = []
+        for number in range(1, 1001):
+            file = f"/{'folder/' * 300}{number}.cc"
+            sites += site(number << 8, f"take {number}.cc:7", file=file, line=7)
+            wakes.append({**WAKES[2], "wait_site": hex(number << 8), "wait_ns": number * MS})
+        made = orders(sites=sites, wakes=wakes, threads=THREADS[:2])
+        self.open(made, "--editor", "vscode://file{file}:{line}")
+        size = (self.place / f"{self.id()}.html").stat().st_size
+        self.assertLessEqual(size, BYTES_MOST)
+
     def test_names_in_pictures_are_text_and_never_markup(self) -> None:
         names = (MARKUP, "__proto__")
         threads = [{**row, "name": name} for row, name in zip(THREADS, names, strict=False)]
