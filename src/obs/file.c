@@ -167,15 +167,15 @@ static void head_fill(struct rsi_store_head *head)
     rsi_store_release(&head->magic, RSI_STORE_MAGIC);
 }
 
-static size_t bytes_most(void)
+uint64_t rsi_file_bytes_most(void)
 {
-    return (size_t)pages_most * RSI_PAGE;
+    return pages_most * RSI_PAGE;
 }
 
 static bool may_be_long(void)
 {
     struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes_most();
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= rsi_file_bytes_most();
 }
 
 /* Allocate memory for a part of the mapping. False: no memory. */
@@ -190,7 +190,7 @@ static int map(int fd, char *reason, size_t bytes)
         rsi_format(reason, bytes, "files may not be as long as the record needs (ulimit -f)");
         return -EFBIG;
     }
-    size_t length = bytes_most();
+    size_t length = (size_t)rsi_file_bytes_most();
     if (ftruncate(fd, (off_t)length) != 0)
         return rsi_folder_failed(reason, bytes, "cannot lengthen", file_path);
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);

@@ -28,6 +28,9 @@ int rsi_file_open(char *reason, size_t reason_bytes);
 struct rsi_store_chunk *rsi_file_chunk(enum rsi_store_kind kind, size_t entry_bytes, unsigned pages,
                                        uint32_t writer);
 
+/* The limit on the size of the file. After rsi_file_open. */
+uint64_t rsi_file_bytes_most(void);
+
 RSI_INLINE void *rsi_chunk_entry(struct rsi_store_chunk *chunk, uint32_t index)
 {
     return (char *)chunk + RSI_STORE_CHUNK_HEAD + (size_t)index * chunk->entry_bytes;

@@ -390,6 +390,10 @@ _Static_assert(sizeof(struct rsi_store_group) == 192, "three cache lines");
  *     NEW             was created             -                creator's id, or 0
  *     NAME            ends; its name          8 bytes          8 bytes           kind: which 16 bytes of the name
  *     END             ends                    -                -
+ *
+ * The interposer writes NEW when the thread is first recorded, then WAIT, WAKE and RUN of each wait together when the
+ * wait ends, all into the ring of the thread that waited. WAKE is left out if no recorded thread ended the wait. A
+ * wait under way is in the thread's slot alone. RUN has the verdict, and as its value when the thread was woken, or 0.
  */
 enum rsi_event {
     RSI_EVENT_NONE,
@@ -410,7 +414,7 @@ enum rsi_event {
 };
 
 /*
- * One event: 32 bytes. Each writer has a ring of events, which are in order except LOCK.
+ * One event: 32 bytes. Each writer has a ring of events, which are in order except LOCK, and NEW of the interposer.
  *
  * The newest events stay. Of the events that a reader has copied, those older than written - capacity + 1, with
  * `written` read after the copy, may have been overwritten meanwhile and are invalid. A reader that copies often
