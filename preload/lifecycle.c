@@ -11,11 +11,13 @@
 #include "accept/listener.h"
 #include "accept/order.h"
 #include "obs/file.h"
+#include "obs/event_ring.h"
 #include "obs/site.h"
 #include "process/real.h"
 #include "process/recording.h"
 #include "process/stack.h"
 #include "process/tuning.h"
+#include "record/event.h"
 #include "record/fd_class.h"
 #include "record/hold.h"
 #include "record/init_site.h"
@@ -82,6 +84,7 @@ static void child(void)
     rpi_epoll_member_child();
     rpi_init_site_child();
     rsi_file_child();
+    rsi_event_ring_child();
     rsi_sites_child();
     rsi_writers_child();
     errno = error;
@@ -94,6 +97,7 @@ static void set_up(void)
     rpi_hold_setup();
     rpi_order_setup();
     rpi_wait_ring_setup();
+    rpi_event_setup();
     (void)rsi_sites_setup(rpi_stack_end);
     if (!rpi_thread_setup(rpi_order_end) || !rpi_recording_setup(&calls) ||
         pthread_atfork(NULL, NULL, child) != 0 || !rpi_recording_open())

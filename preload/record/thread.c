@@ -9,6 +9,7 @@
 
 #include "os/os.h"
 #include "process/guard.h"
+#include "record/event.h"
 #include "record/hold.h"
 #include "record/wait_ring.h"
 #include "record/waiters.h"
@@ -90,14 +91,17 @@ static void name_read(struct rsi_store_thread *slot)
     name_put(slot, name);
 }
 
-static void slot_end(struct rsi_writer *writer, struct rsi_store_thread *slot)
+static void slot_end(const struct rpi_thread *self)
 {
+    struct rsi_store_thread *slot = self->slot;
     uint64_t now = rsi_tsc();
+    if (rsi_unlikely(rpi_event_pages != 0))
+        rpi_event_end(self, now);
     if (slot->doing == RSI_DOES_WAIT) /* see leave */
         rsi_count(slot->ticks[rsi_wait_classes[slot->kind].micro], now - slot->since_tsc);
     else
         rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
-    rsi_writer_slot_end(writer, slot, now);
+    rsi_writer_slot_end(self->writer, slot, now);
 }
 
 static void leave(void *arg)
@@ -120,7 +124,7 @@ static void leave(void *arg)
         name_read(self->slot); /* the program may have changed it by prctl */
     rsi_guard_unlock(&threads.guard);
     if (self->slot && rsi_load_relaxed(&rsi_file_head))
-        slot_end(self->writer, self->slot);
+        slot_end(self);
     if (self->writer)
         rsi_writer_give(self->writer);
     rsi_guard_lock(&threads.guard);
@@ -189,6 +193,8 @@ static bool slot_new(struct rpi_thread *self)
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     slot_put(self, slot);
     rsi_store_release(&slot->id, (uint64_t)self->tid); /* a reader that sees the id sees the rest */
+    if (rsi_unlikely(rpi_event_pages != 0))
+        rpi_event_begin(self);
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include "obs/site.h"
 #include "os/os.h"
 #include "process/stack.h"
+#include "record/event.h"
 #include "record/hold.h"
 #include "record/init_site.h"
 #include "record/wait_ring.h"
@@ -96,6 +97,8 @@ static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     struct rsi_store_thread *slot = self->slot;
     uint64_t since = slot->since_tsc, woken = mark->tsc ? mark->tsc : now;
     woken = woken < since ? since : woken > now ? now : woken;
+    if (rsi_unlikely(rpi_event_pages != 0))
+        rpi_event_wait(self, mark, woken, verdict, now);
     rsi_slot_change(slot);
     rsi_store_relaxed(&slot->wake_site, mark->site);
     rsi_store_relaxed(&slot->waker_id, mark->waker_id);
@@ -128,6 +131,8 @@ void rpi_wait_was_useless(struct rpi_thread *self, const struct rsi_wake_key *ke
 {
     struct rsi_store_wake *wake = rsi_writer_wake(self->writer, key, NULL);
     rsi_count(self->slot->useless, 1);
+    if (rsi_unlikely(rpi_event_pages != 0))
+        rpi_event_verdict(self, key->kind, verdict, now);
     if (!wake)
         return;
     rsi_count(wake->count[ROUSE_VERDICT_USEFUL], -UINT64_C(1));

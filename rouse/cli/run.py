@@ -10,14 +10,29 @@ import click
 
 from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers
 from rouse.cli.commands import Command
-from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, Wanted, distort, run
+from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, TRACE, Wanted, distort, run
 from rouse.store import layout
 
 DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
+TRACE_KIB = 1024  # per thread
+FORMATS = ("text", "json", "perfetto")
+
+
+class RunCommand(Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give --trace its size, since the word that follows it may be PROGRAM."""
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        with_value = {name for option in options if not option.is_flag for name in option.opts}
+        args, at = list(args), 0
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            if args[at] == "--trace":
+                args[at] = f"--trace={TRACE_KIB}"
+            at += 2 if args[at] in with_value else 1
+        return super().parse_args(ctx, args)
 
 
 @click.command(
-    cls=Command,
+    cls=RunCommand,
     short_help="Run a program and report what its threads waited for.",
     context_settings={"allow_interspersed_args": False},
 )
@@ -27,7 +42,14 @@ DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
 @click.option(
     "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."
 )
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON; times in ns.")
+@click.option(
+    "--format",
+    "chosen_format",
+    type=click.Choice(FORMATS),
+    help="What to write [text]: the report as JSON with times in ns (json), or, with --trace, the"
+    " events as trace JSON (perfetto).",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--full",
     is_flag=True,
@@ -66,6 +88,14 @@ DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
     help="Also record every acquisition of a lock, and how long it is held.",
 )
 @click.option(
+    "--trace",
+    "trace_kib",
+    type=click.IntRange(4, layout.RINGS_MAX >> 10),
+    metavar="[=KIB]",
+    help="Also record each wait by itself, in a ring of so many KiB for each thread that keeps the"
+    f" latest ones [{TRACE_KIB}]; --format perfetto shows them.",
+)
+@click.option(
     "--kernel",
     "with_kernel",
     is_flag=True,
@@ -100,6 +130,7 @@ DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
 def command(
     words: tuple[str, ...],
     output: str | None,
+    chosen_format: str | None,
     as_json: bool,
     full: bool,
     in_sum: bool,
@@ -108,6 +139,7 @@ def command(
     depth: int | None,
     in_stacks: bool,
     holds: bool,
+    trace_kib: int | None,
     with_kernel: bool,
     memory: int | None,
     timers: int | None,
@@ -118,8 +150,23 @@ def command(
 
     The program is not rebuilt. Its exit status is that of rouse.
     """
+    if as_json and chosen_format not in (None, "json"):
+        raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
+    as_json = as_json or chosen_format == "json"
+    in_trace = chosen_format == "perfetto"
+    if in_trace and trace_kib is None:
+        raise click.UsageError("--format perfetto shows events: add --trace")
+    if trace_kib is not None and not (in_trace or keep or pairs):
+        raise click.UsageError(
+            "--trace keeps no events by itself: add --format perfetto, or --keep DIR"
+        )
+    if in_trace and not output:
+        raise click.UsageError("--format perfetto writes a file: name it with -o FILE")
+    if in_trace and in_sum:
+        raise click.UsageError("--sum has no events, which --format perfetto shows")
     asked = {
         "ROUSE_OBS": "locks" if holds else None,
+        TRACE: trace_kib,
         DEPTH_NAME: depth or (None if DEPTH_NAME in os.environ else DEPTH),
         MEMORY: memory,
         "ROUSE_RUN_SLACK_NS": timers,
@@ -128,9 +175,14 @@ def command(
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
     place = Path(keep) if keep else None
-    wanted = Wanted(output, as_json, place, in_sum, variables, with_kernel, in_stacks, full)
+    wanted = Wanted(
+        *(output, as_json, place, in_sum, variables, with_kernel, in_stacks, full),
+        in_trace=in_trace,
+    )
     if pairs is None:
         return run(words, wanted)
+    if in_trace:
+        raise click.UsageError("--distortion has no events: leave --format perfetto out")
     if keep:
         raise click.UsageError("--distortion keeps nothing: leave --keep out")
     if with_kernel:

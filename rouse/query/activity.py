@@ -42,3 +42,13 @@ def worker_events() -> str:
 SELECT process, worker, {times("type = 'wake'")} AS wakes, {times("type = 'io'")} AS polled
 FROM events GROUP BY process, worker
 """
+
+
+def object_labels() -> str:
+    """The names of what threads waited for, by address, or else where these were initialised."""
+    return """
+SELECT w.process, w.object,
+    COALESCE(NULLIF(MAX(w.object_name), ''), MAX(l.label)) AS label
+FROM wakes w LEFT JOIN labels l ON l.process = w.process AND l.site = w.init_site
+WHERE w.object <> 0 GROUP BY w.process, w.object
+HAVING COALESCE(NULLIF(MAX(w.object_name), ''), MAX(l.label)) IS NOT NULL"""

@@ -44,7 +44,6 @@ LOST = {
     "lost_stacks": "call stacks",
     "lost_modules": "addresses of unknown files of code",
     "lost_holds": "holds of locks",
-    "lost_events": "events",
     "lost_origins": "places where locks and the like were initialised",
 }
 PRELOAD_NOTES = [
@@ -236,10 +235,22 @@ def empty_notes(database: Database, processes: Sequence[Row], totals: Sequence[R
 
 def lost_notes(processes: Sequence[Row]) -> list[str]:
     lost = {name: sum(row[name] or 0 for row in processes) for name in LOST}
-    return [
+    found = [
         f"{count:,} {LOST[name]} did not fit into the recording and are in no figure"
         for name, count in lost.items()
         if count
+    ]
+    return found + lost_event_notes(processes)
+
+
+def lost_event_notes(processes: Sequence[Row]) -> list[str]:
+    """Return the note of every output that is made from events, or may be."""
+    lost = sum(row["lost_events"] or 0 for row in processes)
+    if not lost:
+        return []
+    return [
+        f"the trace lacks {counted(lost, 'event')}, for which its rings had no room; the sums of"
+        " waits are complete"
     ]
 
 

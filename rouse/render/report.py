@@ -41,7 +41,7 @@ from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Asked, Input, open_input
-from rouse.tables.schemas import COLUMNS
+from rouse.tables.schemas import COLUMNS, PRELOAD
 from rouse.text import printable
 
 if TYPE_CHECKING:
@@ -201,6 +201,12 @@ class Reporter:
             options = self.options
             return screen.make(self.database, answer, problems, options.show_idle, options.hint)
 
+    def event_notes(self) -> list[str]:
+        """Return what a format without notes has to say about the events in it."""
+        if self.options.format not in WITH_EVENTS:
+            return []
+        return facts.lost_event_notes(self.rows(measures.processes()))
+
     # The formats of files
 
     def html(self) -> bytes:
@@ -281,7 +287,8 @@ class Reporter:
         if not events.rows:
             raise RouseError(
                 f"{self.input.source}: has no events",
-                "they are kept with ROUSE_OBS=trace, or by rouse record --trace",
+                "they are kept by rouse run --trace or rouse record --trace, and with"
+                " ROUSE_OBS=trace",
             )
         names = {
             (row["process"], row["thread_id"]): row["name"]
@@ -292,11 +299,21 @@ class Reporter:
             for row in self.rows("SELECT process, site, label FROM sites WHERE frame = 0")
         }
         processes = self.rows(measures.processes())
-        titles = {
-            row["process"]: f"{row['program'].rpartition('/')[2]} {row['pid']}" for row in processes
+        objects = {
+            (row["process"], row["object"]): row["label"]
+            for row in self.rows(activity.object_labels())
         }
-        lost = sum(row["lost_events"] for row in processes)
-        return perfetto.parts(events, titles, names, labels, lost)
+        traced = [
+            perfetto.Process(
+                row["process"],
+                f"{row['program'].rpartition('/')[2]} {row['pid']}",
+                row["lost_events"] or 0,
+                row["recorder"] == PRELOAD,
+                row["taken_unix_ns"],
+            )
+            for row in processes
+        ]
+        return perfetto.parts(events, traced, perfetto.Known(names, labels, objects))
 
     def kernel_style(self) -> str:
         from rouse.render import kernel_style
@@ -420,5 +437,5 @@ def run(target: str | None, options: Options) -> None:
             reporter.terminal(text)
             put(options.file, [text.getvalue().encode()])
         if options.format not in WITH_NOTES:
-            for problem in opened.problems:
+            for problem in opened.problems + reporter.event_notes():
                 print(f"rouse: {printable(problem)}", file=sys.stderr)

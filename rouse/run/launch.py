@@ -50,8 +50,9 @@ SPIN_NS = 5_000
 PAIRS_MOST = 1000
 ACCEPT = "ROUSE_RUN_ACCEPT"
 WAITS = "ROUSE_RUN_WAITS"
+TRACE = "ROUSE_RUN_TRACE"
 MEMORY = "ROUSE_OBS_MIB"
-OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS)
+OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS, TRACE)
 QUEUES_BYTES = 20480  # of preload/accept/order.c
 
 
@@ -65,6 +66,7 @@ class Wanted:
     with_kernel: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
     full: bool = False  # text: all tables, not the first screen
+    in_trace: bool = False  # the events as trace JSON, in place of a report
 
 
 def library() -> Path:
@@ -174,7 +176,11 @@ def say(line: str) -> None:
 
 
 def write(reporter: Reporter, wanted: Wanted) -> None:
-    if wanted.as_json:
+    if wanted.in_trace:
+        put(wanted.output or STDOUT, reporter.perfetto())
+        for line in reporter.event_notes():
+            say(line)
+    elif wanted.as_json:
         text = reporter.json().encode()
         if wanted.output:
             put(wanted.output, [text])
@@ -275,14 +281,16 @@ def report(
             file.unlink()
     target = heard[0] if len(heard) == 1 else folder
     options = Options(
-        format="json" if wanted.as_json else "text",
+        format="perfetto" if wanted.in_trace else "json" if wanted.as_json else "text",
         in_stacks=wanted.in_stacks,
         full=wanted.full or wanted.with_kernel,
         hint=hint_of(wanted),
     )
     with contextlib.ExitStack() as stack:
         with progress.line("reading what was recorded"):
-            asked = inputs.Asked(in_sum=wanted.in_sum, in_places=options.in_places)
+            asked = inputs.Asked(
+                with_events=wanted.in_trace, in_sum=wanted.in_sum, in_places=options.in_places
+            )
             opened = stack.enter_context(inputs.open_input(str(target), asked))
         opened.source = source
         opened.switches = seen

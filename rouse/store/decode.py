@@ -133,6 +133,7 @@ class Store:
     problems: list[str] = field(default_factory=list)
     # The number of each event, which its writer counts.
     numbers: npt.NDArray[np.int64] = field(default_factory=lambda: NO_NUMBERS)
+    rings: int = 0  # of events, that were read
     overwritten: int = 0  # events that were overwritten before they were read
     is_here: bool = True  # /proc/PID is its process, as long as that runs
     is_sure: bool = True  # it is known whether the process runs
@@ -279,6 +280,11 @@ def written(source: Source, ring: Ring) -> int:
     return min(count, WRITTEN_MOST)
 
 
+def first_kept(count: int, ring: Ring) -> int:
+    """Return the number of the first event that cannot have been overwritten."""
+    return max(count - ring.capacity + 1, 0)
+
+
 def read_ring(source: Source, ring: Ring, since: int = 0) -> tuple[int | None, Entries]:
     """Return the events from number since on that still exist, and the number of the first.
 
@@ -292,7 +298,7 @@ def read_ring(source: Source, ring: Ring, since: int = 0) -> tuple[int | None, E
     raw = source.read(ring.offset + layout.CHUNK_HEAD, size * used)
     if len(raw) < size * used:
         return None, nothing
-    first = max(since, written(source, ring) - ring.capacity + 1)
+    first = max(since, first_kept(written(source, ring), ring))
     if first >= until:
         return until, nothing
     entries = np.frombuffer(raw, layout.EVENT)
@@ -395,6 +401,7 @@ class ChunkReader:
         ring = Ring(offset, chunk["capacity"], chunk["writer"])
         self.rings.append(ring)
         if layout.EVENTS not in self.kinds:
+            self.overwritten += first_kept(written(self.source, ring), ring)
             return
         first, events = read_ring(self.source, ring)
         if first is None:
@@ -483,6 +490,7 @@ def decode(
     numbers = np.concatenate(reader.numbers) if reader.numbers else NO_NUMBERS
     return Store(
         *(source.name, head, when, now_tsc, is_live, arrays, owners, problems, numbers),
+        rings=len(reader.numbers),
         overwritten=reader.overwritten,
     )
 

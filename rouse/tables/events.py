@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rouse.store import layout
-from rouse.store.events import TYPES, of, site_words, types_of
+from rouse.store.events import TYPES, of, site_words, types_of, with_open_waits
 from rouse.tables.table import Coded, Column, Table, empty
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> C
 
 def table(store: Store) -> Table:
     """Return every event that was read."""
-    entries, numbers = store.arrays[layout.EVENTS], store.numbers
+    entries, owners, numbers = with_open_waits(store)
     if not len(entries):
         return empty("events")
-    owners = store.writer_of[layout.EVENTS]
     order = np.argsort(entries["tsc"], kind="stable")
     known = types_of(entries)[order]
     order = order[(known > 0) & (known < len(TYPES))]
