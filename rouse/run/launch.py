@@ -204,6 +204,8 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
         text = document.nothing(source, why)
     if wanted.output or not wanted.as_json:
         say(why)
+    if wanted.in_trace:
+        return  # the file would be no JSON
     if wanted.output:
         put(wanted.output, [text.encode()])
     elif wanted.as_json:

@@ -248,6 +248,13 @@ class Options(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(list(kept.glob("*.rouse")))
 
+    def test_a_program_without_waits_leaves_no_file(self) -> None:
+        file = self.folder / "trace.json"
+        done = self.run_it("--trace", "--format", "perfetto", "-o", file, "--", "true")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("no thread waited", done.stderr)
+        self.assertFalse(file.exists())
+
     def test_a_recording_without_events_says_how_to_get_them(self) -> None:
         kept = self.folder / "kept"
         self.run_it("--keep", kept, "--", PROGRAM, "many")
