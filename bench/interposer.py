@@ -41,6 +41,7 @@ WAYS = {
     "contested": {},
     "depth": {"ROUSE_OBS_DEPTH": "4"},
     "holds": {"ROUSE_OBS": "locks"},
+    "trace": {"ROUSE_RUN_TRACE": "1024"},
     "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
 }
 # The figures that a program of this folder prints.

@@ -29,6 +29,7 @@ AT_ONCE = 4096  # events per write
 RANKS = {"new": 0, "wait": 1, "yield": 1, "io": 2, "wake": 2, "run": 3, "end": 4}
 TAKES = ("run", "idle")
 LEAVES = ("wait", "yield", "end")
+NOWHERE = ("", "0x0")  # sites of events that have none
 
 
 def quoted(text: str) -> str:
@@ -226,7 +227,7 @@ class Tracks:
             args["name"] = printable(name)
         if end:
             args["verdict"] = end[0]
-            if int(end[1], 16):
+            if end[1] not in NOWHERE:
                 args["wake_site"] = printable(self.site(end[1]))
             if end[2]:
                 args["waker"] = printable(self.thread(end[2]))

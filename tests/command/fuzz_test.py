@@ -7,6 +7,7 @@ The rounds run in random order. ROUSE_SEED repeats an order, ROUSE_FUZZ sets the
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import FIXTURES, here
+from common import BUILD, FIXTURES, here, rouse
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from rouse.tables import engine, inputs
 
 SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
 ROUNDS = int(os.environ.get("ROUSE_FUZZ", "1000"))
+LIBRARY = BUILD / "preload" / "librouse-preload.so"
 REPORTED_EVERY = 1000  # one round in this many also makes a whole report
 HANGS_S = 20
 PEAK_MOST = 1 << 30
@@ -46,36 +48,17 @@ def rows_of(loaded: inputs.Loaded) -> dict[str, list[dict[str, Any]]]:
     return {name: table.to_rows() for name, table in loaded.tables.items()}
 
 
-class Flipped(unittest.TestCase):
-    """Damage to the files of a run of tests/command/fixtures/known_waits.c."""
+class Damaged(unittest.TestCase):
+    """Files that are damaged and read."""
 
+    asked = inputs.Asked()
     path: Path
-    image: bytes
-    recorded: bytes
 
     @classmethod
     def setUpClass(cls) -> None:
         place = tempfile.TemporaryDirectory()
         cls.addClassCleanup(place.cleanup)
         cls.path = Path(place.name) / "file"
-        folder = Path(place.name) / "recordings"
-        own = {"ROUSE_OBS_DIR": str(folder)}
-        words: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "env": {**os.environ, **own},
-        }
-        with subprocess.Popen([FIXTURES / "known_states"], text=True, **words) as program:
-            assert program.stdout
-            program.stdout.readline()
-            record = ("record", "-o", cls.path, "--interval", "0.2", "--seconds", "0.3")
-            done = here(*record, str(program.pid), **own)
-            assert done.returncode == 0, done.stderr
-            cls.recorded = cls.path.read_bytes()
-            source = find.open_source(folder / find.file_name(program.pid))
-            cls.image = decode.copy(source)
-            source.close()
-            program.kill()
 
     def setUp(self) -> None:
         print(f"ROUSE_SEED={SEED}", flush=True)
@@ -102,7 +85,7 @@ class Flipped(unittest.TestCase):
         self.path.chmod(0o600)
         signal.alarm(HANGS_S)
         try:
-            loaded = inputs.load_file(self.path, inputs.Asked(), inputs.Resolvers())
+            loaded = inputs.load_file(self.path, self.asked, inputs.Resolvers())
             if number % REPORTED_EVERY == 0:
                 database = engine.open_tables(loaded.tables)
                 whole = inputs.Input(loaded.source, database, loaded.problems, loaded.machine)
@@ -118,6 +101,35 @@ class Flipped(unittest.TestCase):
     def check_memory(self) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self.assertLess(peak, PEAK_MOST)
+
+
+class Flipped(Damaged):
+    """Damage to the files of a run of tests/command/fixtures/known_waits.c."""
+
+    image: bytes
+    recorded: bytes
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        folder = cls.path.parent / "recordings"
+        own = {"ROUSE_OBS_DIR": str(folder)}
+        words: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "env": {**os.environ, **own},
+        }
+        with subprocess.Popen([FIXTURES / "known_states"], text=True, **words) as program:
+            assert program.stdout
+            program.stdout.readline()
+            record = ("record", "-o", cls.path, "--interval", "0.2", "--seconds", "0.3")
+            done = here(*record, str(program.pid), **own)
+            assert done.returncode == 0, done.stderr
+            cls.recorded = cls.path.read_bytes()
+            source = find.open_source(folder / find.file_name(program.pid))
+            cls.image = decode.copy(source)
+            source.close()
+            program.kill()
 
     def test_a_recording(self) -> None:
         """Each part has a checksum, so every change is noticed."""
@@ -161,6 +173,58 @@ class Flipped(unittest.TestCase):
                 if structure.issuperset(changed.tolist()) and not is_kind:
                     rows = {name: loaded.tables[name].rows for name in COUNTED}
                     self.assertEqual(rows, {n: sound.tables[n].rows for n in COUNTED})
+        self.check_memory()
+
+
+@unittest.skipUnless(LIBRARY.exists(), "no interposer in a build with sanitizers")
+class Traced(Damaged):
+    """Damage to the file of a program that was killed under rouse run --trace."""
+
+    asked = inputs.Asked(with_events=True)
+    traced: bytes
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        with tempfile.TemporaryDirectory() as place:
+            kept = Path(place) / "kept"
+            words = ("--trace=4", "--keep", kept, "-o", os.devnull, "--")
+            done = rouse(
+                "run", *words, FIXTURES / "traced_waits", "killed", ROUSE_PRELOAD=str(LIBRARY)
+            )
+            assert done.returncode == -signal.SIGKILL, done.stderr
+            (file,) = kept.glob("*.rouse")
+            source = find.open_source(file)
+            cls.traced = decode.copy(source)
+            source.close()
+
+    def test_the_events_of_a_process(self) -> None:
+        """Each file is refused in one line, or gives JSON."""
+        raw = np.frombuffer(self.traced[: layout.HEAD.itemsize], layout.HEAD)[0]
+        count = decode.decode_head(raw).chunk_count
+        words = range(layout.DIRECTORY, layout.DIRECTORY + 4 * count)
+        pages = np.frombuffer(self.traced[words.start : words.stop], "<u4")
+        rings = [int(page) * layout.PAGE for page in pages]
+        rings = [ring for ring in rings if self.traced[ring] == layout.EVENTS]
+        self.assertTrue(rings)
+        places = [ring + i for ring in rings for i in range(layout.CHUNK_HEAD * 4)]
+        for number in range(ROUNDS // 4):
+            data = self.flipped(self.traced, [*range(layout.HEAD.itemsize), *words, *places])
+            if number % 4 == 0:
+                data = data[: self.chance.randrange(len(data))]
+            with self.subTest(number=number, seed=SEED):
+                loaded = self.read(data, number + 1)
+                if loaded is None:
+                    continue
+                database = engine.open_tables(loaded.tables)
+                whole = inputs.Input(loaded.source, database, loaded.problems, loaded.machine)
+                made = report.Reporter(whole, report.Options(format="perfetto"))
+                try:
+                    self.assertIn("traceEvents", json.loads(b"".join(made.perfetto())))
+                except RouseError as error:
+                    self.assertIn("has no events", str(error))
+                finally:
+                    database.close()
         self.check_memory()
 
 
