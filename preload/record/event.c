@@ -60,5 +60,9 @@ void rpi_event_verdict(const struct rpi_thread *self, uint32_t kind, enum rouse_
 
 void rpi_event_end(const struct rpi_thread *self, uint64_t now)
 {
+    if (self->slot->doing == RSI_DOES_WAIT) /* it was cancelled there, or a handler ended it */
+        rsi_event_ring_put(self->writer, self->slot->since_tsc,
+                           rsi_event_ring_what(RSI_EVENT_WAIT, self->slot->kind, 0, self->slot->id),
+                           self->slot->wait_site, self->slot->object);
     rsi_event_ring_end(self->writer, self->slot->id, self->slot->name, now);
 }

@@ -8,15 +8,17 @@ import collections
 import itertools
 import json
 import signal
+import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
 from common import rouse
 
-from interposed import Source
+from interposed import Source, record
 from run_case import Case, Row
 
+from rouse.query import measures
 from rouse.store import find, layout
 from rouse.tables import inputs
 
@@ -25,6 +27,15 @@ PROGRAM, KNOWN = WAITS.program, WAITS.known
 NAMES = {"taker", *(f"napper-{i}" for i in range(KNOWN["NAPPERS"]))}
 SMALL_KIB = 4
 SMALL_KEPT = (SMALL_KIB * 1024 - layout.CHUNK_HEAD) // layout.EVENT.itemsize - 1
+LARGE_KIB = 512
+# Of other programs, so that they together have waits of all kinds, in threads that come and go and
+# jump out of waits, and in processes that fork and that restrict their system calls.
+SCENES = (
+    *(("mutex_cond", "signals"), ("mutex_cond", "fork"), ("sync_waits", "rwlock")),
+    *(("fd_waits", "race"), ("raw_futex", "requeue"), ("seccomp_filter", "forks")),
+    *(("abnormal_waits", "cancels"), ("abnormal_waits", "jumps"), ("thread_churn", "7")),
+)
+ENDS = 4  # of threads in the middle of a wait, in the scene "ends" of abnormal_waits.c
 SLACK_NS = 20_000  # of the conversion from time stamps to the clock
 ASKED = inputs.Asked(with_events=True)
 
@@ -227,6 +238,35 @@ class Traced(Case):
             own.sort(key=lambda event: (event["ts"], event["dur"]))
             for first, second in itertools.pairwise(own):
                 self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 0.001)
+
+
+class Agrees(unittest.TestCase):
+    """The events of other programs agree with the counts that these are tested by."""
+
+    def processes(self, source: Source, scene: str) -> list[Process]:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "kept"
+            record(folder, source, scene, ROUSE_RUN_TRACE=str(LARGE_KIB))
+            return [Process(file) for file in sorted(folder.glob("*.rouse"))]
+
+    def test_waits_of_every_kind_are_traced_as_often_as_they_are_counted(self) -> None:
+        for name, scene in SCENES:
+            for process in self.processes(Source(name), scene):
+                with self.subTest(name, scene=scene):
+                    traced = collections.Counter(b["kind"] for b, end in process.waits() if end)
+                    counted: collections.Counter[str] = collections.Counter()
+                    for row in process.tables["wakes"].to_rows():
+                        kind = row["kind"].replace("futex lock", "futex")
+                        counted[kind] += sum(row[verdict] for verdict in measures.VERDICTS)
+                    self.assertEqual(traced, +counted)
+                    self.assertEqual(process.row["lost_events"], 0)
+
+    def test_a_thread_that_ends_in_a_wait_has_that_wait(self) -> None:
+        source = Source("abnormal_waits")
+        (process,) = self.processes(source, "ends")
+        ended = [begin["thread_id"] for begin, end in process.waits() if not end]
+        self.assertEqual(len(ended), ENDS)
+        self.assertEqual(len(set(ended)), ENDS)
 
 
 class Options(Case):
