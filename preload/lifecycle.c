@@ -29,8 +29,10 @@
 
 static void note(void)
 {
-    rsi_store_relaxed(&rsi_file_head->mode,
-                      (uint32_t)(rpi_hold_takes_all ? ROUSE_OBS_LOCKS : ROUSE_OBS_COUNTED));
+    enum rouse_obs_mode mode = rpi_event_pages      ? ROUSE_OBS_TRACE
+                               : rpi_hold_takes_all ? ROUSE_OBS_LOCKS
+                                                    : ROUSE_OBS_COUNTED;
+    rsi_store_relaxed(&rsi_file_head->mode, (uint32_t)mode);
     rsi_store_relaxed(&rsi_file_head->recorder, (uint32_t)RSI_STORE_PRELOAD);
     rpi_tuning_note();
     rpi_init_site_note();

@@ -14,12 +14,13 @@ from types import FrameType
 from typing import BinaryIO
 
 from rouse.errors import RouseError
-from rouse.store import decode, find, recording, tracer
+from rouse.store import decode, find, layout, recording, tracer
 from rouse.symbols import sites
 from rouse.tables import build, inputs
 
 WHOLE_EVERY = 60  # snapshots, so that one damaged part costs little
 SECONDS_MOST = 10_000_000
+TRACE = layout.MODES[3]
 
 
 class Recorder:
@@ -49,7 +50,7 @@ class Recorder:
             }
         )
         if self.tracer:
-            self.tracer.begin(head.mode_name == "trace")
+            self.tracer.begin(head.mode_name == TRACE)
 
     def snapshot(self, last: bool = False) -> None:
         """Append the current state of the store, and the names of its new sites."""
@@ -167,8 +168,12 @@ def run(
     path = find.of_pid(target) if target else inputs.running()
     source = find.open_source(path)
     try:
-        recorder_head = decode.read_moments(source)[0]
-        decode.check_head(source.name, recorder_head)
+        head = decode.read_head(source)
+        if trace and head.recorder == layout.PRELOAD and head.mode_name != TRACE:
+            raise RouseError(
+                f"{source.name}: rouse run records no events of this process",
+                "start it by rouse run --trace",
+            )
         with create(output, force) as file:
             writer = recording.Writer(file)
             recorder, progress = Recorder(path, source, writer), Progress(output)

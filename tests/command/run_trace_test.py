@@ -7,15 +7,17 @@ from __future__ import annotations
 import collections
 import itertools
 import json
+import os
 import signal
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-from common import rouse
+from common import COMMAND, next_line, rouse, start
 
-from interposed import Source, record
+from interposed import LIBRARY, Source, record
 from run_case import Case, Row
 
 from rouse.query import measures
@@ -228,6 +230,40 @@ class Traced(Case):
                 self.assertTrue(
                     any(e["ts"] <= end["ts"] <= e["ts"] + e["dur"] + 0.001 for e in own), end
                 )
+
+    def test_a_running_program_can_be_recorded_with_its_events(self) -> None:
+        pid, done = self.record_live("--trace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        file = self.folder / "trace.json"
+        done = rouse("report", "--format", "perfetto", "-o", file, self.folder / "recording")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        trace = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+        (name,) = [e["args"]["name"] for e in trace if e["name"] == "process_name"]
+        self.assertEqual(name, f"traced_waits {pid}: threads")
+        kinds = collections.Counter(e["name"] for e in trace if e["ph"] == "X")
+        self.assertEqual(kinds["semaphore"], KNOWN["POSTS"])
+        self.assertEqual(kinds["sleep"], KNOWN["NAPPERS"] * KNOWN["NAPS"] + 1)
+
+    def test_a_running_program_without_events_is_refused(self) -> None:
+        _, done = self.record_live()
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("start it by rouse run --trace", done.stderr)
+        self.assertFalse((self.folder / "recording").exists())
+
+    def record_live(self, *options: str) -> tuple[int, subprocess.CompletedProcess[str]]:
+        """Record a program that runs under rouse run. Return its number as well."""
+        words = ("run", *options, "--keep", str(self.folder / "kept"), "-o", os.devnull, "--")
+        run = start(self, *COMMAND, *words, str(PROGRAM), "paused", ROUSE_PRELOAD=str(LIBRARY))
+        pid = 0
+        while (line := next_line(run).strip()) != "ready":
+            pid = int(line.split()[0])
+        recording = self.folder / "recording"
+        done = rouse(
+            *("record", "--trace", "--seconds", "0.1", "-o", recording, str(pid)), ROUSE_OBS_DIR=""
+        )
+        run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 0)
+        return pid, done
 
     def check_lanes(self, slices: list[Row]) -> None:
         """No two slices of a lane overlap."""
