@@ -62,7 +62,7 @@ def place_of(known: sites.Sites, site: int) -> int:
 
 @dataclasses.dataclass
 class Places:
-    """What stands for each site.
+    """The place that stands for each site.
 
     place: an address, or one of several stacks with the same innermost address. stacks: the stack
     with the longest wait, by place. callers: the label of the function that divides, by place.
