@@ -62,7 +62,8 @@ def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onio
         f"{', '.join(named)} hide each other: they are held {', '.join(busy)} % of the time, and"
         f" threads wait {duration(blame)} in all, first at {waiter or 'a place not known'} for"
         f" {holder or 'a holder that is not known'}. Fixing {named[0]} alone gains at most"
-        f" {alone:.2f}x, all {len(keys)} {most:.2f}x, about {expected:.2f}x [{ONION}]"
+        f" {alone:.2f}x, fixing all {len(keys)} at most {most:.2f}x, about {expected:.2f}x"
+        f" [{ONION}]"
     )
     onion = Finding(ONION, named[0], waiter, holder, blame, most, expected, text)
     return Onion(set(keys), onion)

@@ -94,9 +94,9 @@ class Lock:
         if slow[reader] * self.holds.total() < SLOW_LEAST * self.hold_ns.total():
             return None  # all readers are alike
         text = (
-            f"{self.name}: readers at {waiter} wait {duration(wait_ns)} in all,"
-            f" {duration(wait_ns / count)} each, behind writers that wait for other readers. The"
-            f" slowest, {reader}, holds it for {duration(slow[reader])} [{CONVOY}]"
+            f"{self.name}: {reader} holds it as a reader for {duration(slow[reader])}. Writers wait"
+            f" for that, and other readers wait behind the writers: at {waiter} for"
+            f" {duration(wait_ns)} in all, {duration(wait_ns / count)} each [{CONVOY}]"
         )
         return Finding(CONVOY, self.name, waiter, reader, self.wait_ns, None, None, text)
 

@@ -116,9 +116,13 @@ def fold_of(row: Row, duration_ns: float) -> str:
     return IDLE if places.is_idle(row, duration_ns) else FOLDED.get(row["kind"], "")
 
 
-def folded_line(sums: dict[str, list[int]]) -> str:
-    """Return the line for the waits that are folded: their time, and at how many places."""
-    parts = [f"{what} {duration(ns)} at {counted(n, 'place')}" for what, (ns, n) in sums.items()]
+def folded_line(folded: dict[str, dict[str, int]]) -> str:
+    """Return the line for the waits that are folded: their time, and the place or their number."""
+    parts = [
+        f"{what} {duration(sum(at.values()))} at"
+        f" {next(iter(at)) if len(at) == 1 else counted(len(at), 'place')}"
+        for what, at in folded.items()
+    ]
     return f"Also {', '.join(parts)}" if parts else ""
 
 
@@ -140,14 +144,13 @@ def make(
     rows.sort(key=lambda row: -row["wait_ns"])
     least = LEAST_SHARE * verdict.thread_ns
     long = [row for row in rows if row["wait_ns"] >= least]
-    sums = {what: [sum(at.values()), len(at)] for what, at in folded.items()}
     return Screen(
         head(processes),
         verdict,
         facts.waiting(database),
         Section("waits", "Longest waits", "", COLUMNS, long, more=len(rows) - len(long)),
         sum(row["wait_ns"] for row in rows[len(long) :]),
-        folded_line(sums),
+        folded_line(folded),
         [*warnings, *facts.ends(processes)],
         hint,
     )

@@ -51,6 +51,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     first = rows[0]["label"]
     text = (
         f"{sleeps:,} sleeps end {duration(late_ns / sleeps)} late on average, most of them at"
-        f" {first}: {why}. On time at most {most:.2f}x, about {expected:.2f}x as many [{LATE}]"
+        f" {first}: {why}. If they ended on time: at most {most:.2f}x, about {expected:.2f}x"
+        f" as many [{LATE}]"
     )
     return [Finding(LATE, "-", first, "timer", late_ns, most, expected, text)]

@@ -41,7 +41,7 @@ from rouse.query.program import PARTS, STATES, Program
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
-from rouse.tables.views import names
+from rouse.tables.views import names, texts
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -51,6 +51,8 @@ SHOWN = 5  # findings
 LOCKS_MOST = 50  # locks that are looked at, the longest waits first
 SIDES_MOST = 500
 MOSTLY = 0.5
+NEAR = 3  # calls between a function that holds a lock and its wait
+IO_KINDS = ("read", "write", "sync", "connect", "poll", "set", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
@@ -228,7 +230,22 @@ def load_of(row: Row, program: Program) -> gain.Load:
     )
 
 
-def lock_finding(row: Row, program: Program) -> Finding | None:
+def inside(database: Database, side: Row, kinds: Sequence[str]) -> str:
+    """The place of the longest waits of these kinds in the function that holds the lock, or ''."""
+    rows = database.rows(f"""
+SELECT MAX(s.label) AS label FROM wakes w
+JOIN sites s ON s.process = w.process AND s.site = w.wait_site
+JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
+    h."function" = s."function" OR s.within LIKE '%' || h."function" || '%'
+)
+WHERE h.process = '{side["process"]}' AND h.site = '{side["holder_site"]}'
+    AND w.kind IN ({texts(kinds)}) AND s.frame <= {NEAR}
+GROUP BY w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
+""")
+    return rows[0]["label"] or "" if rows else ""
+
+
+def lock_finding(row: Row, program: Program, database: Database) -> Finding | None:
     whole = program.sum(*STATES) - program.sum("join", "accept")
     if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS):
         return None
@@ -251,8 +268,13 @@ def lock_finding(row: Row, program: Program) -> Finding | None:
     if most < LEAST_GAIN:
         return None
     kind = UNDER_LOCK if own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
-    what = "sleeps" if row["inside_sleep_ns"] > row["inside_io_ns"] else "waits for I/O"
-    does = f", while its holder {what}" if kind == UNDER_LOCK else ""
+    does = ""
+    if kind == UNDER_LOCK:
+        is_asleep = row["inside_sleep_ns"] > row["inside_io_ns"]
+        longest = max(sides, key=lambda side: side["wait_ns"], default=None)
+        at = longest and inside(database, longest, ("sleep",) if is_asleep else IO_KINDS)
+        does = f", while its holder {'sleeps' if is_asleep else 'waits for I/O'}"
+        does += f" at {at}" if at else ""
     error = 2 * math.sqrt(row["hold_variance"]) / load.wall_ns
     around = f" ± {100 * error:.0f}" if error >= LEAST_ERROR else ""
     text = (
@@ -314,9 +336,9 @@ def polling_findings(program: Program) -> list[Finding]:
         each = row["repeated_ns"] / count
         label = row["site_label"]
         text = (
-            f"{label} polls: it slept {count:,} times for {duration(each)}, without any other"
-            f" wait. It sees an event {duration(each / 2)} late on average; a condition variable,"
-            f" semaphore or eventfd would wake it at once [{POLLING}]"
+            f"{label} polls: it slept {count:,} times, {duration(each)} each, and waited for"
+            f" nothing else. It sees an event {duration(each / 2)} late on average; a condition"
+            f" variable, semaphore or eventfd would wake it at once [{POLLING}]"
         )
         blame = row["repeated_ns"]
         found.append(Finding(POLLING, "-", label, "timer", blame, None, None, text))
@@ -345,7 +367,7 @@ def summary(program: Program, time: dict[str, float], idle: dict[str, float]) ->
             )
         return (
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
-            f" {counted(program.processors, 'processor')}. perf shows where [{CPU}]"
+            f" {counted(program.processors, 'processor')}. Run perf to see where [{CPU}]"
         )
     if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
         return "Nothing that was recorded is contended, but most of the time is unexplained"
@@ -399,7 +421,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     onion = onions.find(program, load_of)
     found = [
         spins.lock(row, program)
-        or rwlocks.better(lock_finding(row, program), shared.get(key_of(row)))
+        or rwlocks.better(lock_finding(row, program, database), shared.get(key_of(row)))
         for row in program.locks
         if onion is None or key_of(row) not in onion.keys
     ]

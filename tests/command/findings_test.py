@@ -91,6 +91,16 @@ class Verdict(unittest.TestCase):
         self.assertLessEqual(estimate, NEAR * NOISE * measured.median, figures)
         self.assertGreaterEqual(estimate, measured.median / NEAR / NOISE, figures)
 
+    def test_the_place_of_the_wait_under_a_lock_is_named(self) -> None:
+        for name, does, place in (
+            ("sensors", "sleeps", "read_sensor sensors.c:"),
+            ("journal", "waits for I/O", "append_record journal.c:"),
+            ("bank", "sleeps", "archive bank.cpp:"),
+        ):
+            (program,) = (each for each in planted.programs() if each.name == name)
+            first = self.found(program).first or {}
+            self.assertIn(f"while its holder {does} at {place}", first["text"])
+
     def test_an_acquisition_takes_less_without_the_waits_by_what_the_program_measured(self) -> None:
         (program,) = (each for each in planted.programs() if each.name == "tickets")
         self.found(program)  # or the test is skipped

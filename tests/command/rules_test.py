@@ -268,7 +268,7 @@ class HiddenLocks(unittest.TestCase):
         (both,) = self.rows(920)
         self.assertEqual((both.kind, both.object), (onions.ONION, "st"))
         self.assertIn("st, log hide each other: they are held 95, 92 % of the time", both.text)
-        self.assertIn("st alone gains at most 1.09x, all 2 ", both.text)
+        self.assertIn("st alone gains at most 1.09x, fixing all 2 at most 4.00x", both.text)
         self.assertGreater(both.gain_most or 0, 3)
 
     def test_first_lock_is_worth_fixing_alone(self) -> None:
