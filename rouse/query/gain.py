@@ -63,6 +63,8 @@ def mean_value_analysis(threads: int, delay: float, stations: Sequence[float]) -
 
 def bound(load: Load, fixed: Collection[object]) -> float:
     """Return the most that the throughput can grow by if nobody waits for the fixed locks."""
+    if load.threads <= 0 or load.wall_ns <= 0:  # waits are recorded, but not whose
+        return 1.0
     left = [lock.held_ns / load.wall_ns for key, lock in load.locks.items() if key not in fixed]
     left.append(load.all_ran_ns / (load.processors * load.wall_ns))
     left.append((load.least_ran_ns + load.least_slept_ns) / (load.threads * load.wall_ns))

@@ -9,8 +9,9 @@ not change it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
 from rouse.query import measures, paths, scheduler
@@ -22,6 +23,7 @@ from rouse.tables.engine import Sqlite, flattened
 from rouse.tables.schemas import COLUMNS, REAL, TEXT, TRUTH, TRUTHS, WHOLE, WORD
 
 VERSION = 1
+PIECES = 10_000  # numbers, names and brackets that are written at once
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 INTEGER, NUMBER, STRING, BOOLEAN = "integer", "number", "string", "boolean"
@@ -53,8 +55,16 @@ def made(
     }
 
 
+def parts(whole: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the text part by part: as a whole it may take more memory than all that it is of."""
+    pieces = json.JSONEncoder(ensure_ascii=True, indent=1).iterencode(whole)
+    while some := "".join(islice(pieces, PIECES)):
+        yield some
+    yield "\n"
+
+
 def text(whole: Mapping[str, Any]) -> str:
-    return json.dumps(whole, ensure_ascii=True, indent=1) + "\n"
+    return "".join(parts(whole))
 
 
 def nothing(source: str, why: str) -> str:

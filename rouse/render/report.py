@@ -171,11 +171,12 @@ class Reporter:
             notes += paths.all_notes()
         return made
 
-    def json(self) -> str:
+    def json(self) -> Iterator[bytes]:
         report = self.report(0, self.options.show_idle)
         opened = self.input
         processes = self.rows(measures.processes())
-        return document.text(document.made(opened.source, opened.machine, processes, report))
+        made = document.made(opened.source, opened.machine, processes, report)
+        return (part.encode() for part in document.parts(made))
 
     def terminal(self, file: TextIO) -> None:
         options = self.options
@@ -390,7 +391,7 @@ def written(reporter: Reporter, name: str) -> Iterable[bytes]:
     if name == "perfetto":
         return reporter.perfetto()
     if name == "json":
-        return [reporter.json().encode()]
+        return reporter.json()
     if name == "kernel-style":
         return [reporter.kernel_style().encode()]
     made: bytes = getattr(reporter, name)()

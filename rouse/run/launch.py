@@ -181,11 +181,11 @@ def write(reporter: Reporter, wanted: Wanted) -> None:
         for line in reporter.event_notes():
             say(line)
     elif wanted.as_json:
-        text = reporter.json().encode()
+        parts = reporter.json()
         if wanted.output:
-            put(wanted.output, [text])
+            put(wanted.output, parts)
         else:
-            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.writelines(parts)
     elif wanted.output == STDOUT:
         with output():
             reporter.terminal(sys.stdout)

@@ -88,6 +88,8 @@ class Elf:
             own = build_id_of(self.file)
         except OSError as error:
             raise ElfError(f"{path}: {error.strerror}") from error
+        except MemoryError:
+            raise
         except Exception as error:  # pyelftools fails in many ways on a file that is damaged
             raise ElfError(f"{path}: is no ELF file that can be read: {error!r}") from error
         if build_id and own != build_id:
@@ -109,9 +111,14 @@ class Elf:
 
     @staticmethod
     def guarded(call: Any, otherwise: Any) -> Any:
-        """Turn errors from a damaged part of a file into no result."""
+        """Turn errors from a damaged part of a file into no result.
+
+        Too little memory is no damage: names would vanish without a sign.
+        """
         try:
             return call()
+        except MemoryError:
+            raise
         except Exception:  # see __init__
             return otherwise
 

@@ -61,6 +61,8 @@ def of_file(path: Path, build_id: str = "") -> tuple[str, ...]:
             if isinstance(dynamic, DynamicSection):
                 tags = dynamic.iter_tags("DT_NEEDED")
             needed = [str(tag.needed) for tag in tags]
+    except MemoryError:
+        raise
     except Exception:  # pyelftools fails in many ways on a file that is damaged
         return ()
     has_gomp = any(name.startswith(GOMP) for name in needed)

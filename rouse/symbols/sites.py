@@ -9,9 +9,10 @@ to read a recording without the program's files.
 
 from __future__ import annotations
 
+import heapq
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,12 +176,41 @@ class Resolver:
         return Frame(address, label, *known)
 
 
+class Spans:
+    """Which of several ranges contains an address: the first of them, where they overlap.
+
+    A file may name many thousands of modules and of sites, so that no search goes through all.
+    """
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """ranges: begin and end of each."""
+        starts = sorted(range(len(ranges)), key=lambda number: ranges[number][0])
+        edges = sorted({edge for span in ranges for edge in span})
+        owners: list[int] = []
+        begun: list[int] = []  # a heap: ranges that have begun, some of which have ended
+        at = 0
+        for edge in edges:
+            while at < len(starts) and ranges[starts[at]][0] <= edge:
+                heapq.heappush(begun, starts[at])
+                at += 1
+            while begun and ranges[begun[0]][1] <= edge:
+                heapq.heappop(begun)
+            owners.append(begun[0] if begun else -1)
+        self.edges = np.array(edges, np.uint64)
+        self.owners = np.array([-1, *owners], np.intp)
+
+    def of(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        """Return the number of the range of each address. -1: none."""
+        return self.owners[np.searchsorted(self.edges, addresses, "right")]
+
+
 class Sites:
     """The sites of one store."""
 
     def __init__(self, store: Store, resolver: Resolver) -> None:
         self.resolver = resolver
         self.modules = modules_of(store)
+        self.spans = Spans([(module.start, module.end) for module in self.modules])
         self.stacks = store.arrays[layout.STACKS]
         self.program = store.head.program
         is_seen = store.is_live and store.is_here
@@ -220,18 +250,17 @@ class Sites:
     def variables(self, objects: npt.NDArray[np.uint64]) -> dict[int, str]:
         """Return the names of the objects in static variables. Most objects are elsewhere."""
         words = np.unique(objects)
-        is_static = np.zeros(len(words), np.bool_)
-        for module in self.modules:
-            is_static |= (words >= module.start) & (words < module.end)
+        is_static = self.spans.of(words) >= 0
         names = {word: self.variable(word) for word in words[is_static].tolist()}
         return {word: name for word, name in names.items() if name}
 
     def module_of(self, address: int) -> tuple[Module | None, Path | None]:
         """Return the module of an address, and its file if it is the running program."""
-        for module in self.modules:
-            if module.start <= address < module.end:
-                return module, self.live_program if module.path == self.program else None
-        return None, None
+        (number,) = self.spans.of(np.array([address], np.uint64)).tolist()
+        if number < 0:
+            return None, None
+        module = self.modules[number]
+        return module, self.live_program if module.path == self.program else None
 
     def label(self, site: int) -> str:
         """Return the label of the innermost frame."""

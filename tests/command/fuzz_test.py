@@ -89,7 +89,7 @@ class Damaged(unittest.TestCase):
             if number % REPORTED_EVERY == 0:
                 database = engine.open_tables(loaded.tables)
                 whole = inputs.Input(loaded.source, database, loaded.problems, loaded.machine)
-                self.assertTrue(report.Reporter(whole, OPTIONS).json())
+                self.assertTrue(list(report.Reporter(whole, OPTIONS).json()))
                 database.close()
         except RouseError as error:
             self.assertTrue(str(error))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import synthetic
 
 from rouse import limits, regular
 from rouse.errors import RouseError
+from rouse.render import document
 from rouse.store import layout, recording
 from rouse.symbols import elf, runtimes
 from rouse.tables import inputs
@@ -113,9 +115,33 @@ class NamedFiles(Case):
             own.build_id = "abcd"
             self.assertIsNone(own.guarded(own.open_apart, None))
 
+    def test_names_do_not_vanish_when_memory_is_short(self) -> None:
+        """A report without names would look complete. The limit must be reported instead."""
+        path = Path(sys.executable).resolve()
+        for part in ("opened", "read_symbols", "open_apart", "open_debug"):
+            with (
+                self.subTest(part=part),
+                mock.patch.object(elf.Elf, part, side_effect=MemoryError),
+                self.assertRaises(MemoryError),
+            ):
+                elf.Elf(path)
+        with (
+            mock.patch.object(runtimes, "ELFFile", side_effect=MemoryError),
+            self.assertRaises(MemoryError),
+        ):
+            runtimes.of_file(path, "not cached")
+
 
 class File(Case):
     """The FILE itself."""
+
+    def test_waits_at_a_barrier_without_a_thread_are_reported(self) -> None:
+        counts = [0, 1] + [0] * (len(layout.VERDICTS) - 2)
+        wait = {"kind": synthetic.KINDS["barrier"], "wait_site": 0x1000, "count": counts}
+        built = synthetic.Builder().chunk(layout.WAKES, [{**wait, "wait_ticks": 10**10}])
+        done = report(built.write(self.folder), "--full")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
 
     def test_a_pipe_or_a_device_as_the_recording_is_refused_at_once(self) -> None:
         for path in (self.pipe(), Path("/dev/zero"), Path("/dev/stdin")):
@@ -148,6 +174,13 @@ class Cost(Case):
             noise = np.frombuffer(chance.bytes(size * self.ROWS), layout.ENTRIES[kind])
             built.chunk(kind, noise)
         return built.write(self.folder)
+
+    def test_json_is_not_held_as_one_text(self) -> None:
+        """The text of a report has many times the bytes of its file."""
+        whole = {"sections": {"locks": [{"site": "0x0", "count": n} for n in range(100_000)]}}
+        sizes = [len(part) for part in document.parts(whole)]
+        self.assertEqual(sum(sizes), len(json.dumps(whole, indent=1)) + 1)
+        self.assertLess(max(sizes), sum(sizes) // 10)
 
     def test_a_file_that_takes_too_much_memory_is_one_line(self) -> None:
         path = self.crafted()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -505,6 +506,26 @@ class OfAStore(Built):
         path = self.build(COMPILERS[0])
         (frame,) = self.frames(path, elf.Elf(path).build_id, 1 << 40)
         self.assertEqual((frame.label, frame.module), (hex(self.BIAS + (1 << 40)), None))
+
+
+class SpansTest(unittest.TestCase):
+    SEED = int(os.environ.get("ROUSE_SEED", time.time_ns() % 1_000_000))
+
+    def test_the_first_of_overlapping_modules_has_the_address(self) -> None:
+        print(f"ROUSE_SEED={self.SEED}", flush=True)
+        chance = random.Random(self.SEED)
+        for _ in range(200):
+            edges = [(chance.randrange(40), chance.randrange(40)) for _ in range(8)]
+            addresses = list(range(42))
+            want = [
+                next((n for n, (start, end) in enumerate(edges) if start <= a < end), -1)
+                for a in addresses
+            ]
+            got = sites.Spans(edges).of(np.array(addresses, np.uint64))
+            self.assertEqual(got.tolist(), want, edges)
+
+    def test_no_module_has_no_address(self) -> None:
+        self.assertEqual(sites.Spans([]).of(np.array([1], np.uint64)).tolist(), [-1])
 
 
 if __name__ == "__main__":
