@@ -184,7 +184,10 @@ def recordings(system: System) -> Check:
             if stat.S_IMODE(place.stat().st_mode) & 0o077:
                 raise RouseError(f"{place}: others may read it", f"chmod 700 {place}")
     except RouseError as error:
-        return Check("recordings", BAD, error.what, "nothing records", error.remedy)
+        if os.environ.get("ROUSE_OBS_DIR"):
+            return Check("recordings", BAD, error.what, "nothing records", error.remedy)
+        effect = f"processes record in a private folder {place}-RANDOM instead"
+        return Check("recordings", LIMITED, error.what, effect, error.remedy)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         remedy = "mount -t tmpfs tmpfs /dev/shm, or set ROUSE_OBS_DIR to a folder of your own"
         return Check("recordings", BAD, f"{parent} cannot be written to", "nothing records", remedy)

@@ -20,6 +20,7 @@ from rouse import clock, regular
 from rouse.errors import RouseError
 from rouse.store import decode, layout
 
+MEMORY = Path("/dev/shm")
 RUN_PREFIX = "rouse-run-"  # begins the name of the folder of a `rouse run`
 NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
 DELETED = " (deleted)"
@@ -44,7 +45,7 @@ class Found:
 def folder() -> Path:
     """Return where this user's processes record."""
     asked = os.environ.get("ROUSE_OBS_DIR")
-    return Path(asked) if asked else Path(f"/dev/shm/rouse-{os.geteuid()}")
+    return Path(asked) if asked else MEMORY / f"rouse-{os.geteuid()}"
 
 
 def check_own(path: Path, status: os.stat_result, what: str) -> None:
@@ -75,13 +76,13 @@ def checked_folder() -> Path | None:
     return path
 
 
-def run_folders() -> list[Path]:
-    """Return the folders of runs of `rouse run` by this user that go on."""
+def private_folders(prefix: str, places: Iterable[Path]) -> list[Path]:
+    """Return this user's folders with such names that others cannot read. Others' are ignored."""
     found = []
-    for place in dict.fromkeys((Path("/dev/shm"), Path(tempfile.gettempdir()))):
+    for place in dict.fromkeys(places):
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
-                if not entry.name.startswith(RUN_PREFIX):
+                if not entry.name.startswith(prefix):
                     continue
                 with contextlib.suppress(OSError):  # it has just been removed
                     status = entry.stat(follow_symlinks=False)
@@ -89,6 +90,31 @@ def run_folders() -> list[Path]:
                     if stat.S_ISDIR(status.st_mode) and is_own:
                         found.append(place / entry.name)
     return found
+
+
+def run_folders() -> list[Path]:
+    """Return the folders of runs of `rouse run` by this user that go on."""
+    return private_folders(RUN_PREFIX, (MEMORY, Path(tempfile.gettempdir())))
+
+
+def spare_folders() -> list[Path]:
+    """Return the folders that processes use because another user has taken their folder's name."""
+    return private_folders(f"rouse-{os.geteuid()}-", (MEMORY,))
+
+
+def own_folders() -> list[Path]:
+    """Return the folders of this user's processes. An error: there is none, and a name is taken."""
+    if os.environ.get("ROUSE_OBS_DIR"):
+        own = checked_folder()
+        return [own] if own else []
+    spare = spare_folders()
+    try:
+        own = checked_folder()
+    except RouseError:
+        if not spare:
+            raise
+        return spare
+    return [own, *spare] if own else spare
 
 
 def kept_folders(pid: int) -> list[Path]:
@@ -103,9 +129,8 @@ def kept_folders(pid: int) -> list[Path]:
 
 def folders() -> list[Path]:
     """Return the folders to search for recordings: only ROUSE_OBS_DIR, if it is set."""
-    own = checked_folder()
     runs = [] if os.environ.get("ROUSE_OBS_DIR") else run_folders()
-    return [own, *runs] if own else runs
+    return own_folders() + runs
 
 
 def start_ticks(pid: int) -> int | None:
@@ -265,8 +290,7 @@ def processes() -> list[Found]:
 
 def of_pid(pid: int) -> Path:
     """Return the file of a process. Raise RouseError that says why there is none."""
-    own = checked_folder()
-    for place in ([own] if own else []) + run_folders() + kept_folders(pid):
+    for place in own_folders() + run_folders() + kept_folders(pid):
         path = place / file_name(pid)
         if path.exists():
             return path

@@ -55,6 +55,8 @@ static RSI_COLD bool file_open(void)
         /* Unless recording was requested, only a folder that somebody else has taken is reported. */
         if (error == -EEXIST || (error && asked && *asked))
             rsi_report("nothing is recorded: %s", reason);
+        else if (!error && *reason)
+            rsi_report("%s", reason);
         if (!opening.is_refused) {
             rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));
             atexit(rsi_file_end);

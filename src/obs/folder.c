@@ -3,7 +3,8 @@
  * folder.c - the folder of the shared files, and which of the files belong to processes that have ended.
  *
  * Rejected: files named by PID in a folder that others may write to. Another user could place a symbolic link
- * there. The folder belongs to the user, and is checked through its descriptor.
+ * there. The folder belongs to the user, and is checked through its descriptor. Its name is known, so that another
+ * user may take it first. Then a folder with a random name is used, which readers find by its prefix and its owner.
  * Whether the process of a file is alive is checked by its PID. In another PID namespace that number belongs to
  * another process or none, so the file also has a lock (flock). The mapping holds the lock as well: it ends when
  * the process ends or calls exec, not when the descriptor is closed.
@@ -17,8 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PLACE "/dev/shm"
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 #define DEAD_KEPT 8 /* files of killed processes that are kept */
 
@@ -40,22 +45,22 @@ int rsi_folder_failed(char *reason, size_t bytes, const char *what, const char *
     return -error;
 }
 
-int rsi_folder_open(char *reason, size_t bytes)
+static bool is_private(int fd, struct stat *status)
 {
-    char path[256];
-    const char *asked = secure_getenv("ROUSE_OBS_DIR");
-    if (asked && *asked)
-        rsi_format(folder_asked, sizeof folder_asked, "%s", asked);
-    if (*folder_asked)
-        rsi_format(path, sizeof path, "%s", folder_asked);
-    else
-        rsi_format(path, sizeof path, "/dev/shm/rouse-%u", geteuid());
+    return fstat(fd, status) == 0 && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
+}
+
+/* *is_taken: something else is there. */
+static int open_at(const char *path, bool *is_taken, char *reason, size_t bytes)
+{
+    *is_taken = false;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return rsi_folder_failed(reason, bytes, "cannot make", path);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(path, FOLDER);
     struct stat status;
     if (fd < 0) {
         int error = errno;
+        *is_taken = error != EMFILE && error != ENFILE && error != ENOMEM;
         if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode)) {
             rsi_format(reason, bytes, "%s is a symbolic link, made by user %u", path,
                        status.st_uid);
@@ -64,14 +69,75 @@ int rsi_folder_open(char *reason, size_t bytes)
         errno = error;
         return rsi_folder_failed(reason, bytes, "cannot open", path);
     }
-    if (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    if (!is_private(fd, &status)) {
         close(fd);
+        *is_taken = true;
         rsi_format(reason, bytes,
                    "%s must belong to this user and have mode 0700; it is of user %u, mode %o",
                    path, status.st_uid, status.st_mode & 07777u);
         return -EEXIST;
     }
     return fd;
+}
+
+/*
+ * Open this user's folder with a name that nobody can foresee, and write its name after the prefix. Those of others
+ * are passed over, so that they can take no name from us. Returns a descriptor, or -1.
+ */
+static int spare_open(char *name, size_t bytes)
+{
+    size_t prefix = strlen(name);
+    struct stat status;
+    DIR *list = opendir(PLACE);
+    if (!list)
+        return -1;
+    int fd = -1;
+    for (struct dirent *entry; fd < 0 && (entry = readdir(list));) {
+        if (strncmp(entry->d_name, name, prefix) != 0 || strlen(entry->d_name) >= bytes)
+            continue;
+        fd = openat(dirfd(list), entry->d_name, FOLDER);
+        if (fd >= 0 && !is_private(fd, &status)) {
+            close(fd);
+            fd = -1;
+        } else if (fd >= 0)
+            memcpy(name, entry->d_name, strlen(entry->d_name) + 1);
+    }
+    uint64_t chance;
+    if (fd < 0 && getrandom(&chance, sizeof chance, 0) == (ssize_t)sizeof chance) {
+        rsi_format(name + prefix, bytes - prefix, "%lx", (unsigned long)chance);
+        if (mkdirat(dirfd(list), name, 0700) == 0)
+            fd = openat(dirfd(list), name, FOLDER);
+        if (fd >= 0 && !is_private(fd, &status)) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    closedir(list);
+    return fd;
+}
+
+int rsi_folder_open(char *reason, size_t bytes)
+{
+    char path[256], why[160], name[64];
+    bool is_taken;
+    const char *asked = secure_getenv("ROUSE_OBS_DIR");
+    reason[0] = 0;
+    if (asked && *asked)
+        rsi_format(folder_asked, sizeof folder_asked, "%s", asked);
+    if (*folder_asked)
+        return open_at(folder_asked, &is_taken, reason, bytes);
+    rsi_format(path, sizeof path, PLACE "/rouse-%u", geteuid());
+    int fd = open_at(path, &is_taken, why, sizeof why);
+    if (fd >= 0)
+        return fd;
+    int error = fd;
+    rsi_format(name, sizeof name, "rouse-%u-", geteuid());
+    fd = is_taken ? spare_open(name, sizeof name) : -1;
+    if (fd < 0)
+        rsi_format(reason, bytes, "%s", why);
+    else
+        rsi_format(reason, bytes, "%s, so " PLACE "/%s is used", why, name);
+    return fd < 0 ? error : fd;
 }
 
 bool rsi_folder_has_lock(int fd)

@@ -9,8 +9,8 @@
 
 /*
  * Open the folder, and create it if necessary. It must belong to the user, with mode 0700. Returns a descriptor, or
- * -errno with the failure described in reason: -EEXIST if what is there is not this user's own. Not from two threads
- * at once.
+ * -errno with the failure described in reason: -EEXIST if what is there is not this user's own. With a descriptor,
+ * reason is empty, or says which other folder is used because the name is taken. Not from two threads at once.
  */
 int rsi_folder_open(char *reason, size_t bytes);
 

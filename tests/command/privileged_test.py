@@ -12,8 +12,11 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 from common import COMMAND, FIXTURES, SOURCE
+
+from rouse.store import find
 
 OTHER = 54321  # a user without a name
 OWN = Path(f"/dev/shm/rouse-{OTHER}")
@@ -67,6 +70,75 @@ class Environment(unittest.TestCase):
             )
         self.assertIn(f"{link} is a symbolic link, made by user {os.geteuid()}", done.stderr)
         self.assertEqual(done.stdout, "ready\n")
+
+    @unittest.skipIf(os.geteuid(), "not run: only root can become another user")
+    def test_a_folder_that_another_user_made_first_does_not_stop_the_recording(self) -> None:
+        if OWN.is_symlink() or OWN.exists():
+            self.skipTest(f"not run: {OWN} is there")
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        Path(place.name).chmod(0o755)
+        program = Path(place.name) / "program"
+        shutil.copy(FIXTURES / "known_states", program)
+        foreign = OWN.with_name(f"{OWN.name}-0")  # has such a name, but is of another user
+        foreign.mkdir(mode=0o700)
+        self.addCleanup(foreign.rmdir)
+
+        def link() -> None:
+            OWN.symlink_to(place.name)
+
+        for make, says, remove in (
+            (link, "is a symbolic link, made by user 0", OWN.unlink),
+            (lambda: OWN.mkdir(mode=0o700), f"cannot open {OWN}", OWN.rmdir),
+            (lambda: OWN.mkdir(mode=0o755), "must belong to this user", OWN.rmdir),
+            (OWN.touch, f"cannot open {OWN}", OWN.unlink),
+        ):
+            make()
+            try:
+                with self.subTest(says=says):
+                    self.recorded_elsewhere(program, says)
+            finally:
+                remove()
+
+    def recorded_elsewhere(self, program: Path, says: str) -> None:
+        """Run it as the other user. Its folder must be private, and readers must find it."""
+        user: dict[str, Any] = {"user": OTHER, "group": OTHER, "extra_groups": [], "text": True}
+        variables = {name: v for name, v in os.environ.items() if not name.startswith("ROUSE_")}
+        running = subprocess.Popen(
+            [program],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **user,
+        )
+        assert running.stdout and running.stdin and running.stderr
+        self.assertEqual(running.stdout.readline(), "ready\n")
+        looked = (
+            "import sys; from rouse.store import find; "
+            "print(find.of_pid(int(sys.argv[1]))); print([f.pid for f in find.processes()])"
+        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", looked, str(running.pid)],
+                env={**variables, "PYTHONPATH": os.pathsep.join(map(str, (SOURCE, *sys.path)))},
+                cwd="/",
+                capture_output=True,
+                timeout=60,
+                **user,
+            )
+        finally:
+            said = running.communicate("", timeout=60)[1]
+        self.assertIn(says, said)
+        (name,) = re.findall(rf"so ({OWN}-[0-9a-f]+) is used", said)
+        folder = Path(name)
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        status = folder.stat()
+        self.assertEqual((status.st_uid, status.st_mode & 0o777), (OTHER, 0o700))
+        if "PermissionError" in done.stderr or "No module named 'rouse'" in done.stderr:
+            print("not run: other users cannot read the checkout")
+            return
+        self.assertEqual(done.stdout, f"{folder / find.file_name(running.pid)}\n[{running.pid}]\n")
 
 
 class Checkout(unittest.TestCase):
