@@ -9,13 +9,17 @@ import shutil
 import sys
 import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
+from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
 from rouse.errors import EXIT_FINDINGS, output
 from rouse.sched.checks import BAD, GOOD, LIMITED, Check, examine
 from rouse.sched.probe import System
+from rouse.symbols import tls_lint
+from rouse.text import counted, printable
 
 COLOURS = {GOOD: "green", LIMITED: "yellow", BAD: "red"}
 
@@ -34,14 +38,43 @@ def render(checks: list[Check], width: int, has_colours: bool) -> list[str]:
     return lines
 
 
+def lint(path: Path, is_json: bool) -> int:
+    found = tls_lint.examine(path)
+    lines = [printable(f"warning: {kept}") for kept in found.kept]
+    lines.append(
+        f"{counted(found.functions, 'function')} may wait,"
+        f" {counted(len(found.kept), 'warning')}"
+        + (
+            f"; cannot tell for all of {counted(found.unclear, 'function')}: calls by pointer and"
+            " jumps by table are not followed"
+            if found.unclear
+            else ""
+        )
+    )
+    text = json.dumps(asdict(found), indent=1) if is_json else "\n".join(lines)
+    with output():
+        print(text)
+    return EXIT_FINDINGS if found.kept else 0
+
+
 @click.command(cls=Command)
 @click.option("--json", "is_json", is_flag=True, help="A list of objects.")
-def command(is_json: bool) -> int:
+@click.option(
+    "--lint",
+    "binary",
+    type=Name(),
+    metavar="BINARY",
+    help="Instead, find functions of a program or library that keep an address of thread-local"
+    " storage over a call of rouse that may wait. Only x86-64; requires objdump.",
+)
+def command(is_json: bool, binary: str | None) -> int:
     """Show what this machine allows, and how to allow the rest.
 
     good; limited: rouse does without it, or a tool beside it does not work; bad: something of rouse
     does not work. Exit status: 0, or 1 if something is bad.
     """
+    if binary:
+        return lint(Path(binary), is_json)
     checks = examine(System())
     if is_json:
         text = json.dumps([asdict(check) for check in checks], indent=1)
