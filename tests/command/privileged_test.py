@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,13 @@ class Environment(unittest.TestCase):
         def link() -> None:
             OWN.symlink_to(place.name)
 
-        for make, says, remove in (
+        cases: tuple[tuple[Callable[[], object], str, Callable[[], object]], ...] = (
             (link, "is a symbolic link, made by user 0", OWN.unlink),
             (lambda: OWN.mkdir(mode=0o700), f"cannot open {OWN}", OWN.rmdir),
             (lambda: OWN.mkdir(mode=0o755), "must belong to this user", OWN.rmdir),
             (OWN.touch, f"cannot open {OWN}", OWN.unlink),
-        ):
+        )
+        for make, says, remove in cases:
             make()
             try:
                 with self.subTest(says=says):
