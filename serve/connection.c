@@ -35,8 +35,8 @@
 static void extend(struct connection *c, struct span *span, const char *at, size_t bytes)
 {
     if (span->bytes == 0)
-        span->at = (uint32_t)(at - (c->in + c->request_at));
-    span->bytes += (uint32_t)bytes;
+        span->at = (uint16_t)(at - (c->in + c->request_at));
+    span->bytes += (uint16_t)bytes;
 }
 
 static int on_url(llhttp_t *parser, const char *at, size_t bytes)
@@ -47,10 +47,25 @@ static int on_url(llhttp_t *parser, const char *at, size_t bytes)
     return 0;
 }
 
+/*
+ * Whether the line before this header consists of white space: a fold with nothing in it. The request line precedes
+ * the first header, so the search ends.
+ */
+static bool ends_in_blank_line(const char *header)
+{
+    const char *before = header - 3;
+
+    while (*before == ' ' || *before == '\t')
+        before--;
+    return *before == '\n';
+}
+
 static int on_header_field(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct connection *c = parser->data;
 
+    if (c->field.bytes == 0 && ends_in_blank_line(at))
+        c->refusal = 400;
     extend(c, &c->field, at, bytes);
     return 0;
 }
@@ -64,28 +79,72 @@ static bool is_host(const char *name)
            (name[3] | 0x20) == 't';
 }
 
+/*
+ * The value of a header that is kept. A second line replaces the first: of a list of tags, of which none can match,
+ * it could only hide a "*" that no client sends beside tags.
+ */
+static struct span *kept_value(struct connection *c, const char *name, size_t bytes)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+        enum kept_header header;
+    } kept[] = {
+        { "if-modified-since", 17, KEPT_MODIFIED_SINCE },
+        { "if-none-match", 13, KEPT_NONE_MATCH },
+        { "if-match", 8, KEPT_MATCH },
+        { "if-unmodified-since", 19, KEPT_UNMODIFIED_SINCE },
+    };
+
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+        if (bytes == kept[i].bytes && strncasecmp(name, kept[i].name, bytes) == 0)
+            return &c->kept[kept[i].header];
+    return NULL;
+}
+
+/*
+ * Replace tabs behind the digits of Content-Length by spaces. Both are valid there, but the parser accepts spaces
+ * only.
+ */
+static void replace_tabs(struct connection *c, char *from)
+{
+    const char *end = c->in + c->in_used;
+
+    while (from < end && ((*from >= '0' && *from <= '9') || *from == ' ' || *from == '\t')) {
+        if (*from == '\t')
+            *from = ' ';
+        from++;
+    }
+}
+
 static int on_header_field_complete(llhttp_t *parser)
 {
     struct connection *c = parser->data;
-    const char *name = c->in + c->request_at + c->field.at;
+    char *name = c->in + c->request_at + c->field.at;
+    size_t bytes = c->field.bytes;
 
-    c->in_modified_since = false;
-    if (c->field.bytes == 4 && is_host(name)) {
+    c->value = NULL;
+    c->in_length = false;
+    c->value_end = (uint16_t)(c->field.at + bytes + 1);
+    if (bytes == 4 && is_host(name)) {
         if (c->has_host)
             c->refusal = 400;
         c->has_host = true;
-    } else if (c->field.bytes == 0 || memchr(name, ' ', c->field.bytes) != NULL) {
+        c->value = &c->kept[KEPT_HOST];
+    } else if (bytes == 0 || memchr(name, ' ', bytes) != NULL) {
         c->refusal = 400; /* the lenient parser accepts these */
-    } else if (c->field.bytes == 17 && strncasecmp(name, "if-modified-since", 17) == 0) {
-        c->in_modified_since = true;
-        c->modified_since.bytes = 0;
-    } else if (c->field.bytes == 17 && strncasecmp(name, "transfer-encoding", 17) == 0) {
+    } else if (bytes == 17 && strncasecmp(name, "transfer-encoding", 17) == 0) {
         c->has_coding = true;
-    } else if (c->field.bytes == 13 && strncasecmp(name, "if-none-match", 13) == 0) {
-        c->has_none_match = true;
-    } else if (c->field.bytes == 6 && strncasecmp(name, "expect", 6) == 0) {
+    } else if (bytes == 6 && strncasecmp(name, "expect", 6) == 0) {
         c->has_expect = true;
+    } else if (bytes == 14 && strncasecmp(name, "content-length", 14) == 0) {
+        c->in_length = true;
+        replace_tabs(c, name + bytes + 1);
+    } else if (bytes >= 8 && (name[0] | 0x20) == 'i' && name[2] == '-') {
+        c->value = kept_value(c, name, bytes);
     }
+    if (c->value)
+        *c->value = (struct span){ c->value_end, 0 };
     c->field.bytes = 0;
     return 0;
 }
@@ -95,15 +154,18 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
     struct connection *c = parser->data;
     const char *before = at - 1;
 
+    if (bytes == 0)
+        return 0;
     /*
      * A value that begins on a new line is an obsolete fold, which other parsers may read differently.
      */
     while (*before == ' ' || *before == '\t')
         before--;
-    if (bytes && *before == '\n')
+    if (*before == '\n')
         c->refusal = 400;
-    if (c->in_modified_since)
-        extend(c, &c->modified_since, at, bytes);
+    if (c->value)
+        extend(c, c->value, at, bytes);
+    c->value_end = (uint16_t)(at + bytes - (c->in + c->request_at));
     return 0;
 }
 
@@ -124,6 +186,36 @@ static unsigned refusal_of_body(const struct connection *c)
     return parser->content_length > BODY_LIMIT ? 413 : 0;
 }
 
+/* Whether the head is malformed in a way that the parser accepts. */
+static bool is_malformed(const struct connection *c)
+{
+    const char *start = c->in + c->request_at, *target = start + c->target.at;
+    const char *after = target + c->target.bytes, *end = start + c->value_end;
+    const struct span *host = &c->kept[KEPT_HOST];
+    size_t host_bytes = host->bytes;
+
+    if (c->target.bytes == 0 || memcmp(after, " HTTP/", 6) != 0)
+        return true;
+    if (*target != '/' && c->target.bytes >= 7 && strncasecmp(target, "http://", 7) == 0) {
+        const char *authority = target + 7, *slash = authority;
+
+        while (slash < after && *slash != '/' && *slash != '?' && *slash != '#')
+            slash++;
+        if (slash == authority || *authority == ':' ||
+            !host_is_valid(authority, (size_t)(slash - authority)))
+            return true;
+    }
+    while (host_bytes &&
+           (start[host->at + host_bytes - 1] == ' ' || start[host->at + host_bytes - 1] == '\t'))
+        host_bytes--;
+    if (!host_is_valid(start + host->at, host_bytes))
+        return true;
+    /* The empty line must follow the last value's line: between them would be an empty fold. */
+    while (c->value_end && (*end == ' ' || *end == '\t'))
+        end++;
+    return c->value_end && memcmp(end, "\r\n\r\n", 4) != 0;
+}
+
 /*
  * Decide what need not wait for the body. A refusal without a body to skip is an ordinary answer. A client that
  * expects 100 Continue holds the body back until it is answered (HTTP/1.0 has no such expectation). No answer
@@ -136,8 +228,13 @@ static int on_headers_complete(llhttp_t *parser)
 
     c->head_done = true;
     c->head_only = parser->method == HTTP_HEAD;
-    if (parser->http_major != 1 || parser->http_minor > 1)
+    /* A later minor version is answered as the latest one known (RFC 9110, 2.5). */
+    if (parser->http_minor > 1)
+        parser->http_minor = 1;
+    if (parser->http_major != 1)
         c->refusal = 505;
+    else if (c->refusal == 0 && is_malformed(c))
+        c->refusal = 400;
     else if (parser->http_minor == 1 && !c->has_host)
         c->refusal = 400;
     else if (c->refusal == 0)
@@ -170,10 +267,13 @@ static const llhttp_settings_t callbacks = {
 static void forget_request(struct connection *c)
 {
     c->request_at = c->in_parsed;
-    c->target.bytes = c->field.bytes = c->modified_since.bytes = 0;
+    c->target.bytes = c->field.bytes = 0;
+    memset(c->kept, 0, sizeof(c->kept));
+    c->value_end = 0;
+    c->in_length = false;
     c->refusal = 0;
     c->begun = c->head_done = c->head_only = false;
-    c->has_host = c->has_coding = c->has_none_match = c->has_expect = false;
+    c->has_host = c->has_coding = c->has_expect = false;
 }
 
 static bool grow_input(struct connection *c)
@@ -243,13 +343,13 @@ static ssize_t receive_rest(struct connection *c)
     }
     if (c->head_done) {
         /* The body is dropped: keep only the parts of the head that are still needed. */
-        size_t target_end = c->target.at + c->target.bytes + FILES_INDEX_ROOM;
-        size_t since_end = c->modified_since.at + c->modified_since.bytes;
+        size_t end = c->target.at + c->target.bytes + FILES_INDEX_ROOM;
 
-        if (c->modified_since.bytes == 0 || since_end < target_end)
-            since_end = target_end;
-        if (c->in_used > since_end)
-            c->in_used = c->in_parsed = since_end;
+        for (unsigned i = 0; i < KEPT_HEADERS; i++)
+            if ((size_t)c->kept[i].at + c->kept[i].bytes > end)
+                end = (size_t)c->kept[i].at + c->kept[i].bytes;
+        if (c->in_used > end)
+            c->in_used = c->in_parsed = end;
     }
     limit = c->head_done || c->in_bytes < HEAD_LIMIT ? c->in_bytes : HEAD_LIMIT;
     if (c->in_used == limit)
@@ -313,12 +413,23 @@ static unsigned refusal_of(struct connection *c, llhttp_errno_t error)
         return 400;
     while (count < bytes && ((start[count] >= 'A' && start[count] <= 'Z') || start[count] == '-'))
         count++;
-    return count && (count == bytes || start[count] == ' ') ? 405 : 400;
+    return count && (count == bytes || start[count] == ' ') ? 501 : 400;
+}
+
+/* Whether the request, of which perhaps only a part has arrived, is a HEAD. */
+static bool begins_with_head(const struct connection *c)
+{
+    const char *start = c->in + c->request_at, *end = c->in + c->in_used;
+
+    while (start < end && (*start == '\r' || *start == '\n'))
+        start++;
+    return end - start >= 5 && memcmp(start, "HEAD ", 5) == 0;
 }
 
 static void refuse(struct connection *c, unsigned status)
 {
     c->keep = false;
+    c->head_only = begins_with_head(c);
     response_status(c, status);
 }
 
@@ -327,8 +438,11 @@ static bool answer_input(struct connection *c)
 {
     c->keep = true;
     while (c->keep && !c->failed && c->in_parsed < c->in_used) {
-        llhttp_errno_t error =
-            llhttp_execute(&c->parser, c->in + c->in_parsed, c->in_used - c->in_parsed);
+        llhttp_errno_t error;
+
+        if (c->in_length)
+            replace_tabs(c, c->in + c->in_parsed);
+        error = llhttp_execute(&c->parser, c->in + c->in_parsed, c->in_used - c->in_parsed);
 
         if (error == HPE_OK) {
             c->in_parsed = c->in_used;

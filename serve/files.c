@@ -202,13 +202,28 @@ char *files_path(char *target, size_t bytes)
     return target + strspn(target, "/");
 }
 
+/* Whether a component of the path begins with a dot, and is neither "." nor "..". */
+static bool has_dot_name(const char *path)
+{
+    for (; *path; path += strcspn(path, "/"), path += strspn(path, "/")) {
+        size_t bytes = strcspn(path, "/");
+
+        if (path[0] == '.' && bytes > 1 && !(bytes == 2 && path[1] == '.'))
+            return true;
+    }
+    return false;
+}
+
 int files_open(int root, char *path, struct file *file)
 {
     size_t bytes = strlen(path);
+    bool is_index = bytes == 0 || path[bytes - 1] == '/';
     struct stat status;
     int fd;
 
-    if (bytes == 0 || path[bytes - 1] == '/')
+    if (!settings.dot_files && has_dot_name(path))
+        return -ENOENT;
+    if (is_index)
         memcpy(path + bytes, "index.html", sizeof("index.html"));
     fd = kernel_resolves ? open_beneath(root, path, READ_FLAGS) : files_walk(root, path);
     if (fd < 0)
@@ -217,7 +232,7 @@ int files_open(int root, char *path, struct file *file)
         status.st_mode = 0;
     if (!S_ISREG(status.st_mode)) {
         close(fd);
-        return S_ISDIR(status.st_mode) ? -EISDIR : -ENOENT;
+        return S_ISDIR(status.st_mode) && !is_index ? -EISDIR : -ENOENT;
     }
     file->fd = fd;
     file->bytes = status.st_size;

@@ -56,6 +56,7 @@ static const char help[] =
     "      --idle-timeout S     seconds that a connection may be idle, that one request may take to\n"
     "                           arrive, and that a client may take to read 64 KiB (60)\n"
     "      --drain-timeout S    seconds to finish current answers after SIGINT or SIGTERM (10)\n"
+    "      --dot-files          serve files whose names begin with a dot, too\n"
     "      --shared-lock US     before each answer, hold a lock that all connections share for US\n"
     "                           microseconds: a contended lock to find with `rouse report` (0)\n"
     "      --metrics [ADDRESS:]PORT\n"
@@ -148,6 +149,7 @@ static void parse_option(int option, const char *text)
     case 's':
         settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
         break;
+    case 'D': settings.dot_files = true; break;
     case 'M': metrics_at(text); break;
     case 'h': fputs(help, stdout); exit(0);
     case 'V': puts("rouse-serve " ROUSE_VERSION); exit(0);
@@ -166,6 +168,7 @@ static void parse_options(int argc, char **argv)
         { "max-connections", required_argument, NULL, 'm' },
         { "idle-timeout", required_argument, NULL, 'i' },
         { "drain-timeout", required_argument, NULL, 'd' },
+        { "dot-files", no_argument, NULL, 'D' },
         { "shared-lock", required_argument, NULL, 's' },
         { "metrics", required_argument, NULL, 'M' },
         { "help", no_argument, NULL, 'h' },

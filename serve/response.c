@@ -173,9 +173,11 @@ static const char *reason(unsigned status)
     case 405: return "405 Method Not Allowed";
     case 408: return "408 Request Timeout";
     case 411: return "411 Length Required";
+    case 412: return "412 Precondition Failed";
     case 413: return "413 Content Too Large";
     case 414: return "414 URI Too Long";
     case 431: return "431 Request Header Fields Too Large";
+    case 501: return "501 Not Implemented";
     case 505: return "505 HTTP Version Not Supported";
     default: return "500 Internal Server Error";
     }
@@ -275,48 +277,35 @@ void response_constant(struct connection *c)
         put(c, settings.respond, settings.respond_bytes);
 }
 
-/*
- * Redirect to the same directory with a slash. The path was decoded: encode all characters that are not plainly
- * harmless.
- */
-static void redirect(struct connection *c, const char *path)
+/* Write text, with each byte encoded that is not in plain. */
+static void put_encoded(struct connection *c, const char *text, size_t bytes, const char *plain)
 {
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
     static const char digits[] = "0123456789ABCDEF";
 
-    put_status(c, 301);
-    put(c, TEXT("\r\nLocation: /"));
-    while (*path) {
-        size_t count = strspn(path, plain);
-        unsigned char byte = (unsigned char)path[count];
+    for (const char *end = text + bytes; text < end; text++) {
+        unsigned char byte = (unsigned char)*text;
 
-        put(c, path, count);
-        path += count;
-        if (byte) {
+        if (byte && strchr(plain, byte))
+            put(c, text, 1);
+        else
             put(c, (char[]){ '%', digits[byte >> 4], digits[byte & 15] }, 3);
-            path++;
-        }
     }
-    put(c, TEXT("/"));
-    put_reason_body(c, 301);
 }
 
-/*
- * Whether the client's copy is as new as the file. An unreadable date is ignored, as is a date beside If-None-Match
- * (RFC 9110, 13.1.3), whose tags match no answer here, since none has a tag.
- */
-static bool not_modified(struct connection *c, const struct file *file)
-{
-    const struct span *span = &c->modified_since;
-    char text[32];
-    struct tm t = { 0 };
+#define UNRESERVED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
-    if (c->has_none_match || span->bytes == 0 || span->bytes >= sizeof(text))
-        return false;
-    memcpy(text, c->in + c->request_at + span->at, span->bytes);
-    text[span->bytes] = 0;
-    return strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &t) != NULL && file->modified <= timegm(&t);
+/*
+ * Redirect to the same directory with a slash, and the same query. The path was decoded, the query was not, so
+ * its percent signs stay.
+ */
+static void redirect(struct connection *c, const char *path, const char *query, size_t bytes)
+{
+    put_status(c, 301);
+    put(c, TEXT("\r\nLocation: /"));
+    put_encoded(c, path, strlen(path), UNRESERVED "/");
+    put(c, TEXT("/"));
+    put_encoded(c, query, bytes, UNRESERVED "/?%:@!$&'()*+,;=");
+    put_reason_body(c, 301);
 }
 
 /* Send the body through the buffer. Returns whether that was possible. */
@@ -354,9 +343,14 @@ static void send_file(struct connection *c, const struct file *file)
 
 static void respond_file(struct connection *c, const char *path, const struct file *file)
 {
-    bool fresh = not_modified(c, file);
+    unsigned status = conditional_status(c, file->modified);
+    bool fresh = status == 304;
     char modified[DATE_BYTES];
 
+    if (status == 412) {
+        response_status(c, status);
+        return;
+    }
     write_date(modified, file->modified);
     put_status(c, fresh ? 304 : 200);
     put(c, TEXT("\r\nLast-Modified: "));
@@ -376,7 +370,10 @@ static void respond_file(struct connection *c, const char *path, const struct fi
 
 void response_target(struct connection *c)
 {
-    char *path = files_path(c->in + c->request_at + c->target.at, c->target.bytes);
+    char *target = c->in + c->request_at + c->target.at, *end = target + c->target.bytes;
+    const char *query = memchr(target, '?', c->target.bytes);
+    const char *fragment = memchr(target, '#', c->target.bytes);
+    char *path = files_path(target, c->target.bytes);
     struct file file;
     int result;
 
@@ -390,7 +387,13 @@ void response_target(struct connection *c)
         respond_file(c, path, &file);
         close(file.fd); /* no thread waits for it: only this function knows the number */
         break;
-    case EISDIR: redirect(c, path); break;
+    case EISDIR:
+        if (fragment == NULL)
+            fragment = end;
+        if (query == NULL || query > fragment)
+            query = fragment;
+        redirect(c, path, query, (size_t)(fragment - query));
+        break;
     case EACCES:
     case EPERM: response_status(c, 403); break;
     case EMFILE:

@@ -5,6 +5,8 @@
  * main.c        options, the listening socket, signals
  * server.c      accepts connections, lists them, drains
  * connection.c  one thread per connection: reads and parses requests
+ * host.c        whether a host is valid
+ * conditional.c the preconditions of a request
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
  * metrics.c     metrics in the text format of Prometheus
@@ -63,12 +65,23 @@ struct settings {
     const char *metrics_port;
     /* how long each answer holds a lock that all connections share; 0: there is none */
     uint64_t shared_ns;
+    bool dot_files; /* names that begin with a dot are served */
 };
 extern struct settings settings;
 
 /* The position of a header or the target, counted from the request's first byte. */
 struct span {
-    uint32_t at, bytes;
+    uint16_t at, bytes;
+};
+
+/* The headers whose values are kept until the answer. */
+enum kept_header {
+    KEPT_HOST,
+    KEPT_MATCH,
+    KEPT_NONE_MATCH,
+    KEPT_MODIFIED_SINCE,
+    KEPT_UNMODIFIED_SINCE,
+    KEPT_HEADERS,
 };
 
 struct connection;
@@ -108,18 +121,20 @@ struct connection {
     size_t in_bytes, in_used, in_parsed, request_at;
     /* For the whole request, from its first byte on; between requests, for the idle time. */
     uint64_t deadline_ns;
-    struct span target, field, modified_since;
-    bool is_metrics;        /* it belongs to metrics, not to pages */
-    bool in_modified_since; /* the header being read is If-Modified-Since */
-    bool begun;             /* part of a request has arrived */
-    bool head_done;         /* its head has arrived */
+    struct span target, field;
+    struct span kept[KEPT_HEADERS]; /* at is 0 without the header */
+    struct span *value;             /* of the header being read; NULL: it is not kept */
+    uint16_t value_end;             /* where the last value ends; 0: there was none */
+    bool in_length;                 /* the header being read is Content-Length */
+    bool is_metrics;                /* it belongs to metrics, not to pages */
+    bool begun;                     /* part of a request has arrived */
+    bool head_done;                 /* its head has arrived */
     bool has_host;
-    bool has_coding;     /* Transfer-Encoding */
-    bool has_none_match; /* If-None-Match */
-    bool has_expect;     /* Expect; its only value is 100-continue */
-    bool body_left;      /* the answer does not wait for the body, and ends the connection */
-    bool in_filled;      /* the last read filled the buffer: more may be waiting */
-    uint16_t refusal;    /* status that the parser decided; 0: none */
+    bool has_coding;  /* Transfer-Encoding */
+    bool has_expect;  /* Expect; its only value is 100-continue */
+    bool body_left;   /* the answer does not wait for the body, and ends the connection */
+    bool in_filled;   /* the last read filled the buffer: more may be waiting */
+    uint16_t refusal; /* status that the parser decided; 0: none */
 
     /* The unsent answers, out[0 .. out_used). */
     char *out;
@@ -162,6 +177,12 @@ static inline void *connection_arg(int fd, bool is_metrics)
 {
     return (void *)((intptr_t)fd * 2 + is_metrics);
 }
+
+/* host.c: whether text is a host and perhaps a port. An empty text is valid. */
+bool host_is_valid(const char *text, size_t bytes);
+
+/* conditional.c: 200, 304 or 412, by the request's preconditions and the date of the file. */
+unsigned conditional_status(const struct connection *c, time_t modified);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);

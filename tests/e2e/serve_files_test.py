@@ -78,6 +78,8 @@ class Files(unittest.TestCase):
         for path in sorted(self.root.rglob("*")):
             if path.is_symlink() or not path.is_file() or path.name == "locked.txt":
                 continue
+            if "/." in str(path):
+                continue
             name = urllib.parse.quote(str(path.relative_to(self.root)))
             url = f"http://127.0.0.1:{self.server.port}/{name}"
             with self.subTest(name=name):
@@ -113,13 +115,36 @@ class Files(unittest.TestCase):
             self.assertEqual(self.status(target), 404)
         for target, location in {
             "/sub": "/sub/",
-            "/sub?x=y": "/sub/",
+            "/sub?x=y": "/sub/?x=y",
+            "/sub?": "/sub/?",
+            "/sub?x=%41&y=?/#z": "/sub/?x=%41&y=?/",
+            '/sub?"<é>': "/sub/?%22%3C%E9%3E",
+            "http://a/sub?x": "/sub/?x",
             "//sub": "/sub/",
             "/dir": "/dir/",
             "/sub/%64eep": "/sub/deep/",
         }.items():
             reply = self.server.ask(target)
             self.assertEqual((reply.status, reply.headers["location"]), (301, location))
+
+    def test_a_folder_named_as_the_index_is_not_found(self) -> None:
+        (self.root / "folder" / "index.html").mkdir(parents=True, exist_ok=True)
+        self.assertEqual(self.status("/folder/?query-of-some-length"), 404)
+
+    def test_dot_files_are_served_only_on_request(self) -> None:
+        (self.root / ".git").mkdir(exist_ok=True)
+        (self.root / ".git" / "config").write_text("x")
+        (self.root / "sub" / ".hidden").write_text("x")
+        (self.root / "..x").write_text("x")
+        targets = ("/.git/config", "/sub/.hidden", "/%2egit/config", "/sub/../.git/config", "/..x")
+        with Server(self.root, "--dot-files", kind=self.kind, preexec=self.preexec) as server:
+            for target in targets:
+                with self.subTest(target=target):
+                    self.assertEqual(server.ask(target).status, 200)
+                    self.assertEqual(self.status(target), 404)
+            self.assertEqual(server.ask("/../secret").status, 404)
+        self.assertEqual(self.status("/.git"), 404)
+        self.assertEqual(self.status("/sub/./deep/../index.html"), 200)
 
     def test_redirect_encodes(self) -> None:
         name = 'a"b\r\nX: ü'
@@ -306,6 +331,7 @@ class CommandLine(unittest.TestCase):
             "--respond",
             "--max-conn",
             "--shared-lock",
+            "--dot-files",
         ):
             self.assertIn(option, out)
         self.assertRegex(self.run_program("--version")[1], r"^rouse-serve \d+\.\d+")

@@ -138,13 +138,14 @@ class UserThreads(unittest.TestCase):
         self.assertEqual([r.headers.get("connection") for r in kept], ["keep-alive"] * 2)
 
     def test_methods(self) -> None:
-        for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW"):
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
             with self.server.connect() as client:
                 client.send(get("/one.txt", method=method))
                 reply = client.reply()
                 self.assertEqual((method, reply.status), (method, 405))
                 self.assertEqual(reply.headers["allow"], "GET, HEAD")
         self.check(get("x:1", method="CONNECT"), 405)
+        self.check(get("/one.txt", method="BREW"), 501)
         self.check(get("/", b"Content-Length: 5\r\n", "POST") + b"hello" + get("/"), 405)
 
     def test_malformed(self) -> None:
@@ -176,9 +177,119 @@ class UserThreads(unittest.TestCase):
             self.check(get(target), 400)
 
     def test_versions(self) -> None:
-        for version in ("HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "HTTP/3.0"):
+        for version in ("HTTP/0.9", "HTTP/2.0", "HTTP/3.0"):
             self.check(f"GET / {version}\r\nHost: x\r\n\r\n".encode(), 505)
         self.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505)
+
+    def test_a_later_minor_version_is_answered_as_1_1(self) -> None:
+        later = get("/one.txt").replace(b"HTTP/1.1", b"HTTP/1.2")
+        self.check(later + later, 200, 200)
+        self.check(b"GET /one.txt HTTP/1.2\r\n\r\n", 400)
+
+    def test_an_invalid_host_is_refused(self) -> None:
+        for host in ("a b", "a/b", "u@a", "x:abc", "a, b", "[::1", "<script>", "a\\b", "a:1:2"):
+            self.check(f"GET /one.txt HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 400)
+        for host in ("", "a", "a:80", "a: ", "[::1]", "[::1]:80", "a_b.c-d", "127.0.0.1:1", "%41"):
+            line = f"GET /one.txt HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            self.check(line + line, 200, 200)
+
+    def test_an_absolute_target_without_a_host_is_refused(self) -> None:
+        for target in ("http:///one.txt", "http://?x", "http://:80/one.txt", "http://u@a/one.txt"):
+            self.check(get(target), 400)
+        self.check(get("http://a:80/one.txt") + get("HTTP://a/one.txt"), 200, 200)
+
+    def test_another_protocol_is_not_answered_as_http(self) -> None:
+        for line in (
+            b"GET / RTSP/1.0",
+            b"OPTIONS / RTSP/1.0",
+            b"GET / ICE/1.0",
+            b"SOURCE / ICE/1.0",
+        ):
+            self.check(line + b"\r\n" + HOST + b"\r\n", 400)
+
+    def test_a_fold_of_white_space_only_is_refused(self) -> None:
+        for fold in (b" \r\n", b"\t \r\n"):
+            for headers in (b"A: b\r\n" + fold, b"A:\r\n" + fold, b"A: b\r\n" + fold + b"B: c\r\n"):
+                self.check(get("/one.txt", headers) + get("/one.txt"), 400)
+        for headers in (b"A:\r\n", b"A: \t\r\n", b"A: b \t \r\nB:\r\nC: d\r\n"):
+            self.check(get("/one.txt", headers) + get("/one.txt"), 200, 200)
+
+    def test_a_tab_behind_a_length_is_accepted(self) -> None:
+        for length in (b"5\t", b"5 \t ", b"\t5\t"):
+            data = get("/one.txt", b"Content-Length: " + length + b"\r\n") + b"hello"
+            self.check(data + get("/one.txt"), 200, 200)
+            with self.server.connect() as client:
+                for byte in data + get("/one.txt"):
+                    client.send(bytes([byte]))
+                self.assertEqual([client.reply().status for _ in range(2)], [200, 200])
+        self.check(get("/one.txt", b"Content-Length: 5\t6\r\n") + b"hello", 400)
+
+    def test_a_list_with_close_closes(self) -> None:
+        for value in (b"keep-alive, close", b"close, keep-alive", b"x, close", b"Keep-Alive,CLOSE"):
+            self.check(get("/one.txt", b"Connection: " + value + b"\r\n") + get("/one.txt"), 200)
+
+    def test_a_refused_head_has_no_body(self) -> None:
+        for data, status in (
+            (get("/", b"A: " + b"x" * 20000 + b"\r\n", "HEAD"), 431),
+            (get("/" + "x" * 20000, method="HEAD"), 414),
+            (get("/", b"Bad Name: x\r\n", "HEAD"), 400),
+            (get("/", b"Content-Length: x\r\n", "HEAD"), 400),
+            (b"\r\n" + get("/", b"Transfer-Encoding: chunked\r\n", "HEAD"), 411),
+            (b"HEAD / HTTP/1.1\r\n\r\n", 400),
+            (b"HEAD / HTTP/1.1\r\nHost", 400),
+        ):
+            with self.subTest(data=data[:50]), self.server.connect() as client:
+                client.send(data)
+                client.socket.shutdown(socket.SHUT_WR)
+                self.assertEqual(client.reply("HEAD").status, status)
+                self.assertEqual(client.buffer, b"")
+                self.assertTrue(client.ended())
+
+    def test_preconditions(self) -> None:
+        modified = self.server.ask("/small.txt").headers["last-modified"]
+        old, new = "Thu, 01 Jan 1970 00:00:00 GMT", "Thu, 01 Jan 2037 00:00:00 GMT"
+        for headers, status in (
+            ("If-None-Match: *", 304),
+            ("If-None-Match: * ", 304),
+            ('If-None-Match: "*"', 200),
+            ("If-Match: *", 200),
+            ('If-Match: "x"', 412),
+            (f"If-Unmodified-Since: {modified}", 200),
+            (f"If-Unmodified-Since: {new}", 200),
+            (f"If-Unmodified-Since: {old}", 412),
+            (f"If-Match: *\r\nIf-Unmodified-Since: {old}", 200),
+            (f"If-Unmodified-Since: {new}\r\nIf-Modified-Since: {modified}", 304),
+            (f"If-Unmodified-Since: {old}\r\nIf-None-Match: *", 412),
+            ("If-Unmodified-Since: nonsense", 200),
+        ):
+            with self.subTest(headers=headers), self.server.connect() as client:
+                for length in ("", "Content-Length: 1\r\n"):
+                    client.send(get("/small.txt", f"{length}{headers}\r\n".encode()))
+                    if length:
+                        client.send(b"x")
+                    self.assertEqual(client.reply().status, status)
+                client.send(get("/nothing", f"{headers}\r\n".encode()))
+                self.assertEqual(client.reply().status, 404)
+
+    def test_all_forms_of_dates(self) -> None:
+        path = self.root / "forms.txt"
+        path.write_text("x")
+        os.utime(path, (784111777, 784111777))
+        for date, status in (
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 304),
+            ("Sun, 06 Nov 1994 08:49:36 GMT", 200),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", 304),
+            ("Sunday, 06-Nov-94 08:49:36 GMT", 200),
+            ("Sun Nov  6 08:49:37 1994", 304),
+            ("Sun Nov  6 08:49:36 1994", 200),
+            ("Sun, 06 Nov 1994 08:49:37 GMT ", 304),
+            ("Sun, 06 Nov 1994 08:49:37 GMT; length=1", 200),
+            ("Sunday, 06-Nov-94 08:49:37 GMT x", 200),
+            ("Sun Nov  6 08:49:37 1994 GMT", 200),
+        ):
+            with self.subTest(date=date):
+                header = f"If-Modified-Since: {date}\r\n".encode()
+                self.assertEqual(self.server.ask("/forms.txt", header).status, status)
 
     def test_truncated(self) -> None:
         whole = get("/one.txt", b"Accept: text/html\r\n")
