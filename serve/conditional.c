@@ -48,8 +48,7 @@ static bool read_date(const char *date, size_t bytes, time_t *seconds)
     return false;
 }
 
-/* The value of a header without the white space behind it. Returns NULL if the request does not have it. */
-static const char *value_of(const struct connection *c, enum kept_header header, size_t *bytes)
+const char *conditional_value(const struct connection *c, enum kept_header header, size_t *bytes)
 {
     const struct span *span = &c->kept[header];
     const char *text = c->in + c->request_at + span->at;
@@ -71,17 +70,31 @@ unsigned conditional_status(const struct connection *c, time_t modified)
     size_t bytes;
     time_t date;
 
-    if ((text = value_of(c, KEPT_MATCH, &bytes)) != NULL) {
+    if ((text = conditional_value(c, KEPT_MATCH, &bytes)) != NULL) {
         if (!is_any(text, bytes))
             return 412;
-    } else if ((text = value_of(c, KEPT_UNMODIFIED_SINCE, &bytes)) != NULL &&
+    } else if ((text = conditional_value(c, KEPT_UNMODIFIED_SINCE, &bytes)) != NULL &&
                read_date(text, bytes, &date) && modified > date) {
         return 412;
     }
-    if ((text = value_of(c, KEPT_NONE_MATCH, &bytes)) != NULL)
+    if ((text = conditional_value(c, KEPT_NONE_MATCH, &bytes)) != NULL)
         return is_any(text, bytes) ? 304 : 200;
-    if ((text = value_of(c, KEPT_MODIFIED_SINCE, &bytes)) != NULL &&
+    if ((text = conditional_value(c, KEPT_MODIFIED_SINCE, &bytes)) != NULL &&
         read_date(text, bytes, &date) && modified <= date)
         return 304;
     return 200;
+}
+
+/*
+ * A date is a strong validator only if the file cannot have changed twice in its second (RFC 9110, 8.8.2.2), so the
+ * file must be older than that second.
+ */
+bool conditional_range(const struct connection *c, time_t modified)
+{
+    size_t bytes;
+    const char *text = conditional_value(c, KEPT_IF_RANGE, &bytes);
+    time_t date;
+
+    return text == NULL ||
+           (read_date(text, bytes, &date) && date == modified && modified < time(NULL) - 1);
 }

@@ -94,6 +94,7 @@ static struct span *kept_value(struct connection *c, const char *name, size_t by
         { "if-none-match", 13, KEPT_NONE_MATCH },
         { "if-match", 8, KEPT_MATCH },
         { "if-unmodified-since", 19, KEPT_UNMODIFIED_SINCE },
+        { "if-range", 8, KEPT_IF_RANGE },
     };
 
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
@@ -140,6 +141,8 @@ static int on_header_field_complete(llhttp_t *parser)
     } else if (bytes == 14 && strncasecmp(name, "content-length", 14) == 0) {
         c->in_length = true;
         replace_tabs(c, name + bytes + 1);
+    } else if (bytes == 5 && strncasecmp(name, "range", 5) == 0) {
+        c->value = &c->kept[KEPT_RANGE];
     } else if (bytes >= 8 && (name[0] | 0x20) == 'i' && name[2] == '-') {
         c->value = kept_value(c, name, bytes);
     }

@@ -240,14 +240,14 @@ int files_open(int root, char *path, struct file *file)
     return 0;
 }
 
-ssize_t files_read(int fd, void *buffer, size_t bytes)
+ssize_t files_read(int fd, void *buffer, size_t bytes, off_t at)
 {
     struct iovec part = { buffer, bytes };
-    ssize_t n = preadv2(fd, &part, 1, 0, RWF_NOWAIT);
+    ssize_t n = preadv2(fd, &part, 1, at, RWF_NOWAIT);
 
     /* A file system that cannot say is read normally; sendfile would do no better. */
     if (n < 0 && errno == EOPNOTSUPP)
-        n = pread(fd, buffer, bytes, 0);
+        n = pread(fd, buffer, bytes, at);
     return n >= 0 ? n : -errno;
 }
 

@@ -165,6 +165,7 @@ static const char *reason(unsigned status)
 {
     switch (status) {
     case 200: return "200 OK";
+    case 206: return "206 Partial Content";
     case 301: return "301 Moved Permanently";
     case 304: return "304 Not Modified";
     case 400: return "400 Bad Request";
@@ -176,6 +177,7 @@ static const char *reason(unsigned status)
     case 412: return "412 Precondition Failed";
     case 413: return "413 Content Too Large";
     case 414: return "414 URI Too Long";
+    case 416: return "416 Range Not Satisfiable";
     case 431: return "431 Request Header Fields Too Large";
     case 501: return "501 Not Implemented";
     case 505: return "505 HTTP Version Not Supported";
@@ -308,29 +310,30 @@ static void redirect(struct connection *c, const char *path, const char *query, 
     put_reason_body(c, 301);
 }
 
-/* Send the body through the buffer. Returns whether that was possible. */
-static bool put_small(struct connection *c, const struct file *file)
+/* Send a part of the file through the buffer. Returns whether that was possible. */
+static bool put_small(struct connection *c, const struct file *file, const struct range *part)
 {
+    off_t bytes = part->end - part->first;
     ssize_t n;
 
-    if (file->bytes > COPY_LIMIT || !reserve(c, (size_t)file->bytes))
+    if (bytes > COPY_LIMIT || !reserve(c, (size_t)bytes))
         return false;
-    n = files_read(file->fd, c->out + c->out_used, (size_t)file->bytes);
-    if (n != file->bytes)
+    n = files_read(file->fd, c->out + c->out_used, (size_t)bytes, part->first);
+    if (n != bytes)
         return false;
     c->out_used += (size_t)n;
     return true;
 }
 
 /* If the file has become shorter, the announced length cannot be sent: the connection ends. */
-static void send_file(struct connection *c, const struct file *file)
+static void send_file(struct connection *c, const struct file *file, const struct range *part)
 {
     uint64_t deadline_ns = 0;
-    off_t at = 0, window_end = 0;
+    off_t at = part->first, window_end = at;
 
     response_flush(c, MSG_MORE);
-    while (at < file->bytes && !c->failed) {
-        off_t count = file->bytes - at < SEND_CHUNK ? file->bytes - at : SEND_CHUNK;
+    while (at < part->end && !c->failed) {
+        off_t count = part->end - at < SEND_CHUNK ? part->end - at : SEND_CHUNK;
 
         if (at >= window_end) {
             window_end = at + SEND_WINDOW;
@@ -341,31 +344,65 @@ static void send_file(struct connection *c, const struct file *file)
     }
 }
 
-static void respond_file(struct connection *c, const char *path, const struct file *file)
+/* The status of an answer with the file, and the part of it to send. */
+static unsigned status_of(struct connection *c, const struct file *file, struct range *part)
 {
     unsigned status = conditional_status(c, file->modified);
-    bool fresh = status == 304;
+    size_t bytes;
+    const char *text = conditional_value(c, KEPT_RANGE, &bytes);
+
+    *part = (struct range){ 0, file->bytes };
+    if (status == 200 && text && !c->head_only && conditional_range(c, file->modified))
+        status = range_of(text, bytes, file->bytes, part);
+    return status;
+}
+
+static void put_content_range(struct connection *c, unsigned status, const struct range *part,
+                              off_t bytes)
+{
+    put(c, TEXT("\r\nContent-Range: bytes "));
+    if (status == 416) {
+        put(c, TEXT("*"));
+    } else {
+        put_number(c, (uint64_t)part->first);
+        put(c, TEXT("-"));
+        put_number(c, (uint64_t)part->end - 1);
+    }
+    put(c, TEXT("/"));
+    put_number(c, (uint64_t)bytes);
+}
+
+static void respond_file(struct connection *c, const char *path, const struct file *file)
+{
+    struct range part;
+    unsigned status = status_of(c, file, &part);
     char modified[DATE_BYTES];
 
     if (status == 412) {
         response_status(c, status);
         return;
     }
+    put_status(c, status);
+    if (status == 206 || status == 416)
+        put_content_range(c, status, &part, file->bytes);
+    if (status == 416) {
+        put_reason_body(c, status);
+        return;
+    }
     write_date(modified, file->modified);
-    put_status(c, fresh ? 304 : 200);
     put(c, TEXT("\r\nLast-Modified: "));
     put(c, modified, sizeof(modified));
-    if (!fresh) {
+    if (status != 304) {
         const char *type = files_type(path);
 
-        put(c, TEXT("\r\nContent-Type: "));
+        put(c, TEXT("\r\nAccept-Ranges: bytes\r\nContent-Type: "));
         put(c, type, strlen(type));
         put(c, TEXT("\r\nContent-Length: "));
-        put_number(c, (uint64_t)file->bytes);
+        put_number(c, (uint64_t)(part.end - part.first));
     }
     put_end(c);
-    if (!fresh && !c->head_only && file->bytes && !put_small(c, file))
-        send_file(c, file);
+    if (status != 304 && !c->head_only && part.end > part.first && !put_small(c, file, &part))
+        send_file(c, file, &part);
 }
 
 void response_target(struct connection *c)

@@ -7,6 +7,7 @@
  * connection.c  one thread per connection: reads and parses requests
  * host.c        whether a host is valid
  * conditional.c the preconditions of a request
+ * range.c       which part of a file is asked for
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
  * metrics.c     metrics in the text format of Prometheus
@@ -81,6 +82,8 @@ enum kept_header {
     KEPT_NONE_MATCH,
     KEPT_MODIFIED_SINCE,
     KEPT_UNMODIFIED_SINCE,
+    KEPT_RANGE,
+    KEPT_IF_RANGE,
     KEPT_HEADERS,
 };
 
@@ -181,8 +184,22 @@ static inline void *connection_arg(int fd, bool is_metrics)
 /* host.c: whether text is a host and perhaps a port. An empty text is valid. */
 bool host_is_valid(const char *text, size_t bytes);
 
-/* conditional.c: 200, 304 or 412, by the request's preconditions and the date of the file. */
+/*
+ * conditional.c: the value of a header without the white space behind it, or NULL; 200, 304 or 412, by the request's
+ * preconditions and the date of the file; whether If-Range, if there is one, permits a part as the answer.
+ */
+const char *conditional_value(const struct connection *c, enum kept_header header, size_t *bytes);
 unsigned conditional_status(const struct connection *c, time_t modified);
+bool conditional_range(const struct connection *c, time_t modified);
+
+/*
+ * range.c: the part that the value of Range names of a file of so many bytes. 206, with range set; 416; or 200, if
+ * the value is to be ignored.
+ */
+struct range {
+    off_t first, end;
+};
+unsigned range_of(const char *text, size_t length, off_t bytes, struct range *range);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);
@@ -216,14 +233,14 @@ struct file {
  * files_open   open the regular file that path names beneath root; "" and "a/" name the index.html there, for
  *              which path must have FILES_INDEX_ROOM bytes of room behind its end.
  *              0, -EISDIR (a directory without its slash) or another -errno.
- * files_read   read a whole file whose bytes are in memory; -EAGAIN if they are not.
+ * files_read   read a part of a file whose bytes are in memory; -EAGAIN if they are not.
  * files_type   the media type for the name's extension.
  */
 #define FILES_INDEX_ROOM sizeof("index.html")
 int files_init(const char *directory);
 char *files_path(char *target, size_t bytes);
 int files_open(int root, char *path, struct file *file);
-ssize_t files_read(int fd, void *buffer, size_t bytes);
+ssize_t files_read(int fd, void *buffer, size_t bytes, off_t at);
 const char *files_type(const char *path);
 
 /*

@@ -127,6 +127,66 @@ class Files(unittest.TestCase):
             reply = self.server.ask(target)
             self.assertEqual((reply.status, reply.headers["location"]), (301, location))
 
+    def test_ranges(self) -> None:
+        for name in ("small.txt", "mega.bin"):
+            body = (self.root / name).read_bytes()
+            size = len(body)
+            for value, first, end in (
+                ("0-0", 0, 1),
+                ("0-", 0, size),
+                ("5-99", 5, 100),
+                ("-3", size - 3, size),
+                (f"-{size + 5}", 0, size),
+                (f"{size - 1}-", size - 1, size),
+                (f"7-{10**30}", 7, size),
+            ):
+                with self.subTest(name=name, value=value):
+                    reply = self.server.ask("/" + name, f"Range: bytes={value}\r\n".encode())
+                    expected = f"bytes {first}-{end - 1}/{size}"
+                    self.assertEqual(reply.status, 206)
+                    self.assertEqual(reply.headers["content-range"], expected)
+                    self.assertEqual(reply.body, body[first:end])
+            for value in (f"{size}-", "-0", f"{10**30}-", f"{size}-{size + 4}"):
+                with self.subTest(name=name, value=value):
+                    reply = self.server.ask("/" + name, f"Range: bytes={value}\r\n".encode())
+                    self.assertEqual(reply.status, 416)
+                    self.assertEqual(reply.headers["content-range"], f"bytes */{size}")
+
+    def test_a_range_that_is_not_understood_is_ignored(self) -> None:
+        for value in ("bytes=", "bytes=-", "bytes=5-4", "bytes=0-1,3-4", "bytes=x", "lines=0-1"):
+            with self.subTest(value=value):
+                reply = self.server.ask("/small.txt", f"Range: {value}\r\n".encode())
+                self.assertEqual((reply.status, len(reply.body)), (200, 700))
+                self.assertEqual(reply.headers["accept-ranges"], "bytes")
+        header = b"Range: bytes=0-1\r\n"
+        self.assertEqual(self.server.ask("/small.txt", header, "HEAD").status, 200)
+        self.assertEqual(self.server.ask("/empty.txt", b"Range: bytes=-5\r\n").status, 200)
+        self.assertEqual(self.server.ask("/empty.txt", b"Range: bytes=0-\r\n").status, 416)
+        self.assertEqual(self.server.ask("/small.txt", b"If-Match: x\r\n" + header).status, 412)
+
+    def test_if_range_permits_a_part_only_of_the_same_file(self) -> None:
+        path = self.root / "dated.bin"
+        path.write_text("0123456789")
+        for seconds, date, status in (
+            (784111777, "Sun, 06 Nov 1994 08:49:37 GMT", 206),
+            (784111777, "Sun, 06 Nov 1994 08:49:38 GMT", 200),
+            (784111777, "Sun, 06 Nov 1994 08:49:36 GMT", 200),
+            (784111777, '"tag"', 200),
+            (4102444800, "Fri, 01 Jan 2100 00:00:00 GMT", 200),  # not yet older than now
+        ):
+            os.utime(path, (seconds, seconds))
+            with self.subTest(date=date):
+                headers = f"Range: bytes=2-3\r\nIf-Range: {date}\r\n".encode()
+                self.assertEqual(self.server.ask("/dated.bin", headers).status, status)
+
+    def test_curl_resumes_a_download(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            part, whole = Path(folder) / "part", (self.root / "mega.bin").read_bytes()
+            part.write_bytes(whole[:12345])
+            url = f"http://127.0.0.1:{self.server.port}/mega.bin"
+            curl("--continue-at", "-", "--output", str(part), url)
+            self.assertEqual(part.read_bytes(), whole)
+
     def test_a_folder_named_as_the_index_is_not_found(self) -> None:
         (self.root / "folder" / "index.html").mkdir(parents=True, exist_ok=True)
         self.assertEqual(self.status("/folder/?query-of-some-length"), 404)

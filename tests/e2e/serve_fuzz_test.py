@@ -13,7 +13,26 @@ from serve_common import KINDS, Client, Server, eventually, get, main, seed, tre
 
 SECONDS = 6
 CLIENTS = 16
-STATUSES = {200, 301, 304, 400, 403, 404, 405, 408, 411, 412, 413, 414, 431, 500, 501, 505}
+STATUSES = {
+    200,
+    206,
+    301,
+    304,
+    400,
+    403,
+    404,
+    405,
+    408,
+    411,
+    412,
+    413,
+    414,
+    416,
+    431,
+    500,
+    501,
+    505,
+}
 
 HEADERS = (
     b"Content-Length: 5\r\n",
