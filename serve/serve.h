@@ -32,12 +32,12 @@
 
 /*
  * Buffers: the small ones are on the connection's stack; the large ones are on the heap while it is busy. The stack
- * data of a connection, 2,112 bytes, fits into one page whatever its stack colour. With 640 bytes more, one idle
+ * data of a connection, 2,096 bytes, fits into one page whatever its stack colour. With 640 bytes more, one idle
  * connection in five used two pages.
  */
-#define IN_SMALL ((size_t)512)
+#define IN_SMALL ((size_t)480)
 #define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body after a head of the greatest size */
-#define OUT_SMALL ((size_t)368)
+#define OUT_SMALL ((size_t)352)
 #define OUT_LARGE ((size_t)16 * 1024)
 
 /* Bytes of a date in HTTP format. */
