@@ -205,11 +205,13 @@ char *files_path(char *target, size_t bytes)
 /* Whether a component of the path begins with a dot, and is neither "." nor "..". */
 static bool has_dot_name(const char *path)
 {
-    for (; *path; path += strcspn(path, "/"), path += strspn(path, "/")) {
-        size_t bytes = strcspn(path, "/");
+    bool at_name = true;
 
-        if (path[0] == '.' && bytes > 1 && !(bytes == 2 && path[1] == '.'))
+    for (; *path; path++) {
+        if (at_name && path[0] == '.' && path[1] && path[1] != '/' &&
+            (path[1] != '.' || (path[2] && path[2] != '/')))
             return true;
+        at_name = *path == '/';
     }
     return false;
 }

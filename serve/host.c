@@ -5,8 +5,6 @@
  * RFC 3986: a registered name, an IPv4 address or an address in brackets, and perhaps a port. RFC 9110 forbids user
  * information here. Peers that read an invalid host differently could be made to disagree about a request.
  */
-#include <string.h>
-
 #include "serve.h"
 
 static bool is_digit(char byte)
@@ -14,20 +12,22 @@ static bool is_digit(char byte)
     return byte >= '0' && byte <= '9';
 }
 
-static bool is_alphanumeric(char byte)
-{
-    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-}
-
 static bool is_hex(char byte)
 {
     return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f');
 }
 
-/* Also of a registered name: the percent sign is checked by the caller. */
+/*
+ * The bytes of a name but the percent sign, as bits: a request's every byte of its host is looked up, so this is
+ * faster than a search in a text.
+ */
 static bool is_name_byte(char byte)
 {
-    return is_alphanumeric(byte) || (byte && strchr("-._~!$&'()*+,;=", byte) != NULL);
+    /* ! $ & ' ( ) * + , - . 0-9 ; =, then A-Z _ a-z ~ */
+    static const uint64_t bits[2] = { 0x2bff7fd200000000u, 0x47fffffe87fffffeu };
+    unsigned char index = (unsigned char)byte;
+
+    return index < 128 && bits[index / 64] >> index % 64 & 1;
 }
 
 bool host_is_valid(const char *text, size_t bytes)

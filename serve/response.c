@@ -297,16 +297,22 @@ static void put_encoded(struct connection *c, const char *text, size_t bytes, co
 #define UNRESERVED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
 /*
- * Redirect to the same directory with a slash, and the same query. The path was decoded, the query was not, so
- * its percent signs stay.
+ * Redirect to the same directory with a slash, and the same query. The path was decoded in place: the query is
+ * still between its end and the target's end. It was not decoded, so its percent signs stay.
  */
-static void redirect(struct connection *c, const char *path, const char *query, size_t bytes)
+static void redirect(struct connection *c, const char *path, const char *end)
 {
+    const char *query = path + strlen(path) + 1, *fragment;
+
+    while (query < end && *query != '?' && *query != '#')
+        query++;
+    for (fragment = query; fragment < end && *fragment != '#'; fragment++)
+        continue;
     put_status(c, 301);
     put(c, TEXT("\r\nLocation: /"));
     put_encoded(c, path, strlen(path), UNRESERVED "/");
     put(c, TEXT("/"));
-    put_encoded(c, query, bytes, UNRESERVED "/?%:@!$&'()*+,;=");
+    put_encoded(c, query, (size_t)(fragment - query), UNRESERVED "/?%:@!$&'()*+,;=");
     put_reason_body(c, 301);
 }
 
@@ -407,9 +413,7 @@ static void respond_file(struct connection *c, const char *path, const struct fi
 
 void response_target(struct connection *c)
 {
-    char *target = c->in + c->request_at + c->target.at, *end = target + c->target.bytes;
-    const char *query = memchr(target, '?', c->target.bytes);
-    const char *fragment = memchr(target, '#', c->target.bytes);
+    char *target = c->in + c->request_at + c->target.at;
     char *path = files_path(target, c->target.bytes);
     struct file file;
     int result;
@@ -424,13 +428,7 @@ void response_target(struct connection *c)
         respond_file(c, path, &file);
         close(file.fd); /* no thread waits for it: only this function knows the number */
         break;
-    case EISDIR:
-        if (fragment == NULL)
-            fragment = end;
-        if (query == NULL || query > fragment)
-            query = fragment;
-        redirect(c, path, query, (size_t)(fragment - query));
-        break;
+    case EISDIR: redirect(c, path, target + c->target.bytes); break;
     case EACCES:
     case EPERM: response_status(c, 403); break;
     case EMFILE:
