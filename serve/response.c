@@ -180,6 +180,7 @@ static const char *reason(unsigned status)
     case 416: return "416 Range Not Satisfiable";
     case 431: return "431 Request Header Fields Too Large";
     case 501: return "501 Not Implemented";
+    case 503: return "503 Service Unavailable";
     case 505: return "505 HTTP Version Not Supported";
     default: return "500 Internal Server Error";
     }
@@ -223,6 +224,8 @@ void response_status(struct connection *c, unsigned status)
     put_status(c, status);
     if (status == 405)
         put(c, TEXT("\r\nAllow: GET, HEAD"));
+    if (status == 503)
+        put(c, TEXT("\r\nRetry-After: 1"));
     put_reason_body(c, status);
 }
 
@@ -433,7 +436,7 @@ void response_target(struct connection *c)
     case EPERM: response_status(c, 403); break;
     case EMFILE:
     case ENFILE:
-    case ENOMEM:
+    case ENOMEM: response_status(c, 503); break;
     case EIO: response_status(c, 500); break;
     default: response_status(c, 404);
     }

@@ -235,12 +235,14 @@ class UserThreads(unittest.TestCase):
             self.assertTrue(eventually(lambda: "trying again" in server.messages()))
             for _ in range(20):
                 first.send(get("/one.txt"))
-                self.assertEqual(first.reply().status, 500)
+                reply = first.reply()
+                self.assertEqual(reply.status, 503)
+                self.assertEqual(reply.headers["retry-after"], "1")
             self.assertFalse(self.served(late))
             holder.socket.close()
             # The late connection takes its place: the thread that ends needs no descriptor for it.
             late.socket.settimeout(10)
-            self.assertEqual(late.reply().status, 500)
+            self.assertEqual(late.reply().status, 503)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
             for client in (first, late):
                 client.send(get("/one.txt"))
