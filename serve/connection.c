@@ -321,6 +321,7 @@ static ssize_t receive_first(struct connection *c)
 
     c->request_at = c->in_parsed = c->in_used = 0;
     c->deadline_ns = now_ns + server_of(c)->idle_ns;
+    __atomic_store_n(&c->waits_since_ns, now_ns, __ATOMIC_RELAXED);
     if (large) {
         ssize_t n = rouse_recv_until(c->fd, c->in,
                                      HEAD_LIMIT < c->in_bytes ? HEAD_LIMIT : c->in_bytes, 0,
@@ -338,6 +339,8 @@ static ssize_t receive_rest(struct connection *c)
 {
     size_t limit;
 
+    if (!c->waits_since_ns)
+        __atomic_store_n(&c->waits_since_ns, about_now_ns(), __ATOMIC_RELAXED);
     if (c->request_at) {
         memmove(c->in, c->in + c->request_at, c->in_used - c->request_at);
         c->in_used -= c->request_at;
@@ -392,6 +395,7 @@ static void use_what_is_shared(void)
 
 static void answer(struct connection *c)
 {
+    __atomic_store_n(&c->waits_since_ns, 0, __ATOMIC_RELAXED);
     c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left &&
               !server_draining(server_of(c));
     if (settings.shared_ns && !c->is_metrics)
@@ -497,8 +501,8 @@ static void converse(struct connection *c)
             refuse(c, 408);
         else if (n == -EMSGSIZE)
             refuse(c, target_goes_on(c) ? 414 : 431);
-        else if (n == 0)
-            refuse(c, 400); /* the input ends within a request */
+        else if (n == 0) /* the input ends within a request */
+            refuse(c, __atomic_load_n(&c->is_shut, __ATOMIC_RELAXED) ? 408 : 400);
         if (c->out_used)
             response_flush(c, 0);
     }

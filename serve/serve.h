@@ -90,6 +90,19 @@ enum kept_header {
 struct connection;
 
 /*
+ * The connections that have waited longest for their clients, the longest first, as of the last look at all of them:
+ * from[at] to from[count - 1]. A look costs time in proportion to the connections, so one look serves for many.
+ */
+#define IDLEST 64u
+struct idlest {
+    struct {
+        struct connection *connection; /* NULL: it has ended */
+        uint64_t since_ns;
+    } from[IDLEST];
+    unsigned at, count;
+};
+
+/*
  * One listening socket and its connections. Set before server_run, except the fields that the lock of server.c
  * guards.
  */
@@ -103,6 +116,7 @@ struct server {
     uint64_t accepted;
     uint64_t answers, errors; /* of connections that have ended */
     bool draining;            /* written under the lock; read anywhere, as a hint */
+    struct idlest idlest;     /* under the lock */
 };
 extern struct server pages, metrics;
 
@@ -114,6 +128,11 @@ struct connection {
     struct connection *next, *previous; /* server.c's list, under its lock */
     /* answers with a status of 400 or more; written by its thread, read by any */
     uint64_t answers, errors;
+    /*
+     * Since when the server waits for the client's next request; 0: it does not. Written by its thread, read by the
+     * thread that looks for a connection to close.
+     */
+    uint64_t waits_since_ns;
     int fd;
 
     /*
@@ -130,6 +149,7 @@ struct connection {
     uint16_t value_end;             /* where the last value ends; 0: there was none */
     bool in_length;                 /* the header being read is Content-Length */
     bool is_metrics;                /* it belongs to metrics, not to pages */
+    bool is_shut;                   /* it ends to make room; written under the lock of server.c */
     bool begun;                     /* part of a request has arrived */
     bool head_done;                 /* its head has arrived */
     bool has_host;

@@ -2,9 +2,12 @@
 /*
  * server.c - accepts connections, lists them, and drains.
  *
- * Limits    At most max_connections threads. At the limit nothing is accepted until one ends, and new connections
- *           wait in the kernel's queue. The same applies if descriptors or memory run out: it tries again after a
- *           connection has ended or a little later. No client is turned away with an error.
+ * Limits    At most max_connections threads. If a client comes at the limit, the connection is closed that has waited
+ *           longest for its own client: between requests, or for the rest of one, and for a second at least. So clients that open connections and send nothing lock
+ *           nobody out. Its reading side is shut, as in a drain: a request that has just arrived is still answered. If
+ *           none waits, all are being answered, and new connections wait in the kernel's queue until one ends. The same
+ *           applies if descriptors or memory run out: it tries again after a connection has ended or a little later.
+ *           No client is turned away with an error.
  * Drain     The thread of server_run is cancelled. It accepts the connections that have already arrived, stops
  *           listening, and shuts the reading side of every connection. That wakes idle connections and, unlike a
  *           cancelled call, affects no others: an answer in progress is finished, requests that have arrived are
@@ -13,12 +16,17 @@
  *           Rejected: rouse_thread_cancel, which may interrupt the sending of an answer.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "serve.h"
 
 #define RETRY_NS ((uint64_t)100 * 1000 * 1000)
+/* A client has so much time to send its next request, however many others come. */
+#define WAIT_LEAST_NS ((uint64_t)1000 * 1000 * 1000)
+/* While a client waits and nobody may be closed, look again this often. */
+#define LOOK_NS ((uint64_t)50 * 1000 * 1000)
 #define LOG_GAP_NS ((uint64_t)60 * 1000 * 1000 * 1000)
 
 static struct rouse_mutex lock = ROUSE_MUTEX_INIT_NAMED("connections");
@@ -49,6 +57,9 @@ void server_enter(struct connection *c)
 void server_leave(struct connection *c)
 {
     rouse_mutex_lock(&lock);
+    for (unsigned i = server_of(c)->idlest.at; i < server_of(c)->idlest.count; i++)
+        if (server_of(c)->idlest.from[i].connection == c)
+            server_of(c)->idlest.from[i].connection = NULL;
     if (c->next)
         c->next->previous = c->previous;
     if (c->previous)
@@ -101,6 +112,59 @@ static void log_seldom(const char *what, int error)
     fprintf(stderr, "rouse-serve: %s: %s; trying again\n", what, strerror(error));
 }
 
+/* Add a connection to the longest waits, which are sorted, if it is one of them. Under the lock. */
+static void keep_if_longest(struct idlest *all, struct connection *c, uint64_t since_ns)
+{
+    unsigned i = all->count < IDLEST ? all->count : IDLEST - 1;
+
+    if (all->count == IDLEST && all->from[i].since_ns <= since_ns)
+        return;
+    for (; i > 0 && all->from[i - 1].since_ns > since_ns; i--)
+        all->from[i] = all->from[i - 1];
+    all->from[i].connection = c;
+    all->from[i].since_ns = since_ns;
+    if (all->count < IDLEST)
+        all->count++;
+}
+
+/*
+ * Shut the reading side of the connection that has waited longest for its client, if it has waited long enough. Under
+ * the lock.
+ *
+ * The others of the last look have waited longer than all that have begun to wait since. One that does not wait any
+ * more, or again, is passed over.
+ */
+static void shut_idlest(struct server *server)
+{
+    struct idlest *all = &server->idlest;
+    uint64_t now_ns = rouse_now_ns();
+
+    for (bool looked = false;; looked = true) {
+        for (; all->at < all->count; all->at++) {
+            struct connection *c = all->from[all->at].connection;
+            uint64_t since_ns = all->from[all->at].since_ns;
+
+            if (!c || __atomic_load_n(&c->waits_since_ns, __ATOMIC_RELAXED) != since_ns)
+                continue;
+            if (now_ns < since_ns + WAIT_LEAST_NS)
+                return;
+            all->at++;
+            __atomic_store_n(&c->is_shut, true, __ATOMIC_RELAXED); /* before its thread wakes */
+            rouse_shutdown(c->fd, SHUT_RD);
+            return;
+        }
+        if (looked)
+            return;
+        all->at = all->count = 0;
+        for (struct connection *c = server->connections; c; c = c->next) {
+            uint64_t since_ns = __atomic_load_n(&c->waits_since_ns, __ATOMIC_RELAXED);
+
+            if (since_ns && !c->is_shut)
+                keep_if_longest(all, c, since_ns);
+        }
+    }
+}
+
 static bool full(void *server)
 {
     const struct server *s = server;
@@ -114,14 +178,29 @@ static bool occupied(void *server)
 }
 
 /*
- * Wait until there is room for one more connection, and count it. Returns 0, -ECANCELED or -ETIMEDOUT.
+ * Wait until there is room for one more connection, and count it. If there is none, wait for a client that wants it,
+ * and make room. Returns 0, -ECANCELED or -ETIMEDOUT.
  */
-static int reserve_connection(struct server *server, uint64_t deadline_ns)
+static int reserve_connection(struct server *server, int listen_fd, uint64_t deadline_ns)
 {
-    int result;
+    struct pollfd client = { listen_fd, POLLIN, 0 };
+    int result = 0;
 
     rouse_mutex_lock(&lock);
-    result = rouse_cond_wait_while_until(&server->ended, &lock, full, server, deadline_ns);
+    while (result == 0 && full(server)) {
+        rouse_mutex_unlock(&lock);
+        result = rouse_poll_until(&client, 1, deadline_ns);
+        rouse_mutex_lock(&lock);
+        if (result > 0) {
+            shut_idlest(server);
+            result = rouse_cond_wait_while_until(&server->ended, &lock, full, server,
+                                                 rouse_now_ns() + LOOK_NS);
+            if (result == -ETIMEDOUT)
+                result = 0;
+        } else if (result == 0) {
+            result = -ETIMEDOUT;
+        }
+    }
     if (result == 0)
         server->count++;
     rouse_mutex_unlock(&lock);
@@ -154,7 +233,7 @@ static int back_off(struct server *server, const char *what, int error, uint64_t
 static int accept_one(struct server *server, int listen_fd, uint64_t deadline_ns)
 {
     struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
-    int fd, result = reserve_connection(server, deadline_ns);
+    int fd, result = reserve_connection(server, listen_fd, deadline_ns);
 
     if (result < 0)
         return result;

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from serve_common import SANITIZED, Client, Server, eventually, get, main, tree
 
+COARSE_S = 0.01  # more than a tick of CLOCK_MONOTONIC_COARSE
+
 
 def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
@@ -148,17 +150,57 @@ class UserThreads(unittest.TestCase):
         except TimeoutError:
             return False
 
-    def test_connections_beyond_the_limit_wait(self) -> None:
-        with self.serve("--max-connections", "5") as server:
-            clients = [server.connect() for _ in range(8)]
-            for client in clients:
-                client.send(get("/one.txt"))
-            self.assertEqual([self.served(c) for c in clients], [True] * 5 + [False] * 3)
+    def test_at_the_limit_the_connections_that_waited_longest_are_closed(self) -> None:
+        with self.serve("--max-connections", "5") as server, contextlib.ExitStack() as stack:
+            clients: list[Client] = []
+            for _ in range(8):
+                clients.append(stack.enter_context(server.connect()))
+                clients[-1].send(get("/one.txt"))
+                self.assertEqual(clients[-1].reply().body, b"1")
+                time.sleep(COARSE_S)  # the server orders waits by a clock with ticks
             for client in clients[:3]:
-                client.socket.close()
-            self.assertEqual([self.served(c, 10) for c in clients[5:]], [True] * 3)
+                self.assertTrue(client.ended())
             for client in clients[3:]:
-                client.socket.close()
+                client.send(get("/one.txt"))
+                self.assertEqual(client.reply().body, b"1")
+
+    def test_a_connection_in_the_middle_of_its_answer_is_not_closed_at_the_limit(self) -> None:
+        with self.serve("--max-connections", "3") as server, contextlib.ExitStack() as stack:
+            busy = stack.enter_context(server.connect(receive_bytes=4096))
+            busy.send(get("/ten.bin"))
+            busy.socket.recv(1, socket.MSG_PEEK)
+            for _ in range(4):
+                other = stack.enter_context(server.connect())
+                other.send(get("/one.txt"))
+                self.assertEqual(other.reply().body, b"1")
+            self.assertEqual(len(busy.reply().body), 10 << 20)
+
+    def flood(self, server: Server, sent: bytes, count: int) -> list[socket.socket]:
+        """Open connections that send this and nothing else."""
+        flood = []
+        for i in range(count):
+            one = socket.socket()
+            self.addCleanup(one.close)
+            one.bind((f"127.0.0.{2 + i % 50}", 0))
+            one.settimeout(10)
+            one.connect(("127.0.0.1", server.port))
+            one.sendall(sent)
+            flood.append(one)
+        return flood
+
+    def test_a_flood_of_connections_locks_nobody_out(self) -> None:
+        for name, sent in (("idle", b""), ("half a head", get("/one.txt")[:-2])):
+            with self.serve("--max-connections", "100") as server:
+                self.flood(server, sent, 300)
+                times = []
+                for i in range(200):
+                    if i % 20 == 0:
+                        self.flood(server, sent, 1)
+                    began = time.monotonic()
+                    self.assertEqual(server.ask("/one.txt").body, b"1")
+                    times.append(time.monotonic() - began)
+                p99 = sorted(times)[len(times) * 99 // 100]
+                print(f"{self.kind}, {name}: p99 {1e3 * p99:.1f} ms", flush=True)
 
     def test_few_descriptors_from_the_start(self) -> None:
         def few() -> None:
@@ -191,8 +233,9 @@ class UserThreads(unittest.TestCase):
             held = len(list(folder.iterdir()))
             waiting = [self.enterContext(server.connect()) for _ in range(100)]
             for client in clients:
-                client.send(get("/one.txt"))
-                self.assertEqual(client.reply().body, b"1")
+                with contextlib.suppress(EOFError, OSError):  # it was idle for a second here
+                    client.send(get("/one.txt"))
+                    self.assertEqual(client.reply().body, b"1")
             self.assertLessEqual(len(list(folder.iterdir())), held + 1)
             for client in (*clients, *waiting):
                 client.socket.close()
