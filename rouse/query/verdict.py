@@ -41,7 +41,7 @@ from rouse.query.program import PARTS, STATES, Program
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
-from rouse.tables.views import names, texts
+from rouse.tables.views import names, quoted, texts
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -238,7 +238,7 @@ JOIN sites s ON s.process = w.process AND s.site = w.wait_site
 JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
     h."function" = s."function" OR s.within LIKE '%' || h."function" || '%'
 )
-WHERE h.process = '{side["process"]}' AND h.site = '{side["holder_site"]}'
+WHERE h.process = {quoted(side["process"])} AND h.site = {quoted(side["holder_site"])}
     AND w.kind IN ({texts(kinds)}) AND s.frame <= {NEAR}
 GROUP BY w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
 """)

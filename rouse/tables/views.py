@@ -30,6 +30,11 @@ def texts(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
+def quoted(word: str) -> str:
+    """Return a text from a recording as SQL. Names of programs may contain quotation marks."""
+    return "'" + word.replace("'", "''") + "'"
+
+
 def ratio(part: str, whole: str) -> str:
     """SQL for part / whole as a double. Null if whole is not above 0."""
     return f"CASE WHEN {whole} > 0 THEN CAST({part} AS DOUBLE) / {whole} END"

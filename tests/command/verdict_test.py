@@ -14,7 +14,7 @@ from typing import Any
 
 from common import here
 
-from known_tables import PROCESSES, orders
+from known_tables import PROCESSES, orders, site
 from synthetic import Builder
 
 from rouse.query import gain, verdict
@@ -106,6 +106,21 @@ class Rules(unittest.TestCase):
     def test_a_lock_whose_holders_wait_for_another_lock_is_not_to_blame(self) -> None:
         outer = {**LOCK, "lock": 2, "lock_name": "outer", "inside_lck_ns": int(0.95 * S)}
         self.assertEqual([f.object for f in made(locks=[LOCK, outer]).findings], ["hot"])
+
+    def test_the_place_where_the_holder_sleeps_is_found_whatever_the_program_is_called(
+        self,
+    ) -> None:
+        program = "it's; DROP TABLE wakes --"
+        sites = [{**row, "process": program} for row in site(0x20, "hold+0x1", within="hold")]
+        lock = {**LOCK, "process": program, "inside_sleep_ns": int(0.9 * S)}
+        sleep = {"process": program, "kind": "sleep", "wait_site": "0x20", "timeout": 9}
+        (slept,) = made(
+            processes=[{**PROCESSES[0], "process": program}],
+            locks=[lock],
+            sites=sites,
+            wakes=[{**sleep, "wait_ns": S}],
+        ).findings[:1]
+        self.assertIn("while its holder sleeps at hold+0x1", slept.text)
 
     def test_a_lock_whose_threads_are_free_for_more_work_does_not_limit_the_throughput(
         self,
