@@ -19,6 +19,7 @@
 #include "os/os.h"
 #include "process/real.h"
 #include "record/hold.h"
+#include "record/outside_wake.h"
 #include "record/wait.h"
 #include "record/waiters.h"
 
@@ -94,15 +95,21 @@ RPI_EXPORT RSI_NOINLINE int pthread_cond_clockwait(pthread_cond_t *c, pthread_mu
     return wait_for(CLOCK, c, m, clock, until, RSI_CALLER());
 }
 
+#define IS_SHARED 1u /* a bit of glibc's __wrefs */
+
 /* Before the call itself, since the woken threads may return before we do. */
 static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
 {
     struct rpi_thread *self = rpi_self;
     if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
         return;
+    bool is_shared = rsi_unlikely(rsi_load_relaxed(&rpi_outside_table) != NULL) &&
+                     rsi_load_relaxed(&c->__data.__wrefs) & IS_SHARED;
     size_t count = rpi_waiters_wake(self, c, is_broadcast ? RPI_WAKES_ALL : RPI_WAKES_ONE, site);
     struct rsi_store_writer *total = self->writer->shared;
-    if (count == 0)
+    if (is_shared) /* processes share it: whether any thread waits is not known */
+        rpi_outside_put(self, rpi_outside_object(c), site);
+    else if (count == 0)
         rsi_count(*(is_broadcast ? &total->broadcasts_unheard : &total->signals_unheard), 1);
     else if (is_broadcast)
         rsi_count(total->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);

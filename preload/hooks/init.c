@@ -8,6 +8,7 @@
  */
 #include "process/real.h"
 #include "record/init_site.h"
+#include "record/outside_wake.h"
 
 /* After a call that was to initialise object. */
 RSI_INLINE int begun(int result, const void *object, const void *site)
@@ -25,10 +26,20 @@ RSI_INLINE int ended(int result, const void *object)
     return result;
 }
 
+static void begin_if_shared(const pthread_mutexattr_t *how)
+{
+    int is_shared;
+    if (pthread_mutexattr_getpshared(how, &is_shared) == 0 && is_shared)
+        rpi_outside_begin();
+}
+
 /* Both work before any constructor has run: malloc may have mutexes. */
 RPI_EXPORT RSI_NOINLINE int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *how)
 {
-    return begun(rpi_real.pthread_mutex_init(m, how), m, RSI_CALLER());
+    int result = rpi_real.pthread_mutex_init(m, how);
+    if (rsi_unlikely(how != NULL) && result == 0)
+        begin_if_shared(how);
+    return begun(result, m, RSI_CALLER());
 }
 
 RPI_EXPORT int pthread_mutex_destroy(pthread_mutex_t *m)
@@ -63,7 +74,10 @@ RPI_EXPORT int pthread_spin_destroy(pthread_spinlock_t *l)
 
 RPI_EXPORT RSI_NOINLINE int pthread_cond_init(pthread_cond_t *c, const pthread_condattr_t *how)
 {
+    int is_shared = PTHREAD_PROCESS_PRIVATE;
     rpi_real_find();
+    if (how && pthread_condattr_getpshared(how, &is_shared) == 0 && is_shared)
+        rpi_outside_begin();
     return begun(rpi_real.pthread_cond_init(c, how), c, RSI_CALLER());
 }
 
@@ -89,6 +103,8 @@ RPI_EXPORT int pthread_barrier_destroy(pthread_barrier_t *b)
 RPI_EXPORT RSI_NOINLINE int sem_init(sem_t *s, int is_shared, unsigned value)
 {
     rpi_real_find();
+    if (is_shared)
+        rpi_outside_begin();
     return begun(rpi_real.sem_init(s, is_shared, value), s, RSI_CALLER());
 }
 

@@ -27,6 +27,7 @@
 #include "process/tuning.h"
 #include "record/hold.h"
 #include "record/init_site.h"
+#include "record/outside_wake.h"
 #include "record/sample.h"
 #include "record/wait.h"
 #include "record/waiters.h"
@@ -305,26 +306,29 @@ RPI_EXPORT RSI_NOINLINE int pthread_mutex_trylock(pthread_mutex_t *m)
     return rpi_mutex_trylock(m, RSI_CALLER());
 }
 
-static RSI_NOINLINE int wake(pthread_mutex_t *m, const void *site)
-{
-    rpi_waiters_note_wake(m, RPI_WAKES_ONE, site);
-    return rpi_real.pthread_mutex_unlock(m);
-}
-
 static bool is_awaited(const pthread_mutex_t *m)
 {
     return (uint32_t)rsi_load_relaxed(&m->__data.__lock) == AWAITED;
 }
 
+void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site)
+{
+    if (rsi_likely(!is_awaited(m)))
+        return;
+    rpi_waiters_note_wake(m, RPI_WAKES_ONE, site);
+    if (m->__data.__kind & IS_SHARED)
+        rpi_outside_note(rpi_outside_object(m), site);
+}
+
+static RSI_NOINLINE int wake(pthread_mutex_t *m, const void *site)
+{
+    rpi_mutex_note_unlock(m, site);
+    return rpi_real.pthread_mutex_unlock(m);
+}
+
 RSI_INLINE int release(pthread_mutex_t *m, const void *site)
 {
     return rsi_unlikely(is_awaited(m)) ? wake(m, site) : rpi_real.pthread_mutex_unlock(m);
-}
-
-void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site)
-{
-    if (rsi_unlikely(is_awaited(m)))
-        rpi_waiters_note_wake(m, RPI_WAKES_ONE, site);
 }
 
 /* Count the hold after the unlock. m may be destroyed by then. */

@@ -4,8 +4,8 @@
  *
  * A semaphore that is available costs one try. A thread that finds none sleeps in hooks/acquire.c, by the protocol of
  * glibc on 64-bit machines: the low half of the first word is the value, the high half the number of waiters; a post
- * adds 1 and wakes one thread if there are waiters. record/waiters.c infers which waiter a post woke. A post by another
- * process is not seen. If libc uses other words, or if another library replaces its semaphores, the thread sleeps
+ * adds 1 and wakes one thread if there are waiters. record/waiters.c infers which waiter a post woke, and
+ * record/outside_wake.c which post of another process ended a wait. If libc uses other words, or if another library replaces its semaphores, the thread sleeps
  * there.
  *
  * sem_wait is a cancellation point, also while it sleeps. Only libc can make a system call that is one, so the sleep
@@ -16,6 +16,7 @@
 #include "hooks/deadline.h"
 #include "os/os.h"
 #include "process/real.h"
+#include "record/outside_wake.h"
 #include "record/wait.h"
 #include "record/waiters.h"
 
@@ -171,9 +172,18 @@ RPI_EXPORT RSI_NOINLINE int sem_clockwait(sem_t *s, clockid_t clock, const struc
     return wait_for(CLOCK, s, clock, until, RSI_CALLER());
 }
 
+/* Whether a thread waits for a semaphore that processes share. */
+static bool is_awaited(const sem_t *semaphore)
+{
+    const struct semaphore *s = (const struct semaphore *)(const void *)semaphore;
+    return knows_words() && s->shared != 0 && rsi_load_relaxed(&s->value_and_waiters) >= ONE_WAITER;
+}
+
 RPI_EXPORT RSI_NOINLINE int sem_post(sem_t *s)
 {
     rpi_real_find();
     rpi_waiters_note_wake(s, RPI_WAKES_ONE, RSI_CALLER());
+    if (rsi_unlikely(rsi_load_relaxed(&rpi_outside_table) != NULL) && is_awaited(s))
+        rpi_outside_note(rpi_outside_object(s), RSI_CALLER());
     return rpi_real.sem_post(s);
 }

@@ -71,7 +71,7 @@ size_t __fread_chk(void *data, size_t room, size_t bytes, size_t count, FILE *st
     X(mtx_destroy) X(cnd_init) X(cnd_destroy) X(fclose) X(pclose) X(closedir) X(freopen) \
     X(freopen64) X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) \
     X(waitid) X(system) X(flock) X(fcntl) X(lockf) X(sigwait) X(sigtimedwait) X(sigsuspend) \
-    X(pause) X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) \
+    X(pause) X(kill) X(semop) X(semtimedop) X(msgsnd) X(msgrcv) X(mq_send) X(mq_receive) X(mq_timedsend) \
     X(mq_timedreceive) X(flockfile) X(ftrylockfile) X(funlockfile) X(fwrite) X(fputs) X(puts) \
     X(fflush) X(fread) X(fgets) X(getdelim) X(getline) X(vfprintf) X(__vfprintf_chk) \
     X(__fgets_chk) X(__fread_chk)

@@ -18,7 +18,8 @@ struct rsi_waits_ring;
 struct rpi_mark {
     uint64_t tsc; /* 0: no wake-up by a recorded thread is known */
     uint64_t waker_id;
-    uint64_t site; /* as in the file */
+    uint64_t site;  /* as in the file */
+    bool is_signal; /* sent by another process */
 };
 
 #define RPI_THREAD_HELD 16u

@@ -13,6 +13,7 @@
 #include "record/event.h"
 #include "record/hold.h"
 #include "record/init_site.h"
+#include "record/outside_wake.h"
 #include "record/wait_ring.h"
 #include "record/waiters.h"
 
@@ -58,14 +59,16 @@ void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contes
     self->shows_contest = true;
 }
 
-static void count(struct rpi_thread *self, uint32_t verdict, uint64_t waited, uint64_t late)
+/* A poll that a signal ended was a wait for the sender, not for a descriptor. */
+static void count(struct rpi_thread *self, const struct rpi_mark *mark, uint32_t verdict,
+                  uint64_t waited, uint64_t late)
 {
     struct rsi_store_thread *slot = self->slot;
     const struct rsi_wait_class *class = &rsi_wait_classes[slot->kind];
     struct rsi_wake_key key = { slot->wait_site, slot->wake_site,
                                 class->has_object ? slot->object : 0, slot->kind, self->name };
     struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
-    rsi_count(slot->ticks[class->micro], waited);
+    rsi_count(slot->ticks[mark->is_signal ? RSI_IN_COND : class->micro], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
     rsi_count(slot->waits, 1);
     self->last_wake = wake;
@@ -104,7 +107,7 @@ static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     rsi_store_relaxed(&slot->waker_id, mark->waker_id);
     rsi_store_relaxed(&slot->wake_tsc, woken);
     rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
-    count(self, verdict, woken - since, now - woken);
+    count(self, mark, verdict, woken - since, now - woken);
     hide_contest(self);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
@@ -239,6 +242,19 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
     return true;
 }
 
+/* The wake-up may have come from another process: by the object, or by a signal, which also ends a poll. */
+static RSI_COLD void find_outside(const struct rpi_thread *self, enum rouse_verdict verdict,
+                                  bool is_woken, uint64_t now, struct rpi_mark *mark)
+{
+    const struct rsi_store_thread *slot = self->slot;
+    bool is_signal = slot->kind == ROUSE_WAIT_POLL || slot->kind == ROUSE_WAIT_SET ||
+                     slot->kind == RSI_STORE_WAIT_SIGNAL;
+    if (is_signal && (is_woken || verdict == ROUSE_VERDICT_CANCELLED))
+        rpi_outside_find(self, rpi_outside_process(getpid()), slot->since_tsc, now, mark);
+    else if (is_woken && rsi_wait_classes[slot->kind].has_object)
+        rpi_outside_find(self, slot->object, slot->since_tsc, now, mark);
+}
+
 bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_contest *contest)
 {
     int error = errno;
@@ -256,6 +272,8 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
         rpi_waiters_leave(self, is_woken, &mark);
     if (!is_woken)
         mark = (struct rpi_mark){ 0 };
+    if (mark.tsc == 0 && rsi_unlikely(rsi_load_relaxed(&rpi_outside_table) != NULL))
+        find_outside(self, verdict, is_woken, now, &mark);
     rsi_count(self->slot->useless, verdict == ROUSE_VERDICT_LOST_RACE);
     if (verdict != ROUSE_VERDICT_NONE)
         note_run(self, &mark, verdict, now);

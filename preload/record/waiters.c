@@ -93,7 +93,8 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
     struct rpi_waiters *queue = rpi_waiters_of(object);
     if (!rpi_waiters_has(object))
         return 0;
-    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site) };
+    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site),
+                             false };
     size_t count = 0;
     rsi_guard_lock(&queue->guard);
     for (struct rpi_thread *thread = queue->first; thread; thread = thread->next) {
@@ -115,7 +116,7 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
 size_t rpi_waiters_gather(struct rpi_thread *self, const void *object, size_t count)
 {
     struct rpi_waiters *queue = rpi_waiters_of(object);
-    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, self->slot->wait_site };
+    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, self->slot->wait_site, false };
     size_t waiting = 0;
     rsi_guard_lock(&queue->guard);
     for (const struct rpi_thread *thread = queue->first; thread; thread = thread->next)

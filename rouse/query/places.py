@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rouse.query import measures
+from rouse.query.finding import most_of
 from rouse.query.specs import Row
 from rouse.tables.engine import Database
+from rouse.tables.views import NOT_KNOWN
 
 READ_MOST = 5000  # rows, the longest waits first
 # A thread that waits so long each time waits for work: in ns, and as a share of the recording.
@@ -50,3 +54,32 @@ def idle_parts(database: Database, duration_ns: float) -> dict[str, float]:
         if part and is_idle(row, duration_ns):
             found[part] = found.get(part, 0.0) + row["wait_ns"]
     return found
+
+
+@dataclass(frozen=True)
+class Event:
+    """Threads of all processes wait at one place for a call of another thread."""
+
+    wait_label: str
+    wake_label: str
+    wait_ns: int
+
+
+def longest_event(database: Database, duration_ns: float) -> Event | None:
+    """Return the place where threads wait longest for a known call of other threads."""
+    known = [
+        row
+        for row in rows(database)
+        if row["role"] == "woke"
+        and row["other_site"] != NOT_KNOWN
+        and not is_idle(row, duration_ns)
+    ]
+    waited: Counter[str] = Counter()
+    for row in known:
+        waited[row["wait_label"]] += row["wait_ns"]
+    if not waited:
+        return None
+    ((place, wait_ns),) = waited.most_common(1)
+    return Event(
+        place, most_of([row for row in known if row["wait_label"] == place], "other_label"), wait_ns
+    )

@@ -25,6 +25,7 @@ from rouse.text import UNKNOWN, counted, duration
 
 PROGRAMS_SHOWN = 3
 UNNAMED = (UNSEEN, UNKNOWN, RUNTIME)  # other sides that name no place of the program
+NAMED_LEAST = 0.1  # of the waiting at a place, below which an other side with a name is not the one
 LEAST_SHARE = 0.005  # of the threads' time, below which a place has no row
 FOLDED = {
     "join": "joins",
@@ -76,8 +77,9 @@ class Place:
 
     def row(self, kind: str, label: str) -> Row:
         """Return the row, with the other side that most of the time was waited for."""
-        known_sides = Counter({k: n for k, n in self.sides.items() if k[1] not in UNNAMED})
-        (role, other), _ = (known_sides or self.sides).most_common(1)[0]
+        named = Counter({k: n for k, n in self.sides.items() if k[1] not in UNNAMED})
+        is_told = named.total() >= NAMED_LEAST * self.wait_ns
+        (role, other), _ = (named if named and is_told else self.sides).most_common(1)[0]
         more = f" and {len(self.sides) - 1} more" if len(self.sides) > 1 else ""
         known = ", ".join(sorted(self.names)) if len(self.names) == 1 else ""
         return {

@@ -345,7 +345,9 @@ def polling_findings(program: Program) -> list[Finding]:
     return found
 
 
-def summary(program: Program, time: dict[str, float], idle: dict[str, float]) -> str:
+def summary(
+    database: Database, program: Program, time: dict[str, float], idle: dict[str, float]
+) -> str:
     """Say why there is no finding. idle: ns by part of the time in which threads had no work."""
     at_work = program.sum("usr", "lat", "mutex", "rwlock", "io", "sleep", "in_call", "missing")
     whole = program.processors * program.wall_ns
@@ -393,6 +395,12 @@ def summary(program: Program, time: dict[str, float], idle: dict[str, float]) ->
             f"Nothing is contended, but threads were queued {duration(queued)} for a processor, and"
             f" ran {duration(ran)}: there are too few processors, or other programs use them"
         )
+    if longest == "conditions" and (event := places.longest_event(database, program.wall_ns)):
+        of_time = share(event.wait_ns / all_ns)
+        return (
+            f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
+            f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
+        )
     if longest == "locks":
         return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
     return f"Nothing is contended: threads wait mostly for {longest}"
@@ -434,7 +442,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)
-    text = "" if findings else summary(program, time, idle)
+    text = "" if findings else summary(database, program, time, idle)
     return Verdict(
         *(time, round(program.sum(*STATES)), findings[:SHOWN], text),
         unexplained(database, program),

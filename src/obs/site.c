@@ -12,7 +12,6 @@
 #include "obs/site.h"
 
 #include "obs/module.h"
-#include "obs/walk.h"
 #include "os/os.h"
 
 #include <pthread.h>
@@ -118,16 +117,10 @@ static RSI_COLD struct table *table_new(void)
     return sites.table;
 }
 
-/* Store the stack as a fresh walk finds it. */
-static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table,
-                             const struct rsi_here *here, uintptr_t high, uint64_t site)
+/* Store a stack, unless another thread just did. Returns its number. RSI_SITE_STACK: there is no room. */
+static uint64_t store(struct rsi_writer *writer, struct table *table, const uint64_t *frames,
+                      unsigned depth)
 {
-    uint64_t frames[RSI_SITE_FRAMES];
-    struct rsi_trail trail;
-    unsigned depth = rsi_walk(writer->walker, here, high, site, frames,
-                              rsi_load_relaxed(&rsi_site_depth), true, &trail);
-    if (depth == 0)
-        return RSI_SITE_STACK;
     uint64_t hash = hash_of(frames, depth);
     for (unsigned i = 0; i < depth; i++)
         rsi_module_note(writer, frames[i]);
@@ -137,6 +130,17 @@ static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table,
         number = add_locked(table, hash, frames, depth);
     pthread_mutex_unlock(&sites.mutex);
     return number;
+}
+
+/* Store the stack as a fresh walk finds it. */
+static RSI_COLD uint64_t add(struct rsi_writer *writer, struct table *table,
+                             const struct rsi_here *here, uintptr_t high, uint64_t site)
+{
+    uint64_t frames[RSI_SITE_FRAMES];
+    struct rsi_trail trail;
+    unsigned depth = rsi_walk(writer->walker, here, high, site, frames,
+                              rsi_load_relaxed(&rsi_site_depth), true, &trail);
+    return depth == 0 ? RSI_SITE_STACK : store(writer, table, frames, depth);
 }
 
 RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site)
@@ -168,15 +172,49 @@ RSI_NOINLINE uint64_t rsi_site_stack(struct rsi_writer *writer, const void *site
     return number == RSI_SITE_STACK ? address : RSI_SITE_STACK | number;
 }
 
-const void *rsi_site_address(uint64_t site)
+uint64_t rsi_site_put(struct rsi_writer *writer, const uint64_t *frames, unsigned depth)
+{
+    struct table *table = rsi_load_acquire(&sites.table); /* pairs with table_new */
+    unsigned most = rsi_load_relaxed(&rsi_site_depth);
+    depth = depth < most ? depth : most;
+    if (depth == 0)
+        return 0;
+    if (most == 1 || (rsi_unlikely(!table) && !(table = table_new())))
+        return frames[0];
+    uint64_t number = find(table, hash_of(frames, depth), frames, depth);
+    if (rsi_unlikely(number == RSI_SITE_STACK) && !rsi_load_relaxed(&sites.is_full))
+        number = store(writer, table, frames, depth);
+    if (number != RSI_SITE_STACK)
+        return RSI_SITE_STACK | number;
+    rsi_count(writer->shared->lost_stacks, 1);
+    return frames[0];
+}
+
+/* NULL: there is no such stack. */
+static const struct rsi_store_stack *stack_of(uint64_t site)
 {
     const struct table *table = rsi_load_acquire(&sites.table); /* pairs with table_new */
     uint64_t number = site & ~RSI_SITE_STACK;
-    if (site & RSI_SITE_STACK)
-        site = table && number < STACKS_MOST && table->stacks[number]
-                   ? table->stacks[number]->frames[0]
-                   : 0;
-    return (const void *)(uintptr_t)site;
+    return table && number < STACKS_MOST ? table->stacks[number] : NULL;
+}
+
+unsigned rsi_site_frames(uint64_t site, uint64_t frames[RSI_SITE_FRAMES])
+{
+    if (site & RSI_SITE_STACK) {
+        const struct rsi_store_stack *stack = stack_of(site);
+        if (!stack)
+            return 0;
+        memcpy(frames, stack->frames, stack->depth * sizeof *frames);
+        return stack->depth;
+    }
+    frames[0] = site;
+    return site != 0;
+}
+
+const void *rsi_site_address(uint64_t site)
+{
+    uint64_t frames[RSI_SITE_FRAMES];
+    return (const void *)(uintptr_t)(rsi_site_frames(site, frames) ? frames[0] : 0);
 }
 
 void rsi_sites_child_locks(void)

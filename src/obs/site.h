@@ -6,6 +6,7 @@
 #define RSI_OBS_SITE_H
 
 #include "obs/ledger.h"
+#include "obs/walk.h"
 
 /*
  * Frames per site, 1 to RSI_SITE_FRAMES. Fixed before the file is created. Defined in file.c, which stores it.
@@ -31,6 +32,12 @@ RSI_INLINE uint64_t rsi_site_of(struct rsi_writer *writer, const void *site)
         return (uintptr_t)site;
     return rsi_site_stack(writer, site);
 }
+
+/* The frames of a site, innermost first. Returns how many: at least 1, unless it is unknown. */
+unsigned rsi_site_frames(uint64_t site, uint64_t frames[RSI_SITE_FRAMES]);
+
+/* The site of a call stack that another process of the program has found. depth 0: 0. May allocate memory. */
+uint64_t rsi_site_put(struct rsi_writer *writer, const uint64_t *frames, unsigned depth);
 
 /* The innermost return address of a site. */
 const void *rsi_site_address(uint64_t site);

@@ -159,6 +159,12 @@ class Rules(unittest.TestCase):
         said = self.summary([idle | {"wait_ns": 990 * MS}], cond=990)
         self.assertEqual(said, "Nothing is contended: threads wait for work")
         said = self.summary([idle | {"useful": 3000}], cond=800, io=100)
+        self.assertEqual(
+            said,
+            "No lock is contended, but threads wait for each other: 0x10 waits 800 ms in all,"
+            " 80 % of the time, until 0x20",
+        )
+        said = self.summary([idle | {"useful": 3000, "wake_site": "0x0"}], cond=800, io=100)
         self.assertEqual(said, "Nothing is contended: threads wait mostly for conditions")
 
     def test_threads_that_are_queued_longer_than_they_run_lack_processors(self) -> None:
