@@ -38,11 +38,10 @@ except ImportError as missing:
 PLAIN = "as it is"
 # The variants besides the plain run: variables, as options of rouse run set them.
 WAYS = {
-    "contested": {},
-    "depth": {"ROUSE_OBS_DEPTH": "4"},
+    "default": {},
+    "one-call": {"ROUSE_OBS_DEPTH": "1"},
     "holds": {"ROUSE_OBS": "locks"},
     "trace": {"ROUSE_RUN_TRACE": "1024"},
-    "holds-depth": {"ROUSE_OBS": "locks", "ROUSE_OBS_DEPTH": "4"},
 }
 # The figures that a program of this folder prints.
 LOCKS = ("mutex", "read lock", "write lock", "spin lock")
@@ -182,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench", choices=BENCHES)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--ways", default="contested,holds", help=", ".join(WAYS))
+    parser.add_argument("--ways", default="default,holds", help=", ".join(WAYS))
     parser.add_argument("--clients", type=int, default=8, help="threads of sysbench")
     parser.add_argument("--seconds", type=int, default=10, help="duration of a run of MariaDB")
     parser.add_argument("--turns", action="store_true", help="run MariaDB's servers one at a time")
