@@ -8,7 +8,8 @@
  * geometric distribution, so that the others only count down.
  *
  * N is a power of 2 and follows the rate of acquisitions in the thread's place for the lock: a lock that is acquired
- * seldom has each acquisition timed. N depends on earlier acquisitions alone, which keeps the sums right.
+ * seldom has each acquisition timed. It is larger for all locks of a thread that would else spend more than about a
+ * hundredth of its CPU time on samples. N depends on earlier acquisitions alone, which keeps the sums right.
  */
 #ifndef RPI_RECORD_SAMPLE_H
 #define RPI_RECORD_SAMPLE_H

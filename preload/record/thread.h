@@ -31,7 +31,15 @@ struct rpi_held {
     /* When the next acquisition of a free lock in this place is timed; record/sample.h. */
     uint64_t sampled_ns;
     int32_t gap;
-    uint32_t rarity;
+    uint16_t weight; /* N for that acquisition; 0: 1 */
+    uint8_t rarity;  /* its binary logarithm, without the thread's thrift */
+};
+
+/* How often a thread's acquisitions are timed; record/sample.c. */
+struct rpi_samples {
+    uint32_t count;              /* since these times: */
+    uint64_t ns, tsc, usr_ticks; /* 0: never */
+    uint32_t thrift; /* log2 of the factor by which all samples of the thread are rarer */
 };
 
 /* When a thread exits, its record goes to a new thread. Its memory is never returned. */
@@ -94,6 +102,7 @@ struct rpi_thread {
     struct rpi_holds *holds; /* NULL before the first */
     uint32_t timed;          /* how many locks the thread holds whose holds are timed */
     uint64_t random;         /* state of record/sample.h's generator */
+    struct rpi_samples samples;
 
     struct rsi_waits_ring *waits; /* NULL: none */
     bool is_ringless;             /* there was no room for one */

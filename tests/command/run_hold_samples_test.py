@@ -21,6 +21,7 @@ SAMPLES = Source("hold_samples")
 KNOWN = SAMPLES.known
 MS = 1_000_000
 ADMITTED = 256  # locks that are sampled from the beginning; preload/record/hold.c
+MOST_OFTEN_NS = 15_000  # CPU time of a thread per sample, at least
 SIGMAS = 5  # by chance alone, a test fails once in some million runs
 
 
@@ -76,6 +77,15 @@ class HoldSamples(unittest.TestCase):
 
     def test_rare_long_holds_are_not_missed_and_not_counted_too_often(self) -> None:
         self.check_estimate("skewed", "plain", KNOWN["ROUNDS"])
+
+    def test_samples_take_little_of_the_cpu_time_of_a_thread_that_seldom_runs(self) -> None:
+        (ran_ns,), rows = run("seldom")
+        sampled, acquired = (sum(row[name] for row in rows) for name in ("sampled", "acquired"))
+        rounds = KNOWN["ROUNDS"] // 4
+        self.assertLess(sampled, 300 + ran_ns / MOST_OFTEN_NS)
+        self.assertGreater(sampled, 200)
+        error = rounds / math.sqrt(sampled)
+        self.assertAlmostEqual(acquired, rounds, delta=SIGMAS * error)
 
     def test_a_recursive_lock_is_held_until_its_last_unlock(self) -> None:
         self.check_estimate("nested", "recursive", KNOWN["ROUNDS"] // 4)
