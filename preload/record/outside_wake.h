@@ -18,7 +18,7 @@ extern RPI_HIDDEN struct rpi_outside_table
  */
 void rpi_outside_begin(void);
 
-/* What a wake-up is for. */
+/* The key of a wake-up by this object. */
 RSI_INLINE uint64_t rpi_outside_object(const void *object)
 {
     return (uintptr_t)object;
