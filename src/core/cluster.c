@@ -51,6 +51,7 @@ static void settle(struct rouse_cluster *cluster, enum rouse_place place, unsign
 {
     rsi_store_relaxed(&cluster->is_shortest, place == ROUSE_PLACE_SHORTEST);
     cluster->affinity = affinity;
+    rsi_store_relaxed(&cluster->idle_timer_ns, UINT64_MAX);
     cluster->steal_pause_ns = steal_levels[affinity - 1].pause_ns;
     cluster->steal_eighths = steal_levels[affinity - 1].eighths;
 }

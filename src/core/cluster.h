@@ -49,6 +49,7 @@ struct rouse_cluster {
     uint32_t idle_count;
     uint32_t idle_guard;
     struct rsi_worker *idle_first;
+    uint64_t idle_timer_ns; /* the first deadline of idle workers, approximately: idle_timers.c */
 
     _Alignas(RSI_CACHE_LINE) struct rsi_worker *workers[RSI_WORKERS_MAX];
 };

@@ -20,9 +20,9 @@
  * In a cluster that places threads in the shortest queue, no worker steals, so stealers is 0. A push then wakes the
  * worker that it pushed to, if that is asleep, and W2 looks only at the worker's own queue. The fences are the same.
  *
- * A wake-up of a halted CPU costs more than most threads' turns. So one ready thread in the next slot of a
- * worker that is about to park wakes nobody. In case that worker computes instead of parking, one idle worker
- * of the process, the watcher, looks after it: watch.c.
+ * A wake-up of a halted CPU costs more than most threads' turns. So a queue that its worker will have run by then wakes
+ * nobody, and nobody steals from it: share.h. In case that worker computes instead, one idle worker of the process, the
+ * watcher, looks after it: watch.c.
  *
  * searching counts workers that are awake to find work and have none yet, including those just woken. While
  * there is one, nobody else is woken. The last searcher to find work wakes the next worker if there is more.
@@ -37,6 +37,7 @@
  * runs. The last worker to fall asleep polls in any case. While a worker runs, there is a watcher, and it becomes the
  * polling worker if nobody has polled since its last look.
  */
+#include "core/idle_timers.h"
 #include "core/queue_lock.h"
 
 #define SEARCH_ROUNDS 16
@@ -104,10 +105,12 @@ static RSI_NOINLINE void wake(struct rouse_cluster *cluster, struct rsi_worker *
         return;
     if (is_last)
         rsi_monitor_wake();
+    uint64_t begin = rsi_now_ns();
     if (is_polling)
         rsi_load_acquire(&rsi_rt.poller)->interrupt();
     else
         rsi_futex_wake(&w->wake_word, 1);
+    rsi_share_measure_wake(rsi_now_ns() - begin);
 }
 
 void rsi_idle_wake_one(struct rouse_cluster *cluster, struct rsi_worker *preferred)
@@ -184,6 +187,13 @@ static void ensure_watcher(struct rsi_worker *w)
         wake_somewhere(w->cluster);
 }
 
+/* Whether other has threads that another worker should take. An inbox has no mean turn. */
+static bool is_worth(const struct rsi_worker *other)
+{
+    return rsi_worker_has_work(other) &&
+           (rsi_load_relaxed(&other->inbox) != NULL || !rsi_share_not(other));
+}
+
 /*
  * Choose whom to steal from: the first worker with work, starting at a random one. If a thief takes only one thread,
  * the worker with the longest queue instead.
@@ -196,7 +206,7 @@ static struct rsi_worker *victim_choose(struct rsi_worker *w)
     struct rsi_worker *victim = NULL;
     for (uint32_t i = 0; i < count; i++, at = at + 1 == count ? 0 : at + 1) {
         struct rsi_worker *other = rsi_load_acquire(&cluster->workers[at]); /* pairs with list */
-        if (!other || other == w || !rsi_worker_has_work(other))
+        if (!other || other == w || !is_worth(other))
             continue;
         uint32_t length = rsi_load_relaxed(&other->queue_length);
         if (!victim || length > longest) {
@@ -228,7 +238,7 @@ static bool anyone_has_work(const struct rsi_worker *w)
     for (uint32_t i = 0; !cluster->is_shortest && i < rsi_load_acquire(&cluster->slot_count); i++) {
         /* Pairs with list. */
         const struct rsi_worker *other = rsi_load_acquire(&cluster->workers[i]);
-        if (other && rsi_worker_has_work(other))
+        if (other && (other == w ? rsi_worker_has_work(w) : is_worth(other)))
             return true;
     }
     return false;
@@ -260,15 +270,18 @@ static bool is_timer_due(const struct rsi_worker *w)
 /* End the waits that are due. True: there was one, and w has work. */
 static bool timers_run(struct rsi_worker *w)
 {
-    uint64_t next = rsi_load_relaxed(&w->timer_next_ns), now;
+    uint64_t next = rsi_idle_timers_next(w), now;
     if (next == UINT64_MAX || (now = rsi_now_ns()) < next)
         return false;
+    bool found = rsi_idle_timers_run(w, now);
+    if (now < rsi_load_relaxed(&w->timer_next_ns))
+        return found;
     rsi_queue_lock_enter(w);
     struct rouse_thread *due = rsi_timer_expire(w, now);
     rsi_queue_lock_leave(w);
     if (due)
         rsi_run_later_list(w, due);
-    return due != NULL;
+    return found || due != NULL;
 }
 
 /* Poll. True: w has work. Not for a worker whose polls only find work for other clusters. */
@@ -280,16 +293,20 @@ static bool poll_brings_work(struct rsi_worker *w)
     return rsi_worker_has_work(w);
 }
 
-/* Look for work while others run, until w's own next deadline. True: w has some now. */
+/*
+ * Look for work while others run, until w's own next deadline. A search after one that found nothing is half as long. True:
+ * w has some now.
+ */
 static bool search(struct rsi_worker *w)
 {
-    steal_pause(w);
     bool found = poll_brings_work(w);
-    for (unsigned round = 0; !found && round < SEARCH_ROUNDS && !is_timer_due(w); round++) {
+    uint32_t rounds = w->search_rounds;
+    for (unsigned round = 0; !found && round < rounds && !is_timer_due(w); round++) {
         found = rsi_worker_has_work(w) || steal_from_any(w);
         for (unsigned i = 0; !found && i < SEARCH_PAUSES; i++)
             rsi_cpu_relax();
     }
+    w->search_rounds = found ? SEARCH_ROUNDS : rounds > 1 ? rounds / 2 : 1;
     return found || timers_run(w);
 }
 
@@ -302,7 +319,7 @@ void rsi_idle_found(struct rsi_worker *w)
     w->is_searching = false;
     if (rsi_fetch_sub_seq_cst(&w->cluster->searching, 1u) != 1)
         return;
-    rsi_idle_wake_if_useful(w, rsi_load_relaxed(&w->queue_length) <= 1);
+    rsi_idle_wake_if_useful(w);
     ensure_watcher(w);
 }
 
@@ -421,8 +438,9 @@ void rsi_idle_wait(struct rsi_worker *w)
     bool others_run = rsi_load_relaxed(&cluster->idle_count) + 1 <
                       rsi_load_relaxed(&cluster->worker_count);
     /* Its own next thread is due soon: not worth waking anyone or searching elsewhere. */
-    if (!w->is_searching &&
-        (timers_run(w) || (rsi_sleep_lead_spin(w) && (timers_run(w) || rsi_worker_has_work(w)))))
+    if (!w->is_searching && (timers_run(w) || (!(others_run && rsi_idle_timers_kept_until(w)) &&
+                                               rsi_sleep_lead_spin(w, rsi_idle_timers_next(w)) &&
+                                               (timers_run(w) || rsi_worker_has_work(w)))))
         return;
     if (others_run && !w->is_searching) {
         if (poll_brings_work(w))
@@ -430,19 +448,27 @@ void rsi_idle_wait(struct rsi_worker *w)
         w->is_searching = true;
         rsi_fetch_add_seq_cst(&cluster->searching, 1u);
     }
+    if (others_run)
+        steal_pause(w);
+    uint64_t begin = rsi_now_ns();
     if (others_run && search(w)) {
         rsi_idle_found(w);
         return;
     }
     idle_join(w);
+    uint64_t searched_ns = rsi_now_ns() - begin;
     while (!rsi_load_acquire(&w->wake_word)) {
         timers_run(w);
         if (anyone_has_work(w) || rsi_load_relaxed(&w->mail) || rsi_watch_if_due(w)) /* W2 */
             break;
-        if (rsi_sleep_lead_spin(w))
+        uint64_t deadline = rsi_idle_timers_kept_until(w);
+        if (deadline != 0)
+            rsi_idle_timers_offer(cluster, rsi_load_relaxed(&w->timer_next_ns));
+        else if (rsi_sleep_lead_spin(w, rsi_idle_timers_next(w)))
             continue;
+        else
+            deadline = rsi_sleep_lead_deadline(w, rsi_idle_timers_next(w));
         rsi_watch_begin(w);
-        uint64_t deadline = rsi_sleep_lead_deadline(w, rsi_load_relaxed(&w->timer_next_ns));
         if (w->is_watcher && w->watch_at_ns < deadline)
             deadline = w->watch_at_ns;
         if (deadline == UINT64_MAX && rsi_idle_all_sleep())
@@ -452,11 +478,13 @@ void rsi_idle_wait(struct rsi_worker *w)
     }
     idle_leave(w);
     w->look_ns = rsi_now_ns();
+    w->look_turn = w->turns;
     rsi_worker_polled(w, w->look_ns);
     if (!w->is_searching)
         return;
     if (rsi_worker_has_work(w) || steal_from_any(w))
         rsi_idle_found(w);
+    rsi_share_measure_search(searched_ns + rsi_now_ns() - w->look_ns);
     rsi_test_delay();
 }
 
@@ -468,5 +496,6 @@ void rsi_idle_child(void)
     for (uint32_t i = 0; (cluster = cluster_at(i)) != NULL; i++) {
         cluster->stealers = cluster->searching = cluster->idle_count = cluster->idle_guard = 0;
         cluster->idle_first = NULL;
+        cluster->idle_timer_ns = UINT64_MAX;
     }
 }

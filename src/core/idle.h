@@ -6,7 +6,7 @@
 #ifndef RSI_CORE_IDLE_H
 #define RSI_CORE_IDLE_H
 
-#include "core/runtime.h"
+#include "core/share.h"
 #include "os/os.h"
 
 #include <signal.h>
@@ -28,23 +28,19 @@ RSI_INLINE bool rsi_idle_all_sleep(void)
     return rsi_load_relaxed(&rsi_rt.idle_count) == rsi_load_relaxed(&rsi_rt.live_count);
 }
 
-/*
- * w has a new runnable thread: wake another worker of the cluster if that helps (idle.c has the protocol).
- * is_lonely: it is the only thread that waits for its turn on w.
- */
-RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w, bool is_lonely)
+/* w has a new runnable thread: wake another worker of the cluster if that helps (idle.c has the protocol). */
+RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w)
 {
     struct rouse_cluster *cluster = w->cluster;
     rsi_fence_light(); /* F1 */
     if (rsi_likely(rsi_load_relaxed(&cluster->stealers) == 0) ||
-        rsi_load_relaxed(&cluster->searching) != 0 ||
-        (is_lonely && rsi_load_relaxed(&rsi_rt.watching) != 0))
+        rsi_load_relaxed(&cluster->searching) != 0 || rsi_share_not(w))
         return;
     rsi_idle_wake_one(cluster, NULL);
 }
 
 /* sleep_lead.c */
-bool rsi_sleep_lead_spin(struct rsi_worker *w);
+bool rsi_sleep_lead_spin(struct rsi_worker *w, uint64_t next);
 uint64_t rsi_sleep_lead_deadline(const struct rsi_worker *w, uint64_t deadline_ns);
 void rsi_sleep_lead_ended(struct rsi_worker *w, uint64_t asked_ns);
 

@@ -16,6 +16,8 @@ struct rsi_runtime {
 
     /* idle.c describes the protocol of these. */
     _Alignas(RSI_CACHE_LINE) uint32_t watching;
+    /* share.h: twice what it costs to wake a worker and to steal, and the parts */
+    uint32_t share_ns, wake_cost_ns, search_cost_ns;
     _Alignas(RSI_CACHE_LINE) uint32_t idle_count; /* in all clusters */
     uint32_t live_count;                          /* workers in all clusters */
     uint32_t polling;

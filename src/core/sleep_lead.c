@@ -5,7 +5,8 @@
  * Problem: the kernel wakes a sleeper late (timer slack, a halted CPU, the switch: 15 to 60 us on our
  * machine), and even the shortest sleep costs as much CPU time. So a worker asks to be woken earlier than its
  * deadline, by the median lateness. This lead, lead_ns, grows by one step after a wake-up later than expected
- * and shrinks by one step after one that was not. For a deadline closer than the lead, the worker spins.
+ * and shrinks by one step after one that was not. A step is large, so that the lead is there after some ten sleeps. For
+ * a deadline closer than the lead, the worker spins.
  * Threads are never woken early: their deadlines are still compared with the clock.
  *
  * Spinning is limited to 1/SHARE of the time, of which at most MOST_NS can be saved up. A worker with a
@@ -16,10 +17,10 @@
  */
 #include "core/core.h"
 
-#define LEAD_STEP_NS 500
-#define LEAD_MAX_NS 60000
+#define LEAD_STEP_NS 5000
+#define LEAD_MAX_NS 200000
 #define SHARE 16
-#define MOST_NS 200000
+#define MOST_NS 500000
 
 /* Whether w may spin for this long. */
 static bool affords(struct rsi_worker *w, uint64_t now_ns, uint64_t ns)
@@ -30,10 +31,9 @@ static bool affords(struct rsi_worker *w, uint64_t now_ns, uint64_t ns)
     return w->spin_credit_ns >= ns;
 }
 
-/* Spin until the next deadline if it is near. Ends early when w is given work. True: some time was spent. */
-bool rsi_sleep_lead_spin(struct rsi_worker *w)
+/* Spin until the deadline next if it is near. Ends early when w is given work. True: some time was spent. */
+bool rsi_sleep_lead_spin(struct rsi_worker *w, uint64_t next)
 {
-    uint64_t next = rsi_load_relaxed(&w->timer_next_ns);
     if (next == UINT64_MAX)
         return false;
     uint64_t begin = rsi_now_ns(), now = begin;

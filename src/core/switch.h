@@ -163,9 +163,8 @@ RSI_INLINE void rsi_switch_yield(struct rsi_worker *w, struct rouse_thread *self
     rsi_queue_lock_enter(w);
     rsi_queue_push(w, self);
     struct rouse_thread *to = rsi_take_locked(w);
-    bool is_lonely = w->queue_length <= 1;
     rsi_queue_lock_leave(w);
-    rsi_idle_wake_if_useful(w, is_lonely);
+    rsi_idle_wake_if_useful(w);
     rsi_switch_to(w, self, to, why);
 }
 

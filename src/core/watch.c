@@ -17,6 +17,7 @@
 #include "core/queue_lock.h"
 
 #define WATCH_MIN_NS 200000
+#define WATCH_SOON_NS 1000000
 #define WATCH_MAX_NS 10000000
 
 /* with watch_turns, the watcher's notes; they pass with rsi_rt.watching to the next one */
@@ -39,7 +40,10 @@ static void help_cluster(struct rsi_worker *other, bool is_stuck)
     }
 }
 
-/* Take threads of other that did not move, or that are more than it can run at once. True: w has work now. */
+/*
+ * Take threads of other that did not move, or that are more than it can run at once, however short its queue is: threads
+ * that never sleep keep it busy for as long as they stay there. True: w has work now.
+ */
 static bool look_at_queue(struct rsi_worker *w, struct rsi_worker *other, bool is_stuck)
 {
     if (!rsi_worker_has_work(other) && !(is_stuck && rsi_load_relaxed(&other->next)))
@@ -70,10 +74,21 @@ static bool look_at_ring(const struct rsi_worker *other)
            poller->has_waiters() && poller->rescue(other->index);
 }
 
-/* One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. */
-static bool look(struct rsi_worker *w, bool *is_quiet)
+/* Whether threads of other would be late if it did not end its turn now. */
+static bool has_followers(const struct rsi_worker *other, uint64_t now_ns)
+{
+    return rsi_worker_has_work(other) ||
+           rsi_load_relaxed(&other->timer_next_ns) < now_ns + WATCH_SOON_NS;
+}
+
+/*
+ * One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. *is_needed: the
+ * next look should be soon.
+ */
+static bool look(struct rsi_worker *w, bool *is_quiet, bool *is_needed)
 {
     bool found = false;
+    *is_needed = false;
     *is_quiet = rsi_idle_all_sleep();
     uint64_t now = rsi_now_ns();
     uint32_t polls = rsi_load_relaxed(&rsi_rt.poll_count);
@@ -87,6 +102,7 @@ static bool look(struct rsi_worker *w, bool *is_quiet)
         other->watch_turns = turns;
         if (other == w)
             continue;
+        *is_needed |= !rsi_load_relaxed(&other->is_idle) && has_followers(other, now);
         if (!is_stuck)
             *is_quiet = false;
         else {
@@ -123,10 +139,10 @@ void rsi_watch_end(struct rsi_worker *w)
 /* Look, if w is the watcher and a look is due. True: there is work. */
 bool rsi_watch_if_due(struct rsi_worker *w)
 {
-    bool is_quiet;
+    bool is_quiet, is_needed;
     if (!w->is_watcher || rsi_now_ns() < w->watch_at_ns)
         return false;
-    if (look(w, &is_quiet)) {
+    if (look(w, &is_quiet, &is_needed)) {
         w->watch_period_ns = WATCH_MIN_NS;
         return true;
     }
@@ -139,8 +155,8 @@ bool rsi_watch_if_due(struct rsi_worker *w)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return false;
     }
-    w->watch_period_ns = w->watch_period_ns * 2 < WATCH_MAX_NS ? w->watch_period_ns * 2
-                                                               : WATCH_MAX_NS;
+    uint64_t most = is_needed ? WATCH_SOON_NS : WATCH_MAX_NS;
+    w->watch_period_ns = w->watch_period_ns * 2 < most ? w->watch_period_ns * 2 : most;
     w->watch_at_ns = rsi_now_ns() + w->watch_period_ns;
     return false;
 }

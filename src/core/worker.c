@@ -13,6 +13,7 @@
  * can be woken, queued and picked by another worker. That worker must wait for on_cpu. It does so on its own
  * kernel thread's stack, where no third worker has to wait for it.
  */
+#include "core/idle_timers.h"
 #include "core/switch.h"
 #include "obs/file.h"
 #include "obs/trace.h"
@@ -79,7 +80,7 @@ static void balance(struct rsi_worker *w, uint64_t now_ns)
     uint32_t mine = rsi_load_relaxed(&w->queue_length);
     if (other && !cluster->is_shortest && now_ns - w->steal_ns >= cluster->steal_pause_ns &&
         rsi_load_relaxed(&other->queue_length) > 2 * mine + BALANCE_LEAST &&
-        rsi_steal(w, other, false))
+        !rsi_share_not(other) && rsi_steal(w, other, false))
         w->steal_ns = now_ns;
 }
 
@@ -115,6 +116,11 @@ void rsi_worker_look(struct rsi_worker *w)
         w->look_every /= 2;
     w->look_left = w->look_every;
     w->look_ns = now;
+    rsi_share_measure_turns(w, since);
+    if (rsi_load_relaxed(&w->queue_length) !=
+        0) /* turns may be longer than when these were queued */
+        rsi_idle_wake_if_useful(w);
+    (void)rsi_idle_timers_run(w, now);
     if (now >= rsi_load_relaxed(&w->timer_next_ns)) {
         rsi_queue_lock_enter(w);
         struct rouse_thread *due = rsi_timer_expire(w, now);
@@ -257,9 +263,8 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t)
     rsi_store_relaxed(&w->next, t);
     if (old)
         rsi_queue_push(w, old);
-    bool is_lonely = !w->queue_first;
     rsi_queue_lock_leave(w);
-    rsi_idle_wake_if_useful(w, is_lonely);
+    rsi_idle_wake_if_useful(w);
 }
 
 /* t runs after all threads that are runnable on w now. */
@@ -267,9 +272,8 @@ void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t)
 {
     rsi_queue_lock_enter(w);
     rsi_queue_push(w, t);
-    bool is_lonely = w->queue_length == 1;
     rsi_queue_lock_leave(w);
-    rsi_idle_wake_if_useful(w, is_lonely);
+    rsi_idle_wake_if_useful(w);
 }
 
 /* Queue a list linked through queue_link, in its order. Threads of other clusters go to their clusters. */
@@ -295,9 +299,8 @@ void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first)
         mine = t->queue_link;
         rsi_queue_push(w, t);
     }
-    bool is_lonely = w->queue_length <= 1;
     rsi_queue_lock_leave(w);
-    rsi_idle_wake_if_useful(w, is_lonely);
+    rsi_idle_wake_if_useful(w);
 }
 
 /* How many of length threads a thief in the cluster takes, at most STEAL_MAX. */

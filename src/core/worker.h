@@ -37,9 +37,13 @@ struct rsi_worker {
     struct rouse_thread *next;
     uint32_t next_run;
 
-    uint32_t look_left;      /* turns until it next looks at timers and the poller */
-    uint32_t look_every;     /* adapted so that this is about every LOOK_NS */
-    uint64_t look_ns;        /* time of its last look */
+    uint32_t look_left;  /* turns until it next looks at timers and the poller */
+    uint32_t look_every; /* adapted so that this is about every LOOK_NS */
+    uint64_t look_ns;    /* time of its last look */
+    uint64_t look_turn;  /* the turn of its last look */
+    /* share.h; other workers read them */
+    uint32_t turn_ns;        /* mean time of its turns */
+    uint32_t short_most;     /* the longest queue that is not worth sharing */
     uint64_t poll_ns;        /* time of its last poll while busy */
     uint64_t poll_turn;      /* the turn before which it does not poll again while busy */
     uint64_t round_ns;       /* time when it last submitted what it had collected for the poller */
@@ -72,6 +76,7 @@ struct rsi_worker {
 
     /* idle.c */
     bool is_searching, is_watcher;
+    uint32_t search_rounds; /* of the next search */
     uint64_t watch_period_ns, watch_at_ns;
 
     /* sleep_lead.c */

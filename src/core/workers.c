@@ -86,6 +86,10 @@ static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
     w->exec.home = cluster->home;
     rsi_store_relaxed(&w->exec.current, NULL);
     w->look_left = w->look_every = 64;
+    w->look_turn = 0;
+    w->search_rounds = 1;
+    rsi_store_relaxed(&w->turn_ns, UINT32_MAX);
+    rsi_store_relaxed(&w->short_most, 0u);
     w->next_run = 0;
     w->steal_ns = 0;
     w->avoids_poller = false;

@@ -8,6 +8,9 @@
  * else can happen any more, the watcher, if there is one, checks a few times. After that all must have run.
  * Not modelled: timers, and the poller (poller.pml). A theft is one step (queue_lock.pml).
  *
+ * While a worker watches, any queue may be short (share.h): nobody is woken for it, and only the watcher takes from it,
+ * if it has not moved. Which queues are short is left open.
+ *
  * The watcher repairs most lost wake-ups within 10 ms. Therefore the protocol is also checked without a
  * watcher. Children then go to queues only.
  *
@@ -23,6 +26,8 @@
  * mutant SILENT_SEARCHER UNWATCHED COARSE CHILDLESS WORKERS=3: the last searcher that found work wakes no worker
  * mutant NO_WATCHER: no worker watches
  * mutant NO_NEXT: the watcher takes nothing from next slots
+ * mutant SHORT_UNWATCHED UNWATCHED: a queue may be short though nobody watches
+ * mutant STUCK_SHORT: the watcher leaves a short queue alone though it has not moved
  * mutant NO_END_FENCE PLAIN=0: a watcher that ends does not order this before its check of idle_count
  */
 #ifndef WORKERS
@@ -86,6 +91,11 @@ byte early_looks = EARLY; /* how often the watcher may still check before that *
 
 #define IS_FENCED (me == WORKERS || IS_DRAINED(me % WORKERS))
 #define HAS_WORK(w) (LOAD(me, QUEUE(w)) != 0 || inbox[w] != 0)
+#ifdef SHORT_UNWATCHED
+#define IS_SHORT(w) (inbox[w] == 0)
+#else
+#define IS_SHORT(w) (LOAD(me, WATCHING) != 0 && inbox[w] == 0) /* or it is not */
+#endif
 
 /* preferred: WORKERS means none. The choice among the others is left open here. */
 inline wake_one(preferred)
@@ -131,7 +141,7 @@ inline wake_if_useful(is_lonely)
             :: searching != 0
             :: searching == 0 ->
                 if
-                :: is_lonely && LOAD(me, WATCHING) != 0
+                :: LOAD(me, WATCHING) != 0 /* the queue is short */
                 :: !is_lonely || LOAD(me, WATCHING) == 0 -> wake_one(WORKERS)
                 fi
             fi
@@ -173,6 +183,7 @@ inline steal_from_all()
         :: atomic { other < WORKERS && !found && other != me && HAS_WORK(other) -> seen = 1 };
             steal(other, false);
             other++
+        :: atomic { other < WORKERS && !found && other != me && IS_SHORT(other) -> other++ }
         :: atomic { other == WORKERS || found -> other = 0; break }
         od
     }
@@ -183,6 +194,7 @@ inline anyone_has_work()
     STEP {
         do
         :: atomic { other < WORKERS && !found -> found = HAS_WORK(other); other++ }
+        :: atomic { other < WORKERS && !found && other != me && IS_SHORT(other) -> other++ }
         :: atomic { other == WORKERS || found -> other = 0; break }
         od
     }
@@ -227,6 +239,11 @@ inline watch()
             :: other != me && (HAS_WORK(other) || (stuck && LOAD(me, NEXT(other)) != 0)) ->
                 steal(other, stuck);
                 break
+#ifdef STUCK_SHORT
+            :: other != me && inbox[other] == 0
+#else
+            :: other != me && !stuck && inbox[other] == 0 /* its queue is short */
+#endif
             :: other == me || !(HAS_WORK(other) || (stuck && LOAD(me, NEXT(other)) != 0))
 #endif
             fi;

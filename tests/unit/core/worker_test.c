@@ -110,33 +110,123 @@ static void *run_at_all(void *ran)
     return NULL;
 }
 
-static void *create_two_and_compute(void *unused)
+/* Create threads, and compute until as many of them have run. */
+static void create_and_compute(size_t count, uint32_t wanted)
 {
     uint32_t ran = 0;
-    struct rouse_thread *first = start(ROUSE_KIND_USER, run_at_all, &ran);
-    struct rouse_thread *second = start(ROUSE_KIND_USER, run_at_all, &ran);
+    struct rouse_thread **threads = malloc(count * sizeof *threads);
+    CHECK(threads);
+    for (size_t i = 0; i < count; i++)
+        threads[i] = start(ROUSE_KIND_USER, run_at_all, &ran);
     uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
-    while (rsi_load_acquire(&ran) != 2)
+    while (rsi_load_acquire(&ran) < wanted)
         CHECK(rouse_now_ns() < end);
-    join(first);
-    join(second);
+    for (size_t i = 0; i < count; i++)
+        join(threads[i]);
+    free(threads);
+}
+
+static void *create_more_than_a_short_queue(void *unused)
+{
+    create_and_compute((size_t)rsi_load_relaxed(&rsi_exec_self()->worker->short_most) + 2, 1);
     return unused;
+}
+
+static void *create_two(void *unused)
+{
+    create_and_compute(2, 2);
+    return unused;
+}
+
+static void a_short_queue_runs_though_its_worker_computes(void **state)
+{
+    (void)state;
+    for (int i = 0; workers() > 1 && i < 20; i++)
+        join(start(ROUSE_KIND_USER, create_two, NULL));
 }
 
 /*
  * The wake-up must come at once, without the watcher. The test claims to be the watcher itself, so
  * there is none.
  */
-static void two_threads_in_a_queue_wake_another_worker(void **state)
+static void a_long_queue_wakes_another_worker(void **state)
 {
     (void)state;
     for (int i = 0; workers() > 1 && i < 20; i++) {
         UNTIL(rsi_idle_all_sleep() && rsi_load_seq_cst(&rsi_rt.watching) == 0);
         rsi_store_seq_cst(&rsi_rt.watching, 1u);
-        join(start(ROUSE_KIND_USER, create_two_and_compute, NULL));
+        join(start(ROUSE_KIND_USER, create_more_than_a_short_queue, NULL));
         rsi_store_seq_cst(&rsi_rt.watching, 0u);
         rsi_idle_wake_any(); /* the running workers have a watcher again */
     }
+}
+
+/* Its turns are long: a look at the clock after each of them. */
+static void *compute_in_turns(void *seen)
+{
+    uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
+    while (rsi_load_acquire((uint32_t *)seen) != (1u << workers()) - 1) {
+        uint64_t until = rouse_now_ns() + MS;
+        CHECK(until < end);
+        rsi_fetch_or_relaxed((uint32_t *)seen, 1u << rouse_worker_index());
+        while (rouse_now_ns() < until)
+            continue;
+        rouse_thread_yield();
+    }
+    return NULL;
+}
+
+static void *compute_after_short_turns(void *unused)
+{
+    uint32_t seen = 0;
+    struct rouse_thread *threads[8];
+    for (int i = 0; i < 10000; i++)
+        rouse_thread_yield(); /* the worker's mean turn is short */
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        threads[i] = start(ROUSE_KIND_USER, compute_in_turns, &seen);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        join(threads[i]);
+    return unused;
+}
+
+static void few_long_threads_use_all_workers(void **state)
+{
+    (void)state;
+    for (int i = 0; workers() <= 16 && i < 5; i++)
+        join(start(ROUSE_KIND_USER, compute_after_short_turns, NULL));
+}
+
+static void *sleep_briefly(void *unused)
+{
+    for (int i = 0; i < 100; i++)
+        CHECK_EQUAL(rouse_sleep(200 * US), 0);
+    rsi_fetch_add_relaxed(&done, 1u);
+    return unused;
+}
+
+static void *compute_until_done(void *unused)
+{
+    uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
+    CHECK_EQUAL(rouse_sleep(5 * MS), 0);
+    while (rsi_load_relaxed(&done) < 100)
+        CHECK(rouse_now_ns() < end);
+    return unused;
+}
+
+/* One worker soon keeps the deadlines of all: the threads sleep for most of the time. Then it computes. */
+static void deadlines_are_met_though_the_worker_that_keeps_them_computes(void **state)
+{
+    (void)state;
+    struct rouse_thread *threads[100];
+    if (workers() == 1)
+        return;
+    rsi_store_relaxed(&done, 0u);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        threads[i] = start(ROUSE_KIND_USER, sleep_briefly, NULL);
+    struct rouse_thread *hog = start(ROUSE_KIND_USER, compute_until_done, NULL);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        join(threads[i]);
+    join(hog);
 }
 
 static struct visit guest;
@@ -318,7 +408,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_queue_of_one_worker_is_run_by_all),
         cmocka_unit_test(threads_made_by_foreign_ones_are_run_by_all),
         cmocka_unit_test(a_thread_woken_by_one_that_computes_runs_elsewhere),
-        cmocka_unit_test(two_threads_in_a_queue_wake_another_worker),
+        cmocka_unit_test(a_short_queue_runs_though_its_worker_computes),
+        cmocka_unit_test(a_long_queue_wakes_another_worker),
+        cmocka_unit_test(few_long_threads_use_all_workers),
+        cmocka_unit_test(deadlines_are_met_though_the_worker_that_keeps_them_computes),
         cmocka_unit_test(a_thread_woken_from_outside_runs_though_its_worker_computes),
         cmocka_unit_test(all_threads_woken_by_one_run_while_it_computes),
         cmocka_unit_test(only_user_threads_have_a_worker),

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* share_test.c - which queues are short, by the turns and costs that were measured. */
+#include "core_test.h"
+#include "core/core.h"
+
+static struct rsi_worker worker;
+
+static void set_up(uint32_t cost_ns)
+{
+    memset(&worker, 0, sizeof worker);
+    worker.turn_ns = UINT32_MAX;
+    rsi_rt.watching = 1;
+    rsi_rt.share_ns = rsi_rt.wake_cost_ns = rsi_rt.search_cost_ns = 0;
+    for (int i = 0; i < 1000; i++)
+        rsi_share_measure_search(cost_ns);
+}
+
+/* The worker has had turns of this length, and looks. */
+static void have_turns(uint64_t turns, uint64_t each_ns)
+{
+    worker.turns += turns;
+    rsi_share_measure_turns(&worker, turns * each_ns);
+}
+
+static bool is_short(uint32_t length)
+{
+    worker.queue_length = length;
+    return rsi_share_not(&worker);
+}
+
+static void a_queue_is_short_if_its_turns_take_less_than_sharing_it_twice(void **state)
+{
+    (void)state;
+    set_up(10000);
+    have_turns(100, 100);
+    CHECK(is_short(0));
+    CHECK(is_short(150));
+    CHECK(!is_short(250));
+}
+
+static void no_queue_is_short_before_turns_are_measured(void **state)
+{
+    (void)state;
+    set_up(10000);
+    CHECK(is_short(0));
+    CHECK(!is_short(1));
+}
+
+static void no_queue_is_short_while_nobody_watches(void **state)
+{
+    (void)state;
+    set_up(10000);
+    have_turns(100, 100);
+    rsi_rt.watching = 0;
+    CHECK(!is_short(1));
+}
+
+static void a_long_turn_after_short_ones_counts_at_once(void **state)
+{
+    (void)state;
+    set_up(10000);
+    for (int i = 0; i < 100; i++)
+        have_turns(1000, 20);
+    CHECK(is_short(500));
+    have_turns(1, 10000000);
+    CHECK(!is_short(1));
+}
+
+static void a_look_without_a_turn_changes_nothing(void **state)
+{
+    (void)state;
+    set_up(10000);
+    have_turns(100, 100);
+    have_turns(0, 1000000);
+    rsi_share_measure_turns(&worker, 1000000);
+    CHECK(is_short(150));
+}
+
+static void no_queue_that_takes_longer_than_120_us_is_short(void **state)
+{
+    (void)state;
+    set_up(1000000000);
+    for (int i = 0; i < 1000; i++)
+        rsi_share_measure_wake(1000000000);
+    have_turns(100, 1000);
+    CHECK(is_short(110));
+    CHECK(!is_short(121));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_queue_is_short_if_its_turns_take_less_than_sharing_it_twice),
+        cmocka_unit_test(no_queue_is_short_before_turns_are_measured),
+        cmocka_unit_test(no_queue_is_short_while_nobody_watches),
+        cmocka_unit_test(a_long_turn_after_short_ones_counts_at_once),
+        cmocka_unit_test(a_look_without_a_turn_changes_nothing),
+        cmocka_unit_test(no_queue_that_takes_longer_than_120_us_is_short),
+    };
+    static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
+    return program_run(&program, argc, argv);
+}
