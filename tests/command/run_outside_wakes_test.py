@@ -26,7 +26,7 @@ class OutsideWakes(unittest.TestCase):
         """The rows of wake-ups, and the time by the program's clock."""
         with tempfile.TemporaryDirectory() as place:
             report = Path(place) / "report"
-            words = ("run", "--json", *options, "-o", str(report), "--", WAKES.program, scene)
+            words = ["run", "--json", *options, "-o", str(report), "--", str(WAKES.program), scene]
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             found = json.loads(report.read_text())
