@@ -13,7 +13,7 @@
 static RSI_NOINLINE int spin(pthread_spinlock_t *l, const void *site)
 {
     struct rpi_thread *self = rpi_self;
-    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, 0, ROUSE_WAIT_MUTEX, 0 } };
+    struct rpi_contest contest = { .key = { (uintptr_t)l, 0, 0, RSI_STORE_LOCK_SPIN, 0 } };
     if ((!self && !(self = rpi_thread_enter())) || !rpi_thread_begin(self))
         return rpi_real.pthread_spin_lock(l);
     contest.since = rsi_tsc(); /* not before: reading it may be forbidden */
@@ -32,7 +32,7 @@ RSI_INLINE int try(pthread_spinlock_t *l, const void *site)
     struct rpi_thread *self = rpi_self;
     if (result == 0 && (self || (self = rpi_thread_enter())))
         rpi_hold_acquired(self, &self->held[rpi_thread_held_at((const void *)l)], (const void *)l,
-                          ROUSE_WAIT_MUTEX, site);
+                          (enum rouse_wait_kind)RSI_STORE_LOCK_SPIN, site);
     return result;
 }
 

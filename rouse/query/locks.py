@@ -16,7 +16,7 @@ from rouse.query.measures import (
     whole,
 )
 from rouse.tables.schemas import COLUMNS
-from rouse.tables.views import FUTEX_LOCK, NOT_KNOWN, known_site, names, ratio, texts
+from rouse.tables.views import FUTEX_LOCK, NOT_KNOWN, SPIN_LOCK, known_site, names, ratio, texts
 
 LOCK_SUMS = (
     *("hold_ns", "wait_ns", "holds", "acquired", "contested", "given_up", "spin_ns", "spun"),
@@ -28,7 +28,7 @@ LOCK = ("process", "lock", "init_site")
 LOCK_SITE = (*LOCK, "site")
 NAME = "MAX(NULLIF(lock_name, '')) AS lock_name"
 # The kind of a lock, without how a waiter wanted it.
-SORT = f"CASE WHEN kind IN ({texts(('mutex', FUTEX_LOCK))}) THEN kind ELSE 'rwlock' END"
+SORT = f"CASE WHEN kind IN ({texts(('mutex', SPIN_LOCK, FUTEX_LOCK))}) THEN kind ELSE 'rwlock' END"
 
 
 def with_complete(rows: str) -> str:

@@ -23,6 +23,7 @@ OF_WORK = {
     "futex": "conditions",
     "poll": "I/O",
     "set": "I/O",
+    "epoll": "I/O",
     "read": "I/O",
     "signal": "I/O",
     "message": "I/O",

@@ -20,7 +20,7 @@ from rouse.tables.views import names
 from rouse.text import duration
 
 STARVED, CONVOY = "starved-writer", "reader-convoy"
-READ, WRITE = "read lock", "write lock"
+KINDS = READ, WRITE = "read lock", "write lock"
 STARVED_LEAST = 4  # holds of readers that a writer waits for, where they do not overlap one
 WAITS_LEAST = 10
 SLOW_LEAST = 3  # holds of the mean reader that the slowest one has
@@ -38,6 +38,19 @@ def acquisitions() -> str:
         keys,
         site_label="site",
     )
+
+
+def role_at(database: Database, row: Row, label: str) -> str:
+    """Return whether a read-write lock is acquired at this place by readers or by writers.
+
+    Empty: by both, or it is another kind of lock.
+    """
+    kinds = {
+        found["kind"]
+        for found in database.rows(acquisitions())
+        if key_of(found) == key_of(row) and found["site_label"] == label
+    }
+    return {READ: "a reader", WRITE: "a writer"}[kinds.pop()] if len(kinds) == 1 else ""
 
 
 def find(database: Database, program: Program) -> dict[Key, Finding]:

@@ -199,8 +199,8 @@ def wait_of(sleep: Sleep, labels: Mapping[tuple[int, int], str], process: int) -
     """Return the kind and the label of the wait in which a thread slept."""
     if sleep.join not in (switches.JOINED, switches.RELOCK):
         return OUTSIDE, sleep.call
-    known = sleep.kind < len(layout.KIND_NAMES)
-    kind = layout.KIND_NAMES[sleep.kind] if known else str(sleep.kind)
+    names = layout.kind_names(layout.PRELOAD)  # the kernel's side joins no waits of librouse
+    kind = names[sleep.kind] if sleep.kind < len(names) else str(sleep.kind)
     label = labels.get((process, sleep.site), hex(sleep.site))
     return (RELOCK if sleep.join == switches.RELOCK else kind), label
 

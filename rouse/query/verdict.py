@@ -52,7 +52,7 @@ LOCKS_MOST = 50  # locks that are looked at, the longest waits first
 SIDES_MOST = 500
 MOSTLY = 0.5
 NEAR = 3  # calls between a function that holds a lock and its wait
-IO_KINDS = ("read", "write", "sync", "connect", "poll", "set", "message")
+IO_KINDS = ("read", "write", "sync", "connect", "poll", "set", "epoll", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
@@ -253,9 +253,10 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     sides = [side for side in program.sides if key_of(side) == key]
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
     name = lock_name(row)
+    role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
     waits = (
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
-        f" {holder or 'a holder that is not known'}"
+        f" {holder or 'a holder that is not known'}{role and f', {role}'}"
     )
     if not row["hold_ns"]:
         text = f"{name}: {waits}. How long the lock is held was not recorded [{HOT_LOCK}]"

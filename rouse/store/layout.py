@@ -78,7 +78,9 @@ WAIT_KINDS = 24
 NEWER = tuple((f"kind {number}", "io") for number in range(len(KINDS), WAIT_KINDS))
 # No file has this kind: the decoder gives it to waits for a futex that is a lock.
 FUTEX_LOCK = WAIT_KINDS
-EVERY_KIND = (*KINDS, *NEWER, ("futex lock", "mutex"))
+# Of locks only: nobody sleeps for one. RSI_STORE_LOCK_SPIN.
+SPIN_LOCK = WAIT_KINDS + 1
+EVERY_KIND = (*KINDS, *NEWER, ("futex lock", "mutex"), ("spin lock", "mutex"))
 KIND_NAMES = tuple(name for name, _ in EVERY_KIND)
 FUTEX = KIND_NAMES.index("futex")
 MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in EVERY_KIND], np.intp)
@@ -88,6 +90,15 @@ ORIGINS = ("user", "kernel", "foreign")
 MODES = ("off", "counted", "locks", "trace")
 # enum rsi_store_recorder: who writes the file.
 RUNTIME, PRELOAD = range(2)
+
+
+def kind_names(recorder: int) -> tuple[str, ...]:
+    """Return the names of the kinds of waits. A set is rouse's own, or one of epoll."""
+    if recorder != PRELOAD:
+        return KIND_NAMES
+    return tuple("epoll" if name == "set" else name for name in KIND_NAMES)
+
+
 # enum rsi_event
 EVENT_NAMES = (
     *("none", "run", "wait", "yield", "idle", "wake", "io", "verdict", "steal"),

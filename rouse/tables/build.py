@@ -246,7 +246,7 @@ def threads(store: Store) -> Table:
         "writer": entries["worker"].astype(np.int64),
         "tid": entries["tid"].astype(np.int64),
         "state": [shown[i] for i in now.state.tolist()],
-        "kind": names_of(entries["kind"], layout.KIND_NAMES),
+        "kind": names_of(entries["kind"], layout.kind_names(store.head.recorder)),
         "object": entries["object"].view(np.int64),
         "wait_site": site_ids(stacks.canonical(store, entries["wait_site"])),
         "since_ns": since_ns,
@@ -338,7 +338,7 @@ def wakes(store: Store, known: sites.Sites | None = None) -> Table:
         flat[name] = stacks.canonical(store, entries[name])
     rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
     columns: Columns = {
-        "kind": names_of(rows["kind"], layout.KIND_NAMES),
+        "kind": names_of(rows["kind"], layout.kind_names(store.head.recorder)),
         "wait_site": site_ids(rows["wait_site"]),
         "wake_site": site_ids(rows["wake_site"]),
         "object": rows["object"].view(np.int64),
@@ -393,7 +393,7 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     last = np.maximum(np.minimum(rows["last_tsc"], now), begun) - begun
     ns_per_tick = NS / when.hz
     columns: Columns = {
-        "kind": names_of(rows["kind"], layout.KIND_NAMES),
+        "kind": names_of(rows["kind"], layout.kind_names(store.head.recorder)),
         "lock": rows["lock"].view(np.int64),
         "lock_name": object_names(store, rows["name"], rows["lock"], known),
         "init_site": init_sites(store, rows["name"]),
@@ -433,7 +433,7 @@ def open_waits(store: Store, known: sites.Sites | None = None) -> Table:
     flat["waiting"], flat["most"] = 1, waits["ticks"]
     rows = grouped(flat, OPEN_KEYS, ("waiting", "ticks"), ("most",))
     columns: Columns = {
-        "kind": names_of(rows["kind"], layout.KIND_NAMES),
+        "kind": names_of(rows["kind"], layout.kind_names(store.head.recorder)),
         "wait_site": site_ids(rows["wait_site"]),
         "object": rows["object"].view(np.int64),
         "object_name": object_names(store, rows["name"], rows["object"], known),
@@ -567,7 +567,7 @@ def histogram(
 
 
 def calls(store: Store) -> Table:
-    kinds = layout.KIND_NAMES
+    kinds = layout.kind_names(store.head.recorder)
 
     def name_of(i: int) -> str:
         return kinds[i] if i < len(kinds) else f"kind {i}"

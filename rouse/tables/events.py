@@ -86,7 +86,7 @@ def table(store: Store) -> Table:
         "type": Coded(types, list(layout.EVENT_NAMES)),
         "kind": named(
             (what >> np.uint64(8)) & np.uint64(0xFF),
-            layout.KIND_NAMES,
+            layout.kind_names(store.head.recorder),
             of(types, "run", "wait", "wake", "io", "verdict", "lock", "got"),
         ),
         "verdict": named(

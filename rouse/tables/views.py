@@ -15,7 +15,8 @@ from rouse.tables.schemas import COLUMNS, PRELOAD
 NOT_KNOWN = "0x0"  # the site of the runtime itself, or of an unknown caller
 USER = "user"  # the origin of a thread that runs on workers
 FUTEX_LOCK = "futex lock"
-LOCK_KINDS = ("mutex", "read lock", "write lock", FUTEX_LOCK)
+SPIN_LOCK = "spin lock"
+LOCK_KINDS = ("mutex", "read lock", "write lock", SPIN_LOCK, FUTEX_LOCK)
 SPLIT = ("usr_cpu", "usr_queued", "usr_known", "in_call")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class Drill:
             "since it began: " + ", ".join(shares),
         ]
         if state not in ("usr", "lat"):
-            lines += self.present_wait(thread, known)
+            lines += self.present_wait(thread, layout.kind_names(now.head.recorder), known)
         elif int(thread["wake_tsc"]):
             waker = f" by thread {int(thread['waker_id'])}" if int(thread["waker_id"]) else ""
             lines.append(f"last woken{waker} at {known.label(int(thread['wake_site']))}")
@@ -97,9 +98,9 @@ class Drill:
         return lines
 
     @staticmethod
-    def present_wait(thread: Any, known: sites.Sites) -> list[str]:
+    def present_wait(thread: Any, names: Sequence[str], known: sites.Sites) -> list[str]:
         kind = int(thread["kind"])
-        name = layout.KIND_NAMES[kind] if kind < len(layout.KIND_NAMES) else f"kind {kind}"
+        name = names[kind] if kind < len(names) else f"kind {kind}"
         lines = [f"waits for {name} {int(thread['object']):#x}"]
         for number, frame in enumerate(known.frames(int(thread["wait_site"]))):
             place = f" ({frame.file}:{frame.line})" if frame.file else ""

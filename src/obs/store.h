@@ -289,7 +289,9 @@ _Static_assert(sizeof(struct rsi_store_lock) == 192 &&
 #define RSI_STORE_WAIT_SIGNAL 20u
 #define RSI_STORE_WAIT_SET_OF_SEMS 21u /* System V's; object is its identifier */
 #define RSI_STORE_WAIT_MESSAGE 22u /* to send or receive one; object is the number of its queue */
-#define RSI_STORE_WAIT_SYNC 23u    /* until a file is on the disk; object is its descriptor */
+#define RSI_STORE_LOCK_SPIN \
+    25u /* of locks only, since nobody sleeps for one; 24 is the reader's own */
+#define RSI_STORE_WAIT_SYNC 23u /* until a file is on the disk; object is its descriptor */
 
 /*
  * Counts of one kernel thread that runs rouse threads, or is one. That kernel thread writes it. After its end a

@@ -39,6 +39,7 @@ VALUES = {
     "RSI_STORE_RINGS_MAX": layout.RINGS_MAX,
     "RSI_STORE_CHUNK_HEAD": layout.CHUNK_HEAD,
     "RSI_STORE_WAIT_KINDS": layout.WAIT_KINDS,
+    "RSI_STORE_LOCK_SPIN": layout.SPIN_LOCK,
     "RSI_STORE_WAIT_FUTEX": layout.KIND_NAMES.index("futex"),
     "RSI_STORE_HERDS": layout.HERDS,
     "RSI_STORE_LATENESS": layout.LATENESS,

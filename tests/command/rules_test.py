@@ -120,6 +120,17 @@ class ReadersAndWriters(unittest.TestCase):
         kinds = [f.kind for f in self.rows(self.held(self.READ, 3000, MS // 2), waits)]
         self.assertNotIn(rwlocks.STARVED, kinds)
 
+    def test_holder_is_called_a_reader_or_a_writer(self) -> None:
+        held = {**self.held(self.WRITE, 300, 3 * MS), "kind": "write lock"}
+        for kind, both, said in (
+            ("write lock", [], "write+0x2, a writer."),
+            ("write lock", [self.held(self.WRITE, 10, MS)], "write+0x2."),
+            ("mutex", [], "write+0x2."),
+        ):
+            waits = self.waits(kind, self.READ, self.WRITE, 300, 900 * MS)
+            (hot,) = self.rows({**held, "kind": kind}, waits, *both)
+            self.assertIn(f" for {said}", hot.text)
+
     def test_readers_that_wait_for_readers_are_a_convoy(self) -> None:
         (convoy,) = self.rows(
             self.held(self.READ, 1000, 1000),

@@ -61,7 +61,7 @@ class Places(unittest.TestCase):
         self.assertEqual(found.lost(), 0)
 
     def test_every_kind_of_lock_that_is_acquired(self) -> None:
-        expected = of("mutex", "mutex") + of("mutex", "spin") + of("mutex", "mtx")
+        expected = of("mutex", "mutex") + of("spin lock", "spin") + of("mutex", "mtx")
         expected += of("read lock", "rwlock")
         self.assertEqual(Scene("acquired", "locks").places("locks", "acquired"), expected)
 

@@ -200,7 +200,7 @@ class Descriptors(Case):
         found = recorded(self, IO, "race")
         lost = IO.known["RACERS"] - 1
         self.verdicts(found, "poll", useful=4, lost_race=4 * lost, timeout=4)
-        self.verdicts(found, "set", useful=3, lost_race=3 * lost, timeout=3)
+        self.verdicts(found, "epoll", useful=3, lost_race=3 * lost, timeout=3)
 
     def test_connections_are_counted_by_thread(self) -> None:
         found = recorded(self, IO, "accept")
