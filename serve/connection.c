@@ -6,9 +6,9 @@
  *           it moves to the heap until the connection is quiet. Parsing is incremental: each byte is parsed once,
  *           however the input is split.
  * Answers   All complete requests of one read are answered before anything is sent (response.c).
- * Time      A request must be complete within the idle time-out after its first byte (else 408), so a client that
- *           sends one byte per minute cannot hold a connection. Between requests the same time-out closes the
- *           connection silently.
+ * Time      The head of a request, and its body, must be complete in a time of their own (else 408), so a client that
+ *           sends one byte per minute cannot hold a connection. Between requests the idle time-out closes the
+ *           connection silently (limits.c).
  * End       After a refusal the rest of the input is read and dropped for a while: closing with unread input would
  *           reset the connection, and the answer could be lost.
  *
@@ -28,6 +28,9 @@
  * The return value of on_headers_complete that makes the parser treat the message as complete without its body.
  */
 #define HEAD_IS_ALL 1
+
+/* A client over its limit has this long to send the request that is refused: long enough for one on its way. */
+#define REFUSED_NS ((uint64_t)100 * 1000 * 1000)
 
 #define LINGER_NS ((uint64_t)2 * 1000 * 1000 * 1000)
 
@@ -275,7 +278,7 @@ static void forget_request(struct connection *c)
     c->value_end = 0;
     c->in_length = false;
     c->refusal = 0;
-    c->begun = c->head_done = c->head_only = false;
+    c->begun = c->head_done = c->head_only = c->in_body = false;
     c->has_host = c->has_coding = c->has_expect = false;
 }
 
@@ -320,7 +323,7 @@ static ssize_t receive_first(struct connection *c)
     bool large = c->in != c->in_small || c->out != c->out_small;
 
     c->request_at = c->in_parsed = c->in_used = 0;
-    c->deadline_ns = now_ns + server_of(c)->idle_ns;
+    c->deadline_ns = now_ns + server_of(c)->limits.idle_ns;
     __atomic_store_n(&c->waits_since_ns, now_ns, __ATOMIC_RELAXED);
     if (large) {
         ssize_t n = rouse_recv_until(c->fd, c->in,
@@ -347,6 +350,10 @@ static ssize_t receive_rest(struct connection *c)
         c->in_parsed = c->in_used;
         c->request_at = 0;
     }
+    if (c->head_done && !c->in_body) {
+        c->in_body = true;
+        c->deadline_ns = about_now_ns() + server_of(c)->limits.body_ns;
+    }
     if (c->head_done) {
         /* The body is dropped: keep only the parts of the head that are still needed. */
         size_t end = c->target.at + c->target.bytes + FILES_INDEX_ROOM;
@@ -360,7 +367,7 @@ static ssize_t receive_rest(struct connection *c)
     limit = c->head_done || c->in_bytes < HEAD_LIMIT ? c->in_bytes : HEAD_LIMIT;
     if (c->in_used == limit)
         return -EMSGSIZE;
-    return rouse_recv_until(c->fd, c->in + c->in_used, limit - c->in_used, 0, c->deadline_ns);
+    return rouse_recv_until(c->fd, c->in + c->in_used, limit - c->in_used, 0, limits_receiving(c));
 }
 
 /* Returns the bytes read, 0 at the end of input, or -errno. */
@@ -376,6 +383,7 @@ static ssize_t receive(struct connection *c)
         return n;
     before = c->in_used;
     c->in_used = before + (size_t)n;
+    c->received += (uint32_t)n;
     c->in_filled = c->in_used == c->in_bytes;
     return n;
 }
@@ -440,6 +448,15 @@ static void refuse(struct connection *c, unsigned status)
     response_status(c, status);
 }
 
+/* A part of a request has arrived: from now on its sender has limited time. */
+static void begin_request(struct connection *c)
+{
+    c->begun = true;
+    c->begun_ns = about_now_ns();
+    c->deadline_ns = c->begun_ns + server_of(c)->limits.header_ns;
+    c->received = (uint32_t)(c->in_used - c->request_at);
+}
+
 /* Answer every request that has arrived. Returns whether the connection stays open. */
 static bool answer_input(struct connection *c)
 {
@@ -454,8 +471,7 @@ static bool answer_input(struct connection *c)
         if (error == HPE_OK) {
             c->in_parsed = c->in_used;
             if (!c->begun)
-                c->deadline_ns = about_now_ns() + server_of(c)->idle_ns;
-            c->begun = true;
+                begin_request(c);
         } else if (error == HPE_PAUSED) {
             c->in_parsed = (size_t)(llhttp_get_error_pos(&c->parser) - c->in);
             answer(c);
@@ -488,6 +504,29 @@ static bool target_goes_on(const struct connection *c)
     return c->request_at + c->target.at + c->target.bytes == c->in_used;
 }
 
+static enum cause cause_of_timeout(const struct connection *c)
+{
+    if (!c->begun)
+        return CAUSE_IDLE;
+    if (c->by_rate)
+        return CAUSE_RATE;
+    return c->head_done ? CAUSE_BODY : CAUSE_HEADER;
+}
+
+/* Refuse the first request of a client that has too many connections. Its place is free again at once. */
+static void turn_away(struct connection *c)
+{
+    ssize_t n = rouse_recv_until(c->fd, c->in, IN_SMALL, 0, rouse_now_ns() + REFUSED_NS);
+
+    c->in_used = n > 0 ? (size_t)n : 0;
+    refuse(c, 503);
+    if (!response_flush(c, 0) || rouse_shutdown(c->fd, SHUT_WR) < 0)
+        return;
+    /* Unread input would reset the connection, and the answer could be lost. */
+    while (rouse_recv_until(c->fd, c->in, IN_SMALL, 0, 0) > 0)
+        ;
+}
+
 static void converse(struct connection *c)
 {
     ssize_t n;
@@ -496,6 +535,8 @@ static void converse(struct connection *c)
         n = receive(c);
     while (n > 0 && answer_input(c));
 
+    if (n == -ETIMEDOUT)
+        limits_count(c, cause_of_timeout(c));
     if (n <= 0 && c->begun && !server_draining(server_of(c))) {
         if (n == -ETIMEDOUT)
             refuse(c, 408);
@@ -530,7 +571,11 @@ void *connection_run(void *arg)
     c.parser.lenient_flags |= LENIENT_VERSION;
 
     server_enter(&c);
-    converse(&c);
+    if (limits_enter(&c))
+        converse(&c);
+    else
+        turn_away(&c);
+    limits_leave(&c);
     release_buffers(&c);
     server_leave(&c);
     return NULL;

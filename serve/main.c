@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,13 +24,23 @@
 
 #define SECOND_NS ((uint64_t)1000 * 1000 * 1000)
 
+#define PER_ADDRESS_UNSET UINT_MAX /* half of the connections */
+
 struct settings settings = {
     .root = -1,
     .address = "127.0.0.1",
     .port = "8080",
     .kind = ROUSE_KIND_USER,
     .max_connections = 10000,
-    .idle_ns = 60 * SECOND_NS,
+    .per_address = PER_ADDRESS_UNSET,
+    .limits = {
+        .idle_ns = 60 * SECOND_NS,
+        .header_ns = 20 * SECOND_NS,
+        .body_ns = 20 * SECOND_NS,
+        .write_ns = 60 * SECOND_NS,
+        .grace_ns = 10 * SECOND_NS,
+        .rate = 100,
+    },
     .drain_ns = 10 * SECOND_NS,
 };
 
@@ -53,8 +64,14 @@ static const char help[] =
     "  -w, --workers N          kernel threads that run user threads (one per usable CPU)\n"
     "  -r, --respond TEXT       answer every request with TEXT\n"
     "      --max-connections N  connections at once; others wait until one ends (10000)\n"
-    "      --idle-timeout S     seconds that a connection may be idle, that one request may take to\n"
-    "                           arrive, and that a client may take to read 64 KiB (60)\n"
+    "      --per-address N      connections at once of one client address; 0: any number (half of\n"
+    "                           --max-connections)\n"
+    "      --idle-timeout S     seconds that a connection may wait for its next request (60)\n"
+    "      --header-timeout S   seconds that the head of a request may take to arrive (20)\n"
+    "      --body-timeout S     seconds that the body of a request may take to arrive (20)\n"
+    "      --write-timeout S    seconds that a client may take without reading any of an answer (60)\n"
+    "      --min-rate N         bytes per second that a client must send or read; 0: any rate (100)\n"
+    "      --rate-grace S       seconds before the rate counts, and over which it is measured (10)\n"
     "      --drain-timeout S    seconds to finish current answers after SIGINT or SIGTERM (10)\n"
     "      --dot-files          serve files whose names begin with a dot, too\n"
     "      --shared-lock US     before each answer, hold a lock that all connections share for US\n"
@@ -127,6 +144,23 @@ static void metrics_at(const char *text)
     settings.metrics_address = address;
 }
 
+static bool parse_limit(int option, const char *text)
+{
+    struct limits *limits = &settings.limits;
+
+    switch (option) {
+    case 'A': settings.per_address = number("per-address", text, 0, 10 * 1000 * 1000); break;
+    case 'i': limits->idle_ns = number("idle-timeout", text, 1, 86400) * SECOND_NS; break;
+    case 'H': limits->header_ns = number("header-timeout", text, 1, 86400) * SECOND_NS; break;
+    case 'B': limits->body_ns = number("body-timeout", text, 1, 86400) * SECOND_NS; break;
+    case 'W': limits->write_ns = number("write-timeout", text, 1, 86400) * SECOND_NS; break;
+    case 'R': limits->rate = number("min-rate", text, 0, 1000 * 1000 * 1000); break;
+    case 'G': limits->grace_ns = number("rate-grace", text, 1, 86400) * SECOND_NS; break;
+    default: return false;
+    }
+    return true;
+}
+
 static void parse_option(int option, const char *text)
 {
     switch (option) {
@@ -144,7 +178,6 @@ static void parse_option(int option, const char *text)
     case 'm':
         settings.max_connections = number("max-connections", text, 1, 10 * 1000 * 1000);
         break;
-    case 'i': settings.idle_ns = number("idle-timeout", text, 1, 86400) * SECOND_NS; break;
     case 'd': settings.drain_ns = number("drain-timeout", text, 0, 86400) * SECOND_NS; break;
     case 's':
         settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
@@ -166,7 +199,13 @@ static void parse_options(int argc, char **argv)
         { "workers", required_argument, NULL, 'w' },
         { "respond", required_argument, NULL, 'r' },
         { "max-connections", required_argument, NULL, 'm' },
+        { "per-address", required_argument, NULL, 'A' },
         { "idle-timeout", required_argument, NULL, 'i' },
+        { "header-timeout", required_argument, NULL, 'H' },
+        { "body-timeout", required_argument, NULL, 'B' },
+        { "write-timeout", required_argument, NULL, 'W' },
+        { "min-rate", required_argument, NULL, 'R' },
+        { "rate-grace", required_argument, NULL, 'G' },
         { "drain-timeout", required_argument, NULL, 'd' },
         { "dot-files", no_argument, NULL, 'D' },
         { "shared-lock", required_argument, NULL, 's' },
@@ -178,7 +217,8 @@ static void parse_options(int argc, char **argv)
     int option;
 
     while ((option = getopt_long(argc, argv, "p:a:t:w:r:hV", options, NULL)) != -1)
-        parse_option(option, optarg);
+        if (!parse_limit(option, optarg))
+            parse_option(option, optarg);
     if (argc - optind > 1)
         fail(2, "only one directory can be served: unexpected argument '%s'", argv[optind + 1]);
     settings.directory = argv[optind];
@@ -186,6 +226,17 @@ static void parse_options(int argc, char **argv)
         fail(2, "name a directory to serve, or give --respond TEXT; see rouse-serve --help");
     if (settings.directory && settings.respond)
         fail(2, "give either a directory or --respond, not both");
+}
+
+/* After limit_connections, which may lower the number of connections. */
+static void set_limits(void)
+{
+    if (settings.per_address == PER_ADDRESS_UNSET)
+        settings.per_address = settings.max_connections / 2 + settings.max_connections % 2;
+    if (limits_prepare() < 0)
+        fail(1, "cannot read random bytes: %s", strerror(errno));
+    pages.limits = metrics.limits = settings.limits;
+    limits_at_most(&metrics.limits, METRICS_IDLE_NS);
 }
 
 #define BACKLOG 4096
@@ -381,8 +432,7 @@ int main(int argc, char **argv)
     has_spare = limit_connections();
     pages.answer = settings.respond ? response_constant : response_target;
     pages.max_connections = settings.max_connections;
-    pages.idle_ns = settings.idle_ns;
-    metrics.idle_ns = settings.idle_ns < METRICS_IDLE_NS ? settings.idle_ns : METRICS_IDLE_NS;
+    set_limits();
     listen_fd = open_socket(settings.address, settings.port);
     if (settings.metrics_port) {
         metrics_fd = open_socket(settings.metrics_address ? settings.metrics_address : "127.0.0.1",

@@ -118,6 +118,21 @@ static void recorded(FILE *out, const struct rouse_totals *t)
     lost(out, t);
 }
 
+/* Connections that the server ended because of a limit. */
+static void ended(FILE *out)
+{
+    static const char name[] = "rouse_serve_limited_total";
+    static const char *const causes[CAUSES] = {
+        [CAUSE_ADDRESS] = "address", [CAUSE_BODY] = "body", [CAUSE_FULL] = "full",
+        [CAUSE_HEADER] = "header",   [CAUSE_IDLE] = "idle", [CAUSE_RATE] = "rate",
+        [CAUSE_WRITE] = "write",
+    };
+
+    head(out, name, "counter", "Connections that a limit ended, by the limit.");
+    for (unsigned cause = 0; cause < CAUSES; cause++)
+        fprintf(out, "%s{cause=\"%s\"} %" PRIu64 "\n", name, causes[cause], limits_counted(cause));
+}
+
 static void served(FILE *out)
 {
     struct figures figures = server_figures(&pages);
@@ -131,6 +146,7 @@ static void served(FILE *out)
     single(out, "rouse_serve_answers_total", "counter", "Requests answered.", figures.answers);
     single(out, "rouse_serve_errors_total", "counter", "Answers with a status of 400 or more.",
            figures.errors);
+    ended(out);
 }
 
 static bool write_all_locked(FILE *out)

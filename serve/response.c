@@ -6,7 +6,7 @@
  * many pipelined requests cost one system call. A body too long for the buffer is sent by sendfile after the
  * buffer's contents.
  *
- * A client that does not read is disconnected: it must take each SEND_WINDOW bytes within the idle time-out.
+ * A client that does not read, or not fast enough, is disconnected (limits.c).
  * No printf here: its frames would touch a second page of every connection's stack.
  */
 #include <errno.h>
@@ -18,7 +18,6 @@
 
 /* Bodies of up to this size are read into the buffer instead of sent from the file. */
 #define COPY_LIMIT ((off_t)8 * 1024)
-#define SEND_WINDOW ((off_t)64 * 1024)
 #define SEND_CHUNK ((off_t)512 * 1024)
 
 #define TEXT(literal) (literal), sizeof(literal) - 1
@@ -32,25 +31,18 @@ static size_t constant_bytes, constant_head_bytes;
 /* Send everything. The first attempt does not read the clock: it nearly always suffices. */
 static bool send_all(struct connection *c, const char *bytes, size_t count, int flags)
 {
-    uint64_t deadline_ns = 0;
-    size_t window = 0;
+    struct sending sending = { 0 };
 
     while (count && !c->failed) {
-        ssize_t n = rouse_send_until(c->fd, bytes, count, flags, deadline_ns);
+        ssize_t n = rouse_send_until(c->fd, bytes, count, flags, sending.look_ns);
 
-        if (n == -ETIMEDOUT && deadline_ns == 0)
-            n = 0;
-        if (n < 0) {
+        if (n > 0) {
+            bytes += n;
+            count -= (size_t)n;
+            sending.sent += n;
+        }
+        if ((n < 0 && n != -ETIMEDOUT) || (count && !limits_sending(c, &sending)))
             c->failed = true;
-            break;
-        }
-        bytes += n;
-        count -= (size_t)n;
-        window += (size_t)n;
-        if (count && (deadline_ns == 0 || window >= (size_t)SEND_WINDOW)) {
-            deadline_ns = rouse_now_ns() + server_of(c)->idle_ns;
-            window = 0;
-        }
     }
     return !c->failed;
 }
@@ -337,18 +329,16 @@ static bool put_small(struct connection *c, const struct file *file, const struc
 /* If the file has become shorter, the announced length cannot be sent: the connection ends. */
 static void send_file(struct connection *c, const struct file *file, const struct range *part)
 {
-    uint64_t deadline_ns = 0;
-    off_t at = part->first, window_end = at;
+    struct sending sending = { 0 };
+    off_t at = part->first;
 
     response_flush(c, MSG_MORE);
     while (at < part->end && !c->failed) {
         off_t count = part->end - at < SEND_CHUNK ? part->end - at : SEND_CHUNK;
+        ssize_t n = rouse_sendfile_until(c->fd, file->fd, &at, (size_t)count, sending.look_ns);
 
-        if (at >= window_end) {
-            window_end = at + SEND_WINDOW;
-            deadline_ns = rouse_now_ns() + server_of(c)->idle_ns;
-        }
-        if (rouse_sendfile_until(c->fd, file->fd, &at, (size_t)count, deadline_ns) <= 0)
+        sending.sent = at - part->first;
+        if ((n <= 0 && n != -ETIMEDOUT) || (at < part->end && !limits_sending(c, &sending)))
             c->failed = true;
     }
 }

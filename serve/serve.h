@@ -10,6 +10,7 @@
  * range.c       which part of a file is asked for
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
+ * limits.c      connections per address, time-outs, and the minimum rate
  * metrics.c     metrics in the text format of Prometheus
  *
  * Only the public interface of the library is used, so this program also tests that it suffices.
@@ -35,7 +36,7 @@
  * data of a connection, 2,096 bytes, fits into one page whatever its stack colour. With 640 bytes more, one idle
  * connection in five used two pages.
  */
-#define IN_SMALL ((size_t)480)
+#define IN_SMALL ((size_t)456)
 #define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body after a head of the greatest size */
 #define OUT_SMALL ((size_t)352)
 #define OUT_LARGE ((size_t)16 * 1024)
@@ -49,6 +50,16 @@
 #define METRICS_CONNECTIONS 8u
 #define METRICS_IDLE_NS ((uint64_t)10 * 1000 * 1000 * 1000)
 
+/* Times that one client may take; serve/limits.c. */
+struct limits {
+    uint64_t idle_ns;   /* until the next request begins */
+    uint64_t header_ns; /* from a request's first byte until its head is there */
+    uint64_t body_ns;   /* for the body behind the head */
+    uint64_t write_ns;  /* without progress of an answer */
+    uint64_t grace_ns;  /* until the rate counts, and the time over which it is measured */
+    uint64_t rate;      /* least bytes per second, both ways; 0: none */
+};
+
 /* Written by main before the first thread starts, then only read. */
 struct settings {
     const char *directory; /* NULL: only --respond */
@@ -60,7 +71,8 @@ struct settings {
     enum rouse_kind kind;
     unsigned workers;
     unsigned max_connections;
-    uint64_t idle_ns;
+    unsigned per_address; /* connections of one address; 0: no limit */
+    struct limits limits;
     uint64_t drain_ns;
     char *metrics_address; /* NULL: the default address */
     const char *metrics_port;
@@ -109,7 +121,7 @@ struct idlest {
 struct server {
     void (*answer)(struct connection *c); /* GET or HEAD: appends an answer */
     unsigned max_connections;
-    uint64_t idle_ns;
+    struct limits limits;
     struct rouse_cond ended;
     struct connection *connections; /* under the lock, as the fields below */
     unsigned count;                 /* includes threads that have not entered the list yet */
@@ -141,8 +153,11 @@ struct connection {
     llhttp_t parser;
     char *in;
     size_t in_bytes, in_used, in_parsed, request_at;
-    /* For the whole request, from its first byte on; between requests, for the idle time. */
+    /* For the head of a request, or its body; between requests, for the idle time. */
     uint64_t deadline_ns;
+    uint64_t begun_ns;     /* when the request's first byte had arrived */
+    struct client *client; /* its address in limits.c; NULL: it does not count */
+    uint32_t received;     /* bytes of the request */
     struct span target, field;
     struct span kept[KEPT_HEADERS]; /* at is 0 without the header */
     struct span *value;             /* of the header being read; NULL: it is not kept */
@@ -152,6 +167,8 @@ struct connection {
     bool is_shut;                   /* it ends to make room; written under the lock of server.c */
     bool begun;                     /* part of a request has arrived */
     bool head_done;                 /* its head has arrived */
+    bool in_body;                   /* deadline_ns is that of the body */
+    bool by_rate;                   /* the rate gives a deadline before deadline_ns */
     bool has_host;
     bool has_coding;  /* Transfer-Encoding */
     bool has_expect;  /* Expect; its only value is 100-continue */
@@ -220,6 +237,38 @@ struct range {
     off_t first, end;
 };
 unsigned range_of(const char *text, size_t length, off_t bytes, struct range *range);
+
+/*
+ * limits.c. limits_enter counts a connection for its address, and returns whether there is room for it; limits_leave
+ * takes it back. limits_receiving returns until when more of a request must have arrived. limits_sending is called
+ * when not all could be sent: it returns whether the client may take longer, and sets look_ns, until when the next
+ * call may wait. Both it and limits_enter count a refusal.
+ */
+enum cause {
+    CAUSE_ADDRESS,
+    CAUSE_BODY,
+    CAUSE_FULL,
+    CAUSE_HEADER,
+    CAUSE_IDLE,
+    CAUSE_RATE,
+    CAUSE_WRITE,
+    CAUSES,
+};
+
+/* The progress of an answer that the client is slow to read. All zero at its beginning. */
+struct sending {
+    uint64_t look_ns; /* 0: the first attempt, which does not wait */
+    uint64_t moved_ns, window_ns;
+    int64_t sent, acked, window_acked;
+};
+int limits_prepare(void);
+void limits_at_most(struct limits *limits, uint64_t most_ns);
+bool limits_enter(struct connection *c);
+void limits_leave(struct connection *c);
+uint64_t limits_receiving(struct connection *c);
+bool limits_sending(struct connection *c, struct sending *s);
+void limits_count(const struct connection *c, enum cause cause);
+uint64_t limits_counted(enum cause cause);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);

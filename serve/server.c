@@ -150,6 +150,7 @@ static void shut_idlest(struct server *server)
                 return;
             all->at++;
             __atomic_store_n(&c->is_shut, true, __ATOMIC_RELAXED); /* before its thread wakes */
+            limits_count(c, CAUSE_FULL);
             rouse_shutdown(c->fd, SHUT_RD);
             return;
         }

@@ -76,9 +76,13 @@ class Server:
     ring: bool | None = None  # whether it must use io_uring; None: either
 
 
+# All connections come from one address.
+ALONE = ("--per-address", "0")
+
+
 def rouse(build: Path, *options: str) -> Command:
     program = str(build / "serve" / "rouse-serve")
-    return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *options], 0)
+    return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *ALONE, *options], 0)
 
 
 def raw(build: Path, name: str) -> Command:

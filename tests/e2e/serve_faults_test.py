@@ -20,6 +20,14 @@ from serve_common import SANITIZED, Client, Server, eventually, get, main, tree
 COARSE_S = 0.01  # more than a tick of CLOCK_MONOTONIC_COARSE
 
 
+FEW = ("--workers", "2", "--per-address", "0")
+
+
+def crowded(count: str) -> tuple[str, ...]:
+    """Options for a server that one address may fill."""
+    return ("--max-connections", count, "--per-address", "0")
+
+
 def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
@@ -45,7 +53,7 @@ class UserThreads(unittest.TestCase):
     # Time.
 
     def test_slow_head_gets_408(self) -> None:
-        with self.serve("--idle-timeout", "1") as server, server.connect() as client:
+        with self.serve("--header-timeout", "1") as server, server.connect() as client:
             began = time.monotonic()
             for byte in get("/one.txt", b"A: " + b"x" * 100 + b"\r\n"):
                 try:
@@ -61,7 +69,7 @@ class UserThreads(unittest.TestCase):
             self.assertTrue(client.ended(5))
 
     def test_slow_body_gets_408(self) -> None:
-        with self.serve("--idle-timeout", "1") as server, server.connect() as client:
+        with self.serve("--body-timeout", "1") as server, server.connect() as client:
             client.send(get("/one.txt", b"Content-Length: 10\r\n") + b"part")
             self.assertEqual(client.reply().status, 408)
 
@@ -86,7 +94,7 @@ class UserThreads(unittest.TestCase):
                 time.sleep(0.5)
 
     def test_reader_that_stops_is_cut(self) -> None:
-        with self.serve("--idle-timeout", "1") as server:
+        with self.serve("--write-timeout", "1") as server:
             clients = [server.connect(4096) for _ in range(3)]
             clients[0].send(get("/ten.bin"))
             clients[1].send(get("/page.css") * 3000)
@@ -97,7 +105,7 @@ class UserThreads(unittest.TestCase):
                 client.socket.close()
 
     def test_slow_reader_gets_everything(self) -> None:
-        with self.serve("--idle-timeout", "2") as server, server.connect(65536) as client:
+        with self.serve("--write-timeout", "2") as server, server.connect(65536) as client:
             client.send(get("/ten.bin"))
             client.fill()
             time.sleep(1)
@@ -151,7 +159,7 @@ class UserThreads(unittest.TestCase):
             return False
 
     def test_at_the_limit_the_connections_that_waited_longest_are_closed(self) -> None:
-        with self.serve("--max-connections", "5") as server, contextlib.ExitStack() as stack:
+        with self.serve(*crowded("5")) as server, contextlib.ExitStack() as stack:
             clients: list[Client] = []
             for _ in range(8):
                 clients.append(stack.enter_context(server.connect()))
@@ -165,7 +173,7 @@ class UserThreads(unittest.TestCase):
                 self.assertEqual(client.reply().body, b"1")
 
     def test_a_connection_in_the_middle_of_its_answer_is_not_closed_at_the_limit(self) -> None:
-        with self.serve("--max-connections", "3") as server, contextlib.ExitStack() as stack:
+        with self.serve(*crowded("3")) as server, contextlib.ExitStack() as stack:
             busy = stack.enter_context(server.connect(receive_bytes=4096))
             busy.send(get("/ten.bin"))
             busy.socket.recv(1, socket.MSG_PEEK)
@@ -190,7 +198,7 @@ class UserThreads(unittest.TestCase):
 
     def test_a_flood_of_connections_locks_nobody_out(self) -> None:
         for name, sent in (("idle", b""), ("half a head", get("/one.txt")[:-2])):
-            with self.serve("--max-connections", "100") as server:
+            with self.serve(*crowded("100")) as server:
                 self.flood(server, sent, 300)
                 times = []
                 for i in range(200):
@@ -206,7 +214,7 @@ class UserThreads(unittest.TestCase):
         def few() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
-        with Server(self.root, "--workers", "2", kind=self.kind, preexec=few) as server:
+        with Server(self.root, *FEW, kind=self.kind, preexec=few) as server:
             clients = [server.connect() for _ in range(60)]
             for client in clients:
                 client.send(get("/ten.bin", b"Connection: close\r\n"))
@@ -219,7 +227,7 @@ class UserThreads(unittest.TestCase):
         def few() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 
-        with Server(self.root, "--workers", "2", kind=self.kind, preexec=few) as server:
+        with Server(self.root, *FEW, kind=self.kind, preexec=few) as server:
             found = re.search(r"up to (\d+)", server.line)
             assert found
             most = int(found[1])

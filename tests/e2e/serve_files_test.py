@@ -361,6 +361,12 @@ class CommandLine(unittest.TestCase):
             ["--workers", "0", "/"],
             ["--max-connections", "0", "/"],
             ["--idle-timeout", "", "/"],
+            ["--header-timeout", "0", "/"],
+            ["--body-timeout", "x", "/"],
+            ["--write-timeout", "86401", "/"],
+            ["--min-rate", "-1", "/"],
+            ["--rate-grace", "0", "/"],
+            ["--per-address", "1.5", "/"],
             ["--respond", "x", "/"],
             ["/", "/tmp"],
         ):

@@ -35,6 +35,9 @@ STATUSES = {
     505,
 }
 
+TIMES = ("idle-timeout", "header-timeout", "body-timeout", "write-timeout")
+LIMITS = [part for name in TIMES for part in (f"--{name}", "5")]
+
 HEADERS = (
     b"Content-Length: 5\r\n",
     b"Content-Length: 70000\r\n",
@@ -161,7 +164,7 @@ class Random(unittest.TestCase):
             for path in root.rglob("*.*"):  # nothing in a body looks like an answer
                 path.write_bytes(b"z" * path.stat().st_size)
             for kind in KINDS:
-                with Server(root, "--idle-timeout", "5", kind=kind) as server:
+                with Server(root, *LIMITS, kind=kind) as server:
                     count = self.play(server, fuzz, time.monotonic() + SECONDS / 2)
                     self.assertGreater(count, 100)
                     self.assertEqual(server.ask("/one.txt").body, b"z")

@@ -18,6 +18,10 @@ from unittest import mock
 from serve_common import KINDS, SANITIZED, Client, Server, eventually, get, main, not_run
 
 QUIET_SECONDS = 10
+# Longer than the test: a time-out causes a legitimate wake-up.
+TIMES = ("idle-timeout", "header-timeout", "body-timeout")
+PATIENT = [part for name in TIMES for part in (f"--{name}", "600")]
+PATIENT += ["--min-rate", "0", "--per-address", "0"]
 TRACED_SECONDS = 3
 ATTEMPTS = 5
 # A chunk has a head and then slots of 256 bytes: src/obs/ledger.c
@@ -47,8 +51,7 @@ class Idle(unittest.TestCase):
     def setUp(self) -> None:
         self.servers: list[Server] = []
         for kind in KINDS:
-            # Longer than the test, since the time-out of a connection causes a legitimate wake-up.
-            server = Server("--respond", "x", "--idle-timeout", "600", kind=kind)
+            server = Server("--respond", "x", *PATIENT, kind=kind)
             self.servers.append(self.enterContext(server))
             for index in range(100):
                 client = self.enterContext(server.connect())
@@ -138,7 +141,7 @@ class Memory(unittest.TestCase):
         with (
             # On a busy machine a spare may be added in between, which has memory of its own.
             mock.patch.dict(os.environ, {"ROUSE_OBS": recording, "ROUSE_SPARES": "0"}),
-            Server("--respond", "x", "--idle-timeout", "600", kind="user") as server,
+            Server("--respond", "x", *PATIENT, kind="user") as server,
             contextlib.ExitStack() as clients,
         ):
             for count in (few, more - few):

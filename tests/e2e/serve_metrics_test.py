@@ -15,6 +15,7 @@ import unittest.mock
 from serve_common import KINDS, PROGRAM, Client, Reply, Server, eventually, get, main
 
 CONNECTIONS_MOST = 8
+FULL = ("--max-connections", "4", "--per-address", "0")
 KEPT_S = 0.1  # seconds that an answer is cached
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
@@ -137,7 +138,7 @@ class Metrics(unittest.TestCase):
         self.assertEqual(server.ask("/metrics").body, b"x")
 
     def test_silent_clients_do_not_delay_others(self) -> None:
-        server = self.server("--idle-timeout", "2", "--max-connections", "4")
+        server = self.server("--idle-timeout", "2", "--header-timeout", "2", *FULL)
         with contextlib.ExitStack() as stack:
             silent = [
                 stack.enter_context(Client(server.metrics_port))

@@ -26,6 +26,7 @@ PIPELINE = (
     + get("/small.txt")
 )
 PIPELINE_STATUS = [200, 404, 200, 301, 405, 200, 400, 200, 200]
+TIMES = ("--idle-timeout", "10", "--header-timeout", "10", "--body-timeout", "10")
 EXPECT = b"Expect: 100-continue\r\n"
 
 
@@ -37,7 +38,7 @@ class UserThreads(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.root = cls.enterClassContext(tree())
-        cls.server = cls.enterClassContext(Server(cls.root, "--idle-timeout", "10", kind=cls.kind))
+        cls.server = cls.enterClassContext(Server(cls.root, *TIMES, kind=cls.kind))
 
     def check(self, data: bytes, *expected: int) -> None:
         with self.subTest(data=data[:70]):
