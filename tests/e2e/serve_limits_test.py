@@ -127,14 +127,19 @@ class UserThreads(unittest.TestCase):
 
     # Sending.
 
+    def reads_nothing(self, target: str) -> None:
+        server = self.serve("--write-timeout", "1", "--min-rate", "0", "--idle-timeout", "600")
+        with server.connect(4096) as client:
+            client.send(get(target) * 3000)
+            client.fill()
+            self.others_are_served_until(server, lambda: self.counted(server) == {"write": 1})
+            self.assertTrue(eventually(lambda: server.held() == 1))  # the metrics' socket
+
     def test_a_client_that_reads_nothing_of_a_large_file_is_cut_in_time(self) -> None:
-        for target in ("/ten.bin", "/page.css"):
-            server = self.serve("--write-timeout", "1", "--min-rate", "0", "--idle-timeout", "600")
-            with server.connect(4096) as client:
-                client.send(get(target) * 3000)
-                client.fill()
-                self.others_are_served_until(server, lambda: self.counted(server) == {"write": 1})
-                self.assertTrue(eventually(lambda: server.held() == 1))  # the metrics' socket
+        self.reads_nothing("/ten.bin")
+
+    def test_a_client_that_reads_nothing_of_many_answers_is_cut_in_time(self) -> None:
+        self.reads_nothing("/page.css")
 
     def test_a_client_that_reads_below_the_rate_is_cut_after_the_grace(self) -> None:
         server = self.serve(*LONG, "--min-rate", "10000000", "--rate-grace", "1")
