@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * conditional.c - the preconditions of a request, in the order of RFC 9110, 13.2.2.
- *
- * No answer has a tag. So a list of tags matches no file, and only "*" does.
  */
 #include <string.h>
 
@@ -64,37 +62,49 @@ static bool is_any(const char *text, size_t bytes)
     return bytes == 1 && *text == '*';
 }
 
-unsigned conditional_status(const struct connection *c, time_t modified)
+/* Whether the value of If-Match or If-None-Match, with all its lines, names the file. */
+static bool names(const char *header, const char *text, size_t bytes, const struct file *file,
+                  bool is_strong)
+{
+    return is_any(text, bytes) || tag_matches(header, text, bytes, file, is_strong);
+}
+
+unsigned conditional_status(const struct connection *c, const struct file *file)
 {
     const char *text;
     size_t bytes;
     time_t date;
 
     if ((text = conditional_value(c, KEPT_MATCH, &bytes)) != NULL) {
-        if (!is_any(text, bytes))
+        if (!names("if-match", text, bytes, file, true))
             return 412;
     } else if ((text = conditional_value(c, KEPT_UNMODIFIED_SINCE, &bytes)) != NULL &&
-               read_date(text, bytes, &date) && modified > date) {
+               read_date(text, bytes, &date) && file->modified > date) {
         return 412;
     }
     if ((text = conditional_value(c, KEPT_NONE_MATCH, &bytes)) != NULL)
-        return is_any(text, bytes) ? 304 : 200;
+        return names("if-none-match", text, bytes, file, false) ? 304 : 200;
     if ((text = conditional_value(c, KEPT_MODIFIED_SINCE, &bytes)) != NULL &&
-        read_date(text, bytes, &date) && modified <= date)
+        read_date(text, bytes, &date) && file->modified <= date)
         return 304;
     return 200;
 }
 
 /*
- * A date is a strong validator only if the file cannot have changed twice in its second (RFC 9110, 8.8.2.2), so the
- * file must be older than that second.
+ * A tag has a quotation mark among its first three characters, and no date has (RFC 9110, 13.1.5). A date is a strong
+ * validator only if the file cannot have changed twice in its second (8.8.2.2), so the file must be older than that
+ * second.
  */
-bool conditional_range(const struct connection *c, time_t modified)
+bool conditional_range(const struct connection *c, const struct file *file)
 {
     size_t bytes;
     const char *text = conditional_value(c, KEPT_IF_RANGE, &bytes);
     time_t date;
 
-    return text == NULL ||
-           (read_date(text, bytes, &date) && date == modified && modified < time(NULL) - 1);
+    if (text == NULL)
+        return true;
+    if (memchr(text, '"', bytes < 3 ? bytes : 3))
+        return tag_matches("if-range", text, bytes, file, true);
+    return read_date(text, bytes, &date) && date == file->modified &&
+           file->modified < time(NULL) - 1;
 }

@@ -82,10 +82,7 @@ static bool is_host(const char *name)
            (name[3] | 0x20) == 't';
 }
 
-/*
- * The value of a header that is kept. A second line replaces the first: of a list of tags, of which none can match,
- * it could only hide a "*" that no client sends beside tags.
- */
+/* The value of a header that is kept. */
 static struct span *kept_value(struct connection *c, const char *name, size_t bytes)
 {
     static const struct {
@@ -121,6 +118,15 @@ static void replace_tabs(struct connection *c, char *from)
     }
 }
 
+/*
+ * Whether further lines of this header continue its list (RFC 9110, 5.3). The span of such a header reaches from the
+ * first of its values to the last. A second line of another header replaces the first.
+ */
+static bool is_list(const struct connection *c, const struct span *value)
+{
+    return value == &c->kept[KEPT_MATCH] || value == &c->kept[KEPT_NONE_MATCH];
+}
+
 static int on_header_field_complete(llhttp_t *parser)
 {
     struct connection *c = parser->data;
@@ -149,7 +155,7 @@ static int on_header_field_complete(llhttp_t *parser)
     } else if (bytes >= 8 && (name[0] | 0x20) == 'i' && name[2] == '-') {
         c->value = kept_value(c, name, bytes);
     }
-    if (c->value)
+    if (c->value && !(is_list(c, c->value) && c->value->bytes))
         *c->value = (struct span){ c->value_end, 0 };
     c->field.bytes = 0;
     return 0;
@@ -169,9 +175,12 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t bytes)
         before--;
     if (*before == '\n')
         c->refusal = 400;
-    if (c->value)
-        extend(c, c->value, at, bytes);
     c->value_end = (uint16_t)(at + bytes - (c->in + c->request_at));
+    if (c->value) {
+        if (c->value->bytes == 0)
+            c->value->at = (uint16_t)(at - (c->in + c->request_at));
+        c->value->bytes = (uint16_t)(c->value_end - c->value->at);
+    }
     return 0;
 }
 

@@ -238,7 +238,9 @@ int files_open(int root, char *path, struct file *file)
     }
     file->fd = fd;
     file->bytes = status.st_size;
-    file->modified = status.st_mtime;
+    file->modified = status.st_mtim.tv_sec;
+    file->modified_ns = status.st_mtim.tv_nsec;
+    file->inode = status.st_ino;
     return 0;
 }
 

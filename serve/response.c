@@ -346,12 +346,12 @@ static void send_file(struct connection *c, const struct file *file, const struc
 /* The status of an answer with the file, and the part of it to send. */
 static unsigned status_of(struct connection *c, const struct file *file, struct range *part)
 {
-    unsigned status = conditional_status(c, file->modified);
+    unsigned status = conditional_status(c, file);
     size_t bytes;
     const char *text = conditional_value(c, KEPT_RANGE, &bytes);
 
     *part = (struct range){ 0, file->bytes };
-    if (status == 200 && text && !c->head_only && conditional_range(c, file->modified))
+    if (status == 200 && text && !c->head_only && conditional_range(c, file))
         status = range_of(text, bytes, file->bytes, part);
     return status;
 }
@@ -375,7 +375,7 @@ static void respond_file(struct connection *c, const char *path, const struct fi
 {
     struct range part;
     unsigned status = status_of(c, file, &part);
-    char modified[DATE_BYTES];
+    char modified[DATE_BYTES], tag[TAG_BYTES];
 
     if (status == 412) {
         response_status(c, status);
@@ -391,6 +391,8 @@ static void respond_file(struct connection *c, const char *path, const struct fi
     write_date(modified, file->modified);
     put(c, TEXT("\r\nLast-Modified: "));
     put(c, modified, sizeof(modified));
+    put(c, TEXT("\r\nETag: "));
+    put(c, tag, tag_write(tag, file));
     if (status != 304) {
         const char *type = files_type(path);
 

@@ -7,6 +7,7 @@
  * connection.c  one thread per connection: reads and parses requests
  * host.c        whether a host is valid
  * conditional.c the preconditions of a request
+ * tag.c         the entity tag of a file
  * range.c       which part of a file is asked for
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
@@ -221,13 +222,32 @@ static inline void *connection_arg(int fd, bool is_metrics)
 /* host.c: whether text is a host and perhaps a port. An empty text is valid. */
 bool host_is_valid(const char *text, size_t bytes);
 
+/* A file to send. */
+struct file {
+    int fd;
+    off_t bytes;
+    time_t modified;
+    long modified_ns; /* within its second */
+    ino_t inode;
+};
+
 /*
  * conditional.c: the value of a header without the white space behind it, or NULL; 200, 304 or 412, by the request's
- * preconditions and the date of the file; whether If-Range, if there is one, permits a part as the answer.
+ * preconditions and the date and tag of the file; whether If-Range, if there is one, permits a part as the answer.
  */
 const char *conditional_value(const struct connection *c, enum kept_header header, size_t *bytes);
-unsigned conditional_status(const struct connection *c, time_t modified);
-bool conditional_range(const struct connection *c, time_t modified);
+unsigned conditional_status(const struct connection *c, const struct file *file);
+bool conditional_range(const struct connection *c, const struct file *file);
+
+/*
+ * tag.c: the entity tag of a file (RFC 9110, 8.8.3): W/ if it is weak, and a text in quotes. tag_write returns its
+ * bytes. tag_matches: whether the list of tags in the header called name, in lower case, has it. The list may have
+ * further lines of that name, with other headers between them.
+ */
+#define TAG_BYTES (sizeof("W/\"--\"") + 3 * 16)
+size_t tag_write(char *to, const struct file *file);
+bool tag_matches(const char *name, const char *list, size_t bytes, const struct file *file,
+                 bool is_strong);
 
 /*
  * range.c: the part that the value of Range names of a file of so many bytes. 206, with range set; 416; or 200, if
@@ -285,13 +305,6 @@ bool response_flush(struct connection *c, int flags);
 
 /* Prepare the constant answer, once, before any thread starts. Returns 0 or -ENOMEM. */
 int response_prepare(void);
-
-/* A file to send. */
-struct file {
-    int fd;
-    off_t bytes;
-    time_t modified;
-};
 
 /*
  * files.c. These calls block a thread only on the disk.
