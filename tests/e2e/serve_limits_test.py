@@ -105,7 +105,7 @@ class UserThreads(unittest.TestCase):
         self.is_counted(server, rate=2)
 
     def test_a_request_above_the_rate_outlives_the_grace(self) -> None:
-        server = self.serve(*LONG, "--min-rate", "100", "--rate-grace", "1")
+        server = self.serve(*LONG, "--min-rate", "1000", "--rate-grace", "1")
         with server.connect() as client:
             client.send(get("/one.txt", b"Content-Length: 60000\r\n"))
             for _ in range(20):
@@ -160,6 +160,18 @@ class UserThreads(unittest.TestCase):
             while len(client.buffer) < 4 << 20:
                 client.fill()
                 time.sleep(0.02)
+            self.assertEqual(client.reply().body, (self.root / "ten.bin").read_bytes())
+        self.assertEqual(self.counted(server), {})
+
+    def test_a_slow_reader_whose_kernel_takes_much_is_not_cut(self) -> None:
+        """The server's kernel takes the next part of the file every few seconds only."""
+        server = self.serve("--write-timeout", "2", "--min-rate", "0")
+        with server.connect(65536) as client:
+            client.send(get("/ten.bin"))
+            end_s = time.monotonic() + 8
+            while time.monotonic() < end_s:
+                client.buffer += client.socket.recv(20000)
+                time.sleep(0.1)
             self.assertEqual(client.reply().body, (self.root / "ten.bin").read_bytes())
         self.assertEqual(self.counted(server), {})
 

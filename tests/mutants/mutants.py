@@ -5,7 +5,7 @@
 Each FOLDER.toml here lists the mutants of a source folder: a text of a source file, its
 replacement, and how it should be noticed:
     tests        programs, run in this order until one fails or hangs. FILE.py:CLASS.CASE is a case
-                 of tests/command
+                 of tests/command, or one of tests/e2e that runs rouse-serve
     model        MODEL:MUTANT of tests/model, for faults that x86-64 does not show or tests rarely
                  meet
     equivalent   the reason why nothing can notice the mutant. No test is run
@@ -103,8 +103,17 @@ def copy_sources(tree: Path) -> None:
         os.utime(target)  # newer than the objects built from the old one
 
 
+def script_of(test: str) -> Path:
+    """The script of FILE.py:CLASS.CASE, beneath the root of the sources."""
+    name = test.partition(":")[0]
+    at_command = Path("tests") / "command" / name
+    return at_command if (ROOT / at_command).is_file() else Path("tests") / "e2e" / name
+
+
 def target_of(test: str) -> str:
-    return "command_programs" if ":" in test else f"tests/{test}"
+    if ":" not in test:
+        return f"tests/{test}"
+    return "command_programs" if script_of(test).parent.name == "command" else "serve/rouse-serve"
 
 
 class Workshop:
@@ -147,10 +156,10 @@ class Workshop:
             "ROUSE_SOURCE": str(self.tree),
             "ROUSE_BUILD": str(self.build),
         }
-        file, _, case = test.partition(":")
+        case = test.partition(":")[2]
         command = [str(self.build / "tests" / test)]
         if case:
-            command = [sys.executable, str(self.tree / "tests" / "command" / file), case]
+            command = [sys.executable, str(self.tree / script_of(test)), case]
         with (self.logs / f"{test}.log").open("wb") as log:
             process = subprocess.Popen(
                 command,

@@ -16,9 +16,9 @@ import mutants  # noqa: E402
 
 
 def has_case(test: str) -> bool:
-    """Whether tests/command has FILE.py:CLASS.CASE."""
-    file, _, case = test.partition(":")
-    path = ROOT / "tests" / "command" / file
+    """Whether tests/command or tests/e2e has FILE.py:CLASS.CASE."""
+    case = test.partition(":")[2]
+    path = ROOT / mutants.script_of(test)
     if not case or not path.is_file():
         return False
     group, _, name = case.partition(".")
