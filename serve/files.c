@@ -290,8 +290,10 @@ const char *files_type(const char *path)
     const char *slash = strrchr(path, '/');
     const char *dot = strrchr(slash ? slash : path, '.');
 
+    /* Most differ in the first letter, and a call costs more than that comparison. */
     for (size_t i = 0; dot && i < sizeof(types) / sizeof(types[0]); i++)
-        if (strcasecmp(dot + 1, types[i].extension) == 0)
+        if ((dot[1] | 0x20) == types[i].extension[0] &&
+            strcasecmp(dot + 1, types[i].extension) == 0)
             return types[i].type;
     return "application/octet-stream";
 }

@@ -58,8 +58,11 @@ class UserThreads(unittest.TestCase):
     def test_dates(self) -> None:
         path = self.root / "dated.txt"
         path.write_text("x")
-        for seconds in (0, 68169599, 951782400, 1709164800, 1735689599, 4102444800):
-            os.utime(path, (seconds, seconds))
+        known = (0, 68169599, 951782400, 1709164800, 1735689599, 4102444800, 253402300799, -1)
+        months = (int(30.44 * 86400 * month) + month for month in range(-900, 2000, 7))
+        for wanted in (*known, *months):
+            os.utime(path, (wanted, wanted))
+            seconds = int(path.stat().st_mtime)  # a file system may have earliest and latest times
             text = self.server.ask("/dated.txt").headers["last-modified"]
             self.assertEqual(text, email.utils.formatdate(seconds, usegmt=True))
 
