@@ -279,7 +279,7 @@ enum cause {
 struct sending {
     uint64_t look_ns; /* 0: the first attempt, which does not wait */
     uint64_t moved_ns, window_ns;
-    int64_t sent, acked, window_acked;
+    int64_t sent, seen, window_sent;
 };
 int limits_prepare(void);
 void limits_at_most(struct limits *limits, uint64_t most_ns);

@@ -165,7 +165,7 @@ class UserThreads(unittest.TestCase):
 
     def test_a_slow_reader_whose_kernel_takes_much_is_not_cut(self) -> None:
         """The server's kernel takes the next part of the file every few seconds only."""
-        server = self.serve("--write-timeout", "2", "--min-rate", "0")
+        server = self.serve(*LONG, "--min-rate", "1000", "--rate-grace", "2")
         with server.connect(65536) as client:
             client.send(get("/ten.bin"))
             end_s = time.monotonic() + 8
