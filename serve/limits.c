@@ -8,7 +8,7 @@
  *            time by sending a byte now and then. The minimum rate gives an earlier deadline to those that send less.
  * Sending    What counts is what the kernel takes while its buffer is full: as much as the client's side acknowledges. It
  *            calls a socket writable only when a third of the buffer is free, which a slow client needs seconds for. So
- *            the thread tries again before it judges. Only one that cannot send all does, so other answers pay nothing.
+ *            the thread tries some times before it judges. Only one that cannot send all does, so other answers pay nothing.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -21,11 +21,8 @@
 #define CHAINS 4096u
 #define SECOND_NS ((uint64_t)1000 * 1000 * 1000)
 
-/* Progress is looked for this many times in the time-out: it is noticed at most one part late. */
+/* Progress is looked for this many times in a time-out: it is noticed at most two parts late. */
 #define LOOKS 4u
-
-/* In the past, but not 0: the next call tries, and does not wait. */
-#define TRY_NS UINT64_C(1)
 
 struct client {
     struct client *next;
@@ -180,10 +177,6 @@ bool limits_sending(struct connection *c, struct sending *s)
 
     if (s->look_ns && now_ns < s->look_ns)
         return true;
-    if (s->look_ns > TRY_NS) {
-        s->look_ns = TRY_NS;
-        return true;
-    }
     if (s->look_ns == 0) {
         s->window_ns = now_ns;
         s->window_sent = s->sent;
@@ -207,7 +200,7 @@ bool limits_sending(struct connection *c, struct sending *s)
         s->window_sent = s->sent;
     }
     s->look_ns = now_ns + limits->write_ns / LOOKS;
-    if (limits->rate && s->look_ns > s->window_ns + limits->grace_ns)
-        s->look_ns = s->window_ns + limits->grace_ns;
+    if (limits->rate && limits->grace_ns < limits->write_ns)
+        s->look_ns = now_ns + limits->grace_ns / LOOKS;
     return true;
 }

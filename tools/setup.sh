@@ -14,7 +14,7 @@ declare -A packages=(
     [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
-             curl strace gdb python3-venv ca-certificates chromium libbpf-dev
+             curl strace gdb slowhttptest python3-venv ca-certificates chromium libbpf-dev
              libjemalloc2 libgoogle-perftools4|libgoogle-perftools4t64 libssl-dev openssl
              libcurl4-openssl-dev libpq-dev libsqlite3-dev zlib1g-dev postgresql"
     [command]="python3-venv ca-certificates"

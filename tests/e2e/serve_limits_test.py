@@ -6,7 +6,10 @@ In each case another client is answered meanwhile, and the metrics name the limi
 
 from __future__ import annotations
 
+import functools
+import shutil
 import socket
+import subprocess
 import threading
 import time
 import unittest
@@ -17,6 +20,8 @@ from serve_metrics_test import Figures
 
 LONG = ("--header-timeout", "600", "--body-timeout", "600", "--write-timeout", "600")
 CAUSES = ("address", "body", "full", "header", "idle", "rate", "write")
+ATTACKS = 40
+ENOUGH_S = 2
 ENDS_S = 8.0  # more than any time-out here, with room for a busy machine
 
 
@@ -165,15 +170,41 @@ class UserThreads(unittest.TestCase):
 
     def test_a_slow_reader_whose_kernel_takes_much_is_not_cut(self) -> None:
         """The server's kernel takes the next part of the file every few seconds only."""
-        server = self.serve(*LONG, "--min-rate", "1000", "--rate-grace", "2")
+        server = self.serve(*LONG, "--min-rate", "1000", "--rate-grace", "4")
         with server.connect(65536) as client:
             client.send(get("/ten.bin"))
-            end_s = time.monotonic() + 8
+            time.sleep(2)  # all buffers are full
+            end_s = time.monotonic() + 4
             while time.monotonic() < end_s:
                 client.buffer += client.socket.recv(20000)
                 time.sleep(0.1)
             self.assertEqual(client.reply().body, (self.root / "ten.bin").read_bytes())
         self.assertEqual(self.counted(server), {})
+
+    # A tool that others use to try a server.
+
+    def attacked(self, cause: str, *options: str) -> None:
+        server = self.serve(*(f"--{name}-timeout={ENOUGH_S}" for name in ("header", "write")))
+        url = f"http://127.0.0.1:{server.port}/ten.bin"
+        command = ["slowhttptest", "-c", str(ATTACKS), "-r", "50", "-l", "60", *options, "-u", url]
+        attack = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            is_over = functools.partial(self.has_counted, server, cause, ATTACKS)
+            self.others_are_served_until(server, is_over)
+        finally:
+            attack.kill()
+            attack.wait()
+
+    def has_counted(self, server: Figures, cause: str, count: int) -> bool:
+        return self.counted(server).get(cause, 0) >= count
+
+    @unittest.skipUnless(shutil.which("slowhttptest"), "not run: slowhttptest is not installed")
+    def test_slow_heads_of_slowhttptest_are_refused(self) -> None:
+        self.attacked("header", "-H", "-i", "1")
+
+    @unittest.skipUnless(shutil.which("slowhttptest"), "not run: slowhttptest is not installed")
+    def test_slow_readers_of_slowhttptest_are_cut(self) -> None:
+        self.attacked("write", "-X", "-w", "512", "-y", "1024", "-n", "5", "-z", "8", "-k", "1")
 
     # Addresses.
 
