@@ -69,7 +69,7 @@ static const char *next_line(const char *at, const char *end, const char *name)
     return end;
 }
 
-/* What is no tag matches nothing, and ends its line. */
+/* A text that is no tag matches nothing, and ends its line. */
 bool tag_matches(const char *name, const char *list, size_t bytes, const struct file *file,
                  bool is_strong)
 {
