@@ -154,6 +154,10 @@ static int on_header_field_complete(llhttp_t *parser)
         c->value = &c->kept[KEPT_RANGE];
     } else if (bytes >= 8 && (name[0] | 0x20) == 'i' && name[2] == '-') {
         c->value = kept_value(c, name, bytes);
+    } else if (settings.access_log && bytes == 10 && strncasecmp(name, "user-agent", 10) == 0) {
+        c->value = &c->kept[KEPT_AGENT];
+    } else if (settings.access_log && bytes == 7 && strncasecmp(name, "referer", 7) == 0) {
+        c->value = &c->kept[KEPT_REFERER];
     }
     if (c->value && !(is_list(c, c->value) && c->value->bytes))
         *c->value = (struct span){ c->value_end, 0 };
@@ -412,6 +416,8 @@ static void use_what_is_shared(void)
 
 static void answer(struct connection *c)
 {
+    struct line *line = access_log_begin(c);
+
     __atomic_store_n(&c->waits_since_ns, 0, __ATOMIC_RELAXED);
     c->keep = llhttp_should_keep_alive(&c->parser) && !c->body_left &&
               !server_draining(server_of(c));
@@ -421,6 +427,7 @@ static void answer(struct connection *c)
         response_status(c, 405);
     else
         server_of(c)->answer(c);
+    access_log_end(c, line);
 }
 
 /* Unknown methods are refused as such; any other invalid request is malformed. */
@@ -452,9 +459,12 @@ static bool begins_with_head(const struct connection *c)
 
 static void refuse(struct connection *c, unsigned status)
 {
+    struct line *line = access_log_begin(c);
+
     c->keep = false;
     c->head_only = begins_with_head(c);
     response_status(c, status);
+    access_log_end(c, line);
 }
 
 /* A part of a request has arrived: from now on its sender has limited time. */

@@ -73,6 +73,8 @@ static const char help[] =
     "      --min-rate N         bytes per second that a client must send or read; 0: any rate (100)\n"
     "      --rate-grace S       seconds before the rate counts, and over which it is measured (10)\n"
     "      --drain-timeout S    seconds to finish current answers after SIGINT or SIGTERM (10)\n"
+    "      --access-log FILE    write a line per answer, in the combined format; -: standard output.\n"
+    "                           SIGUSR1 opens FILE again\n"
     "      --dot-files          serve files whose names begin with a dot, too\n"
     "      --shared-lock US     before each answer, hold a lock that all connections share for US\n"
     "                           microseconds: a contended lock to find with `rouse report` (0)\n"
@@ -182,6 +184,7 @@ static void parse_option(int option, const char *text)
     case 's':
         settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
         break;
+    case 'L': settings.access_log = text; break;
     case 'D': settings.dot_files = true; break;
     case 'M': metrics_at(text); break;
     case 'h': fputs(help, stdout); exit(0);
@@ -207,6 +210,7 @@ static void parse_options(int argc, char **argv)
         { "min-rate", required_argument, NULL, 'R' },
         { "rate-grace", required_argument, NULL, 'G' },
         { "drain-timeout", required_argument, NULL, 'd' },
+        { "access-log", required_argument, NULL, 'L' },
         { "dot-files", no_argument, NULL, 'D' },
         { "shared-lock", required_argument, NULL, 's' },
         { "metrics", required_argument, NULL, 'M' },
@@ -340,6 +344,15 @@ struct watch {
     struct rouse_thread *server, *metrics; /* metrics: NULL without --metrics */
 };
 
+/* Among the signals only with a log. */
+static bool is_for_log(int number)
+{
+    if (number != SIGUSR1)
+        return false;
+    access_log_reopen();
+    return true;
+}
+
 /*
  * A kernel thread in sigwait. It needs no descriptor, so the server can be stopped even if none is left.
  */
@@ -348,15 +361,19 @@ static void *watch_signals(void *arg)
     const struct watch *watch = arg;
     int number;
 
-    if (sigwait(&watch->signals, &number) != 0)
-        return NULL;
+    do
+        if (sigwait(&watch->signals, &number) != 0)
+            return NULL;
+    while (is_for_log(number));
     fputs("rouse-serve: finishing the current answers; a second signal exits at once\n", stderr);
     rouse_thread_cancel(watch->server);
     if (watch->metrics)
         rouse_thread_cancel(watch->metrics);
-    if (sigwait(&watch->signals, &number) == 0)
-        _exit(128 + number);
-    return NULL;
+    do
+        if (sigwait(&watch->signals, &number) != 0)
+            return NULL;
+    while (is_for_log(number));
+    _exit(128 + number);
 }
 
 static void *serve_metrics(void *arg)
@@ -386,7 +403,9 @@ static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
 
     rouse_thread_set_name(rouse_thread_self(), "main");
     watch.signals = *signals;
-    result = rouse_thread_create(&watch.server, &attr, serve, &listen_fd);
+    result = settings.access_log ? access_log_start() : 0;
+    if (result == 0)
+        result = rouse_thread_create(&watch.server, &attr, serve, &listen_fd);
     attr.name = "metrics";
     if (result == 0 && metrics_fd >= 0)
         result = rouse_thread_create(&watch.metrics, &attr, serve_metrics, &metrics_fd);
@@ -404,6 +423,8 @@ static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
         result = rouse_thread_join(watch.metrics, NULL);
     if (result < 0)
         fail(1, "cannot wait for the server: %s", strerror(-result));
+    if (settings.access_log)
+        access_log_stop();
 }
 
 int main(int argc, char **argv)
@@ -419,6 +440,8 @@ int main(int argc, char **argv)
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (settings.access_log)
+        sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     config.workers = settings.workers;
@@ -429,6 +452,8 @@ int main(int argc, char **argv)
         fail(1, "cannot serve '%s': %s", settings.directory, strerror(-result));
     if (settings.respond && response_prepare() < 0)
         fail(1, "out of memory");
+    if (settings.access_log && (result = access_log_open()) < 0)
+        fail(1, "cannot write the access log '%s': %s", settings.access_log, strerror(-result));
     has_spare = limit_connections();
     pages.answer = settings.respond ? response_constant : response_target;
     pages.max_connections = settings.max_connections;

@@ -146,6 +146,9 @@ static void served(FILE *out)
     single(out, "rouse_serve_answers_total", "counter", "Requests answered.", figures.answers);
     single(out, "rouse_serve_errors_total", "counter", "Answers with a status of 400 or more.",
            figures.errors);
+    if (settings.access_log)
+        single(out, "rouse_serve_log_lost_total", "counter", "Lines that the access log lacks.",
+               access_log_lost());
     ended(out);
 }
 

@@ -213,6 +213,8 @@ static void put_status(struct connection *c, unsigned status)
 {
     const char *text = reason(status);
 
+    c->status = (uint16_t)status;
+    c->body_bytes = 0;
     count_one(&c->answers);
     if (status >= 400)
         count_one(&c->errors);
@@ -232,6 +234,7 @@ static void put_reason_body(struct connection *c, unsigned status)
     put_end(c);
     if (c->head_only)
         return;
+    c->body_bytes = strlen(text) + 1;
     put(c, text, strlen(text));
     put(c, TEXT("\n"));
 }
@@ -283,6 +286,8 @@ void response_text(struct connection *c, const char *type, const char *text, siz
 void response_constant(struct connection *c)
 {
     count_one(&c->answers);
+    c->status = 200;
+    c->body_bytes = c->head_only ? 0 : settings.respond_bytes;
     /* The usual case needs only one copy. */
     if (c->keep && c->parser.http_minor == 1 && !c->head_only && reserve(c, constant_bytes)) {
         char *to = c->out + c->out_used;
@@ -348,6 +353,7 @@ static bool put_small(struct connection *c, const struct file *file, const struc
     if (n != bytes)
         return false;
     c->out_used += (size_t)n;
+    c->body_bytes = (uint64_t)n;
     return true;
 }
 
@@ -363,6 +369,7 @@ static void send_file(struct connection *c, const struct file *file, const struc
         ssize_t n = rouse_sendfile_until(c->fd, file->fd, &at, (size_t)count, sending.look_ns);
 
         sending.sent = at - part->first;
+        c->body_bytes = (uint64_t)sending.sent;
         if ((n <= 0 && n != -ETIMEDOUT) || (at < part->end && !limits_sending(c, &sending)))
             c->failed = true;
     }

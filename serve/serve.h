@@ -2,6 +2,7 @@
 /*
  * serve.h - declarations shared by the files of rouse-serve.
  *
+ * access_log.c  writes a line per answer
  * main.c        options, the listening socket, signals
  * server.c      accepts connections, lists them, drains
  * connection.c  one thread per connection: reads and parses requests
@@ -37,7 +38,7 @@
  * data of a connection, 2,096 bytes, fits into one page whatever its stack colour. With 640 bytes more, one idle
  * connection in five used two pages.
  */
-#define IN_SMALL ((size_t)456)
+#define IN_SMALL ((size_t)432)
 #define IN_LARGE (HEAD_LIMIT + 1024) /* room to read a body after a head of the greatest size */
 #define OUT_SMALL ((size_t)352)
 #define OUT_LARGE ((size_t)16 * 1024)
@@ -79,7 +80,8 @@ struct settings {
     const char *metrics_port;
     /* how long each answer holds a lock that all connections share; 0: there is none */
     uint64_t shared_ns;
-    bool dot_files; /* names that begin with a dot are served */
+    bool dot_files;         /* names that begin with a dot are served */
+    const char *access_log; /* NULL: none; "-": standard output */
 };
 extern struct settings settings;
 
@@ -97,6 +99,8 @@ enum kept_header {
     KEPT_UNMODIFIED_SINCE,
     KEPT_RANGE,
     KEPT_IF_RANGE,
+    KEPT_REFERER, /* this and the next one for the log only */
+    KEPT_AGENT,
     KEPT_HEADERS,
 };
 
@@ -176,6 +180,8 @@ struct connection {
     bool body_left;   /* the answer does not wait for the body, and ends the connection */
     bool in_filled;   /* the last read filled the buffer: more may be waiting */
     uint16_t refusal; /* status that the parser decided; 0: none */
+    uint16_t status;  /* of the answer, for the log, with the bytes of its body */
+    uint64_t body_bytes;
 
     /* The unsent answers, out[0 .. out_used). */
     char *out;
@@ -289,6 +295,20 @@ uint64_t limits_receiving(struct connection *c);
 bool limits_sending(struct connection *c, struct sending *s);
 void limits_count(const struct connection *c, enum cause cause);
 uint64_t limits_counted(enum cause cause);
+
+/*
+ * access_log.c, used with settings.access_log only, except begin and end. access_log_open and access_log_start return 0
+ * or -errno; the file is opened before the server listens, and the writer started in rouse_run's threads. begin notes
+ * the request before it is answered, and end its answer. reopen: after the file was renamed.
+ */
+struct line;
+int access_log_open(void);
+int access_log_start(void);
+struct line *access_log_begin(const struct connection *c);
+void access_log_end(const struct connection *c, struct line *line);
+void access_log_reopen(void);
+void access_log_stop(void);
+uint64_t access_log_lost(void);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);
