@@ -39,11 +39,15 @@ static bool answer(int fd, int backend)
     return write(fd, &request, sizeof request) == WHOLE(request);
 }
 
-static void serve(void)
+/* ready: told once the process has looked for connections. */
+static void serve(int ready)
 {
     struct pollfd polled[1 + CLIENTS] = { { .fd = listener, .events = POLLIN } };
     nfds_t count = 1;
     int backend = service_open();
+    if (poll(polled, count, 10) > 0)
+        accept_new(polled, &count);
+    check(write(ready, "", 1) == 1);
     while (!is_over()) {
         if (poll(polled, count, 10) <= 0)
             continue;
@@ -83,17 +87,22 @@ static void connect_all(void)
 
 int main(int argc, char **argv)
 {
+    int ready[2];
+    char one;
     begin(argc, argv);
     connect_all();
-    for (unsigned i = 0; i < PROCESSES; i++) {
+    check(pipe(ready) == 0);
+    for (unsigned i = 0; i < PROCESSES;
+         i++) { /* one after another: the first one finds all connections */
         pid_t child = fork();
         check(child >= 0);
         if (child == 0) {
             for (unsigned k = 0; k < CLIENTS; k++)
                 close(connections[k]);
-            serve();
+            serve(ready[1]);
             return 0;
         }
+        check(read(ready[0], &one, 1) == 1);
     }
     close(listener);
     signal(SIGPIPE, SIG_IGN);
