@@ -230,6 +230,8 @@ static char *put_peer(char *to, const struct line *line)
                               ? (const void *)&line->peer.v6.sin6_addr
                               : &line->peer.v4.sin_addr;
 
+    if (line->peer.any.sa_family == AF_UNIX)
+        return stpcpy(to, "unix:");
     if (inet_ntop(line->peer.any.sa_family, address, to, INET6_ADDRSTRLEN) == NULL)
         strcpy(to, "-");
     return to + strlen(to);

@@ -59,7 +59,8 @@ static const char help[] =
     "Serve the files beneath DIR, or one constant text, by HTTP/1.1, one thread per connection.\n"
     "\n"
     "  -p, --port N             port; 0 for any free port (8080)\n"
-    "  -a, --address ADDRESS    IPv4 or IPv6 address or host name to listen on (127.0.0.1)\n"
+    "  -a, --address ADDRESS    IPv4 or IPv6 address or host name to listen on (127.0.0.1), or\n"
+    "                           unix:PATH\n"
     "  -t, --threads KIND       user or kernel (user)\n"
     "  -w, --workers N          kernel threads that run user threads (one per usable CPU)\n"
     "  -r, --respond TEXT       answer every request with TEXT\n"
@@ -267,8 +268,15 @@ static int open_socket(const char *address, const char *port)
 {
     struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
     struct addrinfo *found;
-    int fd, error = getaddrinfo(address, port, &hints, &found);
+    const char *path = unix_socket_path(address);
+    int fd, error;
 
+    if (path) {
+        if ((fd = unix_socket_listen(path, BACKLOG)) < 0)
+            fail(1, "cannot listen on '%s': %s", address, strerror(-fd));
+        return fd;
+    }
+    error = getaddrinfo(address, port, &hints, &found);
     if (error)
         fail(1, "cannot listen on '%s': %s", address, gai_strerror(error));
     fd = listen_at(found);
@@ -322,9 +330,14 @@ static void announce(int listen_fd, int metrics_fd)
     char place[PLACE_BYTES];
     const char *reason, *backend;
 
-    place_of(listen_fd, place);
-    printf("rouse-serve: serving %s at http://%s/ (",
-           settings.respond ? "a constant text" : settings.directory, place);
+    printf("rouse-serve: serving %s at ",
+           settings.respond ? "a constant text" : settings.directory);
+    if (unix_socket_path(settings.address)) {
+        printf("%s (", settings.address);
+    } else {
+        place_of(listen_fd, place);
+        printf("http://%s/ (", place);
+    }
     if (settings.kind == ROUSE_KIND_USER) {
         backend = rouse_io_backend(&reason);
         printf("user threads, workers: %u, %s: %s", rouse_worker_count(), backend, reason);
@@ -423,6 +436,7 @@ static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
         result = rouse_thread_join(watch.metrics, NULL);
     if (result < 0)
         fail(1, "cannot wait for the server: %s", strerror(-result));
+    unix_socket_remove();
     if (settings.access_log)
         access_log_stop();
 }

@@ -13,6 +13,7 @@
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
  * limits.c      connections per address, time-outs, and the minimum rate
+ * unix_socket.c a listening socket with a path
  * metrics.c     metrics in the text format of Prometheus
  *
  * Only the public interface of the library is used, so this program also tests that it suffices.
@@ -309,6 +310,15 @@ void access_log_end(const struct connection *c, struct line *line);
 void access_log_reopen(void);
 void access_log_stop(void);
 uint64_t access_log_lost(void);
+
+/*
+ * unix_socket.c. unix_socket_path: the path in the address "unix:PATH", else NULL. unix_socket_listen returns a listening
+ * socket or -errno: -EADDRINUSE if another server listens there, or the file is no socket. unix_socket_remove removes the
+ * file that it has made, unless another one has replaced it.
+ */
+const char *unix_socket_path(const char *address);
+int unix_socket_listen(const char *path, int backlog);
+void unix_socket_remove(void);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);
