@@ -22,6 +22,7 @@
 
 #include "serve.h"
 
+#define INSTANCES_MOST 256
 #define SECOND_NS ((uint64_t)1000 * 1000 * 1000)
 
 #define PER_ADDRESS_UNSET UINT_MAX /* half of the connections */
@@ -31,6 +32,7 @@ struct settings settings = {
     .address = "127.0.0.1",
     .port = "8080",
     .kind = ROUSE_KIND_USER,
+    .instances = 1,
     .max_connections = 10000,
     .per_address = PER_ADDRESS_UNSET,
     .limits = {
@@ -63,6 +65,7 @@ static const char help[] =
     "                           unix:PATH\n"
     "  -t, --threads KIND       user or kernel (user)\n"
     "  -w, --workers N          kernel threads that run user threads (one per usable CPU)\n"
+    "      --instances N        processes, each with its own workers; one that dies is started again (1)\n"
     "  -r, --respond TEXT       answer every request with TEXT\n"
     "      --max-connections N  connections at once; others wait until one ends (10000)\n"
     "      --per-address N      connections at once of one client address; 0: any number (half of\n"
@@ -185,6 +188,7 @@ static void parse_option(int option, const char *text)
     case 's':
         settings.shared_ns = number("shared-lock", text, 0, 1000 * 1000) * UINT64_C(1000);
         break;
+    case 'I': settings.instances = number("instances", text, 1, INSTANCES_MOST); break;
     case 'L': settings.access_log = text; break;
     case 'D': settings.dot_files = true; break;
     case 'M': metrics_at(text); break;
@@ -211,6 +215,7 @@ static void parse_options(int argc, char **argv)
         { "min-rate", required_argument, NULL, 'R' },
         { "rate-grace", required_argument, NULL, 'G' },
         { "drain-timeout", required_argument, NULL, 'd' },
+        { "instances", required_argument, NULL, 'I' },
         { "access-log", required_argument, NULL, 'L' },
         { "dot-files", no_argument, NULL, 'D' },
         { "shared-lock", required_argument, NULL, 's' },
@@ -254,6 +259,7 @@ static int listen_at(const struct addrinfo *found)
         return -errno;
     /* Connections inherit TCP_NODELAY. Answers are sent whole, so delaying them gains nothing. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        (settings.instances > 1 && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0) ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
         bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
         int error = errno;
@@ -284,6 +290,54 @@ static int open_socket(const char *address, const char *port)
     if (fd < 0)
         fail(1, "cannot listen on %s, port %s: %s", address, port, strerror(-fd));
     return fd;
+}
+
+/* The port of a listening socket, in text. */
+static void port_of(int fd, char text[static NI_MAXSERV])
+{
+    struct sockaddr_storage address = { 0 };
+    socklen_t length = sizeof(address);
+
+    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0 ||
+        getnameinfo((struct sockaddr *)&address, length, NULL, 0, text, NI_MAXSERV,
+                    NI_NUMERICSERV) != 0)
+        fail(1, "cannot read the address of the listening socket");
+}
+
+/*
+ * Become one of the instances. Returns its number. fds: a listening socket for each; those of the others are closed. On a
+ * socket with a path all listen together.
+ */
+static unsigned become_instance(int fds[static INSTANCES_MOST], const sigset_t *signals)
+{
+    static char port[NI_MAXSERV];
+    unsigned number;
+
+    for (unsigned i = 1; i < settings.instances; i++) {
+        if (unix_socket_path(settings.address)) {
+            fds[i] = fds[0];
+            continue;
+        }
+        port_of(fds[0], port);
+        fds[i] = open_socket(settings.address, port);
+    }
+    number = supervise(settings.instances, signals);
+    for (unsigned i = 0; i < settings.instances; i++)
+        if (fds[i] != fds[number])
+            close(fds[i]);
+    return number;
+}
+
+/* The port for an instance's metrics: they count on from that of the first one. 0: any free one. */
+static const char *metrics_port(unsigned instance)
+{
+    static char text[16];
+    unsigned long first = strtoul(settings.metrics_port, NULL, 10), port = first + instance;
+
+    if (port > 65535)
+        fail(1, "there is no port %lu for the metrics of instance %u", port, instance);
+    snprintf(text, sizeof(text), "%lu", first ? port : 0);
+    return text;
 }
 
 /*
@@ -325,7 +379,7 @@ static void place_of(int listen_fd, char place[static PLACE_BYTES])
     snprintf(place, PLACE_BYTES, address.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-static void announce(int listen_fd, int metrics_fd)
+static void announce_pages(int listen_fd)
 {
     char place[PLACE_BYTES];
     const char *reason, *backend;
@@ -338,6 +392,8 @@ static void announce(int listen_fd, int metrics_fd)
         place_of(listen_fd, place);
         printf("http://%s/ (", place);
     }
+    if (settings.instances > 1)
+        printf("instances: %u, each with ", settings.instances);
     if (settings.kind == ROUSE_KIND_USER) {
         backend = rouse_io_backend(&reason);
         printf("user threads, workers: %u, %s: %s", rouse_worker_count(), backend, reason);
@@ -345,6 +401,14 @@ static void announce(int listen_fd, int metrics_fd)
         printf("kernel threads");
     }
     printf(", connections: up to %u)\n", settings.max_connections);
+}
+
+static void announce(unsigned instance, int listen_fd, int metrics_fd)
+{
+    char place[PLACE_BYTES];
+
+    if (instance == 0)
+        announce_pages(listen_fd);
     if (metrics_fd >= 0) {
         place_of(metrics_fd, place);
         printf("rouse-serve: metrics for Prometheus at http://%s/metrics\n", place);
@@ -408,7 +472,7 @@ static void *serve(void *arg)
  * Serve until a signal has drained the server. Everything that main itself needs is allocated before the address is
  * printed.
  */
-static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
+static void run(unsigned instance, int listen_fd, int metrics_fd, const sigset_t *signals)
 {
     struct rouse_thread_attr attr = { .kind = settings.kind, .name = "server" };
     static struct watch watch; /* outlives main's frame, as does the thread that reads it */
@@ -430,13 +494,14 @@ static void run(int listen_fd, int metrics_fd, const sigset_t *signals)
     }
     if (result < 0)
         fail(1, "cannot start a thread: %s", strerror(-result));
-    announce(listen_fd, metrics_fd);
+    announce(instance, listen_fd, metrics_fd);
     result = rouse_thread_join(watch.server, NULL);
     if (result == 0 && watch.metrics)
         result = rouse_thread_join(watch.metrics, NULL);
     if (result < 0)
         fail(1, "cannot wait for the server: %s", strerror(-result));
-    unix_socket_remove();
+    if (settings.instances == 1)
+        unix_socket_remove();
     if (settings.access_log)
         access_log_stop();
 }
@@ -445,7 +510,9 @@ int main(int argc, char **argv)
 {
     struct rouse_config config = { 0 };
     sigset_t signals;
+    static int fds[INSTANCES_MOST];
     int listen_fd, metrics_fd = -1, result;
+    unsigned instance = 0;
     bool has_spare;
 
     parse_options(argc, argv);
@@ -468,14 +535,17 @@ int main(int argc, char **argv)
         fail(1, "out of memory");
     if (settings.access_log && (result = access_log_open()) < 0)
         fail(1, "cannot write the access log '%s': %s", settings.access_log, strerror(-result));
+    fds[0] = open_socket(settings.address, settings.port);
+    if (settings.instances > 1)
+        instance = become_instance(fds, &signals);
+    listen_fd = fds[instance];
     has_spare = limit_connections();
     pages.answer = settings.respond ? response_constant : response_target;
     pages.max_connections = settings.max_connections;
     set_limits();
-    listen_fd = open_socket(settings.address, settings.port);
     if (settings.metrics_port) {
         metrics_fd = open_socket(settings.metrics_address ? settings.metrics_address : "127.0.0.1",
-                                 settings.metrics_port);
+                                 metrics_port(instance));
         /*
          * With an order, connections are accepted one per call, so those that wait here take no descriptors from
          * the pages.
@@ -488,6 +558,6 @@ int main(int argc, char **argv)
      */
     if (!has_spare && (result = rouse_listener_order(listen_fd, ROUSE_ACCEPT_FIFO)) < 0)
         fail(1, "cannot order the connections: %s", strerror(-result));
-    run(listen_fd, metrics_fd, &signals);
+    run(instance, listen_fd, metrics_fd, &signals);
     return 0;
 }

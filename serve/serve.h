@@ -13,6 +13,7 @@
  * response.c    writes answers
  * files.c       from a request target to an open file beneath the root
  * limits.c      connections per address, time-outs, and the minimum rate
+ * supervisor.c  several processes, and a new one for each that dies
  * unix_socket.c a listening socket with a path
  * metrics.c     metrics in the text format of Prometheus
  *
@@ -21,6 +22,7 @@
 #ifndef SERVE_H
 #define SERVE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -81,6 +83,7 @@ struct settings {
     const char *metrics_port;
     /* how long each answer holds a lock that all connections share; 0: there is none */
     uint64_t shared_ns;
+    unsigned instances;     /* processes; 1: no supervisor */
     bool dot_files;         /* names that begin with a dot are served */
     const char *access_log; /* NULL: none; "-": standard output */
 };
@@ -319,6 +322,12 @@ uint64_t access_log_lost(void);
 const char *unix_socket_path(const char *address);
 int unix_socket_listen(const char *path, int backlog);
 void unix_socket_remove(void);
+
+/*
+ * supervisor.c: fork count instances, and again if they die. Returns in each instance, with its number, and in the
+ * supervisor never: it exits when all have ended after one of signals. To be called before any thread exists.
+ */
+unsigned supervise(unsigned count, const sigset_t *signals);
 
 /* metrics.c: answer a request for the metrics. */
 void metrics_answer(struct connection *c);
