@@ -65,6 +65,7 @@ class Instances(unittest.TestCase):
             client.send(get("/"))
             client.reply()
         os.kill(victim, signal.SIGKILL)
+        self.assertTrue(eventually(lambda: is_gone(victim)))  # until then it may still accept
         for _ in range(100):
             self.assertEqual(server.ask("/").status, 200)
         self.assertTrue(eventually(lambda: len(children(server.process.pid)) == INSTANCES))
