@@ -12,7 +12,7 @@ export PREFIX
 release := build/release
 jobs := $(shell nproc)
 
-.PHONY: all setup run check check-all bench mutants format install install-tool clean help
+.PHONY: all setup run check check-all fuzz soak bench mutants format install install-tool clean help
 .DEFAULT_GOAL := all
 
 # A signal that drains the server must not make `make run` fail: see tools/make_signals.c. This needs a make that
@@ -44,6 +44,19 @@ check:
 check-all:
 	@tools/setup.sh build check $(if $(GROUP),$(if $(filter aarch64 tidy spark others,$(GROUP)),check-all demos),check-all demos)
 	@tools/check.sh $(or $(GROUP),all)
+
+FUZZ_SECONDS ?= 20
+
+fuzz:
+	@tools/setup.sh build check
+	@tools/configure.sh asan
+	@ninja -C build/asan -j $(jobs) --quiet serve/rouse-serve
+	@cd tests/e2e && FUZZ_SECONDS=$(FUZZ_SECONDS) ROUSE_BUILD=../../build/asan python3 serve_fuzz_test.py
+
+SOAK_SECONDS ?= 600
+
+soak: all
+	@cd tests/e2e && SOAK_SECONDS=$(SOAK_SECONDS) ROUSE_BUILD=../../$(release) python3 serve_soak_test.py
 
 bench: all
 	@tools/setup.sh build bench
@@ -82,6 +95,8 @@ help:
 	@echo 'make install-tool  the command rouse and its Python packages: PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make run           run one experiment, then serve DIR=$(DIR) at 127.0.0.1:$(PORT) until SIGINT or SIGTERM'
 	@echo 'make check         run the quick test matrix; make check-all: the full one'
+	@echo 'make fuzz          send random requests to rouse-serve with the address sanitizer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make soak          run rouse-serve with faults for SOAK_SECONDS=$(SOAK_SECONDS)'
 	@echo 'make bench         measure the tables of docs/benchmarks.md on this machine'
 	@echo 'make mutants       remove each fence or check in turn and name the test that notices'
 	@echo 'make format        format the C and Python sources'

@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""rouse-serve answers random input with whole answers only, and leaves nothing behind."""
+"""rouse-serve answers random input with whole answers only, and leaves nothing behind.
+
+The inputs are made of the requests in corpus/, whose names begin with the statuses of their
+answers, and of others. `make fuzz FUZZ_SECONDS=600` runs this for longer, with the address
+sanitizer. ROUSE_SEED repeats a run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import random
+import re
 import socket
 import time
 import unittest
+from pathlib import Path
 
 from serve_common import KINDS, Client, Server, eventually, get, main, seed, tree
 
-SECONDS = 6
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "6"))
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.http"))
+KNOWN = [path.read_bytes() for path in CORPUS]
 CLIENTS = 16
 STATUSES = {
     200,
@@ -100,7 +111,11 @@ class Fuzz:
         return data[:at] + data[at : at + 1] * dice.choice((2, 50, 20000)) + data[at:]
 
     def input(self) -> bytes:
-        data = b"".join(self.request() for _ in range(self.dice.randint(1, 6)))
+        known = self.dice.random() < 0.3
+        data = b"".join(
+            self.dice.choice(KNOWN) if known else self.request()
+            for _ in range(self.dice.randint(1, 6))
+        )
         for _ in range(self.dice.choice((0, 0, 1, 1, 1, 2, 5))):
             data = self.mutate(data)
         return data
@@ -128,6 +143,21 @@ def check_answers(data: bytes) -> None:
 
 def is_unused(server: Server) -> bool:
     return server.held() == 0
+
+
+class Corpus(unittest.TestCase):
+    def test_each_request_of_the_corpus_has_the_answers_that_its_name_says(self) -> None:
+        self.assertGreater(len(CORPUS), 30)
+        with tree() as root, Server(root) as server:
+            for path, data in zip(CORPUS, KNOWN, strict=True):
+                expected = [int(status) for status in re.findall(r"(?:^|_)(\d{3})(?=_)", path.name)]
+                for step in (len(data), 1):
+                    with self.subTest(path=path.name, step=step), server.connect() as client:
+                        with contextlib.suppress(OSError):  # it was refused before its end
+                            for at in range(0, len(data), step):
+                                client.send(data[at : at + step])
+                            client.socket.shutdown(socket.SHUT_WR)
+                        self.assertEqual([reply.status for reply in client.replies()], expected)
 
 
 class Random(unittest.TestCase):

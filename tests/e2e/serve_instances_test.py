@@ -103,23 +103,14 @@ class Instances(unittest.TestCase):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = str(taken.getsockname()[1])
-            words = [
-                PROGRAM,
-                "--port",
-                "0",
-                "--respond",
-                "x",
-                "--instances",
-                "2",
-                "--metrics",
-                port,
-            ]
+            words = [str(PROGRAM), "--port", "0", "--respond", "x", "--instances", "2"]
+            words += ["--metrics", port]
             done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("5 times in a row soon after its start; giving up\n", done.stderr)
 
     def test_each_instance_has_metrics_of_its_own(self) -> None:
-        words = [PROGRAM, "--port", "0", "--respond", "x", "--metrics", "0"]
+        words = [str(PROGRAM), "--port", "0", "--respond", "x", "--metrics", "0"]
         words += ["--instances", str(INSTANCES)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -16,6 +17,7 @@ from serve_common import SANITIZED, Client, Server, get, main, seed
 
 REQUESTS = 20000 if SANITIZED else 100000
 CONNECTIONS = 48
+OTHERS = REQUESTS // 10
 
 # The weight of each file size. Small files are sent from a buffer, large ones by sendfile.
 SIZES = {0: 2, 1: 4, 137: 9, 700: 9, 4000: 5, 8192: 3, 8193: 3, 20000: 3, 65536: 1, 300000: 0.2}
@@ -156,6 +158,28 @@ class Load(unittest.TestCase):
 
     def test_wrk_kernel_threads(self) -> None:
         self.wrk(kind="kernel")
+
+    def other(self, *words: str) -> str:
+        """Return the text of another load generator about requests for one file."""
+        if not shutil.which(words[0]):
+            self.skipTest(f"not run: {words[0]} is not installed")
+        with Server(self.root, "--per-address", "0") as server:
+            url = f"http://127.0.0.1:{server.port}/3"
+            done = subprocess.run([*words, url], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_ab(self) -> None:
+        for more in ([], ["-k"]):
+            said = self.other("ab", "-q", "-n", str(OTHERS), "-c", "50", *more)
+            self.assertRegex(said, rf"Complete requests: +{OTHERS}\n")
+            self.assertRegex(said, r"Failed requests: +0\n")
+            self.assertNotIn("Non-2xx", said)
+
+    def test_h2load_with_http_1(self) -> None:
+        said = self.other("h2load", "--h1", "-n", str(OTHERS), "-c", "50")
+        self.assertIn(f"{OTHERS} succeeded, 0 failed, 0 errored, 0 timeout", said)
+        self.assertIn(f"status codes: {OTHERS} 2xx, 0 3xx, 0 4xx, 0 5xx", said)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Log(unittest.TestCase):
         subprocess.run([*words, url], timeout=30, check=True)
 
     def test_each_answer_has_a_line_in_the_combined_format(self) -> None:
-        asked = (
+        asked: tuple[tuple[str, list[str], str, str, str | None], ...] = (
             ("/small.txt", [], "GET /small.txt HTTP/1.1", "200", "700"),
             ("/small.txt", ["-I"], "HEAD /small.txt HTTP/1.1", "200", "-"),
             ("/small.txt", ["-r", "0-9"], "GET /small.txt HTTP/1.1", "206", "10"),
