@@ -19,6 +19,7 @@ from rouse.query import (
     interpreter,
     locks,
     measures,
+    monitors,
     onions,
     places,
     pools,
@@ -438,6 +439,7 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings += [onion.finding] if onion else []
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program)
+    findings += monitors.find(database, program)
     findings += interpreter.find(database, program) + spins.yields(database, program)
     findings += shares.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)

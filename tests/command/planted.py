@@ -23,7 +23,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "findings"
 OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
 KIND = re.compile(r"\[([a-z-]+)\]")
 LIMIT_S = 60
-SUFFIXES = (".c", ".cpp", ".py", ".rs")
+SUFFIXES = (".c", ".cpp", ".java", ".py", ".rs")
 NOISY = 1.25  # ratio of the greatest measured gain to the least
 Finding = Mapping[str, Any]
 Command = Sequence[str | Path]
@@ -110,12 +110,16 @@ def rate_of(printed: str) -> float:
 
 def command(name: str, folder: Path) -> Command:
     """The words that start a program. folder: where programs were compiled to."""
-    script = FOLDER / f"{name}.py"
-    return (sys.executable, script) if script.exists() else (folder / name,)
+    for interpreter, suffix in ((sys.executable, ".py"), ("java", ".java")):
+        if (script := FOLDER / f"{name}{suffix}").exists():
+            return (interpreter, script)
+    return (folder / name,)
 
 
 def why_not(program: Command) -> str:
     """Why the program cannot run here. Empty: it can."""
+    if program[0] == "java" and not shutil.which("javac"):
+        return "there is no Java compiler"
     return "" if Path(program[-1]).exists() else f"{program[-1]} was not compiled"
 
 

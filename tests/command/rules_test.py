@@ -16,6 +16,7 @@ from rouse.query import (
     gain,
     idle_pools,
     interpreter,
+    monitors,
     onions,
     pools,
     rwlocks,
@@ -316,6 +317,25 @@ class InterpreterLock(unittest.TestCase):
         self.assertEqual(self.rows(object_name="queue"), [])
         self.assertEqual(self.rows(wait_site="0x8020"), [])
         self.assertEqual(self.rows(wait_ns=50 * MS), [])
+
+
+class JavaMonitor(unittest.TestCase):
+    SITES = (
+        *site(0x9010, "os::PlatformEvent::park+0x6b", "ObjectMonitor::enter+0x1", "main+0x1"),
+        *site(0x9020, "os::PlatformEvent::park+0x6b", "Unsafe_Park+0x1"),
+    )
+
+    def kinds(self, **changed: Any) -> list[str]:
+        wait = {"kind": "condition", "wait_site": "0x9010", "wake_site": "0x9030", "useful": 100}
+        wakes = [{**wait, "wait_ns": 900 * MS, **changed}]
+        return [f.kind for f in found(threads=threads(4, cond=900), sites=self.SITES, wakes=wakes)]
+
+    def test_threads_that_wait_for_a_synchronized_method(self) -> None:
+        self.assertEqual(self.kinds(), [monitors.MONITOR])
+
+    def test_parked_and_seldom_waiting_threads_of_java(self) -> None:
+        self.assertEqual(self.kinds(wait_site="0x9020"), [])
+        self.assertEqual(self.kinds(wait_ns=MS), [])
 
 
 class Polling(unittest.TestCase):
