@@ -52,7 +52,7 @@ static int relieve(void)
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
     if (poller && poller->rescue)
         (void)poller->rescue(order.worker->index);
-    rsi_steal_for(order.to, order.worker);
+    rsi_steal_for(order.to, order.worker, true);
     return 0;
 }
 

@@ -24,20 +24,18 @@
 static uint32_t watch_polls;
 
 /*
- * other belongs to another cluster and has threads to run. If other is not stuck, an idle worker of that
- * cluster is woken to steal them. If it is stuck, they are moved to an idle worker there. If there is none
- * (any more), they go back to other.
+ * other belongs to another cluster and has threads to run. Some of them are moved to an idle worker there; to be woken
+ * would not be enough for that one, since it would leave a short queue alone. If there is none (any more), they go back to
+ * other.
  */
 static void help_cluster(struct rsi_worker *other, bool is_stuck)
 {
     struct rouse_cluster *cluster = rsi_load_acquire(&other->cluster); /* pairs with reset */
-    if (is_stuck && rsi_load_relaxed(&cluster->idle_count) != 0) {
-        struct rsi_worker *idle = rsi_idle_peek(cluster);
-        if (idle)
-            rsi_steal_for(idle, other);
-    } else if (rsi_load_relaxed(&cluster->stealers) != 0) {
-        rsi_idle_wake_one(cluster, NULL);
-    }
+    if (rsi_load_relaxed(is_stuck ? &cluster->idle_count : &cluster->stealers) == 0)
+        return;
+    struct rsi_worker *idle = rsi_idle_peek(cluster);
+    if (idle)
+        rsi_steal_for(idle, other, is_stuck);
 }
 
 /*

@@ -362,11 +362,11 @@ unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck)
     return count;
 }
 
-/* Move threads of a stuck worker to an idle one of the same cluster, which need not be the caller's. */
-void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck)
+/* Move threads of victim to an idle worker of the same cluster, which need not be the caller's. stuck: as in take. */
+void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *victim, bool stuck)
 {
     unsigned count;
-    struct rouse_thread *first = take(stuck, true, &count);
+    struct rouse_thread *first = take(victim, stuck, &count);
     while (first) {
         struct rouse_thread *t = first;
         first = t->queue_link;

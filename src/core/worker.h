@@ -130,7 +130,7 @@ void rsi_run_soon(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later(struct rsi_worker *w, struct rouse_thread *t);
 void rsi_run_later_list(struct rsi_worker *w, struct rouse_thread *first);
 unsigned rsi_steal(struct rsi_worker *w, struct rsi_worker *victim, bool stuck);
-void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *stuck);
+void rsi_steal_for(struct rsi_worker *idle, struct rsi_worker *victim, bool stuck);
 
 /* place.c */
 void rsi_run_elsewhere(struct rouse_thread *t);

@@ -168,6 +168,33 @@ static void a_runnable_thread_that_is_moved_runs_next_in_its_new_cluster(void **
 }
 
 /* All workers of one cluster compute. The threads of the other cluster must go on. */
+/* Never asleep, and with short turns: their queue is short, so that only the watcher shares it. */
+static void *yield_until_two_workers_run_it(void *seen)
+{
+    uint64_t end = rouse_now_ns() + PATIENCE_S * SECOND;
+    for (uint64_t mask = 0; (mask & (mask - 1)) == 0;) {
+        mask = rsi_fetch_or_relaxed((uint64_t *)seen, UINT64_C(1) << rouse_worker_index());
+        CHECK(rouse_now_ns() < end);
+        rouse_thread_yield();
+    }
+    return NULL;
+}
+
+static void threads_that_only_yield_use_all_workers_of_their_cluster(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct rouse_cluster *cluster = make(2, ROUSE_PLACE_STEAL);
+        struct rouse_thread *threads[2];
+        uint64_t seen = 0;
+        for (size_t k = 0; k < LENGTH(threads); k++)
+            threads[k] = start_in(cluster, yield_until_two_workers_run_it, &seen);
+        for (size_t k = 0; k < LENGTH(threads); k++)
+            join(threads[k]);
+        unmake(cluster);
+    }
+}
+
 static void a_cluster_that_computes_holds_up_no_other(void **state)
 {
     (void)state;
@@ -274,6 +301,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_moved_thread_goes_on_in_its_new_cluster),
         cmocka_unit_test(a_thread_moved_while_it_waits_wakes_up_in_its_new_cluster),
         cmocka_unit_test(a_runnable_thread_that_is_moved_runs_next_in_its_new_cluster),
+        cmocka_unit_test(threads_that_only_yield_use_all_workers_of_their_cluster),
         cmocka_unit_test(a_cluster_that_computes_holds_up_no_other),
         cmocka_unit_test(the_environment_configures_the_default_cluster),
         cmocka_unit_test(unusable_arguments_of_clusters_are_refused),
