@@ -5,6 +5,7 @@
 
 #include <rouse/cluster.h>
 #include <rouse/io.h>
+#include <rouse/mark.h>
 #include <rouse/obs.h>
 #include <rouse/poll.h>
 #include <rouse/sync.h>

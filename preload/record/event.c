@@ -9,6 +9,8 @@
 #include "record/event.h"
 
 #include "obs/event_ring.h"
+#include "obs/module.h"
+#include "obs/site.h"
 
 #include <stdlib.h>
 
@@ -56,6 +58,14 @@ void rpi_event_verdict(const struct rpi_thread *self, uint32_t kind, enum rouse_
                        uint64_t now)
 {
     put(self, now, RSI_EVENT_VERDICT, kind, verdict, 0, 0);
+}
+
+void rpi_event_mark(const struct rpi_thread *self, const char *name, uint64_t id, const void *site,
+                    bool is_end)
+{
+    uint64_t where = rsi_site_of(self->writer, site);
+    rsi_module_note(self->writer, where);
+    rsi_event_ring_mark(self->writer, (uint64_t)self->tid, name, id, where, is_end);
 }
 
 void rpi_event_end(const struct rpi_thread *self, uint64_t now)

@@ -32,6 +32,10 @@ void rpi_event_wait(const struct rpi_thread *self, const struct rpi_mark *mark, 
 void rpi_event_verdict(const struct rpi_thread *self, uint32_t kind, enum rouse_verdict verdict,
                        uint64_t now);
 
+/* The thread marks a request, or its end, at site; see rouse/mark.h. */
+void rpi_event_mark(const struct rpi_thread *self, const char *name, uint64_t id, const void *site,
+                    bool is_end);
+
 /* The thread ends. Its slot has its name. */
 void rpi_event_end(const struct rpi_thread *self, uint64_t now);
 

@@ -11,9 +11,12 @@ from rouse import limits
 from rouse.cli.arguments import Editor, Name, Seconds
 from rouse.cli.commands import Command
 from rouse.errors import output
+from rouse.query import requests
 from rouse.query.specs import KEYS
 from rouse.render.report import FORMATS, PAGE_ROWS, SERIES_ROWS, TERMINAL_ROWS, Options, run
 from rouse.tables.engine import ENGINES
+
+SECTIONS = (*KEYS, *requests.COLUMNS_BY_KEY)
 
 
 @click.command(cls=Command, short_help="Locks, wake-ups and waits of a process or a recording.")
@@ -23,9 +26,9 @@ from rouse.tables.engine import ENGINES
     "-s",
     "chosen",
     multiple=True,
-    type=click.Choice(KEYS),
+    type=click.Choice(SECTIONS),
     metavar="NAME",
-    help=f"Only this section, may be repeated: {', '.join(KEYS)}.",
+    help=f"Only this section, may be repeated: {', '.join(SECTIONS)}.",
 )
 @click.option(
     "--all",

@@ -156,10 +156,6 @@ def command(
     in_trace = chosen_format == "perfetto"
     if in_trace and trace_kib is None:
         raise click.UsageError("--format perfetto shows events: add --trace")
-    if trace_kib is not None and not (in_trace or keep or pairs):
-        raise click.UsageError(
-            "--trace keeps no events by itself: add --format perfetto, or --keep DIR"
-        )
     if in_trace and not output:
         raise click.UsageError("--format perfetto writes a file: name it with -o FILE")
     if in_trace and in_sum:

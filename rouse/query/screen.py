@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rouse.query import facts, measures, places
+from rouse.query import facts, measures, places, requests
 from rouse.query.measures import UNSEEN
 from rouse.query.sections import Section
 from rouse.query.specs import Column, Row
@@ -55,6 +55,7 @@ class Screen:
     folded: str  # one line for the waits that are in no row. Empty: there are none
     warnings: Sequence[str]  # of what is missing or not to be trusted
     hint: str  # how to see the rest
+    requests: Sequence[str] = ()  # how long those took that the program marks, and why
 
 
 @dataclass
@@ -155,4 +156,5 @@ def make(
         folded_line(folded),
         [*warnings, *facts.ends(processes)],
         hint,
+        requests.lines(database),
     )

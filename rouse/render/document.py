@@ -14,7 +14,7 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any
 
-from rouse.query import measures, paths, scheduler
+from rouse.query import measures, paths, requests, scheduler
 from rouse.query.finding import Finding
 from rouse.query.program import PARTS
 from rouse.query.sections import Report
@@ -127,7 +127,7 @@ def plan_schema(plan: Plan, database: Sqlite, types: Mapping[str, str]) -> Schem
 
 
 def section_schema(key: str, columns: Iterable[Column]) -> Schema:
-    """The schema of one of the kernel's sections, whose rows may have further keys."""
+    """The schema of a section that no plan makes. Its rows may have further keys."""
     found = {column.key: column_schema(column) for column in columns}
     return listed({"type": "object", "properties": found, "required": list(found)})
 
@@ -162,8 +162,12 @@ def schema() -> Schema:
         plans = {plan.key: plan_schema(plan, database, types) for plan in PLANS}
     finally:
         database.close()
-    of_kernel = {**scheduler.COLUMNS_BY_KEY, paths.KEY: paths.COLUMNS}
-    kernel = {key: section_schema(key, columns) for key, columns in of_kernel.items()}
+    others = {
+        **scheduler.COLUMNS_BY_KEY,
+        **requests.COLUMNS_BY_KEY,
+        paths.KEY: paths.COLUMNS,
+    }
+    further = {key: section_schema(key, columns) for key, columns in others.items()}
     strings = listed({"type": STRING})
     process = {name: either(TYPES[sort]) for name, sort in COLUMNS["processes"].items()}
     left_out = record({"rows": {"type": INTEGER}, "idle": {"type": INTEGER}})
@@ -178,7 +182,7 @@ def schema() -> Schema:
             "notes": strings,
             "sections": {
                 "type": "object",
-                "properties": {**plans, **kernel},
+                "properties": {**plans, **further},
                 "additionalProperties": False,
             },
             "stacks": {"type": "object", "additionalProperties": strings},

@@ -3,7 +3,8 @@
 
 Each process has two groups of tracks: one track per worker or kernel thread, with the threads that
 it ran; and one track per thread, with its states: running, waiting, runnable. An arrow leads from
-each wake-up to the run that it caused. Waits for locks, spinning included, are spans of their own.
+each wake-up to the run that it caused. Waits for locks, spinning included, are spans of their own,
+and so are the requests that the program marks.
 
 Under `rouse run` every thread is a kernel thread, so a process has the second group alone. There
 the woken thread has recorded its wake-up: an arrow begins on the track of the waker.
@@ -303,6 +304,26 @@ class Tracks:
             yield f'{{"ph":"b","ts":{self.us(at)},{common},"args":{json.dumps(args)}}}'
             yield f'{{"ph":"e","ts":{self.us(max(end[0], at))},{common}}}'
 
+    def requests(self) -> Iterator[str]:
+        """Requests from their first marks to their ends, with the marks between as moments."""
+        chosen = np.flatnonzero(np.isin(self.types, ("mark", "mark_end")))
+        chosen = chosen[np.argsort(self.at[chosen], kind="stable")]
+        begun: set[tuple[str, int]] = set()
+        columns = ("type", "name", "object", "thread_id", "at_ns", "site")
+        for sort, name, number, thread, at, site in self.rows(chosen, *columns):
+            is_first = (name, number) not in begun
+            if sort == "mark_end" and is_first:
+                continue
+            phase = "e" if sort == "mark_end" else "b" if is_first else "n"
+            (begun.discard if phase == "e" else begun.add)((name, number))
+            title = f"{name} {number % (1 << 64)}"
+            args = json.dumps({"site": printable(self.site(site))})
+            yield (
+                f'{{"ph":"{phase}","cat":"request","name":{quoted(title)},'
+                f'"id":{quoted(f"{self.pid_workers}.{title}")},"pid":{self.pid_threads},'
+                f'"tid":{thread},"ts":{self.us(at)},"args":{args}}}'
+            )
+
     def lines(self) -> Iterator[str]:
         yield from self.names()
         if not self.is_preload:
@@ -311,6 +332,7 @@ class Tracks:
         yield from self.arrows()
         yield from self.moments()
         yield from self.locks()
+        yield from self.requests()
 
 
 def following(at: npt.NDArray[Any], owner: npt.NDArray[Any], end: int) -> npt.NDArray[Any]:

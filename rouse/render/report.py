@@ -25,6 +25,7 @@ from rouse.query import (
     icicle,
     locks,
     measures,
+    requests,
     scheduler,
     screen,
     verdict,
@@ -142,6 +143,8 @@ class Reporter:
             self.database, self.input.notes + self.input.problems, options.show_idle
         )
         sections = make_sections(self.database, wanted)
+        if not options.in_sum:
+            sections += requests.sections(self.database, wanted.limit, wanted.sections)
         if self.input.switches and not options.sections:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
@@ -417,6 +420,7 @@ def run(target: str | None, options: Options) -> None:
     is_text = options.format == "text"
     asked = Asked(
         with_events=options.format in WITH_EVENTS,
+        with_requests=True,
         engine=options.engine,
         in_sum=options.in_sum,
         in_places=options.in_places,

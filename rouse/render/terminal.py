@@ -132,6 +132,8 @@ class Terminal:
     def screen(self, screen: Screen, limit: int | None) -> None:
         """Print the first screen. limit: rows of its table; None: those that fit on it."""
         above = [(printable(screen.head), TITLE), *((t, "") for t in self.verdict(screen.verdict))]
+        for text in screen.requests:
+            above += [(line, "") for line in self.wrapped(text, INDENT)]
         if screen.under_way:
             text = f"Waits under way: {screen.under_way}"
             above += [(line, "") for line in self.wrapped(text, INDENT)]

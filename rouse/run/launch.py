@@ -52,6 +52,10 @@ ACCEPT = "ROUSE_RUN_ACCEPT"
 WAITS = "ROUSE_RUN_WAITS"
 TRACE = "ROUSE_RUN_TRACE"
 MEMORY = "ROUSE_OBS_MIB"
+UNMARKED = (
+    "--trace: the program marks no requests (rouse/mark.h), and its events are not kept:"
+    " --format perfetto or --keep DIR keeps them"
+)
 OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS, TRACE)
 QUEUES_BYTES = 20480  # of preload/accept/order.c
 
@@ -248,6 +252,10 @@ def hint_of(wanted: Wanted) -> str:
     return "All tables and notes: rouse run --full. --keep DIR keeps the recording"
 
 
+def is_marked(opened: inputs.Input) -> bool:
+    return bool(opened.database.rows("SELECT type FROM events WHERE type = 'mark' LIMIT 1"))
+
+
 def report(
     program: str,
     folder: Path,
@@ -291,7 +299,10 @@ def report(
     with contextlib.ExitStack() as stack:
         with progress.line("reading what was recorded"):
             asked = inputs.Asked(
-                with_events=wanted.in_trace, in_sum=wanted.in_sum, in_places=options.in_places
+                with_events=wanted.in_trace,
+                with_requests=True,
+                in_sum=wanted.in_sum,
+                in_places=options.in_places,
             )
             opened = stack.enter_context(inputs.open_input(str(target), asked))
         opened.source = source
@@ -302,6 +313,8 @@ def report(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
             )
         opened.notes += later + remains.confined(looked.values())
+        if TRACE in wanted.variables and not (wanted.keep or wanted.in_trace or is_marked(opened)):
+            opened.notes.append(UNMARKED)
         write(Reporter(opened, options), wanted)
 
 

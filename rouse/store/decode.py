@@ -23,6 +23,7 @@ from rouse.errors import RouseError
 from rouse.store import integrity, layout, snapshot
 
 Entries = npt.NDArray[np.void]
+MARKED = -1  # asks for the events of a recording that has marks of requests
 ALL_KINDS = frozenset(layout.ENTRIES)
 COUNTED = ALL_KINDS - {layout.EVENTS}  # events are many, and few reports need them
 TRIES = 4  # attempts to read the head while it does not change
@@ -101,6 +102,7 @@ class Head:
     spin_ns: int
     accept_order: int
     is_confined: bool  # it asked for seccomp, and was recorded until then
+    is_marked: bool  # there are marks of requests among its events
     scatter_ns: int
     lost_origins: int
     cpu_ns: int  # when the process ended; 0: not known
@@ -211,7 +213,7 @@ def decode_head(raw: Any) -> Head:
         " cpu_ns system_ns alive_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
-    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined")}
+    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined", "is_marked")}
     return Head(
         **fields,
         boot_id=bytes(raw["boot_id"]).hex(),
@@ -317,6 +319,8 @@ class ChunkReader:
         self.source = source
         self.head = head
         self.kinds = frozenset(kinds)
+        if MARKED in self.kinds and head.is_marked:
+            self.kinds |= {layout.EVENTS}
         self.found: dict[int, list[Entries]] = {kind: [] for kind in layout.ENTRIES}
         self.owners: dict[int, list[npt.NDArray[np.uint32]]] = {kind: [] for kind in layout.ENTRIES}
         self.is_still = is_still  # nobody writes any more: an inconsistency is damage

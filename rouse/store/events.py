@@ -23,7 +23,11 @@ def of(types: npt.NDArray[Any], *names: str) -> npt.NDArray[np.bool_]:
 
 def site_words(entries: Entries, types: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Return the sites. 0: the event has none."""
-    return np.where(of(types, "run", "wait", "wake", "lock", "got"), entries["site"], np.uint64(0))
+    return np.where(
+        of(types, "run", "wait", "wake", "lock", "got", "mark", "mark_end"),
+        entries["site"],
+        np.uint64(0),
+    )
 
 
 def types_of(entries: Entries) -> npt.NDArray[Any]:

@@ -102,7 +102,7 @@ def kind_names(recorder: int) -> tuple[str, ...]:
 # enum rsi_event
 EVENT_NAMES = (
     *("none", "run", "wait", "yield", "idle", "wake", "io", "verdict", "steal"),
-    *("lock", "got", "new", "name", "end"),
+    *("lock", "got", "new", "name", "end", "mark", "mark_end"),
 )
 HERDS = 16
 LATENESS = 32
@@ -143,7 +143,7 @@ HEAD = struct(
     *words("trace_until_ns lost_events stamps_ticks pid_namespace"),
     *words("is_locked recorder", "<u4"),
     *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined cpu_ns system_ns"),
-    ("alive_ns", "<u8"),
+    *words("alive_ns is_marked"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(

@@ -29,6 +29,7 @@ END_OF_THREAD = "thread end"  # where the runtime wakes the joiner
 RUNTIME = "runtime"  # the label of site 0
 LIBRARY_SOURCES = re.compile(
     r"/include/c\+\+/|/c\+\+/v1/|/gthr-\w+\.h$|^/usr/include/(.*/)?bits/"  # of C and C++
+    r"|/rouse/mark\.h$"
     r"|/(rustc/[0-9a-f]+|rust/src|rust)/library/|^library/(std|core|alloc)/"  # of Rust
 )
 LIBRARY_MODULES = re.compile(

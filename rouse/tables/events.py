@@ -3,7 +3,8 @@
 
 Columns that a type does not use are 0 or empty. `worker` is the writer of the event, `number` its
 number there. The `value` of a run is when its thread was woken, in ns since 1970 as `at_ns`, or 0
-if it was not; that of an acquisition is the ns spun; that of a steal the threads taken.
+if it was not; that of an acquisition is the ns spun; that of a steal the threads taken. The
+`object` of a mark is the number of its request, whose `name` it has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rouse.store import layout
+from rouse.store.decode import text_of
 from rouse.store.events import TYPES, of, site_words, types_of, with_open_waits
 from rouse.tables.table import Coded, Column, Table, empty
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rouse.store.decode import Entries, Store
 
 NAME, END = TYPES["name"], TYPES["end"]
+MARKS = ("mark", "mark_end")
 TICKS_MOST = 1 << 60  # a stamp this far from the head's is no time
 NS_MOST = 1 << 61
 Numbers = npt.NDArray[np.int64]
@@ -63,6 +66,19 @@ def names_of_ended(entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> C
     return Coded(np.where(has, codes[place], len(words_of)), [*words_of, ""])
 
 
+def names_of_events(store: Store, entries: Entries, types: npt.NDArray[Any], ids: Numbers) -> Coded:
+    """Return the names of ended threads and of marked requests."""
+    ended = names_of_ended(entries, types, ids)
+    is_mark = of(types, *MARKS)
+    if not np.any(is_mark):
+        return ended
+    labels = [text_of(text) for text in store.arrays[layout.NAMES]["text"].tolist()]
+    numbers = ((entries["what"] >> np.uint64(8)) & np.uint64(0xFFFF)).astype(np.intp)
+    known = is_mark & (numbers > 0) & (numbers <= len(labels))
+    words = [*ended.words, *labels]
+    return Coded(np.where(known, len(ended.words) + numbers - 1, ended.codes), words)
+
+
 def table(store: Store) -> Table:
     """Return every event that was read."""
     entries, owners, numbers = with_open_waits(store)
@@ -74,7 +90,7 @@ def table(store: Store) -> Table:
     entries, owners, numbers = entries[order], owners[order], numbers[order]
     types, what = types_of(entries), entries["what"]
     ids = (what >> np.uint64(24)).astype(np.int64)
-    ended = names_of_ended(entries, types, ids)
+    names = names_of_events(store, entries, types, ids)
     sites, places = np.unique(site_words(entries, types), return_inverse=True)
     value = entries["value"]
     zero = np.uint64(0)
@@ -95,13 +111,13 @@ def table(store: Store) -> Table:
             of(types, "run", "wake", "io", "verdict", "got"),
         ),
         "site": Coded(places, [hex(site) for site in sites.tolist()]),
-        "name": ended,
+        "name": names,
         "at_ns": unix_ns(store, entries["tsc"]),
         "worker": owners.astype(np.int64),
         "number": numbers,
         "thread_id": ids,
         "other_id": np.where(of(types, "wake", "new"), value, zero).view(np.int64),
-        "object": np.where(of(types, "wait", "io", "lock"), value, zero).view(np.int64),
+        "object": np.where(of(types, "wait", "io", "lock", *MARKS), value, zero).view(np.int64),
         "value": np.where(of(types, "steal"), value.view(np.int64), woken),
     }
     whole = Table("events", len(entries), columns)

@@ -32,18 +32,22 @@ PROBLEMS_MOST = 12  # reported for one file
 class Asked:
     """The tables that are asked for.
 
-    Events are many: without with_events their table is empty. in_sum: the processes of one program
+    Events are many: without with_events their table is empty, unless with_requests and requests are
+    marked. in_sum: the processes of one program
     count as one. in_places: sites are places instead of call stacks; tables/places.py.
     """
 
     with_events: bool = False
+    with_requests: bool = False
     engine: str = ENGINES[0]
     in_sum: bool = False
     in_places: bool = False
 
     @property
     def kinds(self) -> frozenset[int]:
-        return decode.ALL_KINDS if self.with_events else decode.COUNTED
+        if self.with_events:
+            return decode.ALL_KINDS
+        return decode.COUNTED | {decode.MARKED} if self.with_requests else decode.COUNTED
 
 
 DEFAULT = Asked()
@@ -152,7 +156,8 @@ def load_recording(path: Path, asked: Asked = DEFAULT) -> Loaded:
     # The recorder saw the end of a process later than the process recorded its last event.
     moment_ns = None if had_ended else found.monotonic_ns
     decoded = decode.decode_bytes(found.store, str(path), moment_ns, asked.kinds)
-    put_events(decoded, found.events, asked.with_events)
+    is_asked = asked.with_events or (asked.with_requests and decoded.head.is_marked)
+    put_events(decoded, found.events, is_asked)
     had_ended = had_ended or decoded.head.ended
     ended = CONFINED if decoded.head.is_confined else FAREWELL
     decoded.end = ended if decoded.head.ended else LAST_EVENT if had_ended else RUNS

@@ -18,7 +18,7 @@
  */
 void rsi_event_ring_make(struct rsi_writer *writer, unsigned plenty, unsigned later);
 
-/* In a child after fork: its file has no rings. */
+/* In a child after fork: its file has no rings, and no names of requests. */
 void rsi_event_ring_child(void);
 
 /* The first word of an event. */
@@ -51,6 +51,13 @@ RSI_INLINE void rsi_event_ring_put(struct rsi_writer *writer, uint64_t tsc, uint
     writer->ring_next = writer->ring_next + 1 < ring->capacity ? writer->ring_next + 1 : 0;
     rsi_store_release(&ring->written, ring->written + 1); /* pairs with the reader's acquire */
 }
+
+/*
+ * The thread marks the request `id` of this name at site, or its end. The caller has noted site's module. The text is
+ * read during the call.
+ */
+void rsi_event_ring_mark(struct rsi_writer *writer, uint64_t thread_id, const char *name,
+                         uint64_t id, uint64_t site, bool is_end);
 
 /* The end of a thread, preceded by its name if that is not empty. */
 void rsi_event_ring_end(struct rsi_writer *writer, uint64_t thread_id,

@@ -359,6 +359,11 @@ uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site)
     return name_add(writer, site, "");
 }
 
+uint32_t rsi_writer_label(struct rsi_writer *writer, const char *text)
+{
+    return name_add(writer, (uintptr_t)text, text);
+}
+
 /* The number of an object's name + 1; 0: it has none, or it cannot be read. */
 static uint32_t name_of(struct rsi_writer *writer, const char *const *where)
 {

@@ -108,6 +108,9 @@ struct rsi_store_lock *rsi_writer_lock(struct rsi_writer *writer, const struct r
  */
 uint32_t rsi_writer_origin(struct rsi_writer *writer, uint64_t site);
 
+/* Create a name with this text, truncated, for requests; 0: no room, which is counted. */
+uint32_t rsi_writer_label(struct rsi_writer *writer, const char *text);
+
 /*
  * Other processes may read the words of the file at any time, so each is written whole. There is one writer, so no
  * locked instruction is needed.

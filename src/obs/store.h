@@ -100,6 +100,7 @@ struct rsi_store_head {
      * recording. 0: it was not watched. Written by `rouse run`.
      */
     uint64_t alive_ns;
+    uint64_t is_marked; /* 1: there are events MARK; any thread sets it */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -392,6 +393,10 @@ _Static_assert(sizeof(struct rsi_store_group) == 192, "three cache lines");
  *     NEW             was created             -                creator's id, or 0
  *     NAME            ends; its name          8 bytes          8 bytes           kind: which 16 bytes of the name
  *     END             ends                    -                -
+ *     MARK            works on a request      where            the request's id  kind, verdict: its name; see below
+ *     MARK_END        ends the request        where            the request's id  the same
+ *
+ * The number kind + 256 * verdict of a request's name is that of a struct rsi_store_name + 1.
  *
  * The interposer writes NEW when the thread is first recorded, then WAIT, WAKE and RUN of each wait together when the
  * wait ends, all into the ring of the thread that waited. WAKE is left out if no recorded thread ended the wait. A
@@ -412,6 +417,8 @@ enum rsi_event {
     RSI_EVENT_NEW,
     RSI_EVENT_NAME,
     RSI_EVENT_END,
+    RSI_EVENT_MARK,
+    RSI_EVENT_MARK_END,
     RSI_EVENT_COUNT
 };
 

@@ -8,7 +8,12 @@
 
 #include "core/core.h"
 #include "obs/event_ring.h"
+#include "obs/module.h"
 #include "obs/site.h"
+
+#include <rouse/mark.h>
+
+#include <errno.h>
 
 /*
  * Pages of a ring: for workers while there is plenty of room, for workers later, for other kernel threads.
@@ -119,6 +124,23 @@ RSI_NOINLINE void rsi_trace_end(struct rsi_writer *writer, const struct rouse_th
     _Static_assert(sizeof name == ROUSE_NAME_BYTES, "no name is cut");
     rouse_thread_name(self, name, sizeof name);
     rsi_event_ring_end(writer, self->id, name, rsi_tsc());
+}
+
+void rouse_mark_record(const char *name, uint64_t id, int is_end)
+{
+    if (!rsi_trace_is_on())
+        return;
+    int error = errno;
+    const struct rouse_thread *self = rsi_self();
+    struct rsi_writer *writer = rsi_account_writer();
+    if (writer) {
+        if (rsi_unlikely(!writer->ring) && !writer->is_ringless)
+            make_ring(writer);
+        uint64_t site = rsi_site_of(writer, RSI_CALLER());
+        rsi_module_note(writer, site);
+        rsi_event_ring_mark(writer, self->id, name, id, site, is_end != 0);
+    }
+    errno = error;
 }
 
 /* If the program sets the mode at the same time, its mode wins. */
