@@ -11,7 +11,6 @@
 #include "obs/module.h"
 #include "os/os.h"
 
-#include <pthread.h>
 #include <rouse/obs.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -23,12 +22,12 @@
 #define THREADS_PAGES 16u
 
 static struct {
-    pthread_mutex_t mutex; /* held while memory is allocated */
+    uint32_t lock; /* rsi_own_lock; held while memory is allocated */
     struct rsi_writer *free;
     struct rsi_store_chunk *writers, *names; /* where the next entry comes from */
     struct rsi_index groups;                 /* of kernel threads */
     uint32_t writer_count, name_count;
-} ledger = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} ledger;
 
 const struct rsi_wait_class rsi_wait_classes[RSI_STORE_WAIT_KINDS] = {
     [ROUSE_WAIT_NONE] = { RSI_IN_LAT, false },
@@ -60,7 +59,7 @@ _Static_assert(ROUSE_WAIT_KINDS == RSI_STORE_WAIT_FUTEX,
                "the kinds of the file follow the public ones");
 _Static_assert(RSI_STORE_WAIT_SYNC < RSI_STORE_WAIT_KINDS, "a writer has room for every kind");
 
-/* Under the mutex: allocate an entry of a chunk that all writers share. */
+/* Under the lock: allocate an entry of a chunk that all writers share. */
 static void *shared_next_locked(struct rsi_store_chunk **chunk, enum rsi_store_kind kind,
                                 size_t entry_bytes, unsigned pages)
 {
@@ -94,13 +93,13 @@ static struct rsi_writer *writer_new_locked(void)
 
 struct rsi_writer *rsi_writer_take(bool is_worker, int32_t tid)
 {
-    pthread_mutex_lock(&ledger.mutex);
+    rsi_own_lock(&ledger.lock);
     struct rsi_writer *writer = ledger.free;
     if (writer)
         ledger.free = writer->next;
     else
         writer = writer_new_locked();
-    pthread_mutex_unlock(&ledger.mutex);
+    rsi_own_unlock(&ledger.lock);
     if (!writer)
         return NULL;
     writer->stack_low = writer->stack_high = 0;
@@ -125,15 +124,15 @@ void rsi_writer_give(struct rsi_writer *writer)
     rsi_store_relaxed(&writer->shared->idle_since_tsc, UINT64_C(0));
     rsi_store_relaxed(&writer->shared->end_tsc, rsi_tsc());
     rsi_store_relaxed(&writer->shared->is_live, 0u);
-    pthread_mutex_lock(&ledger.mutex);
+    rsi_own_lock(&ledger.lock);
     writer->next = ledger.free;
     ledger.free = writer;
-    pthread_mutex_unlock(&ledger.mutex);
+    rsi_own_unlock(&ledger.lock);
 }
 
 void rsi_writers_child_locks(void)
 {
-    pthread_mutex_init(&ledger.mutex, NULL);
+    rsi_store_relaxed(&ledger.lock, 0u);
 }
 
 void rsi_writers_child(void)
@@ -337,7 +336,7 @@ static bool read_far(const void *from, void *to, size_t bytes)
 /* Add a name. Returns its number + 1; 0: no room. */
 static uint32_t name_add(struct rsi_writer *writer, uint64_t key, const char *text)
 {
-    pthread_mutex_lock(&ledger.mutex);
+    rsi_own_lock(&ledger.lock);
     struct rsi_store_name *name =
         shared_next_locked(&ledger.names, RSI_STORE_NAMES, sizeof *name, 1);
     uint32_t number = 0;
@@ -347,7 +346,7 @@ static uint32_t name_add(struct rsi_writer *writer, uint64_t key, const char *te
         rsi_chunk_add(ledger.names);
         number = ++ledger.name_count;
     }
-    pthread_mutex_unlock(&ledger.mutex);
+    rsi_own_unlock(&ledger.lock);
     if (!name)
         rsi_count(writer->shared->lost_names, 1);
     return number;
@@ -537,7 +536,7 @@ static void kernel_end(struct rsi_writer *writer, const struct rsi_store_thread 
     uint64_t cpu_ns = rsi_cpu_time_ran(slot->tid) - writer->shared->begin_cpu_ns, queue_ns;
     bool has_queue = rsi_cpu_time_queued(slot->tid, slot->ticks[RSI_IN_USR], cpu_ns, &queue_ns);
     uint64_t begin_ns = writer->shared->begin_queue_ns;
-    pthread_mutex_lock(&ledger.mutex);
+    rsi_own_lock(&ledger.lock);
     struct rsi_store_group *group = group_of(&ledger.groups, &name, KERNEL_PAGES, UINT32_MAX);
     if (group) {
         group_add(group, slot, wall);
@@ -545,7 +544,7 @@ static void kernel_end(struct rsi_writer *writer, const struct rsi_store_thread 
         rsi_count(group->queue_ns, queue_ns > begin_ns ? queue_ns - begin_ns : 0);
         rsi_count(group->queueless, !has_queue);
     }
-    pthread_mutex_unlock(&ledger.mutex);
+    rsi_own_unlock(&ledger.lock);
     if (!group)
         writer_add(writer->shared, slot);
 }

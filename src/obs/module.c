@@ -12,20 +12,19 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/auxv.h>
 
 #define MODULES_MAX 256u
 
 static struct {
-    pthread_mutex_t mutex;
+    uint32_t lock; /* rsi_own_lock */
     struct rsi_store_chunk *chunk;
-    uint32_t count; /* release under mutex, acquire by is_noted */
+    uint32_t count; /* release under lock, acquire by is_noted */
     struct {
         uint64_t start, end;
     } ranges[MODULES_MAX];
-} modules = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} modules;
 
 static bool is_noted(uint64_t address)
 {
@@ -136,15 +135,15 @@ void rsi_module_note(struct rsi_writer *writer, uint64_t site)
     if (!site || site & RSI_SITE_STACK || is_noted(site) ||
         _dl_find_object((void *)(uintptr_t)site, &found) != 0)
         return;
-    pthread_mutex_lock(&modules.mutex);
+    rsi_own_lock(&modules.lock);
     if (!is_noted(site))
         add_locked(writer, &found);
-    pthread_mutex_unlock(&modules.mutex);
+    rsi_own_unlock(&modules.lock);
 }
 
 void rsi_modules_child(void)
 {
-    pthread_mutex_init(&modules.mutex, NULL);
+    rsi_store_relaxed(&modules.lock, 0u);
     modules.chunk = NULL;
     modules.count = 0;
 }

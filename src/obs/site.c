@@ -4,7 +4,7 @@
  *
  * A known stack is found without a lock: a table in the process maps hashes to numbers, and the stacks in the file
  * never change. Before an unknown stack is stored, it is walked again with fresh unwind rows, so that a stale row
- * of an unloaded module can never name a caller. It is then added under a mutex.
+ * of an unloaded module can never name a caller. It is then added under a lock.
  *
  * The holder's site of a contended lock is an address only, because an uncontended acquisition does not walk the
  * stack.
@@ -14,7 +14,6 @@
 #include "obs/module.h"
 #include "os/os.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,13 +30,13 @@ struct table {
 };
 
 static struct {
-    pthread_mutex_t mutex;
+    uint32_t lock;       /* rsi_own_lock */
     struct table *table; /* release by table_new, acquire by its readers */
     struct rsi_store_chunk *chunk;
     rsi_stack_end_of *stack_end;
-    uint32_t count; /* under mutex; read racily */
-    bool is_full;   /* no more stacks are stored; under mutex; read racily */
-} sites = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    uint32_t count; /* under lock; read racily */
+    bool is_full;   /* no more stacks are stored; under lock; read racily */
+} sites;
 
 bool rsi_sites_setup(rsi_stack_end_of *stack_end)
 {
@@ -110,10 +109,10 @@ static uint64_t add_locked(struct table *table, uint64_t hash, const uint64_t *f
 
 static RSI_COLD struct table *table_new(void)
 {
-    pthread_mutex_lock(&sites.mutex);
+    rsi_own_lock(&sites.lock);
     if (!sites.table)
         rsi_store_release(&sites.table, (struct table *)rsi_map(sizeof *sites.table));
-    pthread_mutex_unlock(&sites.mutex);
+    rsi_own_unlock(&sites.lock);
     return sites.table;
 }
 
@@ -124,11 +123,11 @@ static uint64_t store(struct rsi_writer *writer, struct table *table, const uint
     uint64_t hash = hash_of(frames, depth);
     for (unsigned i = 0; i < depth; i++)
         rsi_module_note(writer, frames[i]);
-    pthread_mutex_lock(&sites.mutex);
+    rsi_own_lock(&sites.lock);
     uint64_t number = find(table, hash, frames, depth);
     if (number == RSI_SITE_STACK)
         number = add_locked(table, hash, frames, depth);
-    pthread_mutex_unlock(&sites.mutex);
+    rsi_own_unlock(&sites.lock);
     return number;
 }
 
@@ -219,7 +218,7 @@ const void *rsi_site_address(uint64_t site)
 
 void rsi_sites_child_locks(void)
 {
-    pthread_mutex_init(&sites.mutex, NULL);
+    rsi_store_relaxed(&sites.lock, 0u);
 }
 
 void rsi_sites_child(void)

@@ -43,6 +43,24 @@ int rsi_futex_wake(uint32_t *word, int count)
     return (int)rsi_syscall3(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count);
 }
 
+/* Values of the word: free, held, and held while some thread may sleep. */
+enum { OWN_FREE, OWN_HELD, OWN_AWAITED };
+
+void rsi_own_lock(uint32_t *lock)
+{
+    uint32_t seen = OWN_FREE;
+    if (rsi_cas_acquire(lock, &seen, OWN_HELD)) /* pairs with rsi_own_unlock */
+        return;
+    while (rsi_exchange_acquire(lock, (uint32_t)OWN_AWAITED) != OWN_FREE) /* likewise */
+        (void)rsi_futex_wait(lock, OWN_AWAITED, UINT64_MAX);
+}
+
+void rsi_own_unlock(uint32_t *lock)
+{
+    if (rsi_exchange_acq_rel(lock, (uint32_t)OWN_FREE) == OWN_AWAITED) /* pairs with rsi_own_lock */
+        (void)rsi_futex_wake(lock, 1);
+}
+
 void rsi_fence_setup(void)
 {
     long commands = rsi_syscall3(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);

@@ -24,6 +24,14 @@ int rsi_futex_wait(uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 int rsi_futex_wake(uint32_t *word, int count);
 
 /*
+ * A lock of our own for sections that may allocate memory: a kernel thread that finds it held sleeps. It is not libc's
+ * mutex, since librouse-preload.so replaces that, and would take our locks for the program's. 0 is free. Source: mutex2
+ * of U. Drepper, "Futexes Are Tricky", 2011.
+ */
+void rsi_own_lock(uint32_t *lock);
+void rsi_own_unlock(uint32_t *lock);
+
+/*
  * A fence in two halves. If one side runs
  *     store A; rsi_fence_light(); load B
  * and the other

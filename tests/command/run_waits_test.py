@@ -68,6 +68,14 @@ class Locks(Case):
         count = sum(row["given_up"] for row in found["locks"])
         self.assertEqual(count, 2)
 
+    def test_the_recorder_s_own_locks_hide_no_lock_that_its_thread_holds(self) -> None:
+        found = recorded(self, WAITS, "shelves")
+        holders = Counter[str]()
+        for row in found["sides"]:
+            holders[row["holder_label"]] += row["contested"]
+        holder = WAITS.label("pthread_rwlock_wrlock(lock)")
+        self.assertEqual(holders, {holder: WAITS.known["SHELF"]})
+
     def test_spinning_is_time_for_a_lock_and_no_wait(self) -> None:
         found = recorded(self, WAITS, "spin")
         (row,) = [row for row in found["locks"] if row["cnt_lock"]]
