@@ -13,11 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rouse.query import timelines
 from rouse.query.sections import Section
 from rouse.query.specs import PROCESS, Column, Row
-from rouse.query.timelines import NOT_KEPT, RUNS, TO_RUN, TYPES, Step, Stretch, Timelines
+from rouse.query.timelines import NOT_KEPT, RUNS, TO_RUN, Step, Stretch, Timelines
 from rouse.tables.engine import Database
-from rouse.tables.views import NOT_KNOWN, texts
+from rouse.tables.views import NOT_KNOWN
 from rouse.text import UNKNOWN, counted, duration, share
 
 EXPLAINED_MOST = 10_000  # requests of a name; of more, as many at random
@@ -185,29 +186,11 @@ class Explainer:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.names = Names(database)
-        self.recorders = {
-            row["process"]: row["recorder"]
-            for row in database.rows("SELECT process, recorder FROM processes")
-        }
-        self.made: dict[str, Timelines] = {}
-
-    def timelines(self, process: str) -> Timelines:
-        if process not in self.made:
-            rows = self.database.rows(
-                "SELECT process, type, kind, site, at_ns, thread_id, other_id, value FROM events"
-                f" WHERE type IN ({texts(TYPES)})"
-            )
-            of: defaultdict[str, list[Row]] = defaultdict(list)
-            for row in rows:
-                of[row["process"]].append(row)
-            for each, some in of.items():
-                self.made[each] = Timelines(some, self.recorders.get(each) or "")
-            self.made.setdefault(process, Timelines((), ""))
-        return self.made[process]
+        self.timelines = timelines.of(database)
 
     def explain(self, some: Requests) -> Explained:
         process = some.process
-        known = self.timelines(process)
+        known = self.timelines.get(process) or Timelines()
         by_time = sorted(some.ended, key=lambda one: -one.took)
         slow = set(map(id, by_time[: max(int(len(by_time) * SLOW_SHARE), 1)]))
         chosen = by_time

@@ -10,18 +10,23 @@ Analysis for the Execution of Parallel and Distributed Programs", 1988.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from weakref import WeakKeyDictionary
 
-from rouse.tables.schemas import PRELOAD
+from rouse.tables.engine import Database
+from rouse.tables.views import texts
 
 RUNS, TO_RUN, NOT_KEPT = "runs", "to run", "not recorded"
 DEPTH_MOST = 16  # of threads that wait for one another
 TYPES = ("wait", "yield", "wake", "io", "run", "new", "end", "mark", "mark_end")
-# Of events of one stamp, which comes first.
-RANKS = {"new": 0, "wait": 1, "yield": 1, "io": 2, "wake": 2, "run": 3}
-LAST_RANK = 4
+# The events in the order of time, and those of one stamp in the order of their thread.
+EVENTS = f"""
+SELECT process, type, at_ns, thread_id, kind, site, other_id, value FROM events
+WHERE type IN ({texts(TYPES)}) AND thread_id <> 0
+ORDER BY at_ns, CASE type WHEN 'new' THEN 0 WHEN 'wait' THEN 1 WHEN 'yield' THEN 1
+    WHEN 'io' THEN 2 WHEN 'wake' THEN 2 WHEN 'run' THEN 3 ELSE 4 END
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Stretch:
     chain: tuple[Step, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Rest:
     """For how long a thread does not run. Times are in ns."""
 
@@ -79,35 +84,29 @@ class Timeline:
 class Timelines:
     """The threads of one process."""
 
-    def __init__(self, events: Sequence[Mapping[str, Any]], recorder: str) -> None:
-        """events: of the types TYPES."""
+    def __init__(self) -> None:
         self.threads: dict[int, Timeline] = {}
-        is_preload = recorder == PRELOAD
-        order = sorted(
-            events, key=lambda event: (event["at_ns"], RANKS.get(event["type"], LAST_RANK))
-        )
-        for event in order:
-            self.add(event, is_preload)
 
-    def add(self, event: Mapping[str, Any], is_preload: bool) -> None:
-        thread, at, sort = event["thread_id"], event["at_ns"], event["type"]
+    def add(
+        self, sort: str, at: int, thread: int, kind: str, site: str, other: int, value: int
+    ) -> None:
+        """Add the next event of those of a process, in their order."""
         line = self.threads.get(thread)
         if line is None or sort == "new":
-            # Of a thread whose first events are lost, what is kept is known. Its number is above 0.
             line = self.threads[thread] = Timeline(at)
         last = line.rests[-1] if line.rests and line.rests[-1].end is None else None
         if sort == "new":
-            line.maker = event["other_id"]
+            line.maker = other
         elif sort in ("wait", "yield"):
-            kind = event["kind"] if sort == "wait" else TO_RUN
-            line.rests.append(Rest(at, kind, event["site"], None if sort == "wait" else at))
+            kind = kind if sort == "wait" else TO_RUN
+            line.rests.append(Rest(at, kind, site, None if sort == "wait" else at))
             line.begins.append(at)
         elif sort in ("wake", "io") and last:
-            last.woken, last.waker, last.wake_site = at, event["other_id"], event["site"]
+            last.woken, last.waker, last.wake_site = at, other, site
         elif sort == "run" and last:
             last.end = at
-            if last.woken is None and event["value"]:
-                last.woken, last.wake_site = event["value"], event["site"]
+            if last.woken is None and value:
+                last.woken, last.wake_site = value, site
         elif sort == "end":
             line.end = at
 
@@ -160,3 +159,18 @@ class Timelines:
 def put(out: list[Stretch], begin: int, end: int, chain: tuple[Step, ...]) -> None:
     if begin < end:
         out.append(Stretch(begin, end, chain))
+
+
+made: WeakKeyDictionary[Database, Mapping[str, Timelines]] = WeakKeyDictionary()
+
+
+def of(database: Database) -> Mapping[str, Timelines]:
+    """Return the threads of each process that has events."""
+    found = made.get(database)
+    if found is None:
+        found = {}
+        _, rows = database.run(EVENTS)
+        for process, *event in rows:
+            found.setdefault(process, Timelines()).add(*event)
+        made[database] = found
+    return found

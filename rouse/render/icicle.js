@@ -248,5 +248,5 @@ const Icicle = (() => {
     describe(root);
   }
 
-  return { begin };
+  return { begin, COLOURS };
 })();

@@ -267,6 +267,7 @@
     by("notes").append(...data.notes.map((note) => element("li", note)));
     Icicle.begin();
     WaitGraph.begin();
+    Lanes.begin();
     const full = data.sections.filter((section) => section.rows.length || section.more);
     for (const section of full) {
       const rows = section.rows.length + section.more;

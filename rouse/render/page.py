@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
 from rouse.query import icicle
 from rouse.query.icicle import Box, Texts
+from rouse.query.lanes import SPANS_MOST, Lanes
 from rouse.query.sections import Report, Section, sites_of
 from rouse.query.specs import Column, address
 from rouse.query.wait_graph import Graph
@@ -23,14 +24,16 @@ from rouse.text import cell, printable
 
 BYTES_MOST = 1_500_000  # of a page
 PICTURES_BYTES = 400_000
+LANES_BYTES = 300_000
 BOXES_MOST = 6000
-SCRIPTS = ("draw.js", "icicle.js", "wait_graph.js", "page.js")
+SCRIPTS = ("draw.js", "icicle.js", "wait_graph.js", "lanes.js", "page.js")
 
 
 @dataclass(frozen=True)
 class Pictures:
     time: Box  # of all threads
     waits: Graph = field(default_factory=Graph)
+    lanes: Callable[[int], Lanes | None] = lambda _: None  # with at most so many spans
 
 
 def embedded(value: Any) -> str:
@@ -92,9 +95,39 @@ def links_in(labels: Iterable[str], links: Links) -> dict[str, str]:
     return {label[start:end]: uri for label in labels for start, end, uri in links.of(label)}
 
 
-def picture_data(pictures: Pictures, links: Links, most: int) -> dict[str, Any]:
+def lane_data(lanes: Lanes, labels: Texts) -> dict[str, Any]:
+    """Return the lanes. A span has its gap to the one before, its time, and what it is."""
+    made = []
+    for lane in lanes.lanes:
+        flat, at = [], 0
+        for span in lane.spans:
+            words = [span.begin - at, span.end - span.begin]
+            words += [labels.number(span.part), labels.number(span.text)]
+            flat.append([*words, span.waker] if span.waker >= 0 else words)
+            at = span.end
+        made.append([printable(lane.name), flat])
+    requests = [[s.begin, s.end - s.begin, labels.number(s.text)] for s in lanes.requests]
+    return {"ns": lanes.ns, "more": lanes.more, "lanes": made, "requests": requests}
+
+
+def bounded_lanes(pictures: Pictures, labels: Texts) -> dict[str, Any] | None:
+    """Return the lanes with as many spans as there is room for. None: there are no events."""
+    most = SPANS_MOST
+    while lanes := pictures.lanes(most):
+        own = Texts()
+        made = lane_data(lanes, own)
+        size = len(embedded([made, *own.numbers]))
+        if size <= LANES_BYTES or most == 1:
+            return lane_data(lanes, labels)
+        most //= 2
+    return None
+
+
+def picture_data(
+    pictures: Pictures, links: Links, most: int, labels: Texts | None = None
+) -> dict[str, Any]:
     """Return the pictures with at most so many boxes. Texts are numbers in a list of all."""
-    labels = Texts()
+    labels = labels or Texts()
     every = len(icicle.boxes_of(pictures.time))
     made = {
         "icicle": icicle.as_json(icicle.bounded(pictures.time, most), labels),
@@ -108,11 +141,12 @@ def picture_data(pictures: Pictures, links: Links, most: int) -> dict[str, Any]:
 
 def bounded_pictures(pictures: Pictures, links: Links) -> dict[str, Any]:
     most = BOXES_MOST
-    while True:
-        made = picture_data(pictures, links, most)
-        if len(embedded(made)) <= PICTURES_BYTES or most == 1:
-            return made
+    while len(embedded(picture_data(pictures, links, most))) > PICTURES_BYTES and most > 1:
         most //= 2
+    labels = Texts()
+    made = picture_data(pictures, links, most, labels)
+    lanes = bounded_lanes(pictures, labels)
+    return {**made, "lanes": lanes, "texts": [printable(text) for text in labels.numbers]}
 
 
 def cut(section: Section, rows: int) -> Section:

@@ -23,6 +23,7 @@ from rouse.query import (
     activity,
     facts,
     icicle,
+    lanes,
     locks,
     measures,
     requests,
@@ -228,7 +229,9 @@ class Reporter:
         )
         title = f"rouse report: {what}"
         pictures = page.Pictures(
-            icicle.make(self.database, self.frames), wait_graph.make(self.database)
+            icicle.make(self.database, self.frames),
+            wait_graph.make(self.database),
+            lambda most: lanes.make(self.database, most),
         )
         whole = replace(report, frames=labels)
         is_bounded = self.options.limit is None
@@ -419,7 +422,7 @@ def limited(target: str | None, options: Options) -> Iterator[None]:
 def run(target: str | None, options: Options) -> None:
     is_text = options.format == "text"
     asked = Asked(
-        with_events=options.format in WITH_EVENTS,
+        with_events=options.format in (*WITH_EVENTS, "html"),
         with_requests=True,
         engine=options.engine,
         in_sum=options.in_sum,

@@ -11,7 +11,6 @@ import tempfile
 import unittest
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from common import FIXTURES, SOURCE, next_line, rouse, start
 
@@ -19,7 +18,6 @@ from interposed import LIBRARY, Source
 from run_case import Case, Row
 
 from rouse.query.timelines import NOT_KEPT, RUNS, Step, Stretch, Timelines
-from rouse.tables.schemas import PRELOAD
 
 MARKED = Source("marked_requests")
 PROGRAM, KNOWN = MARKED.program, MARKED.known
@@ -29,24 +27,34 @@ SLACK = 0.1  # of the program's figure: the clock is read around the calls
 LABELS_MOST = 64
 
 
-def wait(at: int, thread: int, kind: str = "mutex") -> Row:
-    return event(at, "wait", thread, kind=kind, site=f"w{thread}")
+Event = tuple[str, int, int, str, str, int, int]
 
 
-def event(at: int, sort: str, thread: int, **more: Any) -> Row:
-    row = {"at_ns": at, "type": sort, "thread_id": thread, "kind": "", "site": ""}
-    return {**row, "other_id": 0, "value": 0, **more}
+def wait(at: int, thread: int, kind: str = "mutex") -> Event:
+    return ("wait", at, thread, kind, f"w{thread}", 0, 0)
 
 
-def wake(at: int, thread: int, waker: int) -> Row:
-    return event(at, "wake", thread, other_id=waker, site=f"k{waker}")
+def event(at: int, sort: str, thread: int, other_id: int = 0, value: int = 0) -> Event:
+    return (sort, at, thread, "", "", other_id, value)
+
+
+def wake(at: int, thread: int, waker: int) -> Event:
+    return ("wake", at, thread, "", f"k{waker}", waker, 0)
+
+
+def timelines_of(events: list[Event]) -> Timelines:
+    """The timelines of events, each thread's in their order."""
+    made = Timelines()
+    for one in sorted(events, key=lambda one: one[1]):
+        made.add(*one)
+    return made
 
 
 class Paths(unittest.TestCase):
     """The stretches of a time, and why each took as long, of events that are written here."""
 
-    def check(self, events: list[Row], thread: int, expected: list[tuple[int, int, str]]) -> None:
-        found = Timelines(events, PRELOAD).explain(thread, 0, 100)
+    def check(self, events: list[Event], thread: int, expected: list[tuple[int, int, str]]) -> None:
+        found = timelines_of(events).explain(thread, 0, 100)
         said = [
             (one.begin, one.end, " < ".join(f"{s.thread} {s.what}" for s in one.chain))
             for one in found
@@ -107,7 +115,7 @@ class Paths(unittest.TestCase):
         self.check(events, 2, [(0, 30, f"1 {RUNS}"), (30, 100, f"2 {RUNS}")])
 
     def test_a_thread_of_which_nothing_is_known(self) -> None:
-        found = Timelines([], PRELOAD).explain(9, 0, 100)
+        found = Timelines().explain(9, 0, 100)
         self.assertEqual(found, [Stretch(0, 100, (Step(9, NOT_KEPT),))])
 
 

@@ -313,7 +313,6 @@ class Options(Case):
 
     def test_options_that_show_no_event_are_refused(self) -> None:
         self.assertIn("add --trace", self.refused("--format", "perfetto", "-o", "x"))
-        self.assertIn("--keep DIR", self.refused("--trace"))
         self.assertIn("-o FILE", self.refused("--trace", "--format", "perfetto"))
         self.assertIn("range", self.refused("--trace=3", "--keep", "x"))
         self.assertIn("contradict", self.refused("--json", "--format", "text"))
