@@ -33,34 +33,40 @@
 extern "C" {
 #endif
 
-/* The function by which librouse records. Not for programs: they call the functions below. */
+/* The request `id` of this name begins, or passes here. */
+static inline void rouse_mark(const char *name, uint64_t id);
+
+/* The request `id` of this name ends. Its number may be used again. */
+static inline void rouse_mark_end(const char *name, uint64_t id);
+
+/* The function by which librouse records. Not for programs, as all that follows. */
 extern __attribute__((weak, visibility("default"))) void rouse_mark_record(const char *name,
                                                                            uint64_t id, int is_end);
 
-static inline void rouse_mark_nowhere(const char *name, uint64_t id, int is_end)
+static inline void rsi_mark_nowhere(const char *name, uint64_t id, int is_end)
 {
     (void)name;
     (void)id;
     (void)is_end;
 }
 
-typedef void rouse_mark_recorder(const char *name, uint64_t id, int is_end);
+typedef void rsi_mark_recorder(const char *name, uint64_t id, int is_end);
 
 /* The recorder of this process, found at the first call: librouse, the library of `rouse run`, or nothing. */
-static inline rouse_mark_recorder *rouse_mark_find(void)
+static inline rsi_mark_recorder *rsi_mark_find(void)
 {
-    static rouse_mark_recorder *recorder;
-    rouse_mark_recorder *found = __atomic_load_n(&recorder, __ATOMIC_RELAXED);
+    static rsi_mark_recorder *recorder;
+    rsi_mark_recorder *found = __atomic_load_n(&recorder, __ATOMIC_RELAXED);
     if (__builtin_expect(!found, 0)) {
         union {
             void *object;
-            rouse_mark_recorder *function;
+            rsi_mark_recorder *function;
         } symbol = { 0 };
         if (rouse_mark_record)
             symbol.function = rouse_mark_record;
         else
             symbol.object = dlsym(RTLD_DEFAULT, "rouse_run_mark_record");
-        found = symbol.object ? symbol.function : rouse_mark_nowhere;
+        found = symbol.object ? symbol.function : rsi_mark_nowhere;
         /* Relaxed: every thread finds the same, and the function is constant. */
         __atomic_store_n(&recorder, found, __ATOMIC_RELAXED);
     }
@@ -72,22 +78,20 @@ static inline rouse_mark_recorder *rouse_mark_find(void)
 #pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments" /* of <sys/sdt.h> */
 #endif
 
-/* The request `id` of this name begins, or passes here. */
 static inline void rouse_mark(const char *name, uint64_t id)
 {
 #ifdef DTRACE_PROBE2
     DTRACE_PROBE2(rouse, mark, name, id);
 #endif
-    rouse_mark_find()(name, id, 0);
+    rsi_mark_find()(name, id, 0);
 }
 
-/* The request `id` of this name ends. Its number may be used again. */
 static inline void rouse_mark_end(const char *name, uint64_t id)
 {
 #ifdef DTRACE_PROBE2
     DTRACE_PROBE2(rouse, mark_end, name, id);
 #endif
-    rouse_mark_find()(name, id, 1);
+    rsi_mark_find()(name, id, 1);
 }
 
 #ifdef __clang__
