@@ -402,25 +402,6 @@ static bool is_recorded(const struct rsi_bpf_thread *thread)
     return thread->key.join == RSI_BPF_JOINED || thread->key.join == RSI_BPF_RELOCK;
 }
 
-static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool is_sleep, __u64 now)
-{
-    if (thread->state == RSI_BPF_RUNS)
-        thread->cpu_ns += now - thread->since_ns;
-    thread->since_ns = now;
-    __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new name */
-    if (!is_sleep) {
-        thread->involuntary++;
-        thread->state = RSI_BPF_QUEUED;
-        return;
-    }
-    thread->voluntary++;
-    thread->state = RSI_BPF_SLEEPS_NOW;
-    thread->key.call = call_of(task);
-    thread->key.object = object_of(task, thread->key.call);
-    join(&thread->key, task);
-    thread->key.place = is_recorded(thread) ? 0 : place_of(task, false);
-}
-
 static void count_sleep(struct rsi_bpf_thread *thread, __u64 now)
 {
     __u64 since = thread->since_ns, woken = thread->woken_ns;
@@ -449,6 +430,33 @@ static void count_sleep(struct rsi_bpf_thread *thread, __u64 now)
     most(&sum->asleep_most_ns, woken - since);
     sum->queued_ns += now - woken;
     most(&sum->queued_most_ns, now - woken);
+}
+
+static void leave(struct rsi_bpf_thread *thread, struct task_struct *task, bool is_sleep, __u64 now)
+{
+    if (thread->state == RSI_BPF_RUNS)
+        thread->cpu_ns += now - thread->since_ns;
+    else if (thread->state == RSI_BPF_SLEEPS_NOW)
+        /*
+         * On a busy machine the kernel runs no program for one switch in thousands, and does not count that as missed
+         * (seen on Linux 6.18). The thread leaves again, so it has run since. How long it was queued before, and ran,
+         * is not known.
+         */
+        count_sleep(thread,
+                    thread->woken_ns > thread->since_ns ? thread->woken_ns : thread->since_ns);
+    thread->since_ns = now;
+    __builtin_memcpy(thread->name, task->comm, sizeof(thread->name)); /* it may have a new name */
+    if (!is_sleep) {
+        thread->involuntary++;
+        thread->state = RSI_BPF_QUEUED;
+        return;
+    }
+    thread->voluntary++;
+    thread->state = RSI_BPF_SLEEPS_NOW;
+    thread->key.call = call_of(task);
+    thread->key.object = object_of(task, thread->key.call);
+    join(&thread->key, task);
+    thread->key.place = is_recorded(thread) ? 0 : place_of(task, false);
 }
 
 static void enter(struct rsi_bpf_thread *thread, __u64 now)
