@@ -66,7 +66,14 @@ TITLES = {
 EMPTY = "the program marks no requests (rouse/mark.h), or no events were recorded"
 
 
-@dataclass(frozen=True)
+# Marks may be many: they are read one by one.
+MARKS = """
+SELECT process, type, name, object, site, at_ns, thread_id FROM events
+WHERE type IN ('mark', 'mark_end') ORDER BY process, at_ns
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     id: int
     begin: int
@@ -92,23 +99,17 @@ class Requests:
 
 def requests_of(database: Database) -> list[Requests]:
     """Return all requests, by process and name, the longest total time first."""
-    marks = database.rows(
-        "SELECT process, type, name, object, site, at_ns, thread_id FROM events"
-        " WHERE type IN ('mark', 'mark_end') ORDER BY process, at_ns"
-    )
+    _, marks = database.run(MARKS)
     found: dict[tuple[str, str], Requests] = {}
-    begun: dict[tuple[str, str, int], list[Row]] = {}
-    for mark in marks:
-        key = (mark["process"], mark["name"])
-        some = found.setdefault(key, Requests(*key))
-        one = (*key, mark["object"])
-        if mark["type"] == "mark":
-            begun.setdefault(one, []).append(mark)
+    begun: dict[tuple[str, str, int], list[tuple[int, str]]] = {}
+    for process, sort, name, number, site, at, thread in marks:
+        some = found.setdefault((process, name), Requests(process, name))
+        one = (process, name, number)
+        if sort == "mark":
+            begun.setdefault(one, []).append((at, site))
         elif passed := begun.pop(one, None):
-            way = tuple((row["at_ns"], row["site"]) for row in passed[1:])
-            number = mark["object"] % (1 << 64)
-            begin, end = passed[0]["at_ns"], mark["at_ns"]
-            some.ended.append(Request(number, begin, end, mark["thread_id"], way))
+            begin, way = passed[0][0], tuple(passed[1:])
+            some.ended.append(Request(number % (1 << 64), begin, at, thread, way))
         else:
             some.cut += 1
     for process, name, _ in begun:
