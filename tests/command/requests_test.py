@@ -23,7 +23,7 @@ MARKED = Source("marked_requests")
 PROGRAM, KNOWN = MARKED.program, MARKED.known
 USER = Source("marked_threads")
 HOLDS = "server-* waits (mutex) at {}, meanwhile flusher waits (sleep) at {}"
-SLACK = 0.1  # of the program's figure: the clock is read around the calls
+SLACK = 0.1  # of the requests' time: the clock is read around the calls
 LABELS_MOST = 64
 
 
@@ -130,25 +130,30 @@ class Requests(Case):
 
     def check_times(self, found: Mapping[str, list[Row]], name: str, printed: list[int]) -> None:
         """Compare the total, the runs and the waits with the program's clock."""
-        took, computed, waited = printed
+        took, server, posted, locked = printed
         (whole,) = (row for row in found["requests"] if row["name"] == name)
         self.assertAlmostEqual(whole["total_ns"] / took, 1, delta=SLACK)
         parts = [row for row in found["request_paths"] if row["name"] == name]
         self.assertAlmostEqual(sum(row["share"] for row in parts), 1, places=6)
-        runs = sum(row["share"] for row in parts if re.fullmatch(r"server-\* runs", row["path"]))
-        self.assertAlmostEqual(runs * whole["total_ns"] / computed, 1, delta=SLACK)
-        waits = sum(row["share"] for row in parts if "(mutex)" in row["path"])
-        self.assertAlmostEqual(waits * whole["total_ns"] / waited, 1, delta=SLACK)
+
+        def spent(pattern: str) -> float:
+            chosen = (row["share"] for row in parts if re.match(pattern, row["path"]))
+            return float(sum(chosen) * whole["total_ns"])
+
+        runs = spent(r"server-\* runs$")
+        self.assertAlmostEqual((server - posted - locked - runs) / took, 0, delta=SLACK)
+        # The program's clock has the way to a processor in its waits.
+        waits = spent(r"server-\* waits \(mutex\)|server-\* is to run after its wait at look_up")
+        self.assertAlmostEqual((locked - waits) / took, 0, delta=SLACK)
 
     def test_a_request_s_time_is_divided_as_the_program_s_clock_says(self) -> None:
         found, printed = self.report_of()
         self.check_times(found, "request", printed)
         (row,) = found["requests"]
         self.assertEqual((row["count"], row["open"], row["cut"]), (KNOWN["REQUESTS"], 0, 0))
-        longest = max(found["request_paths"], key=lambda part: part["share"])
         where = MARKED.label("pthread_mutex_lock(&table);", 1), MARKED.label("nanosleep(")
-        self.assertEqual(longest["path"], HOLDS.format(*where))
-        self.assertGreater(longest["each_ns"], 0.9 * KNOWN["HOLD_NS"])
+        parts = {row["path"]: row["each_ns"] for row in found["request_paths"]}
+        self.assertGreater(parts[HOLDS.format(*where)], KNOWN["HOLD_NS"] / 2)
 
     def test_the_slowest_request_is_shown_step_by_step(self) -> None:
         found, _ = self.report_of()
@@ -179,7 +184,7 @@ class Requests(Case):
         done = self.run_it("--trace", "--", PROGRAM)
         text = " ".join(done.stderr.split())
         self.assertIn(f"Requests: {KNOWN['REQUESTS']} requests, median ", text)
-        self.assertRegex(text, r" % of their time: server-\* waits \(mutex\) at look_up ")
+        self.assertRegex(text, r"\d % of their time: server-\* ")
 
     def test_a_program_without_marks_is_told_that_its_events_are_not_kept(self) -> None:
         program = Source("traced_waits").program
@@ -209,7 +214,7 @@ class Requests(Case):
     def test_without_a_recorder_marks_do_nothing(self) -> None:
         done = subprocess.run([PROGRAM, "odd"], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(len(done.stdout.split()), 3)
+        self.assertEqual(len(done.stdout.split()), 4)
 
     def test_without_trace_no_mark_is_recorded(self) -> None:
         self.assertNotIn("requests", self.sections(PROGRAM))
@@ -233,9 +238,9 @@ class Requests(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)["sections"]
         self.check_times(found, "job", printed)
-        longest = max(found["request_paths"], key=lambda part: part["share"])
         where = USER.label("rouse_mutex_lock(&table);", 1), USER.label("rouse_sleep(")
-        self.assertEqual(longest["path"], HOLDS.format(*where))
+        paths = [row["path"] for row in found["request_paths"]]
+        self.assertIn(HOLDS.format(*where), paths)
 
 
 class Header(unittest.TestCase):
