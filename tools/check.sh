@@ -83,7 +83,7 @@ check_headers() {
     local header status=0
     local warnings=(-Wall -Wextra -Werror -Wundef -Iinclude -fsyntax-only)
     for header in include/rouse/*.h; do
-        local line="#include <rouse/$(basename "$header")>"
+        local line="#include <rouse/$(basename "$header")>"$'\nextern int a_declaration;' # ISO C requires one
         local cc
         for cc in gcc clang; do
             $cc -std=c17 -pedantic -Wstrict-prototypes "${warnings[@]}" -x c - <<<"$line" || status=1

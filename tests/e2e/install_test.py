@@ -15,6 +15,7 @@ from pathlib import Path
 from installed import BUILD, COMPILERS, SOURCE, Installed, run, skip_without
 
 PROTOTYPE = re.compile(r"\b(rouse_\w+)\s*\([^;{}]*;")  # not a definition
+INLINE = re.compile(r"\bstatic inline\b[^;{}]*;")  # declared first, and defined by the header too
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 USER = """\
@@ -29,6 +30,20 @@ int main(void)
     void *result;
     return rouse_thread_create(&t, NULL, twice, (void *)21) || rouse_thread_join(t, &result) ||
            result != (void *)42;
+}
+"""
+
+VERSION = """\
+#include <rouse/rouse.h>
+#include <stdio.h>
+#if !(ROUSE_VERSION_MAJOR > 0 || ROUSE_VERSION_MINOR >= 1)
+#error "the numbers are not usable in #if"
+#endif
+int main(void)
+{
+    printf("%s %d.%d.%d\\n", ROUSE_VERSION, ROUSE_VERSION_MAJOR, ROUSE_VERSION_MINOR,
+           ROUSE_VERSION_PATCH);
+    return 0;
 }
 """
 
@@ -74,14 +89,21 @@ def declared() -> set[str]:
     """The functions that the public headers declare, without those that they define."""
     names: set[str] = set()
     for header in (SOURCE / "include/rouse").glob("*.h"):
-        names.update(PROTOTYPE.findall(COMMENT.sub("", header.read_text(encoding="utf-8"))))
+        code = INLINE.sub("", COMMENT.sub("", header.read_text(encoding="utf-8")))
+        names.update(PROTOTYPE.findall(code))
     return names
 
 
 def symbols(*command: str | Path) -> set[str]:
-    """The defined symbols that nm lists."""
-    lines = run("nm", "--defined-only", *command).splitlines()
-    return {line.split()[-1].split("@")[0] for line in lines if len(line.split()) == 3}
+    """The defined symbols that nm lists, without the names of versions."""
+    lines = [line.split() for line in run("nm", "--defined-only", *command).splitlines()]
+    return {line[2].split("@")[0] for line in lines if len(line) == 3 and line[1] != "A"}
+
+
+def project_version() -> str:
+    found = re.search(r"version: '([\d.]+)'", (SOURCE / "meson.build").read_text(encoding="utf-8"))
+    assert found
+    return found[1]
 
 
 class Install(unittest.TestCase):
@@ -121,6 +143,56 @@ class Install(unittest.TestCase):
     def test_the_library_exports_exactly_the_declared_calls(self) -> None:
         self.assertEqual(symbols("--dynamic", installed.shared), declared())
 
+    def test_every_exported_symbol_has_a_version(self) -> None:
+        """The version is that of a release, and not of a later one than this."""
+        lines = run("nm", "--dynamic", "--defined-only", installed.shared).splitlines()
+        versions: dict[str, str] = {}
+        for _, kind, name in (line.split() for line in lines):
+            if kind != "A":
+                call, _, version = name.partition("@@")
+                versions[call] = version
+        self.assertEqual(set(versions), declared())
+        ours = [int(number) for number in project_version().split(".")]
+        for call, version in versions.items():
+            self.assertRegex(version, r"^ROUSE_\d+\.\d+$", call)
+            since = [int(number) for number in version.removeprefix("ROUSE_").split(".")]
+            self.assertLessEqual(since, ours[:2], call)
+
+    def test_a_program_is_refused_by_a_library_without_its_version(self) -> None:
+        source = folder / "user.c"
+        source.write_text(USER)
+        program = installed.compile("gcc", source, folder / "versioned")
+        old = folder / "old"
+        old.mkdir()
+        library = old / "librouse.so.0"
+        script = old / "old.map"
+        script.write_text("ROUSE_0.0 { global: *; };\n")
+        stubs = old / "stubs.c"
+        stubs.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(declared())))
+        run(
+            *("gcc", "-shared", "-fPIC", "-o", library, stubs),
+            *("-Wl,-soname,librouse.so.0", f"-Wl,--version-script={script}"),
+        )
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(old)}
+        done = subprocess.run([program], capture_output=True, text=True, env=environment)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("version `ROUSE_0.1' not found", done.stderr)
+        run(program, env=installed.environment, timeout=60)
+
+    def test_the_version_in_the_header_is_the_project_s(self) -> None:
+        source = folder / "version.c"
+        source.write_text(VERSION)
+        program = installed.compile("gcc", source, folder / "version")
+        version = project_version()
+        shown = run(program, env=installed.environment)
+        self.assertEqual(shown.split(), [version, version])
+        self.assertEqual(run(installed.only("rouse-serve"), "--version").split()[1], version)
+
+    def test_the_main_header_brings_the_numbers_of_errors(self) -> None:
+        for language in ("c", "c++"):
+            words = ("gcc", "-fsyntax-only", f"-I{installed.headers.parent}", "-x", language, "-")
+            run(*words, input="#include <rouse/rouse.h>\nint e = ETIMEDOUT + ECANCELED;\n")
+
     def test_the_archive_defines_only_prefixed_names(self) -> None:
         strangers = {
             name
@@ -144,9 +216,7 @@ class Install(unittest.TestCase):
         self.assertIn("-fstack-clash-protection", flags)
         self.assertIn("-lrouse", installed.pkg_config("--libs"))
         self.assertIn("-pthread", installed.pkg_config("--libs", "--static"))
-        version = re.search(r"version: '([\d.]+)'", (SOURCE / "meson.build").read_text())
-        assert version
-        self.assertEqual(installed.pkg_config("--modversion"), [version[1]])
+        self.assertEqual(installed.pkg_config("--modversion"), [project_version()])
 
     def test_the_archive_links_with_either_compiler(self) -> None:
         """The archive is plain machine code, even if the library was built with LTO."""
