@@ -16,7 +16,7 @@ declare -A packages=(
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
              curl strace gdb slowhttptest python3-venv ca-certificates chromium libbpf-dev
              libjemalloc2 libgoogle-perftools4|libgoogle-perftools4t64 libssl-dev openssl
-             libcurl4-openssl-dev libpq-dev libsqlite3-dev zlib1g-dev postgresql cmake"
+             libcurl4-openssl-dev libpq-dev libsqlite3-dev zlib1g-dev postgresql cmake zsh fish"
     [command]="python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless

@@ -7,11 +7,17 @@ import math
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rouse.render import links
 
 COALESCE_MOST_US = 1_000_000
 SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
+
+
+def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class Name(click.ParamType[str]):
@@ -23,6 +29,11 @@ class Name(click.ParamType[str]):
         if not value:
             raise click.BadParameter("the name is empty")
         return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return files(ctx, param, incomplete)
 
 
 class Editor(click.ParamType[str]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers
+from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers, files
 from rouse.cli.commands import Command
 from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, TRACE, Wanted, distort, run
 from rouse.store import layout
@@ -37,7 +37,12 @@ class RunCommand(Command):
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument(
-    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]..."
+    "words",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="[--] PROGRAM [ARGS]...",
+    shell_complete=files,
 )
 @click.option(
     "-o", "--output", type=Name(), metavar="FILE", help="Where the report goes [standard error]."

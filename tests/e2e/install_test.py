@@ -120,6 +120,10 @@ class Install(unittest.TestCase):
             "share/man/man7/rouse.7",
             "share/doc/rouse/examples/echo_server.c",
             "share/doc/rouse/html/index.html",
+            "share/bash-completion/completions/rouse",
+            "share/bash-completion/completions/rouse-serve",
+            "share/fish/vendor_completions.d/rouse.fish",
+            "share/zsh/site-functions/_rouse-bench",
         ):
             self.assertIn(name, names)
         installed.only(f"{installed.shared.name}-gdb.py")
@@ -186,7 +190,7 @@ class Install(unittest.TestCase):
         version = project_version()
         shown = run(program, env=installed.environment)
         self.assertEqual(shown.split(), [version, version])
-        self.assertEqual(run(installed.only("rouse-serve"), "--version").split()[1], version)
+        self.assertEqual(run(installed.program("rouse-serve"), "--version").split()[1], version)
 
     def test_the_main_header_brings_the_numbers_of_errors(self) -> None:
         for language in ("c", "c++"):
@@ -233,8 +237,8 @@ class Install(unittest.TestCase):
 
     def test_the_programs_run_where_they_are_installed(self) -> None:
         for name in ("rouse-serve", "rouse-bench"):
-            self.assertIn(name, run(installed.only(name), "--help"))
-            self.assertNotIn("librouse", run("readelf", "-d", installed.only(name)))
+            self.assertIn(name, run(installed.program(name), "--help"))
+            self.assertNotIn("librouse", run("readelf", "-d", installed.program(name)))
 
 
 def installed_with(tags: str, folder: Path) -> dict[str, int]:

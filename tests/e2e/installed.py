@@ -53,6 +53,10 @@ class Installed:
             raise AssertionError(f"{name} is installed {len(found)} times: {found}")
         return self.root / found[0]
 
+    def program(self, name: str) -> Path:
+        """An installed program; a file of completions has the same name."""
+        return self.headers.parents[1] / "bin" / name
+
     def pkg_config(self, *options: str) -> list[str]:
         environment = {
             **os.environ,
