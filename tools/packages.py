@@ -19,13 +19,15 @@ LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SETS = ("command", "check", "check-all")  # each includes the one before it
+SETS = ("command", "check", "check-all", "dist")  # each includes the one before it, but for the last
 
 
 def named(wanted: str) -> list[str]:
-    """The requirements of a set: the command's, its developers', and those of its extras."""
+    """The requirements of a set: the command's, its developers', those of its extras, or those of releases."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
+    if wanted == "dist":
+        return [str(requirement) for requirement in project["dependency-groups"]["dist"]]
     found = list(project["project"]["dependencies"])
     if wanted != "command":
         found += project["dependency-groups"]["check"]

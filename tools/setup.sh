@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # setup.sh SET... - install the missing packages of each set: build, check, check-all, bench, command (the command
-# `rouse`) and demos (the programs that demos/ shows). It does nothing if no package is missing.
+# `rouse`), dist (releases) and demos (the programs that demos/ shows). It does nothing if no package is missing.
 #
 # It works on Debian 12 and later with only git, make, gcc and python3. It says what it installs and asks no
 # questions. If nothing is missing, it costs one dpkg query. Without apt-get, or without root and sudo, it continues
@@ -18,6 +18,7 @@ declare -A packages=(
              libjemalloc2 libgoogle-perftools4|libgoogle-perftools4t64 libssl-dev openssl
              libcurl4-openssl-dev libpq-dev libsqlite3-dev zlib1g-dev postgresql cmake zsh fish"
     [command]="python3-venv ca-certificates"
+    [dist]="git xz-utils python3-venv ca-certificates"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
                  mariadb-server-core mariadb-client-core sysbench
@@ -32,6 +33,7 @@ declare -A commands=(
     [build]="meson ninja gcc lowdown"
     [check]="g++ clang spin wrk curl strace gdb"
     [command]="python3"
+    [dist]="git xz"
     [check-all]="clang-tidy aarch64-linux-gnu-gcc"
     [bench]="g++"
     [demos]="memcached redis-server wrk javac go"
@@ -115,7 +117,7 @@ install_packages() {
 }
 
 # Install the packages that pyproject.toml names for a set into build/venv. "check" adds the developers' packages,
-# "check-all" the extras. Without a network, packages that were installed earlier stay.
+# "check-all" the extras, "dist" only what builds releases. Without a network, packages that were installed earlier stay.
 install_python_packages() {
     local set=$1 venv=build/venv python=/usr/bin/python3 names is_new=false
     exec 9>build/venv.lock
@@ -135,7 +137,9 @@ install_python_packages() {
         fi
         if [[ $names ]] && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
             --timeout 30 --constraint tools/requirements.lock $names >>build/venv.log 2>&1; then
-            cat pyproject.toml tools/requirements.lock | tee "$venv/command.stamp" >"$venv/$set.stamp"
+            cat pyproject.toml tools/requirements.lock >"$venv/$set.stamp"
+            [[ $set == dist ]] && return
+            cp "$venv/$set.stamp" "$venv/command.stamp"
             [[ $set == command ]] || cp "$venv/command.stamp" "$venv/check.stamp"
             return
         fi
@@ -218,7 +222,7 @@ main() {
             fi
         fi
     fi
-    for set in check-all check command; do
+    for set in check-all check command dist; do
         if [[ " $* " == *" $set "* ]]; then
             install_python_packages "$set"
         fi
