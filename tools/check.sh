@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $(trap -p INT QUIT HUP TERM) ]] || exec env --default-signal tools/check.sh "$@"
 source tools/sources.sh
 
-groups=(asan tsan models stress serve recording valgrind database bench clang levels tidy aarch64 asan-e2e spark others)
+groups=(asan tsan models stress serve recording valgrind database bench clang levels tidy aarch64 asan-e2e spark others packages)
 wanted=" ${*:-quick} "
 for word in $wanted; do
     if [[ " quick all ${groups[*]} " != *" $word "* ]]; then
@@ -212,6 +212,7 @@ wants tidy && step "clang-tidy" tools/tidy.sh
 wants aarch64 && build_and_test aarch64 native --suite unit --timeout-multiplier 10
 in_check spark --suite spark
 in_check others --suite others
+in_check packages --suite packages
 if wants asan-e2e && step "build asan" build asan; then
     run_tests asan e2e --suite e2e --suite serve --suite bench --timeout-multiplier 4
 fi

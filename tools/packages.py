@@ -19,7 +19,12 @@ LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SETS = ("command", "check", "check-all", "dist")  # each includes the one before it, but for the last
+SETS = (
+    "command",
+    "check",
+    "check-all",
+    "dist",
+)  # each includes the one before it, but for the last
 
 
 def named(wanted: str) -> list[str]:

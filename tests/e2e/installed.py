@@ -13,6 +13,8 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 COMPILERS = ("gcc", "clang")
+# What pip says where it reaches no index of packages.
+UNREACHED = r"NewConnectionError|ConnectTimeoutError|ProxyError|Temporary failure|No route to host"
 
 
 def run(*command: str | Path, **options: object) -> str:
