@@ -186,6 +186,7 @@ static void a_herd_is_counted_with_its_size_and_spurious_wake_ups(void **state)
     struct wakes before = wakes_of(ROUSE_WAIT_COND, &scene.cond);
     struct totals totals = totals_now();
     start_all(threads, ROUSE_KIND_USER, wait_for_open);
+    UNTIL(rsi_load_relaxed(&scene.cond.waiting) == WAITERS); /* none waits for the mutex any more */
     for (unsigned i = 0; i < WAITERS; i++) {
         rouse_mutex_lock(&scene.mutex);
         scene.is_open = true;
