@@ -19,16 +19,12 @@ LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SETS = (
-    "command",
-    "check",
-    "check-all",
-    "dist",
-)  # each includes the one before it, but for the last
+# Each includes the one before it, except the last.
+SETS = ("command", "check", "check-all", "dist")
 
 
 def named(wanted: str) -> list[str]:
-    """The requirements of a set: the command's, its developers', those of its extras, or those of releases."""
+    """Return the requirements of one of SETS."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
     if wanted == "dist":

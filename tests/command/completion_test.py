@@ -30,11 +30,10 @@ SCRIPTS = {
 }
 USAGE = re.compile(r"^ {2,6}(?:(-\w),? ?)?(--[a-z-]+)?", re.MULTILINE)
 
-OPTION = re.compile(
-    r"(--?[A-Za-z][a-z-]*)[+=]?\["
-)  # of zsh's _arguments: the name, and [what it is]
+# An option in zsh's _arguments: its name, then [its description].
+OPTION = re.compile(r"(--?[A-Za-z][a-z-]*)[+=]?\[")
 
-# What bash does when the key is pressed. compopt works only beneath a real key.
+# Bash does this when the key is pressed. compopt works only beneath a real key.
 BASH = """
 compopt() { :; }
 source "$1"
@@ -92,12 +91,12 @@ class Case(unittest.TestCase):
         return done.stdout
 
     def bash(self, *words: str) -> set[str]:
-        """What bash offers for the last of these words."""
+        """Return the words that bash offers for the last of these words."""
         script = FOLDER / "bash" / SCRIPTS["bash"][words[0]]
         return set(self.shell("bash", "-c", BASH, "bash", script, *words).split())
 
     def fish(self, line: str) -> set[str]:
-        """What fish offers at the end of a line."""
+        """Return the words that fish offers at the end of a line."""
         for script in (FOLDER / "fish").glob("*.fish"):
             to = self.folder / ".config/fish/completions" / script.name
             to.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`make dist`: the files of a release, twice the same bytes, and the wheel in fresh environments."""
+"""`make dist`: the same bytes each time, and a wheel that works in fresh environments."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 COMPILERS = ("gcc", "clang")
-# What pip says where it reaches no index of packages.
+# The messages of a pip that reaches no index of packages.
 UNREACHED = r"NewConnectionError|ConnectTimeoutError|ProxyError|Temporary failure|No route to host"
 
 
