@@ -16,7 +16,7 @@ import click
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
 from rouse.errors import output
-from rouse.query import difference, icicle
+from rouse.query import difference
 from rouse.query.compare import ROWS, compare
 from rouse.query.sections import Report
 from rouse.render.links import NONE as NO_LINKS
@@ -39,10 +39,7 @@ def as_json(report: Report) -> str:
 def as_page(report: Report, before: Input, after: Input, is_bounded: bool) -> str:
     from rouse.render import page
 
-    sides = [
-        icicle.make(opened.database, Reporter(opened, Options()).frames)
-        for opened in (before, after)
-    ]
+    sides = [Reporter(opened, Options()).boxes() for opened in (before, after)]
     title = f"rouse compare: {before.source}, {after.source}"
     pictures = page.Pictures(difference.make(*sides))
     return page.render(report, pictures, title, NO_LINKS, is_bounded)

@@ -3,7 +3,8 @@
 
 The first level divides the time as the verdict does, except that waits for work have a part of
 their own. Below are the functions, the outermost first, and then what was waited for. A box's time
-is that of the boxes below it. Running time has no stacks: it is divided by the threads' names.
+is that of the boxes below it. Running time is divided by the threads' names. Where threads were
+sampled, it is then divided by their stacks, in proportion to the samples.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from rouse.query import measures, places
 from rouse.query.frames import LIBRARY_NAMES
 from rouse.query.program import PARTS
+from rouse.query.ran import Running, Stack
 from rouse.query.specs import Row, object_of
 from rouse.store.layout import EVERY_KIND
 from rouse.symbols.demangle import short
@@ -101,7 +103,24 @@ def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> 
         box.sides[side] = box.sides.get(side, 0) + row["wait_ns"]
 
 
-def not_waiting(root: Box, database: Database, locks_ns: int) -> None:
+def add_running(root: Box, name: str, ns: int, stacks: Sequence[Stack]) -> None:
+    """Add time that threads with a name ran."""
+    whole = sum(stack.samples for stack in stacks)
+    if not whole:
+        add(root, ["running", clipped(name)], ns)
+    passed = given = 0
+    for stack in stacks:
+        passed += stack.samples
+        part = ns * passed // whole - given  # the parts add up to ns
+        given += part
+        path = path_of([vars(frame) for frame in stack.frames])
+        inner = [f"[{clipped(stack.inner)}]"] if stack.inner else []
+        add(root, ["running", clipped(name), *path, *inner], part)
+
+
+def not_waiting(
+    root: Box, database: Database, locks_ns: int, sampled: Running | None = None
+) -> None:
     """Add the time that no recorded wait has: running, queued and unexplained.
 
     locks_ns: the waits for locks. They contain time that the threads spun, and were on their way to
@@ -119,23 +138,29 @@ def not_waiting(root: Box, database: Database, locks_ns: int) -> None:
     for row, ran in zip(groups, running, strict=True):
         missing = row["missing_ns"] - (ran if row["usr"] is None else 0)
         unexplained = row["in_call"] + max(missing, 0)
-        for part, ns in (("running", int(ran * (1 - spun))), (UNEXPLAINED, unexplained)):
-            if ns > 0:
-                add(root, [part, clipped(row["name"])], ns)
+        at_work = int(ran * (1 - spun))
+        if at_work > 0:
+            stacks = sampled.of(row["process"], row["name"]) if sampled else []
+            add_running(root, row["name"], at_work, stacks)
+        if unexplained > 0:
+            add(root, [UNEXPLAINED, clipped(row["name"])], unexplained)
     spent = sum(row["cpu_ns"] or 0 for row in database.rows(measures.processes()))
     if spent > ran_ns:
-        add(root, ["running", NO_THREAD], spent - ran_ns)
+        known = {(row["process"], row["name"]) for row in groups if row["had_usr"]}
+        stacks = sampled.stacks if sampled else []
+        others = [s for s in stacks if (s.process, s.thread) not in known]
+        add_running(root, NO_THREAD, spent - ran_ns, others or stacks)
 
 
-def make(database: Database, stacks: Stacks) -> Box:
-    """Return the box of all threads' time."""
+def make(database: Database, stacks: Stacks, sampled: Running | None = None) -> Box:
+    """Return the box of all threads' time. sampled: where they ran, if that is known."""
     root = Box(WHOLE)
     duration_ns = max(
         (row["duration_ns"] for row in database.rows(measures.processes())), default=0
     )
     waiting(root, database, stacks, duration_ns)
     locks = root.boxes.get(PART_OF_STATE["mutex"])
-    not_waiting(root, database, locks.ns if locks else 0)
+    not_waiting(root, database, locks.ns if locks else 0, sampled)
     return root
 
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from rouse.clock import NS
+from rouse.query.ran import Running
 from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF, BY_RECORDS
 from rouse.sched.switches import Lock, Sleep, Switches, Thread
 from rouse.store import layout
+from rouse.text import counted
 
 Row = dict[str, Any]
 NOBODY = "-"
@@ -55,6 +57,17 @@ WAITS = (
     Column("kind", "kind"),
     Column("label", "wait site"),
 )
+RAN = (
+    Column("cpu_ns", "CPU", "ns", "on a processor, by samples"),
+    Column("share", "share %", "share"),
+    Column("samples", "samples", "count"),
+    Column("label", "function"),
+    Column("inner", "in", "text", "the library's function that it called, or the kernel"),
+)
+ABOUT_RAN = (
+    "The program's functions in which threads ran, and what they called of libraries and the kernel"
+    " meanwhile, by {samples}, one per {period:.0f} ms on a processor."
+)
 QUEUED = ("queued_ns", "queued_most_ns", "queued_share")
 KERNEL_LOCKS = (
     Column("count", "count", "count", "times it was held on arrival"),
@@ -73,6 +86,7 @@ COLUMNS_BY_KEY = {
     "kernel_sleeps": SLEEPS,
     "kernel_locks": KERNEL_LOCKS,
     "kernel_waits": WAITS,
+    "run_sites": RAN,
 }
 
 
@@ -287,6 +301,14 @@ def section(
         more=len(rows) - len(shown),
         empty="" if rows else "none was seen",
     )
+
+
+def ran(found: Running, limit: int) -> Section:
+    """The functions in which threads ran, of a program that was sampled."""
+    samples = counted(found.samples, "sample")
+    about = ABOUT_RAN.format(samples=samples, period=found.period_ns / 1e6)
+    made = section("run_sites", "Where threads ran", about, RAN, found.rows(), limit)
+    return replace(made, empty=made.empty and "no thread ran for long enough")
 
 
 def sections(found: Switches, limit: int = 0) -> list[Section]:

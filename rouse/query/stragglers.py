@@ -9,8 +9,10 @@ from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
 from rouse.query.finding import LEAST_NS, Finding, Row
 from rouse.query.program import Program
+from rouse.query.ran import Running, busiest, busiest_thread
 from rouse.query.specs import address
 from rouse.tables.engine import Database
+from rouse.tables.views import quoted, texts
 from rouse.text import counted, duration
 
 STRAGGLER = "straggler"
@@ -22,6 +24,8 @@ QUEUED_MOST = 0.5  # of the time waited
 THREADS_LEAST, THREADS_MOST = 3, 256
 SHORT_LEAST, SHORT_MOST = 0.05, 0.5
 AT_WORK = ("usr", "lat", "mutex", "rwlock", "io", "sleep")
+# Kinds of waits in which a thread does its work.
+SLOW_KINDS = ("read", "write", "sync", "connect", "message", "sleep")
 BUSY = 0.7  # of the threads' time
 JOINED = 0.2  # of the elapsed time
 
@@ -33,13 +37,18 @@ def cut(rows: str, _order: Sequence[str]) -> str:
     )
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+def find(database: Database, program: Program, sampled: Running | None) -> list[Finding]:
     rows = database.rows(measures.wake_ledger(cut))
-    found = barriers([row for row in rows if row["kind"] == "barrier"], program)
+    found = barriers(database, [row for row in rows if row["kind"] == "barrier"], program, sampled)
     joins = [row for row in rows if row["kind"] == "join"]
     if joins:
         groups = database.rows("SELECT * FROM groups_seen WHERE NOT is_user")
-        found += [each for join in joins for each in [joined(join, groups, program)] if each]
+        found += [
+            each
+            for join in joins
+            for each in [joined(database, join, groups, program, sampled)]
+            if each
+        ]
     return found
 
 
@@ -53,7 +62,34 @@ def queued_for(process: str, program: Program) -> float:
     return program.sum("lat", rows=rows) * max(threads - 1, 0)
 
 
-def barriers(rows: list[Row], program: Program) -> list[Finding]:
+def work_of(
+    database: Database, process: str, sampled: Running | None, thread: str | None = None
+) -> tuple[str, str]:
+    """Return how and where the busiest thread works, of those with a name. Empty: not known.
+
+    That is the function in which it runs, or the place of its process with the longest waits for
+    input, output and time, if threads ran for less.
+    """
+    stacks = sampled.of(process, thread) if sampled else []
+    slow = next(iter(database.rows(slowest(process))), None)
+    if slow and slow["wait_ns"] > sum(stack.ns for stack in stacks):
+        return "waits at", slow["wait_label"]
+    return "runs in", busiest(busiest_thread(stacks))[0]
+
+
+def slowest(process: str) -> str:
+    """The place of a process with the longest waits at work."""
+    return measures.labelled(
+        "SELECT process, wait_site, SUM(wait_ns) AS wait_ns FROM wakes"
+        f" WHERE process = {quoted(process)} AND kind IN ({texts(SLOW_KINDS)})"
+        " GROUP BY process, wait_site ORDER BY wait_ns DESC LIMIT 1",
+        wait_label="wait_site",
+    )
+
+
+def barriers(
+    database: Database, rows: list[Row], program: Program, sampled: Running | None
+) -> list[Finding]:
     """The waits at each barrier, for the thread that arrives last because it has more work."""
     sites: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -72,17 +108,22 @@ def barriers(rows: list[Row], program: Program) -> list[Finding]:
             address(first["object"]) if first["object"] else "a barrier"
         )
         waiter = first["wait_label"]
+        how, work = work_of(database, process, sampled)
+        busy = f"; the busiest {how} {work}" if work else ""
         text = (
             f"{name}: threads wait {duration(wait_ns)} in all at {waiter},"
-            f" {duration(wait_ns / count)} each, for the last one. With equal shares of the work at"
+            f" {duration(wait_ns / count)} each, for the last one"
+            f"{busy}. With equal shares of the work at"
             f" most {most:.2f}x, about {expected:.2f}x the throughput [{STRAGGLER}]"
         )
-        last = first["wake_label"]
+        last = work or first["wake_label"]
         found.append(Finding(STRAGGLER, name, waiter, last, wait_ns, most, expected, text))
     return found
 
 
-def joined(join: Row, groups: list[Row], program: Program) -> Finding | None:
+def joined(
+    database: Database, join: Row, groups: list[Row], program: Program, sampled: Running | None
+) -> Finding | None:
     """One thread of a group that works for much longer than the others, while it is joined."""
     longest = join["wait_most_ns"]
     if longest < max(JOINED * program.wall_ns, LEAST_NS):
@@ -102,11 +143,14 @@ def joined(join: Row, groups: list[Row], program: Program) -> Finding | None:
         if most < LEAST_GAIN:
             continue
         name, waiter = f"thread {group['name']}", join["wait_label"]
+        how, work = work_of(database, group["process"], sampled, group["name"])
+        at = f" and {how} {work}" if work else ""
         text = (
             f"{waiter} joins {counted(threads, 'thread')}: one {group['name']} runs for"
-            f" {duration(longest)}, the others for {duration(short)} on average. With equal shares"
-            f" of the work at most {most:.2f}x, about {expected:.2f}x the throughput [{STRAGGLER}]"
+            f" {duration(longest)}{at}, the others for {duration(short)} on average. With equal"
+            f" shares of the work at most {most:.2f}x, about {expected:.2f}x the throughput"
+            f" [{STRAGGLER}]"
         )
         lost = round((threads - 1) * (longest - short))
-        return Finding(STRAGGLER, name, waiter, name, lost, most, expected, text)
+        return Finding(STRAGGLER, name, waiter, work or name, lost, most, expected, text)
     return None

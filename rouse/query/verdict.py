@@ -39,6 +39,7 @@ from rouse.query.demand import (
 )
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.program import PARTS, STATES, Program
+from rouse.query.ran import Running, busiest
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
@@ -348,7 +349,11 @@ def polling_findings(program: Program) -> list[Finding]:
 
 
 def summary(
-    database: Database, program: Program, time: dict[str, float], idle: dict[str, float]
+    database: Database,
+    program: Program,
+    time: dict[str, float],
+    idle: dict[str, float],
+    sampled: Running | None,
 ) -> str:
     """Say why there is no finding. idle: ns by part of the time in which threads had no work."""
     at_work = program.sum("usr", "lat", "mutex", "rwlock", "io", "sleep", "in_call", "missing")
@@ -371,7 +376,7 @@ def summary(
             )
         return (
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
-            f" {counted(program.processors, 'processor')}. Run perf to see where [{CPU}]"
+            f" {counted(program.processors, 'processor')}{where_busy(sampled)} [{CPU}]"
         )
     if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
         return "Nothing that was recorded is contended, but most of the time is unexplained"
@@ -408,6 +413,14 @@ def summary(
     return f"Nothing is contended: threads wait mostly for {longest}"
 
 
+def where_busy(sampled: Running | None) -> str:
+    """Say in which function threads that compute run, and what shows more."""
+    function, part = busiest(sampled.stacks) if sampled else ("", 0.0)
+    if not function:
+        return ". Run perf to see where"
+    return f", {share(part)} % of it in {function}. perf shows the instructions"
+
+
 def unexplained(database: Database, program: Program) -> str:
     """Say why much of the time is unexplained, and what explains it. Empty: it is not much."""
     asleep, missing = program.sum("in_call"), program.sum("missing")
@@ -423,8 +436,11 @@ def unexplained(database: Database, program: Program) -> str:
     return f"{text}threads slept {' and '.join(where)}. {OTHERWISE}"
 
 
-def make(database: Database, busy_ns: int | None = None) -> Verdict:
-    """busy_ns: how long all programs ran on these processors meanwhile. None: not known."""
+def make(database: Database, busy_ns: int | None = None, sampled: Running | None = None) -> Verdict:
+    """busy_ns: how long all programs ran on these processors meanwhile. None: not known.
+
+    sampled: where the threads ran. None: not known.
+    """
     program = read(database, busy_ns)
     time = division(program)
     shared = rwlocks.find(database, program)
@@ -438,14 +454,14 @@ def make(database: Database, busy_ns: int | None = None) -> Verdict:
     findings = [finding for finding in found if finding]
     findings += [onion.finding] if onion else []
     findings += herd_findings(program) + polling_findings(program)
-    findings += pools.find(database, program) + stragglers.find(database, program)
+    findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program)
     findings += interpreter.find(database, program) + spins.yields(database, program)
     findings += shares.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)
-    text = "" if findings else summary(database, program, time, idle)
+    text = "" if findings else summary(database, program, time, idle, sampled)
     return Verdict(
         *(time, round(program.sum(*STATES)), findings[:SHOWN], text),
         unexplained(database, program),

@@ -26,6 +26,7 @@ from rouse.query import (
     lanes,
     locks,
     measures,
+    ran,
     requests,
     scheduler,
     screen,
@@ -33,8 +34,10 @@ from rouse.query import (
     wait_graph,
 )
 from rouse.query.paths import Paths
+from rouse.query.ran import Running
 from rouse.query.sections import Report, Section, Wanted
 from rouse.query.sections import sections as make_sections
+from rouse.query.verdict import Verdict
 from rouse.render import document, progress
 from rouse.render.links import FILE as FILE_LINK
 from rouse.render.links import NONE as NO_LINKS
@@ -128,6 +131,17 @@ class Reporter:
             if self.options.show_idle or not row["is_idle"]
         ]
 
+    @cached_property
+    def running(self) -> Running | None:
+        """Where the threads ran. None: it was not sampled."""
+        return ran.make(self.input.ran, self.database) if self.input.ran else None
+
+    def answer(self) -> Verdict:
+        return verdict.make(self.database, self.input.busy_ns, self.running)
+
+    def boxes(self) -> icicle.Box:
+        return icicle.make(self.database, self.frames, self.running)
+
     def report(self, limit: int, show_idle: bool) -> Report:
         with progress.line("summing up"):
             return self.summed_up(limit, show_idle)
@@ -150,9 +164,12 @@ class Reporter:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
             sections += self.kernel_sections(self.input.switches, wanted.limit, notes)
+        if self.running and not options.sections:
+            sections.append(scheduler.ran(self.running, wanted.limit))
+            notes += self.running.notes
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]
-        answer = None if options.sections else verdict.make(self.database, self.input.busy_ns)
+        answer = None if options.sections else self.answer()
         # In places, a site's further frames are those of one of several paths.
         stacks = {} if options.in_places else self.stacks
         return Report(found, notes, sections, stacks, answer)
@@ -202,7 +219,7 @@ class Reporter:
         opened = self.input
         with progress.line("summing up"):
             problems = facts.warnings(self.database, opened.notes + opened.problems)
-            answer = verdict.make(self.database, opened.busy_ns)
+            answer = self.answer()
             options = self.options
             return screen.make(self.database, answer, problems, options.show_idle, options.hint)
 
@@ -229,7 +246,7 @@ class Reporter:
         )
         title = f"rouse report: {what}"
         pictures = page.Pictures(
-            icicle.make(self.database, self.frames),
+            self.boxes(),
             wait_graph.make(self.database),
             lambda most: lanes.make(self.database, most),
         )

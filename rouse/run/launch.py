@@ -26,10 +26,11 @@ from rouse.query.sections import Report
 from rouse.render import document, progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import alive, distortion, remains, unseen
-from rouse.sched import procfs, switches
+from rouse.sched import cpu_samples, procfs, switches
+from rouse.sched.cpu_samples import Ran, Sampler
 from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
-from rouse.store import layout, leftovers
+from rouse.store import find, layout, leftovers
 from rouse.tables import inputs
 from rouse.text import counted, printable
 
@@ -161,14 +162,37 @@ def why_not_run(path: str, error: OSError) -> str:
     return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
 
 
-def follow(program: subprocess.Popen[bytes], folder: Path) -> int:
+@contextlib.contextmanager
+def cpu_sampler(folder: Path) -> Iterator[Sampler | None]:
+    """Sample where the program runs. None: this machine does not tell its processors."""
+
+    def pids() -> list[int]:
+        names = (find.NAME.fullmatch(path.name) for path in find.files_of(folder))
+        return [int(name[1]) for name in names if name]
+
+    try:
+        sampler = Sampler(pids)
+    except (OSError, ValueError):
+        yield None
+        return
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+def follow(program: subprocess.Popen[bytes], folder: Path, sampler: Sampler | None) -> int:
     """Wait for the end of the program, pass signals on to it, and return its return code.
 
     Note in the recordings until when their processes live: those that are killed cannot do so.
     """
     watch = alive.Watch(folder)
+    if sampler:
+        sampler.begin(program.pid)
     while (code := program.poll()) is None:
-        got = signal.sigtimedwait({*FORWARDED, signal.SIGCHLD}, watch.note_living())
+        for_s = watch.note_living()
+        for_s = min(for_s, sampler.look()) if sampler else for_s
+        got = signal.sigtimedwait({*FORWARDED, signal.SIGCHLD}, for_s)
         if got and got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
             program.send_signal(got.si_signo)
     watch.note_end(program.pid)
@@ -263,6 +287,7 @@ def report(
     seen: Switches | None,
     wanted: Wanted,
     busy_ns: int | None = None,
+    ran: Ran | None = None,
 ) -> None:
     """Report on the recording, or print one line that says why there is none."""
 
@@ -308,6 +333,7 @@ def report(
         opened.source = source
         opened.switches = seen
         opened.busy_ns = busy_ns
+        opened.ran = ran
         if silent:
             opened.notes.append(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
@@ -393,7 +419,11 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     name = words[0]
     path = find_program(name)
     library()
-    with recordings(wanted.keep) as folder, kernel_recorder(wanted, folder) as kernel:
+    with (
+        recordings(wanted.keep) as folder,
+        kernel_recorder(wanted, folder) as kernel,
+        cpu_sampler(folder) as sampler,
+    ):
         try:
             variables = environment(folder, wanted.variables)
         except OSError as error:
@@ -403,7 +433,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             program = start(words, variables)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
-        code = follow(program, folder)
+        code = follow(program, folder, sampler)
         after = procfs.busy_ns()
         busy_ns = None if before is None or after is None else after - before
         if busy_ns is not None and wanted.keep:
@@ -411,12 +441,13 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)
+        ran = put_samples(sampler, wanted.keep)
         # The reader of its output may have gone; its end is reported all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
         def make() -> None:
             try:
-                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted, busy_ns)
+                report(path, folder, f"rouse run {shlex.join(words)}", seen, wanted, busy_ns, ran)
             except RouseError as error:
                 say(str(error))
 
@@ -429,6 +460,20 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         except OSError:
             discard(sys.stderr)
     return end_as(code)
+
+
+def put_samples(sampler: Sampler | None, keep: Path | None) -> Ran | None:
+    """Stop to sample, keep the samples beside the recordings, and return them."""
+    if sampler is None:
+        return None
+    with progress.line("finding where threads ran"):
+        ran = sampler.stop()
+    if keep:
+        try:
+            cpu_samples.write(ran, keep / leftovers.SAMPLES)
+        except OSError as error:
+            say(f"{keep / leftovers.SAMPLES}: {error.strerror}")
+    return ran
 
 
 @contextlib.contextmanager

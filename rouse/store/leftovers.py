@@ -24,8 +24,9 @@ from rouse.store import find
 MARK = "made-by-rouse-run"
 SWITCHES = "kernel.switches"  # the output of the kernel recorder, beside the recordings
 WAITS = "waits"  # the state of each thread while the program runs, in the same folder
+SAMPLES = "cpu.samples"  # where its threads ran, see sched/cpu_samples.py
 BUSY = "processors-busy-ns"  # how long all programs ran on the processors meanwhile, in digits
-FILES = (MARK, "accept", WAITS, SWITCHES, BUSY)  # a run's files besides its recordings
+FILES = (MARK, "accept", WAITS, SWITCHES, SAMPLES, BUSY)  # a run's files besides its recordings
 BUSY_BYTES = 20
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -15,7 +15,8 @@ import numpy as np
 
 from rouse import clock, regular
 from rouse.errors import RouseError
-from rouse.sched import switches
+from rouse.sched import cpu_samples, switches
+from rouse.sched.cpu_samples import Ran
 from rouse.sched.switches import Switches
 from rouse.store import decode, find, layout, leftovers, recording
 from rouse.symbols import futex_waits, sites
@@ -74,6 +75,7 @@ class Input:
     machine: str
     notes: list[str] = field(default_factory=list)
     switches: Switches | None = None  # what the kernel's scheduler did meanwhile
+    ran: Ran | None = None  # samples of where its threads ran
     is_cut: bool = False  # the end of the file is missing
     busy_ns: int | None = None  # how long the processors of the program ran meanwhile, if known
 
@@ -328,6 +330,7 @@ def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
         return
     files = sorted(path for path in folder.iterdir() if path.is_file())
     seen = [path for path in files if path.name == leftovers.SWITCHES]
+    sampled = [path for path in files if path.name == leftovers.SAMPLES]
     files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
         database, count, problems = put_folder(folder, files, Path(place), asked)
@@ -336,6 +339,7 @@ def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
             opened = Input(source, database, shortened(problems), "")
             opened.busy_ns = leftovers.busy_of(folder)
             opened.switches = switches.read(seen[0]) if seen else None
+            opened.ran = cpu_samples.read(sampled[0]) if sampled else None
             yield opened
 
 

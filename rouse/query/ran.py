@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""Where the threads of a program ran, by samples with call stacks."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rouse.query import measures
+from rouse.query.specs import Row
+from rouse.sched.cpu_samples import Ran
+from rouse.symbols.demangle import short
+from rouse.symbols.images import Image, Names
+from rouse.symbols.sites import Frame, Resolver, of_program
+from rouse.tables.engine import Database
+
+NAMING_SECONDS = 20.0  # the time to find names; the other samples keep addresses
+TELLING = 20  # samples of a thread, from which on they say where it ran
+KERNEL = "the kernel"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Samples with one call stack."""
+
+    process: str
+    thread: str  # its name
+    tid: int
+    samples: int
+    ns: float  # on a processor
+    frames: tuple[Frame, ...]  # the innermost first
+    is_in_kernel: bool
+
+    @property
+    def own(self) -> Frame:
+        """The innermost function that is the program's, or else the innermost one."""
+        return of_program(list(self.frames))[0]
+
+    @property
+    def label(self) -> str:
+        """The function that ran, the innermost of those inlined, and its line."""
+        return self.own.label
+
+    @property
+    def function(self) -> str:
+        """The function without its line, in which samples of its lines are one."""
+        frame = self.own
+        if not frame.function:
+            return frame.label
+        file = posixpath.basename(frame.file or "")
+        return f"{short(frame.function)} {file}".strip()
+
+    @property
+    def inner(self) -> str:
+        """The kernel, or the library's function that was called. Empty: the program's own ran."""
+        if self.is_in_kernel:
+            return KERNEL
+        frame = self.frames[0]
+        if frame is self.own:
+            return ""
+        return short(frame.function) if frame.function else posixpath.basename(frame.module or "")
+
+
+@dataclass
+class Running:
+    """The samples, with names."""
+
+    period_ns: int
+    stacks: list[Stack] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def samples(self) -> int:
+        return sum(stack.samples for stack in self.stacks)
+
+    def of(self, process: str, thread: str | None = None) -> list[Stack]:
+        """The samples of a process, or those of its threads with a name."""
+        return [
+            stack
+            for stack in self.stacks
+            if stack.process == process and thread in (None, stack.thread)
+        ]
+
+    def rows(self) -> list[Row]:
+        found: dict[tuple[str, str, str], Row] = {}
+        whole = max(sum(stack.ns for stack in self.stacks), 1)
+        for stack in self.stacks:
+            key = (stack.process, stack.function, stack.inner)
+            words = dict(zip(("process", "label", "inner"), key, strict=True))
+            row = found.setdefault(key, {**words, "samples": 0, "cpu_ns": 0.0})
+            row["samples"] += stack.samples
+            row["cpu_ns"] += stack.ns
+        for row in found.values():
+            row["share"] = row["cpu_ns"] / whole
+            row["cpu_ns"] = round(row["cpu_ns"])
+        return sorted(found.values(), key=lambda row: -row["cpu_ns"])
+
+
+def busiest(stacks: Iterable[Stack]) -> tuple[str, float]:
+    """Return the function with the most samples, and its share. Empty: too few samples say so."""
+    counts: Counter[str] = Counter()
+    for stack in stacks:
+        counts[stack.function] += stack.samples
+    whole = counts.total()
+    if whole < TELLING:
+        return "", 0.0
+    (function, count), *_ = counts.most_common(1)
+    return function, count / whole
+
+
+def busiest_thread(stacks: Sequence[Stack]) -> list[Stack]:
+    """Return the samples of the thread that ran for longest."""
+    counts: Counter[int] = Counter()
+    for stack in stacks:
+        counts[stack.tid] += stack.samples
+    first = counts.most_common(1)
+    return [stack for stack in stacks if first and stack.tid == first[0][0]]
+
+
+def make(ran: Ran, database: Database) -> Running:
+    """Find the names of what was sampled of the recorded processes."""
+    processes = {int(row["pid"]): row["process"] for row in database.rows(measures.processes())}
+    resolver = Resolver()
+    names = [Names(Image(pid, "\n".join(lines)), resolver) for pid, lines in ran.images]
+    known: dict[tuple[int, int], Frame] = {}
+    deadline = time.monotonic() + NAMING_SECONDS
+
+    def frame(image: int, address: int) -> Frame:
+        if (image, address) not in known:
+            is_late = time.monotonic() > deadline
+            known[image, address] = (
+                Frame(address, f"{address:#x}") if is_late else names[image].frame(address)
+            )
+        return known[image, address]
+
+    found = Running(ran.period_ns)
+    for run in ran.runs:
+        process = processes.get(ran.images[run.image][0])
+        if process is None:
+            continue
+        first, *callers = run.addresses  # the first is no return address
+        frames = (frame(run.image, first + 1), *(frame(run.image, each) for each in callers))
+        ns = run.count * ran.weight_ns
+        found.stacks.append(
+            Stack(process, run.name, run.tid, run.count, ns, frames, run.is_in_kernel)
+        )
+    found.notes += resolver.problems
+    if ran.lost:
+        found.notes.append(f"{ran.lost:,} samples of where threads ran were lost: rings were full")
+    if ran.why:
+        found.notes.append(f"some threads were not sampled: {ran.why}")
+    if time.monotonic() > deadline:
+        found.notes.append("some samples have no names: finding them took too long")
+    return found
