@@ -16,7 +16,7 @@ from typing import Any
 from rouse.query import measures, places
 from rouse.query.frames import LIBRARY_NAMES
 from rouse.query.program import PARTS
-from rouse.query.ran import Running, Stack
+from rouse.query.ran import Running, Stack, function_of
 from rouse.query.specs import Row, object_of
 from rouse.store.layout import EVERY_KIND
 from rouse.symbols.demangle import short
@@ -113,7 +113,7 @@ def add_running(root: Box, name: str, ns: int, stacks: Sequence[Stack]) -> None:
         passed += stack.samples
         part = ns * passed // whole - given  # the parts add up to ns
         given += part
-        path = path_of([vars(frame) for frame in stack.frames])
+        path = path_of([{**vars(frame), "label": function_of(frame)} for frame in stack.frames])
         inner = [f"[{clipped(stack.inner)}]"] if stack.inner else []
         add(root, ["running", clipped(name), *path, *inner], part)
 

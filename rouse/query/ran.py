@@ -22,6 +22,13 @@ TELLING = 20  # samples of a thread, from which on they say where it ran
 KERNEL = "the kernel"
 
 
+def function_of(frame: Frame) -> str:
+    """A frame's function without its line or address, which differ from sample to sample."""
+    if not frame.function:
+        return frame.label
+    return f"{short(frame.function)} {posixpath.basename(frame.file or '')}".rstrip()
+
+
 @dataclass(frozen=True)
 class Stack:
     """Samples with one call stack."""
@@ -40,18 +47,9 @@ class Stack:
         return of_program(list(self.frames))[0]
 
     @property
-    def label(self) -> str:
-        """The function that ran, the innermost of those inlined, and its line."""
-        return self.own.label
-
-    @property
     def function(self) -> str:
-        """The function without its line, in which samples of its lines are one."""
-        frame = self.own
-        if not frame.function:
-            return frame.label
-        file = posixpath.basename(frame.file or "")
-        return f"{short(frame.function)} {file}".strip()
+        """The innermost function that is the program's, or else the innermost one."""
+        return function_of(self.own)
 
     @property
     def inner(self) -> str:
