@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rouse.query import (
+    accept_herds,
     gain,
+    handovers,
     idle_pools,
     interpreter,
     locks,
@@ -457,7 +459,8 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program)
     findings += interpreter.find(database, program) + spins.yields(database, program)
-    findings += shares.find(database, program)
+    findings += shares.find(database, program) + accept_herds.find(database, program)
+    findings += handovers.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)

@@ -13,7 +13,10 @@ import common  # noqa: F401 enters the environment of the command
 from known_tables import MS, PROCESSES, Row, orders, site
 
 from rouse.query import (
+    accept_herds,
+    demand,
     gain,
+    handovers,
     idle_pools,
     interpreter,
     monitors,
@@ -28,6 +31,7 @@ from rouse.query import (
 )
 from rouse.query.finding import Finding
 from rouse.tables import engine
+from rouse.tables.schemas import PRELOAD
 
 S = 1000 * MS
 
@@ -385,6 +389,65 @@ class Spinning(unittest.TestCase):
 
     def test_few_calls_of_sched_yield(self) -> None:
         self.assertEqual(self.yields(1000), [])
+
+
+class AcceptHerd(unittest.TestCase):
+    def rows(self, **counts: int) -> list[Finding]:
+        """Four processes that share a listener."""
+        pids = [f"host:{number}:7" for number in range(4)]
+        row = {"listener": "0x7", "name": ":80", **counts}
+        some = [{**threads(1, io=100, poll=900)[0], "process": pid} for pid in pids]
+        return found(threads=some, listeners=[{**row, "process": pid} for pid in pids], sites=[])
+
+    def test_each_connection_wakes_several(self) -> None:
+        (herd,) = self.rows(accepted=1000, woken=1200, in_vain=2800, lost=200)
+        self.assertEqual((herd.kind, herd.object), (accept_herds.ACCEPT_HERD, ":80"))
+        self.assertEqual(herd.blame_ns, 4 * 3000 * demand.SWITCH_NS)
+        self.assertIn("each connection wakes 4.0 of 4 threads of 4 processes", herd.text)
+
+    def test_each_connection_wakes_one(self) -> None:
+        self.assertEqual(self.rows(accepted=10_000, woken=10_000, in_vain=400, lost=10), [])
+
+    def test_few_connections_cost_little(self) -> None:
+        self.assertEqual(self.rows(accepted=50, woken=50, in_vain=200), [])
+
+
+class SignalPerItem(unittest.TestCase):
+    SITES = (*site(0x2010, "take+0x5", "main+0x9"), *site(0x2020, "put+0x7", "main+0x9"))
+    WAKE: ClassVar[Row] = {
+        **{"kind": "condition", "wait_site": "0x2010", "wake_site": "0x2020", "object": 7},
+        **{"useful": 20_000, "wait_ns": 300 * MS, "late_ns": 700 * MS},
+    }
+
+    def rows(self, recorder: str = PRELOAD, **changed: Any) -> list[Finding]:
+        process = {**PROCESSES[0], "cpus": 4, "recorder": recorder}
+        wakes = [{**self.WAKE, **changed}]
+        return found(
+            threads=threads(3, cond=300, lat=500, usr=200),
+            sites=self.SITES,
+            wakes=wakes,
+            processes=[process],
+        )
+
+    def test_wake_up_takes_longer_than_the_wait(self) -> None:
+        (one,) = self.rows()
+        self.assertEqual(one.kind, handovers.SIGNAL_PER_ITEM)
+        self.assertEqual((one.waiter, one.holder), ("take+0x5", "put+0x7"))
+        self.assertEqual(one.blame_ns, 700 * MS + 20_000 * demand.SWITCH_NS)
+        self.assertIn(
+            "20,000 times by put+0x7, after 15.0 µs each, and the wake-up takes 40.0 µs", one.text
+        )
+
+    def test_wait_that_is_longer_than_its_wake_up(self) -> None:
+        self.assertEqual(
+            [f for f in self.rows(wait_ns=900 * MS) if f.kind == handovers.SIGNAL_PER_ITEM], []
+        )
+
+    def test_seldom_wake_ups(self) -> None:
+        self.assertEqual(self.rows(useful=900), [])
+
+    def test_user_threads_are_woken_for_little(self) -> None:
+        self.assertEqual(self.rows(recorder="librouse"), [])
 
 
 class UnevenAccept(unittest.TestCase):
