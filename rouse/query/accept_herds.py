@@ -32,7 +32,7 @@ def finding(row: Row, program: Program) -> Finding | None:
         waiters += f" of {row['processes']} processes"
     text = (
         f"{name}: each connection wakes {row['woken_each']:.1f} of {waiters} that wait for it, and"
-        f" one gets it: {useless:,} wake-ups for nothing. EPOLLEXCLUSIVE, or a listener for each"
+        f" one gets it: {useless:,} wake-ups were spurious. EPOLLEXCLUSIVE, or a listener for each"
         f" (SO_REUSEPORT), wakes one; rouse run --accept fifo shows the effect [{ACCEPT_HERD}]"
     )
     return Finding(ACCEPT_HERD, name, "-", "-", blame, None, None, text)

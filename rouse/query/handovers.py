@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rouse.query import measures
+from rouse.query import measures, monitors
 from rouse.query.demand import SWITCH_NS
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
@@ -37,9 +37,13 @@ def find(database: Database, program: Program) -> list[Finding]:
         row["process"] for row in database.rows(measures.processes()) if row["recorder"] == PRELOAD
     }
     sites: dict[tuple[str, str, str], list[Row]] = {}
-    for row in database.rows(measures.wake_ledger(cut)):
+    rows = database.rows(measures.wake_ledger(cut))
+    of_java = monitors.sites(database) if rows else set()
+    for row in rows:
         if row["process"] not in kernel_threads:
             continue  # a switch of user threads costs a hundredth
+        if (row["process"], row["wait_site"]) in of_java:
+            continue  # it waits for a lock
         sites.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
     found = [finding(rows, program) for rows in sites.values()]
     return [each for each in found if each]

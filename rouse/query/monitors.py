@@ -30,6 +30,11 @@ GROUP BY w.process, w.wait_site
 """
 
 
+def sites(database: Database) -> set[tuple[str, str]]:
+    """Return the processes and sites of these waits, which look like those for a pool or queue."""
+    return {(row["process"], row["wait_site"]) for row in database.rows(WAITS)}
+
+
 def find(database: Database, program: Program) -> list[Finding]:
     rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
     wait_ns = sum(row["wait_ns"] for row in rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rouse.query import frames, gain, measures
+from rouse.query import frames, gain, measures, monitors
 from rouse.query.demand import load_without
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
@@ -38,8 +38,10 @@ def find(database: Database, program: Program) -> list[Finding]:
     whole = program.sum(*STATES) - program.sum("join", "accept")
     least = max(LEAST_SHARE * whole, LEAST_NS, LEAST_WAITERS * program.wall_ns)
     groups: dict[tuple[str, str, str], list[Row]] = {}
+    of_java = monitors.sites(database) if rows else set()
     for row in rows:
-        groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
+        if (row["process"], row["wait_site"]) not in of_java:
+            groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
     groups = {key: some for key, some in groups.items() if sum(r["wait_ns"] for r in some) > least}
     sites = {row[key] for some in groups.values() for row in some for key in SITES}
     known = frames.functions(database, sites)
@@ -74,10 +76,11 @@ def finding(rows: list[Row], known: frames.Known, program: Program) -> Finding |
         return None
     waiter, giver = most_row["wait_label"], most_row["wake_label"]
     name = most_row["object_name"] or f"the pool of {waiter}"
-    each = duration(wait_ns / count)
+    each, waiting = duration(wait_ns / count), wait_ns / program.wall_ns
     text = (
-        f"{name} is too small: {wait_ns / program.wall_ns:.1f} threads wait on average,"
-        f" {each} each, until {user.name} returns something at {giver}. A larger pool gains at most"
-        f" {most:.2f}x, about {expected:.2f}x the throughput [{SMALL_POOL}]"
+        f"{name} is too small: of {load.threads:.1f} threads {waiting:.1f} wait on average and"
+        f" {load.threads - waiting:.1f} use it. They wait {each} each, until {user.name}"
+        f" returns something at {giver}. A larger pool gains at most {most:.2f}x, about"
+        f" {expected:.2f}x the throughput [{SMALL_POOL}]"
     )
     return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)

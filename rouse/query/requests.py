@@ -197,7 +197,8 @@ class Explainer:
         chosen = by_time
         if len(chosen) > EXPLAINED_MOST:
             chosen = random.Random(SEED).sample(chosen, EXPLAINED_MOST)
-            chosen += [one for one in by_time if id(one) in slow and one not in chosen]
+            sampled = {id(one) for one in chosen}
+            chosen += [one for one in by_time if id(one) in slow and id(one) not in sampled]
         parts: defaultdict[str, Part] = defaultdict(Part)
         whole = Part()
         texts_of: dict[tuple[Step, ...], str] = {}

@@ -205,6 +205,8 @@ class Sampler:
         life = self.lives[sample.pid]
         if self.is_by_thread and not life.has(sample.stack.ip):
             self.read_maps(life)
+        if not life.lines:
+            return  # it has not executed the program yet
         one = (life, self.names.get(sample.tid, ""), sample)
         self.taken += 1
         if len(self.kept) < SAMPLES_MOST:

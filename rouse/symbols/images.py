@@ -27,6 +27,7 @@ class Mapping:
     is_code: bool
     path: str  # empty: no file
     identity: str  # of that file: its device and inode
+    name: str = ""  # of memory that the kernel names, such as [vdso]
 
 
 def decode_maps(text: str) -> Iterator[Mapping]:
@@ -41,6 +42,7 @@ def decode_maps(text: str) -> Iterator[Mapping]:
             is_code="x" in words[1],
             path=path,
             identity=f"{words[3]} {words[4]}",
+            name=words[5] if len(words) > 5 and words[5].startswith("[") else "",
         )
 
 
@@ -132,7 +134,9 @@ class Names:
     def frame(self, address: int) -> Frame:
         loaded = self.of(address)
         if loaded is None:
-            return Frame(address, f"{address:#x}")
+            found = self.image.mapping(address)
+            name = found.name if found else ""
+            return Frame(address, name or f"{address:#x}", module=name or None)
         return self.resolver.frame(loaded.module, address)
 
     def variable(self, address: int) -> str | None:

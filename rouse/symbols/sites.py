@@ -34,6 +34,7 @@ LIBRARY_SOURCES = re.compile(
 )
 LIBRARY_MODULES = re.compile(
     r"/(libc|libpthread|libstdc\+\+|libc\+\+|libgcc_s|libstd-\w+|librouse-preload)[-.][^/]*$"
+    r"|^\[vdso\]$"
 )
 
 
