@@ -29,7 +29,7 @@ FORMATS = ("text", "csv", "json")
 ROWS = 1000  # of a text
 EPILOG = """\b
 Examples:
-  rouse query "SELECT kind, SUM(wait_ns) AS ns FROM wait_sites GROUP BY 1" 4711
+  rouse query "SELECT kind, SUM(wait_ns) FROM wait_sites GROUP BY 1" 4711
   rouse query "SELECT quantize(wait_ns), COUNT(*) FROM trace_waits GROUP BY 1"
 """
 Rows = Iterable[Sequence[Any]]

@@ -103,15 +103,19 @@ def waiting(root: Box, database: Database, stacks: Stacks, duration_ns: int) -> 
         box.sides[side] = box.sides.get(side, 0) + row["wait_ns"]
 
 
-def add_running(root: Box, name: str, ns: int, stacks: Sequence[Stack]) -> None:
+Weighted = list[tuple[Stack, float]]  # stacks with their shares, in any unit
+
+
+def add_running(root: Box, name: str, ns: int, stacks: Weighted) -> None:
     """Add time that threads with a name ran."""
-    whole = sum(stack.samples for stack in stacks)
-    if not whole:
+    whole = sum(weight for _, weight in stacks)
+    if whole <= 0:
         add(root, ["running", clipped(name)], ns)
-    passed = given = 0
-    for stack in stacks:
-        passed += stack.samples
-        part = ns * passed // whole - given  # the parts add up to ns
+        return
+    passed, given = 0.0, 0
+    for stack, weight in stacks:
+        passed += weight
+        part = round(ns * passed / whole) - given  # the parts add up to ns
         given += part
         path = path_of([{**vars(frame), "label": function_of(frame)} for frame in stack.frames])
         inner = [f"[{clipped(stack.inner)}]"] if stack.inner else []
@@ -135,21 +139,23 @@ def not_waiting(
     running = [row["had_usr"] if row["usr"] is None else row["usr"] for row in groups]
     ran_ns = sum(running)
     spun = min(max(twice_ns - queued_ns, 0) / max(ran_ns, 1), 1.0)
+    left: dict[tuple[str, str], float] = {}  # of the samples of a group, the share not used here
     for row, ran in zip(groups, running, strict=True):
         missing = row["missing_ns"] - (ran if row["usr"] is None else 0)
         unexplained = row["in_call"] + max(missing, 0)
         at_work = int(ran * (1 - spun))
         if at_work > 0:
             stacks = sampled.of(row["process"], row["name"]) if sampled else []
-            add_running(root, row["name"], at_work, stacks)
+            add_running(root, row["name"], at_work, [(stack, stack.ns) for stack in stacks])
+            known_ns = sum(stack.ns for stack in stacks)
+            left[row["process"], row["name"]] = max(1 - at_work / max(known_ns, 1.0), 0.0)
         if unexplained > 0:
             add(root, [UNEXPLAINED, clipped(row["name"])], unexplained)
     spent = sum(row["cpu_ns"] or 0 for row in database.rows(measures.processes()))
     if spent > ran_ns:
-        known = {(row["process"], row["name"]) for row in groups if row["had_usr"]}
-        stacks = sampled.stacks if sampled else []
-        others = [s for s in stacks if (s.process, s.thread) not in known]
-        add_running(root, NO_THREAD, spent - ran_ns, others or stacks)
+        every = sampled.stacks if sampled else []
+        others = [(one, one.ns * left.get((one.process, one.thread), 1.0)) for one in every]
+        add_running(root, NO_THREAD, spent - ran_ns, others)
 
 
 def make(database: Database, stacks: Stacks, sampled: Running | None = None) -> Box:
