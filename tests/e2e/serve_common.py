@@ -243,17 +243,25 @@ def prctl(*arguments: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def without_openat2() -> None:
-    """In a child, before exec: openat2 fails with ENOSYS, as on a kernel older than 5.6."""
-    allow, refuse = 0x7FFF0000, 0x00050000 | 38
-    # Load the call's number. It is 437 on every architecture.
-    code = [(0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
+ALLOW, FAIL = 0x7FFF0000, 0x00050000  # what a filter returns; FAIL with the error number
+
+
+def filter_calls(*code: tuple[int, int, int, int]) -> None:
+    """In a child, before exec: let the kernel run this filter at each system call (seccomp)."""
     text = b"".join(struct.pack("HBBI", *line) for line in code)
     filters = ctypes.create_string_buffer(text, len(text))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters))
     holder = ctypes.create_string_buffer(program, len(program))
     prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
     prctl(22, 2, ctypes.addressof(holder))  # PR_SET_SECCOMP
+
+
+def without_openat2() -> None:
+    """In a child, before exec: openat2 fails with ENOSYS, as on a kernel older than 5.6."""
+    # Load the call's number. It is 437 on every architecture.
+    filter_calls(
+        *((0x20, 0, 0, 0), (0x15, 0, 1, 437)), (0x06, 0, 0, FAIL | 38), (0x06, 0, 0, ALLOW)
+    )
 
 
 def without_override() -> None:

@@ -3,12 +3,15 @@
 
 `make soak SOAK_SECONDS=600` takes so long, and `make check` some seconds. In turns the server has
 no descriptors left, no memory, clients that reset their connections, and none of these. Its access
-log is a disk that is full all the time. ROUSE_SEED repeats a run.
+log is a disk that is full all the time, and one of its files cannot be read (EIO): a filter of the
+kernel fails each sendfile(2) of that file's size. ROUSE_SEED repeats a run.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import random
 import resource
 import time
@@ -16,14 +19,42 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
-from serve_common import SANITIZED, Client, Server, eventually, get, main, not_run, seed, tree
+from serve_common import (
+    ALLOW,
+    FAIL,
+    SANITIZED,
+    Client,
+    Server,
+    eventually,
+    filter_calls,
+    get,
+    main,
+    not_run,
+    seed,
+    tree,
+)
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "8"))
 PHASE_S = 0.25
 CLIENTS = 40
 ANSWERS = {200, 404, 503}
-TARGETS = ("/one.txt", "/small.txt", "/mega.bin", "/nothing")
+TARGETS = ("/one.txt", "/small.txt", "/mega.bin", "/nothing", "/broken.bin")
+BROKEN_BYTES = 99_991  # of the file that cannot be read; no other transfer has this size
+SENDFILE = {"x86_64": (40, 0xC000003E), "aarch64": (71, 0xC00000B7)}  # number, and machine
+LOAD, IS, RETURN = 0x20, 0x15, 0x06  # instructions of the filter
+NUMBER_AT, MACHINE_AT, BYTES_AT = 0, 4, 16 + 3 * 8  # in what it looks at
 KIB_MORE = 4096  # that a server may grow by in the second half of the time: its caches and arenas
+
+
+def break_file() -> None:
+    """From now on, let each sendfile(2) of that many bytes fail with EIO in this process."""
+    number, machine = SENDFILE[platform.machine()]
+    steps = (
+        *((LOAD, 0, 0, MACHINE_AT), (IS, 0, 5, machine), (LOAD, 0, 0, NUMBER_AT)),
+        *((IS, 0, 3, number), (LOAD, 0, 0, BYTES_AT), (IS, 0, 1, BROKEN_BYTES)),
+        *((RETURN, 0, 0, FAIL | errno.EIO), (RETURN, 0, 0, ALLOW)),
+    )
+    filter_calls(*steps)
 
 
 class Soak(unittest.TestCase):
@@ -96,7 +127,9 @@ class Soak(unittest.TestCase):
             self.limited(resource.RLIMIT_NOFILE, lambda server: self.descriptors(server) + 5),
             self.limited(resource.RLIMIT_AS, lambda server: self.space(server) + (64 << 10)),
         )
-        with tree() as root, Server(root, "--access-log", "/dev/full") as server:
+        arguments = ("--access-log", "/dev/full")
+        with tree() as root, Server(root, *arguments, preexec=break_file) as server:
+            (root / "broken.bin").write_bytes(bytes(BROKEN_BYTES))
             seen: list[tuple[int, int]] = []
             end = time.monotonic() + SECONDS
             while time.monotonic() < end or len(seen) < 8:
@@ -107,6 +140,8 @@ class Soak(unittest.TestCase):
                 self.assertTrue(eventually(lambda: server.held() == 0))
                 seen.append((self.descriptors(server), self.kib(server)))
             self.assertEqual(server.ask("/one.txt").status, 200)
+            with self.assertRaisesRegex(EOFError, f"amid a body, 0 of {BROKEN_BYTES}"):
+                server.ask("/broken.bin")
         half, last = seen[len(seen) // 2], seen[-1]
         print(
             f"{len(seen)} rounds, {self.answered} answers, {self.refused} refused: {half}, {last}"
