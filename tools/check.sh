@@ -82,6 +82,13 @@ check_lint() {
 check_headers() {
     local header status=0
     local warnings=(-Wall -Wextra -Werror -Wundef -Iinclude -fsyntax-only)
+    for header in include/rouse/*.hpp; do
+        local line="#include <rouse/$(basename "$header")>" standard
+        for standard in 17 20; do
+            g++ -std=c++$standard "${warnings[@]}" -Wshadow -pedantic -x c++ - <<<"$line" || status=1
+            clang++ -std=c++$standard "${warnings[@]}" -Wshadow -pedantic -x c++ - <<<"$line" || status=1
+        done
+    done
     for header in include/rouse/*.h; do
         local line="#include <rouse/$(basename "$header")>"$'\nextern int a_declaration;' # ISO C requires one
         local cc

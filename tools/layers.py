@@ -67,7 +67,7 @@ MEASURED = (
     "rouse",
     "demos",
 )
-C_SUFFIXES = (".c", ".h", ".cpp", ".S")
+C_SUFFIXES = (".c", ".h", ".cpp", ".hpp", ".S")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 COMMENT_OR_TEXT = re.compile(
@@ -220,7 +220,7 @@ def py_functions(text: str) -> Iterator[Function]:
 def file_sizes(path: Path, text: str) -> Iterator[Size]:
     """The length of each function in a file."""
     find: Callable[[str], Iterator[Function]] | None = None
-    if path.suffix in (".c", ".h", ".cpp"):
+    if path.suffix in (".c", ".h", ".cpp", ".hpp"):
         find = c_functions
     elif path.suffix == ".py":
         find = py_functions

@@ -22,6 +22,7 @@ SUFFIXES = {
     ".c",
     ".h",
     ".cpp",
+    ".hpp",
     ".py",
     ".md",
     ".sh",

@@ -11,7 +11,7 @@ folders() {
 
 c_files() {
     find $(folders include src serve bench preload kernel examples tests tools) \
-        \( -name '*.[ch]' -o -name '*.cpp' \) | sort
+        \( -name '*.[ch]' -o -name '*.[ch]pp' \) | sort
 }
 
 python_files() {

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ PROGRAMS = (
     *("echo_server", "echo_load", "worker_pool", "ported"),
     *("clusters", "descriptors", "locks", "own_waits", "thread_life"),
 )
+CPP_PROGRAMS = ("echo_server", "fan_out", "pipeline")
 LIMIT_S = 60
 
 folder: Path
@@ -41,6 +43,10 @@ def setUpModule() -> None:
             for name in PROGRAMS:
                 source = SOURCE / "examples" / f"{name}.c"
                 installed.compile(compiler, source, out / name, static)
+            for name in CPP_PROGRAMS:
+                source = SOURCE / "examples" / f"{name}.cpp"
+                cpp = {"gcc": "g++", "clang": "clang++"}[compiler]
+                installed.compile(cpp, source, out / f"cpp_{name}", static, ("-std=c++17",))
             builds[out.name] = out
     run("gcc", "-O2", "-pthread", "-o", folder / "original", SOURCE / "examples/pthread_original.c")
 
@@ -128,6 +134,46 @@ class Examples(unittest.TestCase):
 
     def output(self, build: Path, program: str, environment: dict[str, str]) -> str:
         return run(build / program, env=environment, timeout=LIMIT_S)
+
+    def test_cpp_echo_server_answers_and_ends_with_its_clients(self) -> None:
+        for build, environment in self.each():
+            server = subprocess.Popen(
+                [build / "cpp_echo_server", "0"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            try:
+                assert server.stdout
+                port = int(server.stdout.readline().split()[1])
+                clients = [
+                    socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(3)
+                ]
+                for number, client in enumerate(clients):
+                    client.sendall(b"hello %d" % number)
+                for number, client in enumerate(clients):
+                    self.assertEqual(client.recv(100), b"hello %d" % number)
+                clients[0].close()
+                server.send_signal(signal.SIGINT)
+                _, said = server.communicate(timeout=LIMIT_S)
+            finally:
+                server.kill()
+            self.assertEqual(server.returncode, 0)
+            self.assertEqual(said, "client: Operation canceled\n" * 2)
+            for client in clients[1:]:
+                self.assertEqual(client.recv(100), b"")
+                client.close()
+
+    def test_cpp_fan_out_stops_the_losers(self) -> None:
+        for build, environment in self.each():
+            self.assertEqual(
+                self.output(build, "cpp_fan_out", environment), "answer 3\nstopped 7\n"
+            )
+
+    def test_cpp_pipeline_adds_up_all_squares(self) -> None:
+        for build, environment in self.each():
+            self.assertEqual(self.output(build, "cpp_pipeline", environment), "sum 333833500\n")
 
     def test_locks_keep_the_table_consistent(self) -> None:
         for build, environment in self.each():
