@@ -773,7 +773,7 @@ namespace detail
 
 enum class fate { open, failed, detached };
 
-/* What a thread and its handles share. */
+/* Shared by a thread and its handles. */
 struct thread_state {
     std::function<void()> run;
     std::exception_ptr error; /* written by the thread before its end, read after the join */
@@ -1754,7 +1754,7 @@ template <typename Function, typename... Args,
 namespace detail
 {
 
-/* What a select waits for: one unit of the semaphore says that one of its channels has changed. */
+/* A select waits for it: a unit of the semaphore says that one of its channels has changed. */
 struct selector {
     counting_semaphore<> changed{ 0 };
     std::atomic<bool> is_told{ false };
@@ -2074,7 +2074,7 @@ template <typename... Cases> std::size_t select_until_ns(std::uint64_t deadline_
         else if (!own.changed.try_acquire_for(
                      std::chrono::nanoseconds(deadline_ns > now ? deadline_ns - now : 0)))
             return sizeof...(Cases);
-        own.is_told.store(false); /* before the next attempt, which sees what was told */
+        own.is_told.store(false); /* before the next attempt, which sees each change until here */
     }
 }
 

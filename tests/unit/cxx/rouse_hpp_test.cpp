@@ -20,7 +20,7 @@ using steady = std::chrono::steady_clock;
 namespace
 {
 
-/* What a child writes to standard error. It must end by SIGABRT. */
+/* Return the text that a child writes to standard error. It must end by SIGABRT. */
 std::string last_words(const std::function<void()> &run)
 {
     int ends[2];
