@@ -10,7 +10,7 @@ only the public headers; bench/inside sees src/.
 Folders of preload/, from the bottom: process < record < accept < hooks.
 
 Packages of the command rouse/, from the bottom: the modules of rouse/ itself, then store < symbols
-< sched < tables < query < render < top < run < cli. A module imports from its own package and from
+< sched < tables < query < model < render < top < run < cli. A module imports from its own package and from
 those left of it, and no import leads back to where it began.
 
 Sizes are advice: the ten longest files and functions are printed, and no length is an error.
@@ -52,7 +52,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 }
 # Folders of preload/, from the bottom. lifecycle.c, beside them, calls every module.
 INTERPOSER = ("process", "record", "accept", "hooks")
-PACKAGES = ("store", "symbols", "sched", "tables", "query", "render", "top", "run", "cli")
+PACKAGES = ("store", "symbols", "sched", "tables", "query", "model", "render", "top", "run", "cli")
 FRONT_DOOR = "rouse.__main__"  # imports the command that it starts
 MEASURED = (
     "include",

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: MIT
 """poll(0, 0, t) from many threads at a clock's ticks: expected and measured rates.
 
-The kernel counts a time-out in ticks, rounded up, from the last tick. A thread that a tick woke
-calls again at once, so it is woken n = ceil(t / tick) ticks later. If t is not a multiple of the
-tick, the time-out has passed by then. If t is a multiple, the time-out has passed only if those n
-gaps between ticks together were longer than t. Otherwise the wake-up is early, the thread sleeps
-for one more tick, and the call takes n + 1 ticks.
+The model is that of `rouse model tick`, in rouse/model/ticks.py.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tables import rounds, select
 from tables.render import NOTHING, Table, number, of
 from tables.select import Data, Reports, Scale
 
-TICK_MS = 10
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from rouse.model.ticks import TICK_MS, expected, timeline
+
+__all__ = ["expected", "timeline"]
 TIMEOUTS_MS = (9, 10, 11)
 SOURCE_LONG = 0.2  # in the source, about a fifth of the gaps exceed 10 ms
 HEAD = ("calls/s", "wake-ups/s", "switches/s", "late p50 µs", "late p99 µs", "wake-ups per instant")
@@ -28,40 +27,6 @@ WAYS = {
     "exact": (*select.LAYER, "--timer", "exact"),
     **select.BESIDE,
 }
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Calls and wake-ups per second. Each wake-up is a switch to the thread and one away."""
-
-    calls: float
-    wake_ups: float
-
-
-def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK_MS) -> Expected:
-    """The expected rates. long: the share of gaps that are longer than the nominal tick."""
-    ticks = max(1, math.ceil(timeout_ms / tick_ms))
-    early = 1 - long if timeout_ms == ticks * tick_ms else 0.0
-    calls = threads * 1000 / tick_ms / (ticks + early)
-    return Expected(calls, calls * (1 + early))
-
-
-def timeline(timeout_ms: float, gaps_ms: Sequence[float]) -> list[tuple[int, bool]]:
-    """The ticks that wake one thread, and whether its call ends there. It calls first at tick 0."""
-    at = [0.0]
-    for gap in gaps_ms:
-        at.append(at[-1] + gap)
-    woken, began, due = [], 0, max(1, math.ceil(timeout_ms / TICK_MS))
-    for tick in range(1, len(at)):
-        if tick < due:
-            continue
-        over = at[tick] - at[began] >= timeout_ms
-        woken.append((tick, over))
-        if over:
-            began = tick
-        left_ms = timeout_ms if over else timeout_ms - (at[tick] - at[began])
-        due = tick + max(1, math.ceil(left_ms / TICK_MS))
-    return woken
 
 
 def measure(build: Path, scale: Scale) -> Data:

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: MIT
+"""`rouse model`: predictions, of clock ticks, of scaling, and of locks that are changed."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rouse import regular
+from rouse.cli.arguments import Name
+from rouse.cli.commands import Command, Group
+from rouse.errors import RouseError, output
+from rouse.model import scaling, ticks, whatif
+from rouse.render.report import Options, limited
+from rouse.tables.inputs import Asked, open_input
+from rouse.text import share
+
+FILE_BYTES_MOST = 16 << 20
+DRAWN = 20  # ticks
+RATES_MOST = 1e9
+
+
+class Share(click.ParamType[float]):
+    """A share, as 0.2 or 20%."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        text = str(value)
+        try:
+            found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            found = math.nan
+        if not 0 <= found <= 1:
+            self.fail(f"{text!r} is no share, such as 20% or 0.2", param, ctx)
+        return found
+
+
+class Positive(click.FloatRange):
+    """A number above 0. nan is refused, although it is beyond neither end."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1e6, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value} is no number", param, ctx)
+        return found
+
+
+class LockChange(click.ParamType[tuple[str, str]]):
+    """LOCK=VALUE. The name of a lock may have = signs itself."""
+
+    name = "change"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        lock, equals, amount = str(value).rpartition("=")
+        if not equals or not lock:
+            self.fail(f"{value!r} is no change of a lock, such as cache_lock=2", param, ctx)
+        return lock, amount
+
+
+class Numbers(click.ParamType[list[float]]):
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        if isinstance(value, list):
+            return value
+        try:
+            found = [float(word) for word in str(value).split(",")]
+        except ValueError:
+            found = [math.nan]
+        if not all(1 <= number <= RATES_MOST for number in found):
+            self.fail(f"{value!r} is no list of numbers from 1 on, such as 64,128", param, ctx)
+        return found
+
+
+@click.group(cls=Group, short_help="Predictions: of ticks, of scaling, of changed locks.")
+def command() -> None:
+    """Predict from a few figures, from measurements, or from a recording."""
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def show(lines: Sequence[str], whole: dict[str, Any], as_json: bool) -> None:
+    with output():
+        print(json.dumps(whole, indent=1) if as_json else "\n".join(lines))
+
+
+@command.command(cls=Command, short_help="Calls that time out at the ticks of a clock.")
+@click.option(
+    "--hz",
+    type=Positive(),
+    default=100.0,
+    metavar="N",
+    help="Ticks per second [100].",
+)
+@click.option(
+    "--timeout",
+    type=Positive(),
+    default=10.0,
+    metavar="MS",
+    help="Of each call, in milliseconds [10].",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 10**9),
+    default=100,
+    metavar="N",
+    help="That call again and again [100].",
+)
+@click.option(
+    "--long-gaps",
+    "long",
+    type=Share(),
+    default=0.2,
+    metavar="SHARE",
+    help="Of the gaps between ticks, those longer than 1/HZ [20%].",
+)
+@as_json_option
+def tick(hz: float, timeout: float, threads: int, long: float, as_json: bool) -> None:
+    """Predict calls such as poll(0, 0, MS) where time-outs are counted in ticks, rounded up: how
+    many return, how many wake-ups and voluntary switches they take, and one thread's timeline."""
+    tick_ms = 1000 / hz
+    found = ticks.expected(timeout, threads, long, tick_ms)
+    lines = [
+        f"calls       {found.calls:12,.0f} per s",
+        f"wake-ups    {found.wake_ups:12,.0f} per s, {found.early:,.0f} of them early",
+        f"switches    {found.switches:12,.0f} per s, voluntary",
+        "",
+        f"one thread, a tick of {tick_ms:g} ms, time-outs of {timeout:g} ms:",
+        *ticks.drawing(timeout, long, tick_ms, DRAWN),
+    ]
+    whole = {
+        **{"hz": hz, "timeout_ms": timeout, "threads": threads, "long_gaps": long},
+        **{"calls_per_s": found.calls, "wake_ups_per_s": found.wake_ups},
+        **{"early_per_s": found.early, "voluntary_switches_per_s": found.switches},
+    }
+    show(lines, whole, as_json)
+
+
+def number(value: float) -> str:
+    if math.isinf(value):
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON, which has no infinity."""
+    return None if math.isinf(value) else value
+
+
+@command.command(cls=Command, short_help="The Universal Scalability Law of measured throughputs.")
+@click.argument("file", type=Name(), metavar="FILE")
+@click.option(
+    "--at",
+    "asked",
+    type=Numbers(),
+    metavar="N,...",
+    help="Predict the throughput there too.",
+)
+@as_json_option
+def usl(file: str, asked: list[float] | None, as_json: bool) -> None:
+    """Fit the Universal Scalability Law to the rows of FILE, a number of threads, processors or
+    clients and a throughput in each, repetitions included; name its limit and its peak.
+
+    - is standard input.
+    """
+    numbers, rates = scaling.read(lines_of(file), file)
+    found = scaling.fit(numbers, rates)
+    law = found.law
+    rows = [
+        ("one", law.one, found.band(each.one for each in found.sample)),
+        ("serial", law.serial, found.band(each.serial for each in found.sample)),
+        ("pairs", law.pairs, found.band(each.pairs for each in found.sample)),
+        ("peak at", law.peak, found.band(each.peak for each in found.sample)),
+        ("limit", law.limit, found.band(each.limit for each in found.sample)),
+    ]
+    lines = ["           fit       95 % of the fits to resampled rows"]
+    lines += [
+        f"{name:<8} {number(value):>12}   {number(low)} to {number(high)}"
+        for name, value, (low, high) in rows
+    ]
+    lines.append(f"error    {100 * found.error:11.1f} %   of a throughput, root mean square")
+    at = sorted({*numbers, *(asked or [])})
+    lines += ["", "       N     measured       fitted   95 %"]
+    curve = []
+    for each in at:
+        measured = [rate for n, rate in zip(numbers, rates, strict=True) if n == each]
+        mean = sum(measured) / len(measured) if measured else None
+        low, high = found.band_at(each)
+        shown = f"{mean:,.4g}" if mean is not None else "-"
+        lines.append(f"{each:8g} {shown:>12} {law.at(each):12,.4g}   {low:,.4g} to {high:,.4g}")
+        curve.append(
+            {"n": each, "measured": mean, "fitted": law.at(each), "low": low, "high": high}
+        )
+    if max(at) > 2 * max(numbers):
+        lines += ["", f"beyond {2 * max(numbers):g} the law is far from what was measured"]
+    whole = {
+        "parameters": {
+            name: {"fit": finite(value), "low": finite(low), "high": finite(high)}
+            for name, value, (low, high) in rows
+        },
+        "error": found.error,
+        "curve": curve,
+    }
+    show(lines, whole, as_json)
+
+
+def lines_of(file: str) -> list[str]:
+    try:
+        if file == "-":
+            return sys.stdin.read(FILE_BYTES_MOST).splitlines()
+        with regular.opened(Path(file), FILE_BYTES_MOST) as opened:
+            return str(opened.read(), "utf-8").splitlines()
+    except OSError as error:
+        raise RouseError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RouseError(f"{file}: is no text") from error
+
+
+def change_of(what: str, amount: str) -> whatif.Change:
+    if what == "split":
+        if not amount.isdecimal() or not 1 <= int(amount) <= whatif.PARTS_MOST:
+            raise click.UsageError(f"--split: {amount!r} is no number of parts, such as 4")
+        return whatif.Change(parts=int(amount))
+    return whatif.Change(factor=1 - Share().convert(amount, None, None))
+
+
+@command.command("whatif", cls=Command, short_help="A recording's throughput with other locks.")
+@click.argument("target", type=Name(), metavar="RECORDING")
+@click.option(
+    "--split",
+    "splits",
+    type=LockChange(),
+    multiple=True,
+    metavar="LOCK=N",
+    help="Divide the lock into N, each for an equal share of its use.",
+)
+@click.option(
+    "--shorten",
+    "shortened",
+    type=LockChange(),
+    multiple=True,
+    metavar="LOCK=SHARE",
+    help="Hold the lock for less: 50% leaves half.",
+)
+@click.option(
+    "--onion",
+    "as_onion",
+    is_flag=True,
+    help="Which locks to remove, in which order, until little time is waited for locks.",
+)
+@as_json_option
+def what_if(
+    target: str,
+    splits: Sequence[tuple[str, str]],
+    shortened: Sequence[tuple[str, str]],
+    as_onion: bool,
+    as_json: bool,
+) -> None:
+    """Predict the throughput of a recorded program if locks are changed. RECORDING: what rouse run
+    --keep or rouse record made, or the number of a process.
+
+    A lock is named as the report names it. The load is that of threads that work all the time.
+    """
+    if not (splits or shortened or as_onion):
+        raise click.UsageError("which change? --split, --shorten or --onion")
+    asked = [("split", *one) for one in splits] + [("shorten", *one) for one in shortened]
+    changes = [(lock, change_of(what, amount)) for what, lock, amount in asked]
+    with limited(target, Options()), open_input(target, Asked()) as opened:
+        known = whatif.recorded(opened.database, opened.busy_ns)
+        steps: list[tuple[str, whatif.Prediction]] = []
+        if changes:
+            made: dict[object, whatif.Change] = {}
+            for lock, change in changes:
+                key = known.key(lock)
+                before = made.get(key, whatif.Change())
+                made[key] = whatif.Change(
+                    before.factor * change.factor, before.parts * change.parts
+                )
+            words = ", ".join(f"{what} {lock}={amount}" for what, lock, amount in asked)
+            steps.append((words, whatif.predict(known.load, made, known.errors)))
+        if as_onion:
+            steps += [(f"without {name}", found) for name, found in known.onion()]
+    lines = [
+        f"{found.gain:.2f}x the throughput ({found.least:.2f} to {found.greatest:.2f}, at most"
+        f" {found.bound:.2f}), waiting for locks then {share(found.waiting)} %: {words}"
+        for words, found in steps
+    ]
+    whole = {"predictions": [{"change": words, **vars(found)} for words, found in steps]}
+    show(lines, whole, as_json)
