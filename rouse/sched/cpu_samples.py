@@ -29,6 +29,7 @@ from rouse.sched.perf_rings import (
     WITH_LIVES,
     WITH_MAPPINGS,
     Asked,
+    Ended,
     Forked,
     Mapped,
     Named,
@@ -59,8 +60,16 @@ class Life:
 
     pid: int
     lines: dict[int, tuple[int, str]] = field(default_factory=dict)  # by start: end and line
+    is_shared: bool = False  # the lines are those of another process too, until one of them changes
+    threads: int = 1
+
+    def forked(self, pid: int) -> Life:
+        self.is_shared = True
+        return Life(pid, self.lines, is_shared=True)
 
     def add(self, start: int, end: int, line: str) -> None:
+        if self.is_shared:
+            self.lines, self.is_shared = dict(self.lines), False
         if len(self.lines) < MAPPINGS_MOST:
             covered = [at for at, (last, _) in self.lines.items() if at < end and start < last]
             for at in covered:
@@ -186,11 +195,18 @@ class Sampler:
         if isinstance(record, Forked):
             parent = self.lives.get(record.by_pid)
             if parent and record.pid != record.by_pid:
-                self.lives[record.pid] = Life(record.pid, dict(parent.lines))
+                self.lives[record.pid] = parent.forked(record.pid)
+            elif parent:
+                parent.threads += 1
             if parent:
                 self.names[record.tid] = self.names.get(record.by_tid, "")
         elif record.pid not in self.lives:
             return
+        elif isinstance(record, Ended):
+            self.names.pop(record.tid, None)
+            self.lives[record.pid].threads -= 1
+            if self.lives[record.pid].threads <= 0:
+                del self.lives[record.pid]
         elif isinstance(record, Named):
             self.names[record.tid] = record.name
             if record.is_exec:

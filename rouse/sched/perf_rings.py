@@ -30,7 +30,7 @@ CLOSE_ON_EXEC = 1 << 3
 # In the first page of a ring: the ends of what was written and what was read.
 WRITTEN_AT, READ_AT = 1024, 1032
 HEAD = struct.Struct("=IHH")  # of a record: type, misc, size
-MAPPED, LOST, NAMED, FORKED, SAMPLED = 10, 2, 3, 7, 9  # types
+MAPPED, LOST, NAMED, ENDED, FORKED, SAMPLED = 10, 2, 3, 4, 7, 9  # types
 MODE, IN_KERNEL, IS_EXEC = 7, 1, 1 << 13  # of misc
 THREAD = struct.Struct("=II")
 TRAILER = struct.Struct("=IIQ")  # of a record that is no sample: process, thread, time
@@ -86,7 +86,16 @@ class Forked:
     by_tid: int
 
 
-Record = Sampled | Mapped | Named | Forked
+@dataclass(frozen=True)
+class Ended:
+    """A thread ended."""
+
+    at_ns: int
+    pid: int
+    tid: int
+
+
+Record = Sampled | Mapped | Named | Forked | Ended
 
 
 def text_of(data: bytes) -> str:
@@ -118,9 +127,9 @@ def decoded(kind: int, misc: int, data: bytes) -> Record | None:
     rest = data[THREAD.size : -TRAILER.size]
     if kind == NAMED:
         return Named(at_ns, pid, tid, text_of(rest), bool(misc & IS_EXEC))
-    if kind == FORKED:
-        begun, by = THREAD.unpack_from(rest)
-        return Forked(at_ns, pid, begun, tid, by)
+    if kind in (FORKED, ENDED):
+        begun, by = THREAD.unpack_from(rest)  # the second word of data was the parent process
+        return Forked(at_ns, pid, begun, tid, by) if kind == FORKED else Ended(at_ns, pid, begun)
     if kind == MAPPED:
         start, size, offset, *numbers = MAPPING.unpack_from(rest)
         major, minor = numbers[0], numbers[1]

@@ -18,7 +18,7 @@ from interposed import LIBRARY, Source
 from rouse.query.icicle import Box
 from rouse.sched import cpu_samples
 from rouse.sched.cpu_samples import Ran, Run, Sampler
-from rouse.sched.perf_rings import Sampled
+from rouse.sched.perf_rings import Ended, Forked, Mapped, Sampled
 from rouse.symbols.unwind import Stack
 
 PARTS = Source("running_parts")
@@ -146,6 +146,21 @@ class Bounds(unittest.TestCase):
         found = self.sampler.stop()
         self.assertEqual((found.taken, found.kept), (most * 20, most))
         self.assertAlmostEqual(found.weight_ns, 20 * found.period_ns)
+
+    def test_what_ended_is_forgotten_and_what_was_forked_is_shared(self) -> None:
+        use, lives = self.sampler.use, self.sampler.lives
+        for pid in range(2, 1000):
+            use(Forked(0, pid, pid, 1, 1))
+            self.assertIs(lives[pid].lines, lives[1].lines)
+            if pid % 2:
+                use(Mapped(0, pid, 1 << 30, 1 << 31, "a line"))
+                self.assertEqual((len(lives[pid].lines), len(lives[1].lines)), (2, 1))
+            use(Forked(0, pid, 5000, pid, pid))
+            use(Ended(0, pid, pid))
+            self.assertIn(pid, lives)  # its other thread runs
+            use(Ended(0, pid, 5000))
+        self.assertEqual(list(lives), [1])
+        self.assertEqual(self.sampler.names, {})
 
     def test_rings_of_many_processors_have_room_for_two_looks(self) -> None:
         for count in (1, 2, 8, 64, 256, 4096):
