@@ -781,7 +781,7 @@ struct thread_state {
     mutex lock;
     struct rouse_thread *handle =
         nullptr;            /* under the lock; null once the thread is about to end */
-    bool has_begun = false; /* so is this */
+    bool has_ended = false; /* so is this */
     std::string name;
 
     /* Ask the thread to stop. A handle that is not null is that of a thread that has not ended. */
@@ -820,7 +820,7 @@ inline void *thread_main(void *arg)
     {
         std::lock_guard<mutex> held(state.lock);
         state.handle = nullptr;
-        state.has_begun = true;
+        state.has_ended = true;
     }
     if (state.error && state.end.exchange(fate::failed) == fate::detached)
         unhandled(state.name, state.error);
@@ -908,7 +908,7 @@ class thread
         shared.release();
         id_ = id(rouse_thread_id(handle_));
         std::lock_guard<mutex> held(state_->lock);
-        if (!state_->has_begun)
+        if (!state_->has_ended)
             state_->handle = handle_;
     }
     thread(thread &&other) noexcept
