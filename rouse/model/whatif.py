@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the throughput becomes if a lock is held for less time, or divided into several.
+"""The throughput of a recorded program if a lock is held for less time, or divided into several.
 
 The threads that share the locks are the jobs of a closed queueing network (see query/gain.py): one
 station per lock, one for the processors, and a delay for sleep and I/O. A change alters the demands
@@ -48,7 +48,7 @@ Changes = Mapping[object, Change]
 
 
 def changed(load: Load, changes: Changes) -> Load:
-    """The load with shorter holds. What is no longer done under the lock is not done at all."""
+    """The load with shorter holds. Work that leaves the lock is not done at all."""
     locks = dict(load.locks)
     ran, slept = load.ran_ns, load.slept_ns
     for key, change in changes.items():

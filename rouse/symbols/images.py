@@ -10,9 +10,12 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from rouse.symbols import perf_map
 from rouse.symbols.elf import Elf, ElfError
+from rouse.symbols.perf_map import PerfMap
 from rouse.symbols.sites import Frame, Module, Resolver
 from rouse.symbols.unwind import Row, Stack, Tables, callers
 
@@ -87,6 +90,11 @@ class Names:
         self.files = image.files()
         self.loaded: dict[str, Loaded | None] = {}
 
+    @cached_property
+    def made(self) -> PerfMap:
+        """Of code that is in no file."""
+        return perf_map.of(self.image.pid)
+
     def load(self, path: str) -> Loaded | None:
         if path not in self.loaded:
             self.loaded[path] = self.opened(path, self.files[path])
@@ -136,7 +144,9 @@ class Names:
         if loaded is None:
             found = self.image.mapping(address)
             name = found.name if found else ""
-            return Frame(address, name or f"{address:#x}", module=name or None)
+            made = "" if name else self.made.name(address - 1)
+            label = name or made or f"{address:#x}"
+            return Frame(address, label, module=name or None, function=made or None)
         return self.resolver.frame(loaded.module, address)
 
     def variable(self, address: int) -> str | None:
