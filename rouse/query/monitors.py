@@ -51,6 +51,7 @@ def find(database: Database, program: Program, sampled: Running | None = None) -
     text = (
         f"{NAME}: threads wait {duration(wait_ns)} in all for synchronized blocks or methods,"
         f" {count:,} times, {duration(wait_ns / max(count, 1))} each.{runs} Which,"
-        f" only the JVM knows: jcmd PID Thread.print shows it, and so does async-profiler -e lock [{MONITOR}]"
+        f" only the JVM knows: jcmd PID Thread.print shows it, and so does async-profiler -e lock"
+        f" [{MONITOR}]"
     )
     return [Finding(MONITOR, NAME, rows[0]["label"], "", wait_ns, None, None, text)]

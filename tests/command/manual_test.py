@@ -44,7 +44,8 @@ class Manual(unittest.TestCase):
             with self.subTest(command=name):
                 command = importlib.import_module(f"rouse.cli.{name}").command
                 offered = {"-h", "--help"}
-                for parameter in command.params:
+                group = command.commands.values() if isinstance(command, click.Group) else ()
+                for parameter in (p for one in (command, *group) for p in one.params):
                     if isinstance(parameter, click.Option) and not parameter.hidden:
                         offered.update([*parameter.opts, *parameter.secondary_opts])
                 page = part(page_of(f"rouse-{name}"), "Options")
