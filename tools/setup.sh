@@ -137,10 +137,15 @@ install_python_packages() {
         fi
         if [[ $names ]] && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
             --timeout 30 --constraint tools/requirements.lock $names >>build/venv.log 2>&1; then
-            cat pyproject.toml tools/requirements.lock >"$venv/$set.stamp"
-            [[ $set == dist ]] && return
-            cp "$venv/$set.stamp" "$venv/command.stamp"
-            [[ $set == command ]] || cp "$venv/command.stamp" "$venv/check.stamp"
+            # Each set but that of releases has those before it.
+            case $set in
+            check-all) names="command check check-all" ;;
+            check) names="command check" ;;
+            *) names=$set ;;
+            esac
+            for set in $names; do
+                cat pyproject.toml tools/requirements.lock >"$venv/$set.stamp"
+            done
             return
         fi
     fi
