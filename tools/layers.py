@@ -10,8 +10,8 @@ only the public headers; bench/inside sees src/.
 Folders of preload/, from the bottom: process < record < accept < hooks.
 
 Packages of the command rouse/, from the bottom: the modules of rouse/ itself, then store < symbols
-< sched < tables < query < model < render < top < run < cli. A module imports from its own package and from
-those left of it, and no import leads back to where it began.
+< sched < tables < query < model < render < top < run < cli. A module imports from its own package
+and from those left of it, and no import leads back to where it began.
 
 Sizes are advice: the ten longest files and functions are printed, and no length is an error.
 """
