@@ -147,6 +147,9 @@ class Sampler:
         self.rings: dict[int, Ring] = {}  # by processor, or by thread
         self.lives: dict[int, Life] = {}  # by process
         self.names: dict[int, str] = {}  # by thread
+        # Threads that ended since the last look, and before it. They may still run for a moment.
+        self.ending: set[int] = set()
+        self.ended: set[int] = set()
         self.pending: list[Record] = []
         self.kept: list[tuple[Life, str, Sampled]] = []
         self.taken = self.lost = 0
@@ -188,6 +191,9 @@ class Sampler:
             else:
                 rest.append(record)
         self.pending = rest
+        for tid in self.ended:
+            self.names.pop(tid, None)
+        self.ended, self.ending = self.ending, set()
         if self.is_by_thread:
             self.find_threads()
 
@@ -200,10 +206,12 @@ class Sampler:
                 parent.threads += 1
             if parent:
                 self.names[record.tid] = self.names.get(record.by_tid, "")
+                self.ending.discard(record.tid)
+                self.ended.discard(record.tid)
         elif record.pid not in self.lives:
             return
         elif isinstance(record, Ended):
-            self.names.pop(record.tid, None)
+            self.ending.add(record.tid)
             self.lives[record.pid].threads -= 1
             if self.lives[record.pid].threads <= 0:
                 del self.lives[record.pid]
