@@ -10,6 +10,7 @@
 #
 # Times in the files are those of the commit. Changes that are not committed are left out, with a note.
 set -euo pipefail
+umask 022 # the rights of files are in the archives
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() {
