@@ -6,9 +6,10 @@ import sys
 
 def run() -> None:
     try:
-        from rouse.cli.main import main  # it needs packages that may not be there
+        # Both need packages that may not be there: each command imports its modules when it begins.
+        from rouse.cli.main import main
 
-        main()  # so do the modules that a command imports when it begins
+        main()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "rouse":
             raise

@@ -27,7 +27,11 @@ class MissingPackage(unittest.TestCase):
     def test_a_missing_package_is_one_line_and_no_traceback(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "sitecustomize.py").write_text(HIDE, encoding="utf-8")
-            for words in (("report", "none"), ("run", "--", "true"), ("compare", "a", "b")):
+            for words in (
+                ("report", "none"),
+                ("run", "--", "echo", "it ran"),
+                ("compare", "a", "b"),
+            ):
                 done = rouse(*words, PYTHONPATH=f"{folder}:{SOURCE}")
                 self.assertEqual(
                     done.stderr,
@@ -35,6 +39,7 @@ class MissingPackage(unittest.TestCase):
                     words,
                 )
                 self.assertEqual(done.returncode, 3, words)
+                self.assertEqual(done.stdout, "", "no program ran for nothing")
 
 
 if __name__ == "__main__":
