@@ -114,8 +114,25 @@ class Pictures(Case):
         self.assertGreater(what["y"], call["y"])
         self.assertLessEqual(call["x"], what["x"])
         self.assertLessEqual(what["x"] + what["width"], call["x"] + call["width"] + 0.01)
-        labels = [box["label"] for box in self.boxes(page)]
-        self.assertFalse([label for label in labels if label.startswith(("std::", "_", "start_"))])
+
+    def test_functions_of_libraries_are_left_out(self) -> None:
+        """They are, unless a sampled stack has no others. Then it is shown by its innermost one."""
+        page, _ = self.open_recording()
+        data = page.evaluate("() => Draw.data.pictures")
+        names = []
+
+        def add(box: list[Any], part: str) -> None:
+            label, _, below, _ = box
+            name = data["texts"][label]
+            called = [other for other in below if not data["texts"][other[0]].startswith("[")]
+            if part != "running" or called:
+                names.append(name)
+            for other in below:
+                add(other, part or data["texts"][other[0]])
+
+        add(data["icicle"], "")
+        self.assertIn("serve", names)
+        self.assertFalse([name for name in names if name.startswith(("std::", "_", "start_"))])
 
     def test_a_click_shows_the_holder_that_the_json_names(self) -> None:
         page, report = self.open_recording()
