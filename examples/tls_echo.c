@@ -2,13 +2,15 @@
 /*
  * tls_echo.c - an echo server over TLS: OpenSSL reads and writes the socket itself, one thread per connection.
  *
- * usage: tls_echo CERTIFICATE KEY [PORT [IDLE_SECONDS]]    (PEM files; defaults: port 7778, 30 s; port 0 is any)
+ * usage: tls_echo CERTIFICATE KEY [PORT [IDLE_SECONDS [own]]]
+ *        (PEM files; defaults: port 7778, 30 s; port 0 is any; own: threads with thread-local storage of their own)
  *
  * Four rules make OpenSSL work on user threads:
  *   - only OpenSSL reads the socket. rouse_release() says so: a rouse_read() before would read ahead by io_uring;
  *   - the socket is non-blocking, as rouse_accept() returns it, and rouse_poll() does the waiting;
- *   - OpenSSL's error queue belongs to the kernel thread: clear it before a call and ask SSL_get_error() right after,
- *     with no call in between that may switch to another thread;
+ *   - OpenSSL's error queue is thread-local, and so belongs to the kernel thread: clear it before a call and ask
+ *     SSL_get_error() right after, with no call in between that may switch to another thread. With own_tls the queue
+ *     belongs to the user thread, and this rule falls away;
  *   - OpenSSL writes with write(2), so that a write to a connection that its peer has reset raises SIGPIPE, which ends
  *     the program. Ignore that signal: the write then returns an error.
  */
@@ -29,6 +31,7 @@
 
 static SSL_CTX *context;
 static int idle_ms = 30000;
+static bool own_tls;
 
 _Noreturn static void fail(const char *what, const char *why)
 {
@@ -56,7 +59,8 @@ static int tls(SSL *ssl, enum call call, char *bytes, int count)
     int result;
 
     do {
-        ERR_clear_error();
+        if (!own_tls)
+            ERR_clear_error();
         result = call == ACCEPT  ? SSL_accept(ssl)
                  : call == READ  ? SSL_read(ssl, bytes, count)
                  : call == WRITE ? SSL_write(ssl, bytes, count)
@@ -89,9 +93,9 @@ static void *serve(void *arg)
 static void *accept_all(void *arg)
 {
     /* The handshake needs more than the default stack. */
-    const struct rouse_thread_attr attr = { .detached = true,
-                                            .name = "connection",
-                                            .stack_bytes = (size_t)256 << 10 };
+    const struct rouse_thread_attr attr = {
+        .detached = true, .name = "connection", .stack_bytes = (size_t)256 << 10, .own_tls = own_tls
+    };
     int fd, listen_fd = *(int *)arg;
 
     while ((fd = rouse_accept(listen_fd, NULL, NULL)) != -ECANCELED) {
@@ -129,9 +133,10 @@ int main(int argc, char **argv)
     int listen_fd, error;
 
     if (argc < 3)
-        fail("usage", "tls_echo CERTIFICATE KEY [PORT [IDLE_SECONDS]]");
+        fail("usage", "tls_echo CERTIFICATE KEY [PORT [IDLE_SECONDS [own]]]");
     if (argc > 4)
         idle_ms = atoi(argv[4]) * 1000;
+    own_tls = argc > 5 && strcmp(argv[5], "own") == 0;
     signal(SIGPIPE, SIG_IGN);
     context = SSL_CTX_new(TLS_server_method());
     if (!context || SSL_CTX_use_certificate_chain_file(context, argv[1]) != 1 ||

@@ -51,11 +51,16 @@ struct rouse_thread_attr {
     size_t stack_bytes;
     /* The cluster of a user thread (rouse/cluster.h). NULL: that of its creator, or else the default cluster. */
     struct rouse_cluster *cluster;
+    /*
+     * A user thread gets thread-local storage of its own: errno, thread_local variables, pthread_self(), malloc's cache.
+     * Each uses a parked kernel thread. Kernel threads always have their own.
+     */
+    bool own_tls;
 };
 
 #define ROUSE_THREAD_ATTR_INIT \
     { \
-        ROUSE_KIND_DEFAULT, false, NULL, 0, NULL \
+        ROUSE_KIND_DEFAULT, false, NULL, 0, NULL, false \
     }
 
 /*

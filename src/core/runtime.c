@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* runtime.c - starts the runtime at the first call that needs it; its settings; thread ids. */
 #include "core/core.h"
+#include "core/tls.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,6 +54,20 @@ static enum rouse_kind kind_from_environment(void)
     if (strcmp(text, "kernel") != 0)
         rsi_fatal("ROUSE_THREADS is \"%s\"; give user or kernel", text);
     return ROUSE_KIND_KERNEL;
+}
+
+static bool own_tls_from_environment(void)
+{
+    const char *text = secure_getenv("ROUSE_TLS");
+    if (!text || !*text || strcmp(text, "shared") == 0)
+        return false;
+    if (strcmp(text, "own") != 0)
+        rsi_fatal("ROUSE_TLS is \"%s\"; give shared or own", text);
+    if (!rsi_tls_is_supported())
+        rsi_fatal(
+            "ROUSE_TLS=own needs glibc, a program without sanitizers, and on x86-64 the wrfsbase instruction "
+            "(Linux 5.9, flag fsgsbase in /proc/cpuinfo). Use ROUSE_THREADS=kernel");
+    return true;
 }
 
 static void workers_settle_locked(void)
@@ -129,9 +144,11 @@ static void setup_once(void)
     rsi_fence_setup();
     rsi_stack_guards_are_light();
     rsi_rt.default_kind = kind_from_environment();
+    rsi_rt.is_tls_own = own_tls_from_environment();
     rsi_clusters_from_environment();
     rsi_cpus_setup();
     rsi_kernel_thread_setup();
+    rsi_tls_setup();
     rsi_fault_setup();
     rsi_fork_setup();
     rsi_obs_setup();

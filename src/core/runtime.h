@@ -12,6 +12,7 @@ struct rsi_runtime {
     struct rouse_cluster *clusters[ROUSE_CLUSTERS_MAX]; /* by home - 1; none is ever freed */
     uint32_t cluster_count;                             /* of clusters[] used so far */
     enum rouse_kind default_kind;
+    bool is_tls_own;                 /* each user thread has thread-local storage of its own */
     const struct rsi_poller *poller; /* register releases it; idle workers acquire it */
 
     /* idle.c describes the protocol of these. */

@@ -16,6 +16,7 @@
  * join_word and never relies on an old value. Model: tests/model/join.pml.
  */
 #include "core/switch.h"
+#include "core/tls.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -63,7 +64,10 @@ static void thread_main(void *value, struct rsi_ctx *left)
     struct rsi_exec *exec = rsi_exec_self();
     struct rouse_thread *self = exec->current;
     rsi_ctx_after(&self->waiter.ctx);
-    *rsi_switch_finish(value, left)->errno_at = 0;
+    struct rsi_worker *w = rsi_switch_finish(value, left);
+    *w->errno_at = 0;
+    if (rsi_unlikely(self->tls != NULL))
+        rsi_tls_begin(self);
     void *(*fn)(void *) = self->fn;
     self->locals = NULL;
     rouse_thread_exit(fn(self->arg));
@@ -173,6 +177,7 @@ static struct rouse_thread *thread_alloc(struct rsi_worker *w, const struct rous
         rsi_store_relaxed(&t->waiter.ctx.sp, NULL);
         t->waiter.ctx.ip = (void *)rsi_ctx_start;
         rsi_store_relaxed(&t->waiter.on_cpu, RSI_CPU_NEW);
+        t->tls = NULL;
     } else {
         rsi_store_relaxed(&t->waiter.home, 0);
     }
@@ -194,8 +199,11 @@ static int join_cluster(struct rouse_thread *t, struct rouse_cluster *cluster)
 
 static void thread_unmake(struct rsi_worker *w, struct rouse_thread *t, struct rouse_thread **out)
 {
-    if (t->waiter.origin == RSI_ORIGIN_USER)
+    if (t->waiter.origin == RSI_ORIGIN_USER) {
         stack_unreserve(w, t->waiter.stack_class);
+        if (t->tls)
+            rsi_tls_drop(t->tls);
+    }
     rsi_block_free(w, t);
     if (out)
         *out = NULL;
@@ -236,8 +244,11 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     rsi_store_release(&t->waiter.life, RSI_LIFE_LIVE);
     if (out)
         *out = t;
-    error = is_user ? join_cluster(t, attr->cluster)
-                    : rsi_kernel_thread_create(t, attr->stack_bytes);
+    if (rsi_unlikely(attr->own_tls || rsi_rt.is_tls_own) && is_user)
+        error = rsi_tls_new(&t->tls);
+    if (rsi_likely(!error))
+        error = is_user ? join_cluster(t, attr->cluster)
+                        : rsi_kernel_thread_create(t, attr->stack_bytes);
     if (rsi_unlikely(error))
         thread_unmake(w, t, out);
     else if (is_user)
@@ -314,6 +325,8 @@ RSI_NOINLINE void rouse_thread_exit(void *result)
         rsi_kernel_thread_end(self);
         pthread_exit(NULL);
     }
+    if (rsi_unlikely(self->tls != NULL))
+        rsi_tls_end(self, RSI_CALLER());
     announce_end(self, RSI_CALLER());
     rsi_switch_out(rsi_exec_self()->worker, self, RSI_LEAVES_ENDED);
     rsi_fatal("an ended thread was resumed");

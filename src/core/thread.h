@@ -11,6 +11,7 @@
 #include "ctx/stack.h"
 
 struct rsi_value;
+struct rsi_tls;
 
 /* Any thread may read it; the header of core.h says who writes it. */
 enum rsi_life { RSI_LIFE_FREE, RSI_LIFE_LIVE, RSI_LIFE_ENDED };
@@ -33,6 +34,7 @@ struct rouse_thread {
         struct {                    /* user threads */
             uint64_t timer_word;    /* names its timer entry, if it has one: timer.c */
             struct rsi_stack stack; /* NULLs before it first runs and after its end */
+            struct rsi_tls *tls;    /* its own thread-local storage, or NULL: tls.c */
         };
         struct { /* kernel and foreign threads */
             struct rsi_exec exec;

@@ -15,6 +15,7 @@
  */
 #include "core/idle_timers.h"
 #include "core/switch.h"
+#include "core/tls.h"
 #include "obs/file.h"
 #include "obs/trace.h"
 
@@ -192,6 +193,10 @@ uint32_t rsi_worker_others(void)
 RSI_NOINLINE void rsi_switch_in_catch(struct rsi_worker *w, struct rouse_thread *self,
                                       struct rsi_ctx *ctx, uintptr_t bits)
 {
+    if (self->tls) {
+        rsi_tls_switch(w, self, ctx, bits);
+        return;
+    }
     uint64_t caught = w->eh_globals[0], uncaught = w->eh_globals[1];
     w->eh_globals[0] = w->eh_globals[1] = 0;
     rsi_switch_step(w, self, ctx, bits);

@@ -55,6 +55,8 @@ struct rsi_worker {
     uint64_t steals, stolen; /* steals that it made; threads that it took */
     uint64_t *eh_globals;    /* libstdc++'s, of this kernel thread; NULL without C++ */
     int *errno_at;           /* of this kernel thread */
+    uint64_t *eh_native;     /* the same; eh_globals differs while a thread with own storage runs */
+    uintptr_t thread_pointer; /* of this kernel thread's own block */
     uint64_t random;
 
     struct rouse_thread *block_cache; /* free blocks of user threads */

@@ -23,6 +23,7 @@
  * its arrival: handling its ring's completions in the meantime may be what makes its first threads runnable.
  */
 #include "core/switch.h"
+#include "core/tls.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -225,7 +226,8 @@ static void *worker_thread(void *value)
     rsi_tls_exec = &w->exec;
     rsi_store_relaxed(&w->tid, (int32_t)rsi_gettid());
     w->errno_at = &errno;
-    w->eh_globals = __cxa_get_globals ? __cxa_get_globals() : NULL;
+    w->eh_globals = w->eh_native = __cxa_get_globals ? __cxa_get_globals() : NULL;
+    w->thread_pointer = rsi_thread_pointer();
     rsi_timer_slack_min();
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     rsi_obs_thread_begin(&blocked);

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * own_tls_process_test.c - threads with thread-local storage of their own, and what concerns the whole process: fork,
+ * users and groups, libraries loaded later, limits, signals, and how such threads end.
+ */
+#include "core_test.h"
+
+#include "core/tls.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+
+#ifdef __x86_64__
+#define THIS_ARCH AUDIT_ARCH_X86_64
+#else
+#define THIS_ARCH AUDIT_ARCH_AARCH64
+#endif
+#define THREADS 8
+#define NOBODY 65534u
+
+static _Thread_local int mine = 7;
+static struct rouse_sem gate = ROUSE_SEM_INIT(0);
+
+static int try_start(struct rouse_thread **out, void *(*fn)(void *), void *arg)
+{
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    attr.kind = ROUSE_KIND_USER;
+    attr.own_tls = true;
+    return rouse_thread_create(out, &attr, fn, arg);
+}
+
+static struct rouse_thread *start_own(void *(*fn)(void *), void *arg)
+{
+    struct rouse_thread *t = NULL;
+    CHECK_EQUAL(try_start(&t, fn, arg), 0);
+    return t;
+}
+
+static void *give_back(void *arg)
+{
+    return arg;
+}
+
+static void *waits_at_the_gate(void *arg)
+{
+    CHECK_EQUAL(rouse_sem_wait(&gate), 0);
+    return arg;
+}
+
+/* Calls fn on a thread with own storage, and returns its result. */
+static void *in_own(void *(*fn)(void *), void *arg)
+{
+    return join(start_own(fn, arg));
+}
+
+/* Threads of every kind, each created and joined by the caller. */
+static void create_every_kind(void)
+{
+    for (int i = 0; i < 20; i++) {
+        pthread_t pthread;
+        CHECK_EQUAL(pthread_create(&pthread, NULL, give_back, NULL), 0);
+        CHECK_EQUAL(pthread_join(pthread, NULL), 0);
+        CHECK(join(start(ROUSE_KIND_USER, give_back, &mine)) == &mine);
+        CHECK(join(start(ROUSE_KIND_KERNEL, give_back, &mine)) == &mine);
+        CHECK(in_own(give_back, &mine) == &mine);
+    }
+}
+
+static void *creates_every_kind(void *arg)
+{
+    create_every_kind();
+    return arg;
+}
+
+static void threads_with_own_storage_create_threads(void **state)
+{
+    (void)state;
+    in_own(creates_every_kind, NULL);
+}
+
+/* In the child, too, the thread has its values, can switch, and can create threads. */
+static void *forks(void *arg)
+{
+    pthread_t self = pthread_self();
+    char *kept = malloc(100);
+    mine = 11;
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 10; i++)
+            rouse_thread_yield();
+        CHECK_EQUAL(mine, 11);
+        CHECK(pthread_equal(pthread_self(), self));
+        create_every_kind();
+        CHECK_EQUAL(mine, 11);
+        free(kept);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            CHECK_EQUAL(mine, 11);
+            create_every_kind();
+            _exit(0);
+        }
+        CHECK(child_passed(grandchild));
+        if (arg)
+            return NULL; /* the child ends with its thread */
+        _exit(0);
+    }
+    free(kept);
+    CHECK(child_passed(pid));
+    CHECK_EQUAL(mine, 11);
+    rouse_thread_yield();
+    CHECK_EQUAL(mine, 11);
+    return NULL;
+}
+
+static void a_forked_child_keeps_the_storage(void **state)
+{
+    (void)state;
+    if (is_emulated())
+        return; /* the emulator's own locks stay in a child as the fork found them */
+    for (int i = 0; i < 3; i++) {
+        struct rouse_thread *other = start_own(waits_at_the_gate, NULL);
+        in_own(forks, NULL);
+        in_own(forks, &mine);
+        CHECK_EQUAL(rouse_sem_post(&gate), 0);
+        join(other);
+    }
+}
+
+/* Whether the line of each kernel thread in /proc has this text. */
+static bool all_have(const char *line_name, const char *text)
+{
+    char path[300], line[512];
+    bool found = true;
+    struct dirent *entry;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL) {
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *file = fopen(path, "re");
+        while (file && fgets(line, sizeof line, file))
+            if (strncmp(line, line_name, strlen(line_name)) == 0 && !strstr(line, text)) {
+                fprintf(stderr, "%s: %s", path, line);
+                found = false;
+            }
+        if (file)
+            fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
+/* Another thread changes the effective user at the same time: libc does one change after the other. */
+static void *changes_its_user(void *arg)
+{
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQUAL(seteuid(0), 0);
+        rouse_thread_yield();
+    }
+    return arg;
+}
+
+static void *gives_up_rights(void *arg)
+{
+    const gid_t groups[] = { 5, 6, 7 };
+    CHECK_EQUAL(setgroups(LENGTH(groups), groups), 0);
+    CHECK(all_have("Groups:", "5 6 7"));
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQUAL(setegid(i % 2 ? 0 : NOBODY), 0);
+        CHECK(all_have("Gid:", i % 2 ? "\t0\t0\t0\t0" : "\t0\t65534\t0\t65534"));
+        rouse_thread_yield();
+    }
+    CHECK_EQUAL(setresgid(9, 9, 9), 0);
+    CHECK(all_have("Gid:", "\t9\t9\t9\t9"));
+    CHECK_EQUAL(setuid(NOBODY), 0);
+    CHECK(all_have("Uid:", "\t65534\t65534\t65534\t65534"));
+    CHECK_EQUAL(seteuid(0), -1);
+    return arg;
+}
+
+static void give_up_rights(void)
+{
+    struct rouse_thread *waiting[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        waiting[i] = start_own(waits_at_the_gate, NULL);
+    struct rouse_thread *others[] = { start_own(changes_its_user, NULL),
+                                      start(ROUSE_KIND_USER, changes_its_user, NULL),
+                                      start(ROUSE_KIND_KERNEL, changes_its_user, NULL) };
+    for (size_t i = 0; i < LENGTH(others); i++)
+        join(others[i]);
+    in_own(gives_up_rights, NULL);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_EQUAL(rouse_sem_post(&gate), 0);
+    for (int i = 0; i < THREADS; i++)
+        join(waiting[i]);
+}
+
+static void setuid_reaches_every_kernel_thread(void **state)
+{
+    (void)state;
+    if (geteuid() != 0 || is_emulated()) {
+        puts(
+            "not run: setuid_reaches_every_kernel_thread: this needs root and the system's own /proc");
+        skip();
+    }
+    scenario_exits("give_up_rights", NULL, 0);
+}
+
+static pthread_mutex_t robust;
+
+static void *ends_with_a_lock(void *arg)
+{
+    CHECK_EQUAL(pthread_mutex_lock(&robust), 0);
+    return arg;
+}
+
+static void the_end_of_a_thread_releases_its_robust_mutexes(void **state)
+{
+    (void)state;
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&robust, &attr);
+    for (int i = 0; i < 3; i++) {
+        in_own(ends_with_a_lock, NULL);
+        CHECK_EQUAL(pthread_mutex_lock(&robust), EOWNERDEAD);
+        CHECK_EQUAL(pthread_mutex_consistent(&robust), 0);
+        CHECK_EQUAL(pthread_mutex_unlock(&robust), 0);
+    }
+}
+
+/* libstdc++ is loaded after the threads were created. It keeps exceptions in flight in thread-local storage. */
+static void *(*exceptions)(void);
+
+static void *uses_a_library_loaded_later(void *arg)
+{
+    CHECK_EQUAL(rouse_sem_wait(&gate), 0);
+    unsigned *counter = (unsigned *)exceptions() + 2;
+    CHECK_EQUAL(*counter, 0);
+    for (int i = 0; i < 100; i++) {
+        ++*counter;
+        rouse_thread_yield();
+        CHECK((unsigned *)exceptions() + 2 == counter);
+        CHECK_EQUAL(*counter, i + 1);
+    }
+    *counter = 0;
+    return arg;
+}
+
+static void a_library_may_be_loaded_later(void **state)
+{
+    (void)state;
+    struct rouse_thread *threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = start_own(uses_a_library_loaded_later, NULL);
+    void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
+    void *found = library ? dlsym(library, "__cxa_get_globals") : NULL;
+    CHECK(found != NULL);
+    memcpy(&exceptions, &found, sizeof found);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_EQUAL(rouse_sem_post(&gate), 0);
+    for (int i = 0; i < THREADS; i++)
+        join(threads[i]);
+}
+
+static void forbid_new_kernel_threads(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { LENGTH(filter), filter };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        puts("not run: too_many_kernel_threads: no system call filter can be installed here");
+        exit(0);
+    }
+}
+
+static void *creates_without_kernel_threads(void *arg)
+{
+    struct rouse_thread *t = NULL;
+    forbid_new_kernel_threads();
+    for (int i = 0; i < 1000; i++) {
+        CHECK_EQUAL(try_start(&t, give_back, NULL), -EAGAIN);
+        CHECK(t == NULL);
+        CHECK(join(start(ROUSE_KIND_USER, give_back, &mine)) == &mine);
+    }
+    return arg;
+}
+
+static void too_many_kernel_threads(void)
+{
+    join(start(ROUSE_KIND_USER, give_back, NULL));
+    in_own(give_back, NULL);
+    creates_without_kernel_threads(NULL);
+}
+
+static void create_returns_eagain_without_kernel_threads(void **state)
+{
+    (void)state;
+    scenario_exits("too_many_kernel_threads", NULL, 0);
+}
+
+static int arrived;
+static struct rouse_thread *interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    arrived++;
+    interrupted = rouse_thread_self();
+}
+
+static void *signals_itself(void *arg)
+{
+    arrived = 0;
+    signal(SIGUSR1, on_signal);
+    for (int i = 0; i < 10; i++) {
+        interrupted = NULL;
+        CHECK_EQUAL(i % 2 ? raise(SIGUSR1) : pthread_kill(pthread_self(), SIGUSR1), 0);
+        CHECK(interrupted == rouse_thread_self());
+        rouse_thread_yield();
+    }
+    CHECK_EQUAL(arrived, 10);
+    return arg;
+}
+
+static void a_thread_gets_the_signals_that_it_sends_itself(void **state)
+{
+    (void)state;
+    in_own(signals_itself, NULL);
+}
+
+static unsigned kernel_threads(void)
+{
+    unsigned count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    while (readdir(tasks) != NULL)
+        count++;
+    closedir(tasks);
+    return count;
+}
+
+static size_t mapped_pages(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    CHECK(file != NULL && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return pages;
+}
+
+/* Lenders and their stacks are used up by as many threads as there are at once, not by all that there ever were. */
+static void ended_threads_leave_nothing(void **state)
+{
+    (void)state;
+    struct rouse_thread *threads[THREADS];
+    unsigned before = 0;
+    size_t pages = 0;
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < THREADS; i++)
+            threads[i] = start_own(give_back, NULL);
+        for (int i = 0; i < THREADS; i++)
+            join(threads[i]);
+        if (round == 20) {
+            before = kernel_threads();
+            pages = mapped_pages();
+        }
+    }
+    if (!is_emulated())
+        UNTIL(kernel_threads() <= before);
+    CHECK(mapped_pages() < pages + 4096); /* spare workers may have started */
+}
+
+static void *leaves_by_pthread_exit(void *arg)
+{
+    pthread_exit(arg);
+}
+
+static void leave_by_pthread_exit(void)
+{
+    in_own(leaves_by_pthread_exit, NULL);
+}
+
+static void *is_cancelled(void *arg)
+{
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    return arg;
+}
+
+static void cancel_by_pthread(void)
+{
+    in_own(is_cancelled, NULL);
+}
+
+static void *leaves_by_rouse(void *arg)
+{
+    mine = 1;
+    rouse_thread_exit(arg);
+}
+
+static void pthread_exit_is_refused(void **state)
+{
+    (void)state;
+    scenario_dies("leave_by_pthread_exit", NULL, SIGABRT, "a thread with own_tls");
+    scenario_dies("cancel_by_pthread", NULL, SIGABRT, "a thread with own_tls");
+    CHECK(in_own(leaves_by_rouse, &mine) == &mine);
+}
+
+/* Whether thread-local storage belongs to the threads of a program that does not ask for it. */
+static void *takes_turns(void *arg)
+{
+    int begun = mine;
+    mine = (int)(intptr_t)arg;
+    for (int i = 0; i < 10; i++)
+        rouse_thread_yield();
+    return begun == 7 && mine == (int)(intptr_t)arg ? &mine : NULL;
+}
+
+static void tell_storage(void)
+{
+    struct rouse_thread *threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = start(ROUSE_KIND_USER, takes_turns, (void *)(intptr_t)(100 + i));
+    scenario_status = 1;
+    for (int i = 0; i < THREADS; i++)
+        if (!join(threads[i]))
+            scenario_status = 0;
+}
+
+static void the_environment_gives_all_threads_own_storage(void **state)
+{
+    (void)state;
+    scenario_exits("tell_storage", NULL, 0);
+    scenario_exits("tell_storage", "ROUSE_TLS=", 0);
+    scenario_exits("tell_storage", "ROUSE_TLS=shared", 0);
+    scenario_exits("tell_storage", "ROUSE_TLS=own", 1);
+    scenario_dies("tell_storage", "ROUSE_TLS=mine", SIGABRT, "ROUSE_TLS is \"mine\"");
+}
+
+static void kernel_threads_have_their_own_anyway(void **state)
+{
+    (void)state;
+    struct rouse_thread *t = NULL;
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    attr.kind = ROUSE_KIND_KERNEL;
+    attr.own_tls = true;
+    CHECK_EQUAL(rouse_thread_create(&t, &attr, give_back, &mine), 0);
+    CHECK(join(t) == &mine);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct scenario scenarios[] = {
+        { "give_up_rights", give_up_rights },
+        { "too_many_kernel_threads", too_many_kernel_threads },
+        { "leave_by_pthread_exit", leave_by_pthread_exit },
+        { "cancel_by_pthread", cancel_by_pthread },
+        { "tell_storage", tell_storage },
+    };
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_with_own_storage_create_threads),
+        cmocka_unit_test(a_forked_child_keeps_the_storage),
+        cmocka_unit_test(setuid_reaches_every_kernel_thread),
+        cmocka_unit_test(the_end_of_a_thread_releases_its_robust_mutexes),
+        cmocka_unit_test(a_library_may_be_loaded_later),
+        cmocka_unit_test(create_returns_eagain_without_kernel_threads),
+        cmocka_unit_test(a_thread_gets_the_signals_that_it_sends_itself),
+        cmocka_unit_test(ended_threads_leave_nothing),
+        cmocka_unit_test(pthread_exit_is_refused),
+        cmocka_unit_test(the_environment_gives_all_threads_own_storage),
+        cmocka_unit_test(kernel_threads_have_their_own_anyway),
+    };
+    struct rouse_thread *t;
+    if (!rsi_tls_is_supported()) {
+        CHECK_EQUAL(try_start(&t, give_back, NULL), -ENOTSUP);
+        puts(
+            "not run: threads cannot have own thread-local storage under a sanitizer or on this processor");
+        return NOT_RUN;
+    }
+    static const struct program program = { 60,        true,
+                                            tests,     LENGTH(tests),
+                                            scenarios, LENGTH(scenarios) };
+    return program_run(&program, argc, argv);
+}
