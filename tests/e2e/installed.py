@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("ROUSE_SOURCE", Path(__file__).resolve().parents[2]))
 BUILD = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check"))
 COMPILERS = ("gcc", "clang")
+# Whether the processor has the instruction that threads with own storage need.
+HAS_OWN_TLS = platform.machine() != "x86_64" or " fsgsbase " in Path("/proc/cpuinfo").read_text(
+    "ascii"
+)
 # The messages of a pip that reaches no index of packages.
 UNREACHED = r"NewConnectionError|ConnectTimeoutError|ProxyError|Temporary failure|No route to host"
 

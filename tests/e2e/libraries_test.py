@@ -16,13 +16,18 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from installed import COMPILERS, SOURCE, Installed, run, skip_without
+from installed import COMPILERS, HAS_OWN_TLS, SOURCE, Installed, run, skip_without
 
-KINDS, BACKENDS = ("user", "kernel"), ("uring", "epoll")
+MODES = (
+    {"ROUSE_THREADS": "user"},
+    *([{"ROUSE_THREADS": "user", "ROUSE_TLS": "own"}] if HAS_OWN_TLS else []),
+    {"ROUSE_THREADS": "kernel"},
+)
+BACKENDS = ("uring", "epoll")
 # Without spare workers a library that blocks its worker would stop all threads.
 SETTINGS = tuple(
-    {"ROUSE_THREADS": kind, "ROUSE_WORKERS": workers, "ROUSE_IO": backend, "ROUSE_SPARES": "0"}
-    for kind, workers, backend in itertools.product(KINDS, ("1", "2"), BACKENDS)
+    {**mode, "ROUSE_WORKERS": workers, "ROUSE_IO": backend, "ROUSE_SPARES": "0"}
+    for mode, workers, backend in itertools.product(MODES, ("1", "2"), BACKENDS)
 )
 THREADS, LIMIT_S = 32, 120
 

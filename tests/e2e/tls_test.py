@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from installed import COMPILERS, SOURCE, Installed, run, skip_without
+from installed import COMPILERS, HAS_OWN_TLS, SOURCE, Installed, run, skip_without
 
-KINDS, WORKERS, BACKENDS = ("user", "kernel"), ("1", "2", "4"), ("uring", "epoll")
+OWN = ("own",) if HAS_OWN_TLS else ()  # user threads with thread-local storage of their own
+KINDS, WORKERS, BACKENDS = ("user", "kernel", *OWN), ("1", "2", "4"), ("uring", "epoll")
 CONNECTIONS, MESSAGES, LARGEST, RESETS, LIMIT_S = 24, 12, 60_000, 20, 60
 SEED = int(os.environ.get("ROUSE_SEED") or random.randrange(1 << 32))
 
@@ -56,16 +57,21 @@ def setUpModule() -> None:
 
 class Tls(unittest.TestCase):
     def server(
-        self, compiler: str, settings: Mapping[str, str] = MappingProxyType({}), idle_s: int = 30
+        self,
+        compiler: str,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        idle_s: int = 30,
+        kind: str = "user",
     ) -> tuple[str, int]:
+        more = {"ROUSE_THREADS": "kernel"} if kind == "kernel" else {}
         server = subprocess.Popen(
             [
                 *(folder / compiler, folder / "certificate.pem", folder / "key.pem"),
-                *("0", str(idle_s)),
+                *("0", str(idle_s), *([kind] if kind == "own" else [])),
             ],
             stdout=subprocess.PIPE,
             text=True,
-            env={**installed.environment, **settings},
+            env={**installed.environment, **settings, **more},
         )
         assert server.stdout
         self.addCleanup(server.stdout.close)
@@ -98,8 +104,8 @@ class Tls(unittest.TestCase):
             COMPILERS, KINDS, WORKERS, BACKENDS
         ):
             with self.subTest(compiler=compiler, kind=kind, workers=workers, backend=backend):
-                settings = {"ROUSE_THREADS": kind, "ROUSE_WORKERS": workers, "ROUSE_IO": backend}
-                address = self.server(compiler, settings)
+                settings = {"ROUSE_WORKERS": workers, "ROUSE_IO": backend}
+                address = self.server(compiler, settings, kind=kind)
                 failed: list[BaseException] = []
 
                 def run_one(
@@ -120,15 +126,17 @@ class Tls(unittest.TestCase):
                 self.assertEqual(failed, [])
 
     def test_what_is_no_tls_or_ends_early_harms_no_other_connection(self) -> None:
-        address = self.server(COMPILERS[0])
-        with self.connected(address) as peer:
-            for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\xff\xff", b""):
-                with socket.create_connection(address, LIMIT_S) as other:
-                    other.sendall(junk)
-            with self.connected(address) as cut:
-                cut.sendall(b"x" * LARGEST)  # it does not read the answer
-            peer.sendall(b"still here")
-            self.assertEqual(peer.recv(100), b"still here")
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                address = self.server(COMPILERS[0], kind=kind)
+                with self.connected(address) as peer:
+                    for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\xff\xff", b""):
+                        with socket.create_connection(address, LIMIT_S) as other:
+                            other.sendall(junk)
+                    with self.connected(address) as cut:
+                        cut.sendall(b"x" * LARGEST)  # it does not read the answer
+                    peer.sendall(b"still here")
+                    self.assertEqual(peer.recv(100), b"still here")
 
     def test_a_reset_while_the_server_writes_does_not_end_it_by_sigpipe(self) -> None:
         address = self.server(COMPILERS[0])
