@@ -12,11 +12,9 @@
  * such as the workers' queues, is made anew.
  */
 #include "core/core.h"
-#include "core/tls.h"
 
 static void on_prepare(void)
 {
-    rsi_tls_fork_prepare();
     rsi_runtime_lock();
     rsi_blocking_fork_prepare();
     rsi_block_fork_prepare();
@@ -29,7 +27,6 @@ static void on_parent(void)
     rsi_block_fork_parent();
     rsi_blocking_fork_parent();
     rsi_runtime_unlock();
-    rsi_tls_fork_parent();
 }
 
 static void on_child(void)
@@ -62,7 +59,6 @@ static void on_child(void)
     if (poller)
         poller->child();
     rsi_runtime_unlock();
-    rsi_tls_child(self);
 }
 
 void rsi_fork_setup(void)

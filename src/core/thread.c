@@ -245,7 +245,7 @@ int rouse_thread_create(struct rouse_thread **out, const struct rouse_thread_att
     if (out)
         *out = t;
     if (rsi_unlikely(attr->own_tls || rsi_rt.is_tls_own) && is_user)
-        error = rsi_tls_new(&t->tls);
+        error = rsi_tls_new(&t->tls, attr->stack_bytes);
     if (rsi_likely(!error))
         error = is_user ? join_cluster(t, attr->cluster)
                         : rsi_kernel_thread_create(t, attr->stack_bytes);

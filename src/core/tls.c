@@ -49,6 +49,7 @@
 
 #define HWCAP2_FSGSBASE_BIT 2ul
 #define LENDER_STACK_BYTES ((size_t)64 * 1024)
+#define STATIC_TLS_MOST (RSI_STACK_BYTES_MAX / 4)
 #define READY_WAIT_NS 50000
 #define REAP_MOST 2 /* ended lenders that a create or an end looks at */
 
@@ -75,10 +76,16 @@ RSI_INLINE void leave(struct rsi_worker *w)
     w->eh_globals = w->eh_native;
 }
 
+/* A sanitizer keeps its own state of a kernel thread in the block. The program may have one though this library has not. */
+extern __attribute__((weak)) void __asan_init(void), __hwasan_init(void), __msan_init(void),
+    __tsan_init(void);
+
 bool rsi_tls_is_supported(void)
 {
-#if defined(RSI_ASAN) || defined(RSI_TSAN) || !defined(__GLIBC__)
-    return false; /* sanitizers keep their own state of a kernel thread in its block */
+    if (__asan_init || __hwasan_init || __msan_init || __tsan_init)
+        return false;
+#ifndef __GLIBC__
+    return false;
 #elif defined(__x86_64__)
     return (getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE_BIT) != 0;
 #else
@@ -122,11 +129,10 @@ static struct rsi_tls *ended_pop(void)
     return tls;
 }
 
-static void tls_free(struct rsi_tls *tls)
+static void stack_free(struct rsi_tls *tls)
 {
     rsi_stack_give(tls->stack_class, tls->stack);
     rsi_stack_unreserve(tls->stack_class, 1);
-    free(tls);
 }
 
 static void reap(void)
@@ -135,10 +141,12 @@ static void reap(void)
         struct rsi_tls *tls = ended_pop();
         if (!tls)
             return;
-        if (pthread_tryjoin_np(tls->lender, NULL) == 0)
-            tls_free(tls);
-        else
+        if (pthread_tryjoin_np(tls->lender, NULL) != 0) {
             ended_push(tls);
+            continue;
+        }
+        stack_free(tls);
+        free(tls);
     }
 }
 
@@ -178,15 +186,12 @@ static void *lender_main(void *value)
     rsi_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, RSI_KERNEL_SIGSET_BYTES);
     tls->pointer = rsi_thread_pointer();
     tls->exec_at = &rsi_tls_exec;
-    tls->lender_tid = (int32_t)rsi_gettid();
-    rsi_tls_lent = tls;
     rseq_leave();
     rsi_kernel_thread_guard("a thread with own_tls: return, or call rouse_thread_exit");
     rsi_store_release(&tls->is_ready, 1u); /* pairs with rsi_tls_begin */
     rsi_futex_wake(&tls->is_ready, 1);
     while (!rsi_load_acquire(&tls->is_over)) /* pairs with over */
         rsi_futex_wait(&tls->is_over, 0, ROUSE_FOREVER);
-    rsi_tls_lent = NULL;
     rsi_tls_exec = &rsi_exec_none;
     rsi_kernel_thread_guard(NULL);
     if (pthread_setspecific(end_key, tls) != 0)
@@ -212,22 +217,43 @@ static int lender_start(struct rsi_tls *tls)
     return -error;
 }
 
-int rsi_tls_new(struct rsi_tls **out)
+/* Take a stack of that class, and start the lender on it. */
+static int lender_try(struct rsi_tls *tls, size_t stack_bytes)
 {
+    tls->stack_class = rsi_stack_class(stack_bytes);
+    if (!rsi_stack_reserve(tls->stack_class, 1))
+        return -ENOMEM;
+    tls->stack = rsi_stack_take(tls->stack_class);
+    int error = lender_start(tls);
+    if (error)
+        stack_free(tls);
+    return error;
+}
+
+/*
+ * libc puts the block and the thread_local variables of all libraries loaded so far on the stack. It does not tell how
+ * much that is, but refuses a stack that is too small for it.
+ */
+int rsi_tls_new(struct rsi_tls **out, size_t stack_bytes)
+{
+    static size_t needed = LENDER_STACK_BYTES;
     if (!rsi_tls_is_supported() || !rsi_tls_mutexes_claim(RSI_MUTEXES_WITH_OWN_TLS))
         return -ENOTSUP;
     reap();
-    unsigned class = rsi_stack_class((size_t)sysconf(_SC_THREAD_STACK_MIN) + LENDER_STACK_BYTES);
     struct rsi_tls *tls = calloc(1, sizeof *tls);
-    if (!tls || !rsi_stack_reserve(class, 1)) {
-        free(tls);
+    if (!tls)
         return -ENOMEM;
+    size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN) + stack_bytes;
+    size_t more = rsi_load_relaxed(&needed);
+    least = least < RSI_STACK_BYTES_MAX / 2 ? least : RSI_STACK_BYTES_MAX / 2;
+    int error = lender_try(tls, least + more);
+    while (error == -EINVAL && more < STATIC_TLS_MOST) {
+        more *= 2;
+        error = lender_try(tls, least + more);
     }
-    tls->stack_class = class;
-    tls->stack = rsi_stack_take(class);
-    int error = lender_start(tls);
+    rsi_store_relaxed(&needed, more);
     if (error)
-        tls_free(tls);
+        free(tls);
     else
         *out = tls;
     rsi_tls_setxid_wrap();
@@ -307,35 +333,60 @@ static struct rouse_thread *borrower(void)
 {
     struct rouse_thread *self = rsi_exec_self()->current;
     bool is_user = self && self->waiter.origin == RSI_ORIGIN_USER;
-    return is_user && self->tls ? self : NULL;
+    return is_user && self->tls && self->tls->is_entered ? self : NULL;
 }
 
-void rsi_tls_fork_prepare(void)
+struct rouse_thread *rsi_tls_native_begin(void)
 {
-    if (borrower())
+    struct rouse_thread *self = borrower();
+    if (self)
         leave(rsi_exec_self()->worker);
+    return self;
+}
+
+void rsi_tls_native_end(const struct rouse_thread *self)
+{
+    if (!self)
+        return;
+    int error = errno;
+    enter(rsi_exec_self()->worker, self->tls);
+    errno = error;
+}
+
+/*
+ * fork is done on the block of the kernel thread itself. These handlers are registered before any others, so that those
+ * of the program run on the block of the thread that forks.
+ */
+static void fork_prepare(void)
+{
+    (void)rsi_tls_native_begin();
     rsi_guard_lock(&ended.guard);
 }
 
-void rsi_tls_fork_parent(void)
+static void fork_parent(void)
 {
     rsi_guard_unlock(&ended.guard);
-    const struct rouse_thread *self = borrower();
-    if (self)
-        enter(rsi_exec_self()->worker, self->tls);
+    rsi_tls_native_end(borrower());
 }
 
-/* self: the only thread. It keeps its block. No lender exists, so that the destructors at its end do not run. */
-void rsi_tls_child(struct rouse_thread *self)
+/* The thread that forked, if it is one of these, keeps its block. No lender exists in the child. */
+static void fork_child(void)
 {
+    struct rouse_thread *self = borrower();
     ended.guard = 0;
     ended.first = NULL;
     ended.last = &ended.first;
     rsi_tls_setxid_child();
-    if (self && borrower() == self) {
+    if (self)
         self->tls->is_orphan = true;
-        enter(rsi_exec_self()->worker, self->tls);
-    }
+    rsi_tls_native_end(self);
+}
+
+/* As early as possible: see fork_prepare. */
+__attribute__((constructor)) static void fork_setup(void)
+{
+    if (pthread_atfork(fork_prepare, fork_parent, fork_child) != 0)
+        rsi_fatal("no memory for the fork handlers");
 }
 
 void rsi_tls_setup(void)

@@ -12,8 +12,6 @@
 #define RSI_SIGSETXID 33 /* libc's; setuid and its like send it to every kernel thread */
 #define RSI_KERNEL_SIGSET_BYTES 8
 
-struct rsi_tls_ids;
-
 /* The thread block that a user thread uses, and the kernel thread that lends it: its lender. */
 struct rsi_tls {
     uintptr_t pointer;         /* the block; valid once is_ready */
@@ -22,9 +20,6 @@ struct rsi_tls {
     uint32_t is_over;          /* futex: 1 once the lender may use it again */
     bool is_entered; /* the thread uses the block; only it and who switches to it read this */
     bool is_orphan;  /* a forked child's: the lender does not exist */
-    int32_t lender_tid;
-    struct rsi_tls_ids
-        *ids;        /* what the lender sets its user and groups to, or NULL: tls_setxid.c */
     unsigned rounds; /* of the lender's pthread key destructors */
     struct rouse_thread *ender;
     uint64_t ticket;
@@ -59,10 +54,11 @@ RSI_INLINE void rsi_thread_pointer_set(uintptr_t pointer)
 bool rsi_tls_is_supported(void);
 
 /*
- * Start a lender. Returns 0 and *out, -ENOTSUP (rsi_tls_is_supported, or the program has made attributes for
- * priority-inheriting mutexes), -ENOMEM, or -EAGAIN (too many kernel threads).
+ * Start a lender with a stack of at least stack_bytes, on which destructors run. Returns 0 and *out, -ENOTSUP
+ * (rsi_tls_is_supported, or the program has made attributes for priority-inheriting mutexes), -ENOMEM, or -EAGAIN (too
+ * many kernel threads).
  */
-int rsi_tls_new(struct rsi_tls **out);
+int rsi_tls_new(struct rsi_tls **out, size_t stack_bytes);
 
 /* Give back the block of a thread that never ran. */
 void rsi_tls_drop(struct rsi_tls *tls);
@@ -77,16 +73,16 @@ void rsi_tls_end(struct rouse_thread *self, const void *site);
 void rsi_tls_switch(struct rsi_worker *w, struct rouse_thread *self, struct rsi_ctx *ctx,
                     uintptr_t bits);
 
-/* Around fork, which libc does on the block of the kernel thread itself. */
-void rsi_tls_fork_prepare(void);
-void rsi_tls_fork_parent(void);
-void rsi_tls_child(struct rouse_thread *self);
+/*
+ * Around calls of libc that must run on the block of the kernel thread itself. begin returns the calling thread if it
+ * uses a block of its own, and otherwise NULL. end passes errno on. In between, the thread must not switch.
+ */
+struct rouse_thread *rsi_tls_native_begin(void);
+void rsi_tls_native_end(const struct rouse_thread *self);
 
 void rsi_tls_setup(void);
 
-/* tls_setxid.c: on each lender as it starts and ends; and once libc has its handler. */
-extern __thread struct rsi_tls *rsi_tls_lent
-    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+/* tls_setxid.c: once libc has its handler. */
 void rsi_tls_setxid_wrap(void);
 void rsi_tls_setxid_child(void);
 

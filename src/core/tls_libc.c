@@ -5,44 +5,35 @@
  * 1. Locks that know their owner by kernel thread, or by its thread block: recursive and error-checking mutexes, and
  * those of flockfile. All user threads of a worker that share its storage are one owner to them. Such a lock lets two
  * threads in, returns EDEADLK to a thread that does not hold it, or EPERM to one that does. Where this has happened, it
- * is reported, once for a process. `holders` says which user thread took a lock first. An entry is written after its
- * lock was taken and taken back before it is released, so the lock orders them; and a thread that is let in finds the
- * entry of the thread that is inside. Two locks may need the same entry: the earlier one is then forgotten, and not
- * judged. Other mutexes only pay for the look at their kind.
+ * is reported, once for a process. `holders` says which user thread took a lock first, and as which owner. An entry is
+ * written after its lock was taken and taken back before it is released, so the lock orders them. A thread that is let
+ * in finds the entry of the thread that is inside. pthread_cond_wait releases and takes a mutex within libc, which
+ * leaves entries that are too old: they have another owner than the mutex, since the worker of a thread that waits
+ * there has no other threads meanwhile. Two locks may need the same entry: the earlier one is then forgotten, and not
+ * judged. A forked child begins without entries: libc's owners are those of the parent. Other mutexes only pay for the
+ * look at their kind.
  *
  * 2. pthread_getattr_np of the calling thread, if it has storage of its own: libc would give the stack of its lender.
  *
  * 3. Attributes for priority-inheriting mutexes: the kernel finds the owner of such a mutex by the id in it, which
  * libc takes from the thread block. That of a borrowed block is the lender's, which does not run the thread.
  *
- * The names are exported without a version, so that references to any version of libc's find them. The static library
- * does not contain this file: in a program without a dynamic loader there is no libc to ask.
+ * 4. setuid and its like: tls_setxid.c.
+ *
+ * The names are exported without a version, so that references to any version of libc's find them. They are looked up
+ * in the next library, which may be a sanitizer's. The static library does not contain this file: in a program without
+ * a dynamic loader there is no next library to ask.
  */
 #include "core/core.h"
 #include "core/tls.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-#if defined(__x86_64__)
-#define FIRST "GLIBC_2.2.5"
-#else
-#define FIRST "GLIBC_2.17"
-#endif
-
-/* Programs lock before any constructor has run, and dlsym may lock. These names only libc has. */
-__asm__(".symver libc_mutex_lock, __pthread_mutex_lock@" FIRST);
-__asm__(".symver libc_mutex_trylock, __pthread_mutex_trylock@" FIRST);
-__asm__(".symver libc_mutex_unlock, __pthread_mutex_unlock@" FIRST);
-int libc_mutex_lock(pthread_mutex_t *m);
-int libc_mutex_trylock(pthread_mutex_t *m);
-int libc_mutex_unlock(pthread_mutex_t *m);
-void _IO_flockfile(FILE *file);
-int _IO_ftrylockfile(FILE *file);
-void _IO_funlockfile(FILE *file);
+#include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -53,8 +44,13 @@ void _IO_funlockfile(FILE *file);
 _Static_assert(1 << LOCK_BITS == HOLDERS,
                "the entry is the part of the address that the word lacks");
 
-/* By address of the lock: the rest of its address, and the id of the user thread that took it first. */
-static uint64_t holders[HOLDERS];
+/* By address of the lock. */
+static struct {
+    uint64_t
+        word; /* the rest of the lock's address, and the id of the user thread that took it first. 0: none */
+    uint64_t owner; /* as the lock has it */
+} holders[HOLDERS];
+static uint32_t is_used; /* an entry was written */
 
 /* libc's lock of a FILE. */
 struct file_lock {
@@ -62,9 +58,9 @@ struct file_lock {
     void *owner;
 };
 
-RSI_INLINE uint64_t *holder_of(const void *lock)
+RSI_INLINE unsigned place_of(const void *lock)
 {
-    return &holders[((uintptr_t)lock >> LOCK_SHIFT) % HOLDERS];
+    return (unsigned)((uintptr_t)lock >> LOCK_SHIFT) % HOLDERS;
 }
 
 RSI_INLINE uint64_t word_of(const void *lock, uint64_t thread)
@@ -98,15 +94,34 @@ static void report(const char *what, const void *lock, const char *happened, con
         (unsigned long)((uintptr_t)site - (uintptr_t)info.dli_fbase), happened, what, lock);
 }
 
+static void note(unsigned place, uint64_t word, uint64_t owner)
+{
+    rsi_store_relaxed(&is_used, 1u);
+    rsi_store_relaxed(&holders[place].word, UINT64_C(0));
+    rsi_store_release(&holders[place].owner, owner); /* pairs with seen_at */
+    rsi_store_release(&holders[place].word, word);   /* pairs with seen_at */
+}
+
+/* The word of an entry that has this owner, and otherwise 0. */
+static uint64_t seen_at(unsigned place, uint64_t owner)
+{
+    uint64_t word = rsi_load_acquire(&holders[place].word);
+    bool is_same = rsi_load_acquire(&holders[place].owner) == owner;
+    return is_same && rsi_load_relaxed(&holders[place].word) == word ? word : 0;
+}
+
 /* The caller has tried to take a lock. is_first: it holds the lock now, and nobody held it before. */
 static void taken(const struct rouse_thread *self, const char *what, const void *lock,
-                  bool is_first, const char *happened, const void *site)
+                  uint64_t owner, bool is_first, const char *happened, const void *site)
 {
+    unsigned place = place_of(lock);
     uint64_t mine = word_of(lock, rsi_load_relaxed(&self->id));
-    uint64_t seen = rsi_load_relaxed(holder_of(lock));
-    if (is_first)
-        rsi_store_relaxed(holder_of(lock), mine);
-    else if (seen >> ID_BITS == mine >> ID_BITS && seen != mine)
+    if (is_first) {
+        note(place, mine, owner);
+        return;
+    }
+    uint64_t seen = seen_at(place, owner);
+    if (seen >> ID_BITS == mine >> ID_BITS && seen != mine)
         report(what, lock, happened, site);
 }
 
@@ -115,8 +130,8 @@ static bool gives(const struct rouse_thread *self, const void *lock, bool is_las
 {
     uint64_t mine = word_of(lock, rsi_load_relaxed(&self->id));
     uint64_t seen = mine;
-    return is_last ? rsi_cas_relaxed(holder_of(lock), &seen, 0)
-                   : rsi_load_relaxed(holder_of(lock)) == mine;
+    uint64_t *word = &holders[place_of(lock)].word;
+    return is_last ? rsi_cas_relaxed(word, &seen, UINT64_C(0)) : rsi_load_relaxed(word) == mine;
 }
 
 RSI_INLINE int kind_of(const pthread_mutex_t *m)
@@ -139,10 +154,11 @@ static int tried(const pthread_mutex_t *m, int error, const void *site)
 {
     const struct rouse_thread *self = sharer();
     bool is_first = kind_of(m) == PTHREAD_MUTEX_ERRORCHECK || m->__data.__count == 1;
+    uint64_t owner = (uint64_t)m->__data.__owner;
     if (self && error == 0)
-        taken(self, name_of(m), m, is_first, "two threads hold", site);
+        taken(self, name_of(m), m, owner, is_first, "two threads hold", site);
     else if (self && error == EDEADLK)
-        taken(self, name_of(m), m, false, "wrong EDEADLK from", site);
+        taken(self, name_of(m), m, owner, false, "wrong EDEADLK from", site);
     return error;
 }
 
@@ -150,47 +166,81 @@ static int tried(const pthread_mutex_t *m, int error, const void *site)
 static void *next_of(void **known, const char *name)
 {
     void *found = rsi_load_relaxed(known);
-    if (!found) {
-        found = dlsym(RTLD_NEXT, name);
-        if (!found)
-            rsi_fatal("libc has no %s", name);
-        rsi_store_relaxed(known, found);
-    }
+    if (rsi_likely(found != NULL))
+        return found;
+    found = dlsym(RTLD_NEXT, name);
+    if (!found)
+        rsi_fatal("libc has no %s", name);
+    rsi_store_relaxed(known, found);
     return found;
 }
 
-#define NEXT(name) \
-    static void *known; \
-    __typeof__(&name) next; \
-    void *found = next_of(&known, #name); \
-    memcpy(&next, &found, sizeof next)
+#define CALL(name) \
+    static void *known_##name; \
+    static __typeof__(&name) next_##name(void) \
+    { \
+        __typeof__(&name) next; \
+        void *found = next_of(&known_##name, #name); \
+        memcpy(&next, &found, sizeof next); \
+        return next; \
+    }
+
+CALL(pthread_mutex_lock)
+CALL(pthread_mutex_trylock)
+CALL(pthread_mutex_timedlock)
+CALL(pthread_mutex_clocklock)
+CALL(pthread_mutex_unlock)
+CALL(flockfile)
+CALL(ftrylockfile)
+CALL(funlockfile)
+CALL(pthread_getattr_np)
+CALL(pthread_mutexattr_setprotocol)
+
+static void on_child(void)
+{
+    if (rsi_load_relaxed(&is_used))
+        memset(holders, 0, sizeof holders);
+}
+
+/* dlsym takes the loader's lock, which another thread may hold while it waits for this one. So the locks come first. */
+__attribute__((constructor)) static void find_first(void)
+{
+    next_pthread_mutex_lock();
+    next_pthread_mutex_trylock();
+    next_pthread_mutex_timedlock();
+    next_pthread_mutex_clocklock();
+    next_pthread_mutex_unlock();
+    next_flockfile();
+    next_ftrylockfile();
+    next_funlockfile();
+    if (pthread_atfork(NULL, NULL, on_child) != 0)
+        rsi_fatal("no memory for the fork handlers");
+}
 
 EXPORTED int pthread_mutex_lock(pthread_mutex_t *m)
 {
     if (has_owner(m))
-        return tried(m, libc_mutex_lock(m), RSI_CALLER());
-    return libc_mutex_lock(m);
+        return tried(m, next_pthread_mutex_lock()(m), RSI_CALLER());
+    return next_pthread_mutex_lock()(m);
 }
 
 EXPORTED int pthread_mutex_trylock(pthread_mutex_t *m)
 {
     if (has_owner(m))
-        return tried(m, libc_mutex_trylock(m), RSI_CALLER());
-    return libc_mutex_trylock(m);
+        return tried(m, next_pthread_mutex_trylock()(m), RSI_CALLER());
+    return next_pthread_mutex_trylock()(m);
 }
 
 EXPORTED int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until)
 {
-    NEXT(pthread_mutex_timedlock);
-    int error = next(m, until);
+    int error = next_pthread_mutex_timedlock()(m, until);
     return has_owner(m) ? tried(m, error, RSI_CALLER()) : error;
 }
 
 EXPORTED int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock,
                                      const struct timespec *until)
 {
-    NEXT(pthread_mutex_clocklock);
-    int error = next(m, clock, until);
+    int error = next_pthread_mutex_clocklock()(m, clock, until);
     return has_owner(m) ? tried(m, error, RSI_CALLER()) : error;
 }
 
@@ -198,10 +248,10 @@ EXPORTED int pthread_mutex_unlock(pthread_mutex_t *m)
 {
     const struct rouse_thread *self = has_owner(m) ? sharer() : NULL;
     if (!self)
-        return libc_mutex_unlock(m);
+        return next_pthread_mutex_unlock()(m);
     bool is_last = kind_of(m) == PTHREAD_MUTEX_ERRORCHECK || m->__data.__count == 1;
     bool is_holder = gives(self, m, is_last);
-    int error = libc_mutex_unlock(m);
+    int error = next_pthread_mutex_unlock()(m);
     if (error == EPERM && is_holder)
         report(name_of(m), m, "wrong EPERM from", RSI_CALLER());
     return error;
@@ -212,18 +262,19 @@ static void file_tried(FILE *file, const void *site)
     const struct rouse_thread *self = sharer();
     const struct file_lock *lock = file->_lock;
     if (self)
-        taken(self, "FILE's lock", lock, lock->count == 1, "two threads hold", site);
+        taken(self, "FILE's lock", lock, (uintptr_t)lock->owner, lock->count == 1,
+              "two threads hold", site);
 }
 
 EXPORTED void flockfile(FILE *file)
 {
-    _IO_flockfile(file);
+    next_flockfile()(file);
     file_tried(file, RSI_CALLER());
 }
 
 EXPORTED int ftrylockfile(FILE *file)
 {
-    int error = _IO_ftrylockfile(file);
+    int error = next_ftrylockfile()(file);
     if (error == 0)
         file_tried(file, RSI_CALLER());
     return error;
@@ -235,16 +286,15 @@ EXPORTED void funlockfile(FILE *file)
     const struct file_lock *lock = file->_lock;
     if (self)
         gives(self, lock, lock->count == 1);
-    _IO_funlockfile(file);
+    next_funlockfile()(file);
 }
 
 EXPORTED int pthread_getattr_np(pthread_t thread, pthread_attr_t *attr)
 {
-    NEXT(pthread_getattr_np);
     const struct rouse_thread *self = rsi_exec_self()->current;
     bool is_own = self && self->waiter.origin == RSI_ORIGIN_USER && self->tls &&
                   self->tls->is_entered && pthread_equal(thread, pthread_self());
-    int error = next(thread, attr);
+    int error = next_pthread_getattr_np()(thread, attr);
     if (error || !is_own)
         return error;
     /* Attributes cannot express less than PTHREAD_STACK_MIN, of which the smallest stacks lack a few lines. */
@@ -256,8 +306,30 @@ EXPORTED int pthread_getattr_np(pthread_t thread, pthread_attr_t *attr)
 
 EXPORTED int pthread_mutexattr_setprotocol(pthread_mutexattr_t *attr, int protocol)
 {
-    NEXT(pthread_mutexattr_setprotocol);
     return protocol == PTHREAD_PRIO_NONE || rsi_tls_mutexes_claim(RSI_MUTEXES_WITH_PRIORITY)
-               ? next(attr, protocol)
+               ? next_pthread_mutexattr_setprotocol()(attr, protocol)
                : ENOTSUP;
 }
+
+/* The call is made on the worker's own block, so that libc reaches the lender of the caller as well. */
+#define OF_PROCESS(name, parameters, arguments) \
+    CALL(name) \
+    EXPORTED int name parameters \
+    { \
+        __typeof__(&name) next = next_##name(); \
+        const struct rouse_thread *self = rsi_tls_native_begin(); \
+        int result = next arguments; \
+        rsi_tls_native_end(self); \
+        return result; \
+    }
+
+OF_PROCESS(setuid, (uid_t user), (user))
+OF_PROCESS(seteuid, (uid_t user), (user))
+OF_PROCESS(setreuid, (uid_t real, uid_t effective), (real, effective))
+OF_PROCESS(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved))
+OF_PROCESS(setgid, (gid_t group), (group))
+OF_PROCESS(setegid, (gid_t group), (group))
+OF_PROCESS(setregid, (gid_t real, gid_t effective), (real, effective))
+OF_PROCESS(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))
+OF_PROCESS(setgroups, (size_t count, const gid_t *groups), (count, groups))
+OF_PROCESS(initgroups, (const char *user, gid_t group), (user, group))

@@ -223,11 +223,13 @@ static void *worker_thread(void *value)
         rsi_futex_wait(&w->has_arrived, 0, UINT64_MAX);
     rsi_format(name, sizeof name, "rouse-%u", w->index);
     pthread_setname_np(pthread_self(), name);
-    rsi_tls_exec = &w->exec;
+    w->thread_pointer = rsi_thread_pointer();
+    /* A handler (on_setxid in tls_setxid.c) takes the pointer as valid once it finds the tid and the exec. */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     rsi_store_relaxed(&w->tid, (int32_t)rsi_gettid());
+    rsi_tls_exec = &w->exec;
     w->errno_at = &errno;
     w->eh_globals = w->eh_native = __cxa_get_globals ? __cxa_get_globals() : NULL;
-    w->thread_pointer = rsi_thread_pointer();
     rsi_timer_slack_min();
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     rsi_obs_thread_begin(&blocked);

@@ -77,6 +77,7 @@ OF_LIBC = {
     "flockfile",
     "ftrylockfile",
     "funlockfile",
+    "initgroups",
     "pthread_getattr_np",
     "pthread_mutex_clocklock",
     "pthread_mutex_lock",
@@ -84,6 +85,15 @@ OF_LIBC = {
     "pthread_mutex_trylock",
     "pthread_mutex_unlock",
     "pthread_mutexattr_setprotocol",
+    "setegid",
+    "seteuid",
+    "setgid",
+    "setgroups",
+    "setregid",
+    "setresgid",
+    "setresuid",
+    "setreuid",
+    "setuid",
 }
 
 folder: Path

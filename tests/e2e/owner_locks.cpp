@@ -11,6 +11,8 @@
 #include <mutex>
 #include <pthread.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace
 {
@@ -122,6 +124,40 @@ void *nests(void *)
     return nullptr;
 }
 
+// A monitor: pthread_cond_wait releases and takes the mutex within libc.
+pthread_mutex_t monitor;
+pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+long turn;
+
+void *takes_turns(void *arg)
+{
+    long mine = reinterpret_cast<long>(arg);
+    must(pthread_mutex_lock(&monitor));
+    for (int i = 0; i < 100; i++) {
+        while (turn != mine)
+            must(pthread_cond_wait(&changed, &monitor));
+        if (pthread_mutex_lock(&monitor) == 0) // EDEADLK from an error-checking mutex
+            must(pthread_mutex_unlock(&monitor));
+        turn = !turn;
+        must(pthread_cond_broadcast(&changed));
+    }
+    must(pthread_mutex_unlock(&monitor));
+    return nullptr;
+}
+
+// The child of a fork is another kernel thread: libc refuses it the release, with any kind of threads.
+void *forks(void *)
+{
+    must(pthread_mutex_lock(&checked));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(pthread_mutex_unlock(&checked) == EPERM ? 0 : 1);
+    int status = 0;
+    must(waitpid(pid, &status, 0) == pid ? status : 1);
+    must(pthread_mutex_unlock(&checked));
+    return nullptr;
+}
+
 // libc says where the caller's stack is: the thread's own.
 void *looks_for_its_stack(void *)
 {
@@ -180,6 +216,17 @@ int main(int, char **argv)
         two.workers = 1;
         must(rouse_cluster_create(&cluster, &two));
         run(moves, nothing, cluster);
+    } else if (lock == "monitor recursive" || lock == "monitor checked") {
+        pthread_mutexattr_settype(&attr, lock == "monitor checked" ? PTHREAD_MUTEX_ERRORCHECK
+                                                                   : PTHREAD_MUTEX_RECURSIVE);
+        pthread_mutex_init(&monitor, &attr);
+        rouse_thread *other;
+        must(start(&t, takes_turns, nullptr, false));
+        must(start(&other, takes_turns, reinterpret_cast<void *>(1), false));
+        must(rouse_thread_join(t, nullptr));
+        must(rouse_thread_join(other, nullptr));
+    } else if (lock == "forked") {
+        run(forks, nothing, nullptr);
     } else if (lock == "nested") {
         run(nests, nests, nullptr);
     } else if (lock == "stack") {

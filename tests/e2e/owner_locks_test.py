@@ -86,6 +86,9 @@ class OwnerLocks(unittest.TestCase):
                 with self.subTest(workers=workers, storage=storage):
                     settings = {"ROUSE_WORKERS": workers, "ROUSE_TLS": storage}
                     self.assertEqual(self.outcome("nested", **settings), (0, ""))
+        for lock in ("monitor recursive", "monitor checked", "forked"):
+            with self.subTest(lock=lock):
+                self.assertEqual(self.outcome(lock, ROUSE_WORKERS="2"), (0, ""))
         for lock in LOCKS:
             with self.subTest(lock=lock):
                 got, text = self.outcome(lock, ROUSE_THREADS="kernel")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * own_tls_process_test.c - threads with thread-local storage of their own, and what concerns the whole process: fork,
- * users and groups, libraries loaded later, limits, signals, and how such threads end.
+ * libraries loaded later, limits, signals, and how such threads end.
  */
 #include "core_test.h"
 
@@ -9,7 +9,6 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -23,7 +22,6 @@
 #define THIS_ARCH AUDIT_ARCH_AARCH64
 #endif
 #define THREADS 8
-#define NOBODY 65534u
 
 static _Thread_local int mine = 7;
 static struct rouse_sem gate = ROUSE_SEM_INIT(0);
@@ -133,83 +131,109 @@ static void a_forked_child_keeps_the_storage(void **state)
     }
 }
 
-/* Whether the line of each kernel thread in /proc has this text. */
-static bool all_have(const char *line_name, const char *text)
+/* This program is linked with librouse.a, so that setuid is libc's, which would leave out the caller's lender. */
+static void *sets_its_user(void *arg)
 {
-    char path[300], line[512];
-    bool found = true;
-    struct dirent *entry;
-    DIR *tasks = opendir("/proc/self/task");
-    CHECK(tasks != NULL);
-    while ((entry = readdir(tasks)) != NULL) {
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
-        FILE *file = fopen(path, "re");
-        while (file && fgets(line, sizeof line, file))
-            if (strncmp(line, line_name, strlen(line_name)) == 0 && !strstr(line, text)) {
-                fprintf(stderr, "%s: %s", path, line);
-                found = false;
-            }
-        if (file)
-            fclose(file);
-    }
-    closedir(tasks);
-    return found;
-}
-
-/* Another thread changes the effective user at the same time: libc does one change after the other. */
-static void *changes_its_user(void *arg)
-{
-    for (int i = 0; i < 100; i++) {
-        CHECK_EQUAL(seteuid(0), 0);
-        rouse_thread_yield();
-    }
+    (void)setuid(getuid());
     return arg;
 }
 
-static void *gives_up_rights(void *arg)
+static void set_user(void)
 {
-    const gid_t groups[] = { 5, 6, 7 };
-    CHECK_EQUAL(setgroups(LENGTH(groups), groups), 0);
-    CHECK(all_have("Groups:", "5 6 7"));
-    for (int i = 0; i < 100; i++) {
-        CHECK_EQUAL(setegid(i % 2 ? 0 : NOBODY), 0);
-        CHECK(all_have("Gid:", i % 2 ? "\t0\t0\t0\t0" : "\t0\t65534\t0\t65534"));
-        rouse_thread_yield();
-    }
-    CHECK_EQUAL(setresgid(9, 9, 9), 0);
-    CHECK(all_have("Gid:", "\t9\t9\t9\t9"));
-    CHECK_EQUAL(setuid(NOBODY), 0);
-    CHECK(all_have("Uid:", "\t65534\t65534\t65534\t65534"));
-    CHECK_EQUAL(seteuid(0), -1);
-    return arg;
+    in_own(sets_its_user, NULL);
 }
 
-static void give_up_rights(void)
+/* It reaches the lenders of other threads, and the workers that run them. */
+static void set_user_beside_others(void)
 {
-    struct rouse_thread *waiting[THREADS];
+    struct rouse_thread *threads[THREADS];
     for (int i = 0; i < THREADS; i++)
-        waiting[i] = start_own(waits_at_the_gate, NULL);
-    struct rouse_thread *others[] = { start_own(changes_its_user, NULL),
-                                      start(ROUSE_KIND_USER, changes_its_user, NULL),
-                                      start(ROUSE_KIND_KERNEL, changes_its_user, NULL) };
-    for (size_t i = 0; i < LENGTH(others); i++)
-        join(others[i]);
-    in_own(gives_up_rights, NULL);
-    for (int i = 0; i < THREADS; i++)
+        threads[i] = start_own(i % 2 ? waits_at_the_gate : creates_every_kind, NULL);
+    for (int i = 0; i < 200; i++)
+        CHECK_EQUAL(setuid(getuid()), 0);
+    for (int i = 0; i < THREADS / 2; i++)
         CHECK_EQUAL(rouse_sem_post(&gate), 0);
     for (int i = 0; i < THREADS; i++)
-        join(waiting[i]);
+        join(threads[i]);
 }
 
-static void setuid_reaches_every_kernel_thread(void **state)
+static void setuid_by_the_static_library_is_refused(void **state)
 {
     (void)state;
-    if (geteuid() != 0 || is_emulated()) {
-        puts(
-            "not run: setuid_reaches_every_kernel_thread: this needs root and the system's own /proc");
-        skip();
+    scenario_dies("set_user", NULL, SIGABRT, "own_tls: link the program with librouse.so");
+    scenario_exits("set_user_beside_others", NULL, 0);
+}
+
+/* The destructors of a thread run on a stack of the size that the thread asked for. */
+static void uses_much_stack(void *arg)
+{
+    volatile char large[512 * 1024];
+    for (size_t i = 0; i < sizeof large; i += 4096)
+        large[sizeof large - 1 - i] = 1;
+    *(int *)arg = 1;
+}
+
+static pthread_key_t large_key;
+
+static void *leaves_a_large_destructor(void *arg)
+{
+    CHECK_EQUAL(pthread_setspecific(large_key, arg), 0);
+    return arg;
+}
+
+static void destructors_have_the_stack_of_their_thread(void **state)
+{
+    (void)state;
+    int is_done = 0;
+    struct rouse_thread *t = NULL;
+    struct rouse_thread_attr attr = ROUSE_THREAD_ATTR_INIT;
+    attr.kind = ROUSE_KIND_USER;
+    attr.own_tls = true;
+    attr.stack_bytes = (size_t)4 << 20;
+    CHECK_EQUAL(pthread_key_create(&large_key, uses_much_stack), 0);
+    CHECK_EQUAL(rouse_thread_create(&t, &attr, leaves_a_large_destructor, &is_done), 0);
+    join(t);
+    CHECK_EQUAL(is_done, 1);
+    CHECK_EQUAL(pthread_key_delete(large_key), 0);
+}
+
+/* Handlers of fork run on the thread's own storage, also those that were registered before the runtime started. */
+static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static void lock_again(void)
+{
+    CHECK_EQUAL(pthread_mutex_lock(&recursive), 0);
+}
+
+static void unlock_again(void)
+{
+    CHECK_EQUAL(pthread_mutex_unlock(&recursive), 0);
+}
+
+static void *forks_with_a_recursive_mutex(void *arg)
+{
+    lock_again();
+    pid_t pid = fork();
+    if (pid == 0) {
+        unlock_again();
+        _exit(0);
     }
-    scenario_exits("give_up_rights", NULL, 0);
+    CHECK(child_passed(pid));
+    unlock_again();
+    return arg;
+}
+
+static void lock_around_fork(void)
+{
+    CHECK_EQUAL(pthread_atfork(lock_again, unlock_again, unlock_again), 0);
+    in_own(forks_with_a_recursive_mutex, NULL);
+}
+
+static void handlers_of_fork_run_on_the_storage_of_the_thread(void **state)
+{
+    (void)state;
+    if (!is_emulated())
+        scenario_exits("lock_around_fork", NULL, 0);
 }
 
 static pthread_mutex_t robust;
@@ -467,7 +491,9 @@ static void kernel_threads_have_their_own_anyway(void **state)
 int main(int argc, char **argv)
 {
     static const struct scenario scenarios[] = {
-        { "give_up_rights", give_up_rights },
+        { "set_user", set_user },
+        { "lock_around_fork", lock_around_fork },
+        { "set_user_beside_others", set_user_beside_others },
         { "too_many_kernel_threads", too_many_kernel_threads },
         { "leave_by_pthread_exit", leave_by_pthread_exit },
         { "cancel_by_pthread", cancel_by_pthread },
@@ -476,7 +502,9 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_with_own_storage_create_threads),
         cmocka_unit_test(a_forked_child_keeps_the_storage),
-        cmocka_unit_test(setuid_reaches_every_kernel_thread),
+        cmocka_unit_test(setuid_by_the_static_library_is_refused),
+        cmocka_unit_test(destructors_have_the_stack_of_their_thread),
+        cmocka_unit_test(handlers_of_fork_run_on_the_storage_of_the_thread),
         cmocka_unit_test(the_end_of_a_thread_releases_its_robust_mutexes),
         cmocka_unit_test(a_library_may_be_loaded_later),
         cmocka_unit_test(create_returns_eagain_without_kernel_threads),
