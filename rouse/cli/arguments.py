@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from rouse.cli.param_type import ParamType
 from rouse.render import links
 
 COALESCE_MOST_US = 1_000_000
@@ -20,7 +21,7 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     return [CompletionItem(incomplete, type="file")]
 
 
-class Name(click.ParamType[str]):
+class Name(ParamType[str]):
     """The name of a file or folder. An empty one, from an unset variable, is refused."""
 
     name = "name"
@@ -36,7 +37,7 @@ class Name(click.ParamType[str]):
         return files(ctx, param, incomplete)
 
 
-class Editor(click.ParamType[str]):
+class Editor(ParamType[str]):
     """A template of links to source files."""
 
     name = "template"
@@ -59,7 +60,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Timers(click.ParamType[int]):
+class Timers(ParamType[int]):
     """A timer slack, in ns."""
 
     name = "precise|coalesce:US"
@@ -75,7 +76,7 @@ class Timers(click.ParamType[int]):
         raise click.BadParameter(f"{value!r} is neither precise nor coalesce:US (microseconds)")
 
 
-class Accept(click.ParamType[str]):
+class Accept(ParamType[str]):
     """An order, in the words of the interposer."""
 
     name = "fifo|lifo|scatter[:MS]"

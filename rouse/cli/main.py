@@ -12,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -61,16 +62,21 @@ class Commands(Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if not asked or ctx.resilient_parsing:
-        return
+def version() -> str:
+    """Return the version as pip or else meson installed it."""
     from importlib import metadata  # slow to import, and only --version needs it
 
     try:
-        version = metadata.version("rouse")
+        return metadata.version("rouse")
     except metadata.PackageNotFoundError:
-        version = "of a source tree"
-    click.echo(f"rouse {version}")
+        file = Path(__file__).parents[1] / "version"
+        return file.read_text("ascii").strip() if file.exists() else "of a source tree"
+
+
+def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    click.echo(f"rouse {version()}")
     ctx.exit()
 
 

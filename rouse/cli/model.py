@@ -15,6 +15,7 @@ import click
 from rouse import regular
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
+from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, output
 from rouse.model import scaling, ticks, whatif
 from rouse.render.report import Options, limited
@@ -26,7 +27,7 @@ DRAWN = 20  # ticks
 RATES_MOST = 1e9
 
 
-class Share(click.ParamType[float]):
+class Share(ParamType[float]):
     """A share, as 0.2 or 20%."""
 
     name = "share"
@@ -59,7 +60,7 @@ class Positive(click.FloatRange):
         return found
 
 
-class LockChange(click.ParamType[tuple[str, str]]):
+class LockChange(ParamType[tuple[str, str]]):
     """LOCK=VALUE. The name of a lock may have = signs itself."""
 
     name = "change"
@@ -75,7 +76,7 @@ class LockChange(click.ParamType[tuple[str, str]]):
         return lock, amount
 
 
-class Numbers(click.ParamType[list[float]]):
+class Numbers(ParamType[list[float]]):
     name = "numbers"
 
     def convert(

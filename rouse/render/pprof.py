@@ -93,7 +93,10 @@ def profile_class() -> Any:
                 field.type_name = f".{PACKAGE}.{plain}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Profile"))
+    profile = pool.FindMessageTypeByName(f"{PACKAGE}.Profile")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(profile)
+    return message_factory.MessageFactory(pool).GetPrototype(profile)  # before protobuf 4.22
 
 
 class Writer:

@@ -68,6 +68,12 @@ def build_id_of(file: Any) -> str:
     return ""
 
 
+def has_debug(file: Any) -> bool:
+    """Whether an open ELF file has DWARF. Unwind tables, which pyelftools counts, are none."""
+    names = (".debug_info", ".zdebug_info")
+    return any(file.get_section_by_name(name) is not None for name in names)
+
+
 def has_checksum(path: Path, wanted: int) -> bool:
     """Whether it is a regular file with this CRC-32, and not too large to read as a whole."""
     crc = 0
@@ -126,12 +132,18 @@ class Elf:
 
     def linked(self) -> Iterator[Path]:
         """Yield the places where .gnu_debuglink may mean a file, as GDB looks for it."""
-        if not self.file.has_dwarf_link():
+        section, folder = (
+            self.file.get_section_by_name(".gnu_debuglink"),
+            self.path.resolve().parent,
+        )
+        if section is None:
             return
-        link, folder = self.file.get_dwarf_link(), self.path.resolve().parent
-        name = Path(os.fsdecode(link.filename)).name
+        # A name that ends with a zero, padding to four bytes, and the file's checksum.
+        text = section.data()
+        name = Path(os.fsdecode(text.partition(b"\0")[0])).name
+        checksum = int.from_bytes(text[-4:], "little" if self.file.little_endian else "big")
         for place in (folder, folder / ".debug", DEBUG_FILES / folder.relative_to("/")):
-            if place / name != self.path and has_checksum(place / name, link.checksum):
+            if place / name != self.path and has_checksum(place / name, checksum):
                 yield place / name
 
     def open_apart(self) -> Any:
@@ -144,7 +156,7 @@ class Elf:
             file = self.opened(path)
             if build_id_of(file) == self.build_id:
                 return file
-        if not self.build_id or self.file.has_dwarf_info(strict=True):
+        if not self.build_id or has_debug(self.file):
             return None
         fetched = packages.fetched(self.build_id)
         file = self.opened(fetched) if fetched else None
@@ -197,7 +209,7 @@ class Elf:
     def open_debug(self) -> Lines | None:
         """Return the debug information of this file, or of the separate file that has it."""
         for file in (self.file, self.apart):
-            if file and file.has_dwarf_info(strict=True):
+            if file and has_debug(file):
                 return Lines(file.get_dwarf_info())
         return None
 

@@ -10,11 +10,18 @@ from __future__ import annotations
 import posixpath
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from elftools import __version__ as elftools_version
+from elftools.dwarf import dwarfinfo
+
+# This version, that of Debian 12, makes the same structures anew for each unit: 20 s for 4,000 of
+# them in place of 0.3.
+if elftools_version == "0.29":
+    vars(dwarfinfo)["DWARFStructs"] = cache(vars(dwarfinfo)["DWARFStructs"])
 
 Ranges = list[tuple[int, int]]
 NAMES = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name", "DW_AT_name")

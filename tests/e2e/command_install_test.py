@@ -108,6 +108,7 @@ class MakeInstall(Folder):
         run(python, SOURCE / "tools/packages.py", "--copy", packages)
         self.check(command)
         self.check_run(command)
+        self.assertEqual(run(command, "--version"), f"rouse {version()}\n")
         self.assertIn(Path("usr/local/lib/rouse/rouse/store/decode.py"), installed.files)
         code = "import sys; sys.path.insert(0, sys.argv[1]); from rouse import errors"
         code += "; print(errors.how_to_install('query', 'duckdb'))"
