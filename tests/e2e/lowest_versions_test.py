@@ -79,7 +79,7 @@ class LowestVersions(unittest.TestCase):
         self.assertIn(
             "\n", self.rouse(lowest, "query", "SELECT count(*) FROM wait_sites", recording)
         )
-        self.assertIn("mutex", self.rouse(lowest, "model", "whatif", "--onion", recording))
+        self.assertIn("main::bank", self.rouse(lowest, "model", "whatif", "--onion", recording))
 
 
 if __name__ == "__main__":
