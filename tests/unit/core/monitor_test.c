@@ -222,7 +222,7 @@ static void one_wakes_by_itself(void)
     struct rouse_thread *stuck = start(ROUSE_KIND_USER, sleep_and_sit, NULL);
     struct rouse_thread *other = start(ROUSE_KIND_USER, sleep_and_end, NULL);
     UNTIL(rsi_load_seq_cst(&others) == 1);
-    CHECK_EQUAL(figures().spares, 1);
+    UNTIL(figures().spares == 1); /* counted by the monitor, perhaps after the spare has begun */
     CHECK(write(pipes[1], "1", 1) == 1);
     join(stuck);
     join(other);
