@@ -12,7 +12,7 @@ export PREFIX
 release := build/release
 jobs := $(shell nproc)
 
-.PHONY: all setup run check check-all fuzz soak bench mutants format install install-tool dist clean help
+.PHONY: all setup run check check-all fuzz soak bench mutants format install install-tool dist deb clean help
 .DEFAULT_GOAL := all
 
 # A signal that drains the server must not make `make run` fail: see tools/make_signals.c. This needs a make that
@@ -91,6 +91,11 @@ dist:
 	@tools/setup.sh build dist
 	@tools/dist.sh build/dist
 
+# The Debian packages of the last commit.
+deb:
+	@tools/setup.sh deb
+	@tools/deb.sh build/deb
+
 clean:
 	rm -rf build
 
@@ -99,6 +104,7 @@ help:
 	@echo 'make install       library, headers, programs, man pages: PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make install-tool  the command rouse and its Python packages: PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make dist          build/dist: the source tarball, the sdist and the wheel of the last commit'
+	@echo 'make deb           build/deb: the Debian packages of the last commit'
 	@echo 'make run           run one experiment, then serve DIR=$(DIR) at 127.0.0.1:$(PORT) until SIGINT or SIGTERM'
 	@echo 'make check         run the quick test matrix; make check-all: the full one'
 	@echo 'make fuzz          send random requests to rouse-serve with the address sanitizer for FUZZ_SECONDS=$(FUZZ_SECONDS)'

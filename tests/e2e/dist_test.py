@@ -35,8 +35,16 @@ first: Path  # the files of a release
 environment: dict[str, str]
 
 
+def clean_environment() -> dict[str, str]:
+    """Without what the caller set for other builds, and with one author and time of commits."""
+    ours = r"ROUSE_|MAKE|MFLAGS|MESON|DESTDIR|PREFIX|CC$|PYTHON|VIRTUAL_ENV|GIT_|LD_LIBRARY"
+    kept = {name: value for name, value in os.environ.items() if not re.match(ours, name)}
+    return {**kept, **AUTHOR}
+
+
 def checkout(place: Path) -> Path:
     """A repository with the sources as they are here, in one commit."""
+    environment = clean_environment()
     caches = shutil.ignore_patterns("build", ".git", "__pycache__", ".*_cache")
     shutil.copytree(SOURCE, place, symlinks=True, ignore=caches)
     for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "-m", "all")):
@@ -56,9 +64,7 @@ def setUpModule() -> None:
     holder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(holder.cleanup)
     folder = Path(holder.name)
-    ours = r"ROUSE_|MAKE|MFLAGS|MESON|DESTDIR|PREFIX|CC$|PYTHON|VIRTUAL_ENV|GIT_|LD_LIBRARY"
-    kept = {name: value for name, value in os.environ.items() if not re.match(ours, name)}
-    environment = {**kept, **AUTHOR}
+    environment = clean_environment()
     first = released(checkout(folder / "first"), folder / "first-dist")
 
 
