@@ -52,7 +52,19 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 }
 # Folders of preload/, from the bottom. lifecycle.c, beside them, calls every module.
 INTERPOSER = ("process", "record", "accept", "hooks")
-PACKAGES = ("store", "symbols", "sched", "tables", "query", "model", "render", "top", "run", "cli")
+PACKAGES = (
+    "store",
+    "symbols",
+    "sched",
+    "tables",
+    "query",
+    "model",
+    "lab",
+    "render",
+    "top",
+    "run",
+    "cli",
+)
 FRONT_DOOR = "rouse.__main__"  # imports the command that it starts
 MEASURED = (
     "include",

@@ -24,6 +24,7 @@ from rouse.errors import RouseError, fill_closed, output
 COMMANDS = {
     "compare": "Two recordings of the same work, side by side.",
     "doctor": "What this machine allows, and what to do about what it does not.",
+    "lab": "The six investigations on this machine, and how quiet it is.",
     "model": "Predictions: of ticks, of scaling, of changed locks.",
     "query": "A question in SQL to a recording.",
     "record": "Keep what a process records in a file.",

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""`rouse lab`: the investigations on this machine, and how quiet it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rouse.cli.arguments import Name
+from rouse.cli.commands import Command, Group
+from rouse.errors import EXIT_FINDINGS, RouseError, output
+from rouse.lab import experiments, runs
+from rouse.lab.experiments import Experiment
+from rouse.lab.quiet import LOUD, QUIET, Machine, Reading
+from rouse.lab.runs import Result
+
+QUICK_S, FULL_S, FULL_ROUNDS = 1.0, 5.0, 5
+ALL, RUN = "all", "run"
+FORMATS = ("text", "markdown", "json")
+COLOURS = {QUIET: "green", LOUD: "yellow"}
+
+
+def known() -> dict[str, Experiment]:
+    return {each.name: each for each in experiments.every()}
+
+
+def listing() -> list[str]:
+    lines = []
+    for each in known().values():
+        seconds = len(each.steps) * QUICK_S
+        lines.append(f"{each.name}  {each.title}: {len(each.steps)} rows, about {seconds:.0f} s")
+    lines.append("E6  a database that stopped scaling: rouse run -- PROGRAM shows its locks")
+    lines += ["", "rouse lab E1, or all; rouse lab quiet tells how quiet this machine is"]
+    return lines
+
+
+class Lab(Group):
+    """`rouse lab E1` runs an experiment: words that begin with no command are those of `run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Lab,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    short_help="The six investigations on this machine, and how quiet it is.",
+)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Run the investigations that rouse answers on this machine: rouse lab NAME..., where NAME is
+    E1 to E5 or all. Without a name: list them."""
+    if ctx.invoked_subcommand is None:
+        with output():
+            print("\n".join(listing()))
+
+
+def end_in_order() -> None:
+    """Let signals that end this program also end what it has started, and restore settings."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+
+
+def tell(text: str) -> None:
+    print(f"rouse: {text}", file=sys.stderr)
+
+
+# The figures
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def cells(result: Result, experiment: Experiment) -> list[str]:
+    if result.error:
+        return [result.error, *("-" for _ in experiment.figures[1:])]
+    found = []
+    for figure in experiment.figures:
+        values = [value * figure.factor for value in result.values(figure.key)]
+        median = result.median(figure.key)
+        if median is None:
+            found.append("-")
+            continue
+        text = shown(median * figure.factor)
+        if len(values) > 1:
+            text += f" [{shown(min(values))}, {shown(max(values))}]"
+        found.append(text)
+    return found
+
+
+def table(results: Sequence[Result], experiment: Experiment) -> list[list[str]]:
+    head = ["", *(figure.title for figure in experiment.figures)]
+    return [head, *([each.step.label, *cells(each, experiment)] for each in results)]
+
+
+def as_text(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    return [lines[0], f"| --- |{' ---: |' * (len(rows[0]) - 1)}", *lines[1:]]
+
+
+def page(
+    experiment: Experiment, results: Sequence[Result], loud: Sequence[Reading], form: str
+) -> list[str]:
+    is_page = form == "markdown"
+    rows = table(results, experiment)
+    disturbs = "; ".join(f"{each.name}: {each.found}" for each in loud)
+    state = f"not quiet: {disturbs}" if loud else "quiet"
+    return [
+        f"{'# ' if is_page else ''}{experiment.name}: {experiment.title}",
+        "",
+        *(as_markdown(rows) if is_page else as_text(rows)),
+        "",
+        *(f"{'- ' if is_page else ''}The source: {line}." for line in experiment.source),
+        f"{'- ' if is_page else ''}This machine is {state}.",
+    ]
+
+
+def whole(
+    experiment: Experiment, results: Sequence[Result], readings: Sequence[Reading]
+) -> dict[str, Any]:
+    rows = [
+        {"label": each.step.label, "command": f"rouse-bench {each.step.words}"}
+        | ({"error": each.error} if each.error else {"reports": each.reports})
+        for each in results
+    ]
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": list(experiment.source),
+        "rows": rows,
+        "machine": [asdict(each) for each in readings],
+    }
+
+
+@command.command(RUN, cls=Command, short_help="Run investigations: rouse lab E1 means it, too.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--full", is_flag=True, help="Five rounds of 5 s a row, for figures to publish.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 3600),
+    metavar="S",
+    help="Of each row and round [1, with --full 5].",
+)
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    metavar="FORMAT",
+    help="What to write [text]: markdown or json.",
+)
+@click.option(
+    "-o", "file", type=Name(), metavar="FILE", help="Write it there; - is standard output [-]."
+)
+def run(
+    names: Sequence[str], full: bool, seconds: float | None, form: str, file: str | None
+) -> None:
+    """Run investigations NAME..., E1 to E5 or all, one after the other, and show their figures
+    beside those of the source.
+
+    Each row is a run of rouse-bench. With --full a figure is the median of five rounds, with the
+    least and the most.
+    """
+    every = known()
+    if unknown := [name for name in names if name not in every and name != ALL]:
+        raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(every)} and all")
+    chosen = (
+        list(every.values()) if ALL in names else [every[name] for name in dict.fromkeys(names)]
+    )
+    rounds = FULL_ROUNDS if full else 1
+    each_s = seconds or (FULL_S if full else QUICK_S)
+    if file and file != "-" and not os.access(Path(file).absolute().parent, os.W_OK):
+        raise RouseError(f"{file}: its folder cannot be written to")
+    end_in_order()
+    with runs.only_one():
+        rows = sum(len(experiment.steps) for experiment in chosen) * rounds
+        tell(f"{rows} rows, about {rows * each_s:.0f} s")
+        readings = Machine().readings()
+        loud = [reading for reading in readings if reading.state == LOUD]
+        pages: list[str] = []
+        objects = []
+        failed = False
+        for experiment in chosen:
+            results = runs.run(experiment, each_s, rounds, tell)
+            failed |= any(result.error for result in results)
+            objects.append(whole(experiment, results, readings))
+            pages += (
+                ["", *page(experiment, results, loud, form)]
+                if pages
+                else page(experiment, results, loud, form)
+            )
+    text = json.dumps(objects, indent=1) if form == "json" else "\n".join(pages)
+    if file and file != "-":
+        Path(file).write_text(f"{text}\n", "utf-8")
+    else:
+        with output():
+            print(text)
+    if failed:
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+# How quiet the machine is
+
+
+def lines_of(readings: Sequence[Reading], has_colours: bool) -> list[str]:
+    lines = []
+    for each in readings:
+        state = each.state.ljust(7)
+        shown = click.style(state, fg=COLOURS.get(each.state)) if has_colours else state
+        why = f": {each.why}" if each.why else ""
+        lines.append(f"{shown} {each.name}: {each.found}{why}")
+    return lines
+
+
+@command.command(
+    "quiet",
+    cls=Command,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="What disturbs measurements on this machine.",
+)
+@click.option(
+    "--set",
+    "is_set",
+    is_flag=True,
+    help="As root: make it quiet while COMMAND runs, or until an interrupt, then restore all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.argument("words", nargs=-1, metavar="[COMMAND...]")
+def quiet_command(is_set: bool, as_json: bool, words: Sequence[str]) -> None:
+    """Show governor, turbo, energy bias, idle states, address randomisation, isolation, load and
+    stolen time, and which of these disturb a measurement.
+
+    The exit status is 1 if any does. With --set COMMAND it is that of COMMAND.
+    """
+    machine = Machine()
+    if words and not is_set:
+        raise click.UsageError("COMMAND needs --set")
+    if is_set and os.geteuid() != 0:
+        raise RouseError("only root can change these settings", "sudo rouse lab quiet --set")
+    if os.geteuid() == 0:
+        machine.restore()
+    if is_set:
+        raise click.exceptions.Exit(set_for(machine, words))
+    readings = machine.readings()
+    with output():
+        if as_json:
+            print(json.dumps([asdict(each) for each in readings], indent=1))
+        else:
+            print("\n".join(lines_of(readings, sys.stdout.isatty())))
+    if any(each.state == LOUD for each in readings):
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+def set_for(machine: Machine, words: Sequence[str]) -> int:
+    """Make the machine quiet for a command. Returns its status."""
+    end_in_order()
+    with runs.only_one(), machine.set_quiet() as refused:
+        for why in refused:
+            tell(f"not set: {why}")
+        for line in lines_of(machine.readings(), has_colours=False):
+            tell(line)
+        if not words:
+            tell("quiet until an interrupt (Ctrl-C)")
+            try:
+                signal.pause()
+            except KeyboardInterrupt:
+                return 0
+        try:
+            return subprocess.run(list(words)).returncode & 255
+        except OSError as error:
+            raise RouseError(f"{words[0]}: {error.strerror}") from error

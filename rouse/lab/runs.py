@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Runs the rows of an experiment by rouse-bench, in rounds, and keeps their figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rouse.errors import RouseError
+from rouse.lab.experiments import Experiment, Step
+from rouse.text import printable
+
+PROGRAM = "rouse-bench"
+LOCK = "\0rouse-lab"  # an abstract socket: it is gone with the process that has it
+LIMIT_S = 60  # beyond what a row was asked to take
+
+
+@dataclass
+class Result:
+    step: Step
+    reports: list[dict[str, Any]] = field(default_factory=list)  # one of each round
+    error: str = ""
+
+    def values(self, key: str) -> list[float]:
+        return [float(report[key]) for report in self.reports if key in report]
+
+    def median(self, key: str) -> float | None:
+        values = self.values(key)
+        return statistics.median(values) if values else None
+
+
+def program() -> Path:
+    """Return rouse-bench: beside the command, of the source tree, or of PATH."""
+    here = Path(__file__).resolve().parents[2]
+    beside = here.parents[1] / "bin" / PROGRAM  # of PREFIX/lib/rouse
+    for place in (beside, here / "build" / "release" / "bench" / PROGRAM):
+        if os.access(place, os.X_OK):
+            return place
+    if found := shutil.which(PROGRAM):
+        return Path(found)
+    raise RouseError(f"{PROGRAM}: is not installed", "make install installs it")
+
+
+def only_one() -> socket.socket:
+    """Return what keeps a second laboratory from this machine, while it is open."""
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(LOCK)
+    except OSError as error:
+        holder.close()
+        raise RouseError("another rouse lab runs on this machine; wait for its end") from error
+    return holder
+
+
+def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], str]:
+    """Run a row. Returns its report, or why there is none."""
+    words = [str(bench), *step.words.split(), "--seconds", f"{seconds:g}", "--json"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds * 4 + LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return {}, f"it did not end within {seconds * 4 + LIMIT_S:g} s"
+    except OSError as error:
+        return {}, str(error.strerror)
+    said = printable((done.stderr.strip().splitlines() or [""])[-1])
+    if done.returncode:
+        return {}, said or f"status {done.returncode}"
+    try:
+        report: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    except (IndexError, ValueError):
+        return {}, "its output is no JSON"
+    return report, ""
+
+
+def run(
+    experiment: Experiment, seconds: float, rounds: int, tell: Callable[[str], None]
+) -> Sequence[Result]:
+    """Run the rows in turn, round after round, so that all of them see the same disturbances."""
+    bench = program()
+    results = [Result(step) for step in experiment.steps]
+    count = rounds * len(results)
+    for number in range(rounds):
+        for place, result in enumerate(results):
+            at = number * len(results) + place + 1
+            tell(f"{experiment.name}: {at} of {count}: {result.step.label}")
+            if result.error:
+                continue
+            report, result.error = run_row(bench, result.step, seconds)
+            if report:
+                result.reports.append(report)
+    return results

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`rouse lab`: experiments by rouse-bench, and a machine that is made quiet and restored."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from common import BUILD, COMMAND, SOURCE, rouse
+
+from rouse.errors import RouseError
+from rouse.lab import experiments, runs
+from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine
+
+BENCH = BUILD / "bench"
+FILES = {
+    "sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "schedutil",
+    "sys/devices/system/cpu/cpufreq/policy1/scaling_governor": "performance",
+    "sys/devices/system/cpu/cpufreq/boost": "1",
+    "sys/devices/system/cpu/cpu0/cpuidle/state0/latency": "1",
+    "sys/devices/system/cpu/cpu0/cpuidle/state0/disable": "0",
+    "sys/devices/system/cpu/cpu0/cpuidle/state2/latency": "133",
+    "sys/devices/system/cpu/cpu0/cpuidle/state2/disable": "0",
+    "sys/devices/system/cpu/isolated": "1",
+    "proc/sys/kernel/randomize_va_space": "2",
+    "proc/loadavg": "0.05 0.1 0.1 1/200 4711",
+    "proc/stat": "cpu  100 0 100 800 0 0 0 0 0 0",
+    "proc/cpuinfo": "flags : fpu sse",
+}
+CHANGED = (
+    "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+    "sys/devices/system/cpu/cpufreq/boost",
+    "sys/devices/system/cpu/cpu0/cpuidle/state2/disable",
+    "proc/sys/kernel/randomize_va_space",
+)
+
+
+def running_in(group: int) -> list[str]:
+    """The programs of a process group, without those that have ended and wait to be reaped."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().rpartition(")")
+            state, _, of = rest.split()[:3]
+            if int(of) == group and state not in "ZX":
+                found.append(name)
+    return found
+
+
+class Quiet(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        for name, text in FILES.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(f"{text}\n")
+        self.machine = Machine(self.root, self.root / "saved")
+
+    def now(self) -> dict[str, str]:
+        return {name: (self.root / name).read_text().strip() for name in FILES}
+
+    def states(self) -> dict[str, str]:
+        return {each.name: each.state for each in self.machine.readings(0)}
+
+    def test_readings_say_what_disturbs(self) -> None:
+        states = self.states()
+        loud = {"governor", "boost", "idle states", "address randomisation"}
+        self.assertEqual({name for name, state in states.items() if state == LOUD}, loud)
+        self.assertEqual((states["load"], states["time stolen"]), (QUIET, QUIET))
+        self.assertEqual((states["turbo (Intel)"], states["energy bias"]), (UNSEEN, UNSEEN))
+        (self.root / "proc/loadavg").write_text("0.31 0.1 0.1 1/200 4711\n")
+        (self.root / "proc/cpuinfo").write_text("flags : fpu hypervisor sse\n")
+        states = self.states()
+        self.assertEqual((states["load"], states["virtual machine"]), (LOUD, UNSEEN))
+
+    def test_settings_are_quiet_meanwhile_and_then_as_before(self) -> None:
+        for error in (None, KeyboardInterrupt, SystemExit):
+            with (
+                self.subTest(error=error),
+                contextlib.suppress(KeyboardInterrupt, SystemExit),
+                self.machine.set_quiet() as refused,
+            ):
+                self.assertEqual(refused, [])
+                states = self.states()
+                for name in ("governor", "boost", "idle states", "address randomisation"):
+                    self.assertEqual(states[name], QUIET, name)
+                self.assertEqual(self.now()[CHANGED[2].replace("state2", "state0")], "0")
+                if error:
+                    raise error
+            self.assertEqual(self.now(), FILES)
+            self.assertFalse(self.machine.saved.exists())
+
+    def test_the_next_start_restores_what_a_crash_has_left(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            with self.machine.set_quiet():
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.assertNotEqual(self.now(), FILES)
+        self.machine.restore()
+        self.assertEqual(self.now(), FILES)
+        self.assertFalse(self.machine.saved.exists())
+
+    def test_settings_that_another_laboratory_holds_stay(self) -> None:
+        with self.machine.set_quiet():
+            before = self.now()
+            with self.assertRaisesRegex(RouseError, "another rouse lab"):
+                Machine(self.root, self.machine.saved).restore()
+            self.assertEqual(self.now(), before)
+
+    def test_a_setting_that_refuses_is_named(self) -> None:
+        path = self.root / CHANGED[1]
+        path.unlink()
+        path.mkdir()  # root may write to every file
+        with self.machine.set_quiet() as refused:
+            self.assertEqual(len(refused), 1)
+            self.assertIn(str(path), refused[0])
+        path.rmdir()
+
+    def test_saved_values_reach_no_other_file(self) -> None:
+        other = self.root / "other"
+        other.write_text("kept")
+        link = self.root / "link"
+        self.machine.saved.write_text(json.dumps([[str(other), "lost"], [str(link), "x"]]))
+        self.machine.restore()
+        self.assertEqual(other.read_text(), "kept")
+        self.assertFalse(link.exists() or self.machine.saved.exists())
+        self.machine.saved.symlink_to(other)
+        with self.assertRaises(RouseError):
+            self.machine.restore()
+        for damaged in ("", "{", "[1]", '[["a"]]', "null"):
+            self.machine.saved.unlink(missing_ok=True)
+            self.machine.saved.write_text(damaged)
+            self.machine.restore()
+            self.assertEqual(self.now(), FILES)
+
+    def test_the_command_shows_this_machine(self) -> None:
+        done = rouse("lab", "quiet", "--json")
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        found = {each["name"]: each for each in json.loads(done.stdout)}
+        load = Path("/proc/loadavg").read_text().split()[0]
+        self.assertAlmostEqual(float(found["load"]["found"].split(";")[0]), float(load), delta=2)
+        space = Path("/proc/sys/kernel/randomize_va_space").read_text().strip()
+        is_quiet = found["address randomisation"]["state"] == QUIET
+        self.assertEqual(is_quiet, space == "0")
+        refused = rouse("lab", "quiet", "true")
+        self.assertEqual((refused.returncode, refused.stderr.count("\n")), (2, 1))
+
+
+class Laboratory(unittest.TestCase):
+    def setUp(self) -> None:
+        self.path = f"{BENCH}:{os.environ['PATH']}"
+
+    def lab(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return rouse("lab", *words, PATH=self.path)
+
+    def test_the_list_has_all_six(self) -> None:
+        said = self.lab().stdout
+        for number in range(1, 7):
+            self.assertRegex(said, rf"(?m)^E{number}  ")
+
+    def test_every_row_runs(self) -> None:
+        done = self.lab("--seconds", "0.01", "-f", "json", "all")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual([each["experiment"] for each in found], ["E1", "E2", "E3", "E4", "E5"])
+        for experiment, whole in zip(experiments.every(), found, strict=True):
+            for row in whole["rows"]:
+                for figure in experiment.figures:
+                    self.assertIn(figure.key, row["reports"][0], row["label"])
+
+    def test_ticks_bound_the_calls_as_the_source_predicts(self) -> None:
+        """9 ms: a call per tick at most. 11 ms: a call per two ticks. 100 threads, 10 ms."""
+        done = self.lab("E3", "--seconds", "0.3", "--format", "json")
+        (whole,) = json.loads(done.stdout)
+        rates = {row["label"]: row["reports"][0]["calls_per_s"] for row in whole["rows"]}
+        self.assertLess(rates["9 ms, ticks"], 11_000)
+        self.assertLess(rates["11 ms, ticks"], 5_500)
+        self.assertLess(rates["11 ms, ticks"], rates["11 ms, exact"])
+
+    def test_tables_have_the_rows_the_source_and_the_machine(self) -> None:
+        for form, mark in (("text", "clone(2)"), ("markdown", "| clone(2) |")):
+            done = self.lab("E4", "--seconds", "0.01", "--format", form)
+            self.assertIn(mark, done.stdout)
+            self.assertIn("The source: ", done.stdout)
+            self.assertRegex(done.stdout, r"This machine is (not )?quiet")
+
+    def test_a_row_that_fails_is_named_and_the_others_go_on(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "rouse-bench"
+            program.write_text(
+                "#!/bin/sh\n"
+                'case "$*" in *clone*) echo "no clone here" >&2; exit 1;; esac\n'
+                'echo "{\\"ns_per_op\\": 5, \\"ns_min\\": 4, \\"ns_max\\": 6}"\n'
+            )
+            program.chmod(0o755)
+            self.path = f"{folder}:{os.environ['PATH']}"
+            done = self.lab("E4")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?m)^clone\(2\) +no clone here")
+        self.assertRegex(done.stdout, r"(?m)^rouse_thread_create +0\.005")
+
+    def test_bad_input_is_one_line_before_the_run(self) -> None:
+        self.path = "/nowhere"
+        for words, status in (
+            (("E7",), 2),
+            (("E4", "--seconds", "0"), 2),
+            (("E4", "-o", "/nowhere/page"), 3),
+        ):
+            done = self.lab(*words)
+            self.assertEqual((done.returncode, done.stdout), (status, ""), words)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_a_second_laboratory_is_refused(self) -> None:
+        with runs.only_one():
+            done = self.lab("E4")
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"^rouse: another rouse lab runs on this machine; .*\n$")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as free:
+            free.bind(runs.LOCK)
+
+    def test_a_signal_leaves_no_program(self) -> None:
+        for number, status in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
+            with self.subTest(number=number):
+                self.end_by(number, status)
+
+    def end_by(self, number: signal.Signals, status: int) -> None:
+        started = subprocess.Popen(
+            [*COMMAND, "lab", "E4", "--seconds", "60"],
+            env={**os.environ, "PATH": self.path, "PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.addCleanup(started.kill)
+        assert started.stderr
+        self.addCleanup(started.stderr.close)
+        while "1 of 3" not in started.stderr.readline():
+            self.assertIsNone(started.poll())
+        started.send_signal(number)  # a terminal would send it to rouse-bench as well
+        self.assertEqual(started.wait(30), status)
+        until = time.monotonic() + 30
+        while running_in(started.pid):
+            self.assertLess(time.monotonic(), until, running_in(started.pid))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
