@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import re
 import signal
 import socket
@@ -236,6 +237,45 @@ class Examples(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn("No such file", result.stderr)
             self.assertEqual(result.stdout, "0 words\n")
+
+
+@unittest.skipUnless(platform.machine() == "x86_64", "not run: the example is for x86-64")
+class CloneThreads(unittest.TestCase):
+    """The thread library on clone(2), and its crash."""
+
+    def each(self, what: str) -> Iterator[subprocess.CompletedProcess[str]]:
+        for compiler in COMPILERS:
+            program = folder / f"clone_threads-{compiler}"
+            if not program.exists():
+                sources = sorted((SOURCE / "examples/clone_threads").glob("*.c"))
+                run(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, *sources)
+            with self.subTest(compiler=compiler):
+                yield subprocess.run(
+                    [program, what], capture_output=True, text=True, timeout=LIMIT_S
+                )
+
+    def test_results_locks_and_signals(self) -> None:
+        expected = "results: 36\nspin lock: 1600000, mutex: 1600000\na signal arrived\n"
+        for done in self.each("run"):
+            self.assertEqual((done.returncode, done.stdout), (0, expected))
+
+    def test_threads_that_share_a_block_crash_in_malloc(self) -> None:
+        said = ""
+        for _ in range(10):
+            for done in self.each("shared"):
+                self.assertIn(done.returncode, (-signal.SIGABRT, -signal.SIGSEGV))
+                said += done.stderr
+            if "tcache" in said:
+                return
+        self.fail(said)
+
+    def test_threads_with_a_block_each_do_not(self) -> None:
+        for done in self.each("own"):
+            self.assertEqual((done.returncode, done.stdout), (0, "sum: 72000000\n"))
+
+    def test_an_overflow_meets_the_guard_page(self) -> None:
+        for done in self.each("overflow"):
+            self.assertEqual(done.returncode, -signal.SIGSEGV)
 
 
 if __name__ == "__main__":
