@@ -25,6 +25,7 @@ PROGRAMS = (
 )
 CPP_PROGRAMS = ("echo_server", "fan_out", "pipeline")
 LIMIT_S = 60
+CRASHES_MOST = 40
 
 folder: Path
 installed: Installed
@@ -263,14 +264,14 @@ class CloneThreads(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, expected))
 
     def test_threads_that_share_a_block_crash_in_malloc(self) -> None:
-        said = ""
-        for _ in range(10):
+        """Not each time: on a busy machine they may run one after the other."""
+        ends = []
+        for _ in range(CRASHES_MOST):
             for done in self.each("shared"):
-                self.assertIn(done.returncode, (-signal.SIGABRT, -signal.SIGSEGV))
-                said += done.stderr
-            if "tcache" in said:
+                ends.append((done.returncode, done.stderr))
+            if any(status == -signal.SIGABRT and "tcache" in said for status, said in ends):
                 return
-        self.fail(said)
+        self.fail(f"{ends}")
 
     def test_threads_with_a_block_each_do_not(self) -> None:
         for done in self.each("own"):
