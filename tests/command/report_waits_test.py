@@ -90,7 +90,8 @@ class Ledger(Case):
         self.assertEqual(opened["wait_label"], label("rouse_cond_wait(&opened, &gate)"))
         nobody = wakes["nobody"]
         self.assertEqual((nobody["count"], nobody["timeout"]), (KNOWN["TIMEOUTS"],) * 2)
-        self.assertGreaterEqual(nobody["wait_ns"], KNOWN["TIMEOUTS"] * MS * (1 - CLOCKS))
+        # Its deadlines are computed before the waits begin, and others may run in between.
+        self.assertGreaterEqual(nobody["wait_ns"], KNOWN["TIMEOUTS"] * MS / 2)
         herds = {row["size_from"]: row["count"] for row in found["herds"]}
         self.assertEqual(herds, {KNOWN["HERD"]: KNOWN["ROUNDS"]})
         (totals,) = found["totals"]

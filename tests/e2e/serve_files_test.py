@@ -320,6 +320,7 @@ class BothWays(unittest.TestCase):
             folders = ("", "a", "a/b", "b", "b/a", "b/a/c")
             for below in folders:
                 (root / below).mkdir(parents=True)
+            (root / "plain").write_text("plain")
             for below in folders:
                 for leaf in dice.sample("abcd", 3):
                     with contextlib.suppress(FileExistsError, IsADirectoryError):
@@ -334,8 +335,10 @@ class BothWays(unittest.TestCase):
                 other.connect() as second,
             ):
                 found = set()
-                for _ in range(3000):
-                    target = "/" + path(8) + dice.choice(["", "", "/"])
+                # By chance there may be no file that a path leads to.
+                targets = ["/plain", "/missing"]
+                targets += ["/" + path(8) + dice.choice(["", "", "/"]) for _ in range(3000)]
+                for target in targets:
                     first.send(get(target))
                     second.send(get(target))
                     replies = [client.reply()._replace(headers={}) for client in (first, second)]
