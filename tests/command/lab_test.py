@@ -14,8 +14,9 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from common import BUILD, COMMAND, SOURCE, rouse
+from common import BUILD, COMMAND, SOURCE, here, rouse
 
 from rouse.errors import RouseError
 from rouse.lab import experiments, runs
@@ -204,8 +205,8 @@ class Laboratory(unittest.TestCase):
                 'echo "{\\"ns_per_op\\": 5, \\"ns_min\\": 4, \\"ns_max\\": 6}"\n'
             )
             program.chmod(0o755)
-            self.path = f"{folder}:{os.environ['PATH']}"
-            done = self.lab("E4")
+            with mock.patch("rouse.lab.runs.program", return_value=program):
+                done = here("lab", "E4")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"(?m)^clone\(2\) +no clone here")
         self.assertRegex(done.stdout, r"(?m)^rouse_thread_create +0\.005")
