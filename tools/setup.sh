@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # a|b: either package satisfies the need. The first one that the distribution offers is installed.
 declare -A packages=(
-    [build]="meson ninja-build pkg-config gcc libc6-dev libllhttp-dev|node-llhttp valgrind
+    [build]="meson ninja-build pkg-config dpkg-dev gcc libc6-dev libllhttp-dev|node-llhttp valgrind
              lowdown"
     [check]="g++ clang libclang-rt-14-dev|libclang-rt-dev llvm clang-format libcmocka-dev spin wrk
              curl strace gdb slowhttptest python3-venv ca-certificates chromium libbpf-dev

@@ -163,7 +163,8 @@ class Examples(unittest.TestCase):
             finally:
                 server.kill()
             self.assertEqual(server.returncode, 0)
-            self.assertEqual(said, "client: Operation canceled\n" * 2)
+            # The thread of the client that has gone may not have seen it yet.
+            self.assertIn(said, ["client: Operation canceled\n" * count for count in (2, 3)])
             for client in clients[1:]:
                 self.assertEqual(client.recv(100), b"")
                 client.close()
