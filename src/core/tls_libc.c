@@ -96,7 +96,8 @@ static void report(const char *what, const void *lock, const char *happened, con
 
 static void note(unsigned place, uint64_t word, uint64_t owner)
 {
-    rsi_store_relaxed(&is_used, 1u);
+    if (!rsi_load_relaxed(&is_used)) /* all workers read this line, so that few may write it */
+        rsi_store_relaxed(&is_used, 1u);
     rsi_store_relaxed(&holders[place].word, UINT64_C(0));
     rsi_store_release(&holders[place].owner, owner); /* pairs with seen_at */
     rsi_store_release(&holders[place].word, word);   /* pairs with seen_at */
