@@ -15,6 +15,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+PROGRAMS = frozenset(("py-spy",))  # that the command starts
 LEFT_OUT = frozenset(("..", "include", "tests"))
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -74,11 +75,11 @@ def copy(folder: Path) -> None:
     for distribution in closure(named("command")).values():
         for file in distribution.files or []:
             # Scripts lie outside the folder. Python makes compiled files again.
-            if file.suffix == ".pyc" or not LEFT_OUT.isdisjoint(file.parts):
+            target = folder / "bin" / file.name if file.name in PROGRAMS else folder / file
+            if file.suffix == ".pyc" or not LEFT_OUT.isdisjoint(target.parts):
                 continue
-            target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file.locate(), target)
+            shutil.copy(file.locate(), target)
 
 
 def main() -> int:

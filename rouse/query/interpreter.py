@@ -11,9 +11,10 @@ from rouse.query import gain, measures
 from rouse.query.demand import load_without
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
 from rouse.query.program import STATES, Program
+from rouse.query.ran import PYTHON_TELLING, Running, busiest
 from rouse.tables.engine import Database
 from rouse.tables.views import texts
-from rouse.text import duration
+from rouse.text import duration, share
 
 GIL = "interpreter-lock"
 NAME = "the interpreter lock of Python"
@@ -38,7 +39,18 @@ GROUP BY w.process, w.wait_site
 """
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+def holder(process: str, sampled: Running | None) -> tuple[str, str]:
+    """Return the Python function that has the lock most often, and a sentence that says so."""
+    if sampled is None:
+        return "", ""
+    mine = [stack for stack in sampled.python if stack.process == process]
+    function, part = busiest(mine, PYTHON_TELLING)
+    if function:
+        return function, f" {function} has it for {share(part)} % of that time."
+    return "", f" Which function has it is not known: {why}." if (why := sampled.python_why) else ""
+
+
+def find(database: Database, program: Program, sampled: Running | None = None) -> list[Finding]:
     rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
     wait_ns = sum(row["wait_ns"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")
@@ -49,14 +61,15 @@ def find(database: Database, program: Program) -> list[Finding]:
     if most < LEAST_GAIN:
         return []
     count, timeouts = (sum(row[key] for row in rows) for key in ("waits", "timeouts"))
+    function, says = holder(rows[0]["process"], sampled)
     interval = ""
     if timeouts:
         each = sum(row["timeouts_ns"] for row in rows) / timeouts
         interval = f", of which {timeouts:,} lasted for a switch interval ({duration(each)})"
     text = (
         f"{NAME}: threads wait {duration(wait_ns)} in all to run Python code, {count:,} times"
-        f"{interval}: one thread runs at a time. Processes instead of threads gain at most"
+        f"{interval}: one thread runs at a time.{says} Processes instead of threads gain at most"
         f" {most:.2f}x, about {expected:.2f}x [{GIL}]"
     )
     waiter = rows[0]["label"]
-    return [Finding(GIL, NAME, waiter, NAME, wait_ns, most, expected, text)]
+    return [Finding(GIL, NAME, waiter, function or NAME, wait_ns, most, expected, text)]

@@ -4,22 +4,31 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rouse.clock import NS
 from rouse.query import measures
 from rouse.query.specs import Row
 from rouse.sched.cpu_samples import Ran
+from rouse.sched.python_samples import PER_S
 from rouse.symbols.demangle import short
 from rouse.symbols.images import Image, Names
 from rouse.symbols.sites import Frame, Resolver, of_program
 from rouse.tables.engine import Database
+from rouse.text import printable
 
 NAMING_SECONDS = 20.0  # the time to find names; the other samples keep addresses
 TELLING = 20  # samples of a thread, from which on they say where it ran
+PYTHON_TELLING = 10  # the same, of a process that CPython runs
 KERNEL = "the kernel"
+PYTHON_FRAME = re.compile(r"(?P<function>.+) \((?P<file>.*?)(?::\d+)?\)")  # as py-spy writes it
+PYTHON_LIBRARY = re.compile(r"/lib/python3(?:\.\d+)?/|^<frozen ")
+# A generator or lambda belongs to the function that has it.
+PYTHON_INLINE = re.compile(r"(?:\.<locals>\.<(?:genexpr|listcomp|setcomp|dictcomp|lambda)>)+$")
 
 
 def function_of(frame: Frame) -> str:
@@ -62,6 +71,26 @@ class Stack:
         return short(frame.function) if frame.function else posixpath.basename(frame.module or "")
 
 
+@dataclass(frozen=True)
+class PythonStack:
+    """Samples with one stack of the functions of a Python program."""
+
+    process: str
+    samples: int
+    frames: tuple[str, ...]  # "function (file:line)", the innermost first
+
+    @property
+    def function(self) -> str:
+        """The innermost function that is the program's, or else the innermost one."""
+        found = [match for frame in self.frames if (match := PYTHON_FRAME.fullmatch(frame))]
+        own = (match for match in found if not PYTHON_LIBRARY.search(match["file"]))
+        match = next(own, found[0] if found else None)
+        if match is None:
+            return printable(self.frames[0])
+        name = PYTHON_INLINE.sub("", match["function"])
+        return printable(f"{name} {posixpath.basename(match['file'])}")
+
+
 @dataclass
 class Running:
     """The samples, with names."""
@@ -69,10 +98,17 @@ class Running:
     period_ns: int
     stacks: list[Stack] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    python: list[PythonStack] = field(default_factory=list)
+    python_why: str = ""  # why there are none of some process that CPython runs
 
     @property
     def samples(self) -> int:
         return sum(stack.samples for stack in self.stacks)
+
+    @property
+    def python_ns(self) -> float:
+        """The time for which the samples of Python functions stand."""
+        return sum(stack.samples for stack in self.python) * NS / PER_S
 
     def of(self, process: str, thread: str | None = None) -> list[Stack]:
         """The samples of a process, or those of its threads with a name."""
@@ -97,13 +133,28 @@ class Running:
         return sorted(found.values(), key=lambda row: -row["cpu_ns"])
 
 
-def busiest(stacks: Iterable[Stack]) -> tuple[str, float]:
+def python_rows(found: Running) -> list[Row]:
+    counts = Counter[tuple[str, str]]()
+    for stack in found.python:
+        counts[stack.process, stack.function] += stack.samples
+    return [
+        {
+            "process": process,
+            "label": function,
+            "samples": count,
+            "share": count / counts.total(),
+        }
+        for (process, function), count in counts.most_common()
+    ]
+
+
+def busiest(stacks: Iterable[Stack | PythonStack], telling: int = TELLING) -> tuple[str, float]:
     """Return the function with the most samples, and its share. Empty: too few samples say so."""
     counts: Counter[str] = Counter()
     for stack in stacks:
         counts[stack.function] += stack.samples
     whole = counts.total()
-    if whole < TELLING:
+    if whole < telling:
         return "", 0.0
     (function, count), *_ = counts.most_common(1)
     return function, count / whole
@@ -145,6 +196,10 @@ def make(ran: Ran, database: Database) -> Running:
         found.stacks.append(
             Stack(process, run.name, run.tid, run.count, ns, frames, run.is_in_kernel)
         )
+    for python in ran.python:
+        if process := processes.get(python.pid):
+            found.python.append(PythonStack(process, python.count, python.frames[::-1]))
+    found.python_why = ran.python_why
     found.notes += resolver.problems
     if ran.lost:
         found.notes.append(f"{ran.lost:,} samples of where threads ran were lost: rings were full")

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from rouse.clock import NS
-from rouse.query.ran import Running
+from rouse.query.ran import Running, python_rows
 from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF, BY_RECORDS
+from rouse.sched.python_samples import PER_S
 from rouse.sched.switches import Lock, Sleep, Switches, Thread
 from rouse.store import layout
 from rouse.text import counted
@@ -68,6 +69,15 @@ ABOUT_RAN = (
     "The program's functions in which threads ran, and what they called of libraries and the kernel"
     " meanwhile, by {samples}, one per {period:.0f} ms on a processor."
 )
+PYTHON = (
+    Column("share", "share %", "share"),
+    Column("samples", "samples", "count"),
+    Column("label", "function"),
+)
+ABOUT_PYTHON = (
+    "The Python program's functions whose threads held the interpreter lock, by samples of py-spy,"
+    f" {PER_S} a second."
+)
 QUEUED = ("queued_ns", "queued_most_ns", "queued_share")
 KERNEL_LOCKS = (
     Column("count", "count", "count", "times it was held on arrival"),
@@ -87,6 +97,7 @@ COLUMNS_BY_KEY = {
     "kernel_locks": KERNEL_LOCKS,
     "kernel_waits": WAITS,
     "run_sites": RAN,
+    "python_sites": PYTHON,
 }
 
 
@@ -309,6 +320,14 @@ def ran(found: Running, limit: int) -> Section:
     about = ABOUT_RAN.format(samples=samples, period=found.period_ns / 1e6)
     made = section("run_sites", "Where threads ran", about, RAN, found.rows(), limit)
     return replace(made, empty=made.empty and "no thread ran for long enough")
+
+
+def python(found: Running, limit: int) -> list[Section]:
+    """The functions of Python programs, if there are some."""
+    rows = python_rows(found)
+    if not rows:
+        return []
+    return [section("python_sites", "Python functions", ABOUT_PYTHON, PYTHON, rows, limit)]
 
 
 def sections(found: Switches, limit: int = 0) -> list[Section]:

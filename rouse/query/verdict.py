@@ -41,7 +41,7 @@ from rouse.query.demand import (
 )
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.program import PARTS, STATES, Program
-from rouse.query.ran import Running, busiest
+from rouse.query.ran import PYTHON_TELLING, Running, busiest
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
@@ -378,7 +378,7 @@ def summary(
             )
         return (
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
-            f" {counted(program.processors, 'processor')}{where_busy(sampled)} [{CPU}]"
+            f" {counted(program.processors, 'processor')}{where_busy(program, sampled)} [{CPU}]"
         )
     if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
         return "Nothing that was recorded is contended, but most of the time is unexplained"
@@ -415,9 +415,14 @@ def summary(
     return f"Nothing is contended: threads wait mostly for {longest}"
 
 
-def where_busy(sampled: Running | None) -> str:
+def where_busy(program: Program, sampled: Running | None) -> str:
     """Say in which function threads that compute run, and what shows more."""
-    function, part = busiest(sampled.stacks) if sampled else ("", 0.0)
+    if sampled is None:
+        return ". Run perf to see where"
+    function, part = busiest(sampled.python, PYTHON_TELLING)
+    if function and sampled.python_ns > MOSTLY * program.ran_ns:
+        return f", {share(part)} % of it in {function}. py-spy shows the lines"
+    function, part = busiest(sampled.stacks)
     if not function:
         return ". Run perf to see where"
     return f", {share(part)} % of it in {function}. perf shows the instructions"
@@ -458,7 +463,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += herd_findings(program) + polling_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program, sampled)
-    findings += interpreter.find(database, program) + spins.yields(database, program)
+    findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program)
     findings += timers.find(database, program) + idle_pools.find(database, program)

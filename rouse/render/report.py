@@ -166,6 +166,7 @@ class Reporter:
             sections += self.kernel_sections(self.input.switches, wanted.limit, notes)
         if self.running and not options.sections:
             sections.append(scheduler.ran(self.running, wanted.limit))
+            sections += scheduler.python(self.running, wanted.limit)
             notes += self.running.notes
         if self.input.is_cut:
             sections = [replace(s, empty=s.empty and CUT_EMPTY) for s in sections]

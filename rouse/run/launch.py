@@ -29,6 +29,7 @@ from rouse.run import alive, distortion, remains, unseen
 from rouse.sched import cpu_samples, procfs, switches
 from rouse.sched.cpu_samples import Ran, Sampler
 from rouse.sched.probe import BY_BPF
+from rouse.sched.python_samples import PythonSampler
 from rouse.sched.switches import Switches
 from rouse.store import find, layout, leftovers
 from rouse.tables import inputs
@@ -162,16 +163,17 @@ def why_not_run(path: str, error: OSError) -> str:
     return f"{runner}, which is to run it, is not there" if runner else str(error.strerror)
 
 
+def pids_of(folder: Path) -> list[int]:
+    """Return the processes that record there."""
+    names = (find.NAME.fullmatch(path.name) for path in find.files_of(folder))
+    return [int(name[1]) for name in names if name]
+
+
 @contextlib.contextmanager
 def cpu_sampler(folder: Path) -> Iterator[Sampler | None]:
     """Sample where the program runs. None: this machine does not tell its processors."""
-
-    def pids() -> list[int]:
-        names = (find.NAME.fullmatch(path.name) for path in find.files_of(folder))
-        return [int(name[1]) for name in names if name]
-
     try:
-        sampler = Sampler(pids)
+        sampler = Sampler(lambda: pids_of(folder))
     except (OSError, ValueError):
         yield None
         return
@@ -181,7 +183,9 @@ def cpu_sampler(folder: Path) -> Iterator[Sampler | None]:
         sampler.close()
 
 
-def follow(program: subprocess.Popen[bytes], folder: Path, sampler: Sampler | None) -> int:
+def follow(
+    program: subprocess.Popen[bytes], folder: Path, sampler: Sampler | None, python: PythonSampler
+) -> int:
     """Wait for the end of the program, pass signals on to it, and return its return code.
 
     Note in the recordings until when their processes live: those that are killed cannot do so.
@@ -190,7 +194,7 @@ def follow(program: subprocess.Popen[bytes], folder: Path, sampler: Sampler | No
     if sampler:
         sampler.begin(program.pid)
     while (code := program.poll()) is None:
-        for_s = watch.note_living()
+        for_s = min(watch.note_living(), python.look())
         for_s = min(for_s, sampler.look()) if sampler else for_s
         got = signal.sigtimedwait({*FORWARDED, signal.SIGCHLD}, for_s)
         if got and got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
@@ -433,7 +437,8 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
             program = start(words, variables)
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
-        code = follow(program, folder, sampler)
+        python = PythonSampler(lambda: pids_of(folder))
+        code = follow(program, folder, sampler, python)
         after = procfs.busy_ns()
         busy_ns = None if before is None or after is None else after - before
         if busy_ns is not None and wanted.keep:
@@ -441,7 +446,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)
-        ran = put_samples(sampler, wanted.keep)
+        ran = put_samples(sampler, python, wanted.keep)
         # The reader of its output may have gone; its end is reported all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
@@ -462,12 +467,14 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     return end_as(code)
 
 
-def put_samples(sampler: Sampler | None, keep: Path | None) -> Ran | None:
+def put_samples(sampler: Sampler | None, python: PythonSampler, keep: Path | None) -> Ran | None:
     """Stop to sample, keep the samples beside the recordings, and return them."""
-    if sampler is None:
-        return None
     with progress.line("finding where threads ran"):
-        ran = sampler.stop()
+        functions, why = python.stop()
+        if sampler is None and not functions:
+            return None
+        ran = sampler.stop() if sampler else Ran()
+        ran.python, ran.python_why = functions, why
     if keep:
         try:
             cpu_samples.write(ran, keep / leftovers.SAMPLES)

@@ -38,6 +38,7 @@ from rouse.sched.perf_rings import (
     Sampled,
     opened,
 )
+from rouse.sched.python_samples import PythonRun
 from rouse.symbols.images import Image, Names
 from rouse.symbols.sites import Resolver
 
@@ -106,6 +107,8 @@ class Ran:
     images: list[tuple[int, list[str]]] = field(default_factory=list)  # pid, /proc/PID/maps
     runs: list[Run] = field(default_factory=list)
     why: str = ""  # why some threads were not sampled
+    python: list[PythonRun] = field(default_factory=list)
+    python_why: str = ""  # why there are no samples of some process that CPython runs
 
     @property
     def kept(self) -> int:
@@ -322,20 +325,22 @@ class Sampler:
 
 def encode(ran: Ran) -> Iterator[str]:
     """The samples as lines of JSON."""
-    yield json.dumps(["samples", ran.period_ns, ran.taken, ran.lost, ran.why])
+    yield json.dumps(["samples", ran.period_ns, ran.taken, ran.lost, ran.why, ran.python_why])
     for pid, lines in ran.images:
         yield json.dumps(["image", pid, lines])
     for run in ran.runs:
         yield json.dumps(
             ["run", run.image, run.tid, run.name, run.is_in_kernel, run.count, run.addresses]
         )
+    for python in ran.python:
+        yield json.dumps(["python", python.pid, python.count, python.frames])
 
 
 def decode_line(ran: Ran, line: str) -> None:
     kind, *words = json.loads(line)
     if kind == "samples":
         ran.period_ns, ran.taken, ran.lost = map(int, words[:3])
-        ran.why = str(words[3])
+        ran.why, ran.python_why = map(str, words[3:])
     elif kind == "image":
         ran.images.append((int(words[0]), [str(text) for text in words[1]]))
     elif kind == "run":
@@ -345,6 +350,11 @@ def decode_line(ran: Ran, line: str) -> None:
             raise ValueError(line)
         found = tuple(int(address) % (1 << 64) for address in addresses)
         ran.runs.append(Run(int(image), int(tid), str(name), bool(is_in_kernel), int(count), found))
+    elif kind == "python":
+        pid, count, functions = words
+        if int(count) < 1 or not functions:
+            raise ValueError(line)
+        ran.python.append(PythonRun(int(pid), int(count), tuple(map(str, functions))))
     else:
         raise ValueError(kind)
 

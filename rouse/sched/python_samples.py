@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Sample which Python functions run: those of the threads that hold the interpreter lock.
+
+The stacks of CPython's own functions say nothing about the program that it interprets. py-spy reads
+the interpreter's frames from outside, by process_vm_readv, and stops no thread for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from rouse.sched import procfs
+
+PER_S = 25  # samples; 0.6 % of a processor
+EVERY_S = 0.25  # between looks for processes
+LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
+PROCESSES_MOST = 8
+END_S = 1.0  # for py-spy to end, after its process or a signal
+BYTES_MOST = 16 << 20
+MAPS_BYTES_MOST = 4 << 20
+# A program or library of CPython, mapped by the process.
+INTERPRETER = re.compile(r"/(?:python|libpython)3\.\d+[a-z]*(?:\.so[\d.]*)?$", re.MULTILINE)
+RUN = re.compile(r"(.+) (\d+)")
+TOLD = re.compile(r"Error: (.+)")
+MISSING = "py-spy is not installed"
+
+
+@dataclass(frozen=True)
+class PythonRun:
+    """Samples of a process with one stack of Python functions."""
+
+    pid: int
+    count: int
+    frames: tuple[str, ...]  # "function (file:line)", the outermost first
+
+
+def tool() -> str | None:
+    """Return the path of py-spy: of our own packages, or else that of the user."""
+    beside = Path(sys.executable).parent / "py-spy"
+    copied = Path(click.__file__).parents[1] / "bin" / "py-spy"  # by `make install-tool`
+    for path in (beside, copied):
+        if os.access(path, os.X_OK):
+            return str(path)
+    return shutil.which("py-spy")
+
+
+def cpu_ns(pid: int) -> int:
+    """Return the CPU time of a process. 0: it has ended."""
+    try:
+        fields = procfs.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return (int(fields[11]) + int(fields[12])) * procfs.CLOCK_TICK_NS
+
+
+def is_python(pid: int) -> bool:
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
+            return INTERPRETER.search(file.read(MAPS_BYTES_MOST)) is not None
+    except OSError:
+        return False
+
+
+def unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+class Sampling:
+    """py-spy, which samples one process until that ends."""
+
+    def __init__(self, program: str, pid: int) -> None:
+        self.pid = pid
+        self.stacks = os.memfd_create("python-stacks")
+        self.said = os.memfd_create("py-spy-errors")
+        words = (
+            *(program, "record", "--pid", str(pid), "--gil", "--nonblocking"),
+            *("--rate", str(PER_S), "--duration", "unlimited", "--full-filenames"),
+            *("--format", "raw", "--output", f"/proc/self/fd/{self.stacks}"),
+        )
+        # A group of its own: the terminal's signals are for the program.
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self.said,
+            pass_fds=(self.stacks,),
+            process_group=0,
+            preexec_fn=unblock,  # it shall end by a signal
+        )
+
+    def stop(self) -> tuple[list[PythonRun], str]:
+        """Return the samples, and why there are none."""
+        # It ends by itself when its process has ended.
+        for number in (None, signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if number:
+                    self.process.send_signal(number)
+                self.process.wait(END_S)
+                break
+        text = os.pread(self.stacks, BYTES_MOST, 0).decode("utf-8", "replace")
+        told = TOLD.search(os.pread(self.said, BYTES_MOST, 0).decode("utf-8", "replace"))
+        os.close(self.stacks)
+        os.close(self.said)
+        runs = parsed(self.pid, text)
+        return runs, f"py-spy: {told[1]}" if told and not runs else ""
+
+
+def parsed(pid: int, text: str) -> list[PythonRun]:
+    """Read what py-spy wrote: a line for each stack, its functions separated by semicolons."""
+    found = []
+    for line in text.splitlines():
+        if match := RUN.fullmatch(line):
+            found.append(PythonRun(pid, int(match[2]), tuple(match[1].split(";"))))
+    return found
+
+
+class PythonSampler:
+    """Samples the processes of a program that CPython runs."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        """pids: the processes of the program that are known to live."""
+        self.pids = pids
+        self.seen: set[int] = set()
+        self.running: list[Sampling] = []
+        self.next_s = time.monotonic() + EVERY_S
+        self.why = ""  # why there are no samples of some process
+
+    def look(self) -> float:
+        """Begin with the processes that are new, if that is due. Return for how long it is not."""
+        if time.monotonic() >= self.next_s:
+            for pid in self.pids():
+                if pid not in self.seen and cpu_ns(pid) >= LEAST_NS:
+                    self.seen.add(pid)
+                    if is_python(pid):
+                        self.begin(pid)
+            self.next_s = time.monotonic() + EVERY_S
+        return max(self.next_s - time.monotonic(), 0.0)
+
+    def begin(self, pid: int) -> None:
+        program = tool()
+        if program is None:
+            self.why = MISSING
+        elif len(self.running) < PROCESSES_MOST:
+            try:
+                self.running.append(Sampling(program, pid))
+            except OSError as error:
+                self.why = f"{program}: {error.strerror}"
+
+    def stop(self) -> tuple[list[PythonRun], str]:
+        """Return all samples, and why there are none of some process."""
+        found = []
+        for sampling in self.running:
+            runs, why = sampling.stop()
+            found += runs
+            self.why = self.why or why
+        self.running.clear()
+        return found, self.why
