@@ -11,11 +11,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,13 +41,30 @@ static struct block_head *own_head(void)
     return head;
 }
 
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+/*
+ * malloc and stdio take no locks before the first pthread_create: until then libc takes the process to have one thread.
+ * From then on they take locks for good, except in a child after fork.
+ */
+static bool libc_is_told(void)
+{
+    pthread_t thread;
+
+    return !__libc_single_threaded ||
+           (pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
 /* libc makes blocks by this function, and keeps it to itself. */
 static void *block_new(void)
 {
     void *(*allocate)(void *);
     void *found = dlsym(RTLD_DEFAULT, "_dl_allocate_tls");
 
-    if (!found)
+    if (!found || !libc_is_told())
         return NULL;
     memcpy(&allocate, &found, sizeof(found));
     struct block_head *block = allocate(NULL);

@@ -26,6 +26,7 @@ PROGRAMS = (
 CPP_PROGRAMS = ("echo_server", "fan_out", "pipeline")
 LIMIT_S = 60
 CRASHES_MOST = 40
+OWN_RUNS = 15
 
 folder: Path
 installed: Installed
@@ -275,8 +276,10 @@ class CloneThreads(unittest.TestCase):
         self.fail(f"{ends}")
 
     def test_threads_with_a_block_each_do_not(self) -> None:
-        for done in self.each("own"):
-            self.assertEqual((done.returncode, done.stdout), (0, "sum: 72000000\n"))
+        """Not even sometimes, as where libc does not know that there are threads."""
+        for _ in range(OWN_RUNS):
+            for done in self.each("own"):
+                self.assertEqual((done.returncode, done.stdout), (0, "sum: 72000000\n"))
 
     def test_an_overflow_meets_the_guard_page(self) -> None:
         for done in self.each("overflow"):
