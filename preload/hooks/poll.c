@@ -17,6 +17,7 @@
 #include "os/os.h"
 #include "process/readable.h"
 #include "process/real.h"
+#include "record/fd_class.h"
 #include "record/wait.h"
 
 #include <poll.h>
@@ -26,6 +27,7 @@
 #include <sys/select.h>
 
 #define SET_BYTES (FD_SETSIZE / 8)
+#define CLIENTS_MOST 64 /* descriptors of a poll for clients: others are not looked at one by one */
 #define OTHERS_MOST 128 /* other descriptors that a wait in turn can include */
 /* After so many checks of the others that found nothing, they must have an event that poll does not show. */
 #define USELESS_MOST 100u
@@ -163,6 +165,33 @@ static int listener_in(const struct asked *a, int result)
         return is_it ? fd : -1;
     }
     return -1;
+}
+
+/* Whether the call waits to read from clients and from nobody else: to connect, or to send what comes next. */
+static bool is_for_clients(const struct asked *a)
+{
+    const struct pollfd *entry = a->entries;
+    if (a->call >= EPOLL)
+        return rpi_fd_is_for_clients(a->fd);
+    nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd, clients = 0;
+    if (count > CLIENTS_MOST)
+        return false;
+    for (nfds_t i = 0; i < count; i++) {
+        int fd = a->call <= PPOLL ? entry[i].fd : (int)i;
+        bool is_read, is_written;
+        if (a->call <= PPOLL) {
+            is_read = fd >= 0 && entry[i].events & POLLIN;
+            is_written = fd >= 0 && entry[i].events & POLLOUT;
+        } else {
+            is_read = a->sets[0] && FD_ISSET(fd, a->sets[0]);
+            is_written = a->sets[1] && FD_ISSET(fd, a->sets[1]);
+        }
+        if (is_written ||
+            (is_read && rpi_fd_is_socket(fd) && !rpi_fd_is_for_clients(fd) && !rpi_listener_of(fd)))
+            return false;
+        clients += is_read && (rpi_fd_is_for_clients(fd) || rpi_listener_of(fd));
+    }
+    return clients != 0;
 }
 
 /* The call found something without a sleep. */
@@ -359,7 +388,7 @@ static bool turn_wait(struct turn *t, enum rouse_wait_kind kind, const void *obj
     *result = rpi_order_is_mine(t->self) ? look(a) : look_at_others(t);
     if (*result != 0)
         return true;
-    if (!rpi_wait_begin(&wait, kind, object, site))
+    if (!rpi_wait_begin_for(&wait, kind, object, site, is_for_clients(a)))
         return false;
     t->has_slept = true;
     t->switches = rpi_thread_switches();
@@ -416,7 +445,8 @@ static int wait_for(const struct asked *a, const void *site)
     }
     if (!sleeps && !is_huge && !is_dry(a) && (result = look(a)) != 0)
         return found_now(a, result);
-    if (!rpi_wait_begin(&wait, kind, (const void *)object, site))
+    if (!rpi_wait_begin_for(&wait, kind, (const void *)object, site,
+                            !sleeps && !is_huge && is_for_clients(a)))
         return call_real(a);
     const struct rpi_listener *l = sleeps || is_huge ? NULL : rpi_listener_of(listener_in(a, 0));
     uint64_t switches = l ? rpi_thread_switches() : 0;
@@ -530,6 +560,10 @@ RPI_EXPORT RSI_NOINLINE int epoll_pwait2(int fd, struct epoll_event *events, int
 RPI_EXPORT RSI_NOINLINE int epoll_ctl(int set, int what, int fd, struct epoll_event *event)
 {
     rpi_real_find();
-    return rpi_listener_of(fd) ? rpi_epoll_member_control(set, what, fd, event)
-                               : rpi_real.epoll_ctl(set, what, fd, event);
+    bool is_listener = rpi_listener_of(fd) != NULL;
+    int result = is_listener ? rpi_epoll_member_control(set, what, fd, event)
+                             : rpi_real.epoll_ctl(set, what, fd, event);
+    if (result == 0 && what == EPOLL_CTL_ADD)
+        rpi_fd_set_member(set, fd, is_listener);
+    return result;
 }

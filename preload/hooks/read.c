@@ -101,6 +101,7 @@ static ssize_t done(const struct asked *a, ssize_t result, bool is_woken)
     if (is_accept) {
         /* The connection inherits the options of its listener too. */
         rpi_descriptor_made((int)result, rpi_fd_class_of(a->fd));
+        rpi_fd_set_client((int)result);
         if (result >= 0 || would_block(result))
             rpi_listener_accepted(a->fd, result < 0 ? RPI_ACCEPT_NONE
                                          : is_woken ? RPI_ACCEPT_WOKEN
@@ -212,7 +213,7 @@ static bool accept_in_turn(const struct asked *a, const struct rpi_listener *l, 
     }
     uint64_t ns = (uint64_t)most.tv_sec * 1000000000 + (uint64_t)most.tv_usec * 1000;
     uint64_t deadline_ns = ns ? rsi_now_ns() + ns : UINT64_MAX;
-    if (!rpi_wait_begin(&wait, ROUSE_WAIT_ACCEPT, (const void *)(intptr_t)a->fd, site)) {
+    if (!rpi_wait_begin_for(&wait, ROUSE_WAIT_ACCEPT, (const void *)(intptr_t)a->fd, site, true)) {
         rpi_order_leave(self);
         return false;
     }
@@ -291,8 +292,9 @@ static ssize_t wait_for(const struct asked *a, const void *site)
     errno = error;
     bool is_accept = a->call <= ACCEPT4;
     if (rpi_fd_is_nonblock(a->fd) ||
-        !rpi_wait_begin(&wait, is_accept ? ROUSE_WAIT_ACCEPT : ROUSE_WAIT_READ,
-                        (const void *)(intptr_t)a->fd, site))
+        !rpi_wait_begin_for(&wait, is_accept ? ROUSE_WAIT_ACCEPT : ROUSE_WAIT_READ,
+                            (const void *)(intptr_t)a->fd, site,
+                            is_accept || rpi_fd_is_for_clients(a->fd)))
         return done(a, call_real(a), false);
     uint64_t before = is_only ? rpi_thread_switches() : 0;
     pthread_cleanup_push(rpi_wait_cancelled, &wait);

@@ -22,7 +22,16 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-static uint8_t classes[RPI_FD_CLASSES]; /* enum rpi_fd_class. Relaxed: any thread writes. */
+static uint8_t
+    classes[RPI_FD_CLASSES]; /* enum rpi_fd_class and these bits. Relaxed: any thread writes. */
+
+/*
+ * Clients are at the other end: the socket was accepted. An epoll set has this bit and perhaps the other one. A
+ * child keeps the bits, since a server may fork for each connection.
+ */
+#define IS_CLIENT 0x80u
+#define HAS_OTHERS 0x40u /* an epoll set also has sockets that were not accepted */
+#define CLASS 0x3fu
 
 /*
  * Whether any socket has had an SO_RCVLOWAT of its own. Until then no socket is asked for it. Relaxed is enough: only
@@ -87,13 +96,36 @@ static RSI_COLD enum rpi_fd_class ask(int fd)
     } else if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode) &&
                !never_waits(&status))
         class = RPI_FD_OTHER;
-    rpi_fd_class_set(fd, class);
+    if (is_known(fd)) {
+        unsigned bits = rsi_load_relaxed(&classes[fd]) & ~CLASS;
+        bool is_socket = S_ISSOCK(status.st_mode);
+        rsi_store_relaxed(&classes[fd], (uint8_t)(class | (is_socket ? bits & IS_CLIENT : bits)));
+    }
     return class;
+}
+
+void rpi_fd_set_client(int fd)
+{
+    if (is_known(fd))
+        (void)rsi_fetch_or_relaxed(&classes[fd], (uint8_t)IS_CLIENT);
+}
+
+void rpi_fd_set_member(int set, int fd, bool is_listener)
+{
+    if (!is_known(set) || (!is_listener && !rpi_fd_is_socket(fd)))
+        return;
+    bool is_client = is_listener || rpi_fd_is_for_clients(fd);
+    (void)rsi_fetch_or_relaxed(&classes[set], (uint8_t)(is_client ? IS_CLIENT : HAS_OTHERS));
+}
+
+bool rpi_fd_is_for_clients(int fd)
+{
+    return is_known(fd) && (rsi_load_relaxed(&classes[fd]) & ~CLASS) == IS_CLIENT;
 }
 
 enum rpi_fd_class rpi_fd_class_of(int fd)
 {
-    unsigned class = is_known(fd) ? rsi_load_relaxed(&classes[fd]) : RPI_FD_UNKNOWN;
+    unsigned class = is_known(fd) ? rsi_load_relaxed(&classes[fd]) & CLASS : RPI_FD_UNKNOWN;
     return rsi_likely(class != RPI_FD_UNKNOWN) ? (enum rpi_fd_class) class : ask(fd);
 }
 
@@ -137,7 +169,7 @@ void rpi_fd_class_child(void)
         unsigned class = rsi_load_relaxed(&classes[fd]);
         if (class == RPI_FD_UNKNOWN)
             continue;
-        rpi_fd_class_set(fd, RPI_FD_UNKNOWN);
+        rsi_store_relaxed(&classes[fd], (uint8_t)(class & ~CLASS));
         if (class == RPI_FD_OURS)
             (void)rsi_syscall1(SYS_close, fd); /* directly: libc's close is a cancellation point */
     }

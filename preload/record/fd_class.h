@@ -16,13 +16,20 @@ enum rpi_fd_class {
     RPI_FD_OURS     /* ours: the program did not create it and cannot close it */
 };
 
-/* Higher descriptors are not remembered: the kernel is asked each time. */
+/* Higher descriptors are not remembered: the kernel is asked each time, and they are nobody's clients. */
 #define RPI_FD_CLASSES 65536u
 
 enum rpi_fd_class rpi_fd_class_of(int fd);
 enum rpi_fd_class rpi_fd_class_of_socket(int domain, int type, int protocol);
 void rpi_fd_class_set(int fd, enum rpi_fd_class class);
 void rpi_fd_class_child(void);
+
+/* fd is a connection that was accepted. */
+void rpi_fd_set_client(int fd);
+/* fd was added to an epoll set. */
+void rpi_fd_set_member(int set, int fd, bool is_listener);
+/* Whether fd is such a connection, or an epoll set whose sockets are all listeners or such connections. */
+bool rpi_fd_is_for_clients(int fd);
 
 RSI_INLINE bool rpi_fd_is_socket(int fd)
 {

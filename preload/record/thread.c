@@ -98,7 +98,7 @@ static void slot_end(const struct rpi_thread *self)
     if (rsi_unlikely(rpi_event_pages != 0))
         rpi_event_end(self, now);
     if (slot->doing == RSI_DOES_WAIT) /* see leave */
-        rsi_count(slot->ticks[rsi_wait_classes[slot->kind].micro], now - slot->since_tsc);
+        rsi_count(slot->ticks[rpi_thread_waits_in(slot)], now - slot->since_tsc);
     else
         rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     rsi_writer_slot_end(self->writer, slot, now);

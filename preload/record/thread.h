@@ -139,6 +139,12 @@ bool rpi_thread_waits(int32_t tid);
 /* How often the calling thread has gone to sleep so far: its voluntary context switches. */
 uint64_t rpi_thread_switches(void);
 
+/* The state that the present or last wait of a slot counts as: enum rsi_micro. */
+RSI_INLINE uint8_t rpi_thread_waits_in(const struct rsi_store_thread *slot)
+{
+    return slot->is_for_clients ? RSI_IN_ACCEPT : rsi_wait_classes[slot->kind].micro;
+}
+
 RSI_INLINE unsigned rpi_thread_held_at(const void *lock)
 {
     return (unsigned)((uintptr_t)lock >> 5) % RPI_THREAD_HELD;

@@ -23,7 +23,7 @@
 #define HANDLER_BYTES 1024u
 
 static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const void *object,
-                       uint64_t site, uint64_t now)
+                       uint64_t site, bool is_for_clients, uint64_t now)
 {
     struct rsi_store_thread *slot = self->slot;
     rsi_module_note(self->writer, site); /* now, since the wait may never end */
@@ -31,6 +31,7 @@ static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const
     rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     rsi_store_relaxed(&slot->since_tsc, now);
     rsi_store_relaxed(&slot->kind, (uint16_t)kind);
+    rsi_store_relaxed(&slot->is_for_clients, (uint16_t)is_for_clients);
     rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)object);
     rsi_store_relaxed(&slot->wait_site, site);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
@@ -59,6 +60,21 @@ void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contes
     self->shows_contest = true;
 }
 
+/* The name in place of an object's, for all waits for clients; 0: not made yet. */
+static uint32_t clients_name;
+
+static RSI_COLD uint32_t clients_name_new(struct rsi_writer *writer)
+{
+    uint32_t before = 0, made = rsi_writer_label(writer, "clients");
+    return made && rsi_cas_relaxed(&clients_name, &before, made) ? made : before;
+}
+
+static uint32_t name_of_clients(struct rsi_writer *writer)
+{
+    uint32_t name = rsi_load_relaxed(&clients_name);
+    return rsi_likely(name != 0) ? name : clients_name_new(writer);
+}
+
 /* A poll that a signal ended was a wait for the sender, not for a descriptor. */
 static void count(struct rpi_thread *self, const struct rpi_mark *mark, uint32_t verdict,
                   uint64_t waited, uint64_t late)
@@ -68,7 +84,7 @@ static void count(struct rpi_thread *self, const struct rpi_mark *mark, uint32_t
     struct rsi_wake_key key = { slot->wait_site, slot->wake_site,
                                 class->has_object ? slot->object : 0, slot->kind, self->name };
     struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
-    rsi_count(slot->ticks[mark->is_signal ? RSI_IN_COND : class->micro], waited);
+    rsi_count(slot->ticks[mark->is_signal ? RSI_IN_COND : rpi_thread_waits_in(slot)], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
     rsi_count(slot->waits, 1);
     self->last_wake = wake;
@@ -165,7 +181,7 @@ void rpi_wait_found_nothing(int fd)
     if (!self->is_ready || !rpi_thread_begin(self))
         return;
     const struct rsi_store_thread *slot = self->slot;
-    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind, 0 };
+    struct rsi_wake_key key = { slot->wait_site, slot->wake_site, 0, slot->kind, self->name };
     int error = errno;
     self->is_ready = false;
     rpi_wait_was_useless(self, &key, ROUSE_VERDICT_LOST_RACE, rsi_tsc());
@@ -210,10 +226,17 @@ bool rpi_wait_is_any;
 void rpi_wait_child(void)
 {
     rpi_wait_is_any = false;
+    clients_name = 0; /* the child has a file of its own */
 }
 
 bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site)
+{
+    return rpi_wait_begin_for(wait, kind, object, site, false);
+}
+
+bool rpi_wait_begin_for(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
+                        const void *site, bool is_for_clients)
 {
     struct rpi_thread *self = rpi_self;
     if (!self && !(self = rpi_thread_enter()))
@@ -232,8 +255,10 @@ bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void
     if (kind != RSI_STORE_WAIT_CHILD && !rsi_load_relaxed(&rpi_wait_is_any))
         rsi_store_relaxed(&rpi_wait_is_any, true);
     /* Now, since the call that ends the wait may destroy the object. */
-    self->name = rsi_wait_classes[kind].has_object ? rpi_init_site_name(self->writer, object) : 0;
-    note_sleep(self, kind, object, rsi_site_of(self->writer, site), wait->since);
+    self->name = rsi_wait_classes[kind].has_object ? rpi_init_site_name(self->writer, object)
+                 : is_for_clients                  ? name_of_clients(self->writer)
+                                                   : 0;
+    note_sleep(self, kind, object, rsi_site_of(self->writer, site), is_for_clients, wait->since);
     if (wait->is_queued)
         rpi_waiters_join(self, object);
     rsi_compiler_barrier(); /* last: a handler that sees is_asleep finds the rest complete */

@@ -23,6 +23,10 @@ struct rpi_wait {
 bool rpi_wait_begin(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
                     const void *site);
 
+/* The same; is_for_clients: the call waits only for clients to connect or to send. */
+bool rpi_wait_begin_for(struct rpi_wait *wait, enum rouse_wait_kind kind, const void *object,
+                        const void *site, bool is_for_clients);
+
 /* After a successful begin: show who holds the lock, and since when the thread has waited for it in all. */
 void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contest);
 

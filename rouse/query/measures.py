@@ -372,7 +372,7 @@ def lateness_totals() -> str:
 
 
 ACCEPTS = (
-    "SELECT process, thread_id, name, accepted FROM threads WHERE accepted > 0 OR state = 'accept'"
+    "SELECT process, thread_id, name, accepted FROM threads WHERE accepted > 0 OR kind = 'accept'"
 )
 
 

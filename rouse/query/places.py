@@ -11,7 +11,7 @@ from rouse.query import measures
 from rouse.query.finding import most_of
 from rouse.query.specs import Row
 from rouse.tables.engine import Database
-from rouse.tables.views import NOT_KNOWN
+from rouse.tables.views import CLIENTS, NOT_KNOWN
 
 READ_MOST = 5000  # rows, the longest waits first
 # A thread that waits so long each time waits for work: in ns, and as a share of the recording.
@@ -27,7 +27,7 @@ OF_WORK = {
     "read": "I/O",
     "signal": "I/O",
     "message": "I/O",
-    "accept": "accept",
+    "accept": CLIENTS,
 }
 
 
@@ -51,7 +51,7 @@ def idle_parts(database: Database, duration_ns: float) -> dict[str, float]:
     """Return the idle time by part of the threads' time, in ns."""
     found: dict[str, float] = {}
     for row in rows(database):
-        part = OF_WORK.get(row["kind"])
+        part = CLIENTS if row["object_name"] == CLIENTS else OF_WORK.get(row["kind"])
         if part and is_idle(row, duration_ns):
             found[part] = found.get(part, 0.0) + row["wait_ns"]
     return found

@@ -16,7 +16,7 @@ PARTS = (
     ("conditions", ("cond", "sem")),
     ("joins", ("join",)),
     ("I/O", ("io", "poll")),
-    ("accept", ("accept",)),
+    ("clients", ("accept",)),
     ("timers", ("sleep",)),
     ("unexplained", ("in_call", "missing")),
 )

@@ -45,7 +45,7 @@ from rouse.query.ran import PYTHON_TELLING, Running, busiest
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
-from rouse.tables.views import names, quoted, texts
+from rouse.tables.views import CLIENTS, names, quoted, texts
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -97,7 +97,7 @@ class Verdict:
     @property
     def head(self) -> str:
         """How the threads' time divides. Empty: there is none."""
-        names = {name: name for name in self.time}
+        names = {name: name for name in self.time} | {CLIENTS: "waits for clients"}
         delivered = (self.delivery_ns or 0) / max(self.thread_ns, 1)
         if delivered >= DELIVERY_LEAST:
             names["queued"] = f"queued ({share(delivered)} % delivery of wake-ups)"
@@ -386,11 +386,16 @@ def summary(
     waits = {
         name: max(part - idle.get(name, 0.0) / all_ns, 0.0)
         for name, part in time.items()
-        if name not in ("running", UNEXPLAINED)
+        if name not in ("running", UNEXPLAINED, CLIENTS)
     }
     longest = max(waits, key=lambda name: waits[name], default="")
     if not longest or waits[longest] < IDLE_REST:
-        return f"Nothing is contended: {'threads wait for work' if idle else 'no thread waited'}"
+        what = "no thread waited"
+        if idle or time[CLIENTS]:
+            others = sum(ns for name, ns in idle.items() if name != CLIENTS)
+            is_served = time[CLIENTS] * all_ns > others
+            what = f"threads wait for {CLIENTS if is_served else 'work'}"
+        return f"Nothing is contended: {what}"
     delivered = delivery(program)[1] or 0
     queued, ran = program.sum("lat") - delivered, program.ran_ns
     if longest == "queued" and delivered > queued:

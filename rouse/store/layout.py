@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 MAGIC = 0x53424F4553554F52
-VERSION = 2
+VERSION = 3
 PAGE = 4096
 DIRECTORY = 4096
 CHUNKS_MAX = 16384
@@ -27,7 +27,7 @@ MACHINES = {62: "x86-64", 183: "AArch64"}
 
 NONE, WRITERS, THREADS, WAKES, LOCKS, NAMES, STACKS, MODULES, EVENTS, LISTENERS, GROUPS = range(11)
 
-# enum rsi_micro: where a thread's time goes.
+# enum rsi_micro: where a thread's time goes. accept: for clients, also to send.
 MICRO = (
     "usr",
     "lat",
@@ -42,6 +42,7 @@ MICRO = (
     "sleep",
 )
 USR, LAT = 0, 1
+ACCEPT = MICRO.index("accept")
 # enum rsi_inside: what a thread that holds a lock does instead of running.
 INSIDE = ("lat", "lck", "io", "sleep")
 # enum rsi_doing
@@ -153,7 +154,8 @@ THREAD = struct(
     *words("worker verdict", "<u4"),
     *words("begin_tsc wake_tsc wake_site waker_id id useless yields accepted"),
     ("tid", "<i4"),
-    ("origin", "<u4"),
+    ("origin", "<u2"),
+    ("is_for_clients", "<u2"),
     ("ticks", "<u8", len(MICRO)),
     ("name", "S24"),
     *words("contest_tsc contest_holder"),

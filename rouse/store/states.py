@@ -45,7 +45,8 @@ def fold(slots: Entries, now_tsc: int) -> States:
     doing, since, wake = slots["doing"], slots["since_tsc"], slots["wake_tsc"]
     waits = doing == layout.DOES_WAIT
     woken = waits & (wake >= since) & (wake != 0)
-    wait_state = micro_of(slots["kind"])
+    for_clients = slots["is_for_clients"] != 0
+    wait_state = np.where(for_clients, layout.ACCEPT, micro_of(slots["kind"]))
 
     state = np.full(len(slots), layout.LAT, np.intp)
     state[doing == layout.DOES_RUN] = layout.USR

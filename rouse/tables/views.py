@@ -70,9 +70,14 @@ WHERE s.frame = 0 AND s.address <> 0 AND p.place <> s.site
 GROUP BY s.process, s.site
 """
 
-# Where threads wait that have nothing to do: idle pools and listeners.
-IDLE_SITES = """
-SELECT DISTINCT process, kind, wait_site FROM threads WHERE is_idle
+# Where threads wait that have nothing to do: idle pools, listeners, and waits mostly for clients.
+CLIENTS = "clients"  # in place of an object's name; see preload/record/wait.c
+IDLE_SITES = f"""
+SELECT process, kind, wait_site FROM threads WHERE is_idle
+UNION
+SELECT process, kind, wait_site FROM wakes WHERE kind IN ('read', 'poll', 'epoll')
+GROUP BY process, kind, wait_site
+HAVING SUM(CASE WHEN object_name = '{CLIENTS}' THEN wait_ns ELSE 0 END) * 2 > SUM(wait_ns)
 """
 
 # Columns of locks that recordings of an older rouse lack.

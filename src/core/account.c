@@ -122,7 +122,7 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->begin_tsc, born);
     rsi_store_relaxed(&slot->since_tsc, born);
     rsi_store_relaxed(&slot->run_tsc, now);
-    rsi_store_relaxed(&slot->origin, (uint32_t)t->waiter.origin);
+    rsi_store_relaxed(&slot->origin, (uint16_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     rsi_slot_changed(slot);

@@ -258,7 +258,7 @@ class Threads(unittest.TestCase):
         self.assertEqual((row["threads"], row["accepted"], row["jain"]), (2, 8, 0.8))
         equal = [{**t, "accepted": 5} for t in THREADS]
         self.assertEqual(asked(measures.accept_balance, threads=equal)[0]["jain"], 1.0)
-        alone = [{**t, "state": "accept", "accepted": 9 * (i == 0)} for i, t in enumerate(THREADS)]
+        alone = [{**t, "kind": "accept", "accepted": 9 * (i == 0)} for i, t in enumerate(THREADS)]
         self.assertAlmostEqual(asked(measures.accept_balance, threads=alone)[0]["jain"], 1 / 3)
 
     def test_queue_delay_is_the_mean_backlog_divided_by_the_accept_rate(self) -> None:
