@@ -40,11 +40,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAPPINGS_MOST 65536
+#define INITIAL_NAMESPACE \
+    0xeffffffcu /* the inode of the initial PID namespace: PROC_PID_INIT_INO of the kernel */
 
 /* System calls in which threads sleep. Others are shown by number. */
 #define CALL(name) \
@@ -346,6 +349,19 @@ static void print_all(struct bpf_object *object)
     putchar('\n');
 }
 
+/* Numbers of processes and threads are those of the PID namespace in which this program runs. */
+static void use_own_namespace(const struct bpf_object *object)
+{
+    struct stat own;
+    if (stat("/proc/self/ns/pid", &own) != 0)
+        die("/proc/self/ns/pid", errno);
+    __u32 number = own.st_ino == INITIAL_NAMESPACE ? 0 : (__u32)own.st_ino;
+    struct bpf_map *map = bpf_object__find_map_by_name(object, "rouse.rodata");
+    int error = map ? bpf_map__set_initial_value(map, &number, sizeof(number)) : -ENOENT;
+    if (error < 0)
+        die("pid_namespace", error);
+}
+
 static void want(struct bpf_object *object, const char *number, __u32 what)
 {
     __u32 key = (__u32)strtoul(number, NULL, 10);
@@ -365,6 +381,7 @@ int main(int argc, char **argv)
     struct bpf_object *object = bpf_object__open_mem(switches, sizeof(switches), &options);
     if (!object)
         die("switches", errno);
+    use_own_namespace(object);
     int error = bpf_object__load(object);
     if (error < 0)
         die("the kernel refused to load the BPF program", error);

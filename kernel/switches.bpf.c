@@ -11,6 +11,7 @@
 #include "vmlinux.h"
 #include "shared.h"
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -27,7 +28,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define STATE_MASK 0xffu
 #define STATE_DEAD 0x80u
 
-/* The requested processes and threads: enum rsi_bpf_wanted by number. Written before begin runs. */
+/* The requested processes and threads: enum rsi_bpf_wanted by the reader's number. Written before begin runs. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, RSI_BPF_PROCESSES);
@@ -46,7 +47,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, RSI_BPF_THREADS);
-    __type(key, __u32); /* the thread's number */
+    __type(key, __u32); /* the thread's number in the initial PID namespace */
     __type(value, struct rsi_bpf_thread);
 } threads SEC(".maps");
 
@@ -107,7 +108,39 @@ struct {
     __type(value, __u64);
 } lost SEC(".maps");
 
+/*
+ * The inode of the PID namespace whose numbers the reader uses. 0: those of the initial one, which are also the keys of
+ * the maps here.
+ */
+const volatile __u32 pid_namespace = 0;
+
+#define LEVELS_MOST 8 /* of namespaces; the kernel allows 32 */
+
 __u32 last_id, last_place;
+
+/* The number of a task for the reader. 0: it is in another namespace, or has been released. */
+static __always_inline __u32 number_of(struct task_struct *task)
+{
+    if (pid_namespace == 0)
+        return (__u32)task->pid;
+    struct pid *pid = task->thread_pid;
+    if (!pid)
+        return 0;
+    __u32 level = BPF_CORE_READ(pid, level);
+    const char *numbers = (const char *)__builtin_preserve_access_index(&pid->numbers[0]);
+    for (__u32 i = 0; i < LEVELS_MOST && i <= level; i++) {
+        struct upid number;
+        if (bpf_probe_read_kernel(&number, sizeof(number), numbers + i * sizeof(number)) == 0 &&
+            BPF_CORE_READ(number.ns, ns.inum) == pid_namespace)
+            return (__u32)number.nr;
+    }
+    return 0;
+}
+
+static __always_inline __u32 process_of(struct task_struct *task)
+{
+    return pid_namespace == 0 ? (__u32)task->tgid : number_of(task->group_leader);
+}
 
 static void lose(__u32 kind)
 {
@@ -196,7 +229,7 @@ static __always_inline bool read_user(void *to, __u32 bytes, __u64 from, struct 
  */
 static __always_inline __u32 place_of(struct task_struct *task, bool is_other)
 {
-    struct rsi_bpf_place_key key = { .tgid = (__u32)task->tgid };
+    struct rsi_bpf_place_key key = { .tgid = process_of(task) };
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     __u32 slot = is_other;
     if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER) || !task->mm)
@@ -262,8 +295,8 @@ static __always_inline void add(struct task_struct *task, __u32 state, __u64 now
     __u32 tid = (__u32)task->pid;
     struct rsi_bpf_thread new = {
         .id = __sync_fetch_and_add(&last_id, 1) + 1,
-        .tid = tid,
-        .tgid = (__u32)task->tgid,
+        .tid = number_of(task),
+        .tgid = process_of(task),
         .state = state,
         .first_ns = now,
         .since_ns = now,
@@ -286,8 +319,8 @@ int begin(struct bpf_iter__task *context)
     struct task_struct *task = context->task;
     if (!task)
         return 0;
-    __u32 tgid = (__u32)task->tgid;
-    __u32 *wanted = bpf_map_lookup_elem(&processes, &tgid);
+    __u32 number = process_of(task);
+    __u32 *wanted = bpf_map_lookup_elem(&processes, &number);
     if (!wanted || *wanted != RSI_BPF_PROCESS)
         return 0;
     __u32 tid = (__u32)task->pid;
@@ -309,8 +342,9 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
         add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns(), false);
         return 0;
     }
-    __u32 *wanted = bpf_map_lookup_elem(&processes, &tid);
-    if (wanted && *wanted == RSI_BPF_CHILD && bpf_map_delete_elem(&processes, &tid) == 0)
+    __u32 number = number_of(parent);
+    __u32 *wanted = bpf_map_lookup_elem(&processes, &number);
+    if (wanted && *wanted == RSI_BPF_CHILD && bpf_map_delete_elem(&processes, &number) == 0)
         add(child, RSI_BPF_QUEUED, bpf_ktime_get_ns(), false);
     return 0;
 }
@@ -325,7 +359,7 @@ int BPF_PROG(executed, struct task_struct *task, int before)
     __u32 tgid = (__u32)task->tgid;
     bpf_map_delete_elem(&recorders, &tgid); /* the new program reports itself */
     if (was != tid) { /* it takes over the number of the first thread, which has ended */
-        thread->tid = tid;
+        thread->tid = number_of(task);
         bpf_map_update_elem(&threads, &tid, thread, BPF_ANY);
         bpf_map_delete_elem(&threads, &was);
     }
@@ -502,7 +536,7 @@ int BPF_PROG(waking, struct task_struct *task)
         return 0;
     bool is_irq = is_interrupt(ctx);
     thread->woken_ns = bpf_ktime_get_ns();
-    thread->waker = is_irq ? 0 : (__u32)bpf_get_current_pid_tgid();
+    thread->waker = is_irq ? 0 : number_of(bpf_get_current_task_btf());
     thread->waker_place =
         is_irq || is_recorded(thread) ? 0 : place_of(bpf_get_current_task_btf(), false);
     if (is_irq)

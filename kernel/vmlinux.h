@@ -47,9 +47,30 @@ struct mm_struct {
     unsigned long start_code, end_code;
 };
 
+struct ns_common {
+    unsigned int inum;
+};
+struct pid_namespace {
+    struct ns_common ns;
+};
+
+/* A task's number in one PID namespace. */
+struct upid {
+    int nr;
+    struct pid_namespace *ns;
+};
+
+/* A task's numbers, from the initial namespace to its own. */
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+};
+
 struct task_struct {
-    int pid; /* of the thread; tgid: of the process */
+    int pid; /* of the thread, in the initial namespace; tgid: of the process */
     int tgid;
+    struct task_struct *group_leader;
+    struct pid *thread_pid; /* NULL: the task has been released */
     char comm[16];
     unsigned int __state;
     unsigned int flags;

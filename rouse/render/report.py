@@ -44,6 +44,7 @@ from rouse.render.links import NONE as NO_LINKS
 from rouse.render.links import Links
 from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
+from rouse.store import leftovers
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Asked, Input, open_input
 from rouse.tables.schemas import COLUMNS, PRELOAD
@@ -438,6 +439,8 @@ def limited(target: str | None, options: Options) -> Iterator[None]:
 
 
 def run(target: str | None, options: Options) -> None:
+    if target and (Path(target) / leftovers.SWITCHES).is_file():
+        options = replace(options, in_stacks=True)  # the kernel's sleeps are by stack
     is_text = options.format == "text"
     asked = Asked(
         with_events=options.format in (*WITH_EVENTS, "html"),

@@ -321,7 +321,7 @@ def report(
     target = heard[0] if len(heard) == 1 else folder
     options = Options(
         format="perfetto" if wanted.in_trace else "json" if wanted.as_json else "text",
-        in_stacks=wanted.in_stacks,
+        in_stacks=wanted.in_stacks or seen is not None,  # the kernel's sleeps are by stack
         full=wanted.full or wanted.with_kernel,
         hint=hint_of(wanted),
     )

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -25,6 +26,7 @@ from rouse.symbols.sites import Frame
 TEXT = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
 HEADER = (SOURCE / "tests" / "command" / "fixtures" / "pthreads.h").read_text(encoding="utf-8")
 PLACE = {"ROUSE_KERNEL": str(BUILD / "kernel" / BY_BPF)}
+APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 Row = dict[str, Any]
 RUST = """\
 use std::{sync::*, thread, time::Duration};
@@ -155,6 +157,18 @@ class Seen(unittest.TestCase):
 
     def test_waiter_and_waker_are_named_by_function_and_line(self) -> None:
         self.waits("attached")
+
+    def test_a_watch_in_a_pid_namespace_found_no_thread(self) -> None:
+        """The kernel's programs see the numbers of the initial namespace only."""
+        if subprocess.run([*APART, "true"], capture_output=True).returncode:
+            self.skipTest("not run: cannot create a PID namespace")
+        test = f"{type(self).__name__}.test_waiter_and_waker_are_named_by_function_and_line"
+        done = subprocess.run(
+            [*APART, sys.executable, __file__, test], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Ran 1 test", done.stderr)
+        self.assertNotIn("skipped", done.stderr)
 
     def test_those_of_a_static_program_are_named(self) -> None:
         self.waits("attached_static")

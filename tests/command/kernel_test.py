@@ -276,6 +276,9 @@ class Joined(unittest.TestCase):
                 "run", *words, "--", "sleep", "0.01", ROUSE_PRELOAD=str(LIBRARY), **PLACE
             )
             again = here("report", "--json", folder)
+            text = here("report", folder).stdout
+        # Its waits were counted by place, and so had neither their number nor a name.
+        self.assertRegex(text, r"(?m)^ +1 +1 .* sleep +\w+\+0x")
         self.assertEqual((at_once.returncode, again.returncode), (0, 0), again.stderr)
         said = [json.loads(text) for text in (at_once.stderr, again.stdout)]
         kept = [whole["sections"]["kernel_waits"] for whole in said]
