@@ -39,20 +39,25 @@ class Case:
     outside: str
     split: int = 1
     shorten: int = 0  # percent
+    reads: int = 0  # percent
+    lengthen: int = 0  # µs
 
     def words(self, is_changed: bool, seconds: float) -> list[str]:
         locks = self.split if is_changed else 1
         hold = self.hold_us * (100 - self.shorten) // 100 if is_changed else self.hold_us
         figures = (self.threads, locks, hold, self.outside_us, self.hold, self.outside, seconds)
-        return [str(figure) for figure in figures]
+        reads = (self.reads,) if is_changed and self.reads else ()
+        return [str(figure) for figure in (*figures, *reads)]
 
     @property
     def change(self) -> str:
-        return (
-            f"--split {LOCK}={self.split}"
-            if self.split > 1
-            else f"--shorten {LOCK}={self.shorten}%"
-        )
+        if self.lengthen:
+            return f"--lengthen {LOCK}={self.lengthen}"
+        if self.reads:
+            return f"--rwlock {LOCK}={self.reads}%"
+        if self.split > 1:
+            return f"--split {LOCK}={self.split}"
+        return f"--shorten {LOCK}={self.shorten}%"
 
     @property
     def program(self) -> str:
@@ -72,6 +77,9 @@ CASES = (
     *(Case(*COMPUTES, split=2), Case(*COMPUTES, split=4), Case(*COMPUTES, shorten=50)),
     *(Case(*BUSY, split=2), Case(*BUSY, shorten=50)),
     *(Case(*MIXED, split=2), Case(*MIXED, split=3), Case(*MIXED, shorten=50)),
+    *(Case(*SLEEPS, reads=50), Case(*SLEEPS, reads=90), Case(*MIXED, reads=90)),
+    *(Case(*COMPUTES, reads=90), Case(*BUSY, reads=90)),
+    *(Case(*SLEEPS, lengthen=500), Case(*COMPUTES, lengthen=50), Case(*BUSY, lengthen=50)),
 )
 
 
@@ -94,36 +102,48 @@ class Result:
 
 def rate(program: Path, words: list[str]) -> float:
     said = subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
+    return rate_of(said)
+
+
+def rate_of(said: str) -> float:
     found = re.match(r"ops (\d+) seconds ([\d.]+)", said)
     assert found, said
     return int(found[1]) / float(found[2])
 
 
-def predicted(
-    program: Path, case: Case, options: argparse.Namespace, kept: Path
-) -> dict[str, float]:
+def rouse(options: argparse.Namespace, *words: str | Path) -> str:
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "ROUSE_PRELOAD": str(options.build / "preload" / "librouse-preload.so"),
     }
-    rouse = (sys.executable, "-m", "rouse")
-    words = case.words(False, options.seconds)
-    subprocess.run(
-        [*rouse, "run", "-o", "/dev/null", "--keep", kept, "--", program, *words],
+    return subprocess.run(
+        [sys.executable, "-m", "rouse", *words],
         check=True,
         env=environment,
-        stdout=subprocess.DEVNULL,
-    )
-    said = subprocess.run(
-        [*rouse, "model", "whatif", "--json", *case.change.split(), kept],
-        check=True,
-        env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
     ).stdout
+
+
+def predicted(
+    program: Path, case: Case, options: argparse.Namespace, kept: Path
+) -> dict[str, float]:
+    words = case.words(False, options.seconds)
+    rouse(options, "run", "-o", "/dev/null", "--keep", kept, "--", program, *words)
+    said = rouse(options, "model", "whatif", "--json", *case.change.split(), kept)
     found: dict[str, float] = json.loads(said)["predictions"][0]
     return found
+
+
+def changed_rate(program: Path, case: Case, options: argparse.Namespace) -> float:
+    words = case.words(True, options.seconds)
+    if not case.lengthen:
+        return rate(program, words)
+    delay = f"{LOCK}={case.lengthen}"
+    return rate_of(
+        rouse(options, "run", "-o", "/dev/null", "--delay", delay, "--", program, *words)
+    )
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Result]:
@@ -133,7 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Result]:
         ratios = []
         for _ in range(options.rounds):
             before = rate(program, case.words(False, options.seconds))
-            ratios.append(rate(program, case.words(True, options.seconds)) / before)
+            ratios.append(changed_rate(program, case, options) / before)
         result = Result(case, found["gain"], found["least"], found["greatest"], ratios)
         print(f"{case.program}; {case.change}: {result.error:+.1%}", file=sys.stderr, flush=True)
         yield result

@@ -344,6 +344,8 @@ static RSI_NOINLINE int end_hold(pthread_mutex_t *m, const void *site)
 
 RSI_INLINE int unlock(pthread_mutex_t *m, const void *site)
 {
+    if (rsi_unlikely(m == rpi_tuning_delayed))
+        rpi_tuning_delay();
     return rsi_unlikely(rpi_hold_is_timed(rpi_self)) ? end_hold(m, site) : release(m, site);
 }
 

@@ -10,6 +10,10 @@
 /* How long to try for a held mutex before its thread sleeps. 0: do not (hooks/mutex.c). */
 extern RPI_HIDDEN uint64_t rpi_tuning_spin_ns;
 
+/* The mutex that each of its holders keeps for a while longer. NULL: none. */
+extern RPI_HIDDEN const void *rpi_tuning_delayed;
+void rpi_tuning_delay(void); /* its holder is about to release it */
+
 void rpi_tuning_setup(void); /* read the environment and set the timer slack */
 void rpi_tuning_note(void);  /* in the head of the file */
 

@@ -13,6 +13,7 @@ from rouse.cli.param_type import ParamType
 from rouse.render import links
 
 COALESCE_MOST_US = 1_000_000
+DELAY_MOST_US = 1_000_000
 SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 
 
@@ -58,6 +59,42 @@ class Seconds(click.FloatRange):
         if math.isnan(seconds):
             raise click.BadParameter(f"{value} is no number of seconds")
         return seconds
+
+
+class LockChange(ParamType[tuple[str, str]]):
+    """LOCK=VALUE. The name of a lock may have = signs itself."""
+
+    name = "change"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        lock, equals, amount = str(value).rpartition("=")
+        if not equals or not lock:
+            self.fail(f"{value!r} is no change of a lock, such as cache_lock=2", param, ctx)
+        return lock, amount
+
+
+class Microseconds(ParamType[float]):
+    """So many microseconds, of a change of a lock."""
+
+    name = "microseconds"
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            found = float(str(value))
+        except ValueError:
+            found = math.nan
+        if not 0 < found <= DELAY_MOST_US:
+            raise click.UsageError(f"{self.option}: {value!r} is no number of µs, such as 50")
+        return found
 
 
 class Timers(ParamType[int]):

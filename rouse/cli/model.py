@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from rouse import regular
-from rouse.cli.arguments import Name
+from rouse.cli.arguments import LockChange, Microseconds, Name
 from rouse.cli.commands import Command, Group
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, output
@@ -58,22 +58,6 @@ class Positive(click.FloatRange):
         if math.isnan(found):
             self.fail(f"{value} is no number", param, ctx)
         return found
-
-
-class LockChange(ParamType[tuple[str, str]]):
-    """LOCK=VALUE. The name of a lock may have = signs itself."""
-
-    name = "change"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        lock, equals, amount = str(value).rpartition("=")
-        if not equals or not lock:
-            self.fail(f"{value!r} is no change of a lock, such as cache_lock=2", param, ctx)
-        return lock, amount
 
 
 class Numbers(ParamType[list[float]]):
@@ -239,6 +223,10 @@ def lines_of(file: str) -> list[str]:
 
 
 def change_of(what: str, amount: str) -> whatif.Change:
+    if what == "lengthen":
+        return whatif.Change(more_us=Microseconds("--lengthen").convert(amount, None, None))
+    if what == "rwlock":
+        return whatif.Change(reads=Share().convert(amount, None, None))
     if what == "split":
         if not amount.isdecimal() or not 1 <= int(amount) <= whatif.PARTS_MOST:
             raise click.UsageError(f"--split: {amount!r} is no number of parts, such as 4")
@@ -265,6 +253,22 @@ def change_of(what: str, amount: str) -> whatif.Change:
     help="Hold the lock for less: 50% leaves half.",
 )
 @click.option(
+    "--lengthen",
+    "lengthened",
+    type=LockChange(),
+    multiple=True,
+    metavar="LOCK=US",
+    help="Compute for so many microseconds more under the lock, as rouse run --delay makes it do.",
+)
+@click.option(
+    "--rwlock",
+    "shared",
+    type=LockChange(),
+    multiple=True,
+    metavar="LOCK=SHARE",
+    help="Make it a read-write lock, where this share of its holds only read.",
+)
+@click.option(
     "--onion",
     "as_onion",
     is_flag=True,
@@ -275,6 +279,8 @@ def what_if(
     target: str,
     splits: Sequence[tuple[str, str]],
     shortened: Sequence[tuple[str, str]],
+    lengthened: Sequence[tuple[str, str]],
+    shared: Sequence[tuple[str, str]],
     as_onion: bool,
     as_json: bool,
 ) -> None:
@@ -283,9 +289,12 @@ def what_if(
 
     A lock is named as the report names it. The load is that of threads that work all the time.
     """
-    if not (splits or shortened or as_onion):
-        raise click.UsageError("which change? --split, --shorten or --onion")
-    asked = [("split", *one) for one in splits] + [("shorten", *one) for one in shortened]
+    given = {"split": splits, "shorten": shortened, "lengthen": lengthened, "rwlock": shared}
+    if not (any(given.values()) or as_onion):
+        raise click.UsageError("which change? --split, --shorten, --lengthen, --rwlock or --onion")
+    if splits and shared:
+        raise click.UsageError("--rwlock is simulated, --split is not: ask for one after the other")
+    asked = [(what, *one) for what, some in given.items() for one in some]
     changes = [(lock, change_of(what, amount)) for what, lock, amount in asked]
     with limited(target, Options()), open_input(target, Asked()) as opened:
         known = whatif.recorded(opened.database, opened.busy_ns)
@@ -295,11 +304,9 @@ def what_if(
             for lock, change in changes:
                 key = known.key(lock)
                 before = made.get(key, whatif.Change())
-                made[key] = whatif.Change(
-                    before.factor * change.factor, before.parts * change.parts
-                )
+                made[key] = before.then(change)
             words = ", ".join(f"{what} {lock}={amount}" for what, lock, amount in asked)
-            steps.append((words, whatif.predict(known.load, made, known.errors)))
+            steps.append((words, whatif.predict(known.load, made, known.errors, known.counts)))
         if as_onion:
             steps += [(f"without {name}", found) for name, found in known.onion()]
     lines = [

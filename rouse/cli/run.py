@@ -8,9 +8,28 @@ from pathlib import Path
 
 import click
 
-from rouse.cli.arguments import SCATTER_MS, Accept, Name, Timers, files
+from rouse.cli.arguments import (
+    SCATTER_MS,
+    Accept,
+    LockChange,
+    Microseconds,
+    Name,
+    Timers,
+    files,
+)
 from rouse.cli.commands import Command
-from rouse.run.launch import ACCEPT, MEMORY, PAIRS_MOST, SPIN_NS, TRACE, Wanted, distort, run
+from rouse.run import delay as delays
+from rouse.run.launch import (
+    ACCEPT,
+    MEMORY,
+    PAIRS_MOST,
+    SPIN_NS,
+    TRACE,
+    Wanted,
+    distort,
+    find_program,
+    run,
+)
 from rouse.store import layout
 
 DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
@@ -29,6 +48,11 @@ class RunCommand(Command):
                 args[at] = f"--trace={TRACE_KIB}"
             at += 2 if args[at] in with_value else 1
         return super().parse_args(ctx, args)
+
+
+def delay_of(program: str, lock: str, amount: str) -> str:
+    us = Microseconds("--delay").convert(amount, None, None)
+    return delays.value(find_program(program), lock, us)
 
 
 @click.command(
@@ -126,6 +150,13 @@ class RunCommand(Command):
     help="adaptive: who finds a plain mutex held tries for a little while before it sleeps.",
 )
 @click.option(
+    "--delay",
+    type=LockChange(),
+    metavar="LOCK=US",
+    help="Let each holder of this mutex, a static variable of the program, compute for so many"
+    " microseconds more before it releases it.",
+)
+@click.option(
     "--accept",
     type=Accept(),
     help="Who gets the next connection of a listener, over all threads and processes: fifo, who"
@@ -149,6 +180,7 @@ def command(
     memory: int | None,
     timers: int | None,
     locks: str | None,
+    delay: tuple[str, str] | None,
     accept: str | None,
 ) -> int:
     """Run PROGRAM, and report on the waits of its threads when it has ended.
@@ -173,12 +205,14 @@ def command(
         "ROUSE_RUN_SLACK_NS": timers,
         "ROUSE_RUN_SPIN_NS": SPIN_NS if locks else None,
         ACCEPT: accept,
+        delays.VARIABLE: delay and delay_of(words[0], *delay),
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
     place = Path(keep) if keep else None
     wanted = Wanted(
         *(output, as_json, place, in_sum, variables, with_kernel, in_stacks, full),
         in_trace=in_trace,
+        delayed="=".join(delay or ()),
     )
     if pairs is None:
         return run(words, wanted)

@@ -14,23 +14,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rouse.errors import RouseError
+from rouse.model.readers import Simulation, Step
 from rouse.query import gain, verdict
-from rouse.query.demand import key_of
+from rouse.query.demand import key_of, own_of
 from rouse.query.finding import lock_name
 from rouse.query.gain import Load, Lock
 from rouse.tables.engine import Database
 
 WAITING_LEAST = 0.05  # of the threads' time, below which no lock is worth a change
 PARTS_MOST = 1000
+SIMULATED_MOST = 500  # threads
 SIGMAS = 2.0  # of the error of the holds
+NONE: Mapping[object, float] = {}
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of one lock. factor: of its holds; 0: nobody waits for it. parts: into which it is split."""
+    """Of one lock. factor: of its holds; 0: nobody waits for it. parts: into which it is split.
+
+    more_us: that each hold lasts longer, and computes. reads: the share of holds that others with
+    the same may have at the same time.
+    """
 
     factor: float = 1.0
     parts: int = 1
+    more_us: float = 0.0
+    reads: float = 0.0
+
+    def then(self, other: Change) -> Change:
+        return Change(
+            self.factor * other.factor,
+            self.parts * other.parts,
+            self.more_us * other.factor + other.more_us,
+            max(self.reads, other.reads),
+        )
 
 
 @dataclass(frozen=True)
@@ -47,17 +64,23 @@ class Prediction:
 Changes = Mapping[object, Change]
 
 
-def changed(load: Load, changes: Changes) -> Load:
-    """The load with shorter holds. Work that leaves the lock is not done at all."""
+def changed(load: Load, changes: Changes, counts: Mapping[object, float]) -> Load:
+    """The load with other holds. Work that leaves the lock is not done at all.
+
+    counts: how many holds of each lock are in the load.
+    """
     locks = dict(load.locks)
     ran, slept = load.ran_ns, load.slept_ns
     for key, change in changes.items():
         lock = locks[key]
         saved = 1 - change.factor
-        ran -= saved * lock.ran_ns
+        more = change.more_us * 1000 * counts.get(key, 0.0)
+        ran -= saved * lock.ran_ns - more
         slept -= saved * lock.slept_ns
         locks[key] = Lock(
-            *(ns * change.factor for ns in (lock.held_ns, lock.ran_ns, lock.slept_ns))
+            lock.held_ns * change.factor + more,
+            lock.ran_ns * change.factor + more,
+            lock.slept_ns * change.factor,
         )
     saved_ran = load.ran_ns - max(ran, 0.0)
     return replace(
@@ -94,25 +117,58 @@ def solved(load: Load, changes: Changes) -> tuple[float, float]:
     return rate, max(1 - rate * in_all / threads, 0.0)
 
 
-def once(load: Load, changes: Changes) -> tuple[float, float]:
-    after, waiting = solved(changed(load, changes), changes)
-    before, _ = solved(load, {})
+def simulated(load: Load, changes: Changes) -> tuple[float, float]:
+    """The same for locks with readers, by simulation. A cycle is the load of one ns."""
+    threads = min(max(round(load.threads), 1), SIMULATED_MOST)
+    locks = list(load.locks.items())
+    ran = max(load.ran_ns - sum(lock.ran_ns for _, lock in locks), 0.0)
+    slept = max(load.slept_ns - sum(lock.slept_ns for _, lock in locks), 0.0)
+    steps = [Step(ran, slept)]
+    steps += [Step(lock.ran_ns, lock.slept_ns, number) for number, (_, lock) in enumerate(locks)]
+    reads = [changes.get(key, Change()).reads for key, _ in locks]
+    rate = Simulation(steps, load.processors, reads).throughput(threads)
+    if load.all_ran_ns > 0:
+        rate = min(rate, load.processors / load.all_ran_ns)
+    in_all = sum(step.ran + step.slept for step in steps)
+    return rate, max(1 - rate * in_all / threads, 0.0)
+
+
+def once(
+    load: Load, changes: Changes, counts: Mapping[object, float] = NONE
+) -> tuple[float, float]:
+    after_load = changed(load, changes, counts)
+    if any(change.reads for change in changes.values()):
+        before, _ = simulated(load, {})
+        after, waiting = simulated(after_load, changes)
+    else:
+        before, _ = solved(load, {})
+        after, waiting = solved(after_load, changes)
     return after / before if before > 0 else 1.0, waiting
 
 
-def bound(load: Load, changes: Changes) -> float:
+def exclusive(change: Change) -> float:
+    """The part of its holds during which a lock must be free of others."""
+    return (1 - change.reads) / change.parts
+
+
+def bound(load: Load, changes: Changes, counts: Mapping[object, float] = NONE) -> float:
     """The bound of the changed load: a lock that is split is used for one part of the time."""
-    after = changed(load, changes)
+    after = changed(load, changes, counts)
     locks = {
-        key: Lock(*(ns / changes.get(key, Change()).parts for ns in (lock.held_ns, 0, 0)))
+        key: Lock(lock.held_ns * exclusive(changes.get(key, Change())), 0, 0)
         for key, lock in after.locks.items()
     }
     return gain.bound(replace(after, locks=locks), [])
 
 
-def predict(load: Load, changes: Changes, errors: Mapping[object, float]) -> Prediction:
-    """errors: the standard error of each lock's holds, as a share of them."""
-    found, waiting = once(load, changes)
+def predict(
+    load: Load,
+    changes: Changes,
+    errors: Mapping[object, float],
+    counts: Mapping[object, float] = NONE,
+) -> Prediction:
+    """errors: the standard error of each lock's holds, as a share of them. counts: of its holds."""
+    found, waiting = once(load, changes, counts)
     ends = [found]
     for side in (-SIGMAS, SIGMAS):
         locks = {
@@ -124,8 +180,8 @@ def predict(load: Load, changes: Changes, errors: Mapping[object, float]) -> Pre
             )
             for key, lock in load.locks.items()
         }
-        ends.append(once(replace(load, locks=locks), changes)[0])
-    most = bound(load, changes)
+        ends.append(once(replace(load, locks=locks), changes, counts)[0])
+    most = bound(load, changes, counts)
     return Prediction(min(found, most), min(*ends, most), min(max(ends), most), most, waiting)
 
 
@@ -136,6 +192,7 @@ class Recorded:
     load: Load
     names: Mapping[object, str]
     errors: Mapping[object, float]
+    counts: Mapping[object, float]  # of the holds in the load
 
     def key(self, name: str) -> object:
         """The lock of a name. Raise RouseError: there is none, or there are several."""
@@ -185,4 +242,10 @@ def recorded(database: Database, busy_ns: int | None) -> Recorded:
         key_of(row): math.sqrt(row["hold_variance"]) / row["hold_ns"] for row in of_load
     }
     kept: dict[object, Lock] = {key: lock for key, lock in load.locks.items() if key in names}
-    return Recorded(replace(load, locks=kept), names, errors)
+    # The load has the same part of a lock's holds as of their time.
+    counts: dict[object, float] = {
+        key_of(row): row["holds"] * kept[key_of(row)].held_ns / own_of(row).held_ns
+        for row in of_load
+        if own_of(row).held_ns > 0
+    }
+    return Recorded(replace(load, locks=kept), names, errors, counts)

@@ -25,7 +25,7 @@ from rouse.query.paths import Paths
 from rouse.query.sections import Report
 from rouse.render import document, progress
 from rouse.render.report import STDOUT, Options, Reporter, print_report, put
-from rouse.run import alive, distortion, remains, unseen
+from rouse.run import alive, delay, distortion, remains, unseen
 from rouse.sched import cpu_samples, procfs, switches
 from rouse.sched.cpu_samples import Ran, Sampler
 from rouse.sched.probe import BY_BPF
@@ -58,7 +58,7 @@ UNMARKED = (
     "--trace: the program marks no requests (rouse/mark.h), and its events are not kept:"
     " --format perfetto or --keep DIR keeps them"
 )
-OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS, TRACE)
+OURS = ("ROUSE_RUN_SLACK_NS", "ROUSE_RUN_SPIN_NS", ACCEPT, WAITS, TRACE, delay.VARIABLE)
 QUEUES_BYTES = 20480  # of preload/accept/order.c
 
 
@@ -73,6 +73,7 @@ class Wanted:
     in_stacks: bool = False  # text: a row per call stack, not per place
     full: bool = False  # text: all tables, not the first screen
     in_trace: bool = False  # the events as trace JSON, in place of a report
+    delayed: str = ""  # LOCK=US of --delay
 
 
 def library() -> Path:
@@ -343,6 +344,9 @@ def report(
                 f"{counted(len(silent), 'other process', 'other processes')} recorded no wait"
             )
         opened.notes += later + remains.confined(looked.values())
+        if wanted.delayed:
+            lock, _, us = wanted.delayed.rpartition("=")
+            opened.notes.append(f"--delay: each holder of {lock} computed for {us} µs more")
         if TRACE in wanted.variables and not (wanted.keep or wanted.in_trace or is_marked(opened)):
             opened.notes.append(UNMARKED)
         write(Reporter(opened, options), wanted)

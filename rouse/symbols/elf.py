@@ -199,10 +199,23 @@ class Elf:
         for i in range(at, max(at - LOOK_BACK, -1), -1):
             offset = address - int(values[i])
             if offset < int(symbols["size"][i]):
-                start = int(symbols["name"][i])
-                name = self.strings[start : self.strings.find(b"\0", start)]
-                return demangled(name).decode("utf-8", "replace"), offset
+                return self.name_of(symbols[i]), offset
         return None
+
+    def name_of(self, symbol: np.void) -> str:
+        start = int(symbol["name"])
+        name = self.strings[start : self.strings.find(b"\0", start)]
+        return demangled(name).decode("utf-8", "replace")
+
+    def variables_called(self, name: str) -> list[tuple[int, int]]:
+        """Return where variables of this name begin, and their sizes."""
+        return sorted(
+            {
+                (int(one["value"]), int(one["size"]))
+                for one in self.variables
+                if self.name_of(one) == name
+            }
+        )
 
     # Lines
 

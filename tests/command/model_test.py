@@ -18,7 +18,7 @@ import numpy as np
 from known_tables import MS, PROCESSES, Row, orders
 
 from rouse.errors import RouseError
-from rouse.model import scaling, ticks, whatif
+from rouse.model import readers, scaling, ticks, whatif
 from rouse.model.scaling import Law
 from rouse.model.whatif import Change
 from rouse.query.gain import Load, Lock
@@ -218,6 +218,61 @@ class WhatIf(unittest.TestCase):
         )
         self.addCleanup(database.close)
         return whatif.recorded(database, None)
+
+    def test_a_longer_hold_of_a_saturated_lock_costs_as_much(self) -> None:
+        """With more threads than can be served, the throughput is one over the hold."""
+        known = self.recording("lock")
+        hold_us = (
+            known.load.locks[known.key("lock")].held_ns / known.counts[known.key("lock")] / 1e3
+        )
+        for more_us in (hold_us / 2, hold_us, 3 * hold_us):
+            changes = {known.key("lock"): Change(more_us=more_us)}
+            found = whatif.predict(known.load, changes, known.errors, known.counts)
+            self.assertAlmostEqual(found.gain, hold_us / (hold_us + more_us), delta=0.1)
+
+    def test_readers_alone_wait_for_nobody(self) -> None:
+        """Holds of which none excludes another: each thread does its cycle without a queue."""
+        found = whatif.predict(load(900), {"lock": Change(reads=1.0)}, {})
+        self.assertAlmostEqual(found.waiting, 0, delta=0.05)
+        before, _ = whatif.simulated(load(900), {})
+        self.assertAlmostEqual(found.gain, 8 / (4 * S) / before, delta=0.05)
+
+    def test_more_readers_gain_more(self) -> None:
+        found = [self.gain(load(900), reads=share) for share in (0.01, 0.5, 0.9, 1.0)]
+        self.assertEqual(found, sorted(found))
+        self.assertAlmostEqual(found[0], 1, delta=0.05)
+        bound = whatif.bound(load(900), {"lock": Change(reads=0.5)})
+        self.assertLessEqual(found[1], bound)
+
+    def test_the_simulation_without_readers_is_the_network(self) -> None:
+        """Both for exponential times; in the network, computing under a lock takes no processor."""
+        for held in (100, 500, 900):
+            simulated, _ = whatif.simulated(load(held), {})
+            solved, _ = whatif.solved(load(held), {})
+            self.assertAlmostEqual(simulated / solved, 1, delta=0.06)
+
+    def test_readers_need_processors(self) -> None:
+        """Two processors, and all work is computing under the lock."""
+        work = {"slept_ns": 0.0, "least_slept_ns": 0.0, "ran_ns": 0.9 * S, "least_ran_ns": 0.9 * S}
+        busy = load(900, slept=False, **work, all_ran_ns=0.9 * S, processors=2)
+        self.assertAlmostEqual(self.gain(busy, reads=1.0), 2.0, delta=0.1)
+
+    def test_writers_wait_for_readers_inside(self) -> None:
+        """A reader that is inside keeps a writer out, and the next readers pass it."""
+        lock = readers.LockState()
+        self.assertTrue(lock.enter(True))
+        self.assertFalse(lock.enter(False))
+        lock.waiting.append((1, False))
+        self.assertTrue(lock.enter(True))
+        self.assertEqual(lock.leave(True), [])
+        self.assertEqual(lock.leave(True), [(1, False)])
+        self.assertFalse(lock.enter(True))
+        lock.waiting.extend(((2, False), (3, True), (4, True)))
+        self.assertEqual(lock.leave(False), [(3, True), (4, True)])
+
+    def test_changes_of_one_lock_add_up(self) -> None:
+        made = Change(factor=0.5).then(Change(more_us=10)).then(Change(parts=2, factor=0.5))
+        self.assertEqual(made, Change(0.25, 2, 5.0))
 
     def test_onion_takes_the_busiest_lock_first(self) -> None:
         steps = self.recording("outer", "inner").onion()
