@@ -25,7 +25,8 @@ declare -A packages=(
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
                  mariadb-server-core mariadb-client-core sysbench
                  libpython3.11-testsuite|libpython3.13-testsuite
-                 nghttp2-client apache2-utils musl-tools libabsl-dev libgmock-dev"
+                 nghttp2-client apache2-utils musl-tools libabsl-dev libgmock-dev
+                 libc++-14-dev|libc++-dev libc++abi-14-dev|libc++abi-dev"
     [bench]="g++ libst-dev libboost-fiber-dev nginx-light strace"
     [demos]="mariadb-server-core mariadb-client-core sysbench strace memcached libmemcached-tools redis-server redis-tools
              nginx-light wrk openjdk-17-jdk-headless|openjdk-21-jdk-headless golang-go"

@@ -11,12 +11,19 @@
 #include <mutex>
 #include <semaphore>
 #include <shared_mutex>
-#include <stop_token>
 #include <thread>
+#include <version>
+#ifdef __cpp_lib_jthread
+#include <stop_token>
+#endif
 namespace lib = std;
 #else
 #include <rouse/rouse.hpp>
 namespace lib = rouse;
+#endif
+/* libc++ has jthread and stop_token from version 18 on. */
+#if !defined(OF_STD) || defined(__cpp_lib_jthread)
+#define HAS_STOP_TOKENS 1
 #endif
 #include "cxx_test.hpp"
 
@@ -378,7 +385,9 @@ void futures_carry_values_and_errors()
     setter.join();
     CHECK_THROWS(std::future_error, promise.set_value(nullptr));
     CHECK_THROWS(std::future_error, promise.get_future());
-    CHECK_THROWS(std::future_error, future.get());
+#if !defined(OF_STD) || !defined(_LIBCPP_VERSION)
+    CHECK_THROWS(std::future_error, future.get()); /* undefined by the standard; libc++ crashes */
+#endif
     lib::promise<void> nothing;
     auto done = nothing.get_future();
     nothing.set_value();
@@ -460,6 +469,7 @@ void packaged_tasks_run_once()
     CHECK_THROWS(std::future_error, lib::packaged_task<void()>()());
 }
 
+#ifdef HAS_STOP_TOKENS
 void stop_tokens_tell_of_a_request()
 {
     lib::stop_source source;
@@ -547,6 +557,7 @@ void condition_any_ends_with_a_stop_token()
     }
     CHECK(ended == 1);
 }
+#endif
 
 void sleeps_are_not_short()
 {
@@ -585,10 +596,12 @@ int main()
         CASE(shared_futures_are_read_by_many),
         CASE(async_runs_where_it_is_told),
         CASE(packaged_tasks_run_once),
+#ifdef HAS_STOP_TOKENS
         CASE(stop_tokens_tell_of_a_request),
         CASE(a_callback_that_runs_is_waited_for),
         CASE(jthreads_stop_and_join),
         CASE(condition_any_ends_with_a_stop_token),
+#endif
         CASE(sleeps_are_not_short),
     });
 }
