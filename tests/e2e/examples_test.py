@@ -88,6 +88,12 @@ class Examples(unittest.TestCase):
             needed = run("readelf", "-d", build / "echo_server")
             self.assertEqual("librouse.so.0" in needed, name.endswith("shared"), name)
 
+    def test_the_ports_build_as_users_build_them(self) -> None:
+        """ports_test runs them."""
+        for compiler in COMPILERS:
+            for source in sorted((SOURCE / "examples/ports").glob("*.c")):
+                installed.compile(compiler, source, folder / source.stem)
+
     def test_echo_server_returns_the_bytes_that_it_receives(self) -> None:
         for build, environment in self.each():
             with self.echo_server(build, environment, 30) as address:
