@@ -27,6 +27,7 @@ NAVIGATION = {
     "docs/reading-waits.md": "Reading waits",
     "docs/findings/index.md": "Findings",
     "docs/investigations.md": "Investigations",
+    "docs/porting.md": "Porting",
     "docs/libraries.md": "Libraries",
     "docs/benchmarks.md": "Benchmarks",
     "DESIGN.md": "Design",
