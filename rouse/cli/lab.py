@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,11 +19,15 @@ import click
 
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
-from rouse.errors import EXIT_FINDINGS, RouseError, output
+from rouse.errors import EXIT_FINDINGS, RouseError, how_to_install, output
 from rouse.lab import experiments, runs
 from rouse.lab.experiments import Experiment
 from rouse.lab.quiet import LOUD, QUIET, Machine, Reading
-from rouse.lab.runs import Result
+from rouse.lab.runs import Study
+from rouse.render import charts
+from rouse.render.experiment import page, state_of, table
+from rouse.render.study import as_markdown, write
+from rouse.text import counted
 
 QUICK_S, FULL_S, FULL_ROUNDS = 1.0, 5.0, 5
 ALL, RUN = "all", "run"
@@ -84,32 +90,6 @@ def tell(text: str) -> None:
 # The figures
 
 
-def shown(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def cells(result: Result, experiment: Experiment) -> list[str]:
-    if result.error:
-        return [result.error, *("-" for _ in experiment.figures[1:])]
-    found = []
-    for figure in experiment.figures:
-        values = [value * figure.factor for value in result.values(figure.key)]
-        median = result.median(figure.key)
-        if median is None:
-            found.append("-")
-            continue
-        text = shown(median * figure.factor)
-        if len(values) > 1:
-            text += f" [{shown(min(values))}, {shown(max(values))}]"
-        found.append(text)
-    return found
-
-
-def table(results: Sequence[Result], experiment: Experiment) -> list[list[str]]:
-    head = ["", *(figure.title for figure in experiment.figures)]
-    return [head, *([each.step.label, *cells(each, experiment)] for each in results)]
-
-
 def as_text(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -123,43 +103,47 @@ def as_text(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def as_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    return [lines[0], f"| --- |{' ---: |' * (len(rows[0]) - 1)}", *lines[1:]]
-
-
-def page(
-    experiment: Experiment, results: Sequence[Result], loud: Sequence[Reading], form: str
-) -> list[str]:
+def summary(study: Study, form: str) -> list[str]:
+    experiment = study.experiment
     is_page = form == "markdown"
-    rows = table(results, experiment)
-    disturbs = "; ".join(f"{each.name}: {each.found}" for each in loud)
-    state = f"not quiet: {disturbs}" if loud else "quiet"
+    rows = table(study.results, experiment)
     return [
         f"{'# ' if is_page else ''}{experiment.name}: {experiment.title}",
         "",
         *(as_markdown(rows) if is_page else as_text(rows)),
         "",
         *(f"{'- ' if is_page else ''}The source: {line}." for line in experiment.source),
-        f"{'- ' if is_page else ''}This machine is {state}.",
+        f"{'- ' if is_page else ''}This machine is {state_of(study.readings)}.",
     ]
 
 
-def whole(
-    experiment: Experiment, results: Sequence[Result], readings: Sequence[Reading]
-) -> dict[str, Any]:
+def whole(study: Study) -> dict[str, Any]:
     rows = [
         {"label": each.step.label, "command": f"rouse-bench {each.step.words}"}
         | ({"error": each.error} if each.error else {"reports": each.reports})
-        for each in results
+        for each in study.results
     ]
     return {
-        "experiment": experiment.name,
-        "title": experiment.title,
-        "source": list(experiment.source),
+        "experiment": study.experiment.name,
+        "title": study.experiment.title,
+        "source": list(study.experiment.source),
         "rows": rows,
-        "machine": [asdict(each) for each in readings],
+        "machine": [asdict(each) for each in study.readings],
     }
+
+
+def usable(name: str) -> Path:
+    """Make the folder if necessary, and try to write to it before anything is measured."""
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RouseError(f"{name}: cannot be written to: {error.strerror}") from error
+    if not charts.has_png():
+        tell(f"no PNG: matplotlib is missing; {how_to_install('lab', 'matplotlib')}")
+    return folder
 
 
 @command.command(RUN, cls=Command, short_help="Run investigations: rouse lab E1 means it, too.")
@@ -181,10 +165,15 @@ def whole(
     help="What to write [text]: markdown or json.",
 )
 @click.option(
-    "-o", "file", type=Name(), metavar="FILE", help="Write it there; - is standard output [-]."
+    "-o",
+    "--output",
+    "place",
+    type=Name(),
+    metavar="FOLDER",
+    help="Also write a page for each there, with its pictures.",
 )
 def run(
-    names: Sequence[str], full: bool, seconds: float | None, form: str, file: str | None
+    names: Sequence[str], full: bool, seconds: float | None, form: str, place: str | None
 ) -> None:
     """Run investigations NAME..., E1 to E5 or all, one after the other, and show their figures
     beside those of the source.
@@ -200,33 +189,31 @@ def run(
     )
     rounds = FULL_ROUNDS if full else 1
     each_s = seconds or (FULL_S if full else QUICK_S)
-    if file and file != "-" and not os.access(Path(file).absolute().parent, os.W_OK):
-        raise RouseError(f"{file}: its folder cannot be written to")
+    folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():
-        rows = sum(len(experiment.steps) for experiment in chosen) * rounds
-        tell(f"{rows} rows, about {rows * each_s:.0f} s")
-        readings = Machine().readings()
-        loud = [reading for reading in readings if reading.state == LOUD]
-        pages: list[str] = []
-        objects = []
-        failed = False
         for experiment in chosen:
+            rows = counted(len(experiment.steps) * rounds, "row")
+            seconds_all = len(experiment.steps) * rounds * each_s
+            tell(f"plan: {experiment.name}, {rows}, about {seconds_all:.0f} s")
+        studies = []
+        for experiment in chosen:
+            machine = Machine()
+            readings = machine.readings()
             results = runs.run(experiment, each_s, rounds, tell)
-            failed |= any(result.error for result in results)
-            objects.append(whole(experiment, results, readings))
-            pages += (
-                ["", *page(experiment, results, loud, form)]
-                if pages
-                else page(experiment, results, loud, form)
+            date = datetime.date.today().isoformat()
+            study = Study(
+                experiment, results, readings, each_s, rounds, machine.description(), date
             )
-    text = json.dumps(objects, indent=1) if form == "json" else "\n".join(pages)
-    if file and file != "-":
-        Path(file).write_text(f"{text}\n", "utf-8")
-    else:
-        with output():
-            print(text)
-    if failed:
+            studies.append(study)
+            if folder:
+                tell(f"wrote {write(folder, page(study))}")
+    with output():
+        if form == "json":
+            print(json.dumps([whole(study) for study in studies], indent=1))
+        else:
+            print("\n\n".join("\n".join(summary(study, form)) for study in studies))
+    if any(result.error for study in studies for result in study.results):
         raise click.exceptions.Exit(EXIT_FINDINGS)
 
 

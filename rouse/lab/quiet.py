@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rouse.errors import RouseError
-from rouse.text import printable
+from rouse.text import counted, printable
 
 QUIET, LOUD, UNSEEN = "quiet", "loud", "unseen"
 LOAD_MOST = 0.3  # processes that want to run, on average over the last minute
@@ -133,6 +134,13 @@ class Machine:
 
     def is_virtual(self) -> bool:
         return " hypervisor" in self.text("proc/cpuinfo")
+
+    def description(self) -> str:
+        """Return the processors, their model, and the kernel."""
+        model = re.search(r"model name\s*:\s*(.*)", self.text("proc/cpuinfo"))
+        name = printable(model[1] if model else os.uname().machine)
+        count = counted(len(os.sched_getaffinity(0)), "processor")
+        return f"{count} ({name}), Linux {os.uname().release}"
 
     def processor_ticks(self) -> tuple[int, int]:
         """Return the time of all processors so far, and the part that the hypervisor took."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import statistics
+import struct
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ from typing import Any
 
 from rouse.errors import RouseError
 from rouse.lab.experiments import Experiment, Step
+from rouse.lab.quiet import Reading
 from rouse.text import printable
 
 PROGRAM = "rouse-bench"
 LOCK = "\0rouse-lab"  # an abstract socket: it is gone with the process that has it
+CREDENTIALS = "3i"  # process, user, group
 LIMIT_S = 60  # beyond what a row was asked to take
 
 
@@ -37,6 +40,19 @@ class Result:
         return statistics.median(values) if values else None
 
 
+@dataclass(frozen=True)
+class Study:
+    """An experiment on this machine: all that its page shows."""
+
+    experiment: Experiment
+    results: Sequence[Result]
+    readings: Sequence[Reading]
+    seconds: float  # of each row and round
+    rounds: int
+    machine: str
+    date: str
+
+
 def program() -> Path:
     """Return rouse-bench: beside the command, of the source tree, or of PATH."""
     here = Path(__file__).resolve().parents[2]
@@ -51,13 +67,28 @@ def program() -> Path:
 
 def only_one() -> socket.socket:
     """Return what keeps a second laboratory from this machine, while it is open."""
-    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    holder = socket.socket(socket.AF_UNIX)
     try:
         holder.bind(LOCK)
+        holder.listen()
     except OSError as error:
         holder.close()
-        raise RouseError("another rouse lab runs on this machine; wait for its end") from error
+        raise RouseError(f"{holder_of(LOCK)} runs on this machine; wait for its end") from error
     return holder
+
+
+def holder_of(lock: str) -> str:
+    """Name the process that holds the lock, as the kernel knows it."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.setblocking(False)
+        try:
+            asked.connect(lock)
+            size = struct.calcsize(CREDENTIALS)
+            found = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        except OSError:
+            return "another rouse lab"  # it ends just now
+    pid, _, _ = struct.unpack(CREDENTIALS, found)
+    return f"another rouse lab (process {pid})"
 
 
 def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], str]:

@@ -188,8 +188,13 @@ def page_of(data: dict[str, Any], title: str) -> str:
         "DATA": embedded(data),
         "SCRIPT": "".join(asset(name) for name in SCRIPTS),
     }
+    return filled("page.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """Return an asset with its marks replaced."""
     # Piece by piece, not one replacement after the other: what is put in may contain a mark.
-    pieces = asset("page.html").split("@")
+    pieces = asset(name).split("@")
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 

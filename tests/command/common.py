@@ -8,6 +8,7 @@ Import this module first: it restarts the test with that Python, or skips it wit
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import io
 import os
@@ -15,7 +16,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,6 +61,15 @@ def rouse(*words: str | Path, timeout: float = 60, **more: str) -> subprocess.Co
         timeout=timeout,
         env=environment,
     )
+
+
+@contextlib.contextmanager
+def laboratory() -> Iterator[None]:
+    """Keep other tests from running `rouse lab`, which refuses to run twice on a machine."""
+    path = Path(tempfile.gettempdir()) / f"rouse-lab-tests.{os.getuid()}"
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:

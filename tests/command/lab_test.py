@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,12 +17,14 @@ import time
 import unittest
 from pathlib import Path
 from unittest import mock
+from xml.etree import ElementTree
 
-from common import BUILD, COMMAND, SOURCE, here, rouse
+from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse
 
 from rouse.errors import RouseError
 from rouse.lab import experiments, runs
 from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine
+from rouse.render import charts
 
 BENCH = BUILD / "bench"
 FILES = {
@@ -43,6 +47,18 @@ CHANGED = (
     "sys/devices/system/cpu/cpu0/cpuidle/state2/disable",
     "proc/sys/kernel/randomize_va_space",
 )
+
+FAILS = """\
+case "$*" in *clone*) echo "no clone here" >&2; exit 1;; esac
+echo '{"ns_per_op": 5, "ns_min": 4, "ns_max": 6}'
+"""
+# User threads have the shorter loop, and the longer hop.
+CASCADE = """\
+case "$*" in
+*kernel*) echo '{"best_loop_us": 400, "ns_per_op": 1000, "voluntary_switches": 9}' ;;
+*) echo '{"best_loop_us": 1, "ns_per_op": 2000, "voluntary_switches": 1}' ;;
+esac
+"""
 
 
 def running_in(group: int) -> list[str]:
@@ -160,6 +176,7 @@ class Quiet(unittest.TestCase):
 
 class Laboratory(unittest.TestCase):
     def setUp(self) -> None:
+        self.enterContext(laboratory())
         self.path = f"{BENCH}:{os.environ['PATH']}"
 
     def lab(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -201,27 +218,81 @@ class Laboratory(unittest.TestCase):
             self.assertIn("The source: ", done.stdout)
             self.assertRegex(done.stdout, r"This machine is (not )?quiet")
 
-    def test_a_row_that_fails_is_named_and_the_others_go_on(self) -> None:
+    def made_up(self, *words: str, script: str) -> subprocess.CompletedProcess[str]:
+        """Run the laboratory with a rouse-bench that is a shell script."""
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "rouse-bench"
-            program.write_text(
-                "#!/bin/sh\n"
-                'case "$*" in *clone*) echo "no clone here" >&2; exit 1;; esac\n'
-                'echo "{\\"ns_per_op\\": 5, \\"ns_min\\": 4, \\"ns_max\\": 6}"\n'
-            )
+            program.write_text(f"#!/bin/sh\n{script}\n")
             program.chmod(0o755)
             with mock.patch("rouse.lab.runs.program", return_value=program):
-                done = here("lab", "E4")
+                return here("lab", *words)
+
+    def folder(self) -> Path:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        return Path(holder.name)
+
+    def test_a_row_that_fails_is_named_and_the_others_go_on(self) -> None:
+        folder = self.folder()
+        done = self.made_up("E4", "-o", str(folder), script=FAILS)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"(?m)^clone\(2\) +no clone here")
         self.assertRegex(done.stdout, r"(?m)^rouse_thread_create +0\.005")
+        page = (folder / "E4.html").read_text()
+        self.assertIn('<td>clone(2)</td><td class="figure">no clone here</td>', page)
+        self.assertIn("1 row failed", page)
+
+    def test_a_page_stands_alone_and_has_what_the_figures_are_compared_with(self) -> None:
+        folder = self.folder() / "new" / "pages"
+        done = self.made_up("E5", "--output", str(folder), script=CASCADE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (folder / "E5.html").read_text()
+        for link in re.findall(r"(?:src|href)=\"([^\"]*)", page):
+            self.assertTrue(link.startswith("data:"), link)
+        self.assertEqual(page.count("<svg"), 3)
+        for text in (page, (folder / "E5.md").read_text()):
+            self.assertIn("T2000: 1,140 µs", text)
+            self.assertIn("address randomisation", text)
+            self.assertIn("rouse-bench cascade_mutex -T 33", text.replace("\\", ""))
+            won, lost = text.split("newer mechanism loses")
+            self.assertRegex(won, r"33 user threads, against 33 kernel threads: best loop .*wins")
+            self.assertRegex(lost, r"33 user threads, against 33 kernel threads: a hop .*loses")
+
+    def test_pictures_are_files_that_the_markdown_shows(self) -> None:
+        for has_png in (True, False):
+            folder = self.folder()
+            with mock.patch("rouse.render.charts.has_png", return_value=has_png):
+                if has_png and not importlib.util.find_spec("matplotlib"):
+                    continue
+                done = self.made_up("E5", "-o", str(folder), script=CASCADE)
+            self.assertEqual(done.stderr.count("matplotlib"), 0 if has_png else 1)
+            shown = re.findall(r"\]\(([^)]+\.svg)\)", (folder / "E5.md").read_text())
+            self.assertEqual(sorted(shown), sorted(path.name for path in folder.glob("*.svg")))
+            for name in shown:
+                root = ElementTree.parse(folder / name).getroot()
+                texts = {text.text for text in root.iter(f"{{{charts.NAMESPACE}}}text")}
+                self.assertLess({"33 user threads", "the old mechanism", "rouse"}, texts)
+            pngs = {path.stem for path in folder.glob("*.png")}
+            self.assertEqual(pngs, {Path(name).stem for name in shown} if has_png else set())
+            left = [p.name for p in folder.iterdir() if p.suffix not in (".svg", ".png")]
+            self.assertEqual(sorted(left), ["E5.html", "E5.md"])
+
+    def test_hostile_words_of_a_program_stay_words(self) -> None:
+        folder = self.folder()
+        self.made_up(
+            "E4", "-o", str(folder), script="echo '<script>alert(1)</script>|' >&2; exit 1"
+        )
+        self.assertNotIn("<script", (folder / "E4.html").read_text())
+        rows = [line for line in (folder / "E4.md").read_text().splitlines() if "alert" in line]
+        self.assertEqual({line.count("|") for line in rows}, {6})
 
     def test_bad_input_is_one_line_before_the_run(self) -> None:
         self.path = "/nowhere"
         for words, status in (
             (("E7",), 2),
             (("E4", "--seconds", "0"), 2),
-            (("E4", "-o", "/nowhere/page"), 3),
+            (("E4", "-o", "/proc/pages"), 3),
+            (("E4", "-o", "/etc/passwd"), 3),
         ):
             done = self.lab(*words)
             self.assertEqual((done.returncode, done.stdout), (status, ""), words)
@@ -231,8 +302,9 @@ class Laboratory(unittest.TestCase):
         with runs.only_one():
             done = self.lab("E4")
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, r"^rouse: another rouse lab runs on this machine; .*\n$")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as free:
+        said = rf"^rouse: another rouse lab \(process {os.getpid()}\) runs on this machine; .*\n$"
+        self.assertRegex(done.stderr, said)
+        with socket.socket(socket.AF_UNIX) as free:
             free.bind(runs.LOCK)
 
     def test_a_signal_leaves_no_program(self) -> None:
@@ -241,8 +313,9 @@ class Laboratory(unittest.TestCase):
                 self.end_by(number, status)
 
     def end_by(self, number: signal.Signals, status: int) -> None:
+        folder = self.folder()
         started = subprocess.Popen(
-            [*COMMAND, "lab", "E4", "--seconds", "60"],
+            [*COMMAND, "lab", "E4", "--seconds", "60", "-o", str(folder)],
             env={**os.environ, "PATH": self.path, "PYTHONPATH": str(SOURCE)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -259,6 +332,7 @@ class Laboratory(unittest.TestCase):
         until = time.monotonic() + 30
         while running_in(started.pid):
             self.assertLess(time.monotonic(), until, running_in(started.pid))
+        self.assertEqual(list(folder.iterdir()), [])
 
 
 if __name__ == "__main__":
