@@ -23,14 +23,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(SOURCE), str(SOURCE / "demos")]
+sys.path.insert(0, str(SOURCE))
 
 import checkout  # noqa: E402
 
 try:
-    from servers import POINT, DemoError, MariaDB, Running, found, run
-
     from rouse.errors import RouseError
+    from rouse.lab.database_servers import POINT, MariaDB, Running, found, run
     from rouse.run.launch import environment, recordings
 except ImportError as missing:
     checkout.enter(missing, "rouse")
@@ -194,7 +193,7 @@ def main() -> int:
         parser.error(f"--ways: of {', '.join(WAYS)}")
     try:
         BENCHES[wanted.bench](ways, wanted.rounds, wanted)
-    except (DemoError, RouseError, subprocess.TimeoutExpired) as error:
+    except (RouseError, subprocess.TimeoutExpired) as error:
         print(f"not run: {error}", file=sys.stderr)
         return 77
     return 0

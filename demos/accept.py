@@ -24,8 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import source_tree  # noqa: F401
+
 from database import machine, number, say, table
-from servers import ENVIRONMENT, SOURCE, DemoError, found, rouse, run
+
+from rouse.lab.database_servers import ENVIRONMENT, SOURCE, LabError, found, rouse, run
 
 WAYS = ("poll", "pipe", "select", "epoll", "accept")
 ORDERS = ("fifo", "lifo", "scatter:2")
@@ -56,7 +59,7 @@ def herd(wanted: Wanted, program: Path, *before: str) -> Row:
     words += [str(wanted.connections), str(wanted.at_once)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
     if done.returncode:
-        raise DemoError(f"herd failed: {done.stderr.strip()}")
+        raise LabError(f"herd failed: {done.stderr.strip()}")
     told: Row = json.loads(done.stdout)
     told["jain"] = jain(told["served"])
     return told
@@ -135,7 +138,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         shown = demonstrate(Wanted(asked.way, asked.processes, asked.connections, asked.at_once))
-    except (DemoError, subprocess.TimeoutExpired) as error:
+    except (LabError, subprocess.TimeoutExpired) as error:
         say(str(error))
         return 1
     if asked.json:

@@ -27,9 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from database import LOCKS, locks, machine, number, say, table
-from servers import DemoError, rouse
+import source_tree  # noqa: F401
+
+from database import LOCKS, machine, number, say, table
 from subjects import ENDING, SUBJECTS, Done, NotInstalledError, Subject, finished, result
+
+from rouse.lab.database_servers import LabError, rouse
+from rouse.lab.databases import locks
 
 SECONDS = 4.0
 PAIRS = 3
@@ -379,7 +383,7 @@ def main() -> int:
     except NotInstalledError as error:
         say(str(error))
         return NOT_HERE
-    except (DemoError, subprocess.TimeoutExpired) as error:
+    except (LabError, subprocess.TimeoutExpired) as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:

@@ -20,7 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from servers import ENVIRONMENT, SOURCE, START_S, STOP_S, TICK_S, DemoError, fields, tree
+import source_tree  # noqa: F401
+
+from rouse.lab.database_servers import ENVIRONMENT, SOURCE, START_S, LabError
+from rouse.lab.processes import STOP_S, TICK_S, fields, tree
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # signals that interrupt a demonstration
 SETTLED = 100  # requests of the clients before the measurement begins
@@ -31,7 +34,7 @@ SBIN = Path("/usr/sbin")
 Row = dict[str, Any]
 
 
-class NotInstalledError(DemoError):
+class NotInstalledError(LabError):
     """A program that the demonstration needs is not installed."""
 
 
@@ -112,7 +115,7 @@ def result(words: Sequence[str], folder: Path) -> str:
     status, said, complaint = finished(words, folder)
     if status:
         lines = (complaint or said).strip().splitlines()
-        raise DemoError(f"{words[0]} failed: {lines[-1] if lines else status}")
+        raise LabError(f"{words[0]} failed: {lines[-1] if lines else status}")
     return said
 
 
@@ -204,7 +207,7 @@ class Server(Subject):
             while len(counts) < len(self.counters):
                 more = client.recv(1 << 16)
                 if not more:
-                    raise DemoError(f"{self.name} does not tell what it was asked: {told!r}")
+                    raise LabError(f"{self.name} does not tell what it was asked: {told!r}")
                 told += more
                 counts = self.counts(told)
         return sum(counts)
@@ -231,7 +234,7 @@ class Server(Subject):
                 self.asked()
                 return
             if process.poll() is not None or time.monotonic() > until:
-                raise DemoError(f"{self.name} does not start: {last_line(self.log)}")
+                raise LabError(f"{self.name} does not start: {last_line(self.log)}")
             time.sleep(0.05)
 
     def loaded(self, running: Running, seconds: float) -> Done:
@@ -253,12 +256,12 @@ class Server(Subject):
         while self.asked() < first + SETTLED:
             self.still_there(clients, log)
             if time.monotonic() > until:
-                raise DemoError(f"{self.load}: {self.name} has next to nothing to do")
+                raise LabError(f"{self.load}: {self.name} has next to nothing to do")
             time.sleep(0.05)
 
     def still_there(self, clients: subprocess.Popen[str], log: Path) -> None:
         if clients.poll() is not None:
-            raise DemoError(f"{self.load}: has ended: {last_line(log)}")
+            raise LabError(f"{self.load}: has ended: {last_line(log)}")
 
 
 def free_port() -> int:
@@ -393,7 +396,7 @@ class Own(Subject):
             session([*before, *self.command(seconds)], self.folder, log, **pipes) as process,
         ):
             if self.line(process, START_S) != "ready\n":
-                raise DemoError(f"{self.name} does not start: {last_line(self.log)}")
+                raise LabError(f"{self.name} does not start: {last_line(self.log)}")
             yield Running(process, bool(before))
             assert process.stdin
             process.stdin.close()
@@ -403,7 +406,7 @@ class Own(Subject):
         """Read a line. The program writes one at a time, so the stream's buffer is empty then."""
         assert process.stdout
         if not select.select([process.stdout], [], [], seconds)[0]:
-            raise DemoError(f"{self.name} says nothing for {seconds:.0f} s")
+            raise LabError(f"{self.name} says nothing for {seconds:.0f} s")
         return process.stdout.readline()
 
     def loaded(self, running: Running, seconds: float) -> Done:
@@ -412,7 +415,7 @@ class Own(Subject):
         running.process.stdin.write("go\n")
         line = self.line(running.process, seconds + WORK_S)
         if not line:
-            raise DemoError(f"{self.name} has ended: {last_line(self.log)}")
+            raise LabError(f"{self.name} has ended: {last_line(self.log)}")
         told = json.loads(line)
         done = told["operations"]
         return Done(done, told["seconds"], running.cpu_s() - cpu, done, told)

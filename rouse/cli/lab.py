@@ -20,12 +20,12 @@ import click
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
 from rouse.errors import EXIT_FINDINGS, RouseError, how_to_install, output
-from rouse.lab import experiments, runs
+from rouse.lab import experiments, repairs, runs
 from rouse.lab.experiments import Experiment
 from rouse.lab.quiet import LOUD, QUIET, Machine, Reading
 from rouse.lab.runs import Study
 from rouse.render import charts
-from rouse.render.experiment import page, state_of, table
+from rouse.render.experiment import page, remarks, state_of, table
 from rouse.render.study import as_markdown, write
 from rouse.text import counted
 
@@ -36,15 +36,14 @@ COLOURS = {QUIET: "green", LOUD: "yellow"}
 
 
 def known() -> dict[str, Experiment]:
-    return {each.name: each for each in experiments.every()}
+    return {each.name: each for each in (*experiments.every(), repairs.experiment())}
 
 
 def listing() -> list[str]:
     lines = []
     for each in known().values():
-        seconds = len(each.steps) * QUICK_S
+        seconds = each.seconds(QUICK_S, 1)
         lines.append(f"{each.name}  {each.title}: {len(each.steps)} rows, about {seconds:.0f} s")
-    lines.append("E6  a database that stopped scaling: rouse run -- PROGRAM shows its locks")
     lines += ["", "rouse lab E1, or all; rouse lab quiet tells how quiet this machine is"]
     return lines
 
@@ -67,7 +66,7 @@ class Lab(Group):
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Run the investigations that rouse answers on this machine: rouse lab NAME..., where NAME is
-    E1 to E5 or all. Without a name: list them."""
+    E1 to E6 or all. Without a name: list them."""
     if ctx.invoked_subcommand is None:
         with output():
             print("\n".join(listing()))
@@ -112,6 +111,7 @@ def summary(study: Study, form: str) -> list[str]:
         "",
         *(as_markdown(rows) if is_page else as_text(rows)),
         "",
+        *(f"{'- ' if is_page else ''}{line}" for line in remarks(study)),
         *(f"{'- ' if is_page else ''}The source: {line}." for line in experiment.source),
         f"{'- ' if is_page else ''}This machine is {state_of(study.readings)}.",
     ]
@@ -119,7 +119,7 @@ def summary(study: Study, form: str) -> list[str]:
 
 def whole(study: Study) -> dict[str, Any]:
     rows = [
-        {"label": each.step.label, "command": f"rouse-bench {each.step.words}"}
+        {"label": each.step.label, "command": study.experiment.command(each.step)}
         | ({"error": each.error} if each.error else {"reports": each.reports})
         for each in study.results
     ]
@@ -175,11 +175,11 @@ def usable(name: str) -> Path:
 def run(
     names: Sequence[str], full: bool, seconds: float | None, form: str, place: str | None
 ) -> None:
-    """Run investigations NAME..., E1 to E5 or all, one after the other, and show their figures
+    """Run investigations NAME..., E1 to E6 or all, one after the other, and show their figures
     beside those of the source.
 
-    Each row is a run of rouse-bench. With --full a figure is the median of five rounds, with the
-    least and the most.
+    Each row is a run of rouse-bench, and in E6 one of a database under sysbench. With --full a
+    figure is the median of five rounds, with the least and the most.
     """
     every = known()
     if unknown := [name for name in names if name not in every and name != ALL]:
@@ -194,7 +194,7 @@ def run(
     with runs.only_one():
         for experiment in chosen:
             rows = counted(len(experiment.steps) * rounds, "row")
-            seconds_all = len(experiment.steps) * rounds * each_s
+            seconds_all = experiment.seconds(each_s, rounds)
             tell(f"plan: {experiment.name}, {rows}, about {seconds_all:.0f} s")
         studies = []
         for experiment in chosen:

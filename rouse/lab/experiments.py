@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The investigations, as rows of rouse-bench: the old mechanism beside the new one.
+"""The investigations, most of them as rows of rouse-bench: the old mechanism beside the new one.
 
 `source` has the figures of the investigation itself, which are of other machines: only their ratios
 can be compared with ours.
@@ -8,9 +8,11 @@ can be compared with ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+PROGRAM = "rouse-bench"
 OLD_WAY, NEW_WAY, OURS = "the old mechanism", "the new mechanism", "rouse"
 MORE, LESS = "more is better", "less is better"
 
@@ -33,6 +35,10 @@ class Figure:
     better: str = ""  # MORE or LESS; otherwise it only explains the others
 
 
+# Runs a step for so many seconds. Returns its figures by key, or why there are none.
+Run = Callable[[Step, float], tuple[dict[str, Any], str]]
+
+
 @dataclass(frozen=True)
 class Experiment:
     name: str
@@ -41,6 +47,15 @@ class Experiment:
     steps: Sequence[Step]
     figures: Sequence[Figure]
     pairs: Sequence[tuple[str, str]]  # labels of rows: the new mechanism, and what it replaces
+    program: str = PROGRAM
+    step_s: float = 0.0  # of a row and round, beyond the time for which it is measured
+    run: Run | None = None  # runs a step; None: rouse-bench does
+
+    def command(self, step: Step) -> str:
+        return f"{self.program} {step.words}".strip()
+
+    def seconds(self, each_s: float, rounds: int) -> float:
+        return len(self.steps) * rounds * (each_s + self.step_s)
 
 
 SELECT = "selectherd --threads kernel"

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rouse.errors import RouseError
-from rouse.lab.experiments import Experiment, Step
+from rouse.lab.experiments import PROGRAM, Experiment, Run, Step
 from rouse.lab.quiet import Reading
 from rouse.text import printable
 
-PROGRAM = "rouse-bench"
 LOCK = "\0rouse-lab"  # an abstract socket: it is gone with the process that has it
 CREDENTIALS = "3i"  # process, user, group
 LIMIT_S = 60  # beyond what a row was asked to take
@@ -33,11 +32,17 @@ class Result:
     error: str = ""
 
     def values(self, key: str) -> list[float]:
-        return [float(report[key]) for report in self.reports if key in report]
+        found = [report.get(key) for report in self.reports]
+        return [float(value) for value in found if value is not None]
 
     def median(self, key: str) -> float | None:
         values = self.values(key)
         return statistics.median(values) if values else None
+
+    @property
+    def remark(self) -> str:
+        """Return what the last round says about its figures."""
+        return str(self.reports[-1].get("remark", "")) if self.reports else ""
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,15 @@ def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], st
     return report, ""
 
 
+def by_bench(bench: Path) -> Run:
+    return lambda step, seconds: run_row(bench, step, seconds)
+
+
 def run(
     experiment: Experiment, seconds: float, rounds: int, tell: Callable[[str], None]
 ) -> Sequence[Result]:
     """Run the rows in turn, round after round, so that all of them see the same disturbances."""
-    bench = program()
+    measure = experiment.run or by_bench(program())
     results = [Result(step) for step in experiment.steps]
     count = rounds * len(results)
     for number in range(rounds):
@@ -123,7 +132,7 @@ def run(
             tell(f"{experiment.name}: {at} of {count}: {result.step.label}")
             if result.error:
                 continue
-            report, result.error = run_row(bench, result.step, seconds)
+            report, result.error = measure(result.step, seconds)
             if report:
                 result.reports.append(report)
     return results

@@ -46,6 +46,11 @@ def with_source(results: Sequence[Result], experiment: Experiment) -> list[list[
     ]
 
 
+def remarks(study: Study) -> list[str]:
+    """Return what was said about the rows, besides their figures."""
+    return [f"{each.step.label}: {each.remark}" for each in study.results if each.remark]
+
+
 def state_of(readings: Sequence[Reading]) -> str:
     loud = [reading for reading in readings if reading.state == LOUD]
     disturbs = "; ".join(f"{each.name}: {each.found}" for each in loud)
@@ -91,7 +96,8 @@ def how(study: Study) -> Iterator[str]:
             "with the least and the most."
         )
     yield f"{study.machine}; {study.date}."
-    yield from (f"{each.step.label}: rouse-bench {each.step.words}" for each in study.results)
+    for each in study.results:
+        yield f"{each.step.label}: {study.experiment.command(each.step)}"
 
 
 def machine_grid(readings: Sequence[Reading]) -> Grid:
@@ -110,7 +116,7 @@ def page(study: Study) -> Page:
     blocks += [
         Heading("Today's figures beside the source's"),
         Grid(with_source(study.results, experiment)),
-        Items([f"The source: {line}." for line in experiment.source]),
+        Items([*remarks(study), *(f"The source: {line}." for line in experiment.source)]),
         Words("The source's figures are of another machine: compare only ratios."),
     ]
     for figure in experiment.figures:

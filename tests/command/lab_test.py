@@ -188,10 +188,11 @@ class Laboratory(unittest.TestCase):
             self.assertRegex(said, rf"(?m)^E{number}  ")
 
     def test_every_row_runs(self) -> None:
-        done = self.lab("--seconds", "0.01", "-f", "json", "all")
+        names = ["E1", "E2", "E3", "E4", "E5"]
+        done = self.lab("--seconds", "0.01", "-f", "json", *names)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)
-        self.assertEqual([each["experiment"] for each in found], ["E1", "E2", "E3", "E4", "E5"])
+        self.assertEqual([each["experiment"] for each in found], names)
         for experiment, whole in zip(experiments.every(), found, strict=True):
             for row in whole["rows"]:
                 for figure in experiment.figures:
@@ -285,6 +286,20 @@ class Laboratory(unittest.TestCase):
         self.assertNotIn("<script", (folder / "E4.html").read_text())
         rows = [line for line in (folder / "E4.md").read_text().splitlines() if "alert" in line]
         self.assertEqual({line.count("|") for line in rows}, {6})
+
+    def test_a_database_that_is_not_installed_is_named_with_its_package(self) -> None:
+        """The rows of the others go on: here each names what it lacks."""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "sysbench").symlink_to("/bin/true")
+            nowhere = mock.patch.object(Path, "exists", return_value=False)
+            with mock.patch.object(Path, "glob", return_value=iter(())), nowhere:
+                done = here("lab", "E6", PATH=folder)
+            without = here("lab", "E6", PATH="/nowhere")
+        self.assertEqual((done.returncode, without.returncode), (1, 1))
+        said = re.findall(r"(?m)^(\w+), .*apt-get install ([\w-]+)", done.stdout)
+        names = ("MariaDB", "mariadb-server-core"), ("PostgreSQL", "postgresql")
+        self.assertEqual(said, [name for name in names for _ in range(2)])
+        self.assertEqual(without.stdout.count("apt-get install sysbench"), 4)
 
     def test_bad_input_is_one_line_before_the_run(self) -> None:
         self.path = "/nowhere"

@@ -16,11 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(SOURCE / "tests" / "command"), str(SOURCE / "demos")]
+sys.path.insert(0, str(SOURCE / "tests" / "command"))
 
 from common import main_unless  # noqa: E402
 
-import servers  # noqa: E402
+from rouse.lab import database_servers as servers  # noqa: E402
+from rouse.lab.processes import STOP_S  # noqa: E402
 
 LIBRARY = Path(os.environ.get("ROUSE_BUILD", SOURCE / "build" / "check")) / "preload"
 CLIENTS, SECONDS = 8, 4
@@ -111,7 +112,7 @@ class Oracle(unittest.TestCase):
             servers.run(*server.bench(work, CLIENTS, f"--time={SECONDS}", "run"))
             (pid,) = running.processes()
             os.kill(pid, signal.SIGTERM)
-            running.program.wait(servers.STOP_S)
+            running.program.wait(STOP_S)
 
     def test_each_wait_is_recorded_once_with_its_result(self) -> None:
         with tempfile.TemporaryDirectory(prefix="rouse-oracle-") as name:

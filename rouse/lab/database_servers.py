@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Database servers that a demonstration starts and stops, with their own sockets and folders."""
+"""Database servers that an experiment starts and stops, with their own sockets and folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,16 +14,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1]
+from rouse.errors import RouseError
+from rouse.lab.processes import TICK_S, comm, fields, stop, tree
+
+SOURCE = Path(__file__).resolve().parents[2]
 TABLES, ROWS = 4, 10_000
-START_S, STOP_S = 60, 60
+START_S = 60
 POINT = "oltp_point_select"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE)}
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+# An installed command has its packages beside it.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}:{SOURCE / 'packages'}"}
 
 
-class DemoError(Exception):
-    """The reason why the demonstration cannot continue."""
+class LabError(RouseError):
+    """The reason why an experiment cannot continue."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,21 @@ class Sample:
         return Sample(*(getattr(self, f) - getattr(before, f) for f in self.__dataclass_fields__))
 
 
+# The packages of Debian. That of PostgreSQL starts a server of its own, too.
+PACKAGES = {
+    "mariadb": "mariadb-client-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "mariadbd": "mariadb-server-core",
+    "initdb": "postgresql",
+    "postgres": "postgresql",
+    "psql": "postgresql-client",
+}
+
+
 def found(name: str, *more: Path) -> str:
     path = shutil.which(name) or next((str(p / name) for p in more if (p / name).exists()), None)
     if path is None:
-        raise DemoError(
-            f"{name} is not installed: tools/setup.sh demos; or for PostgreSQL, which starts a"
-            " server of its own then, apt-get install postgresql"
-        )
+        raise LabError(f"{name} is not installed", f"apt-get install {PACKAGES.get(name, name)}")
     return path
 
 
@@ -61,7 +71,7 @@ def run(*words: str | Path, timeout: float = 120) -> str:
     )
     if done.returncode:
         told = (done.stderr or done.stdout).strip().splitlines()
-        raise DemoError(f"{words[0]} failed: {told[-1] if told else done.returncode}")
+        raise LabError(f"{words[0]} failed: {told[-1] if told else done.returncode}")
     return done.stdout
 
 
@@ -71,9 +81,12 @@ class Server:
     name = ""
     driver = ""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = (), rows: int = ROWS) -> None:
+        """options: more of them, for the server. rows: of each table."""
         self.folder = folder
         self.socket = folder / "socket"
+        self.options = options
+        self.rows = rows
 
     def make(self) -> None:
         """Create the files of a database without tables."""
@@ -98,7 +111,7 @@ class Server:
     def bench(self, work: str, clients: int, *words: str) -> list[str]:
         return [
             *(found("sysbench"), work, f"--db-driver={self.driver}", *self.sysbench()),
-            *(f"--tables={TABLES}", f"--table-size={ROWS}", f"--threads={clients}", *words),
+            *(f"--tables={TABLES}", f"--table-size={self.rows}", f"--threads={clients}", *words),
         ]
 
     @contextlib.contextmanager
@@ -123,23 +136,13 @@ class Server:
     def wait(self, program: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + START_S
         while True:
-            with contextlib.suppress(DemoError, subprocess.TimeoutExpired):
+            with contextlib.suppress(LabError, subprocess.TimeoutExpired):
                 self.asked("select 1")
                 return
             if program.poll() is not None or time.monotonic() > until:
                 told = (self.folder / "log").read_text("utf-8", "replace").strip().splitlines()
-                raise DemoError(f"{self.name} does not start: {told[-1] if told else 'no reason'}")
+                raise LabError(f"{self.name} does not start: {told[-1] if told else 'no reason'}")
             time.sleep(0.1)
-
-
-def stop(program: subprocess.Popen[bytes]) -> None:
-    if program.poll() is None:
-        program.send_signal(signal.SIGTERM)
-    try:
-        program.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()
 
 
 class Running:
@@ -173,34 +176,6 @@ class Running:
         return Sample(done, ticks[0] * TICK_S, ticks[1] * TICK_S, *switches)
 
 
-def tree(root: int) -> list[int]:
-    """A process and all its descendants. The process itself comes first."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                children.setdefault(int(fields(entry)[3]), []).append(int(entry.name))
-    every, left = [], [root]
-    while left:
-        every += left
-        left = [child for pid in left for child in children.get(pid, [])]
-    return every
-
-
-def comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-def fields(process: Path) -> list[str]:
-    """The fields of /proc/PID/stat, from field 1 on. The second may contain blanks."""
-    text = (process / "stat").read_text(encoding="utf-8", errors="replace")
-    head, _, tail = text.rpartition(")")
-    return [*head.split("(", 1), *tail.split()]
-
-
 class MariaDB(Server):
     name = "MariaDB"
     driver = "mysql"
@@ -219,6 +194,7 @@ class MariaDB(Server):
             *(f"--pid-file={self.folder / 'pid'}", f"--user={pwd.getpwuid(os.getuid()).pw_name}"),
             *("--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=2"),
             *("--max-connections=200", f"--log-error={self.folder / 'log'}"),
+            *self.options,
         ]
 
     def asked(self, query: str) -> str:
@@ -239,10 +215,9 @@ class PostgreSQL(Server):
     name = "PostgreSQL"
     driver = "pgsql"
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-        self.homes = homes
+    def __init__(self, folder: Path, options: Sequence[str] = (), rows: int = ROWS) -> None:
+        super().__init__(folder, options, rows)
+        self.homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
     def as_user(self) -> list[str]:
         if os.getuid():
@@ -250,16 +225,18 @@ class PostgreSQL(Server):
         return [found("setpriv"), "--reuid=postgres", "--regid=postgres", "--clear-groups"]
 
     def make(self) -> None:
+        initdb = found("initdb", *self.homes)
         if not os.getuid():
             shutil.chown(self.folder, "postgres", "postgres")
         data = self.folder / "data"
-        run(*self.as_user(), found("initdb", *self.homes), "-D", data, "-A", "trust", "-U", "bench")
+        run(*self.as_user(), initdb, "-D", data, "-A", "trust", "-U", "bench")
 
     def command(self) -> list[str]:
         return [
             *(found("postgres", *self.homes), "-D", str(self.folder / "data")),
             *("-k", str(self.folder), "-c", "listen_addresses=", "-c", "max_connections=200"),
             *("-c", "shared_buffers=256MB", "-c", "synchronous_commit=off"),
+            *self.options,
         ]
 
     def asked(self, query: str) -> str:
