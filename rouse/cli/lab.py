@@ -9,22 +9,21 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
+from rouse.cli import lab_http
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
-from rouse.errors import EXIT_FINDINGS, RouseError, how_to_install, output
+from rouse.cli.lab_shared import as_text, end_in_order, tell, usable
+from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import experiments, repairs, runs
 from rouse.lab.experiments import Experiment
 from rouse.lab.quiet import LOUD, QUIET, Machine, Reading
 from rouse.lab.runs import Study
-from rouse.render import charts
 from rouse.render.experiment import page, remarks, state_of, table
 from rouse.render.study import as_markdown, write
 from rouse.text import counted
@@ -44,7 +43,8 @@ def listing() -> list[str]:
     for each in known().values():
         seconds = each.seconds(QUICK_S, 1)
         lines.append(f"{each.name}  {each.title}: {len(each.steps)} rows, about {seconds:.0f} s")
-    lines += ["", "rouse lab E1, or all; rouse lab quiet tells how quiet this machine is"]
+    lines += ["", "rouse lab E1, or all; rouse lab http compares web servers;"]
+    lines.append("rouse lab quiet tells how quiet this machine is")
     return lines
 
 
@@ -72,34 +72,7 @@ def command(ctx: click.Context) -> None:
             print("\n".join(listing()))
 
 
-def end_in_order() -> None:
-    """Let signals that end this program also end what it has started, and restore settings."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-
-
-def tell(text: str) -> None:
-    print(f"rouse: {text}", file=sys.stderr)
-
-
 # The figures
-
-
-def as_text(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
-    ]
 
 
 def summary(study: Study, form: str) -> list[str]:
@@ -130,20 +103,6 @@ def whole(study: Study) -> dict[str, Any]:
         "rows": rows,
         "machine": [asdict(each) for each in study.readings],
     }
-
-
-def usable(name: str) -> Path:
-    """Make the folder if necessary, and try to write to it before anything is measured."""
-    folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RouseError(f"{name}: cannot be written to: {error.strerror}") from error
-    if not charts.has_png():
-        tell(f"no PNG: matplotlib is missing; {how_to_install('lab', 'matplotlib')}")
-    return folder
 
 
 @command.command(RUN, cls=Command, short_help="Run investigations: rouse lab E1 means it, too.")
@@ -215,6 +174,9 @@ def run(
             print("\n\n".join("\n".join(summary(study, form)) for study in studies))
     if any(result.error for study in studies for result in study.results):
         raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+command.add_command(lab_http.http)
 
 
 # How quiet the machine is

@@ -58,16 +58,16 @@ class Study:
     date: str
 
 
-def program() -> Path:
-    """Return rouse-bench: beside the command, of the source tree, or of PATH."""
+def program(name: str = PROGRAM) -> Path:
+    """Return a program: beside the command, of the source tree, or of PATH."""
     here = Path(__file__).resolve().parents[2]
-    beside = here.parents[1] / "bin" / PROGRAM  # of PREFIX/lib/rouse
-    for place in (beside, here / "build" / "release" / "bench" / PROGRAM):
+    beside = here.parents[1] / "bin" / name  # of PREFIX/lib/rouse
+    for place in (beside, here / "build" / "release" / name.removeprefix("rouse-") / name):
         if os.access(place, os.X_OK):
             return place
-    if found := shutil.which(PROGRAM):
+    if found := shutil.which(name):
         return Path(found)
-    raise RouseError(f"{PROGRAM}: is not installed", "make install installs it")
+    raise RouseError(f"{name}: is not installed", "make install installs it")
 
 
 def only_one() -> socket.socket:

@@ -22,6 +22,7 @@ WIDTH, LABELS, NUMBERS = 900.0, 300.0, 190.0
 ROW, HEAD, LEGEND = 24.0, 34.0, 24.0
 CURVE_HEIGHT, MARGIN = 320.0, 80.0
 FAR_APART = 50.0  # times
+LEAST = 1e-12  # smaller values are drawn as 0
 PX = 1 / 96  # inches per CSS pixel
 NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -72,7 +73,7 @@ class Scale:
     """Maps values to a range of pixels."""
 
     def __init__(self, values: Sequence[float], begin: float, end: float, from_zero: bool) -> None:
-        above = [value for value in values if value > 0]
+        above = [value for value in values if value > LEAST]
         self.begin, self.end = begin, end
         self.most = max(above, default=1.0)
         least = min(above, default=1.0)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""`rouse lab http`: web servers by workers and connections."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import os
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rouse.cli.arguments import Name
+from rouse.cli.commands import Command
+from rouse.cli.lab_shared import as_text, end_in_order, tell, usable
+from rouse.cli.param_type import ParamType
+from rouse.errors import EXIT_FINDINGS, RouseError, output
+from rouse.lab import runs, sweep, web_clients, web_servers
+from rouse.lab.quiet import Machine
+from rouse.lab.sweep import About, Plan, Result
+from rouse.render.study import write
+from rouse.render.sweep import NAME, REMARK, page, table, write_raw
+from rouse.text import counted
+
+QUICK_S, FULL_S = 1, 2
+QUICK_ROUNDS, FULL_ROUNDS = 2, 3
+QUICK_MOST_S = 240.0  # then no further cell begins
+WORKERS_MOST, CONNECTIONS_MOST = 256, 60_000
+
+
+class Counts(ParamType[list[int]]):
+    name = "counts"
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        if isinstance(value, list):
+            return value
+        words = str(value).split(",")
+        if not all(w.isascii() and w.isdigit() and 1 <= int(w[:9]) <= self.most for w in words):
+            self.fail(f"{value!r} is no list of numbers from 1 to {self.most:,}", param, ctx)
+        return sorted({int(word) for word in words})
+
+
+class Named(ParamType[tuple[str, str]]):
+    """NAME=CMD."""
+
+    name = "server"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, _, words = str(value).partition("=")
+        if not name or "{port}" not in words:
+            self.fail(f"{value!r} is not NAME=COMMAND with {{port}}", param, ctx)
+        return name, Words().convert(words, param, ctx)
+
+
+class Words(ParamType[str]):
+    """A command, whose quotes must end."""
+
+    name = "command"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            why = "" if shlex.split(str(value)) else "is empty"
+        except ValueError as error:
+            why = str(error).lower()
+        if why:
+            self.fail(f"{value!r}: {why}", param, ctx)
+        return str(value)
+
+
+@contextlib.contextmanager
+def results_file(
+    folder: Path | None, about: About, is_resumed: bool
+) -> Iterator[tuple[About, list[Result], Any]]:
+    """Yield the facts and results that there are, and where further results go."""
+    if folder is None:
+        yield about, [], None
+        return
+    path = folder / f"{NAME}.jsonl"
+    if not is_resumed:
+        with sweep.begin(path, about) as file:
+            yield about, [], file
+        return
+    file, before, results = sweep.resumed(path)
+    with file:
+        if (before.client, before.seconds) != (about.client, about.seconds):
+            how = f"{before.client} and --seconds {before.seconds}"
+            raise RouseError(f"{path}: was measured with {how}", "resume it with the same")
+        yield before, results, file
+
+
+def absent(plan: Plan) -> tuple[Plan, list[Result]]:
+    """Return the plan without nginx if it is not installed, and one row that says so."""
+    if web_servers.nginx_program():
+        return plan, []
+    cell = (web_servers.NGINX_NAME, plan.workers[0], plan.connections[0], True, 1)
+    rest = [server for server in plan.servers if server.name != web_servers.NGINX_NAME]
+    why = "it is not installed: apt-get install nginx-core"
+    return Plan(rest, plan.workers, plan.connections, plan.seconds, plan.rounds), [
+        Result(*cell, error=why)
+    ]
+
+
+@click.command(cls=Command, short_help="Compare web servers by workers and connections.")
+@click.option("--quick", is_flag=True, help="Few cells, in at most 5 minutes.")
+@click.option(
+    "--server",
+    "more",
+    type=Named(),
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Another server; {port} and {workers} in COMMAND stand for numbers.",
+)
+@click.option(
+    "--client",
+    "client_words",
+    type=Words(),
+    metavar="COMMAND",
+    help="Instead of wrk: {port}, {connections}, {seconds} and {keep_alive} (1, 0) are replaced.",
+)
+@click.option("--workers", type=Counts(WORKERS_MOST), metavar="N,...", help="[1,2,3]")
+@click.option(
+    "--connections", type=Counts(CONNECTIONS_MOST), metavar="N,...", help="[10 to 8000, nine]"
+)
+@click.option(
+    "--seconds",
+    "cell_s",
+    type=click.IntRange(1, 600),
+    metavar="S",
+    help="Of each cell and round [2, with --quick 1].",
+)
+@click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="[3, with --quick 2]")
+@click.option(
+    "-o",
+    "--output",
+    "place",
+    type=Name(),
+    metavar="FOLDER",
+    help="Write the results there, cell by cell, and at the end a page with plots.",
+)
+@click.option("--resume", is_flag=True, help="Continue the sweep whose results are in FOLDER.")
+def http(
+    quick: bool,
+    more: Sequence[tuple[str, str]],
+    client_words: str | None,
+    workers: list[int] | None,
+    connections: list[int] | None,
+    cell_s: int | None,
+    rounds: int | None,
+    place: str | None,
+    resume: bool,
+) -> None:
+    """Measure rouse-serve, nginx and others, with each number of workers and connections, with
+    connections that are kept alive and with one per request.
+
+    A server that is missing, does not start, dies or answers wrongly is reported in its row.
+    """
+    if resume and place is None:
+        raise click.UsageError("--resume needs --output")
+    servers = [*web_servers.known(), *(web_servers.given(*each) for each in more)]
+    names = [server.name for server in servers]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"two servers are called {twice[0]}")
+    client = web_clients.Given(client_words) if client_words else web_clients.Wrk()
+    plan, missing = absent(
+        Plan(
+            servers,
+            workers or (sweep.QUICK_WORKERS if quick else sweep.WORKERS),
+            connections or (sweep.QUICK_CONNECTIONS if quick else sweep.CONNECTIONS),
+            cell_s or (QUICK_S if quick else FULL_S),
+            rounds or (QUICK_ROUNDS if quick else FULL_ROUNDS),
+        )
+    )
+    folder = usable(place) if place else None
+    end_in_order()
+    with runs.only_one():
+        machine = Machine()
+        date = datetime.date.today().isoformat()
+        about = About(client.name, plan.seconds, machine.description(), date, machine.readings())
+        with results_file(folder, about, resume) as (about, results, file):
+            done = {result.cell for result in results if not result.error}
+            cells = [cell for cell in plan.cells(client) if cell not in done]
+            seconds = plan.duration_s(len(cells))
+            tell(f"plan: {counted(len(cells), 'cell')}, about {seconds / 60:.1f} minutes")
+            until = time.monotonic() + (QUICK_MOST_S if quick else math.inf)
+            descriptors = web_clients.raise_descriptors()
+            for result in sweep.run(plan, cells, client, descriptors, until, tell):
+                if result.error:
+                    tell(f"{result.server}: {result.error}")
+                results.append(result)
+                if file:
+                    sweep.append(file, result)
+        shown = [*results, *missing]
+        if folder:
+            tell(f"wrote {write_raw(folder, shown)}")
+            processors = len(os.sched_getaffinity(0))
+            tell(f"wrote {write(folder, page(about, shown, processors))}")
+    with output():
+        print("\n".join(as_text(table(shown), (REMARK,))))
+    if any(result.error for result in sweep.latest(results).values()):
+        raise click.exceptions.Exit(EXIT_FINDINGS)

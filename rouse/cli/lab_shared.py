@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Shared by the commands of the laboratory: progress, their end, tables, and the folder."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from rouse.errors import RouseError, how_to_install
+from rouse.render import charts
+from rouse.text import printable
+
+
+def end_in_order() -> None:
+    """Let signals that end this program also end what it has started, and restore settings."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+
+
+def tell(text: str) -> None:
+    print(f"rouse: {text}", file=sys.stderr)
+
+
+def as_text(rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> list[str]:
+    """Return the lines of a table. words: the heads of columns that have no figures."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    are_words = [not place or head in words for place, head in enumerate(rows[0])]
+    return [
+        "  ".join(
+            cell.ljust(width) if is_word else cell.rjust(width)
+            for cell, width, is_word in zip(row, widths, are_words, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def usable(name: str) -> Path:
+    """Make the folder if necessary, and try to write to it before anything is measured."""
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RouseError(f"{name}: cannot be written to: {error.strerror}") from error
+    if not charts.has_png():
+        tell(f"no PNG: matplotlib is missing; {how_to_install('lab', 'matplotlib')}")
+    return folder
