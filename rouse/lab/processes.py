@@ -37,6 +37,15 @@ def tree(root: int) -> list[int]:
     return every
 
 
+def ancestors(pid: int) -> list[int]:
+    """The processes above a process: its parent comes first."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        while (pid := int(fields(Path(f"/proc/{pid}"))[3])) > 0:
+            found.append(pid)
+    return found
+
+
 def comm(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()

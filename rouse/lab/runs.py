@@ -17,6 +17,7 @@ from typing import Any
 
 from rouse.errors import RouseError
 from rouse.lab.experiments import PROGRAM, Experiment, Run, Step
+from rouse.lab.processes import ancestors
 from rouse.lab.quiet import Reading
 from rouse.text import printable
 
@@ -70,20 +71,27 @@ def program(name: str = PROGRAM) -> Path:
     raise RouseError(f"{name}: is not installed", "make install installs it")
 
 
-def only_one() -> socket.socket:
-    """Return what keeps a second laboratory from this machine, while it is open."""
+def only_one(lock: str = LOCK) -> socket.socket:
+    """Return what keeps a second laboratory from this machine, while it is open.
+
+    A laboratory that another one has started, as `rouse lab quiet --set` does, runs within it.
+    """
     holder = socket.socket(socket.AF_UNIX)
     try:
-        holder.bind(LOCK)
+        holder.bind(lock)
         holder.listen()
     except OSError as error:
         holder.close()
-        raise RouseError(f"{holder_of(LOCK)} runs on this machine; wait for its end") from error
+        pid = holder_of(lock)
+        if pid in ancestors(os.getpid()):
+            return only_one(f"{lock} in {pid}")
+        who = f"another rouse lab (process {pid})" if pid else "another rouse lab"
+        raise RouseError(f"{who} runs on this machine; wait for its end") from error
     return holder
 
 
-def holder_of(lock: str) -> str:
-    """Name the process that holds the lock, as the kernel knows it."""
+def holder_of(lock: str) -> int:
+    """Return the process that holds the lock, as the kernel knows it. 0: it ends just now."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.setblocking(False)
         try:
@@ -91,9 +99,9 @@ def holder_of(lock: str) -> str:
             size = struct.calcsize(CREDENTIALS)
             found = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         except OSError:
-            return "another rouse lab"  # it ends just now
+            return 0
     pid, _, _ = struct.unpack(CREDENTIALS, found)
-    return f"another rouse lab (process {pid})"
+    return int(pid)
 
 
 def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], str]:

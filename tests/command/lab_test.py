@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 
-from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse
+from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse, start_ready
 
 from rouse.errors import RouseError
 from rouse.lab import experiments, runs
@@ -313,14 +313,32 @@ class Laboratory(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (status, ""), words)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
-    def test_a_second_laboratory_is_refused(self) -> None:
-        with runs.only_one():
-            done = self.lab("E4")
-        self.assertEqual(done.returncode, 3)
-        said = rf"^rouse: another rouse lab \(process {os.getpid()}\) runs on this machine; .*\n$"
+    def other(self) -> subprocess.Popen[str]:
+        """Start a process that is a laboratory until the test ends."""
+        words = "print('ready', flush=True); input()"
+        program = f"from rouse.lab import runs; held = runs.only_one(); {words}"
+        return start_ready(self, COMMAND[0], "-c", program)
+
+    def assert_refused(self, done: subprocess.CompletedProcess[str], pid: int) -> None:
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        said = rf"^rouse: another rouse lab \(process {pid}\) runs on this machine; .*\n$"
         self.assertRegex(done.stderr, said)
+
+    def test_a_second_laboratory_is_refused(self) -> None:
+        other = self.other()
+        self.assert_refused(self.lab("E4"), other.pid)
+        other.kill()
+        other.wait()
         with socket.socket(socket.AF_UNIX) as free:
             free.bind(runs.LOCK)
+
+    def test_quiet_set_runs_a_laboratory_but_only_one(self) -> None:
+        """`rouse lab quiet --set rouse lab E4`: this test is the outer one."""
+        with runs.only_one():
+            done = self.lab("E4", "--seconds", "0.01")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            other = self.other()
+            self.assert_refused(self.lab("E4"), other.pid)
 
     def test_a_signal_leaves_no_program(self) -> None:
         for number, status in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
