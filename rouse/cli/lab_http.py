@@ -174,7 +174,7 @@ def http(
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"two servers are called {twice[0]}")
-    client = web_clients.Given(client_words) if client_words else web_clients.Wrk()
+    client = web_clients.Given(client_words) if client_words else web_clients.default()
     plan, missing = absent(
         Plan(
             servers,

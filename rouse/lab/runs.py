@@ -59,15 +59,21 @@ class Study:
     date: str
 
 
+def find(name: str) -> Path | None:
+    """Find a program: of the installed command, of the source tree, or of PATH."""
+    here = Path(__file__).resolve().parents[2]  # PREFIX/lib/rouse, or the source tree
+    built = here / "build" / "release"
+    folders = (here.parents[1] / "bin", here / "programs", built / "bench", built / "serve")
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
 def program(name: str = PROGRAM) -> Path:
-    """Return a program: beside the command, of the source tree, or of PATH."""
-    here = Path(__file__).resolve().parents[2]
-    beside = here.parents[1] / "bin" / name  # of PREFIX/lib/rouse
-    for place in (beside, here / "build" / "release" / name.removeprefix("rouse-") / name):
-        if os.access(place, os.X_OK):
-            return place
-    if found := shutil.which(name):
-        return Path(found)
+    if path := find(name):
+        return path
     raise RouseError(f"{name}: is not installed", "make install installs it")
 
 

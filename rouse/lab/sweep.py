@@ -130,7 +130,7 @@ def measured(server: Server, cell: Cell, client: Client, seconds: int) -> Result
         raise ServerError(f"wrong answers: {figures.wrong}")
     if not figures.requests:
         raise ServerError(f"no request was answered, {figures.errors} errors")
-    each = 1e6 / figures.requests
+    each = 1e6 / figures.served
     return Result(
         **asdict(cell),
         requests=figures.requests,

@@ -12,15 +12,19 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from rouse.errors import RouseError
+from rouse.lab import runs
 from rouse.lab.web_servers import HOST, Running, replaced
 from rouse.text import counted, printable
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
+OWN = "bench-http-client"
+OWN_OPTIONS = "--port {port} --connections {connections} --seconds {seconds}"
 LIMIT_S = 30  # beyond the time for which it was asked
 SATURATED = 0.97  # of a processor
 DESCRIPTORS = 64  # that a client needs besides its connections
@@ -46,6 +50,7 @@ class Figures:
     errors: int
     p50_us: float
     p99_us: float
+    served: int  # with those before the measured time
     cpu_share: float  # of the client, of one processor
     wrong: str = ""  # how its answers differ from the first one
 
@@ -93,12 +98,13 @@ def output_of(words: list[str], seconds: int) -> tuple[str, float]:
     return (said.strip().splitlines() or [""])[-1], spent
 
 
-def report_of(line: str, *keys: str) -> dict[str, float]:
-    """Return the figures of a line of JSON, all of which must be numbers."""
+def report_of(line: str, *keys: str, may_lack: Sequence[str] = ()) -> dict[str, float]:
+    """Return the figures of a line of JSON, which must be numbers. may_lack: 0 if not there."""
     try:
         found: Any = json.loads(line)
         report = {key: float(found[key]) for key in keys}
-    except (ValueError, KeyError, TypeError) as error:
+        report |= {key: float(found.get(key, 0)) for key in may_lack}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClientError(f"the last line of the client is no JSON with {', '.join(keys)}") from (
             error
         )
@@ -115,12 +121,7 @@ class Wrk:
     name = "wrk"
 
     def __init__(self) -> None:
-        program = shutil.which("wrk")
-        if program is None:
-            raise RouseError(
-                "wrk: is not installed", "apt-get install wrk, or name another with --client"
-            )
-        self.program = program
+        self.program = shutil.which("wrk") or "wrk"
 
     def can(self, load: Load) -> bool:
         return True
@@ -138,6 +139,7 @@ class Wrk:
             int(sum(report[name] for name in ERRORS)),
             report["latency_p50_us"],
             report["latency_p99_us"],
+            requests,
             spent / max(seconds, 1e-9),
             self.wrong(running, load, report),
         )
@@ -179,15 +181,25 @@ class Given:
             "{keep_alive}": str(int(load.keep_alive)),
         }
         line, spent = output_of([replaced(part, marks) for part in self.parts], load.seconds)
-        report = report_of(line, *USUAL, "errors")
+        report = report_of(line, *USUAL, "errors", may_lack=("warm_up_requests",))
         return Figures(
             int(report["requests"]),
             report["seconds"],
             int(report["errors"]),
             report["latency_p50_us"],
             report["latency_p99_us"],
+            int(report["requests"] + report["warm_up_requests"]),
             spent / max(report["seconds"], 1e-9),
         )
+
+
+def default() -> Client:
+    """Return wrk, or else our own client, which only keeps connections alive."""
+    if shutil.which("wrk"):
+        return Wrk()
+    if path := runs.find(OWN):
+        return Given(f"{shlex.quote(str(path))} {OWN_OPTIONS}")
+    raise RouseError("wrk: is not installed", "apt-get install wrk, or name another with --client")
 
 
 # Limits that are not the server's

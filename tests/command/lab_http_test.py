@@ -148,6 +148,23 @@ class Sweep(unittest.TestCase):
 
         self.assertEqual(ours(parquet.read_table(self.out / "http.parquet").to_pylist()), results)
 
+    def test_our_own_client_without_wrk(self) -> None:
+        self.path = f"{BUILD / 'serve'}:{BUILD / 'bench'}"  # without wrk
+        done = self.http(*SMALL, "-o", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        about, result = self.lines()
+        self.assertEqual((about["client"], result["keep_alive"]), ("bench-http-client", True))
+        self.assertGreater(result["requests"], 0)
+
+    def test_the_warm_up_of_a_client_counts_as_work_of_the_server(self) -> None:
+        (self.folder / "client").write_text(
+            "#!/bin/sh\n" + CLIENT.replace("{", '{"warm_up_requests": 7, ', 1)
+        )
+        (self.folder / "client").chmod(0o755)
+        running = mock.Mock(port=1)
+        figures = web_clients.Given(self.client[1]).ask(running, web_clients.Load(1, True, 1))
+        self.assertEqual((figures.requests, figures.served), (50, 57))
+
     def test_csv_without_pyarrow(self) -> None:
         find = importlib.util.find_spec
 
@@ -252,7 +269,7 @@ class Sweep(unittest.TestCase):
     def test_a_saturated_client_and_used_ports_are_limits(self) -> None:
         def limits(share: float, ports: float) -> str:
             with mock.patch("rouse.lab.web_clients.ports_used", return_value=ports):
-                return web_clients.limits(web_clients.Figures(1, 1, 0, 1, 1, share), 80)
+                return web_clients.limits(web_clients.Figures(1, 1, 0, 1, 1, 1, share), 80)
 
         self.assertEqual(limits(0.5, 0.1), "")
         self.assertEqual(limits(0.98, 0.1), "client")

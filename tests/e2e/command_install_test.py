@@ -109,7 +109,8 @@ class MakeInstall(Folder):
         self.check(command)
         self.check_run(command)
         self.assertEqual(run(command, "--version"), f"rouse {version()}\n")
-        self.assertIn(Path("usr/local/lib/rouse/rouse/store/decode.py"), installed.files)
+        for name in ("rouse/store/decode.py", "rouse/lab/wrk.lua", "programs/bench-http-client"):
+            self.assertIn(Path("usr/local/lib/rouse") / name, installed.files)
         code = "import sys; sys.path.insert(0, sys.argv[1]); from rouse import errors"
         code += "; print(errors.how_to_install('query', 'duckdb'))"
         for library, expected in (
