@@ -132,7 +132,9 @@ def profile(server: Server, wanted: Wanted, clients: int) -> Row:
         for pid in running.processes()[:1]:
             os.kill(pid, 15)
         running.program.wait(120)
-    report = json.loads(run(*server.as_user(), *rouse("report", "--json", str(kept)), timeout=300))
+    report = json.loads(
+        run(*server.as_user(), *rouse("report", "--json", "--all", str(kept)), timeout=300)
+    )
     sections = report["sections"]
     waited: dict[str, Row] = {}
     for row in sections["waits"]:
