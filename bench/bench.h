@@ -3,6 +3,7 @@
  * bench.h - the interface between the harness and the cases.
  *
  * A case is one file, compiled once for each implementation (see impl.h). Its life:
+ *   fork     main thread, before any thread exists: fork the other processes
  *   prepare  main thread, libc allowed: allocate and touch all that is needed
  *   begin    measuring thread: start the other threads
  *   sample   measuring thread, repeatedly: do about `ops` operations between bench_start and bench_stop,
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 struct bench_run;
+struct bench_options;
 
 /* A kind of threads to measure. Each program defines its own. */
 struct bench_kind {
@@ -53,6 +55,7 @@ enum bench_flag {
     BENCH_COLD_FIRST = 4,  /* the first sample is reported separately, as first_ns_per_op */
     BENCH_PAIRS = 8,       /* T is even */
     BENCH_ONE_SAMPLE = 16, /* a second sample would measure something else */
+    BENCH_CALLS = 32,      /* a case of libMicro: the text shows the time of one thread's call */
 };
 
 /* shared_writes: the operations, and their names in this order. */
@@ -121,12 +124,13 @@ struct bench_options {
     bool pin;
     unsigned obs; /* of bench_obs_modes */
     bool json;
+    bool row; /* the text is one row without a header: of a case that `rouse-bench libmicro` runs */
     bool tcp;
     bool spin_lock;
-    uint64_t sleep_ns;
+    uint64_t sleep_ns; /* 0: the case's own */
     uint64_t slack_ns; /* 0: as it is */
-    unsigned bytes;
-    int yield_every; /* -1: 64 for user threads, never for kernel threads */
+    unsigned bytes;    /* 0: the case's own */
+    int yield_every;   /* -1: 64 for user threads, never for kernel threads */
     enum bench_table table;
     enum bench_op op;
     /* steal */
@@ -136,9 +140,12 @@ struct bench_options {
     /* selectherd; see herd/herd.h */
     enum bench_via via;
     bool broadcast, process_lock, global_lock, tick;
-    bool processes, stepped;
+    bool forked, stepped;
     unsigned sets, share;
     uint64_t timeout_ns; /* 0: none */
+    /* the cases of libMicro; see micro/micro.h */
+    unsigned processes; /* 0: one */
+    unsigned fds, ready;
     /* acceptherd; see accept/accept.h */
     enum bench_order accept_order;
     enum bench_share accept_share;
@@ -167,6 +174,7 @@ struct bench_run {
     struct bench_options options;
     bool user;        /* copy of options.kind's */
     unsigned threads; /* T, as run */
+    unsigned processes;
     unsigned workers; /* as run; for kernel threads, the number of processors in use */
     unsigned pinned;  /* workers or processors that threads were bound to; 0: none */
     unsigned cpus[BENCH_CPUS_MAX];
@@ -194,12 +202,19 @@ struct bench_run {
     struct bench_figure figures[BENCH_FIGURES_MAX];
 };
 
+struct micro_kind;
+
 struct bench_case {
     const char *name;
     const char *summary;
     unsigned threads; /* default T */
     unsigned samples; /* default; 0: 11 */
     unsigned flags;   /* enum bench_flag */
+    /* Why the case has no meaning with these options and T threads, or NULL. May be NULL itself. */
+    const char *(*excuse)(const struct bench_options *options, unsigned threads);
+    const struct bench_case *shared; /* the case to run instead with --processes; NULL: this one */
+    const struct micro_kind *micro;  /* cases of libMicro: see micro/micro.h */
+    int (*fork)(struct bench_run *run);
     int (*prepare)(struct bench_run *run);
     int (*begin)(struct bench_run *run);
     int (*sample)(struct bench_run *run, uint64_t ops);
@@ -225,18 +240,41 @@ int bench_keep_to_cpus(struct bench_run *run);
 /* Bind each worker of rouse to a processor of its own. Returns how many were bound. */
 unsigned bench_pin_workers(const struct bench_run *run);
 
+#define BENCH_MEMBERS_MAX 4096u /* of the cases of libMicro: processes times threads */
+
 /*
- * Read the command line and store the case in *test. Returns 0, 2 after an error message on stderr, or -1 when
- * nothing is left to do (help, list).
+ * Read the command line and store the case in *test, or NULL for all cases of libMicro. Returns 0, 2 after an error
+ * message on stderr, or -1 when nothing is left to do (help, list).
  */
 int bench_options_parse(struct bench_options *options, const struct bench_case **test, int argc,
                         char **argv);
 
+/*
+ * Fill in the case's own values of what the command line left open, and replace *test by its variant for processes.
+ * Returns why the case has no meaning with these options, or NULL.
+ */
+const char *bench_options_fit(struct bench_options *options, const struct bench_case **test);
+
 void bench_help(void);
+
+/* Find the processors that this process may use. */
+void bench_find_cpus(struct bench_run *run);
+
+/* Measure one case and report it. Returns the exit status, after an error message on stderr if it is not 0. */
+int bench_run_case(const struct bench_options *options, const struct bench_case *test);
+
+/* Run all cases of libMicro, each in a process of its own. Returns the exit status. */
+int bench_suite(const struct bench_options *options);
 
 double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);
 void bench_report_text(const struct bench_run *run);
+/* Parts of the text, for bench_suite. */
+void bench_report_machine(const struct bench_run *run);
+void bench_report_columns(void);
+/* A row, or a JSON object, of a case that was not run (errors 0) or that failed (1). */
+void bench_report_absent(const struct bench_options *options, const struct bench_case *test,
+                         unsigned errors, const char *reason);
 
 /* Add a figure of the case. name must outlive the run. */
 static inline void bench_figure(struct bench_run *run, const char *name, double value)

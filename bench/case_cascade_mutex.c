@@ -197,10 +197,19 @@ static void release(struct bench_run *run)
     free(ring);
 }
 
+#if !defined(BENCH_CLONE) && !defined(BENCH_PEER)
+extern const struct bench_case BENCH_NAME(case_cascade_mutex_shared);
+#define SHARED &BENCH_NAME(case_cascade_mutex_shared)
+#else
+#define SHARED NULL
+#endif
+
 const struct bench_case BENCH_NAME(case_cascade_mutex) = {
     .name = "cascade_mutex",
     .summary = "a token passed round T threads by two mutexes each",
     .threads = 16,
+    .flags = BENCH_CALLS,
+    .shared = SHARED,
     .prepare = prepare,
     .begin = begin,
     .sample = sample,

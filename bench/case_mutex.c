@@ -145,11 +145,19 @@ static void release(struct bench_run *run)
     free(run->state);
 }
 
+#if !defined(BENCH_CLONE) && !defined(BENCH_PEER)
+extern const struct bench_case BENCH_NAME(case_mutex_shared);
+#define SHARED &BENCH_NAME(case_mutex_shared)
+#else
+#define SHARED NULL
+#endif
+
 const struct bench_case BENCH_NAME(case_mutex) = {
     .name = "mutex",
     .summary = "T threads on one lock; fairness is most/least operations of a thread",
     .threads = 8,
-    .flags = BENCH_TIMED,
+    .flags = BENCH_TIMED | BENCH_CALLS,
+    .shared = SHARED,
     .prepare = prepare,
     .begin = begin,
     .sample = sample,

@@ -15,10 +15,12 @@ static const char help_options[] =
     "  --pin              bind each worker or kernel thread to a processor, in turn\n"
     "  --obs MODE         recording of waits: off (default), counted, locks or trace\n"
     "  --json             print one JSON object per line\n"
-    "  --sleep-us N       sleepherd: duration of a sleep (default 10000)\n"
+    "  --sleep-us N       sleepherd: duration of a sleep (default 10000); nanosleep,\n"
+    "                     clock_nanosleep: the same (default 1)\n"
     "  --slack-ns N       sleepherd: timer slack of the kernel threads (default: as it is,\n"
     "                     1 on workers of user threads, elsewhere the system's, mostly 50000)\n"
-    "  --bytes N          echo: size of a message (default 1)\n"
+    "  --bytes N          echo: size of a message (default 1); pipe, read, write: bytes per\n"
+    "                     call (default 1024)\n"
     "  --socket KIND      echo: unix (default) or tcp\n"
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
@@ -41,6 +43,10 @@ static const char help_options[] =
     "  --share N          threads that select on the same descriptors (default 1)\n"
     "  --timeout-us N     time-out of a call (default 5000), 0 for none\n"
     "  --processes        forked processes instead of threads\n"
+    "  libMicro's cases:\n"
+    "  --processes N      processes with -T threads each (default 1)\n"
+    "  --fds N            poll, select: descriptors (default 256)\n"
+    "  --ready N          poll, select: how many of them are readable (default 0)\n"
     "  acceptherd:\n"
     "  --order NAME       user threads: plain, fifo (default), lifo, scatter; kernel threads: accept\n"
     "                     (default), poll, prioritised, promoted\n"
@@ -56,11 +62,13 @@ void bench_help(void)
 {
     printf("usage: %s list\n"
            "       %s CASE [options]\n"
+           "       %s libmicro [options]\n"
            "\n"
            "Measure one thing on one kind of threads; the same source runs on all kinds.\n"
+           "libmicro runs all cases of libMicro, a row each.\n"
            "\n"
            "  --threads KIND     ",
-           bench_program, bench_program);
+           bench_program, bench_program, bench_program);
     for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
         printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ", kind->name,
                kind->summary, kind == bench_kinds ? " (default)" : "");

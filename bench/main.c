@@ -5,13 +5,12 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The processors that this process may use. */
-static void find_cpus(struct bench_run *run)
+void bench_find_cpus(struct bench_run *run)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -48,7 +47,13 @@ static int prepare(struct bench_run *run)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    find_cpus(run);
+    bench_find_cpus(run);
+    run->error = run->test->fork ? run->test->fork(run) : 0;
+    if (run->error) {
+        if (!run->error_what)
+            run->error_what = "preparing";
+        return run->error;
+    }
     run->error = run->options.kind->set_up(run);
     if (run->error) {
         run->error_what = "starting the threads' library";
@@ -78,15 +83,16 @@ static int report(struct bench_run *run)
 static struct bench_run *make_run(const struct bench_options *options,
                                   const struct bench_case *test)
 {
-    /* It is large, and aligned to a cache line, since every worker writes its tallies. */
-    struct bench_run *run = aligned_alloc(64, (sizeof *run + 63) / 64 * 64);
-    if (!run)
+    /* All processes of a case of libMicro count their operations in it, and record their errors. */
+    struct bench_run *run =
+        mmap(NULL, sizeof *run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run == MAP_FAILED)
         return NULL;
-    memset(run, 0, sizeof *run);
     run->options = *options;
     run->test = test;
     run->user = options->kind->user;
     run->threads = options->threads ? options->threads : test->threads;
+    run->processes = options->processes ? options->processes : 1;
     if ((test->flags & BENCH_FIXED_OPS) && options->ops)
         run->threads = (unsigned)options->ops;
     if (options->samples == 0)
@@ -94,22 +100,15 @@ static struct bench_run *make_run(const struct bench_options *options,
     return run;
 }
 
-int main(int argc, char **argv)
+int bench_run_case(const struct bench_options *options, const struct bench_case *test)
 {
-    struct bench_options options;
-    const struct bench_case *test;
-    int status = bench_options_parse(&options, &test, argc, argv);
-    if (status > 0)
-        return status;
-    if (status < 0)
-        return fflush(stdout) == 0 ? 0 : 1;
-
-    struct bench_run *run = make_run(&options, test);
+    int status;
+    struct bench_run *run = make_run(options, test);
     if (!run) {
         fprintf(stderr, "%s: out of memory\n", bench_program);
         return 1;
     }
-    if (prepare(run) == 0 && options.kind->measure(run) == 0) {
+    if (prepare(run) == 0 && options->kind->measure(run) == 0) {
         status = report(run);
     } else {
         fprintf(stderr, "%s: %s: %s failed: %s\n", bench_program, test->name, run->error_what,
@@ -118,8 +117,21 @@ int main(int argc, char **argv)
     }
     if (test->release && run->state)
         test->release(run);
-    if (options.kind->tear_down)
-        options.kind->tear_down(run);
-    free(run);
+    if (options->kind->tear_down)
+        options->kind->tear_down(run);
+    munmap(run, sizeof *run);
     return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options;
+    const struct bench_case *test;
+
+    int status = bench_options_parse(&options, &test, argc, argv);
+    if (status > 0)
+        return status;
+    if (status < 0)
+        return fflush(stdout) == 0 ? 0 : 1;
+    return test ? bench_run_case(&options, test) : bench_suite(&options);
 }

@@ -46,6 +46,8 @@ enum {
     OPT_SERVERS,
     OPT_BURST,
     OPT_GAP_US,
+    OPT_FDS,
+    OPT_READY,
     OPT_HELP,
 };
 
@@ -74,7 +76,7 @@ static const struct option long_options[] = {
     { "sets", required_argument, NULL, OPT_SETS },
     { "share", required_argument, NULL, OPT_SHARE },
     { "timeout-us", required_argument, NULL, OPT_TIMEOUT_US },
-    { "processes", no_argument, NULL, OPT_PROCESSES },
+    { "processes", optional_argument, NULL, OPT_PROCESSES },
     { "affinity", required_argument, NULL, OPT_AFFINITY },
     { "place", required_argument, NULL, OPT_PLACE },
     { "footprint", required_argument, NULL, OPT_FOOTPRINT },
@@ -83,19 +85,21 @@ static const struct option long_options[] = {
     { "servers", required_argument, NULL, OPT_SERVERS },
     { "burst", required_argument, NULL, OPT_BURST },
     { "gap-us", required_argument, NULL, OPT_GAP_US },
+    { "fds", required_argument, NULL, OPT_FDS },
+    { "ready", required_argument, NULL, OPT_READY },
     { "help", no_argument, NULL, OPT_HELP },
     { NULL, 0, NULL, 0 },
 };
 
-/* Options of a single case. With another case they would have no effect and mislead, so they are errors. */
+/* Options of some cases. With another case they would have no effect and mislead, so they are errors. */
 static const struct {
     int option;
     const char *name;
-    const char *case_name;
+    const char *cases;
 } only_for[] = {
-    { OPT_SLEEP_US, "--sleep-us", "sleepherd" },
+    { OPT_SLEEP_US, "--sleep-us", "sleepherd, nanosleep, clock_nanosleep" },
     { OPT_SLACK_NS, "--slack-ns", "sleepherd" },
-    { OPT_BYTES, "--bytes", "echo" },
+    { OPT_BYTES, "--bytes", "echo, pipe, read, write" },
     { OPT_SOCKET, "--socket", "echo" },
     { OPT_LOCK, "--lock", "mutex" },
     { OPT_YIELD_EVERY, "--yield-every", "mutex" },
@@ -110,7 +114,6 @@ static const struct {
     { OPT_SETS, "--sets", "selectherd" },
     { OPT_SHARE, "--share", "selectherd" },
     { OPT_TIMEOUT_US, "--timeout-us", "selectherd" },
-    { OPT_PROCESSES, "--processes", "selectherd" },
     { OPT_AFFINITY, "--affinity", "steal" },
     { OPT_PLACE, "--place", "steal" },
     { OPT_FOOTPRINT, "--footprint", "steal" },
@@ -119,6 +122,8 @@ static const struct {
     { OPT_SERVERS, "--servers", "acceptherd" },
     { OPT_BURST, "--burst", "acceptherd" },
     { OPT_GAP_US, "--gap-us", "acceptherd" },
+    { OPT_FDS, "--fds", "poll, select" },
+    { OPT_READY, "--ready", "poll, select" },
 };
 
 /* The state while the line is read. */
@@ -218,6 +223,8 @@ static int parse_numbers(struct bench_options *o, int option)
         return status;
     case OPT_AFFINITY: return parse_count("--affinity", 1, 6, &o->affinity);
     case OPT_FOOTPRINT: return parse_count("--footprint", 0, 1 << 24, &o->footprint);
+    case OPT_FDS: return parse_count("--fds", 2, 1000, &o->fds);
+    case OPT_READY: return parse_count("--ready", 0, 1000, &o->ready);
     case OPT_SERVERS: return parse_count("--servers", 1, BENCH_SERVERS_MOST, &o->servers);
     case OPT_BURST: return parse_count("--burst", 1, BENCH_BURST_MOST, &o->burst);
     case OPT_GAP_US:
@@ -272,6 +279,15 @@ static int parse_words(struct bench_options *o, int option)
     return status;
 }
 
+/* selectherd has `--processes`. The cases of libMicro have `--processes N`; the number may be a word of its own. */
+static int parse_processes(struct bench_options *o, int argc, char **argv)
+{
+    if (!optarg && optind < argc && *argv[optind] >= '0' && *argv[optind] <= '9')
+        optarg = argv[optind++];
+    o->forked = !optarg;
+    return optarg ? parse_count("--processes", 1, BENCH_MEMBERS_MAX, &o->processes) : 0;
+}
+
 static int parse_one(struct bench_options *o, int option)
 {
     switch (option) {
@@ -293,7 +309,6 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_TIMER: return parse_either("--timer", optarg, "exact", "tick", &o->tick);
     case OPT_PLACE: return parse_either("--place", optarg, "steal", "shortest", &o->shortest);
     case OPT_LOAD: return parse_either("--load", optarg, "free", "stepped", &o->stepped);
-    case OPT_PROCESSES: o->processes = true; return 0;
     case OPT_PIN: o->pin = true; return 0;
     case OPT_JSON: o->json = true; return 0;
     default: return parse_numbers(o, option);
@@ -321,7 +336,8 @@ static int read_options(struct reading *r, int argc, char **argv)
             return wrong("there is no option %s", argv[optind - 1]);
         if (option >= OPT_THREADS)
             r->given |= bit(option);
-        int status = parse_one(r->options, option);
+        int status = option == OPT_PROCESSES ? parse_processes(r->options, argc, argv)
+                                             : parse_one(r->options, option);
         if (status)
             return status;
     }
@@ -361,7 +377,9 @@ static int check_herd(const struct reading *r)
         return wrong("--via: layer and poll are for --threads kernel");
     if (o->via != BENCH_VIA_LAYER && (r->given & switches))
         return wrong("--wake, --sched-lock, --select-lock, --timer, --load: only with --via layer");
-    if (o->processes && o->via == BENCH_VIA_ROUSE)
+    if (o->processes)
+        return wrong("--processes: no number for selectherd, which forks -T processes");
+    if (o->forked && o->via == BENCH_VIA_ROUSE)
         return wrong("--processes: not with --via rouse");
     if (o->threads > BENCH_HERD_MOST)
         return wrong("-T: selectherd has at most %u threads", BENCH_HERD_MOST);
@@ -391,16 +409,79 @@ static int check_accept(const struct reading *r)
     return 0;
 }
 
+static const char *named(const char *name, const char *list)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += length)
+        if ((at == list || at[-1] == ' ') && (at[length] == ',' || !at[length]))
+            return at;
+    return NULL;
+}
+
+/* The options that only some cases have. test is NULL for all cases of libMicro. */
+static int check_owners(const struct reading *r, const struct bench_case *test)
+{
+    for (size_t i = 0; i < sizeof only_for / sizeof *only_for; i++)
+        if ((r->given & bit(only_for[i].option)) &&
+            (!test || !named(test->name, only_for[i].cases)))
+            return wrong("%s is for %s, not for %s", only_for[i].name, only_for[i].cases,
+                         test ? test->name : "libmicro");
+    return 0;
+}
+
+/* The options of the cases of libMicro. test is NULL for all of them. */
+static int check_calls(const struct bench_options *o, const struct bench_case *test)
+{
+    const char *name = test ? test->name : "libmicro";
+    const uint64_t threads = o->threads ? o->threads : test ? test->threads : 16;
+    const bool is_clone = strcmp(o->kind->name, "clone") == 0;
+
+    if (test && !(test->flags & BENCH_CALLS))
+        return o->forked || o->processes
+                   ? wrong("--processes is for selectherd and the cases of libMicro, not for %s",
+                           name)
+                   : 0;
+    if (o->forked)
+        return wrong("--processes: %s requires a number of them", name);
+    if (is_clone && (!test || o->processes))
+        return wrong("%s: not with --threads clone", test ? "--processes" : "libmicro");
+    if (o->processes * threads > BENCH_MEMBERS_MAX)
+        return wrong("--processes: at most %u processes times threads", BENCH_MEMBERS_MAX);
+    if (o->fds % 2 || o->ready > (o->fds ? o->fds : 256))
+        return wrong("--fds: an even number, and no more of them --ready");
+    if (test && strcmp(name, "pipe") == 0 && o->bytes > 65536)
+        return wrong("--bytes: a pipe holds at most 65536");
+    return 0;
+}
+
+const char *bench_options_fit(struct bench_options *o, const struct bench_case **test)
+{
+    const unsigned threads = o->threads ? o->threads : (*test)->threads;
+    const bool sleeps_long = strcmp((*test)->name, "sleepherd") == 0;
+    const bool is_echo = strcmp((*test)->name, "echo") == 0;
+
+    if (o->processes > 1 && (*test)->shared)
+        *test = (*test)->shared;
+    if (o->sleep_ns == 0)
+        o->sleep_ns = sleeps_long ? 10000000 : 1000;
+    if (o->bytes == 0)
+        o->bytes = is_echo ? 1 : 1024;
+    if (o->fds == 0)
+        o->fds = 256;
+    return (*test)->excuse ? (*test)->excuse(o, threads) : NULL;
+}
+
 /* Check combinations of options once the whole line has been read. */
 static int check_together(const struct reading *r, const struct bench_case *test)
 {
     const struct bench_options *o = r->options;
     const struct bench_kind *kind = o->kind;
 
-    for (size_t i = 0; i < sizeof only_for / sizeof *only_for; i++)
-        if ((r->given & bit(only_for[i].option)) && strcmp(test->name, only_for[i].case_name) != 0)
-            return wrong("%s is for %s, not for %s", only_for[i].name, only_for[i].case_name,
-                         test->name);
+    int status = check_owners(r, test);
+    if (status == 0 && strcmp(test->name, "selectherd") != 0)
+        status = check_calls(o, test);
+    if (status)
+        return status;
     if (o->obs && !kind->recorded)
         return wrong("--obs %s: %s threads keep no records", bench_obs_modes[o->obs], kind->name);
     if (o->spin_lock && strcmp(kind->name, "clone") != 0)
@@ -429,8 +510,6 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
     *options = (struct bench_options){
         .kind = bench_kinds,
         .seconds = 2,
-        .sleep_ns = 10000000,
-        .bytes = 1,
         .yield_every = -1,
         .sets = 16,
         .share = 1,
@@ -443,6 +522,15 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
         return status;
     if (strcmp(argv[optind], "list") == 0)
         return list_cases();
+    *test = NULL;
+    if (strcmp(argv[optind], "libmicro") == 0)
+        return (status = check_owners(&r, NULL)) ? status : check_calls(options, NULL);
     *test = find_case(options->kind, argv[optind]);
-    return *test ? check_together(&r, *test) : wrong("there is no case '%s'", argv[optind]);
+    if (!*test)
+        return wrong("there is no case '%s'", argv[optind]);
+    status = check_together(&r, *test);
+    if (status)
+        return status;
+    const char *excuse = bench_options_fit(options, test);
+    return excuse ? wrong("%s: %s", (*test)->name, excuse) : 0;
 }

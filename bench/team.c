@@ -54,15 +54,20 @@ int bench_team_begin(struct bench_team *team)
     return 0;
 }
 
-void bench_team_round(struct bench_team *team, uint64_t ops)
+void bench_team_run(struct bench_team *team, uint64_t ops)
 {
     team->ops = ops;
-    bench_start(team->run);
     for (unsigned i = 1; i < team->members; i++)
         bench_sem_post(&team->member[i].start);
     team->body(&team->member[0], ops);
     for (unsigned i = 1; i < team->members; i++)
         bench_sem_wait(&team->finished);
+}
+
+void bench_team_round(struct bench_team *team, uint64_t ops)
+{
+    bench_start(team->run);
+    bench_team_run(team, ops);
     bench_stop(team->run);
 }
 

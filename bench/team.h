@@ -36,7 +36,9 @@ int BENCH_NAME(bench_team_prepare)(struct bench_team *team, struct bench_run *ru
                                    unsigned members);
 /* Called in begin. Starts members 1 and up. On error, it stops those that it has started. */
 int BENCH_NAME(bench_team_begin)(struct bench_team *team);
-/* Called in sample. Every member runs body(member, ops) once, and the whole is measured. */
+/* Every member runs body(member, ops) once. */
+void BENCH_NAME(bench_team_run)(struct bench_team *team, uint64_t ops);
+/* Called in sample. As bench_team_run, and the whole is measured. */
 void BENCH_NAME(bench_team_round)(struct bench_team *team, uint64_t ops);
 void BENCH_NAME(bench_team_end)(struct bench_team *team);
 void BENCH_NAME(bench_team_release)(struct bench_team *team);
@@ -56,6 +58,7 @@ void BENCH_NAME(bench_plain_release)(struct bench_run *run);
 
 #define bench_team_prepare BENCH_NAME(bench_team_prepare)
 #define bench_team_begin BENCH_NAME(bench_team_begin)
+#define bench_team_run BENCH_NAME(bench_team_run)
 #define bench_team_round BENCH_NAME(bench_team_round)
 #define bench_team_end BENCH_NAME(bench_team_end)
 #define bench_team_release BENCH_NAME(bench_team_release)

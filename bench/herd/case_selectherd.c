@@ -108,7 +108,7 @@ static int prepare(struct bench_run *run)
     h->sets = run->options.sets;
     h->windows = (h->members + run->options.share - 1) / run->options.share;
     h->active = (h->members + 1) / 2;
-    h->futex_private = run->options.processes ? 0 : FUTEX_PRIVATE_FLAG;
+    h->futex_private = run->options.forked ? 0 : FUTEX_PRIVATE_FLAG;
     h->fd = map_shared(fd_bytes(h));
     h->member = map_shared(member_bytes(h));
     struct herd_stamp *stamps = map_shared(stamp_bytes(h));
@@ -117,7 +117,7 @@ static int prepare(struct bench_run *run)
     prepare_members(h, stamps);
     bench_sem_init(&h->done);
     int error = run->options.via == BENCH_VIA_LAYER ? 0 : prepare_eventfds(run, h);
-    return error || !run->options.processes ? error : prepare_processes(run, h);
+    return error || !run->options.forked ? error : prepare_processes(run, h);
 }
 
 static void end_processes(struct herd *h)
@@ -148,7 +148,7 @@ static void *member_main(void *arg)
 /* A forked process has died. It may have held any lock, so end the others too. */
 static bool has_died(struct bench_run *run, struct herd *h)
 {
-    const int pid = run->options.processes ? waitpid(-1, NULL, WNOHANG) : 0;
+    const int pid = run->options.forked ? waitpid(-1, NULL, WNOHANG) : 0;
 
     if (pid <= 0)
         return run->error != 0;
@@ -165,7 +165,7 @@ static int wait_all(struct bench_run *run, struct herd *h)
 {
     uint32_t finished;
 
-    if (!run->options.processes) {
+    if (!run->options.forked) {
         for (unsigned i = 0; i < h->members; i++)
             bench_sem_wait(&h->done);
         return 0;
@@ -182,7 +182,7 @@ static int wait_all(struct bench_run *run, struct herd *h)
 
 static void start_all(struct bench_run *run, struct herd *h)
 {
-    if (!run->options.processes) {
+    if (!run->options.forked) {
         for (unsigned i = 0; i < h->members; i++)
             bench_sem_post(&h->member[i].start);
         return;
@@ -198,7 +198,7 @@ static int begin(struct bench_run *run)
     struct herd *h = run->state;
     int error = 0;
 
-    for (unsigned i = 0; i < h->members && !run->options.processes && !error; i++) {
+    for (unsigned i = 0; i < h->members && !run->options.forked && !error; i++) {
         error = bench_thread_create(run, &h->member[i].thread, member_main, &h->member[i]);
         h->created += !error;
     }
@@ -327,7 +327,7 @@ static int sample(struct bench_run *run, uint64_t ops)
     h->used.system_ns += own_after.system_ns - own.system_ns + children_after.system_ns -
                          children.system_ns;
     run->sample_ops = calls_made(h) - calls;
-    if (run->options.processes)
+    if (run->options.forked)
         bench_count(run, run->sample_ops);
     return error;
 }

@@ -97,7 +97,7 @@ static void report_settings(struct bench_run *run, const struct bench_options *o
     bench_text(run, "load", o->stepped ? "stepped" : "free");
     bench_figure(run, "sets", o->sets);
     bench_figure(run, "share", o->share);
-    bench_figure(run, "processes", o->processes);
+    bench_figure(run, "processes", o->forked);
     bench_figure(run, "timeout_us", (double)o->timeout_ns / 1e3);
 }
 

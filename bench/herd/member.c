@@ -75,7 +75,7 @@ void herd_member_run(struct herd_member *m)
         for (int i = 0; i < count; i++)
             hand_on(m);
     }
-    if (!h->options->processes)
+    if (!h->options->forked)
         bench_count(h->run, m->counts.calls - before);
 }
 

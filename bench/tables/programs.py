@@ -16,7 +16,10 @@ BENCH = Path(__file__).resolve().parent.parent
 # Peers have the cases that cases.c names before its #ifndef BENCH_PEER.
 FOR_PEERS = (BENCH / "cases.c").read_text(encoding="utf-8").split("#ifndef BENCH_PEER")[0]
 CASES = sorted({f"{name}.c" for name in re.findall(r"\((case_\w+)\)", FOR_PEERS)})
-SOURCES = ["cases.c", "help.c", "main.c", "measure.c", "options.c", "report.c", "team.c", *CASES]
+SOURCES = [
+    *("cases.c", "help.c", "main.c", "measure.c", "options.c", "report.c"),
+    *("suite.c", "team.c", *CASES),
+]
 C_FLAGS = ["-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{BENCH}", '-DBENCH_VERSION="peer"']
 GO_LEAST = (1, 21)
 GO_PLACES = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")

@@ -22,6 +22,13 @@ CASES = (
     *("mutex", "pingpong", "sleepherd", "memory", "echo", "selectherd", "acceptherd", "fdtable"),
     *("shared_writes", "idle_memory", "steal"),
 )
+# Those besides mutex and cascade_mutex, which have a test of their own: bench_libmicro_test.py
+LIBMICRO = (
+    *("cascade_cond", "cascade_fcntl", "cascade_flock", "cascade_lockf", "poll", "select", "pipe"),
+    *("socketpair", "connection", "close_tcp", "pthread_create", "fork", "exec", "system"),
+    *("semop", "sched_yield", "nanosleep", "clock_nanosleep", "getpid", "gettimeofday"),
+    *("clock_gettime", "read", "write"),
+)
 KINDS = ("user", "kernel", "clone")
 # The cases that the kind clone, bare clone() threads, does not have.
 ROUSE_ONLY = {"selectherd", "acceptherd", "fdtable", "idle_memory", "steal"}
@@ -38,7 +45,7 @@ RUNS = [
 TEXTS = ("case", "threads", "obs")
 VERDICTS = {"useful", "lost_race", "false", "early", "timeout"}
 INTEGERS = (
-    *("workers", "T", "ops", "samples", "total_ops", "voluntary_switches"),
+    *("workers", "P", "T", "ops", "samples", "total_ops", "voluntary_switches"),
     *("involuntary_switches", "pinned", "errors"),
 )
 NUMBERS = ("ns_per_op", "ns_min", "ns_max", "cpu_ns_per_op", "harness_ns_per_op")
@@ -126,6 +133,27 @@ MISTAKES = {
     "pingpong -T 3": "even",
     "ring --wake broadcast": "selectherd",
     "selectherd --threads clone": "selectherd",
+    "selectherd --threads kernel --processes 2": "-T",
+    "ring --processes 2": "libMicro",
+    "getpid --processes": "number",
+    "getpid --processes 0": "--processes",
+    "getpid --processes 3x": "3x",
+    "getpid --processes=-1": "--processes",
+    "getpid --processes 100 -T 41": "4096",
+    "getpid --threads clone": "getpid",
+    "mutex --threads clone --processes 2": "clone",
+    "libmicro --threads clone": "clone",
+    "libmicro --processes": "number",
+    "libmicro --bytes 5": "--bytes",
+    "libmicro extra": "extra",
+    "poll --fds 3": "even",
+    "poll --fds 2 --ready 3": "--ready",
+    "pipe --fds 2": "select",
+    "pipe --bytes 65537": "65536",
+    "fork --threads user": "worker",
+    "mutex --threads user --processes 2": "shared",
+    "cascade_fcntl --threads kernel -T 2": "process",
+    "cascade_flock --threads user -T 2": "worker",
     "fdtable --table hash": "hash",
     "steal --affinity 7": "--affinity",
     "steal --place longest": "longest",
@@ -183,7 +211,10 @@ class Listing(unittest.TestCase):
     def test_list_names_every_case_once(self) -> None:
         done = bench("list")
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(tuple(line.split()[0] for line in done.stdout.splitlines()), CASES)
+        self.assertEqual(
+            tuple(line.split()[0] for line in done.stdout.splitlines()),
+            (*CASES, *LIBMICRO),
+        )
 
     def test_help_names_every_kind_and_goes_to_stdout(self) -> None:
         done = bench("--help")
@@ -213,7 +244,12 @@ class Reports(unittest.TestCase):
         self.assertGreaterEqual(report["total_ops"], report["ops"])
         self.assertGreaterEqual(len(report["ops_per_worker"]), report["workers"])
         self.assertEqual(report["errors"], 0)
-        own = set(report) - {*TEXTS, *INTEGERS, *NUMBERS, "ops_per_worker"}
+        self.assertEqual(len(report["sample_ns"]), report["samples"])
+        self.assertEqual(report["P"], 1)
+        common = {*TEXTS, *INTEGERS, *NUMBERS, "ops_per_worker", "sample_ns"}
+        if report["case"] in ("mutex", "cascade_mutex"):
+            common.add("usecs_per_call")
+        own = set(report) - common
         self.assertEqual(own - MAY_LACK, OWN_FIGURES.get(report["case"], set()))
 
     def test_every_case_on_every_kind(self) -> None:

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""rouse-bench libmicro: each case on each kind and on processes, its columns, and its faults.
+
+No speed is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+BUILD = Path(os.environ.get("ROUSE_BUILD", "build/release"))
+PROGRAM = BUILD / "bench" / "rouse-bench"
+LOCKS = ("cascade_mutex", "mutex", "cascade_cond")
+FILES = ("cascade_fcntl", "cascade_flock", "cascade_lockf")
+FORKS = ("fork", "exec", "system")
+CALLS = (
+    *("poll", "select", "pipe", "socketpair", "connection", "close_tcp", "pthread_create"),
+    *("semop", "sched_yield", "nanosleep", "clock_nanosleep", "getpid", "gettimeofday"),
+    *("clock_gettime", "read", "write"),
+)
+CASES = {*LOCKS, *FILES, *FORKS, *CALLS}
+COLUMNS = ["prc", "thr", "usecs/call", "samples", "errors", "cnt/samp"]
+STATISTICS = (
+    *("min", "max", "mean", "median", "stddev", "standard error", "99% confidence level", "skew"),
+    *("kurtosis", "time correlation"),
+)
+# The cases that a run with these options leaves out.
+ABSENT = {
+    ("kernel", 1, 1): set(),
+    ("kernel", 3, 1): set(),
+    ("kernel", 2, 2): {"cascade_fcntl", "cascade_lockf"},
+    ("user", 1, 1): {*FORKS},
+    ("user", 2, 1): {*FORKS, *LOCKS},
+    ("user", 2, 3): {*FORKS, *LOCKS, *FILES},
+}
+SHORT = ("--samples", "2", "-n", "24")
+SLOW_S = 120
+
+
+def bench(*words: str, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROGRAM), *words],
+        capture_output=True,
+        text=True,
+        timeout=SLOW_S,
+        check=False,
+        preexec_fn=limit,
+    )
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    lines = [line for line in text.splitlines() if not line.startswith(("#", " "))]
+    return {line.split()[0]: line.split(maxsplit=7)[1:] for line in lines}
+
+
+def children(pid: int) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return set()
+
+
+def descendants(pid: int) -> set[int]:
+    found = children(pid)
+    for child in tuple(found):
+        found |= descendants(child)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SLOW_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(what)
+        time.sleep(0.01)
+
+
+def wait_for_processes(pid: int, count: int) -> set[int]:
+    """Wait until a run's forked processes have threads, so that they end with it."""
+
+    def are_there() -> bool:
+        pids = children(pid)
+        return len(pids) == count and all(
+            len(list(Path(f"/proc/{child}/task").glob("*"))) > 1 for child in pids
+        )
+
+    wait_until(are_there, "a process has not started")
+    return children(pid)
+
+
+def wait_for_end(pids: set[int]) -> None:
+    wait_until(lambda: not any(is_running(pid) for pid in pids), "a process is left")
+
+
+def semaphores() -> set[str]:
+    lines = Path("/proc/sysvipc/sem").read_text(encoding="utf-8").splitlines()[1:]
+    return {line.split()[1] for line in lines}
+
+
+@contextlib.contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [str(PROGRAM), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class Suite(unittest.TestCase):
+    def check_row(self, case: str, row: list[str], processes: int) -> None:
+        self.assertEqual(row[0], str(processes), case)
+        self.assertGreater(float(row[2]), 0, case)
+        self.assertGreaterEqual(int(row[3]), 1, case)
+        self.assertEqual(row[4], "0", case)
+        self.assertGreaterEqual(int(row[5]), 1, case)
+
+    def test_each_case_has_a_row_on_each_kind_and_on_processes(self) -> None:
+        for (kind, processes, threads), absent in ABSENT.items():
+            with self.subTest(kind=kind, processes=processes, threads=threads):
+                words = ("--threads", kind, "--processes", str(processes), "-T", str(threads))
+                done = bench("libmicro", *words, *SHORT)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                found = rows(done.stdout)
+                self.assertEqual(set(found), CASES)
+                for case, row in found.items():
+                    self.assertEqual(row[1], str(threads))
+                    if case in absent:
+                        self.assertEqual(row[2:6], ["-", "-", "-", "-"])
+                        self.assertRegex(row[6], "^# .+")
+                    else:
+                        self.check_row(case, row, processes)
+                header = next(line for line in done.stdout.splitlines() if line.startswith(" "))
+                self.assertEqual(header.split(), COLUMNS)
+
+    def test_as_json_each_case_is_a_line(self) -> None:
+        done = bench("libmicro", "--threads", "user", "--json", *SHORT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual({line["case"] for line in lines}, CASES)
+        for line in lines:
+            self.assertEqual("reason" in line, line["case"] in {*FORKS})
+            self.assertEqual(line["errors"], 0)
+
+    def test_a_case_without_descriptors_fails_in_its_row_and_the_others_run(self) -> None:
+        def few() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+
+        done = bench("libmicro", "--threads", "kernel", *SHORT, limit=few)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        found = rows(done.stdout)
+        self.assertEqual(set(found), CASES)
+        for case, row in found.items():
+            if case in ("poll", "select"):
+                self.assertEqual(row[2:6], ["-", "-", "1", "-"], row)
+                self.assertIn("Too many open files", row[6])
+            else:
+                self.check_row(case, row, 1)
+
+    def test_a_batch_that_runs_out_of_descriptors_names_the_call(self) -> None:
+        def few() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+        done = bench("socketpair", "--threads", "kernel", "-n", "64", limit=few)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(
+            done.stderr, "rouse-bench: socketpair: socketpair failed: Too many open files\n"
+        )
+
+    def test_a_case_that_crashes_fails_in_its_row_and_the_others_run(self) -> None:
+        with running("libmicro", "--threads", "kernel", "--seconds", "0.2") as process:
+            assert process.stdout is not None
+            text = ""
+            for line in process.stdout:
+                text += line
+                # A child may be one that is about to end, so one of several is killed in its run.
+                if line.startswith(("cascade_", "poll", "select")) and "signal 9" not in text:
+                    wait_until(lambda: bool(children(process.pid)), "no process of a case")
+                    for pid in children(process.pid):
+                        os.kill(pid, signal.SIGKILL)
+            self.assertEqual(process.wait(SLOW_S), 1, text)
+        found = rows(text)
+        self.assertEqual(set(found), CASES)
+        failed = [row for row in found.values() if row[4] == "1"]
+        self.assertEqual([row[6] for row in failed], ["# it was ended by signal 9"])
+
+
+class Processes(unittest.TestCase):
+    def report(self, *words: str) -> dict[str, Any]:
+        done = bench(*words, "--json")
+        self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    def test_every_operation_of_every_process_is_counted(self) -> None:
+        for case in ("getpid", "pipe", "mutex", "cascade_flock", "pthread_create"):
+            for words in (("--processes", "3", "-T", "2"), ("--processes=2",)):
+                with self.subTest(case=case, words=words):
+                    report = self.report(case, "--threads", "kernel", *words, "-n", "600")
+                    members = report["P"] * report["T"]
+                    self.assertEqual(sum(report["ops_per_worker"]), report["total_ops"])
+                    self.assertEqual(report["ops"], 600)
+                    call = report["ns_per_op"] * members / 1000
+                    self.assertAlmostEqual(report["usecs_per_call"], call, delta=call / 1000)
+
+    def test_the_columns_count_processes_of_the_herds_too(self) -> None:
+        sizes = {
+            "selectherd": ("--processes", "-T", "4"),
+            "acceptherd": ("--servers", "3", "-T", "2"),
+        }
+        wanted = {"selectherd": ["4", "1"], "acceptherd": ["3", "2"]}
+        for case, words in sizes.items():
+            done = bench(case, "--threads", "kernel", *words, "--samples", "1", "-n", "40")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(rows(done.stdout)[case][:2], wanted[case])
+
+    def test_a_process_that_dies_ends_the_run_with_one_line(self) -> None:
+        for case in ("getpid", "cascade_fcntl", "semop"):
+            words = ("--threads", "kernel", "--processes", "3", "--seconds", "600")
+            with self.subTest(case=case), running(case, *words, "--samples", "1000") as process:
+                pids = wait_for_processes(process.pid, 2)
+                os.kill(min(pids), signal.SIGKILL)
+                out, err = process.communicate(timeout=SLOW_S)
+                self.assertEqual((process.returncode, out), (1, ""))
+                self.assertEqual(err, f"rouse-bench: {case}: a process of the run has died\n")
+                wait_for_end(pids)
+
+    def test_a_token_that_stands_still_ends_the_run(self) -> None:
+        words = ("cascade_lockf", "--threads", "kernel", "--processes", "3", "--seconds", "600")
+        with running(*words, "--samples", "1000") as process:
+            os.kill(min(wait_for_processes(process.pid, 2)), signal.SIGSTOP)
+            _, err = process.communicate(timeout=SLOW_S)
+            self.assertEqual(process.returncode, 1)
+            self.assertRegex(err, "^rouse-bench: cascade_lockf: passing the token failed: .*\n$")
+
+
+class Interrupts(unittest.TestCase):
+    def test_an_interrupt_leaves_no_process_and_no_semaphores(self) -> None:
+        runs = {
+            "SIGINT": ("semop", "--threads", "user", "--processes", "3"),
+            "SIGTERM": ("semop", "--threads", "kernel", "--processes", "3"),
+            "SIGHUP": ("cascade_cond", "--threads", "kernel", "--processes", "3"),
+        }
+        before = semaphores()
+        for name, words in runs.items():
+            number = signal.Signals[name]
+            with self.subTest(signal=name), running(*words, "--seconds", "600") as process:
+                pids = wait_for_processes(process.pid, 2)
+                os.kill(process.pid, number)
+                self.assertEqual(process.wait(SLOW_S), -number)
+                wait_for_end(pids)
+        self.assertLessEqual(semaphores(), before)
+
+    def test_the_processes_of_all_cases_end_with_the_run(self) -> None:
+        words = ("libmicro", "--threads", "kernel", "--processes", "2", "--seconds", "600")
+        with running(*words, "--samples", "1000") as process:
+            wait_until(lambda: len(descendants(process.pid)) == 2, "no processes")
+            pids = descendants(process.pid)
+            os.kill(process.pid, signal.SIGINT)
+            self.assertEqual(process.wait(SLOW_S), -signal.SIGINT)
+            wait_for_end(pids)
+
+
+class Statistics(unittest.TestCase):
+    def test_the_text_has_the_statistics_of_libmicro(self) -> None:
+        done = bench("getpid", "--threads", "kernel", "--samples", "60", "-n", "20")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        values = {}
+        for name in STATISTICS:
+            found = re.search(rf"^# +{name} +(\S+) +(\S+)$", done.stdout, re.MULTILINE)
+            assert found, f"{name}: {done.stdout}"
+            values[name] = (float(found[1]), float(found[2]))
+        for which in (0, 1):
+            ordered = [values[name][which] for name in ("min", "median", "max")]
+            self.assertEqual(ordered, sorted(ordered))
+        self.assertLessEqual(values["max"][1], values["max"][0])
+        outliers = re.search(r"number of outliers +(\d+)", done.stdout)
+        samples = re.search(r"number of samples +(\d+)", done.stdout)
+        assert outliers and samples
+        self.assertEqual(int(samples[1]), 60)
+        self.assertEqual(rows(done.stdout)["getpid"][3], "60")
+        shown = done.stdout.split("# DISTRIBUTION")[1]
+        counts = [int(n) for n in re.findall(r"^# +(\d+) +\S.*\|", shown, re.MULTILINE)]
+        self.assertEqual(sum(counts), 60)
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"not run: no {PROGRAM}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
