@@ -266,6 +266,9 @@ int bench_run_case(const struct bench_options *options, const struct bench_case 
 /* Run all cases of libMicro, each in a process of its own. Returns the exit status. */
 int bench_suite(const struct bench_options *options);
 
+/* Compare two files of results. Returns the exit status. */
+int bench_compare(int count, char **paths);
+
 double bench_median(const struct bench_run *run);
 void bench_report_json(const struct bench_run *run);
 void bench_report_text(const struct bench_run *run);

@@ -63,12 +63,14 @@ void bench_help(void)
     printf("usage: %s list\n"
            "       %s CASE [options]\n"
            "       %s libmicro [options]\n"
+           "       %s compare A B\n"
            "\n"
            "Measure one thing on one kind of threads; the same source runs on all kinds.\n"
-           "libmicro runs all cases of libMicro, a row each.\n"
+           "libmicro runs all cases of libMicro, a row each. compare shows two files of results\n"
+           "of --json side by side.\n"
            "\n"
            "  --threads KIND     ",
-           bench_program, bench_program, bench_program);
+           bench_program, bench_program, bench_program, bench_program);
     for (const struct bench_kind *kind = bench_kinds; kind->name; kind++)
         printf("%s%-7s %s%s\n", kind == bench_kinds ? "" : "                     ", kind->name,
                kind->summary, kind == bench_kinds ? " (default)" : "");

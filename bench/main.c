@@ -128,6 +128,8 @@ int main(int argc, char **argv)
     struct bench_options options;
     const struct bench_case *test;
 
+    if (argc > 1 && strcmp(argv[1], "compare") == 0)
+        return bench_compare(argc - 2, argv + 2);
     int status = bench_options_parse(&options, &test, argc, argv);
     if (status > 0)
         return status;

@@ -17,7 +17,7 @@ BENCH = Path(__file__).resolve().parent.parent
 FOR_PEERS = (BENCH / "cases.c").read_text(encoding="utf-8").split("#ifndef BENCH_PEER")[0]
 CASES = sorted({f"{name}.c" for name in re.findall(r"\((case_\w+)\)", FOR_PEERS)})
 SOURCES = [
-    *("cases.c", "help.c", "main.c", "measure.c", "options.c", "report.c"),
+    *("cases.c", "compare.c", "help.c", "main.c", "measure.c", "options.c", "report.c"),
     *("suite.c", "team.c", *CASES),
 ]
 C_FLAGS = ["-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{BENCH}", '-DBENCH_VERSION="peer"']

@@ -3,6 +3,8 @@
 complete -c rouse-bench -f
 complete -c rouse-bench -n __fish_is_first_arg -a list -d 'print the cases'
 complete -c rouse-bench -n __fish_is_first_arg -a libmicro -d 'run all cases of libMicro'
+complete -c rouse-bench -n __fish_is_first_arg -a compare -d 'compare two files of results'
+complete -c rouse-bench -n '__fish_seen_subcommand_from compare' -F
 complete -c rouse-bench -n __fish_is_first_arg -a '(rouse-bench list 2>/dev/null | string replace -r "\s+" "\t")'
 complete -c rouse-bench -l threads -x -a 'user kernel clone' -d 'kind of threads'
 complete -c rouse-bench -l workers -x -d 'workers, or processors to use'

@@ -137,13 +137,13 @@ class Values(Case):
         self.assertEqual(self.bash("rouse-serve", "s"), {"site"})
         self.assertEqual(self.bash("rouse-serve", "--access-log", "site/"), {"site/page.html"})
         self.assertEqual(self.bash("rouse-serve", "--port", ""), set())
-        self.assertEqual(self.bash("rouse-bench", ""), {"list", "libmicro", *cases()})
+        self.assertEqual(self.bash("rouse-bench", ""), {"list", "libmicro", "compare", *cases()})
         self.assertEqual(self.bash("rouse-bench", "echo", "--socket", ""), {"unix", "tcp"})
 
     def test_kinds_folders_and_cases_in_fish(self) -> None:
         self.assertEqual(self.fish("rouse-serve --threads "), {"user", "kernel"})
         self.assertEqual(self.fish("rouse-serve s"), {"site/"})
-        self.assertEqual(self.fish("rouse-bench "), {"list", "libmicro", *cases()})
+        self.assertEqual(self.fish("rouse-bench "), {"list", "libmicro", "compare", *cases()})
         self.assertEqual(self.fish("rouse-bench echo --socket "), {"unix", "tcp"})
 
 

@@ -15,9 +15,10 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,118 @@ class Statistics(unittest.TestCase):
         shown = done.stdout.split("# DISTRIBUTION")[1]
         counts = [int(n) for n in re.findall(r"^# +(\d+) +\S.*\|", shown, re.MULTILINE)]
         self.assertEqual(sum(counts), 60)
+
+
+def line(case: str, samples: Sequence[float], **fields: object) -> str:
+    """A line as --json prints it, with these samples."""
+    known = {"case": case, "threads": "kernel", "workers": 2, "P": 1, "T": 1, **fields}
+    return json.dumps({**known, "sample_ns": samples})
+
+
+class Comparison(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def compare(self, a: str, b: str) -> subprocess.CompletedProcess[str]:
+        return bench("compare", self.file("a", a), self.file("b", b))
+
+    def shown(self, a: str, b: str) -> dict[str, list[str]]:
+        done = self.compare(a, b)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return rows(done.stdout)
+
+    def test_two_real_runs_have_a_ratio_within_its_interval(self) -> None:
+        files = []
+        for name in ("a", "b"):
+            done = bench("libmicro", "--threads", "user", "--json", "--samples", "4", "-n", "24")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files.append(self.file(name, done.stdout))
+        done = bench("compare", *files)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found = {text.split()[0]: text.split() for text in done.stdout.splitlines()}
+        for case in CASES:
+            row = found[case]
+            if case in FORKS:
+                self.assertEqual(row[4:], ["-", "-", "-", "-"])
+            elif len(row) == 10:  # four samples, unless --seconds ended the run before
+                low, ratio, high = float(row[7]), float(row[6]), float(row[9])
+                self.assertTrue(low <= ratio <= high, row)
+
+    def test_the_ratio_and_its_interval_are_those_of_the_ranks(self) -> None:
+        a = [100, 101, 102, 103, 104]
+        b = [2 * value for value in a]
+        row = self.shown(line("getpid", a, usecs_per_call=1), line("getpid", b))["getpid"]
+        pairs = sorted(y / x for x in a for y in b)
+        # 5 and 5 samples: mean 12.5, standard deviation 4.787; the interval begins at rank 3.
+        low, high = pairs[2], pairs[-3]
+        self.assertEqual(row[:6], ["1", "1", "kernel", "0.10200", "0.20400", "2.000"])
+        self.assertEqual(row[6].split(), [f"{low:.3f}", "to", f"{high:.3f}"])
+
+    def test_lines_of_one_case_are_taken_together(self) -> None:
+        several = "\n".join(line("pipe", [value]) for value in (10, 20, 30, 40))
+        row = self.shown(several, line("pipe", [10, 20, 30, 40]))["pipe"]
+        self.assertEqual(row[3:6], ["0.02500", "0.02500", "1.000"])
+
+    def test_a_call_of_several_threads_is_as_long_as_in_its_thread(self) -> None:
+        fields = {"P": 3, "T": 2, "usecs_per_call": 1}
+        row = self.shown(line("pipe", [1000], **fields), line("pipe", [1000], **fields))["pipe"]
+        self.assertEqual(row[3:5], ["6.00000", "6.00000"])
+
+    def test_a_case_of_one_file_and_too_few_samples_have_no_interval(self) -> None:
+        a = f"{line('read', [1, 2, 3])}\n{line('write', [5])}\n"
+        found = self.shown(a, line("read", [1, 2, 3]) + "\n" + line("poll", [7]))
+        self.assertEqual(found["read"][6].split()[0], "-")
+        self.assertEqual(found["write"][3:5], ["0.00500", "-"])
+        self.assertEqual(found["poll"][3:5], ["-", "0.00700"])
+
+    def test_the_same_case_with_other_threads_is_another_one(self) -> None:
+        done = self.compare(line("read", [1]), line("read", [1], T=2))
+        self.assertEqual(len([t for t in done.stdout.splitlines() if t.startswith("read")]), 2)
+
+    def test_a_bad_file_is_refused_in_one_line(self) -> None:
+        good = line("getpid", [1, 2, 3, 4])
+        bad = {
+            "": "no results",
+            "\n\n": "no results",
+            "getpid 1 1 0.5": "b:1: not a result",
+            good + "\n{": "b:2: not a result",
+            good[:-1]: "not a result",
+            good + "x": "not a result",
+            good.replace("kernel", "ker\\\\nel"): "not a result",
+            good.replace("[1,", "[1 "): "not a result",
+            good.replace("[1,", "[-1,"): "above 0",
+            good.replace("[1,", "[nan,"): "not a result",
+            good.replace("[1,", "[1e999,"): "not a result",
+            good.replace('"T": 1', '"T": 0'): "without",
+            good.replace('"case"', '"name"'): "without",
+            good.replace('"getpid"', "[1]"): "without",
+            good + "\0": "byte of 0",
+            line("getpid", [1.0] * 1001): "not a result",
+            "\n".join([line("getpid", [1.0] * 1000)] * 5): "b:5: too many samples",
+            "\n".join(line(f"c{i}", [1.0]) for i in range(1025)): "b:1025: too many cases",
+            "[" * 100000: "not a result",
+        }
+        for text, word in bad.items():
+            with self.subTest(word=word, text=text[:80]):
+                done = self.compare(good, text)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(word, done.stderr)
+
+    def test_a_file_that_cannot_be_read_and_a_wrong_number_of_files(self) -> None:
+        good = self.file("good", line("getpid", [1]))
+        for words in ((), (good,), (good, good, good), (good, "/none"), (good, str(self.folder))):
+            with self.subTest(words=words):
+                done = bench("compare", *words)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
 
 if __name__ == "__main__":
