@@ -109,6 +109,12 @@ enum bench_share {
     BENCH_SHARE_REUSEPORT
 };
 #define BENCH_SHARES "herd", "exclusive", "turns", "reuseport"
+/* pipe: who reads what a thread writes, and through what; libMicro's words. */
+enum bench_mode { BENCH_MODE_ST, BENCH_MODE_MT, BENCH_MODE_MP };
+#define BENCH_MODES "st", "mt", "mp"
+enum bench_transport { BENCH_TRANSPORT_PIPE, BENCH_TRANSPORT_SOCK, BENCH_TRANSPORT_TCP };
+#define BENCH_TRANSPORTS "pipe", "sock", "tcp"
+
 /* Recording modes of waits, in the order of enum rouse_obs_mode. */
 extern const char *const bench_obs_modes[]; /* NULL ends it */
 #define BENCH_BURST_MOST 1024u
@@ -146,6 +152,8 @@ struct bench_options {
     /* the cases of libMicro; see micro/micro.h */
     unsigned processes; /* 0: one */
     unsigned fds, ready;
+    enum bench_mode mode;
+    enum bench_transport transport;
     /* acceptherd; see accept/accept.h */
     enum bench_order accept_order;
     enum bench_share accept_share;

@@ -48,6 +48,8 @@ enum {
     OPT_GAP_US,
     OPT_FDS,
     OPT_READY,
+    OPT_MODE,
+    OPT_TRANSPORT,
     OPT_HELP,
 };
 
@@ -87,6 +89,8 @@ static const struct option long_options[] = {
     { "gap-us", required_argument, NULL, OPT_GAP_US },
     { "fds", required_argument, NULL, OPT_FDS },
     { "ready", required_argument, NULL, OPT_READY },
+    { "mode", required_argument, NULL, OPT_MODE },
+    { "transport", required_argument, NULL, OPT_TRANSPORT },
     { "help", no_argument, NULL, OPT_HELP },
     { NULL, 0, NULL, 0 },
 };
@@ -124,6 +128,8 @@ static const struct {
     { OPT_GAP_US, "--gap-us", "acceptherd" },
     { OPT_FDS, "--fds", "poll, select" },
     { OPT_READY, "--ready", "poll, select" },
+    { OPT_MODE, "--mode", "pipe" },
+    { OPT_TRANSPORT, "--transport", "pipe" },
 };
 
 /* The state while the line is read. */
@@ -257,6 +263,8 @@ static int parse_words(struct bench_options *o, int option)
     static const char *const ops[] = { BENCH_OPS, NULL };
     static const char *const orders[] = { BENCH_ORDERS, NULL };
     static const char *const shares[] = { BENCH_SHARES, NULL };
+    static const char *const modes[] = { BENCH_MODES, NULL };
+    static const char *const transports[] = { BENCH_TRANSPORTS, NULL };
     unsigned word = 0;
     int status;
 
@@ -269,6 +277,12 @@ static int parse_words(struct bench_options *o, int option)
     } else if (option == OPT_SHARED_BY) {
         status = parse_word("--shared-by", optarg, shares, &word);
         o->accept_share = (enum bench_share)word;
+    } else if (option == OPT_MODE) {
+        status = parse_word("--mode", optarg, modes, &word);
+        o->mode = (enum bench_mode)word;
+    } else if (option == OPT_TRANSPORT) {
+        status = parse_word("--transport", optarg, transports, &word);
+        o->transport = (enum bench_transport)word;
     } else if (option == OPT_OP) {
         status = parse_word("--op", optarg, ops, &word);
         o->op = (enum bench_op)word;
@@ -300,6 +314,8 @@ static int parse_one(struct bench_options *o, int option)
     case OPT_OP:
     case OPT_ORDER:
     case OPT_SHARED_BY:
+    case OPT_MODE:
+    case OPT_TRANSPORT:
     case OPT_TABLE: return parse_words(o, option);
     case OPT_WAKE: return parse_either("--wake", optarg, "precise", "broadcast", &o->broadcast);
     case OPT_SCHED_LOCK:
@@ -449,8 +465,8 @@ static int check_calls(const struct bench_options *o, const struct bench_case *t
         return wrong("--processes: at most %u processes times threads", BENCH_MEMBERS_MAX);
     if (o->fds % 2 || o->ready > (o->fds ? o->fds : 256))
         return wrong("--fds: an even number, and no more of them --ready");
-    if (test && strcmp(name, "pipe") == 0 && o->bytes > 65536)
-        return wrong("--bytes: a pipe holds at most 65536");
+    if (test && strcmp(name, "pipe") == 0 && o->mode == BENCH_MODE_ST && o->bytes > 65536)
+        return wrong("--bytes: with --mode st at most 65536, which a pipe holds");
     return 0;
 }
 

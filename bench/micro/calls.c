@@ -25,55 +25,6 @@
 
 #define BATCH 64u
 
-/* 0 if the result is right, else the error or, without one, -EPROTO. */
-static int check(const struct micro_member *m, bool right, long error, const char *what)
-{
-    if (right)
-        return 0;
-    return micro_fail(m, error < 0 ? (int)error : -EPROTO, what);
-}
-
-static long read_some(const struct micro_member *m, int fd, void *buffer, size_t bytes)
-{
-    if (m->user)
-        return rouse_read(fd, buffer, bytes);
-    const ssize_t n = read(fd, buffer, bytes);
-    return n < 0 ? -errno : n;
-}
-
-static long write_some(const struct micro_member *m, int fd, const void *buffer, size_t bytes)
-{
-    if (m->user)
-        return rouse_write(fd, buffer, bytes);
-    const ssize_t n = write(fd, buffer, bytes);
-    return n < 0 ? -errno : n;
-}
-
-static int close_one(const struct micro_member *m, int fd)
-{
-    if (fd < 0)
-        return 0;
-    if (m->user)
-        return rouse_close(fd);
-    return close(fd) < 0 ? -errno : 0;
-}
-
-static void leave_files(struct micro_member *m)
-{
-    for (unsigned i = 0; i < 4; i++) {
-        close_one(m, m->fd[i]);
-        m->fd[i] = -1;
-    }
-    free(m->bytes);
-    m->bytes = NULL;
-}
-
-static int enter_bytes(struct micro_member *m, size_t bytes)
-{
-    m->bytes = calloc(1, bytes);
-    return m->bytes ? 0 : micro_fail(m, -ENOMEM, "allocating memory");
-}
-
 /* Of each case: its operation, its loop, its description. */
 #define CASE(id, text, ...) \
     static const struct micro_kind id##_kind = { .loop = id##_loop, __VA_ARGS__ }; \
@@ -94,7 +45,7 @@ static int getpid_enter(struct micro_member *m)
 static inline int getpid_call(struct micro_member *m, unsigned i)
 {
     (void)i;
-    return check(m, getpid() == (pid_t)m->last, 0, "getpid");
+    return micro_check(m, getpid() == (pid_t)m->last, 0, "getpid");
 }
 MICRO_LOOP(getpid)
 CASE(getpid, "getpid(2)", .enter = getpid_enter);
@@ -104,7 +55,8 @@ static inline int gettimeofday_call(struct micro_member *m, unsigned i)
     struct timeval now = { .tv_usec = -1 };
     (void)i;
     const int status = gettimeofday(&now, NULL);
-    return check(m, status == 0 && now.tv_usec >= 0 && now.tv_usec < 1000000, 0, "gettimeofday");
+    return micro_check(m, status == 0 && now.tv_usec >= 0 && now.tv_usec < 1000000, 0,
+                       "gettimeofday");
 }
 MICRO_LOOP(gettimeofday)
 CASE(gettimeofday, "gettimeofday(2)", );
@@ -117,7 +69,7 @@ static inline int clock_gettime_call(struct micro_member *m, unsigned i)
     const uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     const bool right = status == 0 && now_ns >= m->last;
     m->last = now_ns;
-    return check(m, right, 0, "clock_gettime, which must not go back,");
+    return micro_check(m, right, 0, "clock_gettime, which must not go back,");
 }
 MICRO_LOOP(clock_gettime)
 CASE(clock_gettime, "clock_gettime(2) of CLOCK_MONOTONIC", );
@@ -129,7 +81,7 @@ static int open_device(struct micro_member *m, const char *path, int flags)
     m->fd[0] = open(path, flags | O_CLOEXEC);
     if (m->fd[0] < 0)
         return micro_fail(m, -errno, path);
-    return enter_bytes(m, m->micro->run->options.bytes);
+    return micro_allocate(m, m->micro->run->options.bytes);
 }
 
 static int read_enter(struct micro_member *m)
@@ -142,11 +94,12 @@ static inline int read_call(struct micro_member *m, unsigned i)
     const size_t bytes = m->micro->run->options.bytes;
     (void)i;
     m->bytes[0] = m->bytes[bytes - 1] = 1;
-    const long n = read_some(m, m->fd[0], m->bytes, bytes);
-    return check(m, n == (long)bytes && m->bytes[0] == 0 && m->bytes[bytes - 1] == 0, n, "read");
+    const long n = micro_read(m, m->fd[0], m->bytes, bytes);
+    return micro_check(m, n == (long)bytes && m->bytes[0] == 0 && m->bytes[bytes - 1] == 0, n,
+                       "read");
 }
 MICRO_LOOP(read)
-CASE(read, "read(2) of --bytes from /dev/zero", .enter = read_enter, .leave = leave_files);
+CASE(read, "read(2) of --bytes from /dev/zero", .enter = read_enter, .leave = micro_leave_files);
 
 static int write_enter(struct micro_member *m)
 {
@@ -157,41 +110,11 @@ static inline int write_call(struct micro_member *m, unsigned i)
 {
     const size_t bytes = m->micro->run->options.bytes;
     (void)i;
-    const long n = write_some(m, m->fd[0], m->bytes, bytes);
-    return check(m, n == (long)bytes, n, "write");
+    const long n = micro_write(m, m->fd[0], m->bytes, bytes);
+    return micro_check(m, n == (long)bytes, n, "write");
 }
 MICRO_LOOP(write)
-CASE(write, "write(2) of --bytes to /dev/null", .enter = write_enter, .leave = leave_files);
-
-/* pipe */
-
-static int pipe_enter(struct micro_member *m)
-{
-    if (pipe2(m->fd, O_CLOEXEC) < 0)
-        return micro_fail(m, -errno, "making a pipe");
-    return enter_bytes(m, 2 * (size_t)m->micro->run->options.bytes);
-}
-
-static inline int pipe_call(struct micro_member *m, unsigned i)
-{
-    const size_t bytes = m->micro->run->options.bytes;
-    unsigned char *out = m->bytes, *in = m->bytes + bytes;
-
-    (void)i;
-    out[0] = out[bytes - 1] = (unsigned char)++m->last;
-    const long wrote = write_some(m, m->fd[1], out, bytes);
-    if (wrote != (long)bytes)
-        return check(m, false, wrote, "write");
-    for (size_t got = 0; got < bytes;) {
-        const long n = read_some(m, m->fd[0], in + got, bytes - got);
-        if (n <= 0)
-            return check(m, false, n, "read");
-        got += (size_t)n;
-    }
-    return check(m, in[0] == out[0] && in[bytes - 1] == out[0], 0, "comparing what a pipe brought");
-}
-MICRO_LOOP(pipe)
-CASE(pipe, "write --bytes into a pipe and read them", .enter = pipe_enter, .leave = leave_files);
+CASE(write, "write(2) of --bytes to /dev/null", .enter = write_enter, .leave = micro_leave_files);
 
 /* poll, select: on socket pairs that all members share, as in libMicro */
 
@@ -229,7 +152,7 @@ static int poll_enter(struct micro_member *m)
 {
     const unsigned count = m->micro->run->options.fds;
     const int *fds = m->micro->own;
-    const int error = enter_bytes(m, count * sizeof(struct pollfd));
+    const int error = micro_allocate(m, count * sizeof(struct pollfd));
     struct pollfd *polled = (struct pollfd *)(void *)m->bytes;
 
     for (unsigned i = 0; i < count && error == 0; i++)
@@ -248,17 +171,17 @@ static inline int poll_call(struct micro_member *m, unsigned i)
         n = rouse_poll(polled, count, 0);
     else if ((n = poll(polled, count, 0)) < 0)
         n = -errno;
-    return check(m, n == (int)ready && (ready == 0 || polled[ready - 1].revents == POLLIN), n,
-                 "poll");
+    return micro_check(m, n == (int)ready && (ready == 0 || polled[ready - 1].revents == POLLIN), n,
+                       "poll");
 }
 MICRO_LOOP(poll)
 CASE(poll, "poll(2) of --fds descriptors, which does not wait", .share = share_fds,
-     .enter = poll_enter, .leave = leave_files, .unshare = unshare_fds);
+     .enter = poll_enter, .leave = micro_leave_files, .unshare = unshare_fds);
 
 static int select_enter(struct micro_member *m)
 {
     const int *fds = m->micro->own;
-    const int error = enter_bytes(m, 2 * sizeof(fd_set));
+    const int error = micro_allocate(m, 2 * sizeof(fd_set));
     fd_set *all = (fd_set *)(void *)m->bytes;
 
     for (unsigned i = 0; i < m->micro->run->options.fds && error == 0; i++) {
@@ -283,12 +206,12 @@ static inline int select_call(struct micro_member *m, unsigned i)
     else if ((n = select((int)m->last, asked, NULL, NULL, &at_once)) < 0)
         n = -errno;
     const int *fds = m->micro->own;
-    return check(m, n == (int)ready && (ready == 0 || FD_ISSET(fds[ready - 1], asked)), n,
-                 "select");
+    return micro_check(m, n == (int)ready && (ready == 0 || FD_ISSET(fds[ready - 1], asked)), n,
+                       "select");
 }
 MICRO_LOOP(select)
 CASE(select, "select(2) of --fds descriptors, which does not wait", .share = share_fds,
-     .enter = select_enter, .leave = leave_files, .unshare = unshare_fds);
+     .enter = select_enter, .leave = micro_leave_files, .unshare = unshare_fds);
 
 /* socketpair, connection, close_tcp */
 
@@ -304,7 +227,7 @@ static struct pairs *pairs_of(const struct micro_member *m)
 
 static int pairs_enter(struct micro_member *m)
 {
-    return enter_bytes(m, sizeof(struct pairs));
+    return micro_allocate(m, sizeof(struct pairs));
 }
 
 /* An operation's two descriptors carry a byte, and are closed. Not measured. */
@@ -317,12 +240,12 @@ static int pairs_after(struct micro_member *m)
         const unsigned char sent = (unsigned char)(i + 1);
         unsigned char got = 0;
         if (error == 0)
-            error = check(m,
-                          write_some(m, pairs->fd[i][0], &sent, 1) == 1 &&
-                              read_some(m, pairs->fd[i][1], &got, 1) == 1 && got == sent,
-                          0, "sending a byte");
-        close_one(m, pairs->fd[i][0]);
-        close_one(m, pairs->fd[i][1]);
+            error = micro_check(m,
+                                micro_write(m, pairs->fd[i][0], &sent, 1) == 1 &&
+                                    micro_read(m, pairs->fd[i][1], &got, 1) == 1 && got == sent,
+                                0, "sending a byte");
+        micro_close(m, pairs->fd[i][0]);
+        micro_close(m, pairs->fd[i][1]);
     }
     m->made = 0;
     return error;
@@ -331,13 +254,13 @@ static int pairs_after(struct micro_member *m)
 static inline int socketpair_call(struct micro_member *m, unsigned i)
 {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs_of(m)->fd[i]) < 0)
-        return check(m, false, -errno, "socketpair");
+        return micro_check(m, false, -errno, "socketpair");
     m->made++;
     return 0;
 }
 MICRO_LOOP(socketpair)
 CASE(socketpair, "socketpair(2)", .batch = BATCH, .enter = pairs_enter, .after = pairs_after,
-     .leave = leave_files);
+     .leave = micro_leave_files);
 
 /* fd[0] is the member's own listener. */
 static int listen_enter(struct micro_member *m)
@@ -378,13 +301,13 @@ static inline int connection_call(struct micro_member *m, unsigned i)
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return check(m, false, -errno, "making a socket");
+        return micro_check(m, false, -errno, "making a socket");
     getsockname(m->fd[0], (struct sockaddr *)&listener, &length);
     const int error = connect_one(m, fd, &listener);
     const int accepted = error ? error : accept_one(m, &pairs->peer[i]);
     if (accepted < 0) {
-        close_one(m, fd);
-        return check(m, false, accepted, error ? "connect" : "accept");
+        micro_close(m, fd);
+        return micro_check(m, false, accepted, error ? "connect" : "accept");
     }
     pairs->fd[i][0] = fd;
     pairs->fd[i][1] = accepted;
@@ -405,14 +328,14 @@ static int connection_after(struct micro_member *m)
         socklen_t length = sizeof own;
         getsockname(pairs->fd[i][0], (struct sockaddr *)&own, &length);
         if (error == 0)
-            error = check(m, own.sin_port == pairs->peer[i].sin_port, 0, "comparing ports");
+            error = micro_check(m, own.sin_port == pairs->peer[i].sin_port, 0, "comparing ports");
         setsockopt(pairs->fd[i][0], SOL_SOCKET, SO_LINGER, &abort_at_once, sizeof abort_at_once);
     }
     const int undone = pairs_after(m);
     return error ? error : undone;
 }
 CASE(connection, "make a TCP connection: socket(2), connect(2) and accept(2)", .batch = BATCH,
-     .enter = listen_enter, .after = connection_after, .leave = leave_files);
+     .enter = listen_enter, .after = connection_after, .leave = micro_leave_files);
 
 static int close_tcp_before(struct micro_member *m, unsigned count)
 {
@@ -421,9 +344,9 @@ static int close_tcp_before(struct micro_member *m, unsigned count)
 
 static inline int close_tcp_call(struct micro_member *m, unsigned i)
 {
-    const int error = close_one(m, pairs_of(m)->fd[i][0]);
+    const int error = micro_close(m, pairs_of(m)->fd[i][0]);
     pairs_of(m)->fd[i][0] = -1;
-    return check(m, error == 0, error, "close");
+    return micro_check(m, error == 0, error, "close");
 }
 MICRO_LOOP(close_tcp)
 
@@ -436,17 +359,17 @@ static int close_tcp_after(struct micro_member *m)
     for (unsigned i = 0; i < m->made; i++) {
         unsigned char got;
         if (error == 0 && pairs->fd[i][0] < 0) {
-            const long n = read_some(m, pairs->fd[i][1], &got, 1);
-            error = check(m, n == 0, n, "reading the end of a closed connection");
+            const long n = micro_read(m, pairs->fd[i][1], &got, 1);
+            error = micro_check(m, n == 0, n, "reading the end of a closed connection");
         }
-        close_one(m, pairs->fd[i][0]);
-        close_one(m, pairs->fd[i][1]);
+        micro_close(m, pairs->fd[i][0]);
+        micro_close(m, pairs->fd[i][1]);
     }
     m->made = 0;
     return error;
 }
 CASE(close_tcp, "close(2) of a TCP connection", .batch = BATCH, .enter = listen_enter,
-     .before = close_tcp_before, .after = close_tcp_after, .leave = leave_files);
+     .before = close_tcp_before, .after = close_tcp_after, .leave = micro_leave_files);
 
 /* pthread_create */
 
@@ -465,7 +388,7 @@ static struct threads *threads_of(const struct micro_member *m)
 
 static int threads_enter(struct micro_member *m)
 {
-    const int error = enter_bytes(m, sizeof(struct threads));
+    const int error = micro_allocate(m, sizeof(struct threads));
     if (error)
         return error;
     pthread_attr_init(&threads_of(m)->attr);
@@ -489,7 +412,7 @@ static inline int pthread_create_call(struct micro_member *m, unsigned i)
                 : -pthread_create(&threads->thread[i].kernel, &threads->attr, return_argument, arg);
 
     if (error)
-        return check(m, false, error, "creating a thread");
+        return micro_check(m, false, error, "creating a thread");
     m->made++;
     return 0;
 }
@@ -507,13 +430,13 @@ static int pthread_create_after(struct micro_member *m)
         else
             pthread_join(threads->thread[i].kernel, &result);
         if (error == 0)
-            error = check(m, result == &threads->thread[i], 0, "joining a thread");
+            error = micro_check(m, result == &threads->thread[i], 0, "joining a thread");
     }
     m->made = 0;
     return error;
 }
 CASE(pthread_create, "create a thread; it is joined outside of the measurement", .batch = BATCH,
-     .enter = threads_enter, .after = pthread_create_after, .leave = leave_files);
+     .enter = threads_enter, .after = pthread_create_after, .leave = micro_leave_files);
 
 /* fork, exec, system */
 
@@ -534,7 +457,7 @@ static pid_t *pids_of(const struct micro_member *m)
 
 static int pids_enter(struct micro_member *m)
 {
-    return enter_bytes(m, BATCH * sizeof(pid_t));
+    return micro_allocate(m, BATCH * sizeof(pid_t));
 }
 
 static inline int fork_call(struct micro_member *m, unsigned i)
@@ -543,7 +466,7 @@ static inline int fork_call(struct micro_member *m, unsigned i)
     if (pid == 0)
         _exit((int)i);
     if (pid < 0)
-        return check(m, false, -errno, "fork");
+        return micro_check(m, false, -errno, "fork");
     pids_of(m)[i] = pid;
     m->made++;
     return 0;
@@ -556,7 +479,7 @@ static int reap(const struct micro_member *m, pid_t pid, int status, const char 
     pid_t reaped;
     while ((reaped = waitpid(pid, &got, 0)) < 0 && errno == EINTR)
         ;
-    return check(m, reaped == pid && WIFEXITED(got) && WEXITSTATUS(got) == status, 0, what);
+    return micro_check(m, reaped == pid && WIFEXITED(got) && WEXITSTATUS(got) == status, 0, what);
 }
 
 static int fork_after(struct micro_member *m)
@@ -578,7 +501,7 @@ static inline int exec_call(struct micro_member *m, unsigned i)
         execl("/bin/true", "true", (char *)NULL);
         _exit(127);
     }
-    return pid < 0 ? check(m, false, -errno, "fork") : reap(m, pid, 0, "executing /bin/true");
+    return pid < 0 ? micro_check(m, false, -errno, "fork") : reap(m, pid, 0, "executing /bin/true");
 }
 MICRO_LOOP(exec)
 
@@ -586,7 +509,7 @@ static inline int system_call(struct micro_member *m, unsigned i)
 {
     (void)i;
     const int status = system("A=$$"); /* NOLINT(cert-env33-c): what the case measures */
-    return check(m, status == 0, status < 0 ? -errno : 0, "system(\"A=$$\")");
+    return micro_check(m, status == 0, status < 0 ? -errno : 0, "system(\"A=$$\")");
 }
 MICRO_LOOP(system)
 
@@ -595,7 +518,7 @@ MICRO_LOOP(system)
     const struct bench_case BENCH_NAME(case_##id) = { MICRO_CASE(#id, text, 1), \
                                                       .micro = &id##_kind, .excuse = only_kernel }
 KERNEL_CASE(fork, "fork(2); the child is awaited outside of the measurement", .batch = 16,
-            .enter = pids_enter, .after = fork_after, .leave = leave_files);
+            .enter = pids_enter, .after = fork_after, .leave = micro_leave_files);
 KERNEL_CASE(exec, "fork(2), execve(2) of /bin/true, and waitpid(2)", );
 KERNEL_CASE(system, "system(3) of A=$$, which ends a shell", );
 
@@ -648,7 +571,7 @@ static inline int semop_call(struct micro_member *m, unsigned i)
 
     (void)i;
     if (semop(id, &take, 1) < 0 || semop(id, &give, 1) < 0)
-        return check(m, false, -errno, "semop");
+        return micro_check(m, false, -errno, "semop");
     return 0;
 }
 MICRO_LOOP(semop)
@@ -671,7 +594,7 @@ static inline int sched_yield_call(struct micro_member *m, unsigned i)
         rouse_thread_yield();
         return 0;
     }
-    return check(m, sched_yield() == 0, 0, "sched_yield");
+    return micro_check(m, sched_yield() == 0, 0, "sched_yield");
 }
 MICRO_LOOP(sched_yield)
 CASE(sched_yield, "sched_yield(2), or a user thread's yield", );
@@ -704,7 +627,7 @@ static inline int nanosleep_call(struct micro_member *m, unsigned i)
     const uint64_t due_ns = rouse_now_ns() + m->micro->run->options.sleep_ns;
     (void)i;
     const int error = sleep_for(m, m->micro->run->options.sleep_ns);
-    return check(m, error == 0 && rouse_now_ns() >= due_ns, error, "nanosleep");
+    return micro_check(m, error == 0 && rouse_now_ns() >= due_ns, error, "nanosleep");
 }
 MICRO_LOOP(nanosleep)
 CASE(nanosleep, "nanosleep(2) of --sleep-us", );
@@ -714,7 +637,7 @@ static inline int clock_nanosleep_call(struct micro_member *m, unsigned i)
     const uint64_t due_ns = rouse_now_ns() + m->micro->run->options.sleep_ns;
     (void)i;
     const int error = sleep_until(m, due_ns);
-    return check(m, error == 0 && rouse_now_ns() >= due_ns, error, "clock_nanosleep");
+    return micro_check(m, error == 0 && rouse_now_ns() >= due_ns, error, "clock_nanosleep");
 }
 MICRO_LOOP(clock_nanosleep)
 CASE(clock_nanosleep, "clock_nanosleep(2) until a deadline --sleep-us ahead", );

@@ -40,6 +40,22 @@ int micro_fail(const struct micro_member *m, int error, const char *what)
     return bench_fail(m->micro->run, error, what);
 }
 
+int micro_allocate(struct micro_member *m, size_t bytes)
+{
+    m->bytes = calloc(1, bytes);
+    return m->bytes ? 0 : micro_fail(m, -ENOMEM, "allocating memory");
+}
+
+void micro_leave_files(struct micro_member *m)
+{
+    for (unsigned i = 0; i < sizeof m->fd / sizeof *m->fd; i++) {
+        micro_close(m, m->fd[i]);
+        m->fd[i] = -1;
+    }
+    free(m->bytes);
+    m->bytes = NULL;
+}
+
 static void wait_for(_Atomic uint32_t *word, uint32_t value)
 {
     raw6(SYS_futex, (long)word, FUTEX_WAIT, value, 0, 0, 0);

@@ -15,7 +15,10 @@
 
 #include "team.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define MICRO_CHUNK 256u /* operations between two counts, for a case without batches */
 
@@ -93,6 +96,47 @@ int micro_begin(struct bench_run *run);
 int micro_sample(struct bench_run *run, uint64_t ops);
 void micro_end(struct bench_run *run);
 void micro_release(struct bench_run *run);
+
+/* 0 if the result is right, else the error or, without one, -EPROTO. */
+static inline int micro_check(const struct micro_member *m, bool right, long error,
+                              const char *what)
+{
+    if (right)
+        return 0;
+    return micro_fail(m, error < 0 ? (int)error : -EPROTO, what);
+}
+
+static inline long micro_read(const struct micro_member *m, int fd, void *buffer, size_t bytes)
+{
+    if (m->user)
+        return rouse_read(fd, buffer, bytes);
+    const ssize_t n = read(fd, buffer, bytes);
+    return n < 0 ? -errno : n;
+}
+
+static inline long micro_write(const struct micro_member *m, int fd, const void *buffer,
+                               size_t bytes)
+{
+    if (m->user)
+        return rouse_write(fd, buffer, bytes);
+    const ssize_t n = write(fd, buffer, bytes);
+    return n < 0 ? -errno : n;
+}
+
+static inline int micro_close(const struct micro_member *m, int fd)
+{
+    if (fd < 0)
+        return 0;
+    if (m->user)
+        return rouse_close(fd);
+    return close(fd) < 0 ? -errno : 0;
+}
+
+/* Allocate m->bytes, filled with 0. */
+int micro_allocate(struct micro_member *m, size_t bytes);
+
+/* leave: close m->fd and free m->bytes. */
+void micro_leave_files(struct micro_member *m);
 
 /*
  * Define NAME_loop, which makes NAME_call again and again. The call is inlined, so that no pointer to a function

@@ -8,6 +8,7 @@ No speed is checked.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -229,6 +230,25 @@ class Processes(unittest.TestCase):
                     self.assertEqual(report["ops"], 600)
                     call = report["ns_per_op"] * members / 1000
                     self.assertAlmostEqual(report["usecs_per_call"], call, delta=call / 1000)
+
+    def test_bytes_come_back_from_each_partner_through_each_transport(self) -> None:
+        for kind in ("user", "kernel"):
+            for mode, transport in itertools.product(("st", "mt", "mp"), ("pipe", "sock", "tcp")):
+                words = ("--threads", kind, "--mode", mode, "--transport", transport)
+                size = ("-T", "3", "--processes", "2", "--bytes", "3000")
+                with self.subTest(words=words):
+                    report = self.report("pipe", *words, *size, "-n", "60", "--samples", "2")
+                    self.assertEqual(report["total_ops"], 120)
+
+    def test_a_partner_process_that_dies_is_an_error_of_the_pipe(self) -> None:
+        for kind in ("user", "kernel"):
+            words = ("pipe", "--threads", kind, "--mode", "mp", "--seconds", "600")
+            with self.subTest(kind=kind), running(*words, "--samples", "1000") as process:
+                wait_until(lambda: bool(children(process.pid)), "no partner")
+                os.kill(min(children(process.pid)), signal.SIGKILL)
+                out, err = process.communicate(timeout=SLOW_S)
+                self.assertEqual((process.returncode, out), (1, ""))
+                self.assertRegex(err, "^rouse-bench: pipe: (read|write) failed: Broken pipe\n$")
 
     def test_the_columns_count_processes_of_the_herds_too(self) -> None:
         sizes = {
