@@ -136,6 +136,7 @@ struct bench_options {
     uint64_t sleep_ns; /* 0: the case's own */
     uint64_t slack_ns; /* 0: as it is */
     unsigned bytes;    /* 0: the case's own */
+    uint64_t hold_ns;  /* mutex */
     int yield_every;   /* -1: 64 for user threads, never for kernel threads */
     enum bench_table table;
     enum bench_op op;

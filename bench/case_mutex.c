@@ -55,6 +55,16 @@ static void unlock(const struct bench_run *run, struct state *s)
     bench_mutex_unlock(&s->lock.mutex);
 }
 
+/* Keep the processor, and so the lock, for --hold-us. */
+static void hold(const struct bench_run *run)
+{
+    if (run->options.hold_ns == 0)
+        return;
+    const uint64_t until_ns = bench_now_ns() + run->options.hold_ns;
+    while (bench_now_ns() < until_ns)
+        ;
+}
+
 static void contend(struct bench_member *member, uint64_t ops)
 {
     struct bench_run *run = member->team->run;
@@ -64,6 +74,7 @@ static void contend(struct bench_member *member, uint64_t ops)
     (void)ops;
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
         lock(run, s);
+        hold(run);
         if (++s->shared >= s->last)
             atomic_store_explicit(&s->stop, true, memory_order_relaxed);
         unlock(run, s);

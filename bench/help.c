@@ -23,6 +23,7 @@ static const char help_options[] =
     "                     call (default 1024)\n"
     "  --socket KIND      echo: unix (default) or tcp\n"
     "  --lock KIND        mutex: mutex (default), or spin with --threads clone\n"
+    "  --hold-us N        mutex: time that the lock is held (default 0)\n"
     "  --yield-every N    mutex: operations between two yields, 0 for none\n"
     "                     (default 64 for user threads, which are not pre-empted, else 0)\n"
     "  --table KIND       fdtable: chunks (rouse's own; default), rwlock or recheck\n"

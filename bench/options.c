@@ -48,6 +48,7 @@ enum {
     OPT_GAP_US,
     OPT_FDS,
     OPT_READY,
+    OPT_HOLD_US,
     OPT_MODE,
     OPT_TRANSPORT,
     OPT_HELP,
@@ -89,6 +90,7 @@ static const struct option long_options[] = {
     { "gap-us", required_argument, NULL, OPT_GAP_US },
     { "fds", required_argument, NULL, OPT_FDS },
     { "ready", required_argument, NULL, OPT_READY },
+    { "hold-us", required_argument, NULL, OPT_HOLD_US },
     { "mode", required_argument, NULL, OPT_MODE },
     { "transport", required_argument, NULL, OPT_TRANSPORT },
     { "help", no_argument, NULL, OPT_HELP },
@@ -128,6 +130,7 @@ static const struct {
     { OPT_GAP_US, "--gap-us", "acceptherd" },
     { OPT_FDS, "--fds", "poll, select" },
     { OPT_READY, "--ready", "poll, select" },
+    { OPT_HOLD_US, "--hold-us", "mutex" },
     { OPT_MODE, "--mode", "pipe" },
     { OPT_TRANSPORT, "--transport", "pipe" },
 };
@@ -236,6 +239,10 @@ static int parse_numbers(struct bench_options *o, int option)
     case OPT_GAP_US:
         status = parse_number("--gap-us", optarg, 0, 3600000000, &n);
         o->gap_ns = n * 1000;
+        return status;
+    case OPT_HOLD_US:
+        status = parse_number("--hold-us", optarg, 0, 1000000, &n);
+        o->hold_ns = n * 1000;
         return status;
     case OPT_YIELD_EVERY:
         status = parse_number("--yield-every", optarg, 0, 1 << 30, &n);

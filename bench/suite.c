@@ -17,8 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_S 60 /* beyond --seconds */
-#define GRACE_S 5     /* between a request to end, and the end by force */
+#define PATIENCE_S 30 /* beyond --seconds, unless -n gives samples that may last long */
+#define LOOK_MS 1000
+#define GRACE_S 5 /* between a request to end, and the end by force */
 
 static int64_t now_ms(void)
 {
@@ -60,7 +61,7 @@ static bool read_errors(int fd, char *text, size_t bytes, int64_t deadline_ms)
         char rest[256];
         if (left_ms <= 0)
             return false;
-        if (poll(&one, 1, (int)left_ms) <= 0)
+        if (poll(&one, 1, left_ms < LOOK_MS ? (int)left_ms : LOOK_MS) <= 0)
             continue;
         const ssize_t n = length + 1 < bytes ? read(fd, text + length, bytes - length - 1)
                                              : read(fd, rest, sizeof rest);
@@ -109,8 +110,8 @@ static bool run_one(const struct bench_options *options, const struct bench_case
         bench_report_absent(options, test, 1, strerror(errno));
         return false;
     }
-    bool ended = read_errors(fds[0], text, sizeof text,
-                             now_ms() + (int64_t)(options->seconds * 1000) + PATIENCE_S * 1000);
+    const int64_t limit_ms = now_ms() + (int64_t)(options->seconds * 1000) + PATIENCE_S * 1000;
+    bool ended = read_errors(fds[0], text, sizeof text, options->ops ? INT64_MAX : limit_ms);
     const bool was_ended = !ended;
     if (!ended) {
         kill(pid, SIGTERM);

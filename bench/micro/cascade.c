@@ -456,9 +456,15 @@ static inline int mutex_shared_call(struct micro_member *m, unsigned i)
 {
     struct micro_shared *shared = m->micro->shared;
     pthread_mutex_t *mutex = &((struct seat *)m->micro->own)->mutex;
+    const uint64_t hold_ns = m->micro->run->options.hold_ns;
     int error = pthread_mutex_lock(mutex);
 
     (void)i;
+    if (hold_ns) {
+        const uint64_t until_ns = bench_now_ns() + hold_ns;
+        while (bench_now_ns() < until_ns)
+            ;
+    }
     const uint64_t count = atomic_load_explicit(&shared->token, memory_order_relaxed);
     atomic_store_explicit(&shared->token, count + 1, memory_order_relaxed);
     m->last++;

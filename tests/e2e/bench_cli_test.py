@@ -151,6 +151,8 @@ MISTAKES = {
     "pipe --fds 2": "select",
     "pipe --bytes 65537": "65536",
     "pipe --mode sp": "sp",
+    "mutex --hold-us 1000001": "--hold-us",
+    "cascade_mutex --hold-us 5": "mutex",
     "pipe --transport fifo": "fifo",
     "echo --mode mt": "pipe",
     "fork --threads user": "worker",
@@ -295,6 +297,15 @@ class Reports(unittest.TestCase):
                 self.assertEqual(report["lost_updates"], 0)
         report = self.report("mutex", "--threads", "clone", "--lock", "spin", "--seconds", "0.05")
         self.assertEqual(report["lost_updates"], 0)
+
+    def test_a_mutex_is_held_for_the_requested_time(self) -> None:
+        runs = [(kind, ()) for kind in KINDS] + [("kernel", ("--processes", "2", "-T", "2"))]
+        for kind, words in runs:
+            with self.subTest(kind=kind, words=words):
+                report = self.report(
+                    *("mutex", "--threads", kind, *words, "--hold-us", "200", "-n", "20")
+                )
+                self.assertGreaterEqual(report["ns_min"], 200000)
 
     def test_workers_and_pinning_are_as_requested(self) -> None:
         for kind in KINDS:

@@ -81,12 +81,25 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def is_running(pid: int) -> bool:
+def state(pid: int) -> str:
+    """The letter of /proc, or X."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+        return "X"
+    return status.rpartition(")")[2].split()[0]
+
+
+def is_running(pid: int) -> bool:
+    return state(pid) not in "ZX"
+
+
+def stop(pid: int) -> bool:
+    """Stop the process. Return whether it will not end by itself any more."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state(pid) in "TZX", "a process does not stop")
+    return state(pid) == "T"
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -211,6 +224,19 @@ class Suite(unittest.TestCase):
         self.assertEqual(set(found), CASES)
         failed = [row for row in found.values() if row[4] == "1"]
         self.assertEqual([row[6] for row in failed], ["# it was ended by signal 9"])
+
+    def test_a_case_that_does_not_end_fails_in_its_row_and_the_others_run(self) -> None:
+        with running("libmicro", "--threads", "kernel", "--seconds", "0.1") as process:
+            # A child may end before the signal comes. Then the next one is stopped.
+            wait_until(lambda: any(stop(pid) for pid in children(process.pid)), "no process")
+            text, _ = process.communicate(timeout=SLOW_S)
+            self.assertEqual(process.returncode, 1)
+        found = rows(text)
+        self.assertEqual(set(found), CASES)
+        failed = {case for case, row in found.items() if row[4] == "1"}
+        self.assertEqual([found[case][6] for case in failed], ["# it did not end in time"])
+        for case in CASES - failed:
+            self.check_row(case, found[case], 1)
 
 
 class Processes(unittest.TestCase):
