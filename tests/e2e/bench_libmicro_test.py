@@ -48,6 +48,32 @@ ABSENT = {
     ("user", 2, 1): {*FORKS, *LOCKS},
     ("user", 2, 3): {*FORKS, *LOCKS, *FILES},
 }
+# A call of libc that gives a wrong result (lies.c), and what the case says about it.
+LIES = {
+    "getpid": ("getpid", "getpid"),
+    "gettimeofday": ("gettimeofday", "gettimeofday"),
+    "clock_gettime": ("clock_gettime", "clock_gettime, which must not go back,"),
+    "read": ("read", "read"),
+    "write": ("write", "write"),
+    "pipe": ("read", "comparing what came"),
+    "poll": ("poll", "poll"),
+    "select --ready 1": ("select", "select"),
+    "socketpair": ("read", "sending a byte"),
+    "connection": ("accept4", "comparing ports"),
+    "close_tcp": ("close", "close"),
+    "pthread_create": ("pthread_join", "joining a thread"),
+    "fork": ("waitpid", "the end of a forked process"),
+    "exec": ("waitpid", "executing /bin/true"),
+    "system": ("system", 'system("A=$$")'),
+    "semop": ("semop", "counting a semaphore's units"),
+    "sched_yield": ("sched_yield", "sched_yield"),
+    "nanosleep": ("nanosleep", "nanosleep"),
+    "clock_nanosleep": ("clock_nanosleep", "clock_nanosleep"),
+    "cascade_flock -T 3": ("flock", "passing the token, which was lost or doubled,"),
+    "cascade_lockf --processes 3": ("lockf", "passing the token, which was lost or doubled,"),
+    "cascade_fcntl --processes 3": ("fcntl", "passing the token, which was lost or doubled,"),
+    "cascade_cond": ("pthread_cond_wait", "pthread_cond_wait"),
+}
 SHORT = ("--samples", "2", "-n", "24")
 SLOW_S = 120
 
@@ -237,6 +263,28 @@ class Suite(unittest.TestCase):
         self.assertEqual([found[case][6] for case in failed], ["# it did not end in time"])
         for case in CASES - failed:
             self.check_row(case, found[case], 1)
+
+
+class Checks(unittest.TestCase):
+    def test_a_call_that_does_not_do_what_it_reports_fails_the_run(self) -> None:
+        library = BUILD / "tests" / "e2e" / "lies.so"
+        if not library.exists():
+            self.skipTest("not run: the library of wrong results is not in this build")
+        for words, (lie, failed) in LIES.items():
+            with self.subTest(words=words):
+                done = subprocess.run(
+                    [str(PROGRAM), *words.split(), "--threads", "kernel", "-n", "2000"],
+                    env={**os.environ, "LD_PRELOAD": str(library.resolve()), "LIE": lie},
+                    capture_output=True,
+                    text=True,
+                    timeout=SLOW_S,
+                    check=False,
+                )
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                case = words.split()[0]
+                self.assertRegex(
+                    done.stderr, f"^rouse-bench: {case}: {re.escape(failed)} failed: .*\n$"
+                )
 
 
 class Processes(unittest.TestCase):
