@@ -530,8 +530,8 @@ static const struct micro *semaphores; /* for remove_semaphores */
 
 static void unshare_semaphores(const struct micro *micro)
 {
-    if (micro->own)
-        semctl(*(const int *)micro->own, 0, IPC_RMID);
+    if (micro->own) /* the bare call is safe in a handler of a signal */
+        raw6(SYS_semctl, *(const int *)micro->own, 0, IPC_RMID, 0, 0, 0);
 }
 
 /* A set of semaphores outlives its processes. */
