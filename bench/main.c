@@ -24,7 +24,8 @@ void bench_find_cpus(struct bench_run *run)
 int bench_keep_to_cpus(struct bench_run *run)
 {
     const unsigned count = run->options.workers;
-    if (count > 0 && count < run->cpu_count) {
+    /* All processes of a run come here, and cpu_count is common to them. */
+    if (count > 0 && count <= run->cpu_count) {
         cpu_set_t set;
         CPU_ZERO(&set);
         for (unsigned i = 0; i < count; i++)

@@ -305,6 +305,11 @@ class Processes(unittest.TestCase):
                     call = report["ns_per_op"] * members / 1000
                     self.assertAlmostEqual(report["usecs_per_call"], call, delta=call / 1000)
 
+    def test_every_process_keeps_to_the_processors_of_workers(self) -> None:
+        words = ("--threads", "kernel", "--processes", "4", "--workers", "1", "-n", "40000")
+        report = self.report("getpid", *words)
+        self.assertEqual(len([ops for ops in report["ops_per_worker"] if ops]), 1)
+
     def test_bytes_come_back_from_each_partner_through_each_transport(self) -> None:
         for kind in ("user", "kernel"):
             for mode, transport in itertools.product(("st", "mt", "mp"), ("pipe", "sock", "tcp")):
