@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PATIENCE_MS 2000u
+
 /* For on_child. */
 static struct micro *watched;
 static char death_line[128];
@@ -26,12 +28,22 @@ void *micro_map(size_t bytes)
 _Noreturn void micro_abort(const struct micro *micro, const char *line)
 {
     /* Runs in handlers of signals: only what those may call. */
-    const bool is_first =
-        !atomic_exchange_explicit(&micro->shared->reported, true, memory_order_relaxed);
+    _Atomic unsigned *report = &micro->shared->report;
+    unsigned none = MICRO_NO_LINE;
+    bool is_first = atomic_compare_exchange_strong_explicit(
+        report, &none, MICRO_LINE_BEGUN, memory_order_relaxed, memory_order_relaxed);
+
     if (micro->kind->unshare)
         micro->kind->unshare(micro);
-    if (is_first && write(STDERR_FILENO, line, strlen(line)) < 0)
+    /* The thread that writes ends with its process, so wait for it. It may be the one that a handler interrupted. */
+    for (unsigned i = 0; !is_first && i < PATIENCE_MS; i++) {
+        if (atomic_load_explicit(report, memory_order_relaxed) == MICRO_LINE_WRITTEN)
+            _exit(1);
+        raw_sleep_ns(1000000);
+    }
+    if (write(STDERR_FILENO, line, strlen(line)) < 0)
         _exit(2);
+    atomic_store_explicit(report, MICRO_LINE_WRITTEN, memory_order_relaxed);
     _exit(1);
 }
 

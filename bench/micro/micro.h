@@ -24,11 +24,14 @@
 
 struct micro_member;
 
+/* The line that says why the run ended. One process writes it. */
+enum micro_report { MICRO_NO_LINE, MICRO_LINE_BEGUN, MICRO_LINE_WRITTEN };
+
 struct micro_shared {
     _Atomic uint32_t round;
     _Atomic uint32_t finished; /* processes, besides the measuring one */
     atomic_bool quit;
-    atomic_bool reported;     /* a line says why the run ended; the other processes say nothing */
+    _Atomic unsigned report;  /* enum micro_report */
     atomic_bool in_round;     /* for on_alarm of cascade.c */
     uint64_t each;            /* operations of each member in this round; 0: only enter */
     _Atomic uint64_t call_ns; /* time in measured batches, of all members */
