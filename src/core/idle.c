@@ -11,11 +11,11 @@
  *   submit:  S1 push (queue or inbox);        F1 light fence;  S2 load stealers, searching
  *   sleep:   W1 join the idle list, searching -= 1;  F2 heavy fence;  W2 look at all queues again
  * F1 and F2 order the push against the load and the joining against the look: S2 sees the sleeper or W2 sees
- * the push. Model: tests/model/idle.pml, which fails without either. This holds per cluster. A thread outside
- * the cluster, on a kernel thread or on a worker of another cluster, pushes by a seq_cst exchange, which is a
- * full fence of its own. When every other worker of the cluster is asleep, no light fence needs the heavy
- * one: a full fence is enough, and the last worker to fall asleep saves the system call. (A worker that wakes
- * in the meantime leaves the list under idle_guard, after W1, and sees it.)
+ * the push. Models: tests/model/idle.pml and weak_idle.pml, which fail without either. This holds per cluster. A
+ * thread outside the cluster, on a kernel thread or on a worker of another cluster, has a full fence as F1: its push is
+ * a compare-and-swap, but on AArch64 S2 may come before that is visible. When every other worker of the cluster is
+ * asleep, no light fence needs the heavy one: a full fence is enough, and the last worker to fall asleep saves the
+ * system call. (A worker that wakes in the meantime leaves the list under idle_guard, after W1, and sees it.)
  *
  * In a cluster that places threads in the shortest queue, no worker steals, so stealers is 0. A push then wakes the
  * worker that it pushed to, if that is asleep, and W2 looks only at the worker's own queue. The fences are the same.

@@ -16,8 +16,8 @@
  *
  * Rejected: a fourth state "parked", set by compare-and-swap once the stack is left, so that an early waker
  * leaves a token instead of queueing the thread. It costs one more locked instruction per wait (2.5 ns of 15)
- * for a rare case. Rejected: a lock held over the switch, on which wakers spin. Locks: none held here. Model:
- * tests/model/park.pml.
+ * for a rare case. Rejected: a lock held over the switch, on which wakers spin. Locks: none held here. Models:
+ * tests/model/park.pml, weak_park.pml.
  */
 #include "core/switch.h"
 

@@ -67,7 +67,7 @@ static struct rsi_worker *choose(struct rouse_thread *t, bool is_new)
     return any(cluster, (uint32_t)rsi_load_relaxed(&t->id));
 }
 
-/* False: w is leaving. Releases t to rsi_inbox_drain. Also the full fence F1 of idle.c. */
+/* False: w is leaving. Releases t to rsi_inbox_drain. It is no full fence: F1 of idle.c follows in the caller. */
 bool rsi_inbox_push(struct rsi_worker *w, struct rouse_thread *t)
 {
     struct rouse_thread *newest = rsi_load_relaxed(&w->inbox);

@@ -12,7 +12,7 @@
  * release when one side leaves pairs with the acquires at E2 and T2, so each side sees what the other did. Source:
  * asymmetric Dekker, as in Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001). Rejected: a lock-prefixed
  * instruction on each side. It costs 2.5 ns (Zen 4) to 6 ns (older CPUs) where this costs 0.5, and a yield of 8 ns has
- * two. Model: tests/model/queue_lock.pml.
+ * two. Models: tests/model/queue_lock.pml, weak_queue_lock.pml.
  */
 #ifndef RSI_OS_BIASED_H
 #define RSI_OS_BIASED_H

@@ -12,7 +12,7 @@
  *   fence_full      waits until the CPU's own buffer is empty
  *   fence_heavy     membarrier: as fence_full, and each other CPU's buffer is empty at some moment meanwhile
  * This is weaker than x86, and nearly as weak as C's rules for stores. Loads are never early, so a missing
- * acquire is not noticed here.
+ * acquire is not noticed here, but in weak.pml.
  *
  * Define before the inclusion: CPUS, WORDS (the number of words, which start as 0), and DEPTH (of a buffer: 2, 3
  * or 4). A full buffer makes the CPU wait, which hides only faults that need more stores at a time. With

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SHARED = {"memory.pml"}  # models that others include
+SHARED = {"memory.pml", "weak.pml"}  # models that others include
 MEMORY_MB = 900
 DEPTH = 3_000_000
 SECONDS = 300
