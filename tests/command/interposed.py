@@ -49,6 +49,12 @@ class Source:
         return site_label(self.file, self.lines, numbers[nth])
 
 
+def is_cross_built() -> bool:
+    """Whether the library is for another machine than this one, and runs in an emulator."""
+    machines = [path.read_bytes()[18:20] for path in (LIBRARY, Path(sys.executable))]
+    return machines[0] != machines[1]
+
+
 def environment(folder: Path, **repairs: str) -> dict[str, str]:
     """The environment of a program that writes its file to that folder."""
     from rouse.run import launch

@@ -215,6 +215,10 @@ static void the_program_ends_as_posix_says(void **state)
     static struct outcome outcome;
     for (size_t i = 0; i < LENGTH(ends); i++) {
         scenario_run(ends[i].name, NULL, &outcome);
+        if (is_emulated() && strstr(outcome.output, "tcg/cpu-exec.c")) {
+            printf("not run: the emulator fails in %s\n", ends[i].name);
+            continue;
+        }
         bool is_right = WIFEXITED(outcome.status) &&
                         WEXITSTATUS(outcome.status) == ends[i].status &&
                         strcmp(outcome.output, "goodbye\n") == 0;

@@ -401,8 +401,9 @@ static unsigned blocks_handed_out(void)
 
 static void *spawn_batches(void *unused)
 {
+    int batches = is_emulated() ? 20 : 200; /* it creates kernel threads slowly */
     for (size_t k = 0; k < LENGTH(kinds); k++)
-        for (int i = 0; i < 200; i++) {
+        for (int i = 0; i < batches; i++) {
             struct rouse_thread *threads[8];
             for (int j = 0; j < 8; j++)
                 threads[j] = start(kinds[k], give_back, NULL);
