@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from common import BUILD, FIXTURES, SOURCE, here, site_label
 
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
+Test = TypeVar("Test", bound=Callable[..., None])
 LIMIT = 60  # seconds that a scene may take
 
 if not LIBRARY.exists():
@@ -53,6 +54,11 @@ def is_cross_built() -> bool:
     """Whether the library is for another machine than this one, and runs in an emulator."""
     machines = [path.read_bytes()[18:20] for path in (LIBRARY, Path(sys.executable))]
     return machines[0] != machines[1]
+
+
+def unless_emulated(reason: str) -> Callable[[Test], Test]:
+    """Skip a test that an emulator cannot run."""
+    return unittest.skipIf(is_cross_built(), f"not run: {reason}")
 
 
 def environment(folder: Path, **repairs: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from common import here
 
-from interposed import LIMIT, Source, environment
+from interposed import LIMIT, Source, environment, unless_emulated
 
 THREADS = Source("thread_groups")
 KNOWN = THREADS.known
@@ -100,6 +100,7 @@ class Ended(Case):
     def setUpClass(cls) -> None:
         cls.played = Played("ends")
 
+    @unless_emulated("the emulator uses CPU time of its own")
     def test_names_have_the_cpu_time_that_their_threads_read(self) -> None:
         self.agree(self.played, "burner", "sleeper", "late", "exits", "cancelled", "after")
         burnt = KNOWN["BURNERS"] * KNOWN["BURN_MS"] * MS
@@ -174,6 +175,7 @@ class Others(Case):
         self.assertGreater(others["sleep"], 0)
         self.assertLess(others["missing_ns"], others["wall_ns"] * SHARE)
 
+    @unless_emulated("the emulator uses CPU time of its own")
     def test_live_threads_have_the_figures_of_the_end(self) -> None:
         played = Played("live")
         self.agree(played, "burner", "waits", "computes")
@@ -184,6 +186,7 @@ class Others(Case):
         threads = played.report["sections"]["threads"]
         self.assertNotIn(None, [row["usr_share"] for row in threads])
 
+    @unless_emulated("the emulator uses CPU time of its own")
     def test_a_killed_process_says_that_it_left_no_figures_of_live_threads(self) -> None:
         played = Played("killed", status=-signal.SIGKILL)
         self.agree(played, "burner")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import unittest
 
-from interposed import LIBRARY
+from interposed import LIBRARY, unless_emulated
 from run_case import KNOWN, MS, PROGRAM, Case, label
 
 # Additional instructions per lock and unlock of a free mutex. Some are for samples, which a slow
@@ -58,11 +58,13 @@ class Mutexes(Case):
         self.assertEqual(row["site_label"], label("/* held by itself"))
         self.assertEqual(row["given_up"], 1)
 
+    @unless_emulated("the emulator has no robust lists")
     def test_types_of_mutexes_return_the_same_as_without_recording(self) -> None:
         done = self.run_it("--", PROGRAM, "types")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("no thread waited", done.stderr)
 
+    @unless_emulated("callgrind runs programs of this machine only")
     def test_a_free_mutex_costs_few_instructions(self) -> None:
         if not shutil.which("valgrind"):
             self.skipTest("valgrind is not installed")

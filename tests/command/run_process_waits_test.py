@@ -16,7 +16,7 @@ from typing import Any
 
 from common import rouse
 
-from interposed import LIBRARY, Source
+from interposed import LIBRARY, Source, unless_emulated
 
 WAITS = Source("process_waits")
 LEAST_NS = WAITS.known["WAIT_MS"] * 500_000  # shorter waits are no part of the scene
@@ -59,6 +59,7 @@ class Waits(unittest.TestCase):
         self.assertEqual(len(long), len(calls) + untimed, own)
         self.assertAlmostEqual(sum(long), measured_ns, delta=NEAR_NS * len(long))
 
+    @unless_emulated("its program starts one of this machine")
     def test_children(self) -> None:
         self.check("children")
 
@@ -86,6 +87,7 @@ class Waits(unittest.TestCase):
         _, _, time = self.run_it("file_locks")
         self.assertGreater(time["locks"], 0.1)
 
+    @unless_emulated("its program starts one of this machine")
     def test_a_process_that_only_waits_for_children_is_not_recorded(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             kept = Path(place) / "kept"

@@ -16,7 +16,7 @@ from typing import Any
 
 from common import rouse
 
-from interposed import LIBRARY, Source
+from interposed import LIBRARY, Source, unless_emulated
 
 WAITS = Source("stdio_waits")
 CALLS = ("fprintf", "vfprintf", "fputs", "fwrite", "fflush", "flockfile")
@@ -85,6 +85,7 @@ class Streams(unittest.TestCase):
         self.assertLessEqual(row["wait_ns"], int(printed) + NOISE_NS)
         return int(printed) - int(row["wait_ns"])
 
+    @unless_emulated("its program starts one of this machine")
     def test_standard_output_has_its_name(self) -> None:
         (self.folder / "app.c").write_text(STDOUT)
         words = ["cc", "-g", "-O2", "-pthread", "-D_FORTIFY_SOURCE=2", "-o", "app", "app.c"]
