@@ -115,12 +115,15 @@ static void note_modules(const struct rpi_thread *self, const struct gomp *gomp)
     rsi_module_note(self->writer, (uintptr_t)gomp->real);
 }
 
-/* So far below the record of the wait that a call from a task is not taken for one that follows a jump out of it. */
-static RSI_NOINLINE void wait_below(const struct gomp *gomp)
+/*
+ * So far below the record of the wait that a call from a task, or of syscall(2) from libgomp itself, is not taken for one
+ * that follows a jump out of it. On AArch64 libgomp has no system call instructions of its own.
+ */
+static RSI_NOINLINE void wait_below(const struct gomp *gomp, void **name)
 {
     char room[BELOW_BYTES];
     __asm__ volatile("" ::"r"(room) : "memory");
-    call_real(gomp, NULL);
+    call_real(gomp, name);
     __asm__ volatile("" ::"r"(room) : "memory");
 }
 
@@ -140,7 +143,7 @@ RPI_EXPORT RSI_NOINLINE void GOMP_barrier(void)
     if (count > 1)
         rsi_count(wait.self->writer->shared->herds[rsi_log2(count - 1, RSI_STORE_HERDS - 1)], 1);
     wait.is_queued = count == 0;
-    wait_below(gomp);
+    wait_below(gomp, NULL);
     (void)rpi_wait_end(&wait, count ? ROUSE_VERDICT_NONE : ROUSE_VERDICT_USEFUL, NULL);
 }
 
@@ -156,7 +159,7 @@ static RSI_NOINLINE void contend(const struct gomp *gomp, void **name, const voi
         return;
     }
     note_modules(wait.self, gomp);
-    call_real(gomp, name);
+    wait_below(gomp, name);
     (void)rpi_wait_end(&wait, ROUSE_VERDICT_USEFUL, &contest);
 }
 
@@ -185,7 +188,11 @@ static void leave(const struct gomp *gomp, void **name, const void *lock)
     if (rsi_unlikely(rpi_hold_is_timed(rpi_self)))
         ended = rpi_hold_end(rpi_self, lock);
     rpi_waiters_note_wake(lock, RPI_WAKES_ONE, entry ? entry : gomp->site);
+    struct rpi_thread *self = rpi_self;
+    bool is_begun = self && rpi_thread_begin(self); /* libgomp may call syscall(2) */
     call_real(gomp, name);
+    if (is_begun)
+        self->is_busy = false;
     if (rsi_unlikely(ended.row))
         rpi_hold_count(&ended);
 }

@@ -115,7 +115,7 @@ class OpenMp(unittest.TestCase):
 
     def test_the_report_names_the_runtime_whose_other_waits_are_not_seen(self) -> None:
         found = Scene(OPENMP.program, "named")
-        (note,) = [note for note in found.report["notes"] if "libgomp" in note]
+        (note,) = [note for note in found.report["notes"] if "(libgomp)" in note]
         self.assertIn("rouse run --kernel", note)
         self.assertIn("sudo rouse watch PID", note)
 
