@@ -216,7 +216,11 @@ if wants levels; then
     done
 fi
 wants tidy && step "clang-tidy" tools/tidy.sh
-wants aarch64 && build_and_test aarch64 native --suite unit --timeout-multiplier 10
+if wants aarch64; then
+    # An emulated program takes several times as long, so storms are short, as in quick.
+    ROUSE_SCALE=${ROUSE_SCALE:-10} build_and_test aarch64 native "${native[@]}" --timeout-multiplier 10
+    [[ -f $root/aarch64/build.ninja ]] && run_tests aarch64 interposer --suite emulated
+fi
 in_check spark --suite spark
 in_check others --suite others
 in_check packages --suite packages

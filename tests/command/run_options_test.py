@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common import SOURCE, rouse
 
-from interposed import LIBRARY
+from interposed import LIBRARY, unless_emulated
 from run_case import KNOWN, MS, PROGRAM, Case
 
 from rouse.run import distortion
@@ -24,6 +24,7 @@ from rouse.tables import inputs
 
 
 class Reports(Case):
+    @unless_emulated("libc's path in the emulated program is not that on this machine")
     def test_a_kept_recording_is_read_again(self) -> None:
         kept = self.folder / "kept"
         done = self.run_it("--keep", kept, "--", PROGRAM, "mutex")
@@ -102,6 +103,7 @@ class Reports(Case):
 
 
 class Repairs(Case):
+    @unless_emulated("its program is one of this machine")
     def test_timer_slack_is_set_for_all_threads_and_reported(self) -> None:
         slack = "import os; print(open('/proc/self/timerslack_ns').read().strip())"
         for asked, expected, shown in (

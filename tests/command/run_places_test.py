@@ -15,7 +15,7 @@ from typing import Any
 
 from common import rouse
 
-from interposed import LIBRARY, Source
+from interposed import LIBRARY, Source, unless_emulated
 
 STACKS = Source("call_stacks")
 TAKE = STACKS.label("lock(&lock) == 0);")
@@ -98,6 +98,7 @@ class Places(unittest.TestCase):
         for way in ("/* the first way */", "/* the second way */"):
             self.assertIn(f" from {STACKS.label(way)}", text)
 
+    @unless_emulated("the compiler makes programs of this machine")
     def test_callers_divide_a_function_in_which_all_threads_wait(self) -> None:
         source, program = self.folder / "one.c", self.folder / "one"
         source.write_text(ONE_FUNCTION)
@@ -115,6 +116,7 @@ class Places(unittest.TestCase):
             self.assertTrue(any(STACKS.label(way) in frames for frames in stacks))
 
     @unittest.skipUnless(shutil.which("g++"), "not run: no g++ here")
+    @unless_emulated("the compiler makes programs of this machine")
     def test_a_lock_in_library_code_that_is_not_inlined_is_that_of_its_caller(self) -> None:
         (self.folder / "wrapped.cpp").write_text(WRAPPED)
         words = ["g++", "-O0", "-g", "-pthread", "-o", "wrapped", "wrapped.cpp"]

@@ -12,6 +12,7 @@ import unittest
 
 from common import FIXTURES
 
+from interposed import unless_emulated
 from run_case import KNOWN, PROGRAM, Case, label
 
 from rouse.store import leftovers
@@ -27,6 +28,7 @@ class Processes(Case):
         waits = [row["lock_waits"] for row in found["sections"]["totals"]]
         self.assertEqual(waits, [KNOWN["WAITERS"]] * 2)
 
+    @unless_emulated("its program starts one of this machine")
     def test_a_process_that_outlives_the_program_goes_on_recording(self) -> None:
         fifo, kept = self.folder / "fifo", self.folder / "kept"
         # The first sleep is a recorded wait: the process has a file from then on.
@@ -55,12 +57,14 @@ class Processes(Case):
         self.assertEqual(waits_at, {label("pthread_mutex_lock(&hot);")})
         self.assertEqual(len(sections["threads"]), 2)
 
+    @unless_emulated("the emulator's user namespace has no user nobody")
     @unittest.skipIf(os.getuid() != 0, "only root can become nobody")
     def test_a_child_that_gives_up_its_user_is_recorded(self) -> None:
         found = self.report(PROGRAM, "drop")
         waits = [row["lock_waits"] for row in found["sections"]["totals"]]
         self.assertEqual(waits, [KNOWN["WAITERS"]] * 2)
 
+    @unless_emulated("its program starts one of this machine")
     def test_processes_without_waits_are_left_out(self) -> None:
         found = self.report("sh", "-c", f"{PROGRAM} nothing; {PROGRAM} mutex; exit 0")
         self.assertEqual(len(found["processes"]), 1)

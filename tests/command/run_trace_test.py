@@ -17,7 +17,7 @@ from typing import Any
 
 from common import COMMAND, next_line, rouse, start
 
-from interposed import LIBRARY, Source, record
+from interposed import LIBRARY, Source, is_cross_built, record, unless_emulated
 from run_case import Case, Row
 
 from rouse.query import measures
@@ -32,11 +32,13 @@ SMALL_KEPT = (SMALL_KIB * 1024 - layout.CHUNK_HEAD) // layout.EVENT.itemsize - 1
 LARGE_KIB = 512
 # Of other programs, so that they together have waits of all kinds, in threads that come and go and
 # jump out of waits, and in processes that fork and that restrict their system calls.
-SCENES = (
+SCENES: tuple[tuple[str, str], ...] = (
     *(("mutex_cond", "signals"), ("mutex_cond", "fork"), ("sync_waits", "rwlock")),
     *(("fd_waits", "race"), ("raw_futex", "requeue"), ("seccomp_filter", "forks")),
     *(("abnormal_waits", "cancels"), ("abnormal_waits", "jumps"), ("thread_churn", "7")),
 )
+if is_cross_built():  # the emulator has no seccomp
+    SCENES = tuple(scene for scene in SCENES if scene[0] != "seccomp_filter")
 ENDS = 4  # of threads in the middle of a wait, in the scene "ends" of abnormal_waits.c
 SLACK_NS = 20_000  # of the conversion from time stamps to the clock
 ASKED = inputs.Asked(with_events=True)
@@ -323,6 +325,7 @@ class Options(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(list(kept.glob("*.rouse")))
 
+    @unless_emulated("its program is one of this machine")
     def test_a_program_without_waits_leaves_no_file(self) -> None:
         file = self.folder / "trace.json"
         done = self.run_it("--trace", "--format", "perfetto", "-o", file, "--", "true")
