@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common import FIXTURES, SOURCE, next_line, rouse, start
 
-from interposed import LIBRARY, Source
+from interposed import LIBRARY, Source, unless_emulated
 from run_case import Case, Row
 
 from rouse.query.timelines import NOT_KEPT, RUNS, Step, Stretch, Timelines
@@ -219,6 +219,7 @@ class Requests(Case):
     def test_without_trace_no_mark_is_recorded(self) -> None:
         self.assertNotIn("requests", self.sections(PROGRAM))
 
+    @unless_emulated("<sys/sdt.h> of this machine is not used")
     def test_marks_are_usdt_probes(self) -> None:
         if not any(Path("/usr/include").rglob("sys/sdt.h")):
             self.skipTest("not run: there is no <sys/sdt.h>")
@@ -228,6 +229,7 @@ class Requests(Case):
         found = set(re.findall(r"Provider: (\w+)\s+Name: (\w+)", done.stdout))
         self.assertEqual(found, {("rouse", "mark"), ("rouse", "mark_end")})
 
+    @unless_emulated("the counter of this machine is not the emulated one")
     def test_rouse_threads_have_paths_too(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
