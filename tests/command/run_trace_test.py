@@ -166,6 +166,7 @@ class Traced(Case):
         found = rouse("report", "--json", self.kept)
         self.assertIn(said, found.stdout)
 
+    @unless_emulated("the counter of this machine is not the emulated one")
     def test_events_of_a_killed_program_are_kept_with_the_wait_under_way(self) -> None:
         (process,), printed, _ = self.keep("killed")
         (rows,) = printed.values()
