@@ -60,5 +60,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(busy_worker_takes_over_from_a_crowded_one),
     };
     setenv("ROUSE_WORKERS", "2", 1);
+    setenv("ROUSE_SPARES", "0", 1); /* a spare would take threads too */
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
 }
