@@ -48,7 +48,6 @@ LEFT_OUT = {
     "run_live": "the kernel has the emulator's command line, not the program's",
     "run_locked_memory": "the emulator does not say which of the program's memory is locked",
     "run_memory_limit": "a limit of address space or files is the emulator's too",
-    "run_process_life": HOST,
     "run_python": HOST,
     "run_sanitized": "the sanitizers do not run in an emulator",
     "run_seccomp": "the emulator has no seccomp",

@@ -17,7 +17,7 @@ from unittest import mock
 
 from common import here
 
-from interposed import Source, environment, why_no_disk
+from interposed import Source, environment, is_cross_built, unless_emulated, why_no_disk
 
 Row = dict[str, Any]
 LIFE = Source("process_life")
@@ -51,6 +51,15 @@ SANITIZED = [
     for sanitizer in ("address", "thread")
     if (program := LIFE.program.with_name(f"process_life_{sanitizer}")).exists()
 ]
+if is_cross_built():
+    # The shell, allocators and sanitizers are of this machine. The emulator's vfork is a fork, its
+    # madvise has no effect, it has no robust lists, and it reports the signals that end a program.
+    AWAY = {scene for scene in EXPECTED if scene.startswith("signal")}
+    AWAY |= {"exec", "vfork", "raw", "kinds"}
+    print(f"not run: in an emulator: {', '.join(sorted(AWAY))}")
+    EXPECTED = {scene: waits for scene, waits in EXPECTED.items() if scene not in AWAY}
+    MALLOCS.clear()
+    SANITIZED.clear()
 KIB = (16, 72, 76, 84, 92, 100, 120)  # sizes of disks, which become full at different moments
 
 
@@ -115,10 +124,11 @@ class ProcessLife(unittest.TestCase):
 
     def test_each_process_has_the_waits_that_it_made(self) -> None:
         found = {scene: self.waits(scene) for scene in EXPECTED}
-        children = len(EXPECTED["exec"]) - 1  # the children play the scene of this name
-        self.assertEqual(found["waits"], [FEW] * (1 + children))
-        found["exec"] += found["waits"][1:]
-        found["waits"] = found["waits"][:1]
+        if "exec" in EXPECTED:
+            children = len(EXPECTED["exec"]) - 1  # the children play the scene of this name
+            self.assertEqual(found["waits"], [FEW] * (1 + children))
+            found["exec"] += found["waits"][1:]
+            found["waits"] = found["waits"][:1]
         self.assertEqual(found, EXPECTED)
 
     def test_all_of_them_wait_for_locks_where_the_source_says(self) -> None:
@@ -173,6 +183,7 @@ class ProcessLife(unittest.TestCase):
         for program in SANITIZED:
             self.assertEqual(self.waits(f"waits {program.name}"), [FEW], program.name)
 
+    @unless_emulated("the emulator's madvise has no effect, so a full disk is not seen")
     @unittest.skipIf(why_no_disk(), why_no_disk())
     def test_a_full_disk_does_not_affect_the_program(self) -> None:
         with tempfile.TemporaryDirectory() as place:
