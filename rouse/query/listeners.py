@@ -6,8 +6,9 @@ A listener belongs to the kernel: processes that share one have one row together
 
 from __future__ import annotations
 
-from rouse.query.measures import Cut, sums, whole
-from rouse.tables.views import names, ratio
+from rouse.query.measures import VERDICTS, Cut, labelled, sums, total, whole
+from rouse.tables.engine import Database
+from rouse.tables.views import CLIENTS, names, quoted, ratio
 
 SUMMED = (
     *("accepted", "woken", "in_vain", "lost"),
@@ -23,6 +24,21 @@ SQUARE = "CAST(accepted AS DOUBLE) * CAST(accepted AS DOUBLE)"
 def jain(key: str) -> str:
     """The sums from which Jain's index of the threads' connections is computed."""
     return f"SUM({SQUARE}) AS {key}_squares, COUNT(*) AS {key}"
+
+
+def waits_at(database: Database, process: str = "") -> str:
+    """Return the place where threads wait for clients most often. Empty: there is none.
+
+    process: of this process only.
+    """
+    of_process = f"AND process = {quoted(process)}" if process else ""
+    rows = f"""
+SELECT process, wait_site, SUM({total(VERDICTS)}) AS waits FROM wakes
+WHERE (kind = 'accept' OR object_name = '{CLIENTS}') {of_process} GROUP BY process, wait_site
+"""
+    order = ("waits DESC", "process", "wait_site")
+    found = database.rows(f"{labelled(rows, order, place='wait_site')} LIMIT 1")
+    return str(found[0]["place"]) if found else ""
 
 
 def listeners(cut: Cut = whole) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.listeners import waits_at
 from rouse.query.program import Program
 from rouse.tables.engine import Database
 from rouse.text import counted, share
@@ -23,7 +24,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     listeners: dict[str, list[Row]] = {}
     for row in database.rows(ACCEPTED):
         listeners.setdefault(row["listener"], []).append(row)
-    found = [finding(rows, program) for rows in listeners.values() if len(rows) > 1]
+    found = [finding(database, rows, program) for rows in listeners.values() if len(rows) > 1]
     return [each for each in found if each]
 
 
@@ -34,7 +35,7 @@ def busy(process: str, program: Program) -> float:
     return max(shares, default=0.0)
 
 
-def finding(rows: list[Row], program: Program) -> Finding | None:
+def finding(database: Database, rows: list[Row], program: Program) -> Finding | None:
     """rows: the processes of one listener."""
     counts = [int(row["accepted"]) for row in rows]
     whole, squares = sum(counts), sum(count * count for count in counts)
@@ -47,10 +48,12 @@ def finding(rows: list[Row], program: Program) -> Finding | None:
     blame = round((most - mean) * program.wall_ns)
     if most < BUSY_LEAST or mean > IDLE_MOST * most or blame < LEAST_NS:
         return None
-    name = first["name"] or f"listener {first['listener']}"
+    name = first["name"] or str(first["listener"])
+    place = waits_at(database, first["process"])
+    where = f", at {place}" if place else ""
     text = (
-        f"{name}: one of {len(rows)} processes took {first['accepted']:,} of"
+        f"the listener {name}{where}: one of {len(rows)} processes took {first['accepted']:,} of"
         f" {counted(whole, 'connection')} and is busy {share(most)} % of the time, the others"
-        f" {share(mean)} % on average [{UNEVEN}]"
+        f" {share(mean)} % on average; --accept fifo shows what an even order gains [{UNEVEN}]"
     )
-    return Finding(UNEVEN, name, "-", first["process"], blame, None, None, text)
+    return Finding(UNEVEN, name, place or "-", first["process"], blame, None, None, text)

@@ -32,7 +32,7 @@ def lock(row: Row, program: Program) -> Finding | None:
     held = f" It is held for {duration(row['hold_ns'] / row['holds'])}." if row["holds"] else ""
     text = (
         f"{name}: threads spin for {duration(spun)} in all at {waiter or 'a place not known'},"
-        f" {duration(spun / max(row['contested'], 1))} each, and use the processors meanwhile."
+        f" {duration(spun / max(row['contested'], 1))} each, on a processor or in a queue for one."
         f"{held} A mutex lets waiters sleep [{SPINNING}]"
     )
     return Finding(SPINNING, name, waiter, holder, spun, None, None, text)

@@ -258,9 +258,10 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
     name = lock_name(row)
     role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
+    whom = "another thread there" if holder and holder == waiter else holder
     waits = (
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
-        f" {holder or 'a holder that is not known'}{role and f', {role}'}"
+        f" {whom or 'a holder that is not known'}{role and f', {role}'}"
     )
     if not row["hold_ns"]:
         text = f"{name}: {waits}. How long the lock is held was not recorded [{HOT_LOCK}]"
@@ -415,6 +416,8 @@ def summary(
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
         )
+    if waits[longest] < time[CLIENTS]:
+        return f"Nothing is contended: threads wait mostly for {CLIENTS}"
     if longest == "locks":
         return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
     return f"Nothing is contended: threads wait mostly for {longest}"

@@ -32,6 +32,7 @@ from rouse.query import (
 from rouse.query.finding import Finding
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
+from rouse.tables.views import CLIENTS
 
 S = 1000 * MS
 
@@ -404,6 +405,19 @@ class AcceptHerd(unittest.TestCase):
         self.assertEqual((herd.kind, herd.object), (accept_herds.ACCEPT_HERD, ":80"))
         self.assertEqual(herd.blame_ns, 4 * 3000 * demand.SWITCH_NS)
         self.assertIn("each connection wakes 4.0 of 4 threads of 4 processes", herd.text)
+        self.assertIn("that wait for it, and one gets it", herd.text)
+
+    def test_the_place_where_they_wait_is_named(self) -> None:
+        row = {"listener": "0x7", "name": ":80", "accepted": 1000, "woken": 1200, "in_vain": 2800}
+        wake = {"kind": "epoll", "object_name": CLIENTS, "wait_site": "0x2010", "useful": 1200}
+        (herd,) = found(
+            threads=threads(8, io=100, poll=900),
+            listeners=[row],
+            sites=site(0x2010, "serve+0x5", "main+0x9"),
+            wakes=[wake],
+        )
+        self.assertEqual(herd.waiter, "serve+0x5")
+        self.assertIn("that wait for it at serve+0x5, and one gets it", herd.text)
 
     def test_each_connection_wakes_one(self) -> None:
         self.assertEqual(self.rows(accepted=10_000, woken=10_000, in_vain=400, lost=10), [])

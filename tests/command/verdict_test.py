@@ -164,6 +164,10 @@ class Rules(unittest.TestCase):
             "No lock is contended, but threads wait for each other: 0x10 waits 800 ms in all,"
             " 80 % of the time, until 0x20",
         )
+        said = self.summary([disk], accept=800, io=100)
+        self.assertEqual(said, "Nothing is contended: threads wait mostly for clients")
+        said = self.summary([], accept=990)
+        self.assertEqual(said, "Nothing is contended: threads wait for clients")
         said = self.summary([idle | {"useful": 3000, "wake_site": "0x0"}], cond=800, io=100)
         self.assertEqual(said, "Nothing is contended: threads wait mostly for conditions")
 
