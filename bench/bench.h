@@ -149,6 +149,7 @@ struct bench_options {
     bool broadcast, process_lock, global_lock, tick;
     bool forked, stepped;
     unsigned sets, share;
+    unsigned hz;         /* ticks per second */
     uint64_t timeout_ns; /* 0: none */
     /* the cases of libMicro; see micro/micro.h */
     unsigned processes; /* 0: one */

@@ -37,6 +37,7 @@ enum {
     OPT_SETS,
     OPT_SHARE,
     OPT_TIMEOUT_US,
+    OPT_HZ,
     OPT_PROCESSES,
     OPT_AFFINITY,
     OPT_PLACE,
@@ -79,6 +80,7 @@ static const struct option long_options[] = {
     { "sets", required_argument, NULL, OPT_SETS },
     { "share", required_argument, NULL, OPT_SHARE },
     { "timeout-us", required_argument, NULL, OPT_TIMEOUT_US },
+    { "hz", required_argument, NULL, OPT_HZ },
     { "processes", optional_argument, NULL, OPT_PROCESSES },
     { "affinity", required_argument, NULL, OPT_AFFINITY },
     { "place", required_argument, NULL, OPT_PLACE },
@@ -120,6 +122,7 @@ static const struct {
     { OPT_SETS, "--sets", "selectherd" },
     { OPT_SHARE, "--share", "selectherd" },
     { OPT_TIMEOUT_US, "--timeout-us", "selectherd" },
+    { OPT_HZ, "--hz", "selectherd" },
     { OPT_AFFINITY, "--affinity", "steal" },
     { OPT_PLACE, "--place", "steal" },
     { OPT_FOOTPRINT, "--footprint", "steal" },
@@ -230,6 +233,7 @@ static int parse_numbers(struct bench_options *o, int option)
         status = parse_number("--timeout-us", optarg, 0, 3600000000, &n);
         o->timeout_ns = n * 1000;
         return status;
+    case OPT_HZ: return parse_count("--hz", 1, 10000, &o->hz);
     case OPT_AFFINITY: return parse_count("--affinity", 1, 6, &o->affinity);
     case OPT_FOOTPRINT: return parse_count("--footprint", 0, 1 << 24, &o->footprint);
     case OPT_FDS: return parse_count("--fds", 2, 1000, &o->fds);
@@ -391,7 +395,7 @@ static int check_herd(const struct reading *r)
 {
     struct bench_options *o = r->options;
     const uint64_t switches = bit(OPT_WAKE) | bit(OPT_SCHED_LOCK) | bit(OPT_SELECT_LOCK) |
-                              bit(OPT_TIMER) | bit(OPT_LOAD);
+                              bit(OPT_TIMER) | bit(OPT_HZ) | bit(OPT_LOAD);
     const bool user = o->kind->user;
 
     if (o->via == BENCH_VIA_DEFAULT)
@@ -399,7 +403,10 @@ static int check_herd(const struct reading *r)
     if (user && o->via != BENCH_VIA_ROUSE)
         return wrong("--via: layer and poll are for --threads kernel");
     if (o->via != BENCH_VIA_LAYER && (r->given & switches))
-        return wrong("--wake, --sched-lock, --select-lock, --timer, --load: only with --via layer");
+        return wrong(
+            "--wake, --sched-lock, --select-lock, --timer, --hz, --load: only with --via layer");
+    if (r->given & bit(OPT_HZ) && !o->tick)
+        return wrong("--hz: only with --timer tick");
     if (o->processes)
         return wrong("--processes: no number for selectherd, which forks -T processes");
     if (o->forked && o->via == BENCH_VIA_ROUSE)
@@ -537,6 +544,7 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
         .sets = 16,
         .share = 1,
         .timeout_ns = 5000000,
+        .hz = 100,
         .servers = 1,
         .burst = 1,
     };

@@ -93,6 +93,8 @@ static void report_settings(struct bench_run *run, const struct bench_options *o
         bench_text(run, "sched_lock", o->process_lock ? "process" : "thread");
         bench_text(run, "select_lock", o->global_lock ? "global" : "fine");
         bench_text(run, "timer", o->tick ? "tick" : "exact");
+        if (o->tick)
+            bench_figure(run, "hz", o->hz);
     }
     bench_text(run, "load", o->stepped ? "stepped" : "free");
     bench_figure(run, "sets", o->sets);

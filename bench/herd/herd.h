@@ -15,7 +15,7 @@
  *                thread     each thread has its own lock
  *   select lock  global     one lock covers all selects (FreeBSD before 7)
  *                fine       each descriptor and each thread has its own lock
- *   timer        tick       time-outs are counted in ticks of 10 ms, rounded up; a tick wakes all threads
+ *   timer        tick       time-outs are counted in ticks, rounded up; a tick wakes all threads
  *                           that are due; a thread that was woken early goes back to sleep
  *                exact      the kernel's timer wakes each thread at its time
  *
@@ -33,7 +33,6 @@
 #include "impl.h"
 
 #define HERD_MEMBERS_MAX BENCH_HERD_MOST
-#define HERD_TICK_NS 10000000u
 #define HERD_TAKEN_MAX 16u
 #define HERD_CONTROL 0u
 #define HERD_CLOCK 1u
@@ -171,6 +170,11 @@ void herd_poll_post(struct herd_member *by, uint32_t at);
 void herd_layer_tie_all(struct herd_member *m);
 /* Wake all members, since the sample is over. */
 void herd_layer_stop(struct herd_member *by);
+static inline uint64_t herd_tick_ns(const struct herd *h)
+{
+    return UINT64_C(1000000000) / h->options->hz;
+}
+
 /* Thread body: deliver the clock's ticks until the run is over. arg is the herd. */
 void *herd_layer_tick(void *arg);
 

@@ -212,7 +212,8 @@ static uint64_t due_tick(const struct herd_member *m)
     if (m->deadline_ns == UINT64_MAX)
         return UINT64_MAX;
     const uint64_t left_ns = m->deadline_ns > now_ns ? m->deadline_ns - now_ns : 0;
-    const uint64_t ticks = (left_ns + HERD_TICK_NS - 1) / HERD_TICK_NS;
+    const uint64_t tick_ns = herd_tick_ns(m->herd);
+    const uint64_t ticks = (left_ns + tick_ns - 1) / tick_ns;
     return atomic_load_explicit(&m->herd->tick, memory_order_relaxed) + (ticks ? ticks : 1);
 }
 
@@ -323,12 +324,13 @@ static void tick_pass(struct herd *h, uint64_t tick, uint64_t now_ns)
 void *herd_layer_tick(void *arg)
 {
     struct herd *h = arg;
-    uint64_t next_ns = (herd_now_ns() / HERD_TICK_NS + 1) * HERD_TICK_NS;
+    const uint64_t tick_ns = herd_tick_ns(h);
+    uint64_t next_ns = (herd_now_ns() / tick_ns + 1) * tick_ns;
     _Atomic uint32_t never = 0;
 
     while (!atomic_load_explicit(&h->quit, memory_order_relaxed)) {
         herd_futex_wait(h, &never, 0, next_ns);
-        next_ns += HERD_TICK_NS;
+        next_ns += tick_ns;
         const uint64_t tick = atomic_fetch_add_explicit(&h->tick, 1, memory_order_relaxed) + 1;
         tick_pass(h, tick, herd_now_ns());
     }

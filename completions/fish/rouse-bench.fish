@@ -35,6 +35,7 @@ complete -c rouse-bench -l timer -x -a 'exact tick' -d 'selectherd: kind of time
 complete -c rouse-bench -l load -x -a 'free stepped' -d 'selectherd: kind of load'
 complete -c rouse-bench -l sets -x -d 'selectherd: descriptors per call'
 complete -c rouse-bench -l share -x -d 'selectherd: threads that select on the same descriptors'
+complete -c rouse-bench -l hz -x -d 'selectherd: ticks per second'
 complete -c rouse-bench -l timeout-us -x -d 'selectherd: time-out of a call'
 complete -c rouse-bench -l processes -d 'forked processes; libMicro: how many'
 complete -c rouse-bench -l order -x -d 'acceptherd: order of acceptors' \

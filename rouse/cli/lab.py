@@ -34,8 +34,8 @@ FORMATS = ("text", "markdown", "json")
 COLOURS = {QUIET: "green", LOUD: "yellow"}
 
 
-def known() -> dict[str, Experiment]:
-    return {each.name: each for each in (*experiments.every(), repairs.experiment())}
+def known(hz: int = experiments.HZ) -> dict[str, Experiment]:
+    return {each.name: each for each in (*experiments.every(hz), repairs.experiment())}
 
 
 def listing() -> list[str]:
@@ -115,6 +115,13 @@ def whole(study: Study) -> dict[str, Any]:
     help="Of each row and round [1, with --full 5].",
 )
 @click.option(
+    "--hz",
+    type=click.IntRange(1, 10_000),
+    default=experiments.HZ,
+    metavar="N",
+    help=f"E1, E3: clock ticks per second of the old mechanism [{experiments.HZ}].",
+)
+@click.option(
     "-f",
     "--format",
     "form",
@@ -132,7 +139,12 @@ def whole(study: Study) -> dict[str, Any]:
     help="Also write a page for each there, with its pictures.",
 )
 def run(
-    names: Sequence[str], full: bool, seconds: float | None, form: str, place: str | None
+    names: Sequence[str],
+    full: bool,
+    seconds: float | None,
+    hz: int,
+    form: str,
+    place: str | None,
 ) -> None:
     """Run investigations NAME..., E1 to E6 or all, one after the other, and show their figures
     beside those of the source.
@@ -140,7 +152,7 @@ def run(
     Each row is a run of rouse-bench, and in E6 one of a database under sysbench. With --full a
     figure is the median of five rounds, with the least and the most.
     """
-    every = known()
+    every = known(hz)
     if unknown := [name for name in names if name not in every and name != ALL]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(every)} and all")
     chosen = (

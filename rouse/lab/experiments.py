@@ -66,6 +66,8 @@ CPU = Figure("CPU µs", "cpu_ns_per_op", 1e-3, LESS)
 TIMES_OUT = "-T 100 --sets 0 --timeout-us"
 
 
+HZ = 100  # of the sources' systems
+# By tenths of a tick.
 PREDICTED = {
     9: "predicted: at most 10,000 calls/s",
     10: "6,000 calls/s, 10,000 switches/s",
@@ -73,16 +75,40 @@ PREDICTED = {
 }
 
 
-def time_outs() -> list[Step]:
+def with_hz(words: str, hz: int) -> str:
+    return words if hz == HZ else words.replace("--timer tick", f"--timer tick --hz {hz}")
+
+
+def label_of(tenths: int, hz: int) -> str:
+    """A time-out of so many tenths of a tick."""
+    return f"{tenths * 100 / hz:g} ms"
+
+
+def time_outs(hz: int) -> list[Step]:
     found = []
-    for ms, source in PREDICTED.items():
-        words = f"{SELECT} {TIMES_OUT} {ms}000"
+    for tenths, source in PREDICTED.items():
+        words = f"{SELECT} {TIMES_OUT} {tenths * 100_000 // hz}"
+        label = label_of(tenths, hz)
+        ticks = with_hz(f"{words} --timer tick", hz)
         found += [
-            Step(f"{ms} ms, ticks", f"{words} --timer tick", OLD_WAY, source),
-            Step(f"{ms} ms, exact", f"{words} --timer exact", NEW_WAY),
+            Step(f"{label}, ticks", ticks, OLD_WAY, source if hz == HZ else ""),
+            Step(f"{label}, exact", f"{words} --timer exact", NEW_WAY),
         ]
-    user = f"selectherd --threads user {TIMES_OUT} 10000"
-    return [*found, Step("10 ms, rouse_poll, user threads", user)]
+    user = f"selectherd --threads user {TIMES_OUT} {1_000_000 // hz}"
+    return [*found, Step(f"{label_of(10, hz)}, rouse_poll, user threads", user)]
+
+
+CROWDS = (10, 50, 200)  # threads
+
+
+def crowds() -> list[Step]:
+    """How long a call waits for the scheduling lock of the old mechanism, and of the new one."""
+    ways = (("process", OLD_WAY, "one scheduling lock"), ("thread", NEW_WAY, "one for each"))
+    return [
+        Step(f"{count} threads, {label}", f"{SELECT} -T {count} --sched-lock {lock}", kind)
+        for count in CROWDS
+        for lock, kind, label in ways
+    ]
 
 
 LOOPS = {32: "T2000: 32.4 µs, V890: 850 µs", 33: "T2000: 1,140 µs, V890: 900 µs"}
@@ -114,7 +140,10 @@ def cascade_pairs() -> list[tuple[str, str]]:
     ]
 
 
-def every() -> list[Experiment]:
+def every(hz: int = HZ) -> list[Experiment]:
+    """hz: ticks per second, of the old mechanism."""
+    old = with_hz(OLD, hz)
+    labels = [label_of(tenths, hz) for tenths in PREDICTED]
     return [
         Experiment(
             "E1",
@@ -124,16 +153,16 @@ def every() -> list[Experiment]:
                 "HP-UX 11.31, another release: 601,000 calls, 68,000 switches",
             ),
             (
-                Step("all old", f"{SELECT} {OLD}", OLD_WAY, "11.23: 1.83 switches/call"),
-                Step("wakes only who selects now", f"{SELECT} {OLD} --wake precise", NEW_WAY),
+                Step("all old", f"{SELECT} {old}", OLD_WAY, "11.23: 1.83 switches/call"),
+                Step("wakes only who selects now", f"{SELECT} {old} --wake precise", NEW_WAY),
                 Step(
                     "and a scheduling lock per thread",
-                    f"{SELECT} {OLD} --wake precise --sched-lock thread",
+                    f"{SELECT} {old} --wake precise --sched-lock thread",
                     NEW_WAY,
                 ),
                 Step(
                     "and fine locks of select",
-                    f"{SELECT} --timer tick",
+                    with_hz(f"{SELECT} --timer tick", hz),
                     NEW_WAY,
                 ),
                 Step(
@@ -144,6 +173,7 @@ def every() -> list[Experiment]:
                 ),
                 Step("poll(2), kernel threads", f"{SELECT} --via poll", NEW_WAY),
                 Step("rouse_poll, user threads", "selectherd --threads user"),
+                *crowds(),
             ),
             (
                 CALLS,
@@ -157,6 +187,10 @@ def every() -> list[Experiment]:
                 ("all new: and exact timers", "all old"),
                 ("rouse_poll, user threads", "all new: and exact timers"),
                 ("rouse_poll, user threads", "poll(2), kernel threads"),
+                *(
+                    (f"{count} threads, one for each", f"{count} threads, one scheduling lock")
+                    for count in CROWDS
+                ),
             ),
         ),
         Experiment(
@@ -191,7 +225,7 @@ def every() -> list[Experiment]:
                 "Solaris, 100 threads, 10 ms: about 6,000 calls and 10,000 switches per second",
                 "predicted there, not measured: 9 ms at most 10,000 calls, 11 ms at most 5,000",
             ),
-            time_outs(),
+            time_outs(hz),
             (
                 CALLS,
                 Figure("early", "early"),
@@ -201,8 +235,8 @@ def every() -> list[Experiment]:
                 CPU,
             ),
             (
-                *((f"{ms} ms, exact", f"{ms} ms, ticks") for ms in PREDICTED),
-                ("10 ms, rouse_poll, user threads", "10 ms, exact"),
+                *((f"{each}, exact", f"{each}, ticks") for each in labels),
+                (f"{labels[1]}, rouse_poll, user threads", f"{labels[1]}, exact"),
             ),
         ),
         Experiment(

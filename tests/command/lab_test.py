@@ -212,6 +212,17 @@ class Laboratory(unittest.TestCase):
         self.assertLess(rates["9 ms, exact"], 12_100)
         self.assertLess(rates["11 ms, exact"], 9_900)
 
+    def test_another_tick_length_scales_the_time_outs(self) -> None:
+        """250 ticks per second: a time-out of 1.1 ticks is 4.4 ms, and ends at the second tick."""
+        done = self.lab("E3", "--seconds", "0.3", "--hz", "250", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (whole,) = json.loads(done.stdout)
+        reports = {row["label"]: row["reports"][0] for row in whole["rows"]}
+        self.assertLess(reports["4.4 ms, ticks"]["calls_per_s"], 13_750)
+        self.assertEqual(reports["4.4 ms, ticks"]["hz"], 250)
+        self.assertEqual(reports["4.4 ms, exact"]["timeout_us"], 4400)
+        self.assertEqual(self.lab("E3", "--hz", "0").returncode, 2)
+
     def test_tables_have_the_rows_the_source_and_the_machine(self) -> None:
         for form, mark in (("text", "clone(2)"), ("markdown", "| clone(2) |")):
             done = self.lab("E4", "--seconds", "0.01", "--format", form)
