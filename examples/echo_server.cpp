@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* echo_server.cpp - an echo server in C++: a thread per connection, deadlines, and an end on SIGINT. */
+/* echo_server.cpp - an echo server in C++: a thread per connection, deadlines, and an end on SIGINT or SIGTERM. */
 #include <rouse/rouse.hpp>
 
 #include <csignal>
@@ -27,13 +27,22 @@ int main(int argc, char **argv)
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, nullptr); /* before the first thread, which inherits it */
     rouse::listener listener(argc > 1 ? static_cast<std::uint16_t>(std::stoi(argv[1])) : 7007);
     std::cout << "port " << listener.port() << std::endl;
     rouse::jthread server([&] {
         std::list<rouse::jthread> clients; /* they are stopped and joined with the server */
         for (;;) {
-            clients.emplace_back(serve, listener.accept());
+            try {
+                clients.emplace_back(serve, listener.accept());
+            } catch (const rouse::cancelled &) {
+                throw;
+            } catch (
+                const std::system_error &error) { /* too many open files, until a client leaves */
+                std::cerr << "accept: " + error.code().message() + "\n";
+                rouse::this_thread::sleep_for(100ms);
+            }
             clients.remove_if([](rouse::jthread &one) { return one.try_join(); });
         }
     });

@@ -102,7 +102,8 @@ std::uint64_t deadline_in(const std::chrono::duration<Rep, Period> &time)
 template <typename Clock, typename Duration>
 std::uint64_t deadline_at(const std::chrono::time_point<Clock, Duration> &time)
 {
-    return deadline_in(time - Clock::now());
+    auto now = Clock::now(); /* the difference to a time far in the past has no room */
+    return time <= now ? rouse_now_ns() : deadline_in(time - now);
 }
 
 /* End the program, since an exception left a thread that nobody joins. */
@@ -690,11 +691,7 @@ class condition_variable_any
     bool wait_until(Lock &lock, const std::chrono::time_point<Clock, Duration> &time,
                     Predicate predicate)
     {
-        std::uint64_t deadline_ns = detail::deadline_at(time);
-        while (!predicate())
-            if (wait_once(lock, deadline_ns) == std::cv_status::timeout)
-                return predicate();
-        return true;
+        return wait_before(lock, detail::deadline_at(time), predicate);
     }
     template <typename Lock, typename Rep, typename Period>
     std::cv_status wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &time)
@@ -704,22 +701,60 @@ class condition_variable_any
     template <typename Lock, typename Rep, typename Period, typename Predicate>
     bool wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &time, Predicate predicate)
     {
-        return wait_until(lock, std::chrono::steady_clock::now() + time, std::move(predicate));
+        return wait_before(lock, detail::deadline_in(time), predicate);
     }
-    /* Returns whether the predicate holds; it may not if a stop was requested. */
+    /* These return whether the predicate holds; it may not if a stop was requested or the time is over. */
     template <typename Lock, typename Predicate>
     bool wait(Lock &lock, stop_token token, Predicate predicate)
+    {
+        return wait_before(lock, std::move(token), ROUSE_FOREVER, predicate);
+    }
+    template <typename Lock, typename Clock, typename Duration, typename Predicate>
+    bool wait_until(Lock &lock, stop_token token,
+                    const std::chrono::time_point<Clock, Duration> &time, Predicate predicate)
+    {
+        return wait_before(lock, std::move(token), detail::deadline_at(time), predicate);
+    }
+    template <typename Lock, typename Rep, typename Period, typename Predicate>
+    bool wait_for(Lock &lock, stop_token token, const std::chrono::duration<Rep, Period> &time,
+                  Predicate predicate)
+    {
+        return wait_before(lock, std::move(token), detail::deadline_in(time), predicate);
+    }
+
+  private:
+    template <typename Lock, typename Predicate>
+    bool wait_before(Lock &lock, std::uint64_t deadline_ns, Predicate &predicate)
+    {
+        while (!predicate())
+            if (wait_once(lock, deadline_ns) == std::cv_status::timeout)
+                return predicate();
+        return true;
+    }
+    /*
+     * The token may be that of the waiting jthread, which is then cancelled as well. Whichever comes first, the wait
+     * ends in the same way: the request to cancel is left for the next one.
+     */
+    template <typename Lock, typename Predicate>
+    bool wait_before(Lock &lock, stop_token token, std::uint64_t deadline_ns, Predicate &predicate)
     {
         stop_callback wake(token, [this] { notify_all(); });
         while (!predicate()) {
             if (token.stop_requested())
                 return false;
-            wait_once(lock, ROUSE_FOREVER, &token);
+            try {
+                if (wait_once(lock, deadline_ns, &token) == std::cv_status::timeout)
+                    return predicate();
+            } catch (const cancelled &) {
+                if (!token.stop_requested())
+                    throw;
+                rouse_thread_cancel(rouse_thread_self());
+                return predicate();
+            }
         }
         return true;
     }
 
-  private:
     struct inner {
         mutex lock;
         condition_variable changed;
@@ -918,7 +953,7 @@ class thread
     thread &operator=(thread &&other) noexcept
     {
         if (joinable())
-            std::terminate();
+            left();
         swap(other);
         return *this;
     }
@@ -927,7 +962,7 @@ class thread
     ~thread()
     {
         if (joinable())
-            std::terminate();
+            left();
     }
     bool joinable() const noexcept
     {
@@ -998,6 +1033,15 @@ class thread
     }
 
   private:
+    /* End the program, and tell what is lost: the thread was neither joined nor detached. */
+    [[noreturn]] void left() noexcept
+    {
+        std::string name = detail::name_of(handle_);
+        if (rouse_thread_join_try(handle_, nullptr) == 0 && state_->error)
+            detail::unhandled(name, state_->error);
+        std::fprintf(stderr, "rouse: thread %s was neither joined nor detached\n", name.c_str());
+        std::terminate();
+    }
     void has_joined()
     {
         handle_ = nullptr;
@@ -1370,6 +1414,7 @@ void call_once(once_flag &flag, Function &&function, Args &&...args)
 
 /* Futures. The error codes are those of <future>. */
 
+template <typename> class packaged_task;
 template <typename Value> class future;
 template <typename Value> class shared_future;
 
@@ -1475,25 +1520,33 @@ template <typename Value> struct shared_state {
     {
         finish([&](auto &out) { out.template emplace<2>(std::move(error)); }, is_now);
     }
-    /* Set what a call returns or throws. */
+    /* Set what a call returns or throws. Throws if the outcome is set already. */
     template <typename Function> void set_from(Function &&function)
     {
+        std::optional<held_t<Value>> made;
+        std::exception_ptr error;
         try {
             if constexpr (std::is_void_v<Value>) {
                 function();
-                set_value(true);
+                made.emplace();
             } else if constexpr (std::is_reference_v<Value>) {
-                set_value(true, &function());
+                made.emplace(&function());
             } else {
-                set_value(true, function());
+                made.emplace(function());
             }
-        } catch (const std::future_error &error) {
-            if (error.code() == std::future_errc::promise_already_satisfied)
-                throw;
-            set_error(std::current_exception());
         } catch (...) {
-            set_error(std::current_exception());
+            error = std::current_exception();
         }
+        finish([&](auto &out) {
+            try {
+                if (!error)
+                    out.template emplace<1>(std::move(made));
+            } catch (...) { /* of moving the value */
+                error = std::current_exception();
+            }
+            if (error)
+                out.template emplace<2>(std::move(error));
+        });
     }
 };
 
@@ -1622,6 +1675,13 @@ template <typename Value> class promise
     {
         return future<Value>::from(pointer());
     }
+    /* From braces too. */
+    template <typename Made = Value, typename Own = Value,
+              typename = std::enable_if_t<!std::is_void_v<Own> && !std::is_reference_v<Own>>>
+    void set_value(Made made)
+    {
+        pointer()->set_value(true, std::move(made));
+    }
     /* Without an argument for void. */
     template <typename... From> void set_value(From &&...from)
     {
@@ -1643,9 +1703,8 @@ template <typename Value> class promise
         return state_;
     }
     std::shared_ptr<detail::shared_state<Value>> state_;
+    template <typename> friend class packaged_task;
 };
-
-template <typename> class packaged_task;
 
 template <typename Result, typename... Args> class packaged_task<Result(Args...)>
 {
@@ -1679,26 +1738,18 @@ template <typename Result, typename... Args> class packaged_task<Result(Args...)
     void operator()(Args... args)
     {
         held();
-        try {
-            if constexpr (std::is_void_v<Result>) {
-                call_(function_.get(), std::forward<Args>(args)...);
-                promise_->set_value();
-            } else {
-                promise_->set_value(call_(function_.get(), std::forward<Args>(args)...));
-            }
-        } catch (const std::future_error &error) {
-            if (error.code() == std::future_errc::promise_already_satisfied)
-                throw;
-            promise_->set_exception(std::current_exception());
-        } catch (...) {
-            promise_->set_exception(std::current_exception());
-        }
+        if (has_run_)
+            detail::fail(std::future_errc::promise_already_satisfied);
+        has_run_ = true;
+        promise_->pointer()->set_from(
+            [&]() -> Result { return call_(function_.get(), std::forward<Args>(args)...); });
     }
     /* It may run again, for a new future. */
     void reset()
     {
         held();
         promise_.emplace();
+        has_run_ = false;
     }
 
   private:
@@ -1711,6 +1762,7 @@ template <typename Result, typename... Args> class packaged_task<Result(Args...)
     std::shared_ptr<void> function_;
     Result (*call_)(void *, Args...) = nullptr;
     std::optional<promise<Result>> promise_;
+    bool has_run_ = false;
 };
 
 template <typename Function, typename... Args>
@@ -2248,7 +2300,7 @@ class socket
 class listener
 {
   public:
-    /* port 0: a free one. address: of this host, for example "127.0.0.1"; empty: all of them. */
+    /* port 0: a free one. address: of this host, for example "127.0.0.1"; empty: all of them, by IPv4. */
     explicit listener(std::uint16_t port, const std::string &address = "", int backlog = 511)
     {
         addrinfo hints = {}, *found = nullptr;

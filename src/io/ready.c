@@ -113,8 +113,35 @@ static long call_mute(const struct rsi_io_op *op)
     return result;
 }
 
+/*
+ * The state of a connect that has begun: -EAGAIN: it goes on; another error: it has failed; 0: another call returns the
+ * outcome. Not if shutdown(2) has ended it, since another call would begin a new attempt. Linux then leaves ECONNRESET,
+ * which no failed attempt has. After any other error, the kernel expects another call, which does not connect.
+ */
+static long connect_state(const struct rsi_io_op *op)
+{
+    struct pollfd one = { .fd = op->fd, .events = POLLOUT };
+    struct timespec zero = { 0, 0 };
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (rsi_syscall5(SYS_ppoll, &one, 1, &zero, 0, 0) == 0)
+        return -EAGAIN;
+    if ((one.revents & POLLERR) == 0 ||
+        rsi_syscall5(SYS_getsockopt, op->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        return 0;
+    if (error != 0 && error != ECONNRESET)
+        rsi_syscall3(SYS_connect, op->arg[0], op->arg[1], op->arg[2]);
+    return -error;
+}
+
 static long call(const struct rsi_io_op *op, const struct attempt *a)
 {
+    if (rsi_unlikely(op->number == SYS_connect) && a->has_waited &&
+        (op->rules & RSI_IO_KEEPS) == 0) {
+        long state = connect_state(op);
+        if (state != 0)
+            return state;
+    }
     for (;;) {
         long result = rsi_unlikely((op->rules & RSI_IO_MUTE) != 0) ? call_mute(op) : call_plain(op);
         if (result == -EINTR)

@@ -72,6 +72,21 @@ void an_exception_that_nobody_joins_names_its_thread()
     CHECK(said.find("(ledger) ended by an exception: no ink\n") != std::string::npos);
     said = last_words([] { rouse::jthread failing(rouse::attributes("clerk"), [] { throw 1; }); });
     CHECK(said.find("(clerk) ended by an exception\n") != std::string::npos);
+    said = last_words([] {
+        std::atomic<bool> is_over{ false };
+        rouse::thread failing(rouse::attributes("porter"), [&] {
+            is_over = true;
+            throw std::runtime_error("no key");
+        });
+        while (!is_over)
+            rouse::this_thread::yield();
+        rouse::this_thread::sleep_for(10ms); /* either line is right, and names it */
+    });
+    CHECK(said.find("(porter) ") != std::string::npos);
+    said = last_words([] {
+        rouse::thread(rouse::attributes("guard"), [] { rouse::this_thread::sleep_for(1h); });
+    });
+    CHECK(said.find("(guard) was neither joined nor detached\n") != std::string::npos);
 }
 
 void attributes_are_those_of_the_thread()

@@ -408,6 +408,9 @@ void futures_carry_values_and_errors()
     } catch (const std::future_error &error) {
         CHECK(error.code() == std::future_errc::broken_promise);
     }
+    lib::promise<std::vector<int>> several;
+    several.set_value({ 1, 2, 3 });
+    CHECK(several.get_future().get().size() == 3);
     lib::promise<int> failing;
     failing.set_exception(std::make_exception_ptr(std::out_of_range("far")));
     auto failed = failing.get_future();
@@ -443,6 +446,10 @@ void async_runs_where_it_is_told()
         std::launch::async,
         [](int number) -> int { throw std::runtime_error(std::to_string(number)); }, 4);
     CHECK_THROWS(std::runtime_error, failing.get());
+    auto unlucky = lib::async(std::launch::async, []() -> int {
+        throw std::future_error(std::future_errc::promise_already_satisfied);
+    });
+    CHECK_THROWS(std::future_error, unlucky.get());
     std::atomic<bool> is_over{ false };
     {
         auto dropped = lib::async(std::launch::async, [&] {
@@ -462,6 +469,11 @@ void packaged_tasks_run_once()
     lib::packaged_task<void()> again([] {});
     again();
     CHECK_THROWS(std::future_error, again());
+    int runs = 0;
+    lib::packaged_task<int()> counted([&] { return ++runs; });
+    counted();
+    CHECK_THROWS(std::future_error, counted());
+    CHECK(runs == 1 && counted.get_future().get() == 1);
     again.reset();
     auto next = again.get_future();
     again();
@@ -547,15 +559,31 @@ void condition_any_ends_with_a_stop_token()
     {
         lib::jthread waiting([&](lib::stop_token token) {
             std::unique_lock<lib::mutex> held(mutex);
-            try {
-                CHECK(!never.wait(held, token, [] { return false; }));
-            } catch (const std::system_error &) { /* rouse::cancelled */
-            }
+            CHECK(!never.wait(held, token, [] { return false; }));
             ended++;
         });
         lib::this_thread::yield();
     }
     CHECK(ended == 1);
+    /* The request comes before the wait, or while it is about to begin. */
+    for (int round = 0; round < 500; round++) {
+        lib::jthread waiting([&](lib::stop_token token) {
+            std::unique_lock<lib::mutex> held(mutex);
+            if (round % 2)
+                CHECK(!never.wait(held, token, [] { return false; }));
+            else
+                CHECK(!never.wait_for(held, token, 1h, [] { return false; }));
+            ended++;
+        });
+        if (round % 3)
+            lib::this_thread::yield();
+        waiting.request_stop();
+    }
+    CHECK(ended == 501);
+    lib::stop_source source;
+    std::unique_lock<lib::mutex> held(mutex);
+    CHECK(!never.wait_until(held, source.get_token(), steady::now() + 1ms, [] { return false; }));
+    CHECK(never.wait_for(held, source.get_token(), 1h, [] { return true; }));
 }
 #endif
 
@@ -571,6 +599,22 @@ void sleeps_are_not_short()
     CHECK(std::chrono::system_clock::now() - wall >= 2ms);
     lib::this_thread::sleep_for(-1h);
     lib::this_thread::sleep_for(0.5us);
+}
+
+void times_in_the_far_past_are_over()
+{
+    auto long_ago = steady::time_point::min();
+    lib::timed_mutex mutex;
+    CHECK(mutex.try_lock_until(long_ago));
+    mutex.unlock();
+    lib::mutex lock;
+    lib::condition_variable never;
+    std::unique_lock<lib::mutex> held(lock);
+    CHECK(never.wait_until(held, long_ago) == std::cv_status::timeout);
+    CHECK(!never.wait_until(held, std::chrono::system_clock::time_point::min(),
+                            [] { return false; }));
+    lib::promise<int> unkept;
+    CHECK(unkept.get_future().wait_until(long_ago) == std::future_status::timeout);
 }
 
 } /* namespace */
@@ -603,5 +647,6 @@ int main()
         CASE(condition_any_ends_with_a_stop_token),
 #endif
         CASE(sleeps_are_not_short),
+        CASE(times_in_the_far_past_are_over),
     });
 }

@@ -155,6 +155,33 @@ static void connected_already(void **state)
     close(listener);
 }
 
+/* The thread connected anew for ever: a second call begins another attempt. */
+static void shutdown_ends_connect(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    struct sockaddr_in address;
+    int listener = tcp_listen(0, &address), fillers[3];
+    for (int i = 0; i < 3; i++) { /* from then on, nobody answers */
+        fillers[i] = tcp_socket();
+        set_nonblock(fillers[i], true);
+        (void)connect(fillers[i], (struct sockaddr *)&address, sizeof address);
+    }
+    for (enum crew_kind kind = 0; kind < KINDS; kind++) {
+        DOING("%s", kind_names[kind]);
+        struct attempt a = { tcp_socket(), 7, (struct sockaddr *)&address, sizeof address, false };
+        (void)crew_add(&crew, kind, attempt_main, &a);
+        UNTIL(is_awaited(a.fd, RSI_FD_WRITE));
+        EQUALS(rouse_shutdown(a.fd, SHUT_RDWR), 0);
+        crew_join(&crew);
+        EQUALS(a.result, -ECONNRESET);
+        EQUALS(rouse_close(a.fd), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        close(fillers[i]);
+    close(listener);
+}
+
 /* Two threads connect one socket: the later one receives -EALREADY. */
 static void another_connects_already(void **state)
 {
@@ -295,6 +322,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_event_serves_all_acceptors),
         cmocka_unit_test(refusals),
         cmocka_unit_test(connected_already),
+        cmocka_unit_test(shutdown_ends_connect),
         cmocka_unit_test(another_connects_already),
         cmocka_unit_test(connect_what_is_no_socket),
         cmocka_unit_test(accept_from_what_does_not_listen),
