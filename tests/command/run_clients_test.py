@@ -18,12 +18,20 @@ from interposed import LIMIT, Source, environment
 
 PROGRAM = Source("client_waits")
 MS = 1_000_000
-EACH_NS, SHARE = 2 * MS, 0.02  # the program's clock also counts the way to a processor
+# The program reads its clock before and after all waits of a thread. So its time has the waits and,
+# on a busy machine, the time in which the thread is held up around them, which is no wait.
+CLOCKS = 1.01  # how far the two clocks may be apart
+BEFORE_NS = 10 * MS
 # The threads of the program by name, and whom each waits for.
 FOR_CLIENTS = {
     *("read", "recv", "poll", "select", "epoll", "events", "accept", "forked", "forked-set"),
 }
 FOR_OTHERS = {"answer", "mixed-poll", "mixed-set", "pipe"}
+
+
+def is_measured(state: int, lat: int, own: int) -> bool:
+    """Whether that time in a state, and LAT with it, fit what the program measured."""
+    return state <= own * CLOCKS and state + lat > own / 2 - BEFORE_NS
 
 
 class Clients(unittest.TestCase):
@@ -60,20 +68,16 @@ class Clients(unittest.TestCase):
             with self.subTest(way=name):
                 found = self.states[name]
                 self.assertEqual(found["io"] + found["poll"], 0)
-                waited = found["accept"] + found["lat"]
-                self.assertAlmostEqual(
-                    waited, self.own[name], delta=EACH_NS + SHARE * self.own[name]
-                )
+                own = self.own[name]
+                self.assertTrue(is_measured(found["accept"], found["lat"], own), f"{found} {own}")
 
     def test_waits_for_others_are_no_waits_for_clients(self) -> None:
         for name in FOR_OTHERS:
             with self.subTest(way=name):
                 found = self.states[name]
                 self.assertEqual(found["accept"], 0)
-                waited = found["io"] + found["poll"] + found["lat"]
-                self.assertAlmostEqual(
-                    waited, self.own[name], delta=EACH_NS + SHARE * self.own[name]
-                )
+                waited, own = found["io"] + found["poll"], self.own[name]
+                self.assertTrue(is_measured(waited, found["lat"], own), f"{found} {own}")
 
     def test_the_verdict_and_the_wait_sites_say_so(self) -> None:
         time = self.report["verdict"]["time"]
