@@ -46,8 +46,7 @@
 #include <unistd.h>
 
 #define MAPPINGS_MOST 65536
-#define INITIAL_NAMESPACE \
-    0xeffffffcu /* the inode of the initial PID namespace: PROC_PID_INIT_INO of the kernel */
+#define INITIAL_NAMESPACE 0xeffffffcu /* inode of the first PID namespace: PROC_PID_INIT_INO */
 
 /* System calls in which threads sleep. Others are shown by number. */
 #define CALL(name) \

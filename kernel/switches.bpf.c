@@ -114,7 +114,7 @@ struct {
  */
 const volatile __u32 pid_namespace = 0;
 
-#define LEVELS_MOST 8 /* of namespaces; the kernel allows 32 */
+#define LEVELS_MOST 33u /* of namespaces: the initial one and MAX_PID_NS_LEVEL of the kernel */
 
 __u32 last_id, last_place;
 

@@ -27,7 +27,6 @@
 #include <sys/select.h>
 
 #define SET_BYTES (FD_SETSIZE / 8)
-#define CLIENTS_MOST 64 /* descriptors of a poll for clients: others are not looked at one by one */
 #define OTHERS_MOST 128 /* other descriptors that a wait in turn can include */
 /* After so many checks of the others that found nothing, they must have an event that poll does not show. */
 #define USELESS_MOST 100u
@@ -174,8 +173,6 @@ static bool is_for_clients(const struct asked *a)
     if (a->call >= EPOLL)
         return rpi_fd_is_for_clients(a->fd);
     nfds_t count = a->call <= PPOLL ? a->count : (nfds_t)a->fd, clients = 0;
-    if (count > CLIENTS_MOST)
-        return false;
     for (nfds_t i = 0; i < count; i++) {
         int fd = a->call <= PPOLL ? entry[i].fd : (int)i;
         bool is_read, is_written;

@@ -22,9 +22,6 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-static uint8_t
-    classes[RPI_FD_CLASSES]; /* enum rpi_fd_class and these bits. Relaxed: any thread writes. */
-
 /*
  * Clients are at the other end: the socket was accepted. An epoll set has this bit and perhaps the other one. A
  * child keeps the bits, since a server may fork for each connection.
@@ -32,6 +29,9 @@ static uint8_t
 #define IS_CLIENT 0x80u
 #define HAS_OTHERS 0x40u /* an epoll set also has sockets that were not accepted */
 #define CLASS 0x3fu
+
+/* An enum rpi_fd_class and these bits. Relaxed: any thread writes, and a reader acts on this one value alone. */
+static uint8_t classes[RPI_FD_CLASSES];
 
 /*
  * Whether any socket has had an SO_RCVLOWAT of its own. Until then no socket is asked for it. Relaxed is enough: only
