@@ -153,8 +153,8 @@ def head(run: Measured, command: str) -> str:
     options = run.options
     facts = machine.describe(ROOT, run.version)
     facts += [(p.title, p.version) for p in run.programs if p.peer]
-    if (program := servers.nginx_program()) and not options.no_peers:
-        facts.append(("nginx", servers.version_of(program, "-v")))
+    if (version := servers.nginx_version()) and not options.no_peers:
+        facts.append(("nginx", version))
     facts.append(("command", f"`{command}`"))
     table = render.pairs("Machine and versions", facts)
     count = run.scale(loads).rounds

@@ -6,10 +6,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,37 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-TEXT = "Hello, world!\n"
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from rouse.lab import web_servers
+
 START_LIMIT = 10.0
 STOP_LIMIT = 20.0
 RING_LIMIT = 1.0
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
-
-NGINX = """\
-daemon off;
-worker_processes 1;
-{user}
-pid {folder}/pid;
-error_log {folder}/error.log;
-events {{ worker_connections 16384; }}
-http {{
-    access_log off;
-    keepalive_requests 1000000000;
-    keepalive_timeout 3600s;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{
-            default_type "text/plain; charset=utf-8";
-            return 200 "{text}";
-        }}
-    }}
-}}
-"""
 
 
 # The command and its port, for a server in that folder. Port 0: the server prints the port.
@@ -82,40 +59,30 @@ ALONE = ("--per-address", "0")
 
 def rouse(build: Path, *options: str) -> Command:
     program = str(build / "serve" / "rouse-serve")
-    return lambda _folder: ([program, "--port", "0", "--respond", TEXT, *ALONE, *options], 0)
+    return lambda _folder: (
+        [program, "--port", "0", "--respond", web_servers.TEXT, *ALONE, *options],
+        0,
+    )
 
 
 def raw(build: Path, name: str) -> Command:
     program = str(build / "bench" / name)
-    return lambda _folder: ([program, "0", TEXT], 0)
+    return lambda _folder: ([program, "0", web_servers.TEXT], 0)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def nginx(program: str) -> Command:
-    def command(folder: Path) -> tuple[list[str], int]:
-        port = free_port()
-        user = "user root;" if os.geteuid() == 0 else ""
-        text = TEXT.replace("\n", "\\n")
-        settings = NGINX.format(folder=folder, port=port, user=user, text=text)
-        (folder / "nginx.conf").write_text(settings, encoding="utf-8")
-        log = str(folder / "error.log")
-        return [program, "-p", str(folder), "-e", log, "-c", str(folder / "nginx.conf")], port
-
-    return command
-
-
-def nginx_program() -> str | None:
-    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+def nginx(folder: Path) -> tuple[list[str], int]:
+    port = web_servers.free_port()
+    return web_servers.nginx(folder, port, 1), port
 
 
 def version_of(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip().rpartition("/")[2] or "?"
+
+
+def nginx_version() -> str | None:
+    program = web_servers.nginx_program()
+    return version_of(program, "-v") if program else None
 
 
 def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
@@ -135,10 +102,10 @@ def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
         ours("recorded", "io_uring, recording on", "uring", "counted"),
         Server("kernel", title, version, kernel, {"ROUSE_OBS": "off"}),
     ]
-    program = nginx_program()
-    if program is None:
+    nginx_is = nginx_version()
+    if nginx_is is None:
         return found, ["nginx is missing: it is not installed"]
-    found.append(Server("nginx", "nginx", version_of(program, "-v"), nginx(program), forks=True))
+    found.append(Server("nginx", "nginx", nginx_is, nginx, forks=True))
     return found, []
 
 
