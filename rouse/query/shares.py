@@ -54,6 +54,6 @@ def finding(database: Database, rows: list[Row], program: Program) -> Finding | 
     text = (
         f"the listener {name}{where}: one of {len(rows)} processes took {first['accepted']:,} of"
         f" {counted(whole, 'connection')} and is busy {share(most)} % of the time, the others"
-        f" {share(mean)} % on average; --accept fifo shows what an even order gains [{UNEVEN}]"
+        f" {share(mean)} % on average; rouse run --accept fifo shows an even order [{UNEVEN}]"
     )
     return Finding(UNEVEN, name, place or "-", first["process"], blame, None, None, text)
