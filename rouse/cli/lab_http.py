@@ -17,7 +17,7 @@ import click
 
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
-from rouse.cli.lab_shared import as_text, end_in_order, tell, usable
+from rouse.cli.lab_shared import Counts, as_text, end_in_order, tell, usable
 from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import runs, sweep, web_clients, web_servers
@@ -31,23 +31,6 @@ QUICK_S, FULL_S = 1, 2
 QUICK_ROUNDS, FULL_ROUNDS = 2, 3
 QUICK_MOST_S = 240.0  # then no further cell begins
 WORKERS_MOST, CONNECTIONS_MOST = 256, 60_000
-
-
-class Counts(ParamType[list[int]]):
-    name = "counts"
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        if isinstance(value, list):
-            return value
-        words = str(value).split(",")
-        if not all(w.isascii() and w.isdigit() and 1 <= int(w[:9]) <= self.most for w in words):
-            self.fail(f"{value!r} is no list of numbers from 1 to {self.most:,}", param, ctx)
-        return sorted({int(word) for word in words})
 
 
 class Named(ParamType[tuple[str, str]]):
@@ -104,7 +87,8 @@ def results_file(
 
 def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     """Return the plan without nginx if it is not installed, and one row that says so."""
-    if web_servers.nginx_program():
+    wanted = any(server.name == web_servers.NGINX_NAME for server in plan.servers)
+    if web_servers.nginx_program() or not wanted:
         return plan, []
     cell = (web_servers.NGINX_NAME, plan.workers[0], plan.connections[0], True, 1)
     rest = [server for server in plan.servers if server.name != web_servers.NGINX_NAME]
@@ -124,6 +108,7 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     metavar="NAME=COMMAND",
     help="Another server; {port} and {workers} in COMMAND stand for numbers.",
 )
+@click.option("--only", metavar="NAME,...", help="Measure only these servers.")
 @click.option(
     "--client",
     "client_words",
@@ -134,6 +119,13 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
 @click.option("--workers", type=Counts(WORKERS_MOST), metavar="N,...", help="[1,2,3]")
 @click.option(
     "--connections", type=Counts(CONNECTIONS_MOST), metavar="N,...", help="[10 to 8000, nine]"
+)
+@click.option(
+    "--instances",
+    type=Counts(web_servers.INSTANCES_MOST),
+    default=[],
+    metavar="N,...",
+    help="Also rouse-serve as so many processes, each with the workers of the row.",
 )
 @click.option(
     "--seconds",
@@ -155,9 +147,11 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
 def http(
     quick: bool,
     more: Sequence[tuple[str, str]],
+    only: str | None,
     client_words: str | None,
     workers: list[int] | None,
     connections: list[int] | None,
+    instances: list[int],
     cell_s: int | None,
     rounds: int | None,
     place: str | None,
@@ -170,10 +164,19 @@ def http(
     """
     if resume and place is None:
         raise click.UsageError("--resume needs --output")
-    servers = [*web_servers.known(), *(web_servers.given(*each) for each in more)]
+    servers = [
+        *web_servers.known(),
+        *(web_servers.instances(count) for count in instances),
+        *(web_servers.given(*each) for each in more),
+    ]
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"two servers are called {twice[0]}")
+    if only is not None:
+        wanted = only.split(",")
+        if unknown := [name for name in wanted if name not in names]:
+            raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        servers = [server for server in servers if server.name in wanted]
     client = web_clients.Given(client_words) if client_words else web_clients.default()
     plan, missing = absent(
         Plan(

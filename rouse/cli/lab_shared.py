@@ -8,10 +8,31 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
+
+from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, how_to_install
 from rouse.render import charts
 from rouse.text import printable
+
+
+class Counts(ParamType[list[int]]):
+    name = "counts"
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        if isinstance(value, list):
+            return value
+        words = str(value).split(",")
+        if not all(w.isascii() and w.isdigit() and 1 <= int(w[:9]) <= self.most for w in words):
+            self.fail(f"{value!r} is no list of numbers from 1 to {self.most:,}", param, ctx)
+        return sorted({int(word) for word in words})
 
 
 def end_in_order() -> None:

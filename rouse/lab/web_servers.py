@@ -27,6 +27,7 @@ NGINX_NAME = "nginx"
 TEXT = "Hello, world!\n"
 START_S, STOP_S, ANSWER_S = 10, 5, 5
 HEAD_BYTES_MOST, BODY_BYTES_MOST = 1 << 16, 1 << 20
+INSTANCES_MOST = 256
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[ \r]")
 LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
 
@@ -99,6 +100,15 @@ def ours(_folder: Path, port: int, workers: int) -> list[str]:
     words = [str(runs.program("rouse-serve")), "--port", str(port), "--respond", TEXT]
     # All connections come from one address.
     return [*words, "--per-address", "0", "--workers", str(workers)]
+
+
+def instances(count: int) -> Server:
+    """Return rouse-serve as so many processes that share the port."""
+
+    def command(folder: Path, port: int, workers: int) -> list[str]:
+        return [*ours(folder, port, workers), "--instances", str(count)]
+
+    return Server(f"rouse-serve x {count}", command)
 
 
 def nginx_program() -> str | None:

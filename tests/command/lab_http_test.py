@@ -33,6 +33,23 @@ SMALL = ("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", 
 CLIENT = """\
 echo '{"requests": 50, "seconds": 0.5, "errors": 0, "latency_p50_us": 7, "latency_p99_us": 9}'
 """
+# The same, and counts the processes of the server on that port.
+COUNTER = """\
+import json, sys
+from pathlib import Path
+port, seen = sys.argv[1:3]
+count = 0
+for path in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        words = path.read_bytes().decode().split("\\0")
+    except OSError:
+        continue
+    count += "--port" in words and words[words.index("--port") + 1] == port
+with open(seen, "a") as file:
+    print(count, file=file)
+figures = ("requests", "seconds", "errors", "latency_p50_us", "latency_p99_us")
+print(json.dumps(dict.fromkeys(figures, 1)))
+"""
 # A server that has one fault. Its first connections are those of the start and of the first answer.
 SERVER = """\
 import os, socket, sys
@@ -94,7 +111,13 @@ class Sweep(unittest.TestCase):
         self.server.write_text(SERVER)
 
     def http(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return rouse("lab", "http", *words, PATH=self.path, timeout=110)
+        """Run the sweep without nginx, which this machine may have."""
+        given = [str(words[at + 1]) for at, word in enumerate(words) if word == "--server"]
+        names = ["rouse-serve", *(each.partition("=")[0] for each in given)]
+        if "--instances" in words:
+            names.append(f"rouse-serve x {words[words.index('--instances') + 1]}")
+        only = ("--only", ",".join(dict.fromkeys(names)))
+        return rouse("lab", "http", *words, *only, PATH=self.path, timeout=110)
 
     def faulty(self, *faults: str) -> list[str]:
         words = []
@@ -113,6 +136,33 @@ class Sweep(unittest.TestCase):
     def rows(self, done: subprocess.CompletedProcess[str]) -> dict[str, str]:
         """The last row of each server, by its name."""
         return {line.split(" ")[0]: line for line in done.stdout.splitlines()}
+
+    def test_rouse_serve_as_several_processes_has_rows(self) -> None:
+        counter = self.folder / "counter"
+        counter.write_text(f"#!{sys.executable}\n{COUNTER}")
+        counter.chmod(0o755)
+        seen = self.folder / "seen"
+        done = self.http(
+            *("--client", f"{counter} {{port}} {seen}", "--instances", "3"),
+            *("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", "1"),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("rouse-serve x 3", done.stdout)
+        # A supervisor and three processes.
+        self.assertEqual(set(seen.read_text().split()), {"1", "4"})
+        done = self.http(*self.client, "--instances", "0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no list of numbers from 1 to 256", done.stderr)
+
+    def test_a_server_that_is_not_wanted_has_no_row(self) -> None:
+        server = ("--server", f"mine={sys.executable} {self.server} well {{port}}")
+        words = ("lab", "http", *SMALL, *self.client, *server)
+        done = rouse(*words, "--only", "mine", PATH=self.path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({line.split()[0] for line in done.stdout.splitlines()[1:]}, {"mine"})
+        done = rouse(*words, "--only", "yours", PATH=self.path)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("'yours' is none of rouse-serve, nginx, mine", done.stderr)
 
     @has_wrk
     def test_every_cell_has_figures_and_the_page_shows_them(self) -> None:
