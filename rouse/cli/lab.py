@@ -18,7 +18,7 @@ import click
 from rouse.cli import lab_http
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
-from rouse.cli.lab_shared import as_text, end_in_order, tell, usable
+from rouse.cli.lab_shared import Counts, as_text, end_in_order, tell, usable
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import experiments, repairs, runs
 from rouse.lab.experiments import Experiment
@@ -30,12 +30,14 @@ from rouse.text import counted
 
 QUICK_S, FULL_S, FULL_ROUNDS = 1.0, 5.0, 5
 ALL, RUN = "all", "run"
+INSTANCES_MOST = 20  # databases, of as many clients
 FORMATS = ("text", "markdown", "json")
 COLOURS = {QUIET: "green", LOUD: "yellow"}
 
 
-def known(hz: int = experiments.HZ) -> dict[str, Experiment]:
-    return {each.name: each for each in (*experiments.every(hz), repairs.experiment())}
+def known(hz: int = experiments.HZ, instances: Sequence[int] = ()) -> dict[str, Experiment]:
+    every = (*experiments.every(hz), repairs.experiment(instances))
+    return {each.name: each for each in every}
 
 
 def listing() -> list[str]:
@@ -122,6 +124,13 @@ def whole(study: Study) -> dict[str, Any]:
     help=f"E1, E3: clock ticks per second of the old mechanism [{experiments.HZ}].",
 )
 @click.option(
+    "--instances",
+    type=Counts(INSTANCES_MOST),
+    default=[],
+    metavar="N,...",
+    help="E6: so many databases at once, on copies of the data, against one.",
+)
+@click.option(
     "-f",
     "--format",
     "form",
@@ -143,6 +152,7 @@ def run(
     full: bool,
     seconds: float | None,
     hz: int,
+    instances: list[int],
     form: str,
     place: str | None,
 ) -> None:
@@ -152,7 +162,7 @@ def run(
     Each row is a run of rouse-bench, and in E6 one of a database under sysbench. With --full a
     figure is the median of five rounds, with the least and the most.
     """
-    every = known(hz)
+    every = known(hz, instances)
     if unknown := [name for name in names if name not in every and name != ALL]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(every)} and all")
     chosen = (

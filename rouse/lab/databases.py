@@ -49,20 +49,38 @@ def finished(program: subprocess.Popen[str]) -> str:
     return told
 
 
-def measured(running: Running, wanted: Wanted, clients: int) -> tuple[Sample, float, str]:
-    """The server's work during a run, the seconds it took, and sysbench's summary of the run."""
-    program = load(running.server, wanted, clients)
+@contextlib.contextmanager
+def loaded(
+    servers: Sequence[Server], wanted: Wanted, clients: int
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start that many clients for each server. They do not outlive the block."""
+    programs: list[subprocess.Popen[str]] = []
     try:
-        time.sleep(BEGIN_S)
-        before, begin = running.sample(wanted.work), time.monotonic()
-        time.sleep(wanted.seconds)
-        after, end = running.sample(wanted.work), time.monotonic()
-        if program.poll() is not None:
-            raise LabError(f"{clients} clients had ended before they were looked at twice")
-        return after.since(before), end - begin, finished(program)
+        programs += (load(server, wanted, clients) for server in servers)
+        yield programs
     finally:
-        program.kill()
-        program.wait()
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def measured(
+    servers: Sequence[Running], wanted: Wanted, clients: int
+) -> tuple[Sample, float, list[str]]:
+    """The servers' work during a run, the seconds it took, and sysbench's summary of each load."""
+
+    def sample() -> tuple[Sample, float]:
+        samples = [running.sample(wanted.work) for running in servers]
+        return sum(samples[1:], start=samples[0]), time.monotonic()
+
+    with loaded([running.server for running in servers], wanted, clients) as programs:
+        time.sleep(BEGIN_S)
+        before, begin = sample()
+        time.sleep(wanted.seconds)
+        after, end = sample()
+        if any(program.poll() is not None for program in programs):
+            raise LabError(f"{clients} clients had ended before they were looked at twice")
+        return after.since(before), end - begin, [finished(program) for program in programs]
 
 
 def futexes(running: Running, wanted: Wanted, clients: int) -> float | None:
@@ -93,15 +111,17 @@ def futexes(running: Running, wanted: Wanted, clients: int) -> float | None:
     return int(counts[0][3]) / max(done, 1) if counts else 0.0
 
 
-def sampled(running: Running, wanted: Wanted, clients: int) -> Row:
-    """The figures of one number of clients, per transaction."""
-    did, seconds, told = measured(running, wanted, clients)
+def sampled(servers: Sequence[Running], wanted: Wanted, clients: int) -> Row:
+    """The figures of that many clients for each server, per transaction. p95: the worst one."""
+    did, seconds, told = measured(servers, wanted, clients)
     done = max(did.transactions, 1)
-    late = re.search(r"95th percentile:\s+([0-9.]+)", told)
+    late = [re.search(r"95th percentile:\s+([0-9.]+)", each) for each in told]
+    own = [re.search(r"transactions:\s+\d+\s+\(([0-9.]+) per sec", each) for each in told]
     return {
         "clients": clients,
         "per_s": did.transactions / seconds,
-        "p95_ms": float(late[1]) if late else None,
+        "client_per_s": sum(float(each[1]) for each in own if each),  # by sysbench's own clock
+        "p95_ms": max((float(each[1]) for each in late if each), default=None),
         "user_us": did.user_s * 1e6 / done,
         "system_us": did.system_s * 1e6 / done,
         "cpus": (did.user_s + did.system_s) / seconds,
@@ -113,7 +133,7 @@ def sampled(running: Running, wanted: Wanted, clients: int) -> Row:
 def curve(running: Running, wanted: Wanted, tell: Callable[[str], None]) -> list[Row]:
     rows = []
     for clients in wanted.clients:
-        row = sampled(running, wanted, clients)
+        row = sampled([running], wanted, clients)
         rows.append(row | {"futexes": futexes(running, wanted, clients)})
         tell(f"{clients} clients: {row['per_s']:,.0f} per second")
     return rows
@@ -121,19 +141,39 @@ def curve(running: Running, wanted: Wanted, tell: Callable[[str], None]) -> list
 
 def profile(server: Server, wanted: Wanted, clients: int) -> Row:
     """The relevant part of the report of a run under `rouse run`."""
-    kept = server.folder / f"recording-{clients}"
-    with server.started(*rouse("run", "-o", "/dev/null", "--keep", str(kept), "--")) as running:
-        program = load(server, wanted, clients)
-        try:
-            told = finished(program)
-        finally:
-            program.kill()
-            program.wait()
-        for pid in running.processes()[:1]:
-            os.kill(pid, 15)
-        running.program.wait(120)
+    (found_,) = profiles([server], wanted, clients)
+    return found_
+
+
+def profiles(servers: Sequence[Server], wanted: Wanted, clients: int) -> list[Row]:
+    """The same for servers that run at the same time, with that many clients each."""
+    recorded = rouse("run", "-o", "/dev/null", "--keep")
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(server.started(*recorded, str(kept(server, clients)), "--"))
+            for server in servers
+        ]
+        with loaded(servers, wanted, clients) as programs:
+            told = [finished(program) for program in programs]
+        for each in running:
+            for pid in each.processes()[:1]:
+                os.kill(pid, 15)
+        for each in running:
+            each.program.wait(120)
+    return [summary(server, clients, said) for server, said in zip(servers, told, strict=True)]
+
+
+def kept(server: Server, clients: int) -> Path:
+    return server.folder / f"recording-{clients}"
+
+
+def summary(server: Server, clients: int, told: str) -> Row:
     report = json.loads(
-        run(*server.as_user(), *rouse("report", "--json", "--all", str(kept)), timeout=300)
+        run(
+            *server.as_user(),
+            *rouse("report", "--json", "--all", str(kept(server, clients))),
+            timeout=300,
+        )
     )
     sections = report["sections"]
     waited: dict[str, Row] = {}

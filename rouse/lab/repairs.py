@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: MIT
 """E6: databases before and after the repair of what their threads wait for.
 
-A step runs the server alone, for its speed, and under `rouse run`, for the waits.
+A step runs the server alone, for its speed, and under `rouse run`, for the waits. The second half
+of E6 is several servers on one machine, each with a copy of the data and its part of the clients.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rouse.errors import RouseError
 from rouse.lab import databases
-from rouse.lab.database_servers import POINT, SERVERS, TABLES, found
+from rouse.lab.database_servers import POINT, SERVERS, TABLES, Server, found
 from rouse.lab.databases import Row, Wanted
-from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figure, Step
-from rouse.text import duration, printable
+from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figure, Run, Step
+from rouse.text import counted, duration, printable
 
 CLIENTS = 20
 HOT_ROWS, ROWS = 16, 10_000
@@ -33,12 +35,19 @@ class Variant:
     options: Sequence[str] = ()
     rows: int = ROWS
     kind: str = OLD_WAY
+    instances: int = 1
+
+    @property
+    def clients(self) -> int:
+        """Those of each instance."""
+        return max(CLIENTS // self.instances, 1)
 
     @property
     def words(self) -> str:
         server = " ".join((self.server, *self.options))
-        load = f"{self.work} --tables={TABLES} --table-size={self.rows} --threads={CLIENTS}"
-        return f"{server}; sysbench {load}"
+        load = f"{self.work} --tables={TABLES} --table-size={self.rows} --threads={self.clients}"
+        words = f"{server}; sysbench {load}"
+        return words if self.instances == 1 else f"{self.instances} times, at once: {words}"
 
 
 VARIANTS = (
@@ -60,19 +69,30 @@ VARIANTS = (
 )
 
 
+def copies(first: Server, count: int) -> list[Server]:
+    """Return the server and others on copies of its data. It must not run."""
+    whole = first.folder.parent
+    return [first, *(first.copy(whole / f"server-{number}") for number in range(2, count + 1))]
+
+
 def measured(variant: Variant, seconds: float) -> Row:
-    wanted = Wanted(variant.work, [CLIENTS], [CLIENTS], seconds)
+    clients = variant.clients
+    wanted = Wanted(variant.work, [clients], [clients], seconds)
     found("sysbench")
     with databases.place() as folder:
-        server = SERVERS[variant.server](folder, variant.options, variant.rows)
-        with databases.filled(server, wanted) as running:
-            row = databases.sampled(running, wanted, CLIENTS)
-        profile = databases.profile(server, wanted, CLIENTS)
-    done = DONE.search(profile["sysbench"])
-    waited = profile["totals"]["lock_wait_ns"] / 1000
+        first = SERVERS[variant.server](folder, variant.options, variant.rows)
+        with databases.filled(first, wanted):
+            pass
+        servers = copies(first, variant.instances)
+        with contextlib.ExitStack() as stack:
+            every = [stack.enter_context(server.started()) for server in servers]
+            row = databases.sampled(every, wanted, clients)
+        profiles = databases.profiles(servers, wanted, clients)
+    done = [DONE.search(profile["sysbench"]) for profile in profiles]
+    waited_ns = sum(profile["totals"]["lock_wait_ns"] for profile in profiles)
     return row | {
-        "lock_wait_us": waited / max(int(done[1]) if done else 0, 1),
-        "remark": remark(profile),
+        "lock_wait_us": waited_ns / 1000 / max(sum(int(each[1]) for each in done if each), 1),
+        "remark": remark(profiles[0]),
     }
 
 
@@ -86,24 +106,57 @@ def remark(profile: Row) -> str:
     return f"{said}; the longest waits for a lock are at {most['site']}: {waits}"
 
 
-def run(step: Step, seconds: float) -> tuple[Row, str]:
-    """Run a step. Returns its figures, or why there are none."""
-    variant = next(variant for variant in VARIANTS if variant.label == step.label)
-    try:
-        return measured(variant, seconds), ""
-    except (RouseError, subprocess.TimeoutExpired, OSError) as error:
-        return {}, printable(str(error))
+def runner(variants: Sequence[Variant]) -> Run:
+    """Return what runs the step of each of the variants."""
+    by_label = {variant.label: variant for variant in variants}
+
+    def run(step: Step, seconds: float) -> tuple[Row, str]:
+        try:
+            return measured(by_label[step.label], seconds), ""
+        except (RouseError, subprocess.TimeoutExpired, OSError) as error:
+            return {}, printable(str(error))
+
+    return run
 
 
-def experiment() -> Experiment:
+def by_instances(counts: Sequence[int]) -> list[Variant]:
+    """Databases that wait, as one instance and as several."""
+    return [
+        replace(
+            variant,
+            label=f"{variant.label}: {counted(count, 'instance')}",
+            instances=count,
+            kind=OLD_WAY if count == 1 else NEW_WAY,
+        )
+        for variant in VARIANTS
+        if variant.kind == OLD_WAY
+        for count in sorted({1, *counts})
+    ]
+
+
+def experiment(instances: Sequence[int] = ()) -> Experiment:
+    """instances: compare one instance with so many, in place of before and after a repair."""
+    if instances:
+        variants = by_instances(instances)
+        title = "a database that stopped scaling, as one instance and as several"
+        each = len(set(instances) | {1})
+        pairs = [
+            (variants[first + other].label, variants[first].label)
+            for first in range(0, len(variants), each)
+            for other in range(1, each)
+        ]
+    else:
+        variants = list(VARIANTS)
+        title = "a database that stopped scaling, before and after a repair"
+        pairs = [(VARIANTS[i + 1].label, VARIANTS[i].label) for i in range(0, len(VARIANTS), 2)]
     return Experiment(
         "E6",
-        "a database that stopped scaling, before and after a repair",
+        title,
         (
             "8 processors used, and 24 after days of fixing one hot lock after another",
             "six instances on a machine: almost twice as fast as one",
         ),
-        [Step(each.label, each.words, each.kind) for each in VARIANTS],
+        [Step(each.label, each.words, each.kind) for each in variants],
         (
             Figure("transactions/s", "per_s", better=MORE),
             Figure("p95 ms", "p95_ms", better=LESS),
@@ -112,8 +165,8 @@ def experiment() -> Experiment:
             Figure("switches", "voluntary", better=LESS),
             Figure("lock wait µs", "lock_wait_us", better=LESS),
         ),
-        [(VARIANTS[i + 1].label, VARIANTS[i].label) for i in range(0, len(VARIANTS), 2)],
+        pairs,
         program="",
         step_s=STEP_S,
-        run=run,
+        run=runner(variants),
     )
