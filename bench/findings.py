@@ -117,11 +117,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs per program")
     parser.add_argument("--seconds", type=float, default=1, help="duration of each run")
     parser.add_argument("--write", action="store_true", help=f"into docs/findings/{PAGE.name}")
+    machine.add_anyway(parser)
     return parser.parse_args()
 
 
 def main() -> int:
     options = parse()
+    machine.check_quiet(options.write, options.anyway)
     version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text(encoding="utf-8"))
     facts = machine.describe(ROOT, version[1] if version else "?")
     facts.append(("runs", f"{options.rounds} pairs per program, {options.seconds:g} s each"))

@@ -49,7 +49,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="only a test, with unreliable figures")
     parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
     parser.add_argument("--diffs", action="store_true", help="write only the changed lines")
+    machine.add_anyway(parser)
     options = parser.parse_args()
+    machine.check_quiet(options.write, options.anyway)
     page = PAGE.read_text(encoding="utf-8")
     if options.diffs:
         PAGE.write_text(with_differences(page), encoding="utf-8")

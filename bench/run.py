@@ -132,6 +132,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         const=DOCUMENT,
         help=f"write the tables to a file as well; without a name to docs/{DOCUMENT.name}",
     )
+    machine.add_anyway(parser)
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     if unknown := sorted(set(options.only) - set(SECTIONS)):
@@ -165,6 +166,7 @@ def head(run: Measured, command: str) -> str:
 
 def main() -> int:
     options = parse()
+    machine.check_quiet(options.write is not None, options.anyway)
     version = project_version()
     peers: tuple[list[Program], list[str]] = [], []
     if not options.no_peers:

@@ -191,6 +191,7 @@ def parse() -> argparse.Namespace:
         "--from", dest="source", type=Path, help="use these figures and measure nothing"
     )
     parser.add_argument("--out", type=Path, default=STUDIES, help="folder for the pages")
+    machine.add_anyway(parser)
     return parser.parse_args()
 
 
@@ -199,6 +200,7 @@ def main() -> int:
     if options.source:
         facts, scale, data = load(options.source)
     else:
+        machine.check_quiet(True, options.anyway)
         scale = select.QUICK if options.quick else select.FULL
         if options.rounds:
             scale = replace(scale, rounds=options.rounds)

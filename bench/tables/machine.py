@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 
-QUIET_LOAD = 0.5
+QUIET_LOAD = 0.3
 
 
 def said_by(*command: str) -> str:
@@ -45,6 +47,21 @@ def governor() -> str:
 
 def distribution() -> str:
     return platform.freedesktop_os_release().get("PRETTY_NAME", "?")
+
+
+def add_anyway(parser: argparse.ArgumentParser) -> None:
+    text = f"write figures though the load is {QUIET_LOAD} or more; the page says so"
+    parser.add_argument("--anyway", action="store_true", help=text)
+
+
+def check_quiet(is_written: bool, is_anyway: bool) -> None:
+    """End the program if it would write a page of figures from a machine that others use."""
+    load = os.getloadavg()[0]
+    if is_written and not is_anyway and load >= QUIET_LOAD:
+        sys.exit(
+            f"{Path(sys.argv[0]).name}: the load is {load:.2f}, so that figures would be wrong; "
+            f"wait until it is below {QUIET_LOAD}, or give --anyway"
+        )
 
 
 def describe(root: Path, version: str) -> list[tuple[str, str]]:

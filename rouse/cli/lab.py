@@ -18,7 +18,15 @@ import click
 from rouse.cli import lab_http
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
-from rouse.cli.lab_shared import Counts, as_text, end_in_order, tell, usable
+from rouse.cli.lab_shared import (
+    Counts,
+    anyway_option,
+    as_text,
+    check_quiet,
+    end_in_order,
+    tell,
+    usable,
+)
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import experiments, repairs, runs
 from rouse.lab.experiments import Experiment
@@ -147,6 +155,7 @@ def whole(study: Study) -> dict[str, Any]:
     metavar="FOLDER",
     help="Also write a page for each there, with its pictures.",
 )
+@anyway_option
 def run(
     names: Sequence[str],
     full: bool,
@@ -155,6 +164,7 @@ def run(
     instances: list[int],
     form: str,
     place: str | None,
+    anyway: bool,
 ) -> None:
     """Run investigations NAME..., E1 to E6 or all, one after the other, and show their figures
     beside those of the source.
@@ -173,14 +183,16 @@ def run(
     folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():
+        machine = Machine()
+        readings = machine.readings()  # before the first experiment, which is a load itself
+        if folder:
+            check_quiet(readings, anyway)
         for experiment in chosen:
             rows = counted(len(experiment.steps) * rounds, "row")
             seconds_all = experiment.seconds(each_s, rounds)
             tell(f"plan: {experiment.name}, {rows}, about {seconds_all:.0f} s")
         studies = []
         for experiment in chosen:
-            machine = Machine()
-            readings = machine.readings()
             results = runs.run(experiment, each_s, rounds, tell)
             date = datetime.date.today().isoformat()
             study = Study(

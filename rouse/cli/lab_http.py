@@ -17,7 +17,15 @@ import click
 
 from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
-from rouse.cli.lab_shared import Counts, as_text, end_in_order, tell, usable
+from rouse.cli.lab_shared import (
+    Counts,
+    anyway_option,
+    as_text,
+    check_quiet,
+    end_in_order,
+    tell,
+    usable,
+)
 from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import runs, sweep, web_clients, web_servers
@@ -143,6 +151,7 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     metavar="FOLDER",
     help="Write the results there, cell by cell, and at the end a page with plots.",
 )
+@anyway_option
 @click.option("--resume", is_flag=True, help="Continue the sweep whose results are in FOLDER.")
 def http(
     quick: bool,
@@ -155,6 +164,7 @@ def http(
     cell_s: int | None,
     rounds: int | None,
     place: str | None,
+    anyway: bool,
     resume: bool,
 ) -> None:
     """Measure rouse-serve, nginx and others, with each number of workers and connections, with
@@ -192,7 +202,10 @@ def http(
     with runs.only_one():
         machine = Machine()
         date = datetime.date.today().isoformat()
-        about = About(client.name, plan.seconds, machine.description(), date, machine.readings())
+        readings = machine.readings()
+        if folder:
+            check_quiet(readings, anyway)
+        about = About(client.name, plan.seconds, machine.description(), date, readings)
         with results_file(folder, about, resume) as (about, results, file):
             done = {result.cell for result in results if not result.error}
             cells = [cell for cell in plan.cells(client) if cell not in done]

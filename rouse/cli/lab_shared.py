@@ -14,6 +14,7 @@ import click
 
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, how_to_install
+from rouse.lab.quiet import Reading, disturbances
 from rouse.render import charts
 from rouse.text import printable
 
@@ -61,6 +62,20 @@ def as_text(rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> list[
         ).rstrip()
         for row in rows
     ]
+
+
+anyway_option = click.option(
+    "--anyway", is_flag=True, help="With --output: write pages though other programs run."
+)
+
+
+def check_quiet(readings: Sequence[Reading], is_anyway: bool) -> None:
+    """Refuse to write a page from a machine that others use."""
+    if not is_anyway and (found := disturbances(readings)):
+        raise RouseError(
+            f"no page is written, since this machine is not quiet: {found}",
+            "wait until other programs end, or give --anyway",
+        )
 
 
 def usable(name: str) -> Path:

@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,16 @@ class Reading:
     found: str
     state: str
     why: str = ""  # it disturbs, or cannot be seen
+
+
+# Readings of what others do to the machine. Everything else is a setting of it.
+LOAD, STOLEN = "load", "time stolen"
+
+
+def disturbances(readings: Sequence[Reading]) -> str:
+    """Return what other programs and the host do to this machine, or an empty text."""
+    loud = [each for each in readings if each.state == LOUD and each.name in (LOAD, STOLEN)]
+    return "; ".join(f"{each.name}: {each.found}" for each in loud)
 
 
 @dataclass(frozen=True)
@@ -177,9 +187,9 @@ class Machine:
         share = (stolen_after - stolen) / max(whole_after - whole, 1)
         isolated = self.text("sys/devices/system/cpu/isolated") or "none"
         found = [
-            Reading("load", f"{load}{who}", LOUD if loud else QUIET, "others run" if loud else ""),
+            Reading(LOAD, f"{load}{who}", LOUD if loud else QUIET, "others run" if loud else ""),
             Reading(
-                "time stolen",
+                STOLEN,
                 f"{100 * share:.1f} %",
                 LOUD if share > STEAL_MOST else QUIET,
                 "the host runs others on these processors" if share > STEAL_MOST else "",

@@ -23,7 +23,7 @@ from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse, start_ready
 
 from rouse.errors import RouseError
 from rouse.lab import experiments, runs
-from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine
+from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine, Reading
 from rouse.render import charts
 
 BENCH = BUILD / "bench"
@@ -246,7 +246,7 @@ class Laboratory(unittest.TestCase):
 
     def test_a_row_that_fails_is_named_and_the_others_go_on(self) -> None:
         folder = self.folder()
-        done = self.made_up("E4", "-o", str(folder), script=FAILS)
+        done = self.made_up("E4", "-o", str(folder), "--anyway", script=FAILS)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"(?m)^clone\(2\) +no clone here")
         self.assertRegex(done.stdout, r"(?m)^rouse_thread_create +0\.005")
@@ -256,7 +256,7 @@ class Laboratory(unittest.TestCase):
 
     def test_a_page_stands_alone_and_has_what_the_figures_are_compared_with(self) -> None:
         folder = self.folder() / "new" / "pages"
-        done = self.made_up("E5", "--output", str(folder), script=CASCADE)
+        done = self.made_up("E5", "--output", str(folder), "--anyway", script=CASCADE)
         self.assertEqual(done.returncode, 0, done.stderr)
         page = (folder / "E5.html").read_text()
         for link in re.findall(r"(?:src|href)=\"([^\"]*)", page):
@@ -276,7 +276,7 @@ class Laboratory(unittest.TestCase):
             with mock.patch("rouse.render.charts.has_png", return_value=has_png):
                 if has_png and not importlib.util.find_spec("matplotlib"):
                     continue
-                done = self.made_up("E5", "-o", str(folder), script=CASCADE)
+                done = self.made_up("E5", "-o", str(folder), "--anyway", script=CASCADE)
             self.assertEqual(done.stderr.count("matplotlib"), 0 if has_png else 1)
             shown = re.findall(r"\]\(([^)]+\.svg)\)", (folder / "E5.md").read_text())
             self.assertEqual(sorted(shown), sorted(path.name for path in folder.glob("*.svg")))
@@ -292,11 +292,35 @@ class Laboratory(unittest.TestCase):
     def test_hostile_words_of_a_program_stay_words(self) -> None:
         folder = self.folder()
         self.made_up(
-            "E4", "-o", str(folder), script="echo '<script>alert(1)</script>|' >&2; exit 1"
+            "E4",
+            "-o",
+            str(folder),
+            "--anyway",
+            script="echo '<script>alert(1)</script>|' >&2; exit 1",
         )
         self.assertNotIn("<script", (folder / "E4.html").read_text())
         rows = [line for line in (folder / "E4.md").read_text().splitlines() if "alert" in line]
         self.assertEqual({line.count("|") for line in rows}, {6})
+
+    def test_no_page_is_written_from_a_machine_that_others_use(self) -> None:
+        folder = self.folder()
+        shown = Reading("address randomisation", "2", LOUD, "each run has other cache conflicts")
+        busy = Reading("load", "2.50; now gcc (17) 90 %", LOUD, "others run")
+        with mock.patch.object(Machine, "readings", return_value=[shown, busy]):
+            done = self.made_up("E5", "-o", str(folder), script=CASCADE)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn("not quiet: load: 2.50; now gcc (17) 90 %", done.stderr)
+            self.assertIn("--anyway", done.stderr)
+            self.assertNotIn("1 of", done.stderr)
+            self.assertEqual(list(folder.iterdir()), [])
+            done = self.made_up("E5", "-o", str(folder), "--anyway", script=CASCADE)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("was not quiet: ", (folder / "E5.html").read_text())
+            done = self.made_up("E5", script=CASCADE)  # no page
+            self.assertEqual(done.returncode, 0, done.stderr)
+        with mock.patch.object(Machine, "readings", return_value=[shown]):
+            done = self.made_up("E5", "-o", str(folder), script=CASCADE)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_database_that_is_not_installed_is_named_with_its_package(self) -> None:
         """The rows of the others go on: here each names what it lacks."""
@@ -359,7 +383,7 @@ class Laboratory(unittest.TestCase):
     def end_by(self, number: signal.Signals, status: int) -> None:
         folder = self.folder()
         started = subprocess.Popen(
-            [*COMMAND, "lab", "E4", "--seconds", "60", "-o", str(folder)],
+            [*COMMAND, "lab", "E4", "--seconds", "60", "-o", str(folder), "--anyway"],
             env={**os.environ, "PATH": self.path, "PYTHONPATH": str(SOURCE)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -155,7 +155,9 @@ class Run(unittest.TestCase):
     def test_a_quick_run_of_threads_and_rings(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.md"
-            done = run("--quick", "--no-peers", "--only", "threads,rings", "--write", str(page))
+            done = run(
+                "--quick", "--no-peers", "--only", "threads,rings", "--write", str(page), "--anyway"
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(page.read_text(encoding="utf-8").split(), done.stdout.split())
         self.assertIn("A quick run", done.stdout)
