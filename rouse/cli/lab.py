@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from rouse.cli.lab_shared import (
     tell,
     usable,
 )
+from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
 from rouse.lab import experiments, repairs, runs
 from rouse.lab.experiments import Experiment
@@ -39,12 +41,16 @@ from rouse.text import counted
 QUICK_S, FULL_S, FULL_ROUNDS = 1.0, 5.0, 5
 ALL, RUN = "all", "run"
 INSTANCES_MOST = 20  # databases, of as many clients
+PROCESSORS_LEAST = 0.1
+NUMBER = re.compile(r"\d{1,4}(\.\d{1,3})?")
 FORMATS = ("text", "markdown", "json")
 COLOURS = {QUIET: "green", LOUD: "yellow"}
 
 
-def known(hz: int = experiments.HZ, instances: Sequence[int] = ()) -> dict[str, Experiment]:
-    every = (*experiments.every(hz), repairs.experiment(instances))
+def known(
+    hz: int = experiments.HZ, instances: Sequence[int] = (), processors: Sequence[float] = ()
+) -> dict[str, Experiment]:
+    every = (*experiments.every(hz), repairs.experiment(instances, processors))
     return {each.name: each for each in every}
 
 
@@ -56,6 +62,23 @@ def listing() -> list[str]:
     lines += ["", "rouse lab E1, or all; rouse lab http compares web servers;"]
     lines.append("rouse lab quiet tells how quiet this machine is")
     return lines
+
+
+class Shares(ParamType[list[float]]):
+    """Numbers of processors, whole or not."""
+
+    name = "processors"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        if isinstance(value, list):
+            return value
+        words = str(value).split(",")
+        if not all(NUMBER.fullmatch(word) and float(word) >= PROCESSORS_LEAST for word in words):
+            text = f"is no list of numbers of processors, each {PROCESSORS_LEAST:g} or more"
+            self.fail(f"{value!r} {text}", param, ctx)
+        return sorted({float(word) for word in words})
 
 
 class Lab(Group):
@@ -139,6 +162,13 @@ def whole(study: Study) -> dict[str, Any]:
     help="E6: so many databases at once, on copies of the data, against one.",
 )
 @click.option(
+    "--processors",
+    type=Shares(),
+    default=[],
+    metavar="N,...",
+    help="E6: on so many processors; a fraction, such as 0.5, is a quota and needs root.",
+)
+@click.option(
     "-f",
     "--format",
     "form",
@@ -162,6 +192,7 @@ def run(
     seconds: float | None,
     hz: int,
     instances: list[int],
+    processors: list[float],
     form: str,
     place: str | None,
     anyway: bool,
@@ -172,7 +203,9 @@ def run(
     Each row is a run of rouse-bench, and in E6 one of a database under sysbench. With --full a
     figure is the median of five rounds, with the least and the most.
     """
-    every = known(hz, instances)
+    if instances and processors:
+        raise click.UsageError("--instances and --processors are two series: give one of them")
+    every = known(hz, instances, processors)
     if unknown := [name for name in names if name not in every and name != ALL]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(every)} and all")
     chosen = (

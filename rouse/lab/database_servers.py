@@ -90,6 +90,7 @@ class Server:
         self.socket = folder / "socket"
         self.options = options
         self.rows = rows
+        self.within: Sequence[str] = ()  # the beginning of its command: see processors.limited
 
     def copy(self, folder: Path) -> Server:
         """Return a server on a copy of the data of this one, which must not run. The copy shares
@@ -132,7 +133,7 @@ class Server:
         """`before` is a command that runs the server."""
         log = (self.folder / "log").open("ab")
         program = subprocess.Popen(
-            [*self.as_user(), *before, *self.command()],
+            [*self.within, *self.as_user(), *before, *self.command()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

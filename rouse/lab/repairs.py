@@ -18,6 +18,7 @@ from rouse.lab import databases
 from rouse.lab.database_servers import POINT, SERVERS, TABLES, Server, found
 from rouse.lab.databases import Row, Wanted
 from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figure, Run, Step
+from rouse.lab.processors import limited
 from rouse.text import counted, duration, printable
 
 CLIENTS = 20
@@ -25,6 +26,10 @@ HOT_ROWS, ROWS = 16, 10_000
 STEP_S = 25.0  # to make, start and stop a database twice, beyond what is measured
 UPDATE = "oltp_update_non_index"
 DONE = re.compile(r"transactions:\s+(\d+)")
+
+
+def of_them(processors: float) -> str:
+    return f"{processors:g} processor{'s' * (processors != 1)}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Variant:
     rows: int = ROWS
     kind: str = OLD_WAY
     instances: int = 1
+    processors: float | None = None  # of the server; None: all
 
     @property
     def clients(self) -> int:
@@ -47,6 +53,8 @@ class Variant:
         server = " ".join((self.server, *self.options))
         load = f"{self.work} --tables={TABLES} --table-size={self.rows} --threads={self.clients}"
         words = f"{server}; sysbench {load}"
+        if self.processors:
+            return f"on {of_them(self.processors)}: {words}"
         return words if self.instances == 1 else f"{self.instances} times, at once: {words}"
 
 
@@ -84,10 +92,13 @@ def measured(variant: Variant, seconds: float) -> Row:
         with databases.filled(first, wanted):
             pass
         servers = copies(first, variant.instances)
-        with contextlib.ExitStack() as stack:
-            every = [stack.enter_context(server.started()) for server in servers]
-            row = databases.sampled(every, wanted, clients)
-        profiles = databases.profiles(servers, wanted, clients)
+        with contextlib.ExitStack() as limits:
+            if variant.processors:
+                first.within = limits.enter_context(limited(variant.processors))
+            with contextlib.ExitStack() as stack:
+                every = [stack.enter_context(server.started()) for server in servers]
+                row = databases.sampled(every, wanted, clients)
+            profiles = databases.profiles(servers, wanted, clients)
     done = [DONE.search(profile["sysbench"]) for profile in profiles]
     waited_ns = sum(profile["totals"]["lock_wait_ns"] for profile in profiles)
     return row | {
@@ -134,9 +145,24 @@ def by_instances(counts: Sequence[int]) -> list[Variant]:
     ]
 
 
-def experiment(instances: Sequence[int] = ()) -> Experiment:
-    """instances: compare one instance with so many, in place of before and after a repair."""
-    if instances:
+def by_processors(counts: Sequence[float]) -> list[Variant]:
+    """Databases that wait, on a part of this machine's processors."""
+    return [
+        replace(variant, label=f"{variant.label}: {of_them(count)}", processors=count)
+        for variant in VARIANTS
+        if variant.kind == OLD_WAY
+        for count in counts
+    ]
+
+
+def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) -> Experiment:
+    """instances: compare one instance with so many. processors: servers on so many of them. Without
+    either: before and after a repair."""
+    pairs: list[tuple[str, str]] = []
+    if processors:
+        variants = by_processors(processors)
+        title = "a database that stopped scaling, by the processors that it has"
+    elif instances:
         variants = by_instances(instances)
         title = "a database that stopped scaling, as one instance and as several"
         each = len(set(instances) | {1})

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -23,6 +24,7 @@ from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse, start_ready
 
 from rouse.errors import RouseError
 from rouse.lab import experiments, runs
+from rouse.lab.processors import limited, quota_files
 from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine, Reading
 from rouse.render import charts
 
@@ -61,6 +63,16 @@ esac
 """
 
 
+# Computes for 0.3 s. Prints how many processors it may use, and how busy it kept one of them.
+BUSY = """
+import os, time
+begin, cpu = time.monotonic(), time.process_time()
+while (took := time.monotonic() - begin) < 0.3:
+    pass
+print(len(os.sched_getaffinity(0)), (time.process_time() - cpu) / took)
+"""
+
+
 def running_in(group: int) -> list[str]:
     """The programs of a process group, without those that have ended and wait to be reaped."""
     found = []
@@ -71,6 +83,57 @@ def running_in(group: int) -> list[str]:
             if int(of) == group and state not in "ZX":
                 found.append(name)
     return found
+
+
+class Processors(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+
+    def busy(self, processors: float) -> tuple[int, float]:
+        with limited(processors) as before:
+            done = subprocess.run(
+                [*before, sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=60
+            )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        count, share = done.stdout.split()
+        return int(count), float(share)
+
+    def test_a_whole_number_is_an_affinity(self) -> None:
+        self.assertEqual(self.busy(1.0)[0], 1)
+
+    def test_a_fraction_is_a_quota(self) -> None:
+        try:
+            count, share = self.busy(0.25)
+        except RouseError as error:
+            self.skipTest(f"not run: {error}")
+        self.assertEqual(count, len(os.sched_getaffinity(0)))
+        self.assertLess(share, 0.4)  # the kernel's quota, and at most two periods more
+        name = f"rouse-lab-{os.getpid()}"
+        groups = Path("/sys/fs/cgroup")
+        self.assertEqual([*groups.glob(name), *groups.glob(f"*/{name}")], [])
+
+    def test_both_versions_of_control_groups(self) -> None:
+        group = self.root / "group"
+        group.mkdir()
+        text = dict(quota_files(group, 0.5))
+        self.assertEqual(text[group / "cpu.cfs_quota_us"], "5000")
+        self.assertEqual(text[group / "cpu.cfs_period_us"], "10000")
+        (group / "cpu.max").touch()
+        self.assertEqual(quota_files(group, 1.5), [(group / "cpu.max", "15000 10000")])
+
+    def test_what_cannot_be_limited_is_said_and_leaves_nothing(self) -> None:
+        for processors, root, said in (
+            (4096.0, self.root, "4096 processors: this machine has"),
+            (0.5, self.root / "nowhere", "needs a control group: .*No such file"),
+            (0.5, self.root, "no quota is set"),
+        ):
+            # A file that cannot be written to stands for a kernel that refuses.
+            refuses = mock.patch.object(Path, "write_text", side_effect=OSError(13, "no", "f"))
+            with self.assertRaisesRegex(RouseError, said), refuses, limited(processors, root):
+                self.fail("it began")
+            self.assertEqual(list(self.root.iterdir()), [])
 
 
 class Quiet(unittest.TestCase):
@@ -343,6 +406,10 @@ class Laboratory(unittest.TestCase):
             (("E4", "--seconds", "0"), 2),
             (("E4", "-o", "/proc/pages"), 3),
             (("E4", "-o", "/etc/passwd"), 3),
+            (("E6", "--processors", "0"), 2),
+            (("E6", "--processors", "1,inf"), 2),
+            (("E6", "--instances", "0"), 2),
+            (("E6", "--instances", "2", "--processors", "1"), 2),
         ):
             done = self.lab(*words)
             self.assertEqual((done.returncode, done.stdout), (status, ""), words)

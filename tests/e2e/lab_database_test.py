@@ -64,6 +64,19 @@ class Laboratory(unittest.TestCase):
         for label in ("MariaDB, one cache of open tables", "MariaDB, 8 caches as needed"):
             self.check(label, rows, page)
 
+    def test_a_database_on_a_part_of_the_processors(self) -> None:
+        parts = ("0.5", "1") if os.geteuid() == 0 else ("1",)
+        rows, page = self.rows("--processors", ",".join(parts))
+        busy = {}
+        for part in parts:
+            of_them = f"{part} processor{'s' * (part != '1')}"
+            label = f"MariaDB, one cache of open tables: {of_them}"
+            self.check(label, rows, page)
+            self.assertTrue(rows[label]["command"].startswith(f"on {of_them}: mariadb"))
+            busy[part] = rows[label]["reports"][0]["cpus"]
+        for part, cpus in busy.items():
+            self.assertLess(cpus, float(part) * 1.1)  # clock ticks are counted
+
     def test_one_instance_beside_several_on_copies_of_its_data(self) -> None:
         rows, page = self.rows("--instances", "3")
         for count in ("1 instance", "3 instances"):
