@@ -5,6 +5,7 @@
  *
  * rouse-kernel watch PID...         The threads of these processes.
  * rouse-kernel run THREAD LIBRARY   The next process that this thread makes, where librouse-preload.so is this LIBRARY.
+ * rouse-kernel count                System calls and signals: see counting.c.
  *
  * It prints `ready` when everything is watched, and the sums when its standard input ends. An error is one line on
  * standard error, and the status 1.
@@ -29,24 +30,23 @@
  */
 #include <linux/types.h>
 
+#include "counting.h"
+#include "loader.h"
 #include "shared.h"
 #include <switches.h>
 
 #include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAPPINGS_MOST 65536
-#define INITIAL_NAMESPACE 0xeffffffcu /* inode of the first PID namespace: PROC_PID_INIT_INO */
 
 /* System calls in which threads sleep. Others are shown by number. */
 #define CALL(name) \
@@ -75,24 +75,6 @@ static const struct {
 #endif
 };
 /* clang-format on */
-
-static char complaint[512]; /* print only libbpf's first message; the others follow from it */
-
-__attribute__((format(printf, 2, 0))) static int complain(enum libbpf_print_level level,
-                                                          const char *format, va_list words)
-{
-    if (level == LIBBPF_WARN && !complaint[0])
-        (void)vsnprintf(complaint, sizeof(complaint), format, words);
-    return 0;
-}
-
-static _Noreturn void die(const char *what, int error)
-{
-    complaint[strcspn(complaint, "\n")] = 0;
-    (void)fprintf(stderr, "%s: %s%s%s\n", what, strerror(error < 0 ? -error : error),
-                  complaint[0] ? ": " : "", complaint);
-    exit(1);
-}
 
 static const char *call_name(int number)
 {
@@ -245,21 +227,13 @@ static void images_print(void)
     free(images.data);
 }
 
-static int map_of(const struct bpf_object *object, const char *name)
-{
-    int fd = bpf_object__find_map_fd_by_name(object, name);
-    if (fd < 0)
-        die(name, fd);
-    return fd;
-}
-
 /* Make the BPF program look at the existing threads. */
 static void look(const struct bpf_link *link)
 {
     char none[64];
     int fd = bpf_iter_create(bpf_link__fd(link));
     if (fd < 0)
-        die("cannot list the threads", errno);
+        rsi_bpf_die("cannot list the threads", errno);
     while (read(fd, none, sizeof(none)) > 0)
         ;
     close(fd);
@@ -283,12 +257,12 @@ static int pass_over(void *any, void *data, size_t bytes)
 
 static void wait_for_end(const struct bpf_object *object)
 {
-    int news = map_of(object, "news"), places = map_of(object, "places");
+    int news = rsi_bpf_map(object, "news"), places = rsi_bpf_map(object, "places");
     struct pollfd polls[] = { { STDIN_FILENO, POLLIN, 0 }, { news, POLLIN, 0 } };
     struct ring_buffer *ring = ring_buffer__new(news, pass_over, NULL, NULL);
     images.text = open_memstream(&images.data, &images.bytes);
     if (!ring || !images.text)
-        die("images", errno);
+        rsi_bpf_die("images", errno);
     for (;;) {
         char any[64];
         (void)ring_buffer__consume(ring);
@@ -314,7 +288,7 @@ static void watch(struct bpf_object *object, const char *library)
             continue;
         struct bpf_link *link = attach(program, library);
         if (!link)
-            die("cannot attach to the kernel's scheduler events", errno);
+            rsi_bpf_die("cannot attach to the kernel's scheduler events", errno);
         links[count++] = link;
         if (strcmp(name, "begin") == 0)
             begin = link;
@@ -334,56 +308,42 @@ static void print_all(struct bpf_object *object)
     clock_gettime(CLOCK_MONOTONIC, &now);
     printf("now\t%llu\n",
            (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec);
-    print_threads(map_of(object, "threads"));
-    print_threads(map_of(object, "ended"));
-    print_sleeps(map_of(object, "sleeps"));
-    print_places(map_of(object, "places"));
+    print_threads(rsi_bpf_map(object, "threads"));
+    print_threads(rsi_bpf_map(object, "ended"));
+    print_sleeps(rsi_bpf_map(object, "sleeps"));
+    print_places(rsi_bpf_map(object, "places"));
     images_print();
-    print_locks(map_of(object, "locks"), map_of(object, "stacks"));
+    print_locks(rsi_bpf_map(object, "locks"), rsi_bpf_map(object, "stacks"));
     for (__u32 kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
-        (void)bpf_map_lookup_elem(map_of(object, "lost"), &kind, &lost[kind]);
+        (void)bpf_map_lookup_elem(rsi_bpf_map(object, "lost"), &kind, &lost[kind]);
     fputs("lost", stdout);
     for (size_t kind = 0; kind < RSI_BPF_LOST_KINDS; kind++)
         printf("\t%llu", lost[kind]);
     putchar('\n');
 }
 
-/* Numbers of processes and threads are those of the PID namespace in which this program runs. */
-static void use_own_namespace(const struct bpf_object *object)
-{
-    struct stat own;
-    if (stat("/proc/self/ns/pid", &own) != 0)
-        die("/proc/self/ns/pid", errno);
-    __u32 number = own.st_ino == INITIAL_NAMESPACE ? 0 : (__u32)own.st_ino;
-    struct bpf_map *map = bpf_object__find_map_by_name(object, "rouse.rodata");
-    int error = map ? bpf_map__set_initial_value(map, &number, sizeof(number)) : -ENOENT;
-    if (error < 0)
-        die("pid_namespace", error);
-}
-
 static void want(struct bpf_object *object, const char *number, __u32 what)
 {
     __u32 key = (__u32)strtoul(number, NULL, 10);
-    if (bpf_map_update_elem(map_of(object, "processes"), &key, &what, BPF_ANY) < 0)
-        die(number, errno);
+    if (bpf_map_update_elem(rsi_bpf_map(object, "processes"), &key, &what, BPF_ANY) < 0)
+        rsi_bpf_die(number, errno);
 }
 
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "count") == 0) {
+        rsi_bpf_count();
+        return ferror(stdout) || fflush(stdout) != 0;
+    }
     bool is_run = argc == 4 && strcmp(argv[1], "run") == 0;
     if (!is_run && (argc < 3 || strcmp(argv[1], "watch") != 0)) {
-        (void)fputs("usage: rouse-kernel watch PID... | run THREAD LIBRARY\n", stderr);
+        (void)fputs("usage: rouse-kernel watch PID... | run THREAD LIBRARY | count\n", stderr);
         return 2;
     }
-    libbpf_set_print(complain);
-    LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "rouse");
-    struct bpf_object *object = bpf_object__open_mem(switches, sizeof(switches), &options);
-    if (!object)
-        die("switches", errno);
-    use_own_namespace(object);
+    struct bpf_object *object = rsi_bpf_open(switches, sizeof(switches));
     int error = bpf_object__load(object);
     if (error < 0)
-        die("the kernel refused to load the BPF program", error);
+        rsi_bpf_die("the kernel refused to load the BPF program", error);
     if (is_run)
         want(object, argv[2], RSI_BPF_CHILD);
     for (int i = 2; !is_run && i < argc; i++)

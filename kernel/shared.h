@@ -151,4 +151,10 @@ enum rsi_bpf_lost {
     RSI_BPF_LOST_KINDS
 };
 
+/* Counts of a thread by counts.bpf.c, from when its process is counted on. */
+struct rsi_bpf_counts {
+    __u32 tid, tgid; /* by the reader's numbers */
+    __u64 calls, signals;
+};
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vmlinux.h - the members of the kernel's structures that switches.bpf.c reads. libbpf finds their offsets in the
+ * vmlinux.h - the members of the kernel's structures that the BPF programs here read. libbpf finds their offsets in the
  * running kernel's BTF when it loads the programs. A generated header would be 3 MB and describe one kernel only.
  */
 #ifndef RSI_KERNEL_VMLINUX_H

@@ -11,6 +11,7 @@ import click
 from rouse.cli.commands import Command
 from rouse.top import rowtext
 from rouse.top.batch import batch
+from rouse.top.calls import Calls
 from rouse.top.intervals import COLUMNS
 from rouse.top.watched import Watched
 
@@ -18,7 +19,7 @@ EPILOG = """\b
 Columns, in percent of the interval (- where it is not known):
   USR  on a processor; user threads: their part of what their worker was
   SYS  of it in the kernel; kernel threads, from /proc, in clock ticks
-  TRP  not reported by the kernel
+  TRP  not known: the kernel does not report the end of a trap
   TFL  0 without a major page fault, else not known
   DFL  the same, or waiting for disks if kernel.task_delayacct is 1
   LCK  waiting for a lock, condition, semaphore or another's end
@@ -27,7 +28,7 @@ Columns, in percent of the interval (- where it is not known):
   LAT  runnable, and not running, or its worker was
   VCX  waits and yields; kernel threads: voluntary switches
   ICX  involuntary switches of kernel threads
-  SCL, SIG  not reported by the kernel
+  SCL, SIG  system calls and signals of kernel threads, with --kernel
 Idle threads, in one wait for work all the time, are hidden: see --all.
 Exit status: 0; 2 wrong arguments; 3 nothing to watch; 4 all has ended.
 """
@@ -66,6 +67,7 @@ def check_seconds(_ctx: click.Context, _parameter: click.Parameter, value: Any) 
 @click.option("--filter", "text", default="", help="Only threads whose PROCESS/LWP has TEXT in it.")
 @click.option("--all", "everything", is_flag=True, help="Idle threads too.")
 @click.option("--split", is_flag=True, help="LCK and SLP by what was waited for.")
+@click.option("--kernel", is_flag=True, help="SCL and SIG, as root: BPF counts them.")
 @click.option("-n", "--limit", type=click.IntRange(0), default=0, help="At most so many rows.")
 @click.option("--json", is_flag=True, help="With --batch: an object a line.")
 def command(wanted: tuple[str, ...], **options: Any) -> int:
@@ -85,9 +87,14 @@ def command(wanted: tuple[str, ...], **options: Any) -> int:
     streams = (sys.stdin, sys.stdout, sys.stderr)  # textual writes to standard error
     if not options["batch"] and not all(stream.isatty() for stream in streams):
         raise click.UsageError("this is no terminal: give --batch SECONDS COUNT")
-    watched = Watched(wanted)
-    if options["batch"]:
-        return batch(watched, choice, options)
-    from rouse.top import live  # a terminal's library is slow to import
+    calls = Calls() if options["kernel"] else None
+    try:
+        watched = Watched(wanted, calls)
+        if options["batch"]:
+            return batch(watched, choice, options)
+        from rouse.top import live  # a terminal's library is slow to import
 
-    return live.run(watched, choice, options["interval"])
+        return live.run(watched, choice, options["interval"])
+    finally:
+        if calls:
+            calls.close()

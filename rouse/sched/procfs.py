@@ -30,6 +30,8 @@ class KernelThread:
     voluntary: int  # switches
     involuntary: int
     read_ns: int  # CLOCK_MONOTONIC: when this was read
+    calls: int | None = None  # system calls; None: nobody counts them, which is so for signals too
+    signals: int | None = None
 
 
 def counts_delays() -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import pwd
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from rouse.sched import procfs
 from rouse.store import decode, find, layout, states
 from rouse.store.decode import Entries
 from rouse.top import busy
+from rouse.top.calls import Calls
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -89,8 +90,10 @@ class EndedError(Exception):
 
 
 class Watch:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, calls: Calls | None = None) -> None:
+        """calls: counts system calls and signals. None: nobody does."""
         self.path = path
+        self.calls = calls
         self.source = find.open_source(path)
         self.head = decode.read_head(self.source)
         self.pid = self.head.pid
@@ -130,7 +133,15 @@ class Watch:
         first = writers["tid"][(writers["is_live"] != 0) & (writers["is_worker"] != 0)].tolist()
         wanted = list(dict.fromkeys([*first, *procfs.tids(self.pid)]))[:KERNEL_MOST]
         found = ((tid, procfs.read_thread(self.pid, tid)) for tid in wanted if tid > 0)
-        return {tid: seen for tid, seen in found if seen is not None}
+        seen_now = {tid: seen for tid, seen in found if seen is not None}
+        if not self.calls:
+            return seen_now
+        counted = self.calls.look(self.pid)
+        return {
+            tid: replace(seen, calls=calls, signals=signals)
+            for tid, seen in seen_now.items()
+            for calls, signals in [counted.get(tid, (0, 0))]
+        }
 
     def step(self) -> Interval:
         """Return the changes since the last step. Raise EndedError."""
@@ -334,6 +345,7 @@ def kernel_values(
     slept = now.voluntary != before.voluntary or not (before.is_runnable and now.is_runnable)
     row[COLUMN["lat"]] = np.minimum(passed("run_queue_ns") / whole, rest) if slept else rest
     row[COLUMN["vcx"]], row[COLUMN["icx"]] = passed("voluntary"), passed("involuntary")
+    row[COLUMN["scl"]], row[COLUMN["sig"]] = passed("calls"), passed("signals")
     if not passed("major_faults"):
         row[COLUMN["tfl"]] = row[COLUMN["dfl"]] = 0.0
     elif counts_delays:

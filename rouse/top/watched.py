@@ -11,14 +11,17 @@ from pathlib import Path
 from rouse.errors import RouseError
 from rouse.store import find
 from rouse.top import rowtext
+from rouse.top.calls import Calls
 from rouse.top.intervals import EndedError, Interval, Watch
 
 
 class Watched:
     """The processes that are watched, with the notes shown for them."""
 
-    def __init__(self, wanted: Sequence[str]) -> None:
+    def __init__(self, wanted: Sequence[str], calls: Calls | None = None) -> None:
+        """calls: counts system calls and signals. None: nobody does."""
         self.wanted = wanted
+        self.calls = calls
         self.watches: dict[Path, Watch] = {}  # a number is of its PID namespace, and no key
         self.known: set[Path] = set()
         self.messages: list[str] = []
@@ -38,7 +41,7 @@ class Watched:
         else:
             chosen = [path for word in self.wanted for path in self.paths_of(word, alive)]
         for path in dict.fromkeys(chosen):
-            self.watches[path] = Watch(path)
+            self.watches[path] = Watch(path, self.calls)
         self.known = {found.path for found in alive} | set(chosen)
 
     @staticmethod
@@ -62,7 +65,7 @@ class Watched:
             parent = self.parent_of(path)
             if parent or not self.wanted:
                 try:
-                    watch = self.watches[path] = Watch(path)
+                    watch = self.watches[path] = Watch(path, self.calls)
                 except RouseError:
                     continue  # it has just begun; the next look sees it
                 began = (

@@ -20,6 +20,7 @@ from rouse.errors import RouseError
 from rouse.query import scheduler
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF
+from rouse.top import calls as top_calls
 
 HELPER = BUILD / "kernel" / BY_BPF
 LIBRARY = BUILD / "preload" / "librouse-preload.so"
@@ -28,6 +29,8 @@ KNOWN = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d
 ATTACHED = (SOURCE / "tests" / "command" / "fixtures" / "attached.c").read_text(encoding="utf-8")
 (ROUNDS,) = map(int, re.findall(r"^    ROUNDS = (\d+),", ATTACHED, re.M))
 HOT_LOCK = FIXTURES / "hot_lock"
+MADE = (SOURCE / "tests" / "command" / "fixtures" / "calls_made.c").read_text(encoding="utf-8")
+(CALLS_EACH,) = map(int, re.findall(r"^    CALLS_EACH = (\d+),", MADE, re.M))
 ATTEMPTS = 5  # of a test that needs idle processors
 PLACE = {"ROUSE_KERNEL": str(HELPER)}
 Row = dict[str, Any]
@@ -174,6 +177,51 @@ class Seen(unittest.TestCase):
         said = here("watch", str(program.pid), "--seconds", "60", **PLACE)
         self.assertEqual(said.returncode, 4, said.stderr)
         self.assertIn("clock_nanosleep", said.stdout)
+
+
+class Calls(unittest.TestCase):
+    """rouse top --kernel: the system calls and signals of threads."""
+
+    def top(self, program: subprocess.Popen[str], *words: str) -> list[Row]:
+        """Return the rows of "caller" in three intervals."""
+        more = ("--batch", "0.2", "3", "--all", "--json", *words)
+        done = here("top", *more, str(program.pid), **PLACE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        looks = [json.loads(line)["threads"] for line in done.stdout.splitlines()]
+        return [row for rows in looks for row in rows if row["name"].endswith("caller")]
+
+    @unittest.skipIf(not_run(), f"not run: {not_run()}")
+    def test_the_calls_of_a_thread_for_each_of_its_signals(self) -> None:
+        """An interval may begin and end within a round of calls."""
+        program = start_ready(self, FIXTURES / "calls_made")
+        rows = self.top(program, "--kernel")
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertGreater(row["sig"], 5)
+            self.assertLessEqual(abs(row["scl"] - CALLS_EACH * row["sig"]), CALLS_EACH)
+
+    def test_without_the_option_they_are_not_known(self) -> None:
+        program = start_ready(self, FIXTURES / "calls_made")
+        rows = self.top(program)
+        self.assertEqual({(row["scl"], row["sig"]) for row in rows}, {(None, None)})
+
+    def test_without_bpf_a_remedy_is_reported(self) -> None:
+        program = start_ready(self, FIXTURES / "calls_made")
+        with mock.patch.object(switches, "why_not", lambda: "BPF is not allowed; be root"):
+            said = here("top", "--kernel", "--batch", "1", "1", str(program.pid))
+        self.assertEqual((said.returncode, said.stdout), (3, ""))
+        self.assertIn("SCL and SIG need BPF: BPF is not allowed; be root", said.stderr)
+
+    @unittest.skipIf(not_run(), f"not run: {not_run()}")
+    def test_a_helper_that_ends_is_reported(self) -> None:
+        with mock.patch.dict(os.environ, PLACE):
+            calls = top_calls.Calls()
+        self.addCleanup(calls.close)
+        self.assertEqual(calls.look(2**22), {})
+        calls.recorder.process.kill()
+        calls.recorder.process.wait()
+        with self.assertRaisesRegex(RouseError, "ended"):
+            calls.look(2**22)
 
 
 @unittest.skipIf(not_run(), f"not run: {not_run()}")
