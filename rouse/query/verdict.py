@@ -56,7 +56,8 @@ LOCKS_MOST = 50  # locks that are looked at, the longest waits first
 SIDES_MOST = 500
 MOSTLY = 0.5
 NEAR = 3  # calls between a function that holds a lock and its wait
-IO_KINDS = ("read", "write", "sync", "connect", "poll", "set", "epoll", "message")
+SYNC = "sync"
+IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
 HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
@@ -274,13 +275,14 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     if most < LEAST_GAIN:
         return None
     kind = UNDER_LOCK if own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
-    does = ""
+    does, is_on_disk = "", False
     if kind == UNDER_LOCK:
         is_asleep = row["inside_sleep_ns"] > row["inside_io_ns"]
         longest = max(sides, key=lambda side: side["wait_ns"], default=None)
         at = longest and inside(database, longest, ("sleep",) if is_asleep else IO_KINDS)
         does = f", while its holder {'sleeps' if is_asleep else 'waits for I/O'}"
         does += f" at {at}" if at else ""
+        is_on_disk = bool(at and longest and at == inside(database, longest, (SYNC,)))
     error = 2 * math.sqrt(row["hold_variance"]) / load.wall_ns
     around = f" ± {100 * error:.0f}" if error >= LEAST_ERROR else ""
     text = (
@@ -294,6 +296,12 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
         text += (
             f" each acquisition takes {duration(sooner)} less; the throughput stays, since it is"
             f" limited by the load: threads are free for more [{kind}]"
+        )
+    elif is_on_disk:
+        gains = (most, None)
+        text += (
+            f" at most {most:.2f}x the throughput, less if the disk serves one thread after the"
+            f" other [{kind}]"
         )
     else:
         gains = (most, expected)

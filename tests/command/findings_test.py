@@ -74,19 +74,20 @@ class Verdict(unittest.TestCase):
         print(f"{program.name}: measured {measured}", flush=True)
         first = found.first or {}
         most, estimate = first.get("gain_most"), first.get("gain")
-        if most is None or estimate is None:
-            self.assertEqual(program.predicts, "", "no gain is stated")
+        stated = "" if most is None else "bound" if estimate is None else "estimate"
+        self.assertEqual(program.predicts, stated)
+        if most is None:
             return
-        figures = f"measured {measured}, at most {most:.2f}, estimate {estimate:.2f}"
+        figures = f"measured {measured}, at most {most:.2f}, estimate {estimate}"
         print(f"{program.name}: {figures}", flush=True)
         if measured.is_noisy:
             print("not run: the machine is too noisy to judge the estimate", flush=True)
-            if program.predicts == "bound":  # its time is the disk's, which other programs use too
+            if estimate is None:  # its time is the disk's, which other programs use too
                 return
             self.assertGreaterEqual(NOISE * most, min(measured.ratios), figures)
             return
         self.assertGreaterEqual(NOISE * most, measured.median, figures)
-        if program.predicts == "bound":
+        if estimate is None:
             return
         self.assertLessEqual(estimate, NEAR * NOISE * measured.median, figures)
         self.assertGreaterEqual(estimate, measured.median / NEAR / NOISE, figures)

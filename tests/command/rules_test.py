@@ -97,6 +97,37 @@ class SmallPool(unittest.TestCase):
         self.assertEqual(self.rows(self.wake(wait_ns=400 * MS)), [])
 
 
+class UnderLock(unittest.TestCase):
+    SITES = (*site(0x5010, "save+0x1"), *site(0x5020, "save+0x9"))
+
+    def of(self, kind: str) -> Finding:
+        """A lock whose holder is in waits of a kind for most of the time."""
+        lock = {"kind": "mutex", "lock": 5, "lock_name": "log", "site": "0x5010", "last_ns": S}
+        held = {**lock, "holder_site": "0x0", "acquired": 900, "holds": 900, "hold_ns": 900 * MS}
+        held["inside_io_ns"] = 850 * MS
+        waits = {**lock, "holder_site": "0x5010", "contested": 900, "wait_ns": 2700 * MS}
+        inside = {"kind": kind, "wait_site": "0x5020", "useful": 900, "wait_ns": 850 * MS}
+        (finding,) = found(
+            threads=threads(4, mutex=675, io=213, usr=20),
+            sites=self.SITES,
+            locks=[held, waits],
+            wakes=[inside],
+        )
+        self.assertEqual((finding.kind, finding.object), ("wait-under-lock", "log"))
+        return finding
+
+    def test_what_a_disk_does_at_once_is_not_known_so_that_there_is_no_estimate(self) -> None:
+        finding = self.of("sync")
+        self.assertIsNone(finding.gain)
+        self.assertGreater(finding.gain_most or 0, 1.5)
+        self.assertIn("less if the disk serves one thread after the other", finding.text)
+
+    def test_other_waits_under_a_lock_have_an_estimate(self) -> None:
+        finding = self.of("read")
+        self.assertGreater(finding.gain or 0, 1.5)
+        self.assertNotIn("disk", finding.text)
+
+
 class ReadersAndWriters(unittest.TestCase):
     SITES = (*site(0x3010, "read+0x1"), *site(0x3020, "write+0x2"), *site(0x3030, "scan+0x3"))
     READ, WRITE, SCAN = "0x3010", "0x3020", "0x3030"
