@@ -115,9 +115,13 @@ class Top(Beside):
 
     def test_kernel_threads_in_system_calls_sleep(self) -> None:
         self.program("nap", "burn", ROUSE_THREADS="kernel")
-        found = self.top()
+        for _ in range(3):  # the kernel counts time in its queue when that is over
+            found = self.top()
+            (burn,) = of(found, "burn")
+            if burn["usr"] + burn["lat"] > 95:
+                break
         self.assertGreater(of(found, "nap")[0]["slp"], 10)
-        self.assertGreater(of(found, "burn")[0]["usr"] + of(found, "burn")[0]["lat"], 95)
+        self.assertGreater(burn["usr"] + burn["lat"], 95)
 
 
 class Report(Beside):
