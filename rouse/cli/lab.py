@@ -211,6 +211,8 @@ def run(
     chosen = (
         list(every.values()) if ALL in names else [every[name] for name in dict.fromkeys(names)]
     )
+    if (instances or processors) and repairs.NAME not in [each.name for each in chosen]:
+        raise click.UsageError(f"--instances and --processors are of {repairs.NAME}")
     rounds = FULL_ROUNDS if full else 1
     each_s = seconds or (FULL_S if full else QUICK_S)
     folder = usable(place) if place else None

@@ -21,6 +21,7 @@ from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figu
 from rouse.lab.processors import limited
 from rouse.text import counted, duration, printable
 
+NAME = "E6"
 CLIENTS = 20
 HOT_ROWS, ROWS = 16, 10_000
 STEP_S = 25.0  # to make, start and stop a database twice, beyond what is measured
@@ -176,7 +177,7 @@ def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) 
         title = "a database that stopped scaling, before and after a repair"
         pairs = [(VARIANTS[i + 1].label, VARIANTS[i].label) for i in range(0, len(VARIANTS), 2)]
     return Experiment(
-        "E6",
+        NAME,
         title,
         (
             "8 processors used, and 24 after days of fixing one hot lock after another",

@@ -29,6 +29,7 @@ from rouse.lab import sweep, web_clients
 from rouse.lab.sweep import Plan
 
 SMALL = ("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", "1")
+ANYWAY = ("--anyway",)  # pages are written though other tests run
 # Prints the figures of a client that did nothing else.
 CLIENT = """\
 echo '{"requests": 50, "seconds": 0.5, "errors": 0, "latency_p50_us": 7, "latency_p99_us": 9}'
@@ -116,7 +117,7 @@ class Sweep(unittest.TestCase):
         names = ["rouse-serve", *(each.partition("=")[0] for each in given)]
         if "--instances" in words:
             names.append(f"rouse-serve x {words[words.index('--instances') + 1]}")
-        only = ("--anyway", "--only", ",".join(dict.fromkeys(names)))
+        only = (*ANYWAY, "--only", ",".join(dict.fromkeys(names)))
         return rouse("lab", "http", *words, *only, PATH=self.path, timeout=110)
 
     def faulty(self, *faults: str) -> list[str]:
@@ -222,7 +223,7 @@ class Sweep(unittest.TestCase):
             return None if name == "pyarrow" else find(name, *more)
 
         with mock.patch("importlib.util.find_spec", without):
-            here("lab", "http", *SMALL, *self.client, "-o", self.out, PATH=self.path)
+            here("lab", "http", *SMALL, *self.client, "-o", self.out, *ANYWAY, PATH=self.path)
         head, row, *_ = (self.out / "http.csv").read_text().splitlines()
         self.assertTrue(head.startswith("server,workers,connections,keep_alive,round,requests,"))
         self.assertTrue(row.startswith("rouse-serve,1,10,True,1,50,100.0,"))
@@ -249,10 +250,10 @@ class Sweep(unittest.TestCase):
         self.assertIn("was measured with client and --seconds 2", other.stderr)
 
     def test_a_cell_that_failed_is_run_again(self) -> None:
-        words = (*SMALL, *self.client, "-o", str(self.out))
+        words = (*SMALL, *self.client, *ANYWAY, "-o", str(self.out))
         with mock.patch("rouse.lab.web_servers.runs.program", return_value=Path("/nowhere/serve")):
-            done = here("lab", "http", *words)
-        self.assertEqual(done.returncode, 1)
+            done = here("lab", "http", *words, "--only", "rouse-serve")
+        self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(self.rows(done)["rouse-serve"], "it does not start: No such file")
         done = self.http(*words, "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -368,7 +369,9 @@ class Sweep(unittest.TestCase):
         ):
             self.file.write_text(text, "latin-1")
             done = here(
-                "lab", "http", *SMALL, *self.client, "-o", self.out, "--resume", PATH=self.path
+                *("lab", "http", *SMALL, *self.client),
+                *("-o", self.out, *ANYWAY, "--resume"),
+                PATH=self.path,
             )
             self.assertEqual(done.returncode, 3, text)
             self.assertIn("is not a file of rouse lab http", done.stderr.splitlines()[-1])

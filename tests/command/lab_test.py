@@ -406,6 +406,7 @@ class Laboratory(unittest.TestCase):
             (("E4", "--seconds", "0"), 2),
             (("E4", "-o", "/proc/pages"), 3),
             (("E4", "-o", "/etc/passwd"), 3),
+            (("E4", "--instances", "2"), 2),
             (("E6", "--processors", "0"), 2),
             (("E6", "--processors", "1,inf"), 2),
             (("E6", "--instances", "0"), 2),
