@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Pages of figures are not older than the hot path that they measure."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import unittest
+from dataclasses import dataclass
+
+from installed import SOURCE
+
+COMMIT = re.compile(r"^\| rouse +\| .*commit ([0-9a-f]{7,40})(-dirty)? \|$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    name: str
+    paths: tuple[str, ...]  # what it measures
+    program: str  # measures again
+
+
+PAGES = (Page("porting.md", ("src", "examples/ports"), "bench/ports.py --write"),)
+
+
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", "-C", str(SOURCE), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def later(page: Page, commit: str) -> list[str]:
+    """The commits that changed what the page measures after the commit that it measured."""
+    done = git("log", "--format=%h %s", f"{commit}..HEAD", "--", *page.paths)
+    if done.returncode:
+        raise AssertionError(f"{page.name} is of commit {commit}: {done.stderr.strip()}")
+    return done.stdout.splitlines()
+
+
+class Age(unittest.TestCase):
+    def test_what_is_measured_has_not_changed_since(self) -> None:
+        for page in PAGES:
+            with self.subTest(page=page.name):
+                text = (SOURCE / "docs" / page.name).read_text("utf-8")
+                found = COMMIT.search(text)
+                assert found, f"docs/{page.name} names no commit"
+                newer = later(page, found[1])
+                if newer:
+                    said = f"docs/{page.name} is older than {len(newer)} commits: {newer[0]}"
+                    self.fail(f"{said}; {page.program} measures again")
+
+    def test_the_paths_exist_and_an_older_page_fails(self) -> None:
+        root = git("rev-list", "--max-parents=0", "HEAD").stdout.split()[0]
+        for page in PAGES:
+            self.assertTrue(later(page, root), page.name)
+            for path in page.paths:
+                self.assertTrue(git("ls-files", f"{path}*").stdout, path)
+
+
+if __name__ == "__main__":
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        print("not run: this tree has no history")
+        sys.exit(77)
+    unittest.main(verbosity=2)
