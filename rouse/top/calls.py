@@ -7,6 +7,8 @@ from rouse.errors import RouseError
 from rouse.sched import switches
 from rouse.sched.probe import BY_BPF
 
+Counts = tuple[int | None, int | None]  # system calls and signals; None: not known
+
 
 class Calls:
     """A running `rouse-kernel count`, whose lines kernel/counting.c describes."""
@@ -16,14 +18,15 @@ class Calls:
         if why := switches.why_not():
             raise RouseError(f"SCL and SIG need BPF: {why}")
         self.recorder = switches.Recorder(BY_BPF, "count")
+        self.others: Counts = (0, 0)  # of threads without counts; None if there was no room for all
 
-    def look(self, pid: int) -> dict[int, tuple[int, int]]:
+    def look(self, pid: int) -> dict[int, Counts]:
         """Return the system calls and signals of the threads of a process, by thread, since this
-        was called for it first. A thread that is not there has none, or there was no room."""
+        was called for it first. Other threads have none, or are not known: see `others`."""
         process = self.recorder.process
         assert process.stdin
         assert process.stdout
-        found = {}
+        found: dict[int, Counts] = {}
         try:
             process.stdin.write(f"{pid}\n")
             process.stdin.flush()
@@ -34,6 +37,7 @@ class Calls:
             words = []
         if len(words) != 2 or words[0] != "end":
             raise RouseError(f"{BY_BPF}: ended, or does not answer", "start rouse top again")
+        self.others = (0, 0) if int(words[1]) == 0 else (None, None)
         return found
 
     def close(self) -> None:

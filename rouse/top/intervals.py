@@ -140,7 +140,7 @@ class Watch:
         return {
             tid: replace(seen, calls=calls, signals=signals)
             for tid, seen in seen_now.items()
-            for calls, signals in [counted.get(tid, (0, 0))]
+            for calls, signals in [counted.get(tid, self.calls.others)]
         }
 
     def step(self) -> Interval:

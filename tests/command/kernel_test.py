@@ -200,6 +200,21 @@ class Calls(unittest.TestCase):
             self.assertGreater(row["sig"], 5)
             self.assertLessEqual(abs(row["scl"] - CALLS_EACH * row["sig"]), CALLS_EACH)
 
+    def test_without_room_for_all_threads_the_others_are_not_known(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            helper = Path(folder) / "helper"
+            helper.write_text(
+                "#!/bin/sh\necho ready\nread pid\nprintf 'count\\t7\\t3\\t1\\nend\\t0\\n'\n"
+                "read pid\nprintf 'end\\t5\\n'\nread pid\n"
+            )
+            helper.chmod(0o755)
+            place = mock.patch.dict(os.environ, {"ROUSE_KERNEL": str(helper)})
+            with place, mock.patch.object(switches, "why_not", lambda: ""):
+                calls = top_calls.Calls()
+            self.addCleanup(calls.close)
+            self.assertEqual((calls.look(7), calls.others), ({7: (3, 1)}, (0, 0)))
+            self.assertEqual((calls.look(7), calls.others), ({}, (None, None)))
+
     def test_without_the_option_they_are_not_known(self) -> None:
         program = start_ready(self, FIXTURES / "calls_made")
         rows = self.top(program)
