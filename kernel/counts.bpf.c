@@ -2,7 +2,7 @@
 /*
  * counts.bpf.c - counts system calls and signals of the threads of some processes. It runs at each system call and
  * signal of the machine. The time of page faults is not counted: the kernel has no event at their end, and programs that
- * replace one of its functions (fentry) are refused by many kernels.
+ * run when a function of its ends (fexit) are not allowed by every kernel.
  */
 #include "vmlinux.h"
 #include "shared.h"

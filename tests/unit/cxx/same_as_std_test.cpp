@@ -128,7 +128,7 @@ template <typename Mutex> void times_out()
         CHECK(steady::now() - begin >= 5ms);
         CHECK(!mutex.try_lock_until(steady::now() + 1ms));
         CHECK(!mutex.try_lock_until(std::chrono::system_clock::now() + 1ms));
-        /* No further back: for a time before the clock began, libstdc++ 12 says it locked. That may be an hour ago. */
+        /* Not -1h: for a time before the machine was started, libstdc++ 12 says that it took the lock. */
         CHECK(!mutex.try_lock_for(-1ms));
     }).join();
     mutex.unlock();
