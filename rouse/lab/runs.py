@@ -63,7 +63,7 @@ def find(name: str) -> Path | None:
     """Find a program: of the installed command, of the source tree, or of PATH."""
     here = Path(__file__).resolve().parents[2]  # PREFIX/lib/rouse, or the source tree
     built = here / "build" / "release"
-    folders = (here.parents[1] / "bin", here / "programs", built / "bench", built / "serve")
+    folders = (here.parent.parent / "bin", here / "programs", built / "bench", built / "serve")
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return folder / name

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -249,6 +250,10 @@ class Laboratory(unittest.TestCase):
         said = self.lab().stdout
         for number in range(1, 7):
             self.assertRegex(said, rf"(?m)^E{number}  ")
+
+    def test_a_checkout_directly_in_the_root_folder(self) -> None:
+        with mock.patch("rouse.lab.runs.__file__", "/src/rouse/lab/runs.py"):
+            self.assertEqual(runs.find("sh"), Path(shutil.which("sh", path="/bin") or ""))
 
     def test_every_row_runs(self) -> None:
         names = ["E1", "E2", "E3", "E4", "E5"]
