@@ -2,7 +2,8 @@
 """E6: databases before and after the repair of what their threads wait for.
 
 A step runs the server alone, for its speed, and under `rouse run`, for the waits. The second half
-of E6 is several servers on one machine, each with a copy of the data and its part of the clients.
+of E6 is several servers on one machine, each with a copy of the data and its part of the clients;
+and rouse-serve, likewise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rouse.errors import RouseError
-from rouse.lab import databases
+from rouse.lab import databases, web_instances
 from rouse.lab.database_servers import POINT, SERVERS, TABLES, Server, found
 from rouse.lab.databases import Row, Wanted
 from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figure, Run, Step
@@ -57,6 +58,33 @@ class Variant:
         if self.processors:
             return f"on {of_them(self.processors)}: {words}"
         return words if self.instances == 1 else f"{self.instances} times, at once: {words}"
+
+
+@dataclass(frozen=True)
+class Web:
+    """rouse-serve, whose processes share the workers and the clients."""
+
+    instances: int
+
+    @property
+    def label(self) -> str:
+        held = f"rouse-serve, {web_instances.LOCK_US} µs under one lock"
+        return f"{held}: {counted(self.instances, 'instance')}"
+
+    @property
+    def kind(self) -> str:
+        return OLD_WAY if self.instances == 1 else NEW_WAY
+
+    @property
+    def clients(self) -> int:
+        """Those of all instances."""
+        return max(CLIENTS // self.instances, 1) * self.instances
+
+    @property
+    def words(self) -> str:
+        each = counted(web_instances.workers_of(self.instances), "worker")
+        server = f"rouse-serve --instances {self.instances} --shared-lock {web_instances.LOCK_US}"
+        return f"{server}, {each} each; {self.clients} connections"
 
 
 VARIANTS = (
@@ -118,22 +146,26 @@ def remark(profile: Row) -> str:
     return f"{said}; the longest waits for a lock are at {most['site']}: {waits}"
 
 
-def runner(variants: Sequence[Variant]) -> Run:
+def runner(variants: Sequence[Variant | Web]) -> Run:
     """Return what runs the step of each of the variants."""
     by_label = {variant.label: variant for variant in variants}
 
     def run(step: Step, seconds: float) -> tuple[Row, str]:
+        variant = by_label[step.label]
         try:
-            return measured(by_label[step.label], seconds), ""
+            if isinstance(variant, Web):
+                return web_instances.measured(variant.instances, variant.clients, seconds), ""
+            return measured(variant, seconds), ""
         except (RouseError, subprocess.TimeoutExpired, OSError) as error:
             return {}, printable(str(error))
 
     return run
 
 
-def by_instances(counts: Sequence[int]) -> list[Variant]:
-    """Databases that wait, as one instance and as several."""
-    return [
+def by_instances(counts: Sequence[int]) -> list[Variant | Web]:
+    """Servers that wait, as one instance and as several."""
+    every = sorted({1, *counts})
+    databases_of = [
         replace(
             variant,
             label=f"{variant.label}: {counted(count, 'instance')}",
@@ -142,8 +174,9 @@ def by_instances(counts: Sequence[int]) -> list[Variant]:
         )
         for variant in VARIANTS
         if variant.kind == OLD_WAY
-        for count in sorted({1, *counts})
+        for count in every
     ]
+    return [*databases_of, *(Web(count) for count in every)]
 
 
 def by_processors(counts: Sequence[float]) -> list[Variant]:
@@ -160,12 +193,13 @@ def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) 
     """instances: compare one instance with so many. processors: servers on so many of them. Without
     either: before and after a repair."""
     pairs: list[tuple[str, str]] = []
+    variants: list[Variant | Web]
     if processors:
-        variants = by_processors(processors)
+        variants = [*by_processors(processors)]
         title = "a database that stopped scaling, by the processors that it has"
     elif instances:
         variants = by_instances(instances)
-        title = "a database that stopped scaling, as one instance and as several"
+        title = "servers that stopped scaling, as one instance and as several"
         each = len(set(instances) | {1})
         pairs = [
             (variants[first + other].label, variants[first].label)

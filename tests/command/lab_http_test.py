@@ -25,7 +25,7 @@ from unittest import mock
 
 from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse
 
-from rouse.lab import sweep, web_clients
+from rouse.lab import sweep, web_clients, web_instances
 from rouse.lab.sweep import Plan
 
 SMALL = ("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", "1")
@@ -419,6 +419,26 @@ class Sweep(unittest.TestCase):
             self.assertEqual(len((out / "http.jsonl").read_text().splitlines()), 1)
             left = [words for words in running_as("rouse-serve") if port in words.split()]
             self.assertEqual(left + running_as(str(self.folder / "client")), [])
+
+
+class Instances(unittest.TestCase):
+    """rouse-serve in the second half of E6."""
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one worker never waits for its own lock")
+    def test_a_request_waits_less_for_the_lock_of_a_process_of_its_own(self) -> None:
+        path = f"{BUILD / 'serve'}:{os.environ['PATH']}"
+        processors = len(os.sched_getaffinity(0))
+        with laboratory(), mock.patch.dict(os.environ, {"PATH": path}):
+            one, several = (
+                web_instances.measured(count, 4 * processors, 1) for count in (1, processors)
+            )
+        self.assertEqual((one["processes"], several["processes"]), (1, processors))
+        # Each request holds the lock for that time, and computes meanwhile.
+        self.assertGreater(one["user_us"], web_instances.LOCK_US * 0.9)
+        self.assertGreater(1e6 / one["per_s"], web_instances.LOCK_US)
+        self.assertGreater(one["lock_wait_us"], web_instances.LOCK_US)
+        self.assertLess(several["lock_wait_us"], one["lock_wait_us"] / 2)
+        self.assertRegex(one["remark"], r"^rouse report: .*shared")
 
 
 if __name__ == "__main__":

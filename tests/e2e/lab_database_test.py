@@ -84,6 +84,9 @@ class Laboratory(unittest.TestCase):
         several = rows["MariaDB, one cache of open tables: 3 instances"]
         self.assertTrue(several["command"].startswith("3 times, at once: mariadb"), several)
         self.assertEqual(several["reports"][0]["clients"], 6)
+        web = rows["rouse-serve, 20 µs under one lock: 3 instances"]
+        self.assertIn("rouse-serve --instances 3", web["command"])
+        self.assertEqual(web["reports"][0]["processes"], 3)
 
 
 if __name__ == "__main__":
