@@ -30,11 +30,14 @@ def connections_of(pid: int) -> int:
 
 
 def is_gone(pid: int) -> bool:
+    """Whether all threads of a process have ended. The first one may end before a worker, which
+    still accepts connections."""
     try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    return state == "Z"
+    return state == "Z" and len(threads) == 1
 
 
 class Instances(unittest.TestCase):
