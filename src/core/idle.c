@@ -24,8 +24,9 @@
  * nobody, and nobody steals from it: share.h. In case that worker computes instead, one idle worker of the process, the
  * watcher, looks after it: watch.c.
  *
- * searching counts workers that are awake to find work and have none yet, including those just woken. While
- * there is one, nobody else is woken. The last searcher to find work wakes the next worker if there is more.
+ * searching counts workers that are awake to find work and have none yet, including those just woken. While there are
+ * enough (rsi_idle_is_searched: with less than 8 workers, one), nobody else is woken. A searcher that finds work and
+ * leaves too few behind wakes the next worker if there is more.
  * A worker whose wake-up was spurious and that then finds a thread in its inbox has found work too: if it ran
  * threads and stayed counted, it would keep all others asleep.
  *
@@ -137,7 +138,7 @@ void rsi_idle_wake_for(struct rsi_worker *w)
         return;
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* F1, for callers outside the cluster: see above */
-    if (rsi_load_relaxed(&cluster->stealers) == 0 || rsi_load_relaxed(&cluster->searching) != 0)
+    if (rsi_load_relaxed(&cluster->stealers) == 0 || rsi_idle_is_searched(cluster))
         return;
     wake(cluster, w, false);
 }
@@ -311,16 +312,17 @@ static bool search(struct rsi_worker *w)
 }
 
 /*
- * w has found work and is no longer a searcher. The last searcher wakes another worker if there is more work,
- * or if nobody watches: threads submitted in the meantime relied on the searcher.
+ * w has found work and is no longer a searcher. If no more search than need to, w wakes another worker if there is more
+ * work, and the last searcher also if nobody watches: threads submitted in the meantime relied on the searchers.
  */
 void rsi_idle_found(struct rsi_worker *w)
 {
     w->is_searching = false;
-    if (rsi_fetch_sub_seq_cst(&w->cluster->searching, 1u) != 1)
-        return;
-    rsi_idle_wake_if_useful(w);
-    ensure_watcher(w);
+    uint32_t others = rsi_fetch_sub_seq_cst(&w->cluster->searching, 1u) - 1;
+    if (others == 0 || !rsi_idle_is_searched(w->cluster))
+        rsi_idle_wake_if_useful(w);
+    if (others == 0)
+        ensure_watcher(w);
 }
 
 /* Make w the polling worker, if there is none. */

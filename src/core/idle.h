@@ -28,13 +28,25 @@ RSI_INLINE bool rsi_idle_all_sleep(void)
     return rsi_load_relaxed(&rsi_rt.idle_count) == rsi_load_relaxed(&rsi_rt.live_count);
 }
 
+/*
+ * Whether so many workers search that nobody else needs to be woken: more than one for every SEARCHERS_EACH workers of the
+ * cluster. With fewer workers one is enough. On many, one at a time would wake the others too slowly: docs/scale.md.
+ */
+#define SEARCHERS_EACH 8u
+
+RSI_INLINE bool rsi_idle_is_searched(const struct rouse_cluster *cluster)
+{
+    uint32_t searching = rsi_load_relaxed(&cluster->searching);
+    return searching != 0 && searching > rsi_load_relaxed(&cluster->worker_count) / SEARCHERS_EACH;
+}
+
 /* w has a new runnable thread: wake another worker of the cluster if that helps (idle.c has the protocol). */
 RSI_INLINE void rsi_idle_wake_if_useful(struct rsi_worker *w)
 {
     struct rouse_cluster *cluster = w->cluster;
     rsi_fence_light(); /* F1 */
-    if (rsi_likely(rsi_load_relaxed(&cluster->stealers) == 0) ||
-        rsi_load_relaxed(&cluster->searching) != 0 || rsi_share_not(w))
+    if (rsi_likely(rsi_load_relaxed(&cluster->stealers) == 0) || rsi_idle_is_searched(cluster) ||
+        rsi_share_not(w))
         return;
     rsi_idle_wake_one(cluster, NULL);
 }

@@ -139,9 +139,20 @@ uint64_t rsi_id_next(struct rsi_worker *w)
     return w->id_next++;
 }
 
+/* On how many processors workers may run at once. The number that rouse_configure gets may come later: it does not count. */
+static unsigned processors_of_workers(void)
+{
+    unsigned processors = rsi_cpu_affinity();
+    if (processors <= RSI_FENCE_PROCESSORS_MOST) /* the files of quotas make no difference */
+        return processors;
+    processors = rsi_cpu_count();
+    unsigned workers = workers_from_environment();
+    return workers && workers < processors ? workers : processors;
+}
+
 static void setup_once(void)
 {
-    rsi_fence_setup();
+    rsi_fence_setup(processors_of_workers());
     rsi_stack_guards_are_light();
     rsi_rt.default_kind = kind_from_environment();
     rsi_rt.is_tls_own = own_tls_from_environment();

@@ -61,8 +61,10 @@ void rsi_own_unlock(uint32_t *lock)
         (void)rsi_futex_wake(lock, 1);
 }
 
-void rsi_fence_setup(void)
+void rsi_fence_setup(unsigned processors)
 {
+    if (processors > RSI_FENCE_PROCESSORS_MOST)
+        return;
     long commands = rsi_syscall3(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         rsi_syscall3(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)

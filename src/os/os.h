@@ -38,10 +38,14 @@ void rsi_own_unlock(uint32_t *lock);
  *     store B; rsi_fence_heavy(); load A
  * then at least one sees the other's store. The light half costs no instruction if the kernel has
  * membarrier(2). The heavy half makes every CPU that runs this process execute a full barrier (measured: 0.4
- * us alone, 3 us with one running peer). Without membarrier both are full fences.
+ * us alone, 3 us with one running peer). Without membarrier both are full fences. So they are where more than
+ * RSI_FENCE_PROCESSORS_MOST processors would be interrupted: each worker that falls asleep would interrupt all others.
+ * docs/scale.md has the figures.
  */
+#define RSI_FENCE_PROCESSORS_MOST 16u
 extern bool rsi_fence_light_is_full;
-void rsi_fence_setup(void);
+/* processors: on which workers may run at once. Call this once, before any fence. */
+void rsi_fence_setup(unsigned processors);
 void rsi_fence_heavy(void);
 
 RSI_INLINE void rsi_fence_light(void)

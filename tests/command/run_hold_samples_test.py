@@ -22,6 +22,8 @@ KNOWN = SAMPLES.known
 MS = 1_000_000
 ADMITTED = 256  # locks that are sampled from the beginning; preload/record/hold.c
 MOST_OFTEN_NS = 15_000  # CPU time of a thread per sample, at least
+# Weights grow while the rate sinks: their sum varied 2.2 times as much as that of equal weights.
+UNEQUAL = 2.5
 SIGMAS = 5  # by chance alone, a test fails once in some million runs
 
 
@@ -84,7 +86,7 @@ class HoldSamples(unittest.TestCase):
         rounds = KNOWN["ROUNDS"] // 4
         self.assertLess(sampled, 300 + ran_ns / MOST_OFTEN_NS)
         self.assertGreater(sampled, 200)
-        error = rounds / math.sqrt(sampled)
+        error = UNEQUAL * rounds / math.sqrt(sampled)
         self.assertAlmostEqual(acquired, rounds, delta=SIGMAS * error)
 
     def test_a_recursive_lock_is_held_until_its_last_unlock(self) -> None:

@@ -17,6 +17,7 @@
  * run WORKERS=2: with store buffers
  * run UNWATCHED WORKERS=2: with store buffers and without a watcher
  * run UNWATCHED COARSE CHILDLESS WORKERS=3: three workers without a watcher
+ * run UNWATCHED COARSE CHILDLESS MORE=1 WORKERS=3: the same, where two may search
  * mutant NO_F1 UNWATCHED: there is no compiler barrier between the push and the check
  * mutant F2_FULL UNWATCHED: the fence before sleep is an ordinary one, not a membarrier
  * mutant NO_W2 UNWATCHED: a worker does not check again before it sleeps
@@ -32,6 +33,9 @@
  */
 #ifndef WORKERS
 #define WORKERS 2
+#endif
+#ifndef MORE /* searchers than one, while a worker may still be woken: one for every 8 workers */
+#define MORE 0
 #endif
 #ifndef PLAIN
 #define PLAIN 1
@@ -138,8 +142,8 @@ inline wake_if_useful(is_lonely)
 #ifndef NO_WAKE
         :: idle_count != 0 ->
             if
-            :: searching != 0
-            :: searching == 0 ->
+            :: searching > MORE
+            :: searching <= MORE ->
                 if
                 :: LOAD(me, WATCHING) != 0 /* the queue is short */
                 :: !is_lonely || LOAD(me, WATCHING) == 0 -> wake_one(WORKERS)
@@ -204,7 +208,7 @@ inline anyone_has_work()
 inline search_done()
 {
     STEP {
-        atomic { IS_FENCED; is_searching = false; searching--; found = searching == 0 };
+        atomic { IS_FENCED; is_searching = false; searching--; found = searching <= MORE };
 #ifndef SILENT_SEARCHER
         if
         :: found ->
@@ -524,8 +528,8 @@ proctype submitter(byte me)
         :: idle_count == 0
         :: idle_count != 0 ->
             if
-            :: searching != 0
-            :: searching == 0 -> wake_one(w)
+            :: searching > MORE
+            :: searching <= MORE -> wake_one(w)
             fi
         fi;
         w = 0

@@ -2,6 +2,7 @@
 /* share_test.c - which queues are short, by the turns and costs that were measured. */
 #include "core_test.h"
 #include "core/core.h"
+#include "core/idle.h"
 
 static struct rsi_worker worker;
 
@@ -87,6 +88,21 @@ static void no_queue_that_takes_longer_than_120_us_is_short(void **state)
     CHECK(!is_short(121));
 }
 
+static void one_worker_may_search_and_another_one_for_every_8(void **state)
+{
+    static struct rouse_cluster cluster;
+    (void)state;
+    for (uint32_t workers = 1; workers < 100; workers++) {
+        cluster.worker_count = workers;
+        cluster.searching = 0;
+        CHECK(!rsi_idle_is_searched(&cluster));
+        cluster.searching = workers / 8;
+        CHECK(!rsi_idle_is_searched(&cluster));
+        cluster.searching = workers / 8 + 1;
+        CHECK(rsi_idle_is_searched(&cluster));
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -96,6 +112,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_long_turn_after_short_ones_counts_at_once),
         cmocka_unit_test(a_look_without_a_turn_changes_nothing),
         cmocka_unit_test(no_queue_that_takes_longer_than_120_us_is_short),
+        cmocka_unit_test(one_worker_may_search_and_another_one_for_every_8),
     };
     static const struct program program = { 100, true, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);

@@ -6,8 +6,10 @@
 #include "unit/core/core_test.h"
 
 #include <ftw.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 static char root[64]; /* a folder that looks like /sys/fs/cgroup */
 
@@ -157,6 +159,20 @@ static void the_affinity_mask_is_a_limit_too(void **state)
     CHECK_EQUAL(rsi_cpu_count(), all);
 }
 
+static void no_fence_interrupts_more_than_16_processors(void **state)
+{
+    (void)state;
+    bool was = rsi_fence_light_is_full;
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    bool can_interrupt = commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+    rsi_fence_light_is_full = true;
+    rsi_fence_setup(17);
+    CHECK(rsi_fence_light_is_full);
+    rsi_fence_setup(16);
+    CHECK(rsi_fence_light_is_full == !can_interrupt);
+    rsi_fence_light_is_full = was;
+}
+
 int main(int argc, char **argv)
 {
 #define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
@@ -168,6 +184,7 @@ int main(int argc, char **argv)
         IN_ROOT(what_cannot_be_read_is_no_limit),
         IN_ROOT(long_names_do_no_harm),
         cmocka_unit_test(the_affinity_mask_is_a_limit_too),
+        cmocka_unit_test(no_fence_interrupts_more_than_16_processors),
     };
     static const struct program program = { 30, false, tests, LENGTH(tests), NULL, 0 };
     return program_run(&program, argc, argv);
