@@ -42,7 +42,7 @@ check:
 	@tools/check.sh quick
 
 check-all:
-	@tools/setup.sh build check $(if $(GROUP),$(if $(filter aarch64 tidy spark others,$(GROUP)),check-all demos),check-all demos) $(if $(or $(filter packages,$(GROUP)),$(if $(GROUP),,all)),dist deb)
+	@tools/setup.sh build check $(if $(GROUP),$(if $(filter aarch64 tidy spark others,$(GROUP)),check-all demos),check-all demos) $(if $(or $(filter packages,$(GROUP)),$(if $(GROUP),,all)),dist deb packages)
 	@tools/check.sh $(or $(GROUP),all)
 
 FUZZ_SECONDS ?= 20

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # setup.sh SET... - install the missing packages of each set: build, check, check-all, bench, command (the command
-# `rouse`), dist (releases), deb (Debian packages) and demos (the programs that demos/ shows). It does nothing if no package is missing.
+# `rouse`), dist (releases), deb (Debian packages), packages (what tests those of both) and demos (the programs that demos/ shows). It does nothing if no package is missing.
 #
 # It works on Debian 12 and later with only git, make, gcc and python3. It says what it installs and asks no
 # questions. If nothing is missing, it costs one dpkg query. Without apt-get, or without root and sudo, it continues
@@ -21,6 +21,7 @@ declare -A packages=(
     [dist]="git xz-utils python3-venv ca-certificates"
     [deb]="git xz-utils dpkg-dev debhelper dh-python meson ninja-build pkg-config libllhttp-dev|node-llhttp valgrind
            lowdown clang libbpf-dev"
+    [packages]="lintian debootstrap"
     [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
                  mariadb-server-core mariadb-client-core sysbench
@@ -38,6 +39,7 @@ declare -A commands=(
     [command]="python3"
     [dist]="git xz"
     [deb]="git xz dh dpkg-buildpackage"
+    [packages]="lintian debootstrap"
     [check-all]="clang-tidy aarch64-linux-gnu-gcc"
     [bench]="g++"
     [demos]="memcached redis-server wrk javac go"
