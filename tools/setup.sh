@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # setup.sh SET... - install the missing packages of each set: build, check, check-all, bench, command (the command
-# `rouse`), dist (releases), deb (Debian packages), packages (what tests those of both) and demos (the programs that demos/ shows). It does nothing if no package is missing.
+# `rouse`), dist (releases), deb (Debian packages), packages (tools for the tests of both) and demos (the programs that demos/
+# shows). It does nothing if no package is missing.
 #
 # It works on Debian 12 and later with only git, make, gcc and python3. It says what it installs and asks no
 # questions. If nothing is missing, it costs one dpkg query. Without apt-get, or without root and sudo, it continues
