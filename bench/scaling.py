@@ -35,7 +35,8 @@ def validated(build: Path, costs: Costs) -> Table:
 
 
 def written(page: str, name: str, tables: list[Table]) -> str:
-    text = "\n\n".join(render.text(table).strip() for table in tables)
+    # The page has the headings of the level above.
+    text = "\n\n".join("#" + render.text(table).strip() for table in tables)
     block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     return block.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
 

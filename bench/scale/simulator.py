@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 PAUSE_NS = 20_000.0  # between two steals of a worker, with steal affinity 3
 SHARE_NS = 40_000.0  # a queue is short if its worker runs all of it within this time
 SLEEPS, WAKES, SEARCHES, RUNS = "sleeps", "wakes", "searches", "runs"
+RUNNING = (SEARCHES, RUNS)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class Cluster:
     def heavy_fence(self, by: Worker) -> float:
         if not self.design.has_membarrier:
             return self.costs.full_fence
-        others = [each for each in self.workers if each is not by and each.state != SLEEPS]
+        # A worker that sleeps, or is being woken, has no processor yet.
+        others = [each for each in self.workers if each is not by and each.state in RUNNING]
         for each in others:
             each.debt_ns += self.costs.interrupt
         count = len(others)
@@ -238,10 +240,7 @@ class Cluster:
         if worker.queue:
             self.searching -= 1
             cost += self.line.write(self.now, worker.number, self.costs)
-            more = max(self.workers, key=lambda each: len(each.queue))
-            if self.searching < self.design.searchers and not self.is_short(more):
-                cost += self.wake_if_useful(more)
-            self.next(worker, cost)
+            self.next(worker, cost + self.wake_if_useful(worker))
             return
         cost = 0.0 if is_woken else self.costs.search
         self.spend(cost)
@@ -270,11 +269,12 @@ class Cluster:
             return
         cost = self.line.write(self.now, worker.number, self.costs)
         self.searching -= 1
-        cost += self.heavy_fence(worker)
+        is_last = len(self.idle) + 1 == len(self.workers)
+        cost += self.costs.full_fence if is_last else self.heavy_fence(worker)
         self.spend(cost)
         worker.debt_ns = 0.0
-        if self.steal(worker):
-            self.next(worker, cost)
+        if stolen := self.steal(worker):
+            self.next(worker, stolen)
             return
         worker.state = SLEEPS
         self.idle.append(worker)
