@@ -22,9 +22,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tables import machine, render
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+import checkout  # noqa: E402
+
+try:
+    from tables import machine, render
+
+    from rouse.run import launch  # noqa: F401 `rouse run` needs its packages
+except ImportError as missing:
+    checkout.enter(missing, "rouse")
+
 PAGE = ROOT / "docs" / "findings" / "predictions.md"
 BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
 LOCK = "shared_lock"
