@@ -73,12 +73,17 @@ struct rouse_wait_record {
 enum rouse_obs_mode {
     /* Record nothing. */
     ROUSE_OBS_OFF,
-    /* Count waits and wake-ups. */
+    /*
+     * Count waits and wake-ups, with their times. A worker whose turns take less than 2 us on average times a random sample
+     * of them, so that recording stays cheap; its times are then estimates.
+     */
     ROUSE_OBS_COUNTED,
     /* Also count every lock acquisition, and how long the lock is held. */
     ROUSE_OBS_LOCKS,
     /* As COUNTED; also write each event to a ring buffer per kernel thread, which keeps the newest events. */
-    ROUSE_OBS_TRACE
+    ROUSE_OBS_TRACE,
+    /* As COUNTED, with the time of every wait. LOCKS and TRACE time every wait, too. */
+    ROUSE_OBS_EXACT
 };
 
 /*

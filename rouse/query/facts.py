@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import posixpath
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ MISSING_LEAST_NS = 1_000_000
 UNSEEN_SHARE = 0.02
 UNSEEN_LEAST_NS = 10_000_000
 SHOWN_PROCESSES = 4
+ERRORS_SHOWN = 10  # the greatest error among so many sums of waits is stated
 MODULES_SHOWN = 3
 # Of processes that were killed, left by _exit(), or confined themselves: how far their times go.
 ENDS = {
@@ -92,6 +94,23 @@ def distortion(database: Database) -> str:
     )
 
 
+def sampling(database: Database) -> str:
+    """Return how exact the times are of processes that timed only some of their waits, or ''."""
+    rows = database.rows(measures.wake_ledger())
+    count, sampled = (sum(row[name] for row in rows) for name in ("count", "sampled"))
+    if not sampled:
+        return ""
+    largest = sorted(rows, key=lambda row: -row["wait_ns"])[:ERRORS_SHOWN]
+    errors = [
+        2 * math.sqrt(row["wait_variance"]) / row["wait_ns"] for row in largest if row["wait_ns"]
+    ]
+    within = f"; the {len(errors)} largest are within {share(max(errors))} %" if errors else ""
+    return (
+        f"estimates in part: workers with turns of less than 2 µs timed {sampled:,} of {count:,}"
+        f" waits, at random{within} (95 of 100 times). ROUSE_OBS=exact times all"
+    )
+
+
 def waiting(database: Database) -> str:
     """Return the waits under way as text. Empty: there are none."""
     rows = database.rows(measures.waiting())
@@ -152,8 +171,9 @@ def facts(database: Database, source: str) -> list[tuple[str, str]]:
     waits = waiting(database)
     if waits:
         found.append(("waits under way", waits))
-    cost = distortion(database)
-    if cost:
+    if any(row["is_sampled"] for row in rows) and (sampled := sampling(database)):
+        found.append(("times", sampled))
+    elif cost := distortion(database):
         found.append(("cost of recording", cost))
     return found
 

@@ -152,7 +152,8 @@ def wake_ledger(cut: Cut = whole) -> str:
     keys = names(WAKE_KEYS)
     grouped = f"""
 SELECT {keys}, {OBJECTS} AS objects, MAX(object) AS object, {COMMON_NAME} AS object_name,
-    {the_only("init_site")} AS init_site, {sums((*VERDICTS, "wait_ns", "late_ns", "waste_ns"))},
+    {the_only("init_site")} AS init_site,
+    {sums((*VERDICTS, "wait_ns", "late_ns", "waste_ns", "sampled", "wait_variance"))},
     {aggregates("MAX", ("wait_most_ns", "late_most_ns"))}
 FROM wakes GROUP BY {keys}
 """

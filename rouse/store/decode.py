@@ -103,6 +103,7 @@ class Head:
     accept_order: int
     is_confined: bool  # it asked for seccomp, and was recorded until then
     is_marked: bool  # there are marks of requests among its events
+    is_sampled: bool  # times of waits and states are estimates, in part
     scatter_ns: int
     lost_origins: int
     cpu_ns: int  # when the process ended; 0: not known
@@ -213,7 +214,8 @@ def decode_head(raw: Any) -> Head:
         " cpu_ns system_ns alive_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
-    fields |= {name: bool(raw[name]) for name in ("ended", "is_locked", "is_confined", "is_marked")}
+    truths = ("ended", "is_locked", "is_confined", "is_marked", "is_sampled")
+    fields |= {name: bool(raw[name]) for name in truths}
     return Head(
         **fields,
         boot_id=bytes(raw["boot_id"]).hex(),

@@ -88,7 +88,7 @@ MICRO_OF_KIND = np.array([MICRO.index(micro) for _, micro in EVERY_KIND], np.int
 # enum rouse_verdict
 VERDICTS = ("unrecorded", "useful", "lost_race", "false", "early", "timeout", "cancelled")
 ORIGINS = ("user", "kernel", "foreign")
-MODES = ("off", "counted", "locks", "trace")
+MODES = ("off", "counted", "locks", "trace", "exact")
 # enum rsi_store_recorder: who writes the file.
 RUNTIME, PRELOAD = range(2)
 
@@ -144,7 +144,7 @@ HEAD = struct(
     *words("trace_until_ns lost_events stamps_ticks pid_namespace"),
     *words("is_locked recorder", "<u4"),
     *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined cpu_ns system_ns"),
-    *words("alive_ns is_marked"),
+    *words("alive_ns is_marked is_sampled"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(
@@ -164,7 +164,9 @@ WAKE = struct(
     *words("kind name", "<u4"),
     *words("wait_site wake_site object"),
     ("count", "<u8", len(VERDICTS)),
-    *words("wait_ticks wait_most late_ticks late_most waste_ticks"),
+    *words("wait_ticks wait_most late_ticks late_most waste_ticks sampled"),
+    *words("wait_variance late_variance", "<f8"),
+    ("spare", "<u8", 5),
 )
 LOCK = struct(
     *words("kind name", "<u4"),

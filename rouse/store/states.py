@@ -40,6 +40,17 @@ def span(begin: Ticks, end: Ticks) -> Ticks:
     return np.where(end > begin, end - begin, np.uint64(0))
 
 
+def scaled(ticks: Ticks, lives: Ticks, which: npt.NDArray[np.bool_]) -> Ticks:
+    """Return the states of the entries in which so that they add up to their lives.
+
+    Where a worker timed only some of its switches, each state is an estimate, and so is their sum.
+    The life is known. An entry without any timed switch stays as it is.
+    """
+    sums = ticks.sum(axis=1, dtype=np.float64)
+    factors = np.where(which & (sums > 0), lives / np.where(sums > 0, sums, 1), 1.0)
+    return np.where((factors == 1.0)[:, None], ticks, (ticks * factors[:, None]).astype(np.uint64))
+
+
 def fold(slots: Entries, now_tsc: int) -> States:
     now = np.full(len(slots), max(now_tsc, 0), np.uint64)
     doing, since, wake = slots["doing"], slots["since_tsc"], slots["wake_tsc"]

@@ -33,6 +33,7 @@ IDLE_NS = 1_000_000_000
 LOST = ("threads", "wakes", "locks", "names", "stacks", "modules", "holds")
 WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
 WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
+WAKE_REALS = ("wait_variance", "late_variance")
 LOCK_KEYS = ("kind", "lock", "name", "site", "holder_site")
 LOCK_COUNTS = ("acquired", "contested", "given_up", "spun", "holds", "sampled")
 LOCK_INSIDE = tuple(f"inside_{what}" for what in layout.INSIDE)
@@ -50,7 +51,7 @@ KERNEL_COLUMNS = (
     *("voluntary", "involuntary", "major_faults", "minor_faults"),
     *("asleep", "kernel_wall_ns", "kernel_idle_ns"),
 )
-REALS = ("hold_variance",)
+REALS = ("hold_variance", *WAKE_REALS)
 # A kernel thread that is younger than its entry goes on with that of one that has ended.
 YOUNGER_NS = 50_000_000
 
@@ -189,6 +190,7 @@ def processes(store: Store) -> Table:
         "scatter_ns": head.scatter_ns,
         "cpu_ns": process_cpu(store),
         "system_ns": head.system_ns or None,
+        "is_sampled": head.is_sampled,
         "lost_chunks": head.lost_chunks,
         **lost,
         "lost_events": head.lost_events + store.overwritten,
@@ -237,7 +239,9 @@ def threads(store: Store) -> Table:
     now = states.fold(entries, store.now_tsc)
     ends = np.full(len(entries), max(store.now_tsc, 0), np.uint64)
     since_ns = when.ns(states.span(now.since_tsc, ends))
-    spent = {name: when.ns(now.ticks[:, i]) for i, name in enumerate(layout.MICRO)}
+    lives = states.span(entries["begin_tsc"], ends)
+    ticks = states.scaled(now.ticks, lives, (entries["origin"] == 0) & bool(store.head.is_sampled))
+    spent = {name: when.ns(ticks[:, i]) for i, name in enumerate(layout.MICRO)}
     shown = ["USR", "LAT", *layout.MICRO[2:]]
     columns: Columns = {
         "thread_id": entries["id"].astype(np.int64),
@@ -254,7 +258,7 @@ def threads(store: Store) -> Table:
         "useless": signed(entries["useless"]),
         "yields": signed(entries["yields"]),
         "accepted": signed(entries["accepted"]),
-        "wall_ns": when.ns(states.span(entries["begin_tsc"], ends)),
+        "wall_ns": when.ns(lives),
         **spent,
         "is_idle": is_idle(now, since_ns),
         # The end of its wait is not known, so no share of its life is known.
@@ -268,6 +272,8 @@ def groups(store: Store) -> Table:
     entries, when = store.arrays[layout.GROUPS], store.clock
     named = zip(entries["name"].tolist(), entries["is_rest"].tolist(), strict=True)
     is_user = entries["is_user"] != 0
+    lives = entries["wall_ticks"]
+    ticks = states.scaled(entries["ticks"], lives, is_user & bool(store.head.is_sampled))
     own: Columns = {
         "name": [OTHERS if is_rest else text_of(name) for name, is_rest in named],
         "is_user": is_user.tolist(),
@@ -278,7 +284,7 @@ def groups(store: Store) -> Table:
         "cpu_ns": known_if(~is_user, signed(entries["cpu_ns"])),
         "run_queue_ns": known_if(~is_user, signed(entries["queue_ns"])),
         "queueless": signed(entries["queueless"]).tolist(),
-        **{n: when.ns(entries["ticks"][:, i]).tolist() for i, n in enumerate(layout.MICRO)},
+        **{n: when.ns(ticks[:, i]).tolist() for i, n in enumerate(layout.MICRO)},
     }
     more = groupless(store)
     rows = len(entries) + len(more["name"])
@@ -321,22 +327,31 @@ def verdict_columns(entries: Entries) -> dict[str, npt.NDArray[np.uint64]]:
     return {name: entries["count"][:, i] for i, name in enumerate(layout.VERDICTS)}
 
 
+def numbers_of(variances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return variances of a file. The bits of a damaged one may be no number."""
+    return np.where(np.isfinite(variances) & (variances > 0), variances, 0)
+
+
 def wakes(store: Store, known: sites.Sites | None = None) -> Table:
     entries, when = store.arrays[layout.WAKES], store.clock
     # Verdicts are columns of one field: they are grouped under names of their own.
+    own = (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most", "sampled")
     flat = np.zeros(
         len(entries),
-        [(name, "<u8") for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most")]
-        + [(name, "<u8") for name in layout.VERDICTS],
+        [(name, "<u8") for name in (*own, *layout.VERDICTS)] + [(n, "<f8") for n in WAKE_REALS],
     )
-    for name in (*WAKE_KEYS, *WAKE_TICKS, "wait_most", "late_most"):
+    for name in own:
         flat[name] = entries[name]
+    for name in WAKE_REALS:
+        flat[name] = numbers_of(entries[name])
     for name, counts in verdict_columns(entries).items():
         flat[name] = counts
     flat["name"] = first_numbers(store, entries["name"])
     for name in ("wait_site", "wake_site"):
         flat[name] = stacks.canonical(store, entries[name])
-    rows = grouped(flat, WAKE_KEYS, (*layout.VERDICTS, *WAKE_TICKS), ("wait_most", "late_most"))
+    sums = (*layout.VERDICTS, *WAKE_TICKS, "sampled", *WAKE_REALS)
+    rows = grouped(flat, WAKE_KEYS, sums, ("wait_most", "late_most"))
+    ns_per_tick = NS / when.hz
     columns: Columns = {
         "kind": names_of(rows["kind"], layout.kind_names(store.head.recorder)),
         "wait_site": site_ids(rows["wait_site"]),
@@ -353,6 +368,8 @@ def wakes(store: Store, known: sites.Sites | None = None) -> Table:
         "late_ns": when.ns(rows["late_ticks"]),
         "late_most_ns": when.ns(rows["late_most"]),
         "waste_ns": when.ns(rows["waste_ticks"]),
+        "sampled": signed(rows["sampled"]),
+        **{name: rows[name] * (ns_per_tick * ns_per_tick) for name in WAKE_REALS},
     }
     return table("wakes", store, len(rows["kind"]), columns)
 
@@ -365,16 +382,14 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     if not len(ended) + len(waits):
         return empty("locks")
     names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_MOSTS, *LOCK_OPEN)
-    types = [*((name, "<u8") for name in names), *((name, "<f8") for name in REALS)]
+    types = [*((name, "<u8") for name in names), ("hold_variance", "<f8")]
     entries = np.zeros(len(ended) + len(waits), types)
     own, still = entries[: len(ended)], entries[len(ended) :]
     for name in (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, "wait_most", "hold_most", "last_tsc"):
         own[name] = ended[name]
     for i, name in enumerate(LOCK_INSIDE):
         own[name] = ended["inside_ticks"][:, i]
-    # Bits from a damaged file may be no number.
-    variances = ended["hold_variance"]
-    own["hold_variance"] = np.where(np.isfinite(variances) & (variances > 0), variances, 0)
+    own["hold_variance"] = numbers_of(ended["hold_variance"])
     now = np.uint64(max(store.now_tsc, 0))
     began = np.where(ended["first_tsc"] > 0, np.minimum(ended["first_tsc"], now), now)
     own["age_ticks"] = now - began
@@ -387,7 +402,7 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     for name in ("waiting_ticks", "wait_ticks", "wait_most"):
         still[name] = waits["ticks"]
     entries["name"] = first_numbers(store, entries["name"])
-    sums = (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_OPEN, *REALS)
+    sums = (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_OPEN, "hold_variance")
     rows = grouped(entries, LOCK_KEYS, sums, LOCK_MOSTS)
     begun = np.uint64(max(store.head.tsc, 0))
     last = np.maximum(np.minimum(rows["last_tsc"], now), begun) - begun

@@ -40,7 +40,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "pid uid started_unix_ns taken_unix_ns duration_ns site_depth cpus lost_chunks lost_threads"
         " lost_wakes lost_locks lost_names lost_stacks lost_modules lost_holds lost_events"
         " lost_origins slack_ns spin_ns accept_order scatter_ns cpu_ns system_ns",
-        "ended",
+        "ended is_sampled",
         "tsc_hz stamp_ns",
     ),
     "threads": columns(
@@ -58,7 +58,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "wakes": columns(
         "process kind wait_site wake_site object_name init_site",
         "object useful lost_race false_ early timeout cancelled unrecorded"
-        " wait_ns wait_most_ns late_ns late_most_ns waste_ns",
+        " wait_ns wait_most_ns late_ns late_most_ns waste_ns sampled",
+        reals="wait_variance late_variance",
     ),
     "locks": columns(
         "process kind lock_name init_site site holder_site",

@@ -253,6 +253,8 @@ def thread_rows(before: Sample, after: Sample) -> Rows:
         yields = new["yields"] - np.where(is_old, old["yields"][was], none)
     begin = np.maximum(new["begin_tsc"], np.uint64(max(before.store.now_tsc, 0)))
     lasted = states.span(begin, np.full(len(new), max(after.store.now_tsc, 0), np.uint64))
+    ticks = np.maximum(ticks.view(np.int64), 0).view(np.uint64)
+    ticks = states.scaled(ticks, lasted, (new["origin"] == 0) & bool(after.store.head.is_sampled))
     # A state that ended while the store was read may count slightly beyond the interval.
     share = np.maximum(ticks.view(np.int64), 0) / np.maximum(lasted, 1)[:, None] * 100
     share = np.minimum(share, 100.0)

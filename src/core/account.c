@@ -11,8 +11,12 @@
  *     enter   run_tsc = now; since_tsc..wake_tsc was the wait, wake_tsc..now is LAT; both go to the ledger
  *
  * A wait may end before its thread has left (woken before asleep). Then wake_tsc < since_tsc and the wait has
- * length 0. A wake-up was recorded if wake_tsc > run_tsc, the start of the run before it. If a verdict later
+ * length 0. A wake-up was recorded if `woken` in the wait record is the number of the wait. If a verdict later
  * turns out to be different, it is subtracted from one count and added to another.
+ *
+ * Workers with very short turns time only some of their switches (sampling.h). The other stamps are the worker's last one, which
+ * is up to about 20 us old. Readers see when a thread began to wait with that error. Such stamps add to
+ * no sum of times.
  *
  * Other events (calls, herds, steals, late timers) are plain counts, at the end of this file. contest.c
  * counts contended locks, hold.c how long locks are held.
@@ -20,6 +24,7 @@
 #include "core/account.h"
 
 #include "core/core.h"
+#include "core/sampling.h"
 #include "obs/site.h"
 #include "obs/trace.h"
 
@@ -32,6 +37,9 @@ static struct {
     pthread_mutex_t mutex;
     bool is_refused;
 } opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* The rate of the time-stamp counter is known well enough, so long after recording began. */
+#define RATE_KNOWN_NS 1000000u
 
 /* Offset of the name in an object of the kind. 0: it has none. */
 static const uint16_t name_offsets[ROUSE_WAIT_KINDS] = {
@@ -169,23 +177,52 @@ static RSI_COLD void waste(struct rsi_writer *writer, struct rsi_store_thread *s
         rsi_count(wake->waste_ticks, ticks);
 }
 
-/* self was running and leaves its CPU. */
+static RSI_COLD void variance_add(uint64_t *bits, double more)
+{
+    double sum;
+    uint64_t was = rsi_load_relaxed(bits);
+    memcpy(&sum, &was, sizeof sum);
+    sum += more;
+    memcpy(&was, &sum, sizeof was);
+    rsi_store_relaxed(bits, was);
+}
+
+/* The addend of a time to its sum: without the stamp that only chosen ones contain, and for all that it stands for. */
+RSI_INLINE uint64_t weighed(uint64_t ticks, uint32_t weight)
+{
+    if (rsi_likely(weight == 1))
+        return ticks;
+    uint64_t cost = rsi_load_relaxed(&rsi_sampling_cost);
+    return ticks > cost ? weight * (ticks - cost) : 0;
+}
+
+RSI_INLINE void ran(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t ticks)
+{
+    if (rsi_unlikely(is_useless(rsi_load_relaxed(&slot->verdict))))
+        waste(writer, slot, ticks);
+    rsi_count(slot->ticks[RSI_IN_USR], ticks);
+}
+
+/*
+ * self was running and leaves its CPU. ran_weight: of its turn, 0 if that was not timed. weight: of what begins now.
+ */
 RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum rsi_leave why,
-                      uint64_t now)
+                      uint64_t now, uint32_t ran_weight, uint32_t weight)
 {
     struct rsi_store_thread *slot = self->waiter.record.slot;
     if (rsi_unlikely(!slot) && !(slot = slot_new(writer, self, now))) {
         rsi_count(writer->shared->lost_wakes, why == RSI_LEAVES_WAITING);
         return;
     }
-    uint64_t ran = now - slot->run_tsc, site = 0;
+    uint64_t site = 0;
     if (rsi_likely(why == RSI_LEAVES_WAITING))
         site = rsi_site_of(writer, self->waiter.record.wait_site);
-    if (rsi_unlikely(is_useless(rsi_load_relaxed(&slot->verdict))))
-        waste(writer, slot, ran);
     rsi_slot_change(slot);
-    rsi_count(slot->ticks[RSI_IN_USR], ran);
+    if (ran_weight != 0)
+        ran(writer, slot, weighed(now - slot->run_tsc, ran_weight));
     rsi_store_relaxed(&slot->since_tsc, now);
+    rsi_store_relaxed(&self->waiter.record.weight, (uint8_t)weight);
+    self->waiter.record.tick = (uint8_t)rsi_load_relaxed(&rsi_sampling_tick);
     if (rsi_likely(why == RSI_LEAVES_WAITING)) {
         rsi_store_relaxed(&slot->kind, (uint16_t)self->waiter.record.kind);
         rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)self->waiter.record.object);
@@ -198,63 +235,173 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     rsi_slot_changed(slot);
 }
 
-/* The wait of slot is over and its thread is about to run. */
-RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rsi_store_thread *slot, uint64_t now)
+/*
+ * Add the times of a wait that stands for `weight` waits. Chosen with the chance 1 / weight, such an addend has the variance
+ * addend^2 (1 - 1 / weight).
+ */
+static RSI_COLD void wait_sampled(struct rsi_store_wake *wake, uint64_t waited, uint64_t late,
+                                  uint32_t weight)
 {
-    uint64_t since = slot->since_tsc, woken = rsi_load_relaxed(&slot->wake_tsc);
-    uint32_t verdict = woken > slot->run_tsc ? rsi_load_relaxed(&slot->verdict)
-                                             : ROUSE_VERDICT_NONE;
-    woken = woken < since ? since : woken > now ? now : woken;
-    uint64_t waited = woken - since, late = now - woken;
+    double part = 1 - 1.0 / weight;
+    rsi_count(wake->sampled, 1);
+    rsi_count(wake->wait_ticks, waited);
+    rsi_count_most(wake->wait_most, waited / weight);
+    rsi_count(wake->late_ticks, late);
+    rsi_count_most(wake->late_most, late / weight);
+    variance_add(&wake->wait_variance, part * (double)waited * (double)waited);
+    variance_add(&wake->late_variance, part * (double)late * (double)late);
+}
+
+/* The wait of t is over, and it is about to run. weight: of its times; 0: they are not timed. */
+RSI_INLINE void wait_ended(struct rsi_writer *writer, const struct rouse_thread *t,
+                           struct rsi_store_thread *slot, uint64_t now, uint32_t weight)
+{
+    uint32_t verdict = t->waiter.record.woken == (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2)
+                           ? rsi_load_relaxed(&slot->verdict)
+                           : ROUSE_VERDICT_NONE;
     struct rsi_wake_key key = key_of(slot);
     struct rsi_store_wake *wake = rsi_writer_wake_there(writer, &key);
     if (rsi_unlikely(!wake))
         wake = wake_find(writer, slot);
+    rsi_count(slot->waits, 1);
+    if (rsi_unlikely(!wake))
+        rsi_count(writer->shared->lost_wakes, 1);
+    else
+        rsi_count(wake->count[verdict], 1);
+    if (weight == 0)
+        return;
+    uint64_t since = slot->since_tsc, woken = rsi_load_relaxed(&slot->wake_tsc);
+    woken = woken < since || verdict == ROUSE_VERDICT_NONE ? since : woken > now ? now : woken;
+    uint64_t waited = weighed(woken - since, weight), late = weighed(now - woken, weight);
     rsi_count(slot->ticks[rsi_wait_classes[key.kind].micro], waited);
     rsi_count(slot->ticks[RSI_IN_LAT], late);
-    rsi_count(slot->waits, 1);
-    if (rsi_unlikely(!wake)) {
-        rsi_count(writer->shared->lost_wakes, 1);
-        return;
-    }
-    rsi_wake_count(wake, verdict, waited, late);
+    if (rsi_likely(wake && weight == 1))
+        rsi_wake_time(wake, waited, late);
+    else if (wake)
+        wait_sampled(wake, waited, late, weight);
 }
 
-/* t is about to run. */
-RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_t now)
+/* t, whose slot this is, is about to run. weight: of the time since it left its worker. */
+RSI_INLINE void run(struct rsi_writer *writer, struct rouse_thread *t,
+                    struct rsi_store_thread *slot, uint64_t now, uint32_t weight)
 {
-    struct rsi_store_thread *slot = t->waiter.record.slot;
     rsi_count(writer->shared->switches, 1);
-    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, t, now)))
-        return;
     rsi_slot_change(slot);
-    if (rsi_likely(slot->doing == RSI_DOES_WAIT))
-        wait_ended(writer, slot, now);
-    else if (slot->doing == RSI_DOES_QUEUE)
-        rsi_count(slot->ticks[RSI_IN_LAT], now - slot->since_tsc);
+    if (slot->doing == RSI_DOES_WAIT)
+        wait_ended(writer, t, slot, now, weight);
+    else if (weight != 0 && slot->doing == RSI_DOES_QUEUE && now > slot->since_tsc)
+        rsi_count(slot->ticks[RSI_IN_LAT], weighed(now - slot->since_tsc, weight));
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->worker, writer->index);
     rsi_slot_changed(slot);
 }
 
-RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
-                                     struct rouse_thread *to, enum rsi_leave why)
+/* t is about to run. now is exact if it has a slot. */
+RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_t now)
+{
+    struct rsi_store_thread *slot = t->waiter.record.slot;
+    if (rsi_unlikely(!slot) && !(slot = slot_new(writer, t, now))) {
+        rsi_count(writer->shared->switches, 1);
+        return;
+    }
+    uint32_t weight = rsi_load_relaxed(&t->waiter.record.weight);
+    if (weight != 1 && rsi_sampling_is_long(slot->since_tsc, t->waiter.record.tick, now))
+        weight = 1;
+    run(writer, t, slot, now, weight);
+}
+
+/* Whether w shall go on with a sample. */
+RSI_INLINE void check(struct rsi_worker *w, uint64_t now)
+{
+    if (w->sampling.left == 0)
+        return;
+    if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_COUNTED)
+        rsi_sampling_stop(&w->sampling);
+    else
+        rsi_sampling_check(&w->sampling, w->turns, now);
+}
+
+/* The weight of the turn that ends now, and the time. */
+RSI_INLINE uint32_t turn_end(struct rsi_sampling *s, const struct rsi_store_thread *slot,
+                             uint64_t *now)
+{
+    *now = rsi_sampling_stamp(s);
+    uint32_t weight = s->turn_weight;
+    if (weight != 1 && slot && rsi_sampling_is_long(slot->run_tsc, (uint8_t)s->turn_tick, *now))
+        weight = 1;
+    return weight;
+}
+
+/* A switch that needs no time stamp: nothing is chosen that begins or ends now, and nothing is long that ends. */
+RSI_INLINE bool is_untimed(const struct rsi_sampling *s, const struct rouse_thread *to)
+{
+    const struct rsi_store_thread *slot = to ? to->waiter.record.slot : NULL;
+    return to && rsi_load_relaxed(&to->waiter.record.weight) == 0 && rsi_sampling_is_short(s) &&
+           (!slot || slot->since_tsc > s->old_tsc);
+}
+
+/* A time of t that was chosen begins only now, that is, without what it took to record its begin. */
+static void begin_now(struct rouse_thread *t, bool is_turn, struct rsi_sampling *s)
+{
+    struct rsi_store_thread *slot = t->waiter.record.slot;
+    if (!slot)
+        return;
+    rsi_slot_change(slot);
+    rsi_store_relaxed(is_turn ? &slot->run_tsc : &slot->since_tsc, rsi_sampling_stamp(s));
+    rsi_slot_changed(slot);
+}
+
+static RSI_NOINLINE void switch_timed(struct rsi_worker *w, struct rouse_thread *self,
+                                      struct rouse_thread *to, enum rsi_leave why)
 {
     struct rsi_writer *writer = writer_of(&w->exec);
     if (rsi_unlikely(!writer))
         return;
-    uint64_t now = rsi_tsc();
+    uint64_t now;
+    uint32_t ran_weight = turn_end(&w->sampling, self->waiter.record.slot, &now);
+    check(w, now);
+    struct rsi_sampling_chosen chosen = rsi_sampling_toss(&w->sampling);
+    rsi_sampling_turn(&w->sampling, chosen.turn);
     if (rsi_trace_is_on())
         rsi_trace_switch(writer, self, to, why, now);
     if (why != RSI_LEAVES_ENDED)
-        leave(writer, self, why, now);
+        leave(writer, self, why, now, ran_weight, chosen.wait);
     if (rsi_likely(to != NULL)) {
         enter(writer, to, now);
     } else {
         rsi_store_relaxed(&writer->shared->idle_since_tsc, now);
         rsi_count(writer->shared->idle_count, 1);
     }
+    if (chosen.turn > 1 && to)
+        begin_now(to, true, &w->sampling);
+    else if (chosen.wait > 1 && why != RSI_LEAVES_ENDED)
+        begin_now(self, false, &w->sampling);
+}
+
+/* `to` has no slot yet, or there was no room for it. */
+static RSI_NOINLINE void enter_new(struct rsi_writer *writer, struct rouse_thread *to, uint64_t now)
+{
+    enter(writer, to, now);
+}
+
+RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
+                                     struct rouse_thread *to, enum rsi_leave why)
+{
+    struct rsi_sampling *s = &w->sampling;
+    struct rsi_writer *writer = w->exec.writer;
+    if (s->left <= 1 || !writer || !is_untimed(s, to)) {
+        switch_timed(w, self, to, why);
+        return;
+    }
+    s->left--;
+    if (why != RSI_LEAVES_ENDED)
+        leave(writer, self, why, s->now_tsc, 0, 0);
+    struct rsi_store_thread *slot = to->waiter.record.slot;
+    if (rsi_likely(slot != NULL))
+        run(writer, to, slot, s->now_tsc, 0);
+    else
+        enter_new(writer, to, s->now_tsc);
 }
 
 void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
@@ -262,7 +409,9 @@ void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
     struct rsi_writer *writer = writer_of(&w->exec);
     if (!writer)
         return;
-    uint64_t now = rsi_tsc(), since = writer->shared->idle_since_tsc;
+    uint64_t now = rsi_sampling_stamp(&w->sampling), since = writer->shared->idle_since_tsc;
+    check(w, now);
+    rsi_sampling_turn(&w->sampling, rsi_sampling_toss(&w->sampling).turn);
     if (since) {
         rsi_count(writer->shared->idle_ticks, now - since);
         rsi_store_relaxed(&writer->shared->idle_since_tsc, UINT64_C(0));
@@ -272,10 +421,44 @@ void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
     enter(writer, t, now);
 }
 
+static RSI_COLD void learn_rate(const struct rsi_store_head *head, uint64_t now_ns)
+{
+    double per_ns = (double)(rsi_tsc() - head->tsc) / (double)(now_ns - head->monotonic_ns);
+    rsi_store_relaxed(&rsi_sampling_cost, head->stamps_ticks / RSI_STORE_STAMPS);
+    rsi_store_relaxed(&rsi_sampling_long, (uint64_t)(per_ns * RSI_SAMPLING_LONG_NS));
+}
+
+void rsi_account_look(struct rsi_worker *w, uint64_t now_ns)
+{
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
+    rsi_file_tick(now_ns);
+    rsi_trace_look(now_ns);
+    bool is_exact = rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_COUNTED || !head ||
+                    now_ns < head->monotonic_ns + RATE_KNOWN_NS;
+    if (!is_exact && rsi_load_relaxed(&rsi_sampling_long) > INT64_MAX / RSI_SAMPLING_SURELY)
+        learn_rate(head, now_ns);
+    rsi_sampling_look(&w->sampling, rsi_load_relaxed(&w->turn_ns), is_exact);
+    if (w->sampling.left != 0 && rsi_load_relaxed(&head->is_sampled) == 0)
+        rsi_store_relaxed(&head->is_sampled, UINT64_C(1));
+}
+
+/* The time of an event that is not timed, on the calling kernel thread. */
+RSI_INLINE uint64_t about_now(const struct rsi_exec *exec)
+{
+    const struct rsi_worker *w = exec->worker;
+    /* In its idle loop it may not have looked for long. */
+    return w && exec->current && rsi_sampling_is_fresh(&w->sampling) ? w->sampling.now_tsc
+                                                                     : rsi_tsc();
+}
+
 void rsi_account_new(struct rouse_thread *t)
 {
     const struct rsi_exec *exec = rsi_exec_self();
-    uint64_t now = rsi_tsc();
+    bool is_exact = !exec->worker || rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_COUNTED;
+    uint32_t weight = is_exact ? 1 : rsi_sampling_toss(&exec->worker->sampling).wait;
+    uint64_t now = weight ? rsi_tsc() : about_now(exec);
+    rsi_store_relaxed(&t->waiter.record.weight, (uint8_t)weight);
+    t->waiter.record.tick = (uint8_t)rsi_load_relaxed(&rsi_sampling_tick);
     t->waiter.record.object = (const void *)(uintptr_t)now; /* see slot_new */
     if (rsi_trace_is_on() && exec->writer)
         rsi_trace_new(exec->writer, t, exec->current->id, now);
@@ -289,7 +472,7 @@ void rsi_account_sleep(struct rouse_thread *self)
     uint64_t now = rsi_tsc();
     if (rsi_trace_is_on())
         rsi_trace_switch(writer, self, NULL, RSI_LEAVES_WAITING, now);
-    leave(writer, self, RSI_LEAVES_WAITING, now);
+    leave(writer, self, RSI_LEAVES_WAITING, now, 1, 1);
 }
 
 void rsi_account_entered(struct rouse_thread *self)
@@ -314,27 +497,42 @@ RSI_INLINE uint32_t verdict_of(int result)
                                   : ROUSE_VERDICT_USEFUL;
 }
 
-RSI_INLINE void woken(struct rsi_store_thread *slot, uint64_t waker_id, uint64_t wake_site,
-                      uint32_t verdict)
+RSI_INLINE void woken(struct rouse_thread *t, struct rsi_store_thread *slot, uint64_t waker_id,
+                      uint64_t wake_site, uint32_t verdict, uint64_t now)
 {
+    t->waiter.record.woken = (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2);
     rsi_store_relaxed(&slot->waker_id, waker_id);
     rsi_store_relaxed(&slot->wake_site, wake_site);
     rsi_store_relaxed(&slot->verdict, verdict);
-    /* A reader that sees it also sees the three above. */
-    rsi_store_release(&slot->wake_tsc, rsi_tsc());
+    rsi_store_release(&slot->wake_tsc, now); /* a reader that sees it also sees the three above */
 }
 
 /* If sites are call stacks, or events are traced. */
 static RSI_COLD struct rouse_thread *wake_slow(struct rouse_thread *t,
                                                struct rsi_store_thread *slot, uint64_t waker_id,
-                                               int result, const void *site)
+                                               int result, const void *site, uint64_t now)
 {
     struct rsi_writer *writer = rsi_exec_self()->writer;
     uint64_t wake_site = rsi_site_of(writer, site);
     if (rsi_trace_is_on() && writer) /* otherwise the thread's RUN event shows it */
         rsi_trace_wake(writer, t, verdict_of(result), wake_site, waker_id);
-    woken(slot, waker_id, wake_site, verdict_of(result));
+    woken(t, slot, waker_id, wake_site, verdict_of(result), now);
     return t;
+}
+
+/*
+ * When t, whose slot this is, is woken by the calling kernel thread. It need not be exact if the wait is neither timed nor long.
+ * Then it is not before the wait began: readers would take t for asleep.
+ */
+RSI_INLINE uint64_t wake_stamp(const struct rsi_exec *exec, const struct rouse_thread *t,
+                               const struct rsi_store_thread *slot)
+{
+    if (rsi_load_relaxed(&t->waiter.record.weight) != 0)
+        return rsi_tsc();
+    uint64_t now = about_now(exec), since = rsi_load_relaxed(&slot->since_tsc);
+    if (now <= since)
+        return since;
+    return 2 * (now - since) >= rsi_load_relaxed(&rsi_sampling_long) ? rsi_tsc() : now;
 }
 
 struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const void *site)
@@ -343,11 +541,12 @@ struct rouse_thread *rsi_account_wake(struct rouse_thread *t, int result, const 
     struct rsi_store_thread *slot = rsi_load_acquire(&t->waiter.record.slot);
     if (rsi_unlikely(!slot))
         return t;
-    const struct rouse_thread *waker = site ? rsi_exec_self()->current : NULL;
-    uint64_t waker_id = waker ? waker->id : 0;
+    const struct rsi_exec *exec = rsi_exec_self();
+    const struct rouse_thread *waker = site ? exec->current : NULL;
+    uint64_t waker_id = waker ? waker->id : 0, now = wake_stamp(exec, t, slot);
     if (rsi_unlikely(rsi_load_relaxed(&rsi_site_depth) != 1) || rsi_trace_is_on())
-        return wake_slow(t, slot, waker_id, result, site);
-    woken(slot, waker_id, (uintptr_t)site, verdict_of(result));
+        return wake_slow(t, slot, waker_id, result, site, now);
+    woken(t, slot, waker_id, (uintptr_t)site, verdict_of(result), now);
     return t;
 }
 
@@ -475,15 +674,26 @@ void rsi_account_name(struct rouse_thread *t)
 void rsi_account_thread_end(struct rouse_thread *self)
 {
     struct rsi_store_thread *slot = self->waiter.record.slot;
-    struct rsi_writer *writer = rsi_exec_self()->writer;
+    const struct rsi_exec *exec = rsi_exec_self();
+    struct rsi_writer *writer = exec->writer;
     if (!slot)
         return;
     rsi_store_relaxed(&self->waiter.record.slot, NULL);
     if (rsi_trace_is_on() && writer)
         rsi_trace_end(writer, self);
-    uint64_t now = rsi_tsc();
+    struct rsi_sampling *s = exec->worker ? &exec->worker->sampling : NULL;
+    uint32_t weight = 1;
+    uint64_t now;
+    if (!s)
+        now = rsi_tsc();
+    else if (s->left != 0 && rsi_sampling_is_short(s))
+        weight = 0, now = s->now_tsc;
+    else
+        weight = turn_end(s, slot, &now);
     if (slot->doing == RSI_DOES_RUN)
-        rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
+        rsi_count(slot->ticks[RSI_IN_USR], weight * (now - slot->run_tsc));
+    if (s)
+        s->turn_weight = 0;
     if (writer) /* otherwise the slot is lost: recording was switched off and this kernel thread never had a writer */
         rsi_writer_slot_end(writer, slot, now);
 }

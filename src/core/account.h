@@ -28,6 +28,9 @@ void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self, struct 
 /* w, in its idle loop, is about to enter t. */
 void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t);
 
+/* w, which runs threads, looks at its timers, now_ns. */
+void rsi_account_look(struct rsi_worker *w, uint64_t now_ns);
+
 /* A thread was created and is runnable. */
 void rsi_account_new(struct rouse_thread *t);
 

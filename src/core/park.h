@@ -33,7 +33,7 @@ RSI_INLINE uint64_t rsi_park_prepare(struct rouse_thread *self, enum rouse_wait_
 {
     struct rsi_waiter *waiter = rsi_waiter(self);
     /* Atomic, since the deadlock detector reads it at any time. */
-    rsi_store_relaxed(&waiter->record.kind, (uint32_t)kind);
+    rsi_store_relaxed(&waiter->record.kind, (uint8_t)kind);
     waiter->record.object = object;
     waiter->record.wait_site = site;
     uint64_t ticket = (rsi_load_relaxed(&waiter->claim) | 3) +

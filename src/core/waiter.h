@@ -25,7 +25,13 @@ struct rsi_wait {
     /* Before the thread first runs: its creation time as a time stamp, while recording is on. */
     const void *object;
     const void *wait_site;
-    uint32_t kind;
+    uint8_t kind; /* enum rouse_wait_kind */
+    /* Of its times from the last switch until it runs again (sampling.h); 0: they are not timed. */
+    uint8_t weight;
+    /* The low bits of the number of its last wait whose end was recorded. */
+    uint8_t woken;
+    /* The low bits of rsi_sampling_tick when it last left its worker. */
+    uint8_t tick;
     /* Not part of the record: the thread's own note of its debt, valid while RSI_PARK_OWES is set. */
     uint32_t owed;
 };

@@ -16,8 +16,6 @@
 #include "core/idle_timers.h"
 #include "core/switch.h"
 #include "core/tls.h"
-#include "obs/file.h"
-#include "obs/trace.h"
 
 #define LOOK_NS 20000   /* interval at which a busy worker looks at its timers, approximately */
 #define POLL_NS 100000  /* interval of its polls: rsi_worker_polled */
@@ -100,12 +98,6 @@ static void poller_round(struct rsi_worker *w, const struct rsi_poller *poller, 
     w->round_turn = w->turns + rsi_load_relaxed(&w->queue_length);
 }
 
-static RSI_COLD void account_look(uint64_t now_ns)
-{
-    rsi_file_tick(now_ns);
-    rsi_trace_look(now_ns);
-}
-
 /* Look for events while the worker is busy: expired timers, finished I/O. */
 void rsi_worker_look(struct rsi_worker *w)
 {
@@ -118,6 +110,8 @@ void rsi_worker_look(struct rsi_worker *w)
     w->look_left = w->look_every;
     w->look_ns = now;
     rsi_share_measure_turns(w, since);
+    if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
+        rsi_account_look(w, now);
     if (rsi_load_relaxed(&w->queue_length) !=
         0) /* turns may be longer than when these were queued */
         rsi_idle_wake_if_useful(w);
@@ -130,8 +124,6 @@ void rsi_worker_look(struct rsi_worker *w)
             rsi_run_later_list(w, due);
     }
     rsi_mail_take(w);
-    if (rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_OFF)
-        account_look(now);
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
     if (!poller)
         return;

@@ -9,6 +9,7 @@
 #include "core/cluster.h"
 #include "core/exec.h"
 #include "core/poller.h"
+#include "core/sampling.h"
 #include "core/timer.h"
 #include "core/turn.h"
 
@@ -58,6 +59,7 @@ struct rsi_worker {
     uint64_t *eh_native;     /* the same; eh_globals differs while a thread with own storage runs */
     uintptr_t thread_pointer; /* of this kernel thread's own block */
     uint64_t random;
+    struct rsi_sampling sampling;
 
     struct rouse_thread *block_cache; /* free blocks of user threads */
     uint32_t block_count;

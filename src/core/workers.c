@@ -91,6 +91,7 @@ static void enter(struct rsi_worker *w, struct rouse_cluster *cluster)
     w->search_rounds = 1;
     rsi_store_relaxed(&w->turn_ns, UINT32_MAX);
     rsi_store_relaxed(&w->short_most, 0u);
+    w->sampling = (struct rsi_sampling){ 0 };
     w->next_run = 0;
     w->steal_ns = 0;
     w->avoids_poller = false;

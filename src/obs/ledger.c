@@ -164,12 +164,18 @@ struct rsi_store_thread *rsi_writer_slot(struct rsi_writer *writer)
     return slot;
 }
 
-/* Clear the words of slot from an offset on, each whole, since another process may read them. */
-static void clear(struct rsi_store_thread *slot, size_t from)
+/* Clear the words of slot between two offsets, each whole, since another process may read them. */
+RSI_INLINE void clear(struct rsi_store_thread *slot, size_t from, size_t to)
 {
     typedef uint64_t __attribute__((may_alias)) word;
-    for (size_t at = from; at < sizeof *slot; at += sizeof(word))
+    for (size_t at = from; at < to; at += sizeof(word))
         rsi_store_relaxed((word *)(void *)((char *)slot + at), UINT64_C(0));
+}
+
+/* Whether the words behind ticks[RSI_IN_LAT] were never written. */
+RSI_INLINE bool is_fresh_behind_lat(const struct rsi_store_thread *slot)
+{
+    return slot->waits == 0 && slot->name[0] == 0 && slot->contest_tsc == 0;
 }
 
 static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
@@ -179,7 +185,11 @@ static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
     __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_NOTHING);
     rsi_store_relaxed(&slot->id, UINT64_C(0));
-    clear(slot, offsetof(struct rsi_store_thread, since_tsc));
+    bool is_fresh = is_fresh_behind_lat(slot);
+    clear(slot, offsetof(struct rsi_store_thread, since_tsc),
+          offsetof(struct rsi_store_thread, ticks[RSI_IN_LAT + 1]));
+    if (!is_fresh)
+        clear(slot, offsetof(struct rsi_store_thread, ticks[RSI_IN_LAT + 1]), sizeof *slot);
     rsi_store_relaxed(&slot->begin_tsc, (uint64_t)(uintptr_t)writer->free);
     rsi_store_release(&slot->seq, seq + 2);
     writer->free = slot;

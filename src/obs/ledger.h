@@ -134,15 +134,21 @@ RSI_INLINE void rsi_slot_changed(struct rsi_store_thread *slot)
     rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first load of seq */
 }
 
-/* Count a wait that has ended in the entry of its wake-up. */
-RSI_INLINE void rsi_wake_count(struct rsi_store_wake *wake, uint32_t verdict, uint64_t waited,
-                               uint64_t late)
+/* Add the times of a wait that has ended to the entry of its wake-up. */
+RSI_INLINE void rsi_wake_time(struct rsi_store_wake *wake, uint64_t waited, uint64_t late)
 {
-    rsi_count(wake->count[verdict], 1);
     rsi_count(wake->wait_ticks, waited);
     rsi_count_most(wake->wait_most, waited);
     rsi_count(wake->late_ticks, late);
     rsi_count_most(wake->late_most, late);
+}
+
+/* Count such a wait, too. */
+RSI_INLINE void rsi_wake_count(struct rsi_store_wake *wake, uint32_t verdict, uint64_t waited,
+                               uint64_t late)
+{
+    rsi_count(wake->count[verdict], 1);
+    rsi_wake_time(wake, waited, late);
 }
 
 /*

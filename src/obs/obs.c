@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* obs.c - recording: its mode, the names of its values, and a thread's latest wait. */
 #include "core/account.h"
+#include "core/sampling.h"
 #include "obs/signal_unwind.h"
 #include "obs/file.h"
 #include "obs/inspect.h"
@@ -60,6 +61,7 @@ static int set_mode(uint32_t mode)
     if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
         rsi_store_relaxed(&on_since_tsc, rsi_tsc());
     rsi_store_relaxed(&rsi_obs_mode, mode);
+    rsi_sampling_make_tick(); /* workers' last time stamps may be old */
     rsi_trace_settled();
     struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
     if (head)
@@ -69,7 +71,7 @@ static int set_mode(uint32_t mode)
 
 int rouse_obs_set_mode(enum rouse_obs_mode mode)
 {
-    if ((unsigned)mode > ROUSE_OBS_TRACE)
+    if ((unsigned)mode > ROUSE_OBS_EXACT)
         return -EINVAL;
     rsi_runtime_start();
     return set_mode((uint32_t)mode);
@@ -125,8 +127,10 @@ static uint32_t mode_from_environment(void)
         return ROUSE_OBS_LOCKS;
     if (text && strcmp(text, "trace") == 0)
         return ROUSE_OBS_TRACE;
+    if (text && strcmp(text, "exact") == 0)
+        return ROUSE_OBS_EXACT;
     if (text && *text && strcmp(text, "counted") != 0)
-        rsi_fatal("ROUSE_OBS is \"%s\"; give off, counted, locks or trace", text);
+        rsi_fatal("ROUSE_OBS is \"%s\"; give off, counted, exact, locks or trace", text);
     return ROUSE_OBS_COUNTED;
 }
 

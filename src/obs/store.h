@@ -101,6 +101,8 @@ struct rsi_store_head {
      */
     uint64_t alive_ns;
     uint64_t is_marked; /* 1: there are events MARK; any thread sets it */
+    uint64_t
+        is_sampled; /* 1: times of waits and states are estimates, in part; any thread sets it */
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 
@@ -216,8 +218,13 @@ _Static_assert(sizeof(struct rsi_store_thread) == 256, "four cache lines");
 #define RSI_SITE_STACK (UINT64_C(1) << 63)
 
 /*
- * Wake-ups by (kind, wait site, wake site, object), per writer: 128 bytes. object is 0 except for locks,
+ * Wake-ups by (kind, wait site, wake site, object), per writer: 192 bytes. object is 0 except for locks,
  * conditions, semaphores and barriers. Ticks are sums over the waits in count[].
+ *
+ * Counts are exact. A worker with very short turns times only some of its waits, at random, and multiplies their
+ * times with the inverse of the chance that they had: then the ticks are estimates, and `sampled` is not 0
+ * (src/core/sampling.h). The longest wait is then that of those that were timed. The same holds for struct
+ * rsi_store_thread and rsi_store_group, whose states then need not add up to the thread's life; a reader scales them.
  */
 struct rsi_store_wake {
     uint32_t kind; /* enum rouse_wait_kind */
@@ -230,8 +237,13 @@ struct rsi_store_wake {
     uint64_t wait_ticks, wait_most; /* from a wait's begin to its end */
     uint64_t late_ticks, late_most; /* from the end until the thread ran */
     uint64_t waste_ticks;           /* run time until the next wait, after lost-race and false */
+
+    uint64_t sampled; /* waits whose times were multiplied; 0: every wait was timed */
+    /* Of wait_ticks and late_ticks, from the sampling, in ticks squared; the bits of a double. */
+    uint64_t wait_variance, late_variance;
+    uint64_t spare[5];
 };
-_Static_assert(sizeof(struct rsi_store_wake) == 128, "two cache lines");
+_Static_assert(sizeof(struct rsi_store_wake) == 192, "three cache lines");
 
 /* The states other than running of a thread that holds a lock. */
 enum rsi_inside {

@@ -23,12 +23,14 @@ static void test_names(MAYBE_UNUSED void **unused)
 
 static void test_modes(MAYBE_UNUSED void **unused)
 {
-    CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode)4), -EINVAL);
+    CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode)5), -EINVAL);
     CHECK_EQUAL(rouse_obs_set_mode((enum rouse_obs_mode) - 1), -EINVAL);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_OFF);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_COUNTED);
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_EXACT), 0);
+    CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_EXACT);
     CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
     CHECK_EQUAL(rsi_obs_mode, ROUSE_OBS_OFF);
 }
@@ -108,7 +110,7 @@ static void test_mode_from_environment(MAYBE_UNUSED void **unused)
     scenario_exits("mode_is_read", "ROUSE_OBS=", 10);
     scenario_exits("mode_is_read", NULL, 10);
     scenario_dies("mode_is_read", "ROUSE_OBS=yes", SIGABRT,
-                  "rouse: ROUSE_OBS is \"yes\"; give off, counted, locks or trace");
+                  "rouse: ROUSE_OBS is \"yes\"; give off, counted, exact, locks or trace");
 }
 
 static void test_fatal_lines_name_the_thread(MAYBE_UNUSED void **unused)
