@@ -117,6 +117,7 @@ enum bench_transport { BENCH_TRANSPORT_PIPE, BENCH_TRANSPORT_SOCK, BENCH_TRANSPO
 
 /* Recording modes of waits, in the order of enum rouse_obs_mode. */
 extern const char *const bench_obs_modes[]; /* NULL ends it */
+enum { BENCH_OBS_OFF, BENCH_OBS_COUNTED, BENCH_OBS_UNSET = 99 };
 #define BENCH_BURST_MOST 1024u
 #define BENCH_SERVERS_MOST 64u
 
@@ -128,7 +129,7 @@ struct bench_options {
     double seconds;
     unsigned samples; /* 0: the case's own */
     bool pin;
-    unsigned obs; /* of bench_obs_modes */
+    unsigned obs; /* of bench_obs_modes; UNSET until all options were read */
     bool json;
     bool row; /* the text is one row without a header: of a case that `rouse-bench libmicro` runs */
     bool tcp;

@@ -13,7 +13,7 @@ static const char help_options[] =
     "  --seconds S        begin no sample after S seconds (default 2)\n"
     "  --samples N        samples, at most 1000 (default 11; sleepherd 3; memory always 1)\n"
     "  --pin              bind each worker or kernel thread to a processor, in turn\n"
-    "  --obs MODE         recording of waits: off (default), counted, locks or trace\n"
+    "  --obs MODE         recording of waits: counted (default), exact, locks, trace or off\n"
     "  --json             print one JSON object per line\n"
     "  --sleep-us N       sleepherd: duration of a sleep (default 10000); nanosleep,\n"
     "                     clock_nanosleep: the same (default 1)\n"

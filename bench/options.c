@@ -256,7 +256,7 @@ static int parse_numbers(struct bench_options *o, int option)
     }
 }
 
-const char *const bench_obs_modes[] = { "off", "counted", "locks", "trace", NULL };
+const char *const bench_obs_modes[] = { "off", "counted", "locks", "trace", "exact", NULL };
 
 /* Select one of several words. NULL ends the list. */
 static int parse_word(const char *option, const char *text, const char *const *words, unsigned *out)
@@ -539,6 +539,7 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
 
     *options = (struct bench_options){
         .kind = bench_kinds,
+        .obs = BENCH_OBS_UNSET,
         .seconds = 2,
         .yield_every = -1,
         .sets = 16,
@@ -554,6 +555,8 @@ int bench_options_parse(struct bench_options *options, const struct bench_case *
     if (strcmp(argv[optind], "list") == 0)
         return list_cases();
     *test = NULL;
+    if (options->obs == BENCH_OBS_UNSET) /* as in a program that sets nothing */
+        options->obs = options->kind->recorded ? BENCH_OBS_COUNTED : BENCH_OBS_OFF;
     if (strcmp(argv[optind], "libmicro") == 0)
         return (status = check_owners(&r, NULL)) ? status : check_calls(options, NULL);
     *test = find_case(options->kind, argv[optind]);

@@ -19,7 +19,7 @@ from tables.programs import Program, command_line
 from tables.render import Table, number
 
 OPERATIONS = {"valgrind": (4_000, 36_000), "strace": (400, 3_600)}  # in the two runs
-INSTRUCTIONS_OF = ("user", "recorded", "st", "fiber")  # the others do their work in the kernel
+INSTRUCTIONS_OF = ("user", "unrecorded", "st", "fiber")  # the others do their work in the kernel
 CALLS_OF = ("user", "kernel", "clone", "pthread", "st", "fiber", "go")
 LOADS = {
     "yield": ("yield",),

@@ -163,7 +163,7 @@ def ours(build: Path, version: str) -> list[Program]:
 
     return [
         of("user", "rouse", "--threads", "user"),
-        of("recorded", "recording on", "--threads", "user", "--obs", "counted"),
+        of("unrecorded", "recording off", "--threads", "user", "--obs", "off"),
         of("kernel", "kernel threads", "--threads", "kernel"),
         of("clone", "bare clone()", "--threads", "clone"),
     ]

@@ -86,7 +86,7 @@ def nginx_version() -> str | None:
 
 
 def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
-    def ours(key: str, how: str, io: str, obs: str = "off") -> Server:
+    def ours(key: str, how: str, io: str, obs: str = "counted") -> Server:
         settings = {"ROUSE_IO": io, "ROUSE_OBS": obs}
         title = f"rouse-serve, user threads, {how}"
         command = rouse(build, "--workers", "1")
@@ -99,8 +99,8 @@ def all_servers(build: Path, version: str) -> tuple[list[Server], list[str]]:
         ours("user-uring", "io_uring", "uring"),
         Server("epoll", "raw epoll loop", version, raw(build, "bench-raw-epoll")),
         Server("uring", "raw io_uring loop", version, raw(build, "bench-raw-uring"), ring=True),
-        ours("recorded", "io_uring, recording on", "uring", "counted"),
-        Server("kernel", title, version, kernel, {"ROUSE_OBS": "off"}),
+        ours("unrecorded", "io_uring, recording off", "uring", "off"),
+        Server("kernel", title, version, kernel, {"ROUSE_OBS": "counted"}),
     ]
     nginx_is = nginx_version()
     if nginx_is is None:

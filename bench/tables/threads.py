@@ -139,15 +139,15 @@ def main_table(
         "Medians of the rounds; `w` is the number of kernel threads that run user threads (for "
         "kernel threads: of processors in use). The ratio is the geometric mean of the paired "
         "ratios, with its 95 % confidence interval; below 1 rouse needs less (of wake-ups/s, "
-        "above 1 is more). Recording of waits is off. No figure: the peer does not "
+        "above 1 is more). Recording of waits is on, as by default. No figure: the peer does not "
         "support the case, or the reason is below.",
         [*missing, *failures],
     )
 
 
 def cost_of_recording(_label: str, row: Row) -> str:
-    known = row.metric.figure != "fairness" and "recorded" in row.measured.series
-    return row.ratio("recorded", "user") if known else NOTHING
+    known = row.metric.figure != "fairness" and "unrecorded" in row.measured.series
+    return row.ratio("user", "unrecorded") if known else NOTHING
 
 
 def busiest_share(report: dict[str, object]) -> float | None:

@@ -318,7 +318,7 @@ class Reports(unittest.TestCase):
 
     def test_recording_of_waits_can_be_on(self) -> None:
         for kind in ("user", "kernel"):
-            for mode in ("counted", "locks", "trace"):
+            for mode in ("counted", "exact", "locks", "trace", "off"):
                 report = self.report("ring", "--threads", kind, "--obs", mode, "-n", "100")
                 self.assertEqual(report["obs"], mode)
 

@@ -195,7 +195,7 @@ class Run(unittest.TestCase):
             for ring in (
                 "raw io_uring loop",
                 f"{user}, io_uring",
-                f"{user}, io_uring, recording on",
+                f"{user}, io_uring, recording off",
             ):
                 self.assertIn(ring, done.stdout)
         idle = {row[0]: row[1:] for row in rows(done.stdout, "An idle server")}
