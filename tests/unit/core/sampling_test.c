@@ -341,7 +341,7 @@ static void long_turns_are_always_timed(void **state)
     for (unsigned i = 0; i < 2; i++)
         join(threads[i]);
     printf("recorded %.3f of its own clock\n", (double)usr / (double)own_ticks);
-    CHECK(off((double)usr, (double)own_ticks) < 0.1);
+    CHECK(off((double)usr, (double)own_ticks) < (SLOWER > 1 ? 2 : 0.1)); /* it also yields */
     /* A wait of some milliseconds that is chosen adds half a second. Waits at an old stamp would add minutes. */
     for (unsigned i = 0; i < 2; i++)
         CHECK(spinners[i].usr_ticks + spinners[i].lat_ticks < 5 * spinners[i].life_ticks);
