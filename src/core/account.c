@@ -222,7 +222,6 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
         ran(writer, slot, weighed(now - slot->run_tsc, ran_weight));
     rsi_store_relaxed(&slot->since_tsc, now);
     rsi_store_relaxed(&self->waiter.record.weight, (uint8_t)weight);
-    self->waiter.record.tick = (uint8_t)rsi_load_relaxed(&rsi_sampling_tick);
     if (rsi_likely(why == RSI_LEAVES_WAITING)) {
         rsi_store_relaxed(&slot->kind, (uint16_t)self->waiter.record.kind);
         rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)self->waiter.record.object);
@@ -297,6 +296,12 @@ RSI_INLINE void run(struct rsi_writer *writer, struct rouse_thread *t,
     rsi_slot_changed(slot);
 }
 
+/* Of the worker that t left last. */
+RSI_INLINE const struct rsi_sampling *sampling_of(const struct rouse_thread *t)
+{
+    return &rsi_rt.workers[rsi_load_relaxed(&t->waiter.worker_index)]->sampling;
+}
+
 /* t is about to run. now is exact if it has a slot. */
 RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_t now)
 {
@@ -306,7 +311,7 @@ RSI_INLINE void enter(struct rsi_writer *writer, struct rouse_thread *t, uint64_
         return;
     }
     uint32_t weight = rsi_load_relaxed(&t->waiter.record.weight);
-    if (weight != 1 && rsi_sampling_is_long(slot->since_tsc, t->waiter.record.tick, now))
+    if (weight != 1 && rsi_sampling_is_long(slot->since_tsc, sampling_of(t), now))
         weight = 1;
     run(writer, t, slot, now, weight);
 }
@@ -326,9 +331,10 @@ RSI_INLINE void check(struct rsi_worker *w, uint64_t now)
 RSI_INLINE uint32_t turn_end(struct rsi_sampling *s, const struct rsi_store_thread *slot,
                              uint64_t *now)
 {
+    bool is_noticed = s->turn_weight != 0 || s->turn_era != rsi_load_relaxed(&rsi_sampling_era);
     *now = rsi_sampling_stamp(s);
     uint32_t weight = s->turn_weight;
-    if (weight != 1 && slot && rsi_sampling_is_long(slot->run_tsc, (uint8_t)s->turn_tick, *now))
+    if (weight != 1 && is_noticed && slot && slot->run_tsc <= s->old_tsc)
         weight = 1;
     return weight;
 }
@@ -395,13 +401,14 @@ RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *
         return;
     }
     s->left--;
+    uint64_t now = rsi_sampling_about_now(s);
     if (why != RSI_LEAVES_ENDED)
-        leave(writer, self, why, s->now_tsc, 0, 0);
+        leave(writer, self, why, now, 0, 0);
     struct rsi_store_thread *slot = to->waiter.record.slot;
     if (rsi_likely(slot != NULL))
-        run(writer, to, slot, s->now_tsc, 0);
+        run(writer, to, slot, now, 0);
     else
-        enter_new(writer, to, s->now_tsc);
+        enter_new(writer, to, now);
 }
 
 void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
@@ -409,7 +416,7 @@ void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
     struct rsi_writer *writer = writer_of(&w->exec);
     if (!writer)
         return;
-    uint64_t now = rsi_sampling_stamp(&w->sampling), since = writer->shared->idle_since_tsc;
+    uint64_t now = rsi_sampling_wake(&w->sampling), since = writer->shared->idle_since_tsc;
     check(w, now);
     rsi_sampling_turn(&w->sampling, rsi_sampling_toss(&w->sampling).turn);
     if (since) {
@@ -435,8 +442,10 @@ void rsi_account_look(struct rsi_worker *w, uint64_t now_ns)
     rsi_trace_look(now_ns);
     bool is_exact = rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_COUNTED || !head ||
                     now_ns < head->monotonic_ns + RATE_KNOWN_NS;
-    if (!is_exact && rsi_load_relaxed(&rsi_sampling_long) > INT64_MAX / RSI_SAMPLING_SURELY)
+    if (!is_exact && rsi_load_relaxed(&rsi_sampling_long) == UINT64_MAX)
         learn_rate(head, now_ns);
+    if (!w->exec.current)
+        (void)rsi_sampling_wake(&w->sampling);
     rsi_sampling_look(&w->sampling, rsi_load_relaxed(&w->turn_ns), is_exact);
     if (w->sampling.left != 0 && rsi_load_relaxed(&head->is_sampled) == 0)
         rsi_store_relaxed(&head->is_sampled, UINT64_C(1));
@@ -447,8 +456,9 @@ RSI_INLINE uint64_t about_now(const struct rsi_exec *exec)
 {
     const struct rsi_worker *w = exec->worker;
     /* In its idle loop it may not have looked for long. */
-    return w && exec->current && rsi_sampling_is_fresh(&w->sampling) ? w->sampling.now_tsc
-                                                                     : rsi_tsc();
+    return w && exec->current && rsi_sampling_is_fresh(&w->sampling)
+               ? rsi_sampling_about_now(&w->sampling)
+               : rsi_tsc();
 }
 
 void rsi_account_new(struct rouse_thread *t)
@@ -458,7 +468,6 @@ void rsi_account_new(struct rouse_thread *t)
     uint32_t weight = is_exact ? 1 : rsi_sampling_toss(&exec->worker->sampling).wait;
     uint64_t now = weight ? rsi_tsc() : about_now(exec);
     rsi_store_relaxed(&t->waiter.record.weight, (uint8_t)weight);
-    t->waiter.record.tick = (uint8_t)rsi_load_relaxed(&rsi_sampling_tick);
     t->waiter.record.object = (const void *)(uintptr_t)now; /* see slot_new */
     if (rsi_trace_is_on() && exec->writer)
         rsi_trace_new(exec->writer, t, exec->current->id, now);
@@ -687,7 +696,7 @@ void rsi_account_thread_end(struct rouse_thread *self)
     if (!s)
         now = rsi_tsc();
     else if (s->left != 0 && rsi_sampling_is_short(s))
-        weight = 0, now = s->now_tsc;
+        weight = 0, now = rsi_sampling_about_now(s);
     else
         weight = turn_end(s, slot, &now);
     if (slot->doing == RSI_DOES_RUN)

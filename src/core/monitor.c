@@ -37,7 +37,6 @@
 
 #define PERIOD_MIN_NS 200000u
 #define PERIOD_MAX_NS 10000000u
-#define PERIOD_TICK_NS 2000000u /* while a worker samples: sampling.h */
 #define PERIOD_LONG_NS 100000000u
 #define COMPUTES_NS 5000000u
 #define LINGER_NS 1000000000u
@@ -70,7 +69,6 @@ static struct {
     uint64_t stuck_count, refused_count;
     uint64_t turns; /* of all workers, at the last look */
     uint32_t polls; /* rsi_rt.poll_count at the last look */
-    bool samples;   /* a worker did at the last look */
     /* By home - 1: since when there are more spares than stuck workers; 0: there are not. */
     uint64_t needless_since[ROUSE_CLUSTERS_MAX];
     sigset_t mask; /* of the thread that started the first workers */
@@ -368,10 +366,8 @@ static uint64_t count_all(void)
 {
     uint32_t spares = 0;
     uint64_t turns = 0;
-    monitor.samples = false;
     for (uint32_t i = 0; i < rsi_worker_count(); i++) {
         struct rsi_worker *w = rsi_rt.workers[i];
-        monitor.samples |= rsi_sampling_is_on(&w->sampling);
         turns += rsi_load_relaxed(&w->turns);
         spares += is_spare(w) && !rsi_load_relaxed(&w->is_free);
     }
@@ -383,7 +379,7 @@ static uint64_t count_all(void)
 static bool look(uint64_t now_ns)
 {
     uint64_t turns = count_all();
-    rsi_sampling_make_tick();
+    rsi_sampling_begin_era();
     bool polls = poller_waits(), goes_on = turns != monitor.turns;
     monitor.turns = turns;
     for (uint32_t i = 0; i < rsi_load_acquire(&rsi_rt.cluster_count); i++) {
@@ -416,8 +412,7 @@ static void *monitor_main(void *unused)
                 period_ns = PERIOD_MIN_NS;
             monitor.has_added = false;
             rsi_futex_wait(&monitor.awake, 1, now_ns + period_ns);
-            uint64_t most = monitor.samples ? PERIOD_TICK_NS : PERIOD_MAX_NS;
-            period_ns = period_ns * 2 < most ? period_ns * 2 : most;
+            period_ns = period_ns * 2 < PERIOD_MAX_NS ? period_ns * 2 : PERIOD_MAX_NS;
         } else {
             sleep_until_busy(now_ns);
             period_ns = PERIOD_MIN_NS;

@@ -2,13 +2,15 @@
 /* sampling.c - how many switches of a worker are timed, and which. */
 #include "core/sampling.h"
 
+#define CHECK_NS 50000u /* least time between two checks of the pace */
+
 /* Every switch reads them: no line that is often written. */
-_Alignas(RSI_CACHE_LINE) uint32_t rsi_sampling_tick;
-_Alignas(RSI_CACHE_LINE) uint64_t rsi_sampling_long = UINT64_MAX / RSI_SAMPLING_SURELY;
+_Alignas(RSI_CACHE_LINE) uint32_t rsi_sampling_era;
+_Alignas(RSI_CACHE_LINE) uint64_t rsi_sampling_long = UINT64_MAX;
 uint64_t rsi_sampling_cost;
 
 /* By log2 of the mean: 1 / -log2(1 - 1 / mean). */
-static const double stretches[] = { 0, 1.0000, 2.4094, 5.1909, 10.7401, 21.8323, 44.0139, 88.3758 };
+static const double stretches[] = { 0, 1.0000, 2.4094, 5.1909, 10.7401, 21.8323, 44.0139 };
 
 /*
  * Draw the gap to the next timed switch: `mean` switches on average, of the geometric distribution, so that each switch has the
@@ -40,14 +42,14 @@ struct rsi_sampling_chosen rsi_sampling_choose(struct rsi_sampling *s)
 
 void rsi_sampling_stop(struct rsi_sampling *s)
 {
-    rsi_store_relaxed(&s->mean, 1u);
+    s->mean = 1;
     s->left = 0;
 }
 
 void rsi_sampling_check(struct rsi_sampling *s, uint64_t turns, uint64_t now_tsc)
 {
     const uint64_t most = rsi_load_relaxed(&rsi_sampling_long), passed = now_tsc - s->check_tsc;
-    if (passed < most / (RSI_SAMPLING_LONG_NS / RSI_SAMPLING_CHECK_NS))
+    if (passed < most / (RSI_SAMPLING_LONG_NS / CHECK_NS))
         return;
     if (passed > (turns - s->check_turns) * (most / (RSI_SAMPLING_LONG_NS / RSI_SAMPLING_TURN_NS)))
         rsi_sampling_stop(s);
@@ -55,16 +57,28 @@ void rsi_sampling_check(struct rsi_sampling *s, uint64_t turns, uint64_t now_tsc
     s->check_turns = turns;
 }
 
+void rsi_sampling_gap(struct rsi_sampling *s, uint64_t now)
+{
+    uint64_t gap = now - s->now_tsc, until = now + RSI_SAMPLING_REST * gap;
+    if (s->now_tsc == 0)
+        return; /* the first one */
+    rsi_store_relaxed(&s->stale_tsc, s->now_tsc);
+    rsi_store_relaxed(&s->stale_gap, gap);
+    if (until > s->exact_tsc)
+        s->exact_tsc = until;
+    rsi_sampling_stop(s);
+}
+
 void rsi_sampling_look(struct rsi_sampling *s, uint32_t turn_ns, bool is_exact)
 {
     uint32_t mean = 1;
+    is_exact |= rsi_sampling_stamp(s) < s->exact_tsc;
     while (!is_exact && mean < RSI_SAMPLING_MEAN_MOST && mean * turn_ns < RSI_SAMPLING_TURN_NS)
         mean *= 2;
-    (void)rsi_sampling_stamp(s);
     if (mean == 1) {
         rsi_sampling_stop(s);
     } else if (mean != s->mean) {
-        rsi_store_relaxed(&s->mean, mean);
+        s->mean = mean;
         draw(s);
     }
 }

@@ -15,12 +15,13 @@
  * contain it: so a time begins when its first stamp has been recorded, and the cost of a stamp is subtracted. That is also why not
  * both times of a switch are taken: the end of the turn is in the wait.
  *
- * A long time is always taken, and counts once, whether the coin chose it or not: otherwise one sleep of a second would
- * count as a minute, or not at all. It is long if it takes RSI_SAMPLING_LONG_NS and contains two ticks. The watcher or the
- * monitor ticks while a worker samples, every 0.2 to 2 ms. The time is measured from `now_tsc`, the stamp that the worker
- * took last for any reason: at a look, about every 20 us, at the first switch after a tick, or because something was chosen.
- * Such a stamp may be old, after a turn that took long and was not chosen. Thousands of short waits could then
- * begin at it. The ticks tell these from long ones, as every switch reads their number anew.
+ * A long wait is always timed, and counts once, whether the coin chose it or not: otherwise one sleep of a second would
+ * count as two minutes, or not at all. It is measured from `now_tsc`, the stamp that the worker took last for any reason: at a
+ * look, about every 20 us, or because something was chosen. Such a stamp is old after a turn that took long and was not
+ * chosen: then the gap to the next stamp is subtracted. Stamps of times that are not timed are odd, others even, since only the
+ * former may be old. Long turns, and the times for which the kernel gives the processor to others, would
+ * make a sample worthless, and only turns that contain a look of the watcher or the monitor are noticed at their end. So a worker times all switches for RSI_SAMPLING_REST times as long as the longest gap that it finds
+ * between two stamps, if that is RSI_SAMPLING_GAP_NS or more. At most 1 / RSI_SAMPLING_REST of its time is missing.
  *
  * Modes other than ROUSE_OBS_COUNTED time every switch.
  */
@@ -29,31 +30,38 @@
 
 #include "base/base.h"
 
-#define RSI_SAMPLING_TURN_NS 2000u   /* turns this long are all timed */
-#define RSI_SAMPLING_MEAN_MOST 64u   /* a byte in the thread has the weight */
-#define RSI_SAMPLING_CHECK_NS 50000u /* least time between two checks of the pace */
-#define RSI_SAMPLING_LONG_NS 5000000u
-#define RSI_SAMPLING_SURELY 40u /* times that long: it is long, however few ticks there were */
+#define RSI_SAMPLING_TURN_NS 2000u /* turns this long are all timed */
+#define RSI_SAMPLING_MEAN_MOST 64u /* a byte in the thread has the weight */
+#define RSI_SAMPLING_LONG_NS 1000000u
+#define RSI_SAMPLING_GAP_NS 200000u
+#define RSI_SAMPLING_REST 25u
 
-/* Of one worker; only its kernel thread uses it. */
+/* Of one worker; only its kernel thread writes it. */
 struct rsi_sampling {
     uint64_t now_tsc; /* its last time stamp */
     uint64_t old_tsc; /* what began before is long */
+    uint64_t
+        stale_tsc; /* the stamp before the last long gap between two; others read it, and the gap */
+    uint64_t stale_gap;
+    uint64_t exact_tsc; /* until then it times all switches */
     uint64_t random;
     uint32_t mean;        /* one switch in so many is timed; 0 or 1: all are */
     uint32_t left;        /* switches until one is timed, with it; 0: all are */
     uint32_t weight;      /* of its turn or its wait */
     uint32_t turn_weight; /* of the present turn; 0: it is not timed */
-    uint32_t tick;        /* rsi_sampling_tick at its last time stamp */
-    uint32_t turn_tick;   /* and when the present turn began */
+    uint32_t era;         /* rsi_sampling_era at its last time stamp */
+    uint32_t turn_era;    /* and when the present turn began */
     uint64_t check_tsc;   /* of the last check of its pace: rsi_sampling_check */
     uint64_t check_turns;
 };
 
-/* Grows when all workers shall take a time stamp. */
-extern uint32_t rsi_sampling_tick;
+/*
+ * Grows when the mode changes, and at each look of the watcher or the monitor, every 0.2 to 10 ms while workers are busy: all
+ * workers take a time stamp at the end of the present turn.
+ */
+extern uint32_t rsi_sampling_era;
 
-/* In ticks, set before a worker's mean is more than 1: RSI_SAMPLING_LONG_NS, and what a time stamp takes. */
+/* In ticks, set before a worker's mean is more than 1: RSI_SAMPLING_LONG_NS, and the cost of a time stamp. */
 extern uint64_t rsi_sampling_long, rsi_sampling_cost;
 
 /* w looks at its timers, and its turns take turn_ns in the mean. is_exact: time all switches. */
@@ -67,6 +75,9 @@ void rsi_sampling_check(struct rsi_sampling *s, uint64_t turns, uint64_t now_tsc
 
 /* Time all switches from now on. */
 void rsi_sampling_stop(struct rsi_sampling *s);
+
+/* There was a long gap before the stamp that s takes now. */
+void rsi_sampling_gap(struct rsi_sampling *s, uint64_t now);
 
 /* The weights of the two times that begin at a switch. 0: it is not timed. */
 struct rsi_sampling_chosen {
@@ -85,29 +96,39 @@ RSI_INLINE struct rsi_sampling_chosen rsi_sampling_toss(struct rsi_sampling *s)
 /* Take a time stamp. */
 RSI_INLINE uint64_t rsi_sampling_stamp(struct rsi_sampling *s)
 {
-    uint64_t now = rsi_tsc(), most = rsi_load_relaxed(&rsi_sampling_long);
-    s->tick = rsi_load_relaxed(&rsi_sampling_tick);
+    uint64_t now = rsi_tsc() & ~UINT64_C(1), most = rsi_load_relaxed(&rsi_sampling_long);
+    if (rsi_unlikely(now - s->now_tsc >= most / (RSI_SAMPLING_LONG_NS / RSI_SAMPLING_GAP_NS)))
+        rsi_sampling_gap(s, now);
+    s->era = rsi_load_relaxed(&rsi_sampling_era);
     s->now_tsc = now;
     s->old_tsc = now > most ? now - most : 0;
     return now;
 }
 
-/* Whether the worker times only some of its switches. Any thread may ask. */
-RSI_INLINE bool rsi_sampling_is_on(const struct rsi_sampling *s)
+/* The same after the idle loop, where time passes without a stamp. */
+RSI_INLINE uint64_t rsi_sampling_wake(struct rsi_sampling *s)
 {
-    return rsi_load_relaxed(&s->mean) > 1;
+    s->now_tsc = rsi_tsc() & ~UINT64_C(1);
+    return rsi_sampling_stamp(s);
 }
 
 /* Whether now_tsc is recent enough for a stay that is not timed. */
 RSI_INLINE bool rsi_sampling_is_fresh(const struct rsi_sampling *s)
 {
-    return s->left != 0 && s->tick == rsi_load_relaxed(&rsi_sampling_tick);
+    return s->left != 0 && s->era == rsi_load_relaxed(&rsi_sampling_era);
 }
 
-/* Whether the present turn needs no time stamp at its end: it was not chosen, and no tick says that it may be long. */
+/* Whether, besides, the present turn needs no time stamp at its end: it was not chosen, and no new era began in it. */
 RSI_INLINE bool rsi_sampling_is_short(const struct rsi_sampling *s)
 {
-    return s->turn_weight == 0 && s->turn_tick == rsi_load_relaxed(&rsi_sampling_tick);
+    return s->turn_weight == 0 && s->turn_era == rsi_load_relaxed(&rsi_sampling_era);
+}
+
+/* A turn begins. weight: of its time. */
+RSI_INLINE void rsi_sampling_turn(struct rsi_sampling *s, uint32_t weight)
+{
+    s->turn_weight = weight;
+    s->turn_era = s->era;
 }
 
 /* Whether the next switch is not chosen, and then pass it. */
@@ -118,26 +139,25 @@ RSI_INLINE bool rsi_sampling_pass(struct rsi_sampling *s)
     return is_passed;
 }
 
-/* A turn begins. weight: of its time. */
-RSI_INLINE void rsi_sampling_turn(struct rsi_sampling *s, uint32_t weight)
+/* The stamp of an event that is not timed. */
+RSI_INLINE uint64_t rsi_sampling_about_now(const struct rsi_sampling *s)
 {
-    s->turn_weight = weight;
-    s->turn_tick = s->tick;
+    return s->now_tsc | 1;
 }
 
-/* Whether a time is long that began at since, in this tick, and ends now. */
-RSI_INLINE bool rsi_sampling_is_long(uint64_t since, uint8_t tick, uint64_t now)
+/* Whether a wait is long that began at since, and on the worker of `begun`, and ends now. */
+RSI_INLINE bool rsi_sampling_is_long(uint64_t since, const struct rsi_sampling *begun, uint64_t now)
 {
-    uint64_t most = rsi_load_relaxed(&rsi_sampling_long);
-    if (rsi_likely(now < since || now - since < most))
+    uint64_t least = rsi_load_relaxed(&rsi_sampling_long);
+    if (rsi_likely(now < since || now - since < least))
         return false;
-    uint8_t ticks = (uint8_t)(rsi_load_relaxed(&rsi_sampling_tick) - tick);
-    return ticks >= 2 || now - since >= RSI_SAMPLING_SURELY * most;
+    bool is_stale = since == (rsi_load_relaxed(&begun->stale_tsc) | 1);
+    return !is_stale || now - since - least >= rsi_load_relaxed(&begun->stale_gap);
 }
 
-RSI_INLINE void rsi_sampling_make_tick(void)
+RSI_INLINE void rsi_sampling_begin_era(void)
 {
-    rsi_store_relaxed(&rsi_sampling_tick, rsi_load_relaxed(&rsi_sampling_tick) + 1);
+    rsi_store_relaxed(&rsi_sampling_era, rsi_load_relaxed(&rsi_sampling_era) + 1);
 }
 
 #endif

@@ -30,8 +30,6 @@ struct rsi_wait {
     uint8_t weight;
     /* The low bits of the number of its last wait whose end was recorded. */
     uint8_t woken;
-    /* The low bits of rsi_sampling_tick when it last left its worker. */
-    uint8_t tick;
     /* Not part of the record: the thread's own note of its debt, valid while RSI_PARK_OWES is set. */
     uint32_t owed;
 };

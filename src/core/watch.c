@@ -18,7 +18,6 @@
 
 #define WATCH_MIN_NS 200000
 #define WATCH_SOON_NS 1000000
-#define WATCH_TICK_NS 2000000 /* while a worker samples: sampling.h */
 #define WATCH_MAX_NS 10000000
 
 /* with watch_turns, the watcher's notes; they pass with rsi_rt.watching to the next one */
@@ -81,15 +80,16 @@ static bool has_followers(const struct rsi_worker *other, uint64_t now_ns)
 }
 
 /*
- * One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. *most_ns: the
- * longest time until the next look.
+ * One look of the watcher. True: w has work now. *is_quiet: nothing has happened since the last look. *is_needed: the
+ * next look should be soon.
  */
-static bool look(struct rsi_worker *w, bool *is_quiet, uint64_t *most_ns)
+static bool look(struct rsi_worker *w, bool *is_quiet, bool *is_needed)
 {
-    bool found = false, is_needed = false, is_sampled = false;
+    bool found = false;
+    *is_needed = false;
     *is_quiet = rsi_idle_all_sleep();
     uint64_t now = rsi_now_ns();
-    rsi_sampling_make_tick();
+    rsi_sampling_begin_era();
     uint32_t polls = rsi_load_relaxed(&rsi_rt.poll_count);
     if (polls == watch_polls && !rsi_load_relaxed(&rsi_rt.polling))
         w->avoids_poller = false;
@@ -101,9 +101,7 @@ static bool look(struct rsi_worker *w, bool *is_quiet, uint64_t *most_ns)
         other->watch_turns = turns;
         if (other == w)
             continue;
-        bool is_busy = !rsi_load_relaxed(&other->is_idle);
-        is_needed |= is_busy && has_followers(other, now);
-        is_sampled |= is_busy && rsi_sampling_is_on(&other->sampling);
+        *is_needed |= !rsi_load_relaxed(&other->is_idle) && has_followers(other, now);
         if (!is_stuck)
             *is_quiet = false;
         else {
@@ -112,7 +110,6 @@ static bool look(struct rsi_worker *w, bool *is_quiet, uint64_t *most_ns)
         }
         found = look_at_queue(w, other, is_stuck) || found;
     }
-    *most_ns = is_needed ? WATCH_SOON_NS : is_sampled ? WATCH_TICK_NS : WATCH_MAX_NS;
     return found || rsi_worker_has_work(w);
 }
 
@@ -141,11 +138,10 @@ void rsi_watch_end(struct rsi_worker *w)
 /* Look, if w is the watcher and a look is due. True: there is work. */
 bool rsi_watch_if_due(struct rsi_worker *w)
 {
-    bool is_quiet;
-    uint64_t most;
+    bool is_quiet, is_needed;
     if (!w->is_watcher || rsi_now_ns() < w->watch_at_ns)
         return false;
-    if (look(w, &is_quiet, &most)) {
+    if (look(w, &is_quiet, &is_needed)) {
         w->watch_period_ns = WATCH_MIN_NS;
         return true;
     }
@@ -158,6 +154,7 @@ bool rsi_watch_if_due(struct rsi_worker *w)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return false;
     }
+    uint64_t most = is_needed ? WATCH_SOON_NS : WATCH_MAX_NS;
     w->watch_period_ns = w->watch_period_ns * 2 < most ? w->watch_period_ns * 2 : most;
     w->watch_at_ns = rsi_now_ns() + w->watch_period_ns;
     return false;
