@@ -25,7 +25,7 @@
  * watcher, looks after it: watch.c.
  *
  * searching counts workers that are awake to find work and have none yet, including those just woken. While there are
- * enough (rsi_idle_is_searched: with less than 8 workers, one), nobody else is woken. A searcher that finds work and
+ * enough (rsi_idle_is_searched: with fewer than 8 workers, one), nobody else is woken. A searcher that finds work and
  * leaves too few behind wakes the next worker if there is more.
  * A worker whose wake-up was spurious and that then finds a thread in its inbox has found work too: if it ran
  * threads and stayed counted, it would keep all others asleep.

@@ -2,26 +2,30 @@
 /*
  * sampling.h - which switches of a busy worker get a time stamp.
  *
- * Problem: a time stamp takes 10 ns, more than a switch. With turns of 30 ns, recording would be most of what a worker
- * does.
+ * Problem: a time stamp takes 10 to 20 ns, more than a switch. With turns of 30 ns, recording would be most of what a
+ * worker does.
  *
- * Counts are always exact. Times are exact as long as the mean turn of the worker is 1 us or longer. With shorter turns
- * the worker times one switch in `mean`, at random, and of that one of two times, which then counts 2 * mean times:
+ * Counts are always exact. Times are exact as long as the mean turn of the worker is RSI_SAMPLING_TURN_NS or longer. With
+ * shorter turns the worker times one switch in `mean`, at random, and one of two times that begin there, which then counts
+ * 2 * mean times:
  *   the turn of the thread that is entered, until its end
  *   the wait of the thread that is left, or its time in the queue, until it runs again, on whatever worker
- * The coin is tossed before the length is known, and each has the same chance. So the expected value
- * of each sum is the sum (the estimator of Horvitz and Thompson). The gaps between timed switches are random:
- * every n-th switch could always be the same thread's. Timing itself takes longer than a short turn, but only what is timed would
- * contain it: so a time begins when its first stamp has been recorded, and the cost of a stamp is subtracted. That is also why not
- * both times of a switch are taken: the end of the turn is in the wait.
+ * The coin is tossed before the length is known, and each time has the same chance. So the expected value of each sum is
+ * the sum (the estimator of Horvitz and Thompson). The gaps between timed switches are random: every n-th switch could
+ * always be the same thread's. Timing takes longer than a short turn, and only what is timed would contain it. So a time
+ * begins when its first stamp has been recorded, and the cost of a stamp is subtracted. That is also why not both times of
+ * a switch are taken: the end of the turn is in the wait.
  *
  * A long wait is always timed, and counts once, whether the coin chose it or not: otherwise one sleep of a second would
- * count as two minutes, or not at all. It is measured from `now_tsc`, the stamp that the worker took last for any reason: at a
- * look, about every 20 us, or because something was chosen. Such a stamp is old after a turn that took long and was not
- * chosen: then the gap to the next stamp is subtracted. Stamps of times that are not timed are odd, others even, since only the
- * former may be old. Long turns, and the times for which the kernel gives the processor to others, would
- * make a sample worthless, and only turns that contain a look of the watcher or the monitor are noticed at their end. So a worker times all switches for RSI_SAMPLING_REST times as long as the longest gap that it finds
- * between two stamps, if that is RSI_SAMPLING_GAP_NS or more. At most 1 / RSI_SAMPLING_REST of its time is missing.
+ * count as two minutes, or not at all. It is measured from `now_tsc`, the stamp that the worker took last for any reason: at
+ * a look, about every 20 us, or because something was chosen. Such a stamp is old after a long turn that was not chosen:
+ * then the gap to the next stamp is subtracted. Stamps of times that are not timed are odd, others even, since only the
+ * former may be old.
+ *
+ * Long turns, and times for which the kernel gives the processor to others, would make a sample worthless. Only turns that
+ * contain a look of the watcher or the monitor are noticed at their end. So a worker times all switches for
+ * RSI_SAMPLING_REST times as long as a gap between two of its stamps, if that is RSI_SAMPLING_GAP_NS or more. At most
+ * 1 / RSI_SAMPLING_REST of its time is missing.
  *
  * Modes other than ROUSE_OBS_COUNTED time every switch.
  */
@@ -38,10 +42,9 @@
 
 /* Of one worker; only its kernel thread writes it. */
 struct rsi_sampling {
-    uint64_t now_tsc; /* its last time stamp */
-    uint64_t old_tsc; /* what began before is long */
-    uint64_t
-        stale_tsc; /* the stamp before the last long gap between two; others read it, and the gap */
+    uint64_t now_tsc;   /* its last time stamp */
+    uint64_t old_tsc;   /* what began before is long */
+    uint64_t stale_tsc; /* the stamp before the last long gap; others read both */
     uint64_t stale_gap;
     uint64_t exact_tsc; /* until then it times all switches */
     uint64_t random;
