@@ -61,8 +61,8 @@ struct rsi_worker {
     uint64_t random;
     struct rsi_sampling sampling;
 
-    struct rouse_thread *block_cache; /* free blocks of user threads */
-    uint32_t block_count;
+    struct rouse_thread *block_cache, *block_spare; /* free blocks of user threads: block.c */
+    uint32_t block_count;                           /* in block_cache */
     uint32_t stack_promises;           /* stacks of the default class reserved for future threads */
     uint32_t stack_count;              /* in stack_cache */
     uint32_t stack_keep;               /* stacks reserved so that stack_cache may hold this many */

@@ -433,7 +433,7 @@ static void worker_child(struct rsi_worker *w)
     w->queue_length = 0;
     w->queue_first = w->queue_last = w->next = NULL;
     w->inbox = RSI_INBOX_CLOSED;
-    w->handoff = w->block_cache = NULL;
+    w->handoff = w->block_cache = w->block_spare = NULL;
     w->block_count = w->stack_promises = w->stack_count = w->stack_keep = 0;
     rsi_timer_reset(w);
     w->mail = NULL;

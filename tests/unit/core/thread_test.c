@@ -424,6 +424,41 @@ static void control_blocks_and_stacks_are_reused(void **state)
     CHECK(blocks_handed_out() <= blocks + 64 * (rouse_worker_count() + 1));
 }
 
+enum { MANY = 1000 };
+
+static void *create_many(void *threads)
+{
+    for (struct rouse_thread **t = threads, **end = t + MANY; t < end; t++)
+        *t = start(ROUSE_KIND_USER, give_back, NULL);
+    return NULL;
+}
+
+static void *join_many(void *threads)
+{
+    for (struct rouse_thread **t = threads, **end = t + MANY; t < end; t++)
+        join(*t);
+    return NULL;
+}
+
+/* In both directions: workers keep few of the blocks of ended threads for themselves, and take those of others. */
+static void blocks_go_between_workers_and_other_kernel_threads(void **state)
+{
+    (void)state;
+    static struct rouse_thread *threads[MANY];
+    create_many(threads);
+    join_many(threads);
+    unsigned blocks = blocks_handed_out();
+    for (int round = 0; round < 10; round++) {
+        create_many(threads);
+        join(start(ROUSE_KIND_USER, join_many, threads));
+    }
+    for (int round = 0; round < 10; round++) {
+        join(start(ROUSE_KIND_USER, create_many, threads));
+        join_many(threads);
+    }
+    CHECK(blocks_handed_out() <= blocks + 192 * (rouse_worker_count() + 1));
+}
+
 static void ten_thousand_at_once(void **state)
 {
     (void)state;
@@ -515,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(detached_threads_are_released_at_their_end),
         cmocka_unit_test(yielding_threads_take_turns),
         cmocka_unit_test(control_blocks_and_stacks_are_reused),
+        cmocka_unit_test(blocks_go_between_workers_and_other_kernel_threads),
         cmocka_unit_test(ten_thousand_at_once),
         cmocka_unit_test(errno_is_left_unchanged),
     };
