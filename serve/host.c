@@ -18,8 +18,8 @@ static bool is_hex(char byte)
 }
 
 /*
- * The bytes of a name but the percent sign, as bits: a request's every byte of its host is looked up, so this is
- * faster than a search in a text.
+ * The bytes of a name but the percent sign. Every byte of a request's host comes here, and most are letters. The others
+ * are looked up as bits, which is faster than a search in a text.
  */
 static bool is_name_byte(char byte)
 {
@@ -27,6 +27,8 @@ static bool is_name_byte(char byte)
     static const uint64_t bits[2] = { 0x2bff7fd200000000u, 0x47fffffe87fffffeu };
     unsigned char index = (unsigned char)byte;
 
+    if ((unsigned)(index | 0x20) - 'a' < 26u)
+        return true;
     return index < 128 && bits[index / 64] >> index % 64 & 1;
 }
 
