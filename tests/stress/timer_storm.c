@@ -139,10 +139,10 @@ static void a_million_deadlines_pending_at_once(void **state)
     uint64_t begin = rouse_now_ns();
     spread_ns = SECOND;
     /*
-     * Far enough in the future for all threads to exist. How far that is follows from the first of
-     * them.
+     * Far enough in the future for all threads to exist. How far that is follows from the first tenth of
+     * them, which have 1 s, and 0.1 ms each.
      */
-    rsi_store_relaxed(&base_ns, begin + 5 * SECOND);
+    rsi_store_relaxed(&base_ns, begin + SECOND + count / 10 * 100000ull);
     for (uint32_t i = 0; i < count; i++) {
         CHECK_EQUAL(rouse_thread_create(NULL, &attr, sleep_once, (void *)(uintptr_t)(i * 2 + 1)),
                     0);
