@@ -140,9 +140,9 @@ static void a_million_deadlines_pending_at_once(void **state)
     spread_ns = SECOND;
     /*
      * Far enough in the future for all threads to exist. How far that is follows from the first tenth of
-     * them, which have 1 s, and 0.1 ms each.
+     * them, which have 1 s, and 40 us each.
      */
-    rsi_store_relaxed(&base_ns, begin + SECOND + count / 10 * 100000ull);
+    rsi_store_relaxed(&base_ns, begin + SECOND + count / 10 * 40000ull);
     for (uint32_t i = 0; i < count; i++) {
         CHECK_EQUAL(rouse_thread_create(NULL, &attr, sleep_once, (void *)(uintptr_t)(i * 2 + 1)),
                     0);
