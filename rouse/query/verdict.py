@@ -45,7 +45,7 @@ from rouse.query.ran import PYTHON_TELLING, Running, busiest
 from rouse.query.specs import address
 from rouse.symbols.runtimes import OWN_CALLS
 from rouse.tables.engine import Database
-from rouse.tables.views import CLIENTS, names, quoted, texts
+from rouse.tables.views import CLIENTS, NOT_KNOWN, names, quoted, texts
 from rouse.text import counted, duration, share
 
 HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
@@ -59,7 +59,8 @@ NEAR = 3  # calls between a function that holds a lock and its wait
 SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
-HERD_LEAST, HERD_SHARE = 100, 0.4  # wake-ups, and the part of them that is useless
+HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and their part of all
+POLL_SUMS = ("repeated_sleeps", "repeated_ns", "sleeps")
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 LEAST_ERROR = 0.005  # of a share, which is then printed
 BUSY = 0.85  # of the processors, or of the threads' time
@@ -322,14 +323,16 @@ def herd_findings(program: Program) -> list[Finding]:
     for rows in sites.values():
         useless = sum(row["lost_race"] + row["false_"] for row in rows)
         count = sum(row["count"] for row in rows)
-        if useless < max(HERD_LEAST, HERD_SHARE * count) or 2 * program.herd_wakes < useless:
+        least = HERD_LEAST * max(program.wall_ns / 1e9, 1)
+        if useless < max(least, HERD_SHARE * count) or 2 * program.herd_wakes < useless:
             continue
         worst = max(rows, key=lambda row: row["lost_race"] + row["false_"])
         name = worst["object_name"] or (address(worst["object"]) if worst["object"] else "-")
         blame = sum(row["late_ns"] + row["waste_ns"] for row in rows)
+        waker = "its waker" if worst["wake_site"] == NOT_KNOWN else worst["wake_label"]
         text = (
             f"{useless:,} of {counted(count, 'wake-up')} find nothing to do: {worst['wait_label']}"
-            f" waits for {name} ({worst['kind']}), and {worst['wake_label']} wakes more threads"
+            f" waits for {name} ({worst['kind']}), and {waker} wakes more threads"
             f" than have work [{HERD}]"
         )
         finding = Finding(
@@ -339,20 +342,51 @@ def herd_findings(program: Program) -> list[Finding]:
     return found
 
 
+def under_locks(program: Program) -> set[str]:
+    """The functions that acquire locks whose holders sleep most of the time."""
+    keys = {
+        key_of(row)
+        for row in program.locks
+        if row["hold_ns"] and row["inside_sleep_ns"] > MOSTLY * row["hold_ns"]
+    }
+    labels = (
+        side[name]
+        for side in program.sides
+        if key_of(side) in keys
+        for name in ("site_label", "holder_label")
+    )
+    return {function_of(label) for label in labels if label}
+
+
+def function_of(label: str) -> str:
+    """The function in the label of a site: `function file:line`, or `function+offset`."""
+    return label.rpartition(" ")[0] or label.rpartition("+")[0] or label
+
+
 def polling_findings(program: Program) -> list[Finding]:
-    """Threads that do nothing but sleep briefly and run, again and again."""
+    """Threads that do nothing but sleep briefly and run, again and again.
+
+    Not those that sleep under a lock: only some of the holds are known when the sleep begins.
+    """
     found = []
+    under = under_locks(program)
+    sites: dict[str, Row] = {}
     for row in program.polls:
+        known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(POLL_SUMS, 0)})
+        for name in POLL_SUMS:
+            known[name] += row[name]
+    for row in sites.values():
         count = row["repeated_sleeps"]
         least = max(POLL_LEAST, POLL_RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
-        if count < least:
+        if count < least or function_of(row["site_label"]) in under:
             continue
         each = row["repeated_ns"] / count
         label = row["site_label"]
         text = (
-            f"{label} polls: it slept {count:,} times, {duration(each)} each, and waited for"
-            f" nothing else. It sees an event {duration(each / 2)} late on average; a condition"
-            f" variable, semaphore or eventfd would wake it at once [{POLLING}]"
+            f"{label} polls: it slept {count:,} times, {duration(each)} each, and in between it"
+            f" neither waited nor woke a thread. It sees an event {duration(each / 2)} late on"
+            f" average; a condition variable, semaphore or eventfd would wake it at once"
+            f" [{POLLING}]"
         )
         blame = row["repeated_ns"]
         found.append(Finding(POLLING, "-", label, "timer", blame, None, None, text))

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -65,6 +66,9 @@ FORMATS = (
     "kernel-style",
 )
 WITH_EVENTS = ("perfetto", "parquet", "kernel-style")
+# Problems after which a recording without a finding says nothing about its program.
+DAMAGE = re.compile(r"is cut short|\bchunk \d+ is left out")
+DAMAGED = "No verdict: a part of the recording is missing, as the notes say"
 # Formats that have a place for notes, so that problems need no line on standard error.
 WITH_NOTES = ("text", "html", "json")
 
@@ -138,7 +142,10 @@ class Reporter:
         return ran.make(self.input.ran, self.database) if self.input.ran else None
 
     def answer(self) -> Verdict:
-        return verdict.make(self.database, self.input.busy_ns, self.running)
+        made = verdict.make(self.database, self.input.busy_ns, self.running)
+        if made.findings or not any(DAMAGE.search(each) for each in self.input.problems):
+            return made
+        return replace(made, summary=DAMAGED)
 
     def boxes(self) -> icicle.Box:
         return icicle.make(self.database, self.frames, self.running)

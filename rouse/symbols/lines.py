@@ -27,6 +27,10 @@ Ranges = list[tuple[int, int]]
 NAMES = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name", "DW_AT_name")
 ORIGINS = ("DW_AT_abstract_origin", "DW_AT_specification")
 MOST_ORIGINS = 8  # links from an inlined function to its name; a damaged file may have a cycle
+NESTS = (
+    *("DW_TAG_subprogram", "DW_TAG_lexical_block"),
+    *("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type"),
+)
 BLOCKS = ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine", "DW_TAG_try_block")
 
 
@@ -66,6 +70,7 @@ class Unit:
         self.top = unit.get_top_DIE()
         self.layers: list[list[tuple[int, int, Any]]] = []  # sorted functions, and their ranges
         self.unread = [self.top]  # entries whose functions are to be read next
+        self.nested: list[Any] = []  # entries in which functions are defined rarely: read last
 
     def ranges_of(self, die: Any) -> Ranges:
         """Return the code ranges of an entry."""
@@ -122,7 +127,13 @@ class Unit:
         return self.files[number] if number < len(self.files) else "?"
 
     def read_layer(self) -> bool:
-        """Read the functions one level of namespaces further down. False: there are no more."""
+        """Read the functions one level of namespaces further down. False: there are no more.
+
+        After the namespaces come types and functions: GCC defines the body of a lambda, and the
+        methods of a local class, inside the function that contains them.
+        """
+        if not self.unread:
+            self.unread, self.nested = self.nested, []
         if not self.unread:
             return False
         found, below = [], []
@@ -130,7 +141,9 @@ class Unit:
             for child in die.iter_children():
                 if child.tag == "DW_TAG_namespace":
                     below.append(child)
-                elif child.tag == "DW_TAG_subprogram":
+                elif child.tag in NESTS and child.has_children:
+                    self.nested.append(child)
+                if child.tag == "DW_TAG_subprogram":
                     found += [(low, high, child) for low, high in self.ranges_of(child) if low]
         self.layers.append(sorted(found, key=lambda function: function[:2]))
         self.unread = below

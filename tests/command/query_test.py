@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -84,6 +85,17 @@ class Answers(Traced):
         )
         self.assertEqual({row["thread"] for row in rows}, {"server-1"})
         self.assertEqual({row["object_name"] for row in rows}, {"table"})
+
+    def test_no_verdict_on_a_recording_of_which_a_part_is_missing(self) -> None:
+        (whole,) = self.kept.glob("*.rouse")
+        with tempfile.TemporaryDirectory() as folder:
+            cut = Path(folder) / whole.name
+            shutil.copyfile(whole, cut)
+            os.truncate(cut, 100_000)
+            done = rouse("report", cut)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("No verdict: a part of the recording is missing", done.stdout)
+        self.assertNotIn("No verdict", rouse("report", whole).stdout)
 
     def test_stacks_begin_where_the_thread_waited(self) -> None:
         (row,) = self.ask("SELECT stack FROM trace_waits WHERE kind = 'mutex' LIMIT 1")

@@ -377,12 +377,13 @@ class JavaMonitor(unittest.TestCase):
 class Polling(unittest.TestCase):
     SITES = (*site(0xA010, "refresh+0x1"), *site(0xA020, "refresh+0x9"), *site(0xA030, "add+0x1"))
 
-    def kinds(self, kind: str, acquired_at: str) -> list[str]:
+    def kinds(self, kind: str, acquired_at: str, **more: Any) -> list[str]:
         """A thread sleeps again and again, and threads wait for a lock that is acquired there."""
         sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
         wakes = [{"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S}]
         lock = {"kind": kind, "lock": 3, "site": acquired_at, "contested": 10, "wait_ns": S}
-        rows = found(sites=self.SITES, workers=sleeps, wakes=wakes, locks=[lock])
+        locks = [lock, {**lock, "contested": 0, "wait_ns": 0, **more}] if more else [lock]
+        rows = found(sites=self.SITES, workers=sleeps, wakes=wakes, locks=locks)
         return [each.kind for each in rows]
 
     def test_sleeps_in_a_loop(self) -> None:
@@ -391,6 +392,13 @@ class Polling(unittest.TestCase):
 
     def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
         self.assertNotIn(verdict.POLLING, self.kinds("futex lock", "0xa020"))
+
+    def test_sleeps_under_a_mutex_do_not_poll(self) -> None:
+        held = {"acquired": 900, "holds": 90, "hold_ns": 900 * MS, "holder_site": "0x0"}
+        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa020", **held))
+        asleep = {**held, "inside_sleep_ns": 800 * MS}
+        self.assertNotIn(verdict.POLLING, self.kinds("mutex", "0xa020", **asleep))
+        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa030", **asleep))
 
 
 class Spinning(unittest.TestCase):
