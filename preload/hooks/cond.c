@@ -107,8 +107,6 @@ static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
                      rsi_load_relaxed(&c->__data.__wrefs) & IS_SHARED;
     size_t count = rpi_waiters_wake(self, c, is_broadcast ? RPI_WAKES_ALL : RPI_WAKES_ONE, site);
     struct rsi_store_writer *total = self->writer->shared;
-    if (count != 0)
-        self->slept_site = NULL;
     if (is_shared) /* processes share it: whether any thread waits is not known */
         rpi_outside_put(self, rpi_outside_object(c), site);
     else if (count == 0)

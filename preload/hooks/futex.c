@@ -112,8 +112,6 @@ static struct waking mark(const uint32_t *word, uint32_t most, const void *site)
     else
         while (waking.marked < most && rpi_waiters_wake(self, word, RPI_WAKES_ONE, site) > 0)
             waking.marked++;
-    if (waking.marked != 0)
-        self->slept_site = NULL;
     self->is_busy = false;
     return waking;
 }

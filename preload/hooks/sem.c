@@ -183,8 +183,6 @@ RPI_EXPORT RSI_NOINLINE int sem_post(sem_t *s)
 {
     rpi_real_find();
     rpi_waiters_note_wake(s, RPI_WAKES_ONE, RSI_CALLER());
-    if (rsi_unlikely(rpi_waiters_has(s)) && rpi_self)
-        rpi_self->slept_site = NULL;
     if (rsi_unlikely(rsi_load_relaxed(&rpi_outside_table) != NULL) && is_awaited(s))
         rpi_outside_note(rpi_outside_object(s), RSI_CALLER());
     return rpi_real.sem_post(s);

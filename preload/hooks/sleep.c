@@ -57,8 +57,8 @@ static bool may_poll(const struct rpi_thread *self, bool is_absolute, uint64_t n
 }
 
 /*
- * The thread sleeps briefly at site. If it did so before, for the same time, and since then neither waited nor worked for
- * others, as far as known, count the last sleep. A time that differs is a deadline: C++'s sleep_until asks for the time that is left.
+ * The thread sleeps briefly at site. If it did so before, for the same time, and did nothing else since than run, count
+ * the last sleep. A time that differs is a deadline: C++'s sleep_until asks for the time that is left.
  */
 static void judge_the_last(struct rpi_thread *self, const void *site, uint64_t ns)
 {

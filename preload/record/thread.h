@@ -82,8 +82,7 @@ struct rpi_thread {
 
     /*
      * The last brief sleep: where, how long the thread asked for, how long it took, and how many waits the thread had
-     * ended then. NULL: none, or the thread has worked since: completed an I/O call, or woken another thread through a
-     * condition, a semaphore or a futex.
+     * ended then. NULL: none, or the thread has completed an I/O call since.
      */
     const void *slept_site;
     uint64_t slept_ns, slept_ticks, slept_waits;

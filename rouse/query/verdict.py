@@ -383,9 +383,9 @@ def polling_findings(program: Program) -> list[Finding]:
         each = row["repeated_ns"] / count
         label = row["site_label"]
         text = (
-            f"{label} polls: it slept {count:,} times, {duration(each)} each, and in between it"
-            f" neither waited nor woke a thread. It sees an event {duration(each / 2)} late on"
-            f" average; a condition variable, semaphore or eventfd would wake it at once"
+            f"{label} sleeps in a loop, {count:,} times, {duration(each)} each, and waits for"
+            f" little else. If it looks for an event there, it sees it {duration(each / 2)} late on"
+            f" average, and a condition variable, semaphore or eventfd would wake it at once"
             f" [{POLLING}]"
         )
         blame = row["repeated_ns"]

@@ -67,70 +67,6 @@ int main(void)
     return 0;
 }
 """
-# A thread sleeps again and again. Then it wakes another one, by one of three means, or nobody.
-TIMED_WORK = """\
-#include <pthread.h>
-#include <semaphore.h>
-#include <string.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
-static sem_t done;
-static int word, results;
-static const char *by;
-static void deliver(void)
-{
-    if (!strcmp(by, "sem")) {
-        sem_post(&done);
-    } else if (!strcmp(by, "futex")) {
-        __atomic_add_fetch(&word, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-    } else if (!strcmp(by, "cond")) {
-        pthread_mutex_lock(&lock);
-        results++;
-        pthread_cond_signal(&cond);
-        pthread_mutex_unlock(&lock);
-    }
-}
-static void *consume(void *end)
-{
-    for (int taken = 0; !*(volatile int *)end; taken++) {
-        if (!strcmp(by, "sem")) {
-            sem_wait(&done);
-        } else if (!strcmp(by, "cond")) {
-            pthread_mutex_lock(&lock);
-            while (!results)
-                pthread_cond_wait(&cond, &lock);
-            results--;
-            pthread_mutex_unlock(&lock);
-        } else {
-            syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, taken, NULL, NULL, 0);
-        }
-    }
-    return NULL;
-}
-__attribute__((noinline)) static void query(void)
-{
-    for (int i = 0; i < 400; i++) {
-        usleep(1000);
-        deliver();
-    }
-}
-int main(int argc, char **argv)
-{
-    static int end;
-    pthread_t thread;
-    by = argc > 1 ? argv[1] : "";
-    sem_init(&done, 0, 0);
-    if (*by)
-        pthread_create(&thread, NULL, consume, &end);
-    query();
-    end = 1;
-    return 0;
-}
-"""
 LOOK_UP, UPDATE = "look_up wrapped.cpp:8", "update wrapped.cpp:13"
 
 
@@ -161,15 +97,6 @@ class Places(unittest.TestCase):
         text = self.run_it("--stacks", "--", STACKS.program, "wrapped")
         for way in ("/* the first way */", "/* the second way */"):
             self.assertIn(f" from {STACKS.label(way)}", text)
-
-    @unless_emulated("the compiler makes programs of this machine")
-    def test_sleeps_that_end_with_a_wake_up_of_another_thread_do_not_poll(self) -> None:
-        source, program = self.folder / "timed.c", self.folder / "timed"
-        source.write_text(TIMED_WORK)
-        subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
-        self.assertIn("[polling]", self.run_it("--", program))
-        for means in ("sem", "cond", "futex"):
-            self.assertNotIn("[polling]", self.run_it("--", program, means), means)
 
     @unless_emulated("the compiler makes programs of this machine")
     def test_callers_divide_a_function_in_which_all_threads_wait(self) -> None:
