@@ -390,6 +390,15 @@ class Polling(unittest.TestCase):
         self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa020"))
         self.assertIn(verdict.POLLING, self.kinds("futex lock", "0xa030"))
 
+    def test_two_calls_at_one_place_are_one_finding(self) -> None:
+        sleeps = [
+            {"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": place}
+            for place in ("0xa010", "0xa020")
+        ]
+        sites = (*site(0xA010, "refresh+0x1"), *site(0xA020, "refresh+0x1"))
+        (poll,) = found(sites=sites, workers=sleeps)
+        self.assertIn("refresh+0x1 sleeps in a loop, 1,800 times, 1.00 ms each", poll.text)
+
     def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
         self.assertNotIn(verdict.POLLING, self.kinds("futex lock", "0xa020"))
 
@@ -399,6 +408,27 @@ class Polling(unittest.TestCase):
         asleep = {**held, "inside_sleep_ns": 800 * MS}
         self.assertNotIn(verdict.POLLING, self.kinds("mutex", "0xa020", **asleep))
         self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa030", **asleep))
+
+
+class Herd(unittest.TestCase):
+    SITES = site(0xB010, "pop+0x1")
+
+    def herds(self, seconds: int, wake_site: str = "0xb020") -> list[Finding]:
+        """150 of 200 wake-ups of a run find nothing to do."""
+        process = {**PROCESSES[0], "cpus": 4, "cpu_ns": 0, "duration_ns": seconds * S}
+        wake = {"kind": "condition", "wait_site": "0xb010", "wake_site": wake_site, "object": 7}
+        wakes = [{**wake, "useful": 50, "false_": 150, "wait_ns": S}]
+        rows = [{"size_from": 8, "count": 25}]
+        every = found(sites=self.SITES, wakes=wakes, herds=rows, processes=[process])
+        return [each for each in every if each.kind == verdict.HERD]
+
+    def test_few_useless_wake_ups_of_a_long_run_are_no_herd(self) -> None:
+        self.assertEqual(len(self.herds(1)), 1)
+        self.assertEqual(self.herds(10), [])
+
+    def test_a_waker_that_is_not_known_is_said_in_words(self) -> None:
+        (herd,) = self.herds(1, "0x0")
+        self.assertIn("and its waker wakes more threads", herd.text)
 
 
 class Spinning(unittest.TestCase):
