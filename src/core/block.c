@@ -4,8 +4,9 @@
  *
  * Free blocks are linked through queue_link, the last freed first, because it is in the cache. A worker keeps free
  * blocks of user threads for itself: a list that it takes from and adds to, and a spare list of exactly BATCH. Full
- * lists go to the pool and come back as a whole, linked through the arg of their first blocks. So the pool's lock is
- * taken once per BATCH threads at most, however far creation runs ahead of the joins, and nothing is walked under it.
+ * lists go to the pool and come back as a whole, linked through the arg of their first blocks. So blocks that were used
+ * before cost one turn with the pool's lock per BATCH threads, however far creation runs ahead of the joins, and nothing
+ * is walked under it. New blocks cost one per REFILL.
  * Two lists, because with one a worker at its edge would exchange a list at every step: these are the magazines of
  * Bonwick and Adams, USENIX 2001.
  *
