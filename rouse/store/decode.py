@@ -108,11 +108,14 @@ class Head:
     lost_origins: int
     cpu_ns: int  # when the process ended; 0: not known
     system_ns: int  # the part of it in the kernel
+    earlier_programs: int  # of the same process, before exec, of which there are recordings
+    earlier_cpu_ns: int  # what the process had used when this program began
     alive_ns: int  # when `rouse run` last saw that the process ran; 0: not watched
 
     @property
     def process(self) -> str:
-        return f"{self.host}:{self.pid}:{self.start_ticks}"
+        after = f".{self.earlier_programs}" if self.earlier_programs else ""
+        return f"{self.host}:{self.pid}:{self.start_ticks}{after}"
 
     @property
     def mode_name(self) -> str:
@@ -211,7 +214,7 @@ def decode_head(raw: Any) -> Head:
         "version machine pid uid start_ticks mode chunk_count page_count lost_chunks site_depth "
         "tick_tsc tick_monotonic_ns tsc monotonic_ns realtime_ns lost_events stamps_ticks "
         "pid_namespace recorder cpus slack_ns spin_ns accept_order scatter_ns lost_origins"
-        " cpu_ns system_ns alive_ns"
+        " cpu_ns system_ns alive_ns earlier_programs earlier_cpu_ns"
     )
     fields: dict[str, Any] = {name: int(raw[name]) for name in numbers.split()}
     truths = ("ended", "is_locked", "is_confined", "is_marked", "is_sampled")

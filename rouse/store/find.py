@@ -22,7 +22,8 @@ from rouse.store import decode, layout
 
 MEMORY = Path("/dev/shm")
 RUN_PREFIX = "rouse-run-"  # begins the name of the folder of a `rouse run`
-NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?\.rouse")
+# PID.rouse, PID-NAMESPACE.rouse in a PID namespace, and PID.N.rouse of a program before exec
+NAME = re.compile(r"([1-9][0-9]{0,9})(?:-([0-9]{1,20}))?(?:\.[1-9][0-9]{0,3})?\.rouse")
 DELETED = " (deleted)"
 
 

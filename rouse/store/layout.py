@@ -145,6 +145,7 @@ HEAD = struct(
     *words("is_locked recorder", "<u4"),
     *words("slack_ns spin_ns accept_order scatter_ns lost_origins is_confined cpu_ns system_ns"),
     *words("alive_ns is_marked is_sampled"),
+    *words("earlier_programs earlier_cpu_ns earlier_system_ns"),
 )
 CHUNK = struct(*words("kind bytes entry_bytes capacity used writer", "<u4"), *words("written"))
 THREAD = struct(

@@ -206,7 +206,8 @@ def process_cpu(store: Store) -> int | None:
         return store.head.cpu_ns or None
     try:
         # The kernel's number for the CPU clock of a process: CPUCLOCK_SCHED, and the pid above.
-        return time.clock_gettime_ns(~store.head.pid << 3 | 2)
+        used = time.clock_gettime_ns(~store.head.pid << 3 | 2)
+        return max(used - store.head.earlier_cpu_ns, 0)
     except (OSError, OverflowError):
         return None
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cpu_time.c - reads the kernel's figures of kernel threads, by system calls alone.
+ * cpu_time.c - reads the kernel's figures of kernel threads and of the process, by system calls alone.
  *
  * CPU time comes from the thread's clock, which needs neither /proc nor a descriptor. The time in the run queue is
  * only in /proc.
@@ -110,14 +110,22 @@ static void note(const void *entry, void *left)
     rsi_store_relaxed(&writer->read_tid, tid);
 }
 
+struct rsi_process_time rsi_process_time(void)
+{
+    struct rsi_process_time used = { .cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) };
+    struct rusage parts;
+    if (rsi_syscall2(SYS_getrusage, RUSAGE_SELF, &parts) == 0)
+        used.system_ns = (uint64_t)parts.ru_stime.tv_sec * UINT64_C(1000000000) +
+                         (uint64_t)parts.ru_stime.tv_usec * 1000u;
+    return used;
+}
+
 void rsi_cpu_time_note(void)
 {
     unsigned queues = QUEUES_MOST;
     rsi_file_visit(RSI_STORE_WRITERS, note, &queues);
-    rsi_store_relaxed(&rsi_file_head->cpu_ns, clock_ns(CLOCK_PROCESS_CPUTIME_ID));
-    struct rusage used;
-    if (rsi_syscall2(SYS_getrusage, RUSAGE_SELF, &used) == 0)
-        rsi_store_relaxed(&rsi_file_head->system_ns,
-                          (uint64_t)used.ru_stime.tv_sec * UINT64_C(1000000000) +
-                              (uint64_t)used.ru_stime.tv_usec * 1000u);
+    struct rsi_process_time used = rsi_process_time();
+    struct rsi_store_head *head = rsi_file_head;
+    rsi_store_relaxed(&head->cpu_ns, used.cpu_ns - head->earlier_cpu_ns);
+    rsi_store_relaxed(&head->system_ns, used.system_ns - head->earlier_system_ns);
 }

@@ -32,6 +32,14 @@ struct rsi_cpu_time rsi_cpu_time_begin(int32_t tid);
  */
 bool rsi_cpu_time_queued(int32_t tid, uint64_t usr_ticks, uint64_t cpu_ns, uint64_t *queue_ns);
 
+/* Of all threads of the process, those that have ended too. */
+struct rsi_process_time {
+    uint64_t cpu_ns;
+    uint64_t system_ns; /* the part of it in the kernel */
+};
+
+struct rsi_process_time rsi_process_time(void);
+
 /* The process ends: write the figures of all live kernel threads, and of the process, into the file. */
 void rsi_cpu_time_note(void);
 

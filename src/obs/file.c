@@ -8,6 +8,7 @@
  * program's numbers (fallocate would need one).
  */
 #include "obs/cpu_time.h"
+#include "obs/earlier.h"
 #include "obs/folder.h"
 #include "obs/mapping.h"
 #include "obs/site.h"
@@ -69,6 +70,7 @@ static uint32_t folds;
 static char file_path[320];    /* absolute, since the program may change its working directory */
 static uint64_t pid_namespace; /* 0: unknown */
 static bool is_kept;           /* ROUSE_OBS_KEEP: this file and others in its folder are kept */
+static struct rsi_earlier earlier;
 
 static uint64_t own_namespace(void)
 {
@@ -158,6 +160,9 @@ static void head_fill(struct rsi_store_head *head)
     head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
     head->site_depth = rsi_load_relaxed(&rsi_site_depth);
     head->cpus = rsi_cpu_affinity();
+    head->earlier_programs = earlier.programs;
+    head->earlier_cpu_ns = earlier.cpu_ns;
+    head->earlier_system_ns = earlier.system_ns;
     read_boot_id(head->boot_id);
     ssize_t length = readlink("/proc/self/exe", head->program, sizeof head->program - 1);
     head->program[length > 0 ? length : 0] = 0;
@@ -234,6 +239,9 @@ static int file_new(int folder, char *reason, size_t bytes)
     if (length <= 0)
         return rsi_folder_failed(reason, bytes, "cannot read", link);
     memcpy(file_path + length, name, sizeof name);
+    earlier = (struct rsi_earlier){ 0 }; /* a forked process has none */
+    if (is_kept)
+        rsi_earlier_keep(folder, name + 1, start_ticks(), &earlier);
     /* left by an earlier process with this PID, or by this process before an exec */
     unlinkat(folder, name + 1, 0);
     int fd = openat(folder, name + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -103,6 +103,8 @@ struct rsi_store_head {
     uint64_t is_marked; /* 1: there are events MARK; any thread sets it */
     uint64_t
         is_sampled; /* 1: times of waits and states are estimates, in part; any thread sets it */
+    /* Programs that this process ran before exec and whose files were kept, and what it had used by then. */
+    uint64_t earlier_programs, earlier_cpu_ns, earlier_system_ns;
 };
 _Static_assert(sizeof(struct rsi_store_head) <= RSI_STORE_DIRECTORY, "the head is a page");
 

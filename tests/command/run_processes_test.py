@@ -20,6 +20,23 @@ from rouse.store import leftovers
 LEDGER = FIXTURES / "known_waits"
 
 
+BURNT_NS = 200_000_000
+# It sleeps, runs and executes itself, and after that the program that it is given; it prints for
+# how long it ran each time.
+WAITS_AND_EXECS = f"""
+import json, os, sys, time
+time.sleep(.001)
+began, before = time.process_time_ns(), json.loads(sys.argv[2]) if sys.argv[2:] else []
+while time.process_time_ns() - began < {BURNT_NS}:
+    pass
+ran = [*before, time.process_time_ns() - sum(before)]
+if not before:
+    os.execv(sys.executable, [*sys.orig_argv, json.dumps(ran)])
+print(json.dumps(ran), flush=True)
+os.execv(sys.argv[1], [sys.argv[1], "mutex"])
+"""
+
+
 class Processes(Case):
     def test_a_child_of_a_fork_has_a_record_of_its_own(self) -> None:
         found = self.report(PROGRAM, "fork")
@@ -77,6 +94,22 @@ class Processes(Case):
 
     def test_a_program_run_by_exec_is_recorded(self) -> None:
         self.total(self.sections(PROGRAM, "exec"), lock_waits=KNOWN["WAITERS"])
+
+    @unless_emulated("its program is one of this machine")
+    def test_the_record_of_a_program_that_waited_before_exec_is_kept(self) -> None:
+        file = self.folder / "report.json"
+        words = ("--json", "-o", file, "--", sys.executable, "-c", WAITS_AND_EXECS, PROGRAM)
+        done = self.run_it(*words)
+        found = json.loads(file.read_text(encoding="utf-8"))
+        python, again, last = found["processes"]
+        self.assertEqual({each["pid"] for each in found["processes"]}, {python["pid"]})
+        self.assertEqual([each["end"] for each in found["processes"]], ["farewell"] * 3)
+        for process, ran in zip((python, again), json.loads(done.stdout), strict=True):
+            # The exec follows the reading.
+            self.assertLess(abs(process["cpu_ns"] - ran), 30e6, f"{process}, not {ran}")
+        self.assertLess(last["cpu_ns"], BURNT_NS)
+        waits = [row["lock_waits"] for row in found["sections"]["totals"]]
+        self.assertEqual(sorted(waits), [0, 0, KNOWN["WAITERS"]])
 
     def test_a_record_before__exit_is_kept_with_the_wait_under_way(
         self,
