@@ -244,7 +244,7 @@ def empty_notes(database: Database, processes: Sequence[Row], totals: Sequence[R
         return [*found, f"no wait has ended since recording began; {under_way:,} are under way"]
     threads = database.count(measures.count_of("SELECT process FROM threads"))
     if not threads:
-        found.append("no wait was recorded: the process has no thread of rouse's")
+        found.append("no wait was recorded: no thread has waited in a call that rouse sees")
     else:
         found.append(
             f"no wait was recorded: none of its {threads:,} threads has ended one,"

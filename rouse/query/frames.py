@@ -53,6 +53,18 @@ def functions(database: Database, sites: Iterable[str]) -> Known:
     return found
 
 
+def cut_off(database: Database, sites: Iterable[str]) -> set[tuple[str, str]]:
+    """The sites, with their processes, whose outermost calls may be missing: they are too many."""
+    wanted = sorted({site for site in sites if SITE.fullmatch(site)})[:SITES_MOST]
+    if not wanted:
+        return set()
+    rows = database.rows(
+        "SELECT s.process, s.site FROM sites s JOIN processes p ON p.process = s.process"
+        f" WHERE s.site IN ({texts(wanted)}) AND s.frame = p.site_depth - 1"
+    )
+    return {(row["process"], row["site"]) for row in rows}
+
+
 def common(waiter: Sequence[Function], waker: Sequence[Function], near: int) -> Function | None:
     """The innermost function of both, if it is among the first functions of each."""
     wakers = {function.name for function in waker[:near]}

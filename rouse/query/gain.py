@@ -24,6 +24,7 @@ class Lock:
     held_ns: float
     ran_ns: float  # the part in which the holder ran, or could run
     slept_ns: float  # the part in which the holder slept or waited for I/O
+    contention_ns: float = 0.0  # the CPU time that waits for it cost besides
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def estimate(load: Load, fixed: Collection[object]) -> float:
     """Return the growth of the throughput to expect. At least 1, and at most the bound."""
     stations, ran, slept = [], load.ran_ns, load.slept_ns
     for key, lock in load.locks.items():
-        if key not in fixed:
+        if key in fixed:
+            ran -= lock.contention_ns
+        else:
             stations.append(lock.held_ns)
             ran, slept = ran - lock.ran_ns, slept - lock.slept_ns
     ran, slept = max(ran, 0.0), max(slept, 0.0)

@@ -6,16 +6,17 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from rouse.query import scheduler
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
 from rouse.query.scheduler import NOBODY
 from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
-from rouse.query.verdict import Verdict
+from rouse.query.verdict import BUSY, CPU, HOT_LOCK, SHOWN, Verdict
 from rouse.sched import switches
 from rouse.sched.running import KERNEL, PERIOD_NS
 from rouse.sched.stacks import ASLEEP
@@ -24,6 +25,7 @@ from rouse.symbols import futex_waits
 from rouse.symbols.demangle import short
 from rouse.symbols.images import Image, Names
 from rouse.symbols.sites import Frame, Resolver
+from rouse.text import duration, share
 
 Row = dict[str, Any]
 NAMING_SECONDS = 20.0  # the time to find the names of call paths; the others keep addresses
@@ -322,8 +324,38 @@ class Paths:
         made = scheduler.section("run_sites", "Where threads ran", ABOUT_RUN, RUN, ordered, limit)
         return replace(made, empty=made.empty and "no thread ran for long enough")
 
+    def lock_findings(self, whole_ns: int) -> list[Finding]:
+        """The locks that threads sleep for. Without the holds, the gain of a fix is not known."""
+        found = []
+        for row in self.rows:
+            waited = row["asleep_ns"]
+            if row["kind"] not in LOCKS or waited < max(LEAST_SHARE * whole_ns, LEAST_NS):
+                continue
+            waiter, holder = row["label"], row["woken_from"]
+            times = f", {row['count']:,} times" if row["count"] else ""
+            by = f" {holder} released it." if holder != NOBODY else ""
+            name = "malloc's own lock" if row["kind"] == "malloc" else row["object"]
+            text = (
+                f"{name}: {waiter} sleeps {duration(waited)} in all for it{times}.{by} How long it"
+                f" is held, and so what a fix gains, only rouse run can tell [{HOT_LOCK}]"
+            )
+            holder = "" if holder == NOBODY else holder
+            found.append(Finding(HOT_LOCK, name, waiter, holder, waited, None, None, text))
+        return found[:SHOWN]
+
+    def summary(self, time: Mapping[str, float], ran: Section) -> str:
+        """Say why there is no finding."""
+        if time["running"] >= BUSY and ran.rows:
+            first = ran.rows[0]
+            where = f"{share(first['share'])} % of it in {first['label']}"
+            return f"Nothing to fix here: the threads compute, {where} [{CPU}]"
+        slept = next(iter(self.rows), None)
+        if slept is None:
+            return ""
+        return f"No lock is contended: threads sleep mostly at {slept['label']} ({slept['kind']})"
+
     def verdict(self) -> Verdict:
-        """How the threads' time divides. Which fix pays is not known without the holders."""
+        """How the threads' time divides, and for which locks they sleep."""
         parts = {"running": 0, "queued": 0}
         for row in scheduler.thread_rows(self.found):
             parts["running"] += row["cpu_ns"]
@@ -332,7 +364,12 @@ class Paths:
             group = GROUPS.get(row["kind"]) or ("I/O" if IO.match(row["kind"]) else "other calls")
             parts[group] = parts.get(group, 0) + row["asleep_ns"]
         whole = sum(parts.values())
-        return Verdict({name: ns / whole for name, ns in parts.items()} if whole else {}, whole)
+        if not whole:
+            return Verdict({}, 0)
+        time = {name: ns / whole for name, ns in parts.items()}
+        findings = self.lock_findings(whole)
+        text = "" if findings or self.is_beside else self.summary(time, self.run_section(1))
+        return Verdict(time, whole, findings, text)
 
     def all_notes(self) -> list[str]:
         blind = self.found.blind

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Pools that are too small: threads wait until others return what they hold.
 
-A pool is a condition or a semaphore at which one function waits and, after its work, wakes the next
-one. Of a queue, one function takes and another one puts.
+A pool is a condition, a semaphore or a futex at which one function waits and, after its work, wakes
+the next one. Of a queue, one function takes and another one puts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEARLY_ALL, MOSTLY = 0.9, 0.5
 
 def cut(rows: str, _order: Sequence[str]) -> str:
     return (
-        f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore')"
+        f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore', 'futex')"
         f" ORDER BY wait_ns DESC LIMIT {ROWS_MOST}"
     )
 

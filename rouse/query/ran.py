@@ -18,6 +18,7 @@ from rouse.sched.python_samples import PER_S
 from rouse.symbols.demangle import short
 from rouse.symbols.images import Image, Names
 from rouse.symbols.sites import Frame, Resolver, of_program
+from rouse.symbols.spin_loops import CALLED
 from rouse.tables.engine import Database
 from rouse.text import printable
 
@@ -49,6 +50,7 @@ class Stack:
     ns: float  # on a processor
     frames: tuple[Frame, ...]  # the innermost first
     is_in_kernel: bool
+    is_waiting: bool = False  # it was in a loop that waits for another thread
 
     @property
     def own(self) -> Frame:
@@ -59,6 +61,15 @@ class Stack:
     def function(self) -> str:
         """The innermost function that is the program's, or else the innermost one."""
         return function_of(self.own)
+
+    @property
+    def caller(self) -> str:
+        """The function that called it, also if it was inlined. Empty: not known."""
+        within = self.own.within.partition("\n")[0]
+        if within:
+            return short(within)
+        outer = of_program(list(self.frames))[1:2]
+        return function_of(outer[0]) if outer else ""
 
     @property
     def inner(self) -> str:
@@ -175,6 +186,7 @@ def make(ran: Ran, database: Database) -> Running:
     resolver = Resolver()
     names = [Names(Image(pid, "\n".join(lines)), resolver) for pid, lines in ran.images]
     known: dict[tuple[int, int], Frame] = {}
+    waiting: dict[tuple[int, int], bool] = {}
     deadline = time.monotonic() + NAMING_SECONDS
 
     def frame(image: int, address: int) -> Frame:
@@ -185,6 +197,14 @@ def make(ran: Ran, database: Database) -> Running:
             )
         return known[image, address]
 
+    def is_waiting(image: int, frames: Sequence[Frame]) -> bool:
+        at = (image, frames[0].address)
+        if at not in waiting:
+            called = CALLED.search(frames[0].function or "")
+            is_late = time.monotonic() > deadline
+            waiting[at] = bool(called) or (not is_late and names[image].is_waiting(at[1] - 1))
+        return waiting[at]
+
     found = Running(ran.period_ns)
     for run in ran.runs:
         process = processes.get(ran.images[run.image][0])
@@ -193,8 +213,9 @@ def make(ran: Ran, database: Database) -> Running:
         first, *callers = run.addresses  # the first is no return address
         frames = (frame(run.image, first + 1), *(frame(run.image, each) for each in callers))
         ns = run.count * ran.weight_ns
+        waits = not run.is_in_kernel and is_waiting(run.image, frames)
         found.stacks.append(
-            Stack(process, run.name, run.tid, run.count, ns, frames, run.is_in_kernel)
+            Stack(process, run.name, run.tid, run.count, ns, frames, run.is_in_kernel, waits)
         )
     for python in ran.python:
         if process := processes.get(python.pid):

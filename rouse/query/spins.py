@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rouse.query.demand import key_of
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.measures import labelled
 from rouse.query.program import STATES, Program
+from rouse.query.ran import Running, busiest
 from rouse.tables.engine import Database
 from rouse.tables.views import known_site
-from rouse.text import duration
+from rouse.text import duration, share
 
 SPINNING = "spinning"
 MOSTLY = 0.5  # of the time waited for a lock
 YIELD_NS = 2_000  # of a call of sched_yield: two switches
 YIELDS_SHARE = 0.1  # of the CPU time
+SPUN_SHARE = 0.1  # the same, in a loop that calls nothing
 YIELDS = f"""
 SELECT process, {known_site("yield_site")} AS site, SUM(yields) AS yields
 FROM workers WHERE yields > 0 GROUP BY process, {known_site("yield_site")}
@@ -36,6 +40,28 @@ def lock(row: Row, program: Program) -> Finding | None:
         f"{held} A mutex lets waiters sleep [{SPINNING}]"
     )
     return Finding(SPINNING, name, waiter, holder, spun, None, None, text)
+
+
+def loops(program: Program, sampled: Running | None) -> list[Finding]:
+    """Functions that run in a loop around an atomic operation: locks of the program's own."""
+    spinning = [stack for stack in sampled.stacks if stack.is_waiting] if sampled else []
+    function, part = busiest(spinning)
+    spun = sum(stack.ns for stack in spinning) * part
+    if not sampled or spun < max(SPUN_SHARE * program.ran_ns, LEAST_NS):
+        return []
+    of_all = spun / max(sum(stack.ns for stack in sampled.stacks), 1)
+    callers = Counter[str]()
+    for stack in spinning:
+        if stack.function == function:
+            callers[stack.caller] += stack.samples
+    caller = callers.most_common(1)[0][0]
+    text = (
+        f"{function} runs in a loop around an atomic operation for {duration(spun)},"
+        f" {share(of_all)} % of the CPU time{caller and f', called from {caller}'}: a lock of the"
+        " program's own, or another wait for a thread. A mutex or condition variable lets threads"
+        f" sleep [{SPINNING}]"
+    )
+    return [Finding(SPINNING, "-", function, caller or function, round(spun), None, None, text)]
 
 
 def worked(program: Program) -> float:

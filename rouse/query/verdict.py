@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rouse.query import (
     accept_herds,
     gain,
     handovers,
-    idle_pools,
     interpreter,
     locks,
+    loops,
     measures,
     monitors,
     onions,
@@ -29,13 +29,16 @@ from rouse.query import (
     shares,
     spins,
     stragglers,
+    thread_pools,
     timers,
 )
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
+    contention_of,
     key_of,
     least_ran,
+    load_without,
     own_of,
     phase_of,
 )
@@ -63,6 +66,7 @@ HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and thei
 POLL_SUMS = ("repeated_sleeps", "repeated_ns", "sleeps")
 POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 LEAST_ERROR = 0.005  # of a share, which is then printed
+ERROR_MOST = 0.3  # of a share, from which on it is not stated
 BUSY = 0.85  # of the processors, or of the threads' time
 IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
@@ -70,7 +74,14 @@ UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
 DELIVERY_LEAST = 0.02
 SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
 OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
-NO_THREAD = {"threads": 0, "waits": 0, "wall_ns": 0, "to_run_ns": None, "queue_ns": None}
+NO_THREAD = {
+    "threads": 0,
+    "accepted": 0,
+    "waits": 0,
+    "wall_ns": 0,
+    "to_run_ns": None,
+    "queue_ns": None,
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,7 @@ def thread_rows() -> str:
     """Threads that are alive one by one, and those that have ended by name."""
     known = measures.total(state for state in STATES if state not in ("usr", "missing"))
     return f"""
-SELECT process, threads, waits, wall_ns, to_run_ns, queue_ns,
+SELECT process, name, is_user, threads, waits, accepted, wall_ns, to_run_ns, queue_ns,
     {names(s for s in STATES if s not in ("usr", "missing"))},
     COALESCE(usr, had_usr) AS usr, wall_ns - {known} - COALESCE(usr, had_usr) AS missing
 FROM ({measures.thread_parts()}) p
@@ -220,7 +231,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
     slept = io + sleep
     waits = sum(thread["waits"] for thread in threads)
-    contested = sum(lock["contested"] for lock in beside)
+    contested, acquired = (sum(lock[key] for lock in beside) for key in ("contested", "acquired"))
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
     return gain.Load(
         wall_ns=phase,
@@ -228,11 +239,16 @@ def load_of(row: Row, program: Program) -> gain.Load:
         processors=program.processors,
         ran_ns=ran,
         slept_ns=slept,
-        least_ran_ns=least_ran(ran, waits, program),
+        least_ran_ns=least_ran(ran, waits, program, acquired),
         least_slept_ns=max(slept - max(waits - contested, 0) * saves, slept / 2),
-        all_ran_ns=least_ran(program.ran_ns, waits, program) * part,
+        all_ran_ns=least_ran(program.ran_ns, waits, program, acquired) * part,
         others_ran_ns=program.others_ran_ns * part,
-        locks={key_of(other): own_of(other, 1 if other is row else part) for other in beside},
+        locks={
+            key_of(other): own_of(
+                other, 1 if other is row else part, contention_of(other, ran, waits, program)
+            )
+            for other in beside
+        },
     )
 
 
@@ -285,11 +301,12 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
         does += f" at {at}" if at else ""
         is_on_disk = bool(at and longest and at == inside(database, longest, (SYNC,)))
     error = 2 * math.sqrt(row["hold_variance"]) / load.wall_ns
+    is_known = error < ERROR_MOST
     around = f" ± {100 * error:.0f}" if error >= LEAST_ERROR else ""
-    text = (
-        f"{name} is held {share(busy)}{around} % of the time,"
-        f" {duration(row['hold_ns'] / row['holds'])} each{does}: {waits}. Without these waits"
-    )
+    part = f"{share(busy)}{around} % of the time, {duration(row['hold_ns'] / row['holds'])} each"
+    if not is_known:
+        part = "for a part of the time that too few timed holds tell"
+    text = f"{name} is held {part}{does}: {waits}. Without these waits"
     sooner = None
     if is_open(row, busy, program):
         gains: tuple[float | None, float | None] = (None, None)
@@ -305,8 +322,9 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
             f" other [{kind}]"
         )
     else:
-        gains = (most, expected)
-        text += f" at most {most:.2f}x, about {expected:.2f}x the throughput [{kind}]"
+        gains = (most, expected if is_known else None)
+        about = f", about {expected:.2f}x" if is_known else ""
+        text += f" at most {most:.2f}x{about} the throughput [{kind}]"
     return Finding(*(kind, name, waiter, holder, row["wait_ns"], *gains, text, busy, error, sooner))
 
 
@@ -330,13 +348,17 @@ def herd_findings(program: Program) -> list[Finding]:
         name = worst["object_name"] or (address(worst["object"]) if worst["object"] else "-")
         blame = sum(row["late_ns"] + row["waste_ns"] for row in rows)
         waker = "its waker" if worst["wake_site"] == NOT_KNOWN else worst["wake_label"]
+        # The processors limit the throughput, even if no wake-up were useless.
+        ran = least_ran(program.ran_ns, useless, program)
+        most = program.processors * program.wall_ns / ran if ran else None
+        gains = f": at most {most:.2f}x the throughput without them" if most else ""
         text = (
             f"{useless:,} of {counted(count, 'wake-up')} find nothing to do: {worst['wait_label']}"
             f" waits for {name} ({worst['kind']}), and {waker} wakes more threads"
-            f" than have work [{HERD}]"
+            f" than have work{gains} [{HERD}]"
         )
         finding = Finding(
-            *(HERD, name, worst["wait_label"], worst["wake_label"], blame, None, None, text)
+            *(HERD, name, worst["wait_label"], worst["wake_label"], blame, most, None, text)
         )
         found.append(finding)
     return found
@@ -363,6 +385,13 @@ def function_of(label: str) -> str:
     return label.rpartition(" ")[0] or label.rpartition("+")[0] or label
 
 
+def without_sleeps(slept_ns: int, program: Program) -> float:
+    """Return the most that the throughput can grow by without these sleeps."""
+    load = load_without(0, ("sleep",), program)
+    rest = max(load.least_slept_ns - slept_ns, 0.0)
+    return gain.bound(replace(load, least_slept_ns=rest), [])
+
+
 def polling_findings(program: Program) -> list[Finding]:
     """Threads that do nothing but sleep briefly and run, again and again.
 
@@ -382,14 +411,15 @@ def polling_findings(program: Program) -> list[Finding]:
             continue
         each = row["repeated_ns"] / count
         label = row["site_label"]
+        most = without_sleeps(row["repeated_ns"], program)
         text = (
             f"{label} sleeps in a loop, {count:,} times, {duration(each)} each, and waits for"
             f" little else. If it looks for an event there, it sees it {duration(each / 2)} late on"
-            f" average, and a condition variable, semaphore or eventfd would wake it at once"
-            f" [{POLLING}]"
+            f" average, and a condition variable, semaphore or eventfd would wake it at once: at"
+            f" most {most:.2f}x the throughput [{POLLING}]"
         )
         blame = row["repeated_ns"]
-        found.append(Finding(POLLING, "-", label, "timer", blame, None, None, text))
+        found.append(Finding(POLLING, "-", label, "timer", blame, most, None, text))
     return found
 
 
@@ -493,6 +523,22 @@ def unexplained(database: Database, program: Program) -> str:
     return f"{text}threads slept {' and '.join(where)}. {OTHERWISE}"
 
 
+def alike(findings: Sequence[Finding]) -> list[Finding]:
+    """Join the findings that differ only in their process, or in their lock of several."""
+    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
+    for each in findings:
+        groups.setdefault((each.kind, each.object, each.waiter, each.holder), []).append(each)
+    joined = []
+    for group in groups.values():
+        worst = max(group, key=lambda each: each.blame_ns)
+        if len(group) > 1:
+            blame = sum(each.blame_ns for each in group)
+            text = f"{worst.text} and {len(group) - 1} more like it"
+            worst = replace(worst, blame_ns=blame, text=text)
+        joined.append(worst)
+    return joined
+
+
 def make(database: Database, busy_ns: int | None = None, sampled: Running | None = None) -> Verdict:
     """busy_ns: how long all programs ran on these processors meanwhile. None: not known.
 
@@ -514,9 +560,11 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
+    findings += spins.loops(program, sampled)
     findings += shares.find(database, program) + accept_herds.find(database, program)
-    findings += handovers.find(database, program)
-    findings += timers.find(database, program) + idle_pools.find(database, program)
+    findings += handovers.find(database, program) + loops.find(database, program)
+    findings += timers.find(database, program) + thread_pools.find(database, program)
+    findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)
     text = "" if findings else summary(database, program, time, idle, sampled)

@@ -310,6 +310,9 @@ def report(
         return
     looked = {file: remains.look(file) for file in files}
     heard = [file for file, left in looked.items() if not left.is_silent]
+    # Processes that only compute are reported where there is no other one.
+    if not heard and not unseen.own_waits(program):
+        heard = [file for file, left in looked.items() if left.only_ran]
     later = remains.run_on(looked.values(), wanted.keep)
     if not heard:
         silence = remains.silence(program, looked.values(), place)

@@ -18,8 +18,16 @@ class Left:
     is_confined: bool  # it has asked for seccomp, and was recorded until then
     is_full: bool  # the recording had no room for some entries
     room_mib: int | None  # the limit that it reached; None, if is_full: the disk was full
+    ran_ns: int  # the CPU time of a process that has ended normally, else 0
+
+    @property
+    def only_ran(self) -> bool:
+        """Whether all of its threads did nothing but compute, for long enough to say where."""
+        is_whole = not (self.is_full or self.is_confined or self.is_cut)
+        return self.is_silent and is_whole and self.ran_ns >= COMPUTES_NS
 
 
+COMPUTES_NS = 100_000_000
 CHUNK_PAGES_MOST = 16  # of any chunk that the limit refuses; see ledger.c
 
 
@@ -46,7 +54,10 @@ def look(file: Path) -> Left:
     head = found.head
     is_cut = not (found.is_live or head.ended)
     room_mib = limit_mib(head.lost_chunks, head.page_count, size)
-    return Left(is_silent, found.is_live, is_cut, head.is_confined, head.lost_chunks > 0, room_mib)
+    is_full = head.lost_chunks > 0
+    return Left(
+        *(is_silent, found.is_live, is_cut, head.is_confined, is_full, room_mib, head.cpu_ns)
+    )
 
 
 def no_room(every: Collection[Left], place: Path) -> str:

@@ -22,6 +22,7 @@ QUALIFIERS = re.compile(r"( const| volatile| &&?|\[abi:\w+\])+$")
 OPENING, CLOSING = "(<[{", ")>]}"
 OPERATOR = re.compile(r"\boperator\s*(\(\)|->\*?|<=>|<<=?|>>=?|[<>]=?|[^\w\s(]+)?")
 SHORT = 24  # characters of template arguments that a short name keeps
+NAMELESS = "(anonymous namespace)::"  # C++ gives nothing else in its place
 LONGEST = 4096  # the library's parser recurses, and names come from others' files
 
 
@@ -65,7 +66,7 @@ def kept(inside: str, is_leading: bool) -> str:
 
 def short(function: str) -> str:
     """A function's name with its scopes, without arguments, result and long template arguments."""
-    name = QUALIFIERS.sub("", CLONE.sub("", function))
+    name = QUALIFIERS.sub("", CLONE.sub("", function)).replace(NAMELESS, "")
     hidden: list[str] = []
 
     def hide(match: re.Match[str]) -> str:

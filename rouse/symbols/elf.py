@@ -41,6 +41,7 @@ FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 VARIABLE_TYPES = (1,)  # STT_OBJECT
 Symbols = npt.NDArray[np.void]
 GLOBAL = 1
+MARGIN = 256  # bytes of code behind an address, in which a loop around it ends
 LOOK_BACK = 16  # symbols that begin before an address, looked at for the one that contains it
 
 
@@ -189,6 +190,19 @@ class Elf:
     def function(self, address: int) -> tuple[str, int] | None:
         """Return the function that contains an address, and the offset in it."""
         return self.symbol(self.functions, address)
+
+    def code(self, address: int, most: int) -> tuple[int, bytes] | None:
+        """Return where the function that contains an address begins, and its first bytes."""
+        found = self.function(address)
+        if found is None:
+            return None
+        start, after = address - found[1], address + MARGIN
+        for segment in self.file.iter_segments():
+            begin = segment["p_vaddr"]
+            if segment["p_type"] == "PT_LOAD" and begin <= start < begin + segment["p_filesz"]:
+                self.file.stream.seek(segment["p_offset"] + start - begin)
+                return start, self.file.stream.read(min(after - start, most))
+        return None
 
     def variable(self, address: int) -> tuple[str, int] | None:
         return self.symbol(self.variables, address)

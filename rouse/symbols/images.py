@@ -16,7 +16,8 @@ from pathlib import Path
 from rouse.symbols import perf_map
 from rouse.symbols.elf import Elf, ElfError
 from rouse.symbols.perf_map import PerfMap
-from rouse.symbols.sites import Frame, Module, Resolver
+from rouse.symbols.sites import LIBRARY_MODULES, Frame, Module, Resolver
+from rouse.symbols.spin_loops import CODE_MOST, is_waiting
 from rouse.symbols.unwind import Row, Stack, Tables, callers
 
 MAPPINGS_MOST = 1 << 16
@@ -148,6 +149,16 @@ class Names:
             label = name or made or f"{address:#x}"
             return Frame(address, label, module=name or None, function=made or None)
         return self.resolver.frame(loaded.module, address)
+
+    def is_waiting(self, address: int) -> bool:
+        """Whether an instruction is in a loop that waits for another thread."""
+        loaded = self.of(address)
+        elf = loaded and self.resolver.elf(loaded.module, None)
+        if not loaded or not elf or LIBRARY_MODULES.search(loaded.module.path):
+            return False
+        at = address - loaded.module.bias
+        found = elf.guarded(lambda: elf.code(at, CODE_MOST), None)
+        return bool(found) and is_waiting(elf.file.get_machine_arch(), found[1], found[0], at)
 
     def variable(self, address: int) -> str | None:
         """Return the static variable at an address. None: it is in none."""

@@ -9,8 +9,11 @@ the hexadecimal form of the store's word. "0x0" is the runtime itself, or not kn
 from __future__ import annotations
 
 import dataclasses
+import os
+import posixpath
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ import numpy.typing as npt
 from rouse.clock import INT64_MAX, NS
 from rouse.sched import procfs
 from rouse.store import layout, stacks, states, waiting
-from rouse.store.decode import Entries, Store, text_of
+from rouse.store.decode import Entries, Head, Store, text_of
 from rouse.symbols import runtimes, sites
 from rouse.tables import events, futexes, places
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, OTHERS, PRELOAD, RUNS
@@ -163,13 +166,26 @@ def grouped(
 # Tables
 
 
+def called(head: Head) -> str:
+    """Return the path of the program, or of the symbolic link to it that its command names.
+
+    redis-server is a link to redis-check-rdb.
+    """
+    name = posixpath.basename(head.command.partition(" ")[0])
+    if not name or posixpath.basename(head.program).startswith(name):
+        return head.program
+    link = posixpath.join(posixpath.dirname(head.program), name)
+    is_link = Path(link).is_symlink() and os.path.realpath(link) == head.program
+    return link if is_link else head.program
+
+
 def processes(store: Store) -> Table:
     head, when = store.head, store.clock
     lost = {f"lost_{what}": int(signed(store.writers[f"lost_{what}"]).sum()) for what in LOST}
     row = {
         "pid": head.pid,
         "host": head.host,
-        "program": head.program,
+        "program": called(head),
         "command": head.command,
         "uid": head.uid,
         "started_unix_ns": head.realtime_ns,

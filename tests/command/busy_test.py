@@ -17,6 +17,7 @@ from typing import Any
 from common import FIXTURES, here, rouse, start_ready
 
 from rouse.sched import procfs
+from rouse.store import find
 from rouse.top import busy
 
 BUSY = FIXTURES / "busy"
@@ -203,7 +204,7 @@ class Report(Beside):
         self.await_life(program, 0.3)
         program.kill()
         program.wait()
-        sections, notes = self.sections(self.folder / f"{program.pid}.rouse")
+        sections, notes = self.sections(self.folder / find.file_name(program.pid))
         self.assertIn("of user threads' USR is the time that they had a worker", notes)
         self.assertIn("could not be split into running and sleeping", notes)
         main = next(row for row in sections["threads"] if row["origin"] == "foreign")

@@ -16,7 +16,7 @@ from common import COMMAND, FIXTURES, here, next_line, send, start, start_ready
 
 from file_growth import await_recording
 
-from rouse.store import recording
+from rouse.store import find, recording
 
 NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
 
@@ -85,7 +85,7 @@ class Recorded(unittest.TestCase):
         send(self.program, "x")
         self.check_file(r"the program runs another program now \(exec\)", ended=True)
         # The process continues without these threads, so it adds nothing to their record.
-        path = self.folder / f"{self.program.pid}.rouse"
+        path = self.folder / find.file_name(self.program.pid)
         first, second = self.report(path), self.report(path)
         self.assertEqual(first["processes"][0]["ended"], True)
         self.assertEqual(

@@ -414,7 +414,7 @@ class Notes(unittest.TestCase):
     def test_notes_explain_an_empty_report(self) -> None:
         self.assertIn("nothing was recorded: there is no process in it", noted(tables()))
         process = orders()["processes"].to_rows()
-        self.assertIn("no thread of rouse's", noted(tables(processes=process)))
+        self.assertIn("no thread has waited", noted(tables(processes=process)))
         text = noted(tables(processes=process, threads=[{**THREADS[0], "waits": 0}]))
         self.assertIn("none of its 1 threads has ended one", text)
 

@@ -131,7 +131,7 @@ class Terminal(Case):
     def test_empty_sections_say_why(self) -> None:
         parquet.write(tables(processes=orders()["processes"].to_rows()), self.folder / "none")
         out = self.printed(self.folder / "none", "--full")
-        self.assertIn("no wait was recorded: the process has no thread of rouse's", out)
+        self.assertIn("no wait was recorded: no thread has waited in a call that rouse sees", out)
         self.assertIn("Locks: no thread met a lock of POSIX or librouse that was held.", out)
 
 

@@ -17,8 +17,8 @@ from rouse.query import (
     demand,
     gain,
     handovers,
-    idle_pools,
     interpreter,
+    loops,
     monitors,
     onions,
     pools,
@@ -26,6 +26,7 @@ from rouse.query import (
     shares,
     spins,
     stragglers,
+    thread_pools,
     timers,
     verdict,
 )
@@ -76,6 +77,10 @@ class SmallPool(unittest.TestCase):
         self.assertEqual((pool.kind, pool.blame_ns), (pools.SMALL_POOL, 5600 * MS))
         self.assertEqual((pool.waiter, pool.holder), ("take+0x5", "serve"))
         self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
+
+    def test_semaphore_of_a_library_is_a_futex(self) -> None:
+        (pool,) = self.rows(self.wake(kind="futex"))
+        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "serve"))
 
     def test_function_may_have_been_inlined(self) -> None:
         sites = [
@@ -284,7 +289,7 @@ class IdlePool(unittest.TestCase):
 
     def test_requests_wait_while_threads_wait_for_work(self) -> None:
         (pool,) = self.rows(7000, 8000, 960)
-        self.assertEqual((pool.kind, pool.holder), (idle_pools.IDLE_POOL, "print"))
+        self.assertEqual((pool.kind, pool.holder), (thread_pools.IDLE_POOL, "print"))
         self.assertEqual((pool.waiter, pool.blame_ns), ("ask+0x1", 7040 * MS))
         self.assertAlmostEqual(pool.gain or 0, 7960 / 960)
 
@@ -294,8 +299,91 @@ class IdlePool(unittest.TestCase):
     def test_pool_whose_threads_are_woken_again_and_again(self) -> None:
         self.assertEqual(self.rows(7000, 8000, 960, often=500), [])
 
-    def test_pool_whose_threads_are_all_busy(self) -> None:
-        self.assertEqual(self.rows(160, 8000, 960), [])
+    def test_pool_whose_threads_are_all_busy_is_too_small(self) -> None:
+        (pool,) = self.rows(160, 8000, 960)
+        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "print"))
+
+
+class SmallThreadPool(unittest.TestCase):
+    """Two threads serve the requests of twelve."""
+
+    SITES = (
+        *site(0x6110, "work+0x1", "serve+0x2"),
+        *site(0x6120, "set_value+0x1", "serve+0x3"),
+        *site(0x6130, "get+0x1", "handle+0x9"),
+        *site(0x6140, "recv+0x1", "query+0x4", "serve+0x3"),
+        *site(0x6150, "submit+0x1", "handle+0x2"),
+        *site(0x6160, "think+0x1", "handle+0x5"),
+        *site(0x6170, "put+0x1", "read_input+0x5"),
+    )
+    ASKED: ClassVar = {"kind": "futex", "useful": 900, "wait_site": "0x6130", "wake_site": "0x6120"}
+    SERVED: ClassVar = {"kind": "read", "useful": 900, "wait_site": "0x6140"}
+
+    def rows(
+        self, asked_ms: int, idle_ms: int, sender: str = "0x6150", often: int = 4
+    ) -> list[Finding]:
+        """sender: where the pool is woken."""
+        work = {"kind": "condition", "useful": often, "wait_site": "0x6110", "wake_site": sender}
+        wakes = [
+            {**work, "wait_ns": idle_ms * MS},
+            {**self.ASKED, "wait_ns": asked_ms * MS},
+            {**self.SERVED, "wait_ns": 1900 * MS},
+            {"kind": "sleep", "useful": 900, "wait_site": "0x6160", "wait_ns": 500 * MS},
+        ]
+        some = threads(14, cond=asked_ms // 14, io=1900 // 14)
+        return found(threads=some, sites=self.SITES, wakes=wakes)
+
+    def test_requests_wait_for_threads_that_are_all_busy(self) -> None:
+        (pool,) = self.rows(11000, 10)
+        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "serve"))
+        self.assertEqual((pool.waiter, pool.blame_ns), ("get+0x1", 9100 * MS))
+        self.assertAlmostEqual(pool.gain_most or 0, 11000 / 1900)
+        self.assertAlmostEqual(pool.gain or 0, 11500 / 2400)
+
+    def test_requests_that_are_being_served_do_not_wait(self) -> None:
+        self.assertEqual(self.rows(2000, 10), [])
+
+    def test_threads_of_the_pool_have_time(self) -> None:
+        self.assertEqual(self.rows(11000, 900), [])
+
+    def test_threads_that_wait_for_the_next_item_of_a_queue_are_no_requests(self) -> None:
+        self.assertEqual(self.rows(11000, 10, "0x6170", often=100), [])
+
+    def test_pool_without_time_waits_for_work_at_the_begin_and_the_end_at_most(self) -> None:
+        for sender in ("0x6170", "0x0"):
+            (pool,) = self.rows(11000, 10, sender)
+            self.assertEqual(pool.holder, "serve")
+        (pool,) = self.rows(11000, 10, often=100)
+        self.assertEqual(pool.holder, "serve")
+
+
+class BlockedLoop(unittest.TestCase):
+    SITES = (*site(0x6210, "append+0x1", "serve+0x1"),)
+
+    def rows(self, sync_ms: int, clients_ms: int, **changed: Any) -> list[Finding]:
+        """One thread with connections."""
+        (thread,) = threads(1, io=sync_ms, accept=clients_ms, usr=1000 - sync_ms - clients_ms)
+        sync = {"kind": "sync", "useful": 100, "wait_site": "0x6210", "wait_ns": sync_ms * MS}
+        some = [{**thread, "accepted": 50, **changed}]
+        return found(threads=some, sites=self.SITES, wakes=[sync])
+
+    def test_thread_that_syncs_serves_nobody_meanwhile(self) -> None:
+        (loop,) = self.rows(600, 100)
+        self.assertEqual((loop.kind, loop.holder), (loops.BLOCKED_LOOP, "append+0x1"))
+        self.assertEqual((loop.object, loop.blame_ns), ("thread t", 600 * MS))
+        self.assertAlmostEqual(loop.gain_most or 0, 1000 / 150)
+        self.assertIsNone(loop.gain)
+
+    def test_thread_that_is_free_at_times_loses_no_throughput(self) -> None:
+        (loop,) = self.rows(300, 600)
+        self.assertIsNone(loop.gain_most)
+        self.assertIn("late", loop.text)
+
+    def test_one_connection_or_none_is_no_loop(self) -> None:
+        self.assertEqual(self.rows(600, 100, accepted=1), [])
+
+    def test_short_waits_are_none(self) -> None:
+        self.assertEqual(self.rows(90, 600), [])
 
 
 class HiddenLocks(unittest.TestCase):

@@ -42,7 +42,7 @@ class EmptyReport(unittest.TestCase):
     def test_the_number_of_killed_processes_is_named(self) -> None:
         def said(cuts: int, count: int) -> str:
             every = [
-                remains.Left(True, False, at < cuts, False, False, None) for at in range(count)
+                remains.Left(True, False, at < cuts, False, False, None, 0) for at in range(count)
             ]
             return remains.silence("it", every, self.folder).rpartition("; ")[2]
 

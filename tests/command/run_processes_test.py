@@ -15,7 +15,7 @@ from common import FIXTURES
 from interposed import unless_emulated
 from run_case import KNOWN, PROGRAM, Case, label
 
-from rouse.store import leftovers
+from rouse.store import find, leftovers
 
 LEDGER = FIXTURES / "known_waits"
 
@@ -55,7 +55,7 @@ class Processes(Case):
         done = self.run_it("--keep", kept, "--", "sh", "-c", script)
         os.kill(int(done.stdout), signal.SIGKILL)
         self.assertIn(f"1 process runs on: the waits from now on are in {kept}", done.stderr)
-        self.assertTrue((kept / f"{int(done.stdout)}.rouse").exists())
+        self.assertTrue((kept / find.file_name(int(done.stdout))).exists())
 
     def test_processes_of_one_program_are_summed(self) -> None:
         file = self.folder / "report.json"

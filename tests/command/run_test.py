@@ -137,6 +137,17 @@ class PassedThrough(Case):
         self.assertIn("script: /no/such/shell, which is to run it, is not there", done.stderr)
 
 
+COMPUTES = """
+import time
+
+def work():
+    while time.process_time() < 1.5:
+        pass
+
+work()
+"""
+
+
 class NeverEmpty(Case):
     def line(self, *words: str | Path, status: int = 0) -> str:
         done = self.run_it("--", *words)
@@ -146,6 +157,15 @@ class NeverEmpty(Case):
 
     def test_a_program_without_waits(self) -> None:
         self.assertIn("no thread waited for a lock", self.line(PROGRAM, "nothing"))
+
+    def test_a_program_that_only_computes_has_a_verdict(self) -> None:
+        done = self.run_it("--", sys.executable, "-c", COMPUTES)
+        line = r"Nothing to fix here: the threads compute.*in work .*\[cpu-bound\]"
+        self.assertRegex(done.stderr, line)
+        found = json.loads(self.run_it("--json", "--", sys.executable, "-c", COMPUTES).stderr)
+        self.assertEqual(found["verdict"]["findings"], [])
+        self.assertRegex(found["verdict"]["summary"], line)
+        self.assertGreater(found["verdict"]["time"]["running"], 0.8)
 
     def test_the_message_is_also_in_a_file_and_in_json(self) -> None:
         file = self.folder / "report"

@@ -397,7 +397,7 @@ class Symbols(Built):
                 "app::main()::{lambda()#1}::operator()() const",
                 "app::main::{lambda()#1}::operator()",
             ),
-            ("(anonymous namespace)::run() [clone .cold]", "(anonymous namespace)::run"),
+            ("(anonymous namespace)::run() [clone .cold]", "run"),
             ("void std::__invoke<int (*)(int)>(std::x, int)", "std::__invoke<int (*)(int)>"),
             ("std::map<std::string, std::vector<int> >::~map()", "std::map<...>::~map"),
             ("Foo::operator bool() const", "Foo::operator bool"),

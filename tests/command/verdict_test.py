@@ -137,6 +137,22 @@ class Rules(unittest.TestCase):
             self.assertIsNone(other.sooner_ns)
             self.assertIn("the throughput [", other.text)
 
+    def test_findings_that_differ_only_in_their_process_are_one(self) -> None:
+        other = {**LOCK, "process": "other", "wait_ns": S}
+        (joined,) = made(locks=[LOCK, other]).findings
+        self.assertEqual((joined.object, joined.blame_ns), ("hot", 4 * S))
+        self.assertTrue(joined.text.endswith("and 1 more like it"))
+
+    def test_a_share_that_is_not_known_well_is_not_stated(self) -> None:
+        lock = {**LOCK, "hold_ns": S // 2}
+        said = {
+            variance: made(locks=[{**lock, "hold_variance": variance * S * S}]).findings[0]
+            for variance in (0.0001, 0.25)
+        }
+        self.assertIn("50 ± 2 % of the time", said[0.0001].text)
+        self.assertIn("too few timed holds", said[0.25].text)
+        self.assertEqual((said[0.25].gain, said[0.25].gain_most), (None, said[0.0001].gain_most))
+
     def test_no_waits_are_no_finding(self) -> None:
         found = made(locks=[], wakes=[], threads=[])
         self.assertEqual(found.findings, [])
@@ -212,7 +228,8 @@ class Rules(unittest.TestCase):
         ]
         columns = ("inside_lck_ns", "inside_io_ns", "inside_sleep_ns")
         locks = [
-            {**LOCK, **dict.fromkeys(columns, 0), "wait_ns": S, "process": process, "init_site": 0}
+            {**LOCK, **dict.fromkeys((*columns, "acquired", "init_site"), 0)}
+            | {"wait_ns": S, "process": process}
             for process in ("1", "2")
         ]
         program = Program(threads, locks, [], [], [], 0, S, 4, 3.0 * S, 0.0, 0.0)

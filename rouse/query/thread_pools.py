@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""Pools of threads that serve requests: too few threads, or threads that nobody wakes.
+
+Requests wait until a thread of the pool has served them. Those that wait, without those that are
+being served, are in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from rouse.query import frames, measures
+from rouse.query.demand import least_ran
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
+from rouse.query.pools import SMALL_POOL
+from rouse.query.program import Program
+from rouse.tables.engine import Database
+from rouse.tables.views import NOT_KNOWN, names
+from rouse.text import duration
+
+IDLE_POOL = "idle-pool"
+SITES_MOST = 200  # of waits, the longest first
+LONG = 0.3  # of the elapsed time, which each wait for work lasts
+ASKED_LEAST = 20  # waits of requests
+NEAR = 3  # the calls from the thread's loop to its waits, and to the wake-ups after it
+IDLE_LEAST, QUEUED_LEAST = 1.0, 0.5  # threads and requests, on average
+BUSY = 0.85  # of the time of a pool's threads
+MOSTLY = 0.5  # of the time that requests wait
+WORK = ("usr", "lat", "mutex", "rwlock")  # of all threads, since it may be the pool's
+KEYS = ("process", "kind", "wait_site", "wake_site")
+EVENTS = ("condition", "semaphore", "futex")  # a request waits for the pool, or the pool for work
+PAUSES = ("sleep", "read", "write", "sync", "connect", "message")  # between two requests
+
+
+def waits() -> str:
+    """Waits by site, those under way too."""
+    rows = f"""
+SELECT {names(KEYS)}, SUM("count") AS "count", SUM(wait_ns) AS wait_ns,
+    MAX(object_name) AS object_name
+FROM (
+    SELECT {names(KEYS)}, {measures.total(measures.VERDICTS)} AS "count", wait_ns, object_name
+    FROM wakes
+    UNION ALL
+    SELECT process, kind, wait_site, '{NOT_KNOWN}' AS wake_site, waiting AS "count", wait_ns,
+        object_name FROM open_waits
+) w GROUP BY {names(KEYS)} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
+"""
+    return measures.labelled(rows, ("wait_ns DESC", *KEYS), label="wait_site")
+
+
+def sum_of(rows: list[Row]) -> int:
+    return sum(row["wait_ns"] for row in rows)
+
+
+@dataclass(frozen=True)
+class Pool:
+    user: frames.Function  # the loop of its threads
+    idle: list[Row]  # where they wait for work
+    asked: list[Row]  # the waits of requests
+    senders: frozenset[str]  # the functions that wake its threads again and again
+    served: list[Row]  # the waits of its threads while they serve
+    paused_ns: int  # how long the threads that send requests waited for other things
+
+    @property
+    def name(self) -> str:
+        named = (row["object_name"] for row in self.idle if row["object_name"])
+        return next(named, f"the pool of {self.user.name}")
+
+    @property
+    def waiter(self) -> str:
+        label: str = max(self.asked, key=lambda row: row["wait_ns"])["label"]
+        return label
+
+    def queued_ns(self, program: Program) -> float:
+        """How long requests waited for others to be served first, in sum. At least that."""
+        return sum_of(self.asked) - sum_of(self.served) - program.sum(*WORK)
+
+    def is_behind(self, program: Program) -> bool:
+        least = max(QUEUED_LEAST * program.wall_ns, LEAST_NS, MOSTLY * sum_of(self.asked))
+        return self.queued_ns(program) >= least
+
+    def of_senders(self, known: frames.Known) -> Pool:
+        """Only the requests of functions that wake the pool, and then wait.
+
+        Threads that wait for the next item of a queue are not among them. A pool that has no time
+        hardly waits for work, so that nobody wakes it.
+        """
+        if not self.senders:
+            return self
+        asked = [
+            row
+            for row in self.asked
+            if any(each.name in self.senders for each in functions_of(row, "wait_site", known))
+        ]
+        return replace(self, asked=asked)
+
+
+def find(database: Database, program: Program) -> list[Finding]:
+    rows = database.rows(waits())
+    events = [row for row in rows if row["kind"] in EVENTS]
+    if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):
+        return []
+    known = frames.functions(database, {row[key] for row in rows for key in KEYS[2:]})
+    cut = frames.cut_off(database, {row["wait_site"] for row in rows})
+    found = []
+    for pool in pools_of(rows, known, cut):
+        if pool.is_behind(program):
+            found += [idle(pool, program) or small(pool.of_senders(known), program)]
+    return [each for each in found if each]
+
+
+def functions_of(row: Row, key: str, known: frames.Known) -> list[frames.Function]:
+    return known.get((row["process"], row[key]), [])
+
+
+def pools_of(rows: list[Row], known: frames.Known, cut: Collection[tuple[str, str]]) -> list[Pool]:
+    """Find the functions that wait for work and, after it, wake threads that wait for something."""
+    pools: dict[tuple[str, str], Pool] = {}
+    for idle in (row for row in rows if row["kind"] in EVENTS):
+        loop = functions_of(idle, "wait_site", known)
+        for user in loop[:NEAR]:
+            key = (idle["process"], user.name)
+            if key not in pools and (pool := pool_of(idle["process"], user, rows, known, cut)):
+                pools[key] = pool
+                break
+    return list(pools.values())
+
+
+def pool_of(
+    process: str,
+    user: frames.Function,
+    rows: list[Row],
+    known: frames.Known,
+    cut: Collection[tuple[str, str]],
+) -> Pool | None:
+    """Return the pool whose threads run this function. None: it is no loop of a pool.
+
+    A wait deep in the code that serves may have lost the frame of the loop. It counts as the pool's
+    if nothing tells that it is another thread's.
+    """
+    idle: list[Row] = []
+    served: list[Row] = []
+    asked: list[Row] = []
+    others: list[Row] = []
+    for row in rows:
+        if row["process"] != process:
+            continue
+        waiter = functions_of(row, "wait_site", known)
+        if any(function.name == user.name for function in waiter):
+            (idle if row["kind"] in EVENTS else served).append(row)
+        elif row["kind"] in EVENTS and any(
+            function.name == user.name for function in functions_of(row, "wake_site", known)[:NEAR]
+        ):
+            asked.append(row)
+        elif row["kind"] in PAUSES:
+            others.append(row)
+    if sum(row["count"] for row in asked) < ASKED_LEAST:
+        return None
+    often = [row for row in idle if row["count"] >= ASKED_LEAST]
+    senders = names_of(often, "wake_site", known)
+    outside = names_of(idle, "wake_site", known) | names_of(asked, "wait_site", known)
+    deep = [
+        row
+        for row in others
+        if (process, row["wait_site"]) in cut and not names_of([row], "wait_site", known) & outside
+    ]
+    paused = sum_of([row for row in others if row not in deep])
+    return Pool(user, idle, asked, senders, served + deep, paused)
+
+
+def names_of(rows: list[Row], key: str, known: frames.Known) -> frozenset[str]:
+    return frozenset(function.name for row in rows for function in functions_of(row, key, known))
+
+
+def idle(pool: Pool, program: Program) -> Finding | None:
+    """Threads of the pool that wait for work, and were not woken."""
+    wall, queued = program.wall_ns or 1, pool.queued_ns(program)
+    never = [row for row in pool.idle if row["wait_ns"] > LONG * wall * row["count"]]
+    idle_ns, asked_ns, slept_ns = sum_of(never), sum_of(pool.asked), sum_of(pool.served)
+    if idle_ns < IDLE_LEAST * wall:
+        return None
+
+    def grows(busy_ns: float) -> float:
+        """By what the throughput grows if all threads serve, and each request is served at once."""
+        busy = max(busy_ns, 1.0)
+        return max(min((busy + idle_ns) / busy, asked_ns / busy), 1.0)
+
+    ran = least_ran(program.ran_ns, 0, program)
+    most = max(min(grows(slept_ns), program.processors * wall / max(ran, 1.0)), 1.0)
+    expected = min(grows(slept_ns + program.ran_ns), most)
+    text = (
+        f"{pool.name}: {idle_ns / wall:.1f} threads wait for work on average, at"
+        f" {never[0]['label']}, while {queued / wall:.1f} requests wait for {pool.user.name} to"
+        f" serve others first, {duration(queued)} in all: nobody wakes the threads. With all of"
+        f" them at most {most:.2f}x, about {expected:.2f}x the throughput [{IDLE_POOL}]"
+    )
+    blame = round(queued)
+    return Finding(
+        *(IDLE_POOL, pool.name, pool.waiter, pool.user.label, blame, most, expected, text)
+    )
+
+
+def small(pool: Pool, program: Program) -> Finding | None:
+    """A pool whose threads are busy nearly all of the time.
+
+    With a thread for each request, a request takes as long as it is served. Those who send it spend
+    the rest of their time as before, which is at least 0.
+    """
+    if not pool.is_behind(program) or sum(row["count"] for row in pool.asked) < ASKED_LEAST:
+        return None
+    wall, queued = program.wall_ns or 1, pool.queued_ns(program)
+    asked_ns, slept_ns = sum_of(pool.asked), sum_of(pool.served)
+    busy_ns = slept_ns + program.sum(*WORK)
+    if busy_ns < BUSY * (busy_ns + sum_of(pool.idle)):
+        return None
+    ran = least_ran(program.ran_ns, 0, program)
+    whole = program.processors * wall
+    most = max(min(asked_ns / max(slept_ns, 1.0), whole / max(ran, 1.0)), 1.0)
+    rest = pool.paused_ns
+    free = max(whole - program.others_ran_ns, whole / 2) / max(program.ran_ns, 1.0)
+    expected = max(min((rest + asked_ns) / max(rest + busy_ns, 1.0), free, most), 1.0)
+    if most < LEAST_GAIN:
+        return None
+    does = ""
+    if pool.served:
+        longest = max(pool.served, key=lambda row: row["wait_ns"])
+        does = f", which wait mostly at {longest['label']}"
+    text = (
+        f"{pool.name} is too small: {queued / wall:.1f} requests wait on average until"
+        f" {pool.user.name} has served others, {duration(queued)} in all, and its threads{does},"
+        f" have no time for more. A larger pool gains at most {most:.2f}x, about {expected:.2f}x"
+        f" the throughput [{SMALL_POOL}]"
+    )
+    blame = round(queued)
+    return Finding(
+        *(SMALL_POOL, pool.name, pool.waiter, pool.user.label, blame, most, expected, text)
+    )

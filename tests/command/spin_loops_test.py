@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Loops that wait for another thread, and loops that work, in machine code."""
+
+from __future__ import annotations
+
+import unittest
+
+import common  # noqa: F401 enters the environment of the command
+
+from rouse.symbols.spin_loops import CALLED, is_waiting
+
+START = 0x1000
+X86 = {
+    "mov eax, 1": "b801000000",
+    "xchg dword ptr [rdi], eax": "8707",
+    "test eax, eax": "85c0",
+    "jne -6": "75fa",
+    "ret": "c3",
+    "pause": "f390",
+    "cmp dword ptr [rdi], 0": "833f00",
+    "jne -7": "75f9",
+    "lock add dword ptr [rdi], 1": "f0830701",
+    "dec ecx": "ffc9",
+    "jne -8": "75f8",
+    "call": "e800000000",
+    "jne -13": "75f3",
+}
+ARM = {
+    "mov w1, 1": "21008052",
+    "swpa w1, w2, [x0]": "0280a1b8",
+    "cbnz w2, -4": "e2ffff35",
+    "ret": "c0035fd6",
+}
+
+
+def code(known: dict[str, str], *names: str) -> bytes:
+    return bytes.fromhex("".join(known[name] for name in names))
+
+
+class X86Loops(unittest.TestCase):
+    SPIN = ("mov eax, 1", "xchg dword ptr [rdi], eax", "test eax, eax", "jne -6", "ret")
+
+    def waits(self, at: int, *names: str) -> bool:
+        return is_waiting("x64", code(X86, *names), START, START + at)
+
+    def test_loop_around_an_exchange_waits(self) -> None:
+        for at in (5, 7, 9):
+            self.assertTrue(self.waits(at, *self.SPIN), at)
+
+    def test_instructions_around_the_loop_do_not(self) -> None:
+        self.assertFalse(self.waits(0, *self.SPIN))
+        self.assertFalse(self.waits(11, *self.SPIN))
+
+    def test_loop_with_a_pause_waits(self) -> None:
+        self.assertTrue(self.waits(2, "pause", "cmp dword ptr [rdi], 0", "jne -7", "ret"))
+
+    def test_loop_that_adds_atomically_works(self) -> None:
+        self.assertFalse(self.waits(4, "lock add dword ptr [rdi], 1", "dec ecx", "jne -8", "ret"))
+
+    def test_loop_with_a_call_works(self) -> None:
+        names = ("call", "xchg dword ptr [rdi], eax", "test eax, eax", "ret")
+        loop = (*names[:3], "test eax, eax", "jne -13", "ret")
+        self.assertFalse(self.waits(5, *loop))
+
+    def test_code_that_cannot_be_read_does_not_wait(self) -> None:
+        self.assertFalse(is_waiting("x64", b"", START, START))
+        self.assertFalse(is_waiting("x64", b"\xff" * 40, START, START + 3))
+        self.assertFalse(is_waiting("RISC-V", code(X86, *self.SPIN), START, START + 7))
+
+
+class ArmLoops(unittest.TestCase):
+    def test_loop_around_an_exchange_waits(self) -> None:
+        text = code(ARM, *ARM)
+        self.assertTrue(is_waiting("AArch64", text, START, START + 8))
+        self.assertFalse(is_waiting("AArch64", text, START, START))
+
+
+class Names(unittest.TestCase):
+    def test_operations_that_are_called_where_nothing_is_inlined(self) -> None:
+        for name in (
+            "std::atomic_flag::test_and_set(std::memory_order)",
+            "std::__atomic_base<int>::compare_exchange_strong(int&, int, std::memory_order)",
+            "std::atomic<bool>::exchange(bool, std::memory_order)",
+        ):
+            self.assertTrue(CALLED.search(name), name)
+        for name in ("std::atomic<long>::fetch_add(long)", "atomic_notes::exchange_rate()"):
+            self.assertFalse(CALLED.search(name), name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
