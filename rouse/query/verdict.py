@@ -18,6 +18,7 @@ from rouse.query import (
     gain,
     handovers,
     interpreter,
+    known_locks,
     locks,
     loops,
     measures,
@@ -563,6 +564,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += spins.loops(program, sampled)
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
+    findings += known_locks.find(database, program)
     findings += timers.find(database, program) + thread_pools.find(database, program)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)

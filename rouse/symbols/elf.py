@@ -41,7 +41,6 @@ FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 VARIABLE_TYPES = (1,)  # STT_OBJECT
 Symbols = npt.NDArray[np.void]
 GLOBAL = 1
-MARGIN = 256  # bytes of code behind an address, in which a loop around it ends
 LOOK_BACK = 16  # symbols that begin before an address, looked at for the one that contains it
 
 
@@ -193,15 +192,17 @@ class Elf:
 
     def code(self, address: int, most: int) -> tuple[int, bytes] | None:
         """Return where the function that contains an address begins, and its first bytes."""
+        values = self.functions["value"]
         found = self.function(address)
         if found is None:
             return None
-        start, after = address - found[1], address + MARGIN
+        start = address - found[1]
+        same = self.functions[values == np.uint64(start)]
         for segment in self.file.iter_segments():
             begin = segment["p_vaddr"]
             if segment["p_type"] == "PT_LOAD" and begin <= start < begin + segment["p_filesz"]:
                 self.file.stream.seek(segment["p_offset"] + start - begin)
-                return start, self.file.stream.read(min(after - start, most))
+                return start, self.file.stream.read(min(int(same["size"].max()), most))
         return None
 
     def variable(self, address: int) -> tuple[str, int] | None:

@@ -17,7 +17,7 @@ from rouse.symbols import perf_map
 from rouse.symbols.elf import Elf, ElfError
 from rouse.symbols.perf_map import PerfMap
 from rouse.symbols.sites import LIBRARY_MODULES, Frame, Module, Resolver
-from rouse.symbols.spin_loops import CODE_MOST, is_waiting
+from rouse.symbols.spin_loops import CODE_MOST, Code, decoded, is_waiting
 from rouse.symbols.unwind import Row, Stack, Tables, callers
 
 MAPPINGS_MOST = 1 << 16
@@ -90,6 +90,7 @@ class Names:
         self.image, self.resolver = image, resolver
         self.files = image.files()
         self.loaded: dict[str, Loaded | None] = {}
+        self.functions: dict[tuple[str, int], Code | None] = {}  # by file and start
 
     @cached_property
     def made(self) -> PerfMap:
@@ -158,7 +159,13 @@ class Names:
             return False
         at = address - loaded.module.bias
         found = elf.guarded(lambda: elf.code(at, CODE_MOST), None)
-        return bool(found) and is_waiting(elf.file.get_machine_arch(), found[1], found[0], at)
+        if not found:
+            return False
+        start, code = found
+        key = (loaded.module.path, start)
+        if key not in self.functions:
+            self.functions[key] = decoded(elf.file.get_machine_arch(), code, start)
+        return is_waiting(self.functions[key], at)
 
     def variable(self, address: int) -> str | None:
         """Return the static variable at an address. None: it is in none."""

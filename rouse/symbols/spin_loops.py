@@ -10,7 +10,7 @@ other instructions, which is not recognised.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,33 +59,44 @@ def machine(name: str) -> Machine | None:
     return None
 
 
-def decoded(known: Machine, code: bytes, start: int) -> list[Instruction]:
-    return [
-        Instruction(address, mnemonic.rpartition(" ")[2], f"{mnemonic} {operands}")
-        for address, _, mnemonic, operands in known.decoder.disasm_lite(code, start)
-    ]
+@dataclass(frozen=True)
+class Code:
+    """A function."""
+
+    machine: Machine
+    instructions: Sequence[Instruction]
+    loops: Sequence[tuple[int, int]]  # the first and last addresses; one jump backwards closes each
 
 
-def loops(known: Machine, code: Sequence[Instruction], at: int) -> Iterator[Sequence[Instruction]]:
-    """Yield the loops around an address that one jump backwards closes."""
-    for number, last in enumerate(code):
-        if last.address < at or not known.jump.fullmatch(last.mnemonic):
-            continue
-        target = TARGET.fullmatch(last.text.partition(" ")[2])
-        begin = int(target[1], 16) if target else last.address + 1
-        if begin <= at:
-            yield [each for each in code[: number + 1] if each.address >= begin]
-
-
-def is_waiting(name: str, code: bytes, start: int, at: int) -> bool:
-    """Whether an instruction is in such a loop. code: of its function, which begins at start."""
+def decoded(name: str, code: bytes, start: int) -> Code | None:
+    """Decode a function that begins at start. None: this machine's code is not known."""
     known = machine(name)
     if known is None:
+        return None
+    found = [
+        Instruction(address, mnemonic.rpartition(" ")[2], f"{mnemonic} {operands}")
+        for address, _, mnemonic, operands in known.decoder.disasm_lite(code[:CODE_MOST], start)
+    ]
+    loops = [
+        (begin, last.address)
+        for last in found
+        if known.jump.fullmatch(last.mnemonic)
+        and (target := TARGET.fullmatch(last.text.partition(" ")[2]))
+        and (begin := int(target[1], 16)) <= last.address
+    ]
+    return Code(known, found, loops)
+
+
+def is_waiting(code: Code | None, at: int) -> bool:
+    """Whether an instruction of a function is in such a loop."""
+    loops = code.loops if code else ()
+    around = [(end - begin, begin, end) for begin, end in loops if begin <= at <= end]
+    if code is None or not around:
         return False
-    found = list(loops(known, decoded(known, code[:CODE_MOST], start), at))
-    shortest = min(found, key=len, default=())
+    _, begin, end = min(around)
+    body = [each for each in code.instructions if begin <= each.address <= end]
     return (
-        0 < len(shortest) <= LONGEST
-        and any(known.wait.match(each.text) for each in shortest)
-        and not any(known.call.fullmatch(each.mnemonic) for each in shortest)
+        len(body) <= LONGEST
+        and any(code.machine.wait.match(each.text) for each in body)
+        and not any(code.machine.call.fullmatch(each.mnemonic) for each in body)
     )

@@ -18,6 +18,7 @@ from rouse.query import (
     gain,
     handovers,
     interpreter,
+    known_locks,
     loops,
     monitors,
     onions,
@@ -355,6 +356,32 @@ class SmallThreadPool(unittest.TestCase):
             self.assertEqual(pool.holder, "serve")
         (pool,) = self.rows(11000, 10, often=100)
         self.assertEqual(pool.holder, "serve")
+
+
+class DatabaseLocks(unittest.TestCase):
+    SITES = (
+        *site(0x6310, "WaitEventSetWait+0x1", "WaitLatch+0x2", "ProcSleep+0x3", "LockAcquire+0x4"),
+        *site(0x6320, "WaitEventSetWait+0x1", "WaitLatch+0x2", "secure_read+0x3"),
+    )
+
+    def rows(self, row_ms: int) -> list[Finding]:
+        """Ten sessions, which wait for rows, and for their clients."""
+        wait = {"kind": "epoll", "useful": 100}
+        wakes = [
+            {**wait, "wait_site": "0x6310", "wait_ns": row_ms * MS},
+            {**wait, "wait_site": "0x6320", "wait_ns": 6000 * MS},
+        ]
+        some = threads(10, poll=(row_ms + 6000) // 10, usr=20)
+        return found(threads=some, sites=self.SITES, wakes=wakes)
+
+    def test_sessions_that_wait_for_rows_of_each_other(self) -> None:
+        (lock,) = self.rows(3000)
+        self.assertEqual((lock.kind, lock.blame_ns), (known_locks.DATABASE_LOCK, 3000 * MS))
+        self.assertEqual(lock.object, "PostgreSQL's lock manager")
+        self.assertIn("3.0 of its threads or processes wait on average", lock.text)
+
+    def test_few_waits_are_none(self) -> None:
+        self.assertEqual(self.rows(100), [])
 
 
 class BlockedLoop(unittest.TestCase):

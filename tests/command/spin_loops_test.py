@@ -8,7 +8,7 @@ import unittest
 
 import common  # noqa: F401 enters the environment of the command
 
-from rouse.symbols.spin_loops import CALLED, is_waiting
+from rouse.symbols.spin_loops import CALLED, decoded, is_waiting
 
 START = 0x1000
 X86 = {
@@ -42,7 +42,7 @@ class X86Loops(unittest.TestCase):
     SPIN = ("mov eax, 1", "xchg dword ptr [rdi], eax", "test eax, eax", "jne -6", "ret")
 
     def waits(self, at: int, *names: str) -> bool:
-        return is_waiting("x64", code(X86, *names), START, START + at)
+        return is_waiting(decoded("x64", code(X86, *names), START), START + at)
 
     def test_loop_around_an_exchange_waits(self) -> None:
         for at in (5, 7, 9):
@@ -64,16 +64,15 @@ class X86Loops(unittest.TestCase):
         self.assertFalse(self.waits(5, *loop))
 
     def test_code_that_cannot_be_read_does_not_wait(self) -> None:
-        self.assertFalse(is_waiting("x64", b"", START, START))
-        self.assertFalse(is_waiting("x64", b"\xff" * 40, START, START + 3))
-        self.assertFalse(is_waiting("RISC-V", code(X86, *self.SPIN), START, START + 7))
+        for name, text in (("x64", b""), ("x64", b"\xff" * 40), ("RISC-V", code(X86, *self.SPIN))):
+            self.assertFalse(is_waiting(decoded(name, text, START), START + 7))
 
 
 class ArmLoops(unittest.TestCase):
     def test_loop_around_an_exchange_waits(self) -> None:
-        text = code(ARM, *ARM)
-        self.assertTrue(is_waiting("AArch64", text, START, START + 8))
-        self.assertFalse(is_waiting("AArch64", text, START, START))
+        known = decoded("AArch64", code(ARM, *ARM), START)
+        self.assertTrue(is_waiting(known, START + 8))
+        self.assertFalse(is_waiting(known, START))
 
 
 class Names(unittest.TestCase):

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import unittest
+from pathlib import Path
 from typing import Any
 
 from common import SOURCE  # noqa: F401 enters the environment that the rest needs
@@ -215,6 +217,23 @@ class Sums(unittest.TestCase):
         self.assertEqual((half["cpu_ns"], half["run_queue_ns"]), (20, None))
         (process,) = rows(build.processes(store))
         self.assertEqual(process["cpu_ns"], 77)
+
+    def test_a_program_is_called_by_the_link_that_its_command_names(self) -> None:
+        def called(command: str) -> str:
+            text = command.replace(" ", "\0").encode()
+            store = Builder(program=str(folder / "check").encode(), command=text).store()
+            (process,) = rows(build.processes(store))
+            return Path(process["program"]).name
+
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place).resolve()
+            (folder / "check").touch()
+            (folder / "server").symlink_to("check")
+            (folder / "other").symlink_to("somewhere")
+            self.assertEqual(called("server *:6379"), "server")
+            self.assertEqual(called(f"{folder}/server --port 0"), "server")
+            for command in ("check", "other", "not-there", ""):
+                self.assertEqual(called(command), "check", command)
 
     def test_an_empty_store_has_every_table(self) -> None:
         found = build.tables(Builder().store())

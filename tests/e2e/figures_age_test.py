@@ -25,6 +25,7 @@ class Page:
 STUDIES = (("src", "bench/herd"), "bench/studies.py")
 PAGES = (
     Page("porting.md", ("src", "examples/ports"), "bench/ports.py --write"),
+    Page("benchmarks.md", ("src", "serve"), "bench/run.sh --write"),
     Page("studies/e1-select.md", *STUDIES),
     Page("studies/e3-ticks.md", *STUDIES),
 )
