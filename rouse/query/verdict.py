@@ -447,8 +447,9 @@ def summary(
         others = program.others_ran_ns / program.wall_ns
         if others > part:
             return (
-                f"Nothing to fix here: the processors are busy, {part:.1f} of {program.processors}"
-                f" with these threads and {others:.1f} with other programs [{CPU}]"
+                f"Nothing to fix here: the processors are busy, {others:.1f} of"
+                f" {program.processors} with other programs and {part:.1f} with these threads"
+                f"{where_busy(program, sampled)} [{CPU}]"
             )
         return (
             f"Nothing to fix here: the threads compute, on {part:.1f} of"
