@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from rouse.symbols.demangle import short
 from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
 from rouse.tables.engine import Database
-from rouse.tables.views import names, texts
+from rouse.tables.views import NOT_KNOWN, names, quoted
 
 LIBRARY_NAMES = re.compile(r"^(std|__gnu_cxx|core|alloc)::|^void std::|^_")
-SITE = re.compile(r"0x[0-9a-f]+")
 SITES_MOST = 500  # of one query
 
 
@@ -33,12 +32,12 @@ Known = dict[tuple[str, str], list[Function]]
 
 def functions(database: Database, sites: Iterable[str]) -> Known:
     """By process and site, the functions, the innermost first. No library's are among them."""
-    wanted = sorted({site for site in sites if SITE.fullmatch(site)})[:SITES_MOST]
+    wanted = sorted(set(sites) - {NOT_KNOWN})[:SITES_MOST]
     if not wanted:
         return {}
     columns = ("process", "site", "function", "within", "file", "module")
     rows = database.rows(
-        f"SELECT {names(columns)} FROM sites WHERE site IN ({texts(wanted)})"
+        f"SELECT {names(columns)} FROM sites WHERE site IN ({', '.join(map(quoted, wanted))})"
         " ORDER BY process, site, frame"
     )
     found: Known = {}
@@ -55,12 +54,12 @@ def functions(database: Database, sites: Iterable[str]) -> Known:
 
 def cut_off(database: Database, sites: Iterable[str]) -> set[tuple[str, str]]:
     """The sites, with their processes, whose outermost calls may be missing: they are too many."""
-    wanted = sorted({site for site in sites if SITE.fullmatch(site)})[:SITES_MOST]
+    wanted = sorted(set(sites) - {NOT_KNOWN})[:SITES_MOST]
     if not wanted:
         return set()
     rows = database.rows(
         "SELECT s.process, s.site FROM sites s JOIN processes p ON p.process = s.process"
-        f" WHERE s.site IN ({texts(wanted)}) AND s.frame = p.site_depth - 1"
+        f" WHERE s.site IN ({', '.join(map(quoted, wanted))}) AND s.frame = p.site_depth - 1"
     )
     return {(row["process"], row["site"]) for row in rows}
 

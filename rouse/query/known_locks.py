@@ -8,6 +8,7 @@ function in which it waits tells.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     found = []
     for known in KNOWN:
         own = [row for row in rows if is_of(row, known, functions)]
-        found += [finding(own, known, program)] if own else []
+        found += [finding(own, known, functions, program)] if own else []
     return [each for each in found if each]
 
 
@@ -78,17 +79,32 @@ def is_of(row: Row, known: Known, functions: frames.Known) -> bool:
     return any(known.function.fullmatch(function.name) for function in passed)
 
 
-def finding(rows: Sequence[Row], known: Known, program: Program) -> Finding | None:
+def caller(row: Row, known: Known, functions: frames.Known) -> str:
+    """The function that needs the lock. Empty: not known."""
+    passed = [function.name for function in functions.get((row["process"], row["wait_site"]), [])]
+    inside = [number for number, name in enumerate(passed) if known.function.fullmatch(name)]
+    return next((name for name in passed[inside[-1] + 1 :] if "Lock" not in name[:5]), "")
+
+
+def finding(
+    rows: Sequence[Row], known: Known, functions: frames.Known, program: Program
+) -> Finding | None:
     waited = sum(row["wait_ns"] for row in rows)
     if waited < max(LEAST_SHARE * (program.sum(*STATES) - program.sum("join", "accept")), LEAST_NS):
         return None
     count = sum(row["count"] for row in rows)
+    below: Counter[str] = Counter()
+    for row in rows:
+        below[caller(row, known, functions)] += row["wait_ns"]
+    (longest, _), *_ = below.most_common(1)
     on_average = waited / (program.wall_ns or 1)
     text = (
         f"{known.name}: {on_average:.1f} of its threads or processes wait on average for"
         f" {known.what}, {duration(waited)} in all, {count:,} times for"
-        f" {duration(waited / max(count, 1))}; {known.shown_by} which [{DATABASE_LOCK}]"
+        f" {duration(waited / max(count, 1))}{longest and f', most of it in {longest}'};"
+        f" {known.shown_by} which [{DATABASE_LOCK}]"
     )
     return Finding(
-        *(DATABASE_LOCK, known.name, rows[0]["label"], "", round(waited), None, None, text)
+        *(DATABASE_LOCK, known.name, longest or rows[0]["label"], ""),
+        *(round(waited), None, None, text),
     )

@@ -135,6 +135,24 @@ class Verdict(unittest.TestCase):
             first = self.found(program).first or {}
             self.assertIn(f"while its holder {does} at {place}", first["text"])
 
+    def test_processes_in_sum_have_the_findings_that_need_call_stacks(self) -> None:
+        for name in ("connection_pool", "dispatch"):
+            (program,) = (each for each in planted.programs() if each.name == name)
+            self.found(program)  # or the test is skipped
+            with tempfile.TemporaryDirectory(dir=BUILD) as place:
+                file = Path(place) / "report.json"
+                words = ("run", "--sum", "--json", "-o", file, "--", PROGRAMS / name, "0.5")
+                environment = {**os.environ, **VARIABLES}
+                subprocess.run(
+                    [*COMMAND, *words],
+                    env=environment,
+                    check=True,
+                    capture_output=True,
+                    timeout=planted.LIMIT_S,
+                )
+                (first, *_) = json.loads(file.read_text("utf-8"))["verdict"]["findings"]
+            self.assertEqual(first["kind"], program.kind)
+
     def test_an_acquisition_takes_less_without_the_waits_by_what_the_program_measured(self) -> None:
         (program,) = (each for each in planted.programs() if each.name == "tickets")
         self.found(program)  # or the test is skipped

@@ -360,7 +360,14 @@ class SmallThreadPool(unittest.TestCase):
 
 class DatabaseLocks(unittest.TestCase):
     SITES = (
-        *site(0x6310, "WaitEventSetWait+0x1", "WaitLatch+0x2", "ProcSleep+0x3", "LockAcquire+0x4"),
+        *site(
+            0x6310,
+            "WaitEventSetWait+0x1",
+            "WaitLatch+0x2",
+            "ProcSleep+0x3",
+            "LockAcquire+0x4",
+            "heap_update+0x5",
+        ),
         *site(0x6320, "WaitEventSetWait+0x1", "WaitLatch+0x2", "secure_read+0x3"),
     )
 
@@ -379,6 +386,7 @@ class DatabaseLocks(unittest.TestCase):
         self.assertEqual((lock.kind, lock.blame_ns), (known_locks.DATABASE_LOCK, 3000 * MS))
         self.assertEqual(lock.object, "PostgreSQL's lock manager")
         self.assertIn("3.0 of its threads or processes wait on average", lock.text)
+        self.assertIn("most of it in heap_update", lock.text)
 
     def test_few_waits_are_none(self) -> None:
         self.assertEqual(self.rows(100), [])
