@@ -165,7 +165,8 @@ class NeverEmpty(Case):
         found = json.loads(self.run_it("--json", "--", sys.executable, "-c", COMPUTES).stderr)
         self.assertEqual(found["verdict"]["findings"], [])
         self.assertRegex(found["verdict"]["summary"], line)
-        self.assertGreater(found["verdict"]["time"]["running"], 0.8)
+        time = found["verdict"]["time"]  # a busy machine lets it wait for a processor
+        self.assertGreater(time["running"] + time["queued"], 0.8)
 
     def test_the_message_is_also_in_a_file_and_in_json(self) -> None:
         file = self.folder / "report"
