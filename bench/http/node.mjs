@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // node.mjs PORT WORKERS - a server of Node.js for `rouse lab http --server`: so many processes, which answer every
-// request with one text.
+// request with one text. --server 'node=node bench/http/node.mjs {port} {workers}'.
 import cluster from "node:cluster";
 import http from "node:http";
 

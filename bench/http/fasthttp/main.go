@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 // A server of fasthttp for `rouse lab http --server`: it answers every request with one text.
+// `go build` makes fasthttp-server; --server 'fasthttp=./fasthttp-server -port {port} -workers {workers}'.
 package main
 
 import (
