@@ -54,7 +54,9 @@ def machine(name: str) -> Machine | None:
         decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
         return Machine(decoder, X86_JUMP, X86_CALL, X86_WAIT)
     if name == "AArch64":
-        decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+        # capstone 6 has another name for it.
+        arm = getattr(capstone, "CS_ARCH_ARM64", None) or capstone.CS_ARCH_AARCH64
+        decoder = capstone.Cs(arm, capstone.CS_MODE_ARM)
         return Machine(decoder, ARM_JUMP, ARM_CALL, ARM_WAIT)
     return None
 
