@@ -16,12 +16,9 @@ from rouse.query import frames, measures
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
-from rouse.tables.views import names
 from rouse.text import duration
 
 DATABASE_LOCK = "database-lock"
-SITES_MOST = 200  # of waits, the longest first
-KEYS = ("process", "wait_site")
 
 
 @dataclass(frozen=True)
@@ -54,18 +51,8 @@ KNOWN = (
 )
 
 
-def waits() -> str:
-    rows = f"""
-SELECT {names(KEYS)}, SUM(wait_ns) AS wait_ns, SUM("count") AS "count" FROM (
-    SELECT {names(KEYS)}, wait_ns, {measures.total(measures.VERDICTS)} AS "count" FROM wakes
-    UNION ALL SELECT {names(KEYS)}, wait_ns, waiting AS "count" FROM open_waits
-) w GROUP BY {names(KEYS)} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
-"""
-    return measures.labelled(rows, ("wait_ns DESC", *KEYS), label="wait_site")
-
-
 def find(database: Database, program: Program) -> list[Finding]:
-    rows = database.rows(waits())
+    rows = database.rows(measures.waits_and_wakes())
     functions = frames.functions(database, {row["wait_site"] for row in rows})
     found = []
     for known in KNOWN:
@@ -83,7 +70,8 @@ def caller(row: Row, known: Known, functions: frames.Known) -> str:
     """The function that needs the lock. Empty: not known."""
     passed = [function.name for function in functions.get((row["process"], row["wait_site"]), [])]
     inside = [number for number, name in enumerate(passed) if known.function.fullmatch(name)]
-    return next((name for name in passed[inside[-1] + 1 :] if "Lock" not in name[:5]), "")
+    outer = passed[inside[-1] + 1 :]
+    return next((name for name in outer if not name.startswith(("Lock", "LWLock"))), "")
 
 
 def finding(

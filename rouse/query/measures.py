@@ -141,6 +141,7 @@ def nobody_label(woken: str) -> str:
 
 
 WAKE_KEYS = ("process", "kind", "wait_site", "wake_site")
+SITES_MOST = 200  # of waits_and_wakes
 
 
 def wake_ledger(cut: Cut = whole) -> str:
@@ -182,6 +183,21 @@ FROM ({rows}) r LEFT JOIN preloaded n ON n.process = r.process
 LEFT JOIN labels l ON l.process = r.process AND l.site = r.wake_site
 {order_of("r", order)}
 """
+
+
+def waits_and_wakes() -> str:
+    """The waits of all kinds by wait site and wake site, those under way too, the longest first."""
+    keys = names(WAKE_KEYS)
+    rows = f"""
+SELECT {keys}, SUM("count") AS "count", SUM(wait_ns) AS wait_ns, MAX(object_name) AS object_name
+FROM (
+    SELECT {keys}, {total(VERDICTS)} AS "count", wait_ns, object_name FROM wakes
+    UNION ALL
+    SELECT process, kind, wait_site, '{NOT_KNOWN}' AS wake_site, waiting AS "count", wait_ns,
+        object_name FROM open_waits
+) w GROUP BY {keys} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
+"""
+    return labelled(rows, ("wait_ns DESC", *WAKE_KEYS), label="wait_site")
 
 
 def order_of(table: str, order: Sequence[str]) -> str:

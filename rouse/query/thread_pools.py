@@ -16,11 +16,9 @@ from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
 from rouse.query.pools import SMALL_POOL
 from rouse.query.program import Program
 from rouse.tables.engine import Database
-from rouse.tables.views import NOT_KNOWN, names
 from rouse.text import duration
 
 IDLE_POOL = "idle-pool"
-SITES_MOST = 200  # of waits, the longest first
 LONG = 0.3  # of the elapsed time, which each wait for work lasts
 ASKED_LEAST = 20  # waits of requests
 NEAR = 3  # the calls from the thread's loop to its waits, and to the wake-ups after it
@@ -28,25 +26,9 @@ IDLE_LEAST, QUEUED_LEAST = 1.0, 0.5  # threads and requests, on average
 BUSY = 0.85  # of the time of a pool's threads
 MOSTLY = 0.5  # of the time that requests wait
 WORK = ("usr", "lat", "mutex", "rwlock")  # of all threads, since it may be the pool's
-KEYS = ("process", "kind", "wait_site", "wake_site")
+SITES = ("wait_site", "wake_site")
 EVENTS = ("condition", "semaphore", "futex")  # a request waits for the pool, or the pool for work
 PAUSES = ("sleep", "read", "write", "sync", "connect", "message")  # between two requests
-
-
-def waits() -> str:
-    """Waits by site, those under way too."""
-    rows = f"""
-SELECT {names(KEYS)}, SUM("count") AS "count", SUM(wait_ns) AS wait_ns,
-    MAX(object_name) AS object_name
-FROM (
-    SELECT {names(KEYS)}, {measures.total(measures.VERDICTS)} AS "count", wait_ns, object_name
-    FROM wakes
-    UNION ALL
-    SELECT process, kind, wait_site, '{NOT_KNOWN}' AS wake_site, waiting AS "count", wait_ns,
-        object_name FROM open_waits
-) w GROUP BY {names(KEYS)} ORDER BY wait_ns DESC LIMIT {SITES_MOST}
-"""
-    return measures.labelled(rows, ("wait_ns DESC", *KEYS), label="wait_site")
 
 
 def sum_of(rows: list[Row]) -> int:
@@ -97,11 +79,11 @@ class Pool:
 
 
 def find(database: Database, program: Program) -> list[Finding]:
-    rows = database.rows(waits())
+    rows = database.rows(measures.waits_and_wakes())
     events = [row for row in rows if row["kind"] in EVENTS]
     if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):
         return []
-    known = frames.functions(database, {row[key] for row in rows for key in KEYS[2:]})
+    known = frames.functions(database, {row[key] for row in rows for key in SITES})
     cut = frames.cut_off(database, {row["wait_site"] for row in rows})
     found = []
     for pool in pools_of(rows, known, cut):

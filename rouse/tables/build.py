@@ -2,7 +2,8 @@
 """Convert a store to tables, from which every report is made.
 
 Times are in ns, counters are int64; both are sums over the kernel threads that counted them.
-`process` identifies the process where tables contain several: host:pid:start. A site is a string,
+`process` identifies the process where tables contain several: host:pid:start, and host:pid:start.N
+after N programs that called exec and have recordings of their own. A site is a string,
 the hexadecimal form of the store's word. "0x0" is the runtime itself, or not known.
 """
 
