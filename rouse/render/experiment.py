@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rouse.lab.experiments import MORE, Experiment, Figure
-from rouse.lab.quiet import LOUD, Reading
+from rouse.lab.quiet import LOUD, Reading, disturbances
 from rouse.lab.runs import Result, Study
 from rouse.render.charts import Bar, Bars, Value, number
 from rouse.render.study import Block, Grid, Heading, Items, Page, Picture, Words
@@ -52,9 +52,12 @@ def remarks(study: Study) -> list[str]:
 
 
 def state_of(readings: Sequence[Reading]) -> str:
+    """Return whether others disturbed, and which settings did."""
     loud = [reading for reading in readings if reading.state == LOUD]
-    disturbs = "; ".join(f"{each.name}: {each.found}" for each in loud)
-    return f"not quiet: {disturbs}" if loud else "quiet"
+    found = "; ".join(f"{each.name}: {each.found}" for each in loud)
+    if disturbances(readings):
+        return f"not quiet: {found}"
+    return f"quiet, except for its settings: {found}" if loud else "quiet"
 
 
 # Comparisons

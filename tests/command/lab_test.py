@@ -389,6 +389,9 @@ class Laboratory(unittest.TestCase):
         with mock.patch.object(Machine, "readings", return_value=[shown]):
             done = self.made_up("E5", "-o", str(folder), script=CASCADE)
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(
+                "was quiet, except for its settings: address", (folder / "E5.html").read_text()
+            )
 
     def test_a_database_that_is_not_installed_is_named_with_its_package(self) -> None:
         """The rows of the others go on: here each names what it lacks."""
