@@ -44,12 +44,15 @@ def find(database: Database, program: Program) -> list[Finding]:
             groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
     groups = {key: some for key, some in groups.items() if sum(r["wait_ns"] for r in some) > least}
     sites = {row[key] for some in groups.values() for row in some for key in SITES}
-    known = frames.functions(database, sites)
-    found = [finding(some, known, program) for some in groups.values()]
+    others = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in WORK]
+    known = frames.functions(database, sites | {row["wait_site"] for row in others})
+    found = [finding(some, others, known, program) for some in groups.values()]
     return [each for each in found if each]
 
 
 SITES = ("wait_site", "wake_site")
+WORK = ("sleep", "read", "write", "sync", "connect", "poll", "message")
+SEVERAL = 1.5  # threads woken by each return
 
 
 def user_of(row: Row, known: frames.Known) -> frames.Function | None:
@@ -58,17 +61,36 @@ def user_of(row: Row, known: frames.Known) -> frames.Function | None:
     return frames.common(waiter, waker, NEAR)
 
 
-def finding(rows: list[Row], known: frames.Known, program: Program) -> Finding | None:
-    """rows: the wake-ups of one wait site."""
+def uses(user: frames.Function, process: str, others: list[Row], known: frames.Known) -> int:
+    """How often the function that has something of the pool waits for something else meanwhile."""
+    counts = [
+        row["count"]
+        for row in others
+        if row["process"] == process
+        and user.name in {each.name for each in known.get((process, row["wait_site"]), [])[:NEAR]}
+    ]
+    return max(counts, default=0)
+
+
+def finding(
+    rows: list[Row], others: list[Row], known: frames.Known, program: Program
+) -> Finding | None:
+    """rows: the wake-ups of one wait site. others: waits of the kinds of WORK."""
     woken = [row for row in rows if row["wake_site"] != NOT_KNOWN]
     count = sum(row["count"] for row in woken)
     users = [(row, user) for row in woken if (user := user_of(row, known))]
     returned = sum(row["count"] for row, _ in users)
     is_pool = returned >= NEARLY_ALL * count and count >= MOSTLY * sum(r["count"] for r in rows)
-    # A barrier's last thread wakes all others.
-    if not users or not is_pool or count < LEAST_WAITS or program.herd_wakes > MOSTLY * count:
+    if not users or not is_pool or count < LEAST_WAITS:
         return None
     most_row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
+    if program.herd_wakes > MOSTLY * count:
+        # A barrier's last thread wakes all others, once for each turn of theirs. A pool may wake
+        # all that wait for each thing that is returned: much more often.
+        used = uses(user, most_row["process"], others, known)
+        if used < LEAST_WAITS or count < SEVERAL * used:
+            return None
+        count = used
     wait_ns = sum(row["wait_ns"] for row in rows)
     load = load_without(wait_ns, ("cond", "sem"), program)
     most, expected = gain.bound(load, []), gain.estimate(load, [])

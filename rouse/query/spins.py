@@ -18,6 +18,7 @@ SPINNING = "spinning"
 MOSTLY = 0.5  # of the time waited for a lock
 YIELD_NS = 2_000  # of a call of sched_yield: two switches
 YIELDS_SHARE = 0.1  # of the CPU time
+YIELDS_MOST = 32  # for each wait: std::counting_semaphore and others do so before they sleep
 SPUN_SHARE = 0.1  # the same, in a loop that calls nothing
 YIELDS = f"""
 SELECT process, {known_site("yield_site")} AS site, SUM(yields) AS yields
@@ -73,6 +74,8 @@ def yields(database: Database, program: Program) -> list[Finding]:
     rows = database.rows(labelled(YIELDS, ("yields DESC",), label="site"))
     count = sum(row["yields"] for row in rows)
     spun = min(count * YIELD_NS, program.ran_ns)
+    if count <= YIELDS_MOST * program.sum("waits"):
+        return []
     if spun < max(YIELDS_SHARE * program.ran_ns, LEAST_NS):
         return []
     label = rows[0]["label"]

@@ -25,6 +25,7 @@ from rouse.query import (
     monitors,
     onions,
     places,
+    polling,
     pools,
     rwlocks,
     shares,
@@ -39,7 +40,6 @@ from rouse.query.demand import (
     contention_of,
     key_of,
     least_ran,
-    load_without,
     own_of,
     phase_of,
 )
@@ -52,9 +52,7 @@ from rouse.tables.engine import Database
 from rouse.tables.views import CLIENTS, NOT_KNOWN, names, quoted, texts
 from rouse.text import counted, duration, share
 
-HOT_LOCK, UNDER_LOCK, HERD, POLLING, CPU = (
-    *("hot-lock", "wait-under-lock", "herd", "polling", "cpu-bound"),
-)
+HOT_LOCK, UNDER_LOCK, HERD, CPU = "hot-lock", "wait-under-lock", "herd", "cpu-bound"
 SHOWN = 5  # findings
 LOCKS_MOST = 50  # locks that are looked at, the longest waits first
 SIDES_MOST = 500
@@ -64,8 +62,6 @@ SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
 HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and their part of all
-POLL_SUMS = ("repeated_sleeps", "repeated_ns", "sleeps")
-POLL_LEAST, POLL_RATE = 50, 50  # sleeps, and their rate per s
 LEAST_ERROR = 0.005  # of a share, which is then printed
 ERROR_MOST = 0.3  # of a share, from which on it is not stated
 BUSY = 0.85  # of the processors, or of the threads' time
@@ -365,65 +361,6 @@ def herd_findings(program: Program) -> list[Finding]:
     return found
 
 
-def under_locks(program: Program) -> set[str]:
-    """The functions that acquire locks whose holders sleep most of the time."""
-    keys = {
-        key_of(row)
-        for row in program.locks
-        if row["hold_ns"] and row["inside_sleep_ns"] > MOSTLY * row["hold_ns"]
-    }
-    labels = (
-        side[name]
-        for side in program.sides
-        if key_of(side) in keys
-        for name in ("site_label", "holder_label")
-    )
-    return {function_of(label) for label in labels if label}
-
-
-def function_of(label: str) -> str:
-    """The function in the label of a site: `function file:line`, or `function+offset`."""
-    return label.rpartition(" ")[0] or label.rpartition("+")[0] or label
-
-
-def without_sleeps(slept_ns: int, program: Program) -> float:
-    """Return the most that the throughput can grow by without these sleeps."""
-    load = load_without(0, ("sleep",), program)
-    rest = max(load.least_slept_ns - slept_ns, 0.0)
-    return gain.bound(replace(load, least_slept_ns=rest), [])
-
-
-def polling_findings(program: Program) -> list[Finding]:
-    """Threads that do nothing but sleep briefly and run, again and again.
-
-    Not those that sleep under a lock: only some of the holds are known when the sleep begins.
-    """
-    found = []
-    under = under_locks(program)
-    sites: dict[str, Row] = {}
-    for row in program.polls:
-        known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(POLL_SUMS, 0)})
-        for name in POLL_SUMS:
-            known[name] += row[name]
-    for row in sites.values():
-        count = row["repeated_sleeps"]
-        least = max(POLL_LEAST, POLL_RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
-        if count < least or function_of(row["site_label"]) in under:
-            continue
-        each = row["repeated_ns"] / count
-        label = row["site_label"]
-        most = without_sleeps(row["repeated_ns"], program)
-        text = (
-            f"{label} sleeps in a loop, {count:,} times, {duration(each)} each, and waits for"
-            f" little else. If it looks for an event there, it sees it {duration(each / 2)} late on"
-            f" average, and a condition variable, semaphore or eventfd would wake it at once: at"
-            f" most {most:.2f}x the throughput [{POLLING}]"
-        )
-        blame = row["repeated_ns"]
-        found.append(Finding(POLLING, "-", label, "timer", blame, most, None, text))
-    return found
-
-
 def summary(
     database: Database,
     program: Program,
@@ -558,7 +495,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     ]
     findings = [finding for finding in found if finding]
     findings += [onion.finding] if onion else []
-    findings += herd_findings(program) + polling_findings(program)
+    findings += herd_findings(program) + polling.find(database, program)
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)

@@ -22,6 +22,7 @@ from rouse.query import (
     loops,
     monitors,
     onions,
+    polling,
     pools,
     rwlocks,
     shares,
@@ -98,6 +99,22 @@ class SmallPool(unittest.TestCase):
 
     def test_barrier_is_no_pool(self) -> None:
         self.assertEqual(self.rows(self.wake(), herds=[{"size_from": 4, "count": 250}]), [])
+
+    def test_pool_that_wakes_all_for_each_thing_that_is_returned(self) -> None:
+        """As std::counting_semaphore does. The function that has a thing sleeps with it."""
+        sites = (*self.SITES, *site(0x2040, "query+0x1", "serve+0xd", "run+0x1"))
+        sleep = {"kind": "sleep", "wait_site": "0x2040", "timeout": 250, "wait_ns": 2400 * MS}
+        for returned, kinds in ((250, [pools.SMALL_POOL]), (900, [])):
+            wakes = [self.wake(kind="futex"), {**sleep, "timeout": returned}]
+            every = found(
+                threads=self.THREADS,
+                sites=sites,
+                wakes=wakes,
+                herds=[{"size_from": 4, "count": 250}],
+            )
+            self.assertEqual([each.kind for each in every], kinds)
+        (pool,) = self.rows(self.wake(kind="futex"))
+        self.assertIn("They wait 5.60 ms each", pool.text)
 
     def test_few_waiters_are_no_finding(self) -> None:
         self.assertEqual(self.rows(self.wake(wait_ns=400 * MS)), [])
@@ -510,8 +527,8 @@ class Polling(unittest.TestCase):
         return [each.kind for each in rows]
 
     def test_sleeps_in_a_loop(self) -> None:
-        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa020"))
-        self.assertIn(verdict.POLLING, self.kinds("futex lock", "0xa030"))
+        self.assertIn(polling.POLLING, self.kinds("mutex", "0xa020"))
+        self.assertIn(polling.POLLING, self.kinds("futex lock", "0xa030"))
 
     def test_two_calls_at_one_place_are_one_finding(self) -> None:
         sleeps = [
@@ -522,15 +539,35 @@ class Polling(unittest.TestCase):
         (poll,) = found(sites=sites, workers=sleeps)
         self.assertIn("refresh+0x1 sleeps in a loop, 1,800 times, 1.00 ms each", poll.text)
 
+    def test_sleeps_with_something_that_was_waited_for_do_not_poll(self) -> None:
+        """A semaphore is often free, and then its function does nothing but sleep."""
+        sites = (
+            *site(0xA010, "query+0x1", "serve+0x4"),
+            *site(0xA020, "serve+0x1"),
+            *site(0xA030, "take+0x1", "next+0x7", "serve+0x1"),
+        )
+        for place, waited_ms, is_polling in (
+            ("0xa020", 2000, False),
+            ("0xa020", 500, True),
+            ("0xa030", 2000, True),
+        ):
+            wakes = [
+                {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
+                {"kind": "semaphore", "wait_site": place, "useful": 9, "wait_ns": waited_ms * MS},
+            ]
+            sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+            kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
+            self.assertEqual(polling.POLLING in kinds, is_polling, (place, waited_ms))
+
     def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
-        self.assertNotIn(verdict.POLLING, self.kinds("futex lock", "0xa020"))
+        self.assertNotIn(polling.POLLING, self.kinds("futex lock", "0xa020"))
 
     def test_sleeps_under_a_mutex_do_not_poll(self) -> None:
         held = {"acquired": 900, "holds": 90, "hold_ns": 900 * MS, "holder_site": "0x0"}
-        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa020", **held))
+        self.assertIn(polling.POLLING, self.kinds("mutex", "0xa020", **held))
         asleep = {**held, "inside_sleep_ns": 800 * MS}
-        self.assertNotIn(verdict.POLLING, self.kinds("mutex", "0xa020", **asleep))
-        self.assertIn(verdict.POLLING, self.kinds("mutex", "0xa030", **asleep))
+        self.assertNotIn(polling.POLLING, self.kinds("mutex", "0xa020", **asleep))
+        self.assertIn(polling.POLLING, self.kinds("mutex", "0xa030", **asleep))
 
 
 class Herd(unittest.TestCase):
@@ -563,9 +600,10 @@ class Spinning(unittest.TestCase):
         locks = [{**row, **times, "hold_ns": 900 * MS, "holder_site": "0x9010"}]
         return found(threads=threads(4, usr=1000), sites=self.SITES, locks=locks)
 
-    def yields(self, count: int) -> list[Finding]:
+    def yields(self, count: int, waits: int = 0) -> list[Finding]:
         workers = [{"yields": count, "yield_site": "0x9020", "cpu_ns": S}]
-        return found(threads=threads(4, usr=1000), sites=self.SITES, workers=workers)
+        rows = [{**row, "waits": waits} for row in threads(4, usr=1000)]
+        return found(threads=rows, sites=self.SITES, workers=workers)
 
     def test_lock_for_which_threads_spin(self) -> None:
         (lock,) = self.locked(2900)
@@ -579,6 +617,9 @@ class Spinning(unittest.TestCase):
         (loop,) = self.yields(500_000)
         self.assertEqual((loop.kind, loop.waiter), (spins.SPINNING, "await+0x1"))
         self.assertIn("500,000 times", loop.text)
+
+    def test_calls_of_sched_yield_before_each_wait_are_no_loop(self) -> None:
+        self.assertEqual(self.yields(500_000, waits=10_000), [])
 
     def test_few_calls_of_sched_yield(self) -> None:
         self.assertEqual(self.yields(1000), [])

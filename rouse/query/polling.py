@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""Loops that sleep for a short time and look whether something has happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rouse.query import frames, gain, measures
+from rouse.query.demand import key_of, load_without
+from rouse.query.finding import Finding, Row
+from rouse.query.program import Program
+from rouse.tables.engine import Database
+from rouse.text import duration
+
+POLLING = "polling"
+SUMS = ("repeated_sleeps", "repeated_ns", "sleeps")
+LEAST, RATE = 50, 50  # sleeps, and their rate per s
+MOSTLY = 0.5
+NEAR = 2  # calls between a function that waits and another one that sleeps for it
+EVENTS = ("condition", "semaphore", "futex")
+
+
+def under_locks(program: Program) -> set[str]:
+    """The functions that acquire locks whose holders sleep most of the time."""
+    keys = {
+        key_of(row)
+        for row in program.locks
+        if row["hold_ns"] and row["inside_sleep_ns"] > MOSTLY * row["hold_ns"]
+    }
+    labels = (
+        side[name]
+        for side in program.sides
+        if key_of(side) in keys
+        for name in ("site_label", "holder_label")
+    )
+    return {function_of(label) for label in labels if label}
+
+
+def function_of(label: str) -> str:
+    """The function in the label of a site: `function file:line`, or `function+offset`."""
+    return label.rpartition(" ")[0] or label.rpartition("+")[0] or label
+
+
+def without_sleeps(slept_ns: int, program: Program) -> float:
+    """Return the most that the throughput can grow by without these sleeps."""
+    load = load_without(0, ("sleep",), program)
+    rest = max(load.least_slept_ns - slept_ns, 0.0)
+    return gain.bound(replace(load, least_slept_ns=rest), [])
+
+
+def between(database: Database, slept: list[Row]) -> set[str]:
+    """Return the labels of sleeps whose function, or its caller, waits for events for longer.
+
+    It does not look for an event there: the sleep is what it does with something that it waited
+    for, such as a semaphore's unit, which is often free.
+    """
+    waits = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in EVENTS]
+    sites = {row["wait_site"] for row in waits} | {row["site"] for row in slept}
+    known = frames.functions(database, sites) if waits and slept else {}
+    found = set()
+    for row in slept:
+        own = known.get((row["process"], row["site"]), [])
+        waited = sum(
+            other["wait_ns"]
+            for other in waits
+            if other["process"] == row["process"]
+            and frames.common(own, known.get((row["process"], other["wait_site"]), []), NEAR)
+        )
+        if waited > row["repeated_ns"]:
+            found.add(row["site_label"])
+    return found
+
+
+def find(database: Database, program: Program) -> list[Finding]:
+    """Threads that do nothing but sleep briefly and run, again and again.
+
+    Not those that sleep under a lock: only some of the holds are known when the sleep begins.
+    """
+    found = []
+    under = under_locks(program)
+    work = between(database, program.polls)
+    sites: dict[str, Row] = {}
+    for row in program.polls:
+        known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(SUMS, 0)})
+        for name in SUMS:
+            known[name] += row[name]
+    for row in sites.values():
+        count = row["repeated_sleeps"]
+        least = max(LEAST, RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
+        label = row["site_label"]
+        if count < least or label in work or function_of(label) in under:
+            continue
+        each = row["repeated_ns"] / count
+        most = without_sleeps(row["repeated_ns"], program)
+        text = (
+            f"{label} sleeps in a loop, {count:,} times, {duration(each)} each, and waits for"
+            f" little else. If it looks for an event there, it sees it {duration(each / 2)} late on"
+            f" average, and a condition variable, semaphore or eventfd would wake it at once: at"
+            f" most {most:.2f}x the throughput [{POLLING}]"
+        )
+        blame = row["repeated_ns"]
+        found.append(Finding(POLLING, "-", label, "timer", blame, most, None, text))
+    return found
