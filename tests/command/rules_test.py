@@ -174,6 +174,7 @@ class ReadersAndWriters(unittest.TestCase):
         (starved,) = self.rows(self.held(self.READ, 3000, MS // 4), waits)
         self.assertEqual((starved.kind, starved.object), (rwlocks.STARVED, "table"))
         self.assertEqual((starved.waiter, starved.holder), ("write+0x2", "read+0x1"))
+        self.assertAlmostEqual(starved.gain_most or 0, 1000 / (500 - 100 * 0.04), places=3)
 
     def test_writer_that_waits_for_one_reader_does_not_starve(self) -> None:
         waits = self.waits("write lock", self.WRITE, self.READ, 100, 100 * MS)
