@@ -27,6 +27,7 @@ class Known:
     name: str
     what: str
     shown_by: str
+    kinds: tuple[str, ...] = ()  # of the waits; empty: any
 
 
 KNOWN = (
@@ -48,30 +49,45 @@ KNOWN = (
         "a row of another transaction",
         "INNODB_LOCK_WAITS in information_schema shows",
     ),
+    # The same without its symbols, as Debian delivers MariaDB: there only the interface of storage
+    # engines is known. InnoDB waits for its own structures by futexes and mutexes.
+    Known(
+        re.compile(r"handler::ha_\w+|handler::(read|index|rnd)_\w+"),
+        "MariaDB's storage engine, without its symbols",
+        "a condition, most likely a row of another transaction",
+        "INNODB_LOCK_WAITS in information_schema shows",
+        ("condition",),
+    ),
 )
 
 
 def find(database: Database, program: Program) -> list[Finding]:
     rows = database.rows(measures.waits_and_wakes())
     functions = frames.functions(database, {row["wait_site"] for row in rows})
-    found = []
-    for known in KNOWN:
-        own = [row for row in rows if is_of(row, known, functions)]
-        found += [finding(own, known, functions, program)] if own else []
+    groups: dict[Known, list[Row]] = {}
+    for row in rows:
+        if known := known_of(row, functions):
+            groups.setdefault(known, []).append(row)
+    found = [finding(own, known, functions, program) for known, own in groups.items()]
     return [each for each in found if each]
 
 
-def is_of(row: Row, known: Known, functions: frames.Known) -> bool:
+def known_of(row: Row, functions: frames.Known) -> Known | None:
     passed = functions.get((row["process"], row["wait_site"]), [])
-    return any(known.function.fullmatch(function.name) for function in passed)
+    for known in KNOWN:
+        if (not known.kinds or row["kind"] in known.kinds) and any(
+            known.function.fullmatch(function.name) for function in passed
+        ):
+            return known
+    return None
 
 
 def caller(row: Row, known: Known, functions: frames.Known) -> str:
-    """The function that needs the lock. Empty: not known."""
+    """The function that needs the lock, or else the outermost one of the lock that is known."""
     passed = [function.name for function in functions.get((row["process"], row["wait_site"]), [])]
     inside = [number for number, name in enumerate(passed) if known.function.fullmatch(name)]
-    outer = passed[inside[-1] + 1 :]
-    return next((name for name in outer if not name.startswith(("Lock", "LWLock"))), "")
+    outer = [name for name in passed[inside[-1] + 1 :] if not name.startswith(("Lock", "LWLock"))]
+    return outer[0] if outer else passed[inside[-1]]
 
 
 def finding(
@@ -89,10 +105,10 @@ def finding(
     text = (
         f"{known.name}: {on_average:.1f} of its threads or processes wait on average for"
         f" {known.what}, {duration(waited)} in all, {count:,} times for"
-        f" {duration(waited / max(count, 1))}{longest and f', most of it in {longest}'};"
+        f" {duration(waited / max(count, 1))}, most of it in {longest};"
         f" {known.shown_by} which [{DATABASE_LOCK}]"
     )
     return Finding(
-        *(DATABASE_LOCK, known.name, longest or rows[0]["label"], ""),
+        *(DATABASE_LOCK, known.name, longest, ""),
         *(round(waited), None, None, text),
     )

@@ -409,6 +409,17 @@ class DatabaseLocks(unittest.TestCase):
     def test_few_waits_are_none(self) -> None:
         self.assertEqual(self.rows(100), [])
 
+    def test_mariadb_without_symbols_waits_below_the_interface_of_storage_engines(self) -> None:
+        sites = site(0x6330, "", "", "handler::ha_index_read_map+0x8", "sub_select+0x5")
+        for kind, objects in (("condition", 1), ("futex", 0)):
+            wake = {"kind": kind, "useful": 100, "wait_site": "0x6330", "wait_ns": 3000 * MS}
+            every = found(threads=threads(10, cond=300), sites=sites, wakes=[wake])
+            locks = [each for each in every if each.kind == known_locks.DATABASE_LOCK]
+            self.assertEqual(len(locks), objects)
+            for lock in locks:
+                self.assertIn("most likely a row of another transaction", lock.text)
+                self.assertIn("most of it in sub_select", lock.text)
+
 
 class BlockedLoop(unittest.TestCase):
     SITES = (*site(0x6210, "append+0x1", "serve+0x1"),)
