@@ -5,7 +5,6 @@
  * 64 threads take turns, so the other 63 evict each one's cache lines, as between two queries of a server's
  * thread. The figure is the median of all turns after the first quarter. It uses POSIX only. interposer.py runs it.
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdint.h>

@@ -90,7 +90,9 @@ def compiled(source: str, figures: Sequence[str], ways: Sequence[str], rounds: i
     """Compile a program of this folder, and print the ns that it reports."""
     with tempfile.TemporaryDirectory() as place:
         program = Path(place) / "program"
-        run(os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, SOURCE / "bench" / source)
+        compiler = os.environ.get("CC", "cc")
+        flags = ("-O2", "-D_GNU_SOURCE", "-pthread")
+        run(compiler, *flags, "-o", program, SOURCE / "bench" / source)
 
         def measure(way: str) -> Figures:
             with recorded(way) as before:
