@@ -5,17 +5,17 @@
 /* A cost beyond this comes from another program on the processor. */
 #define COST_MOST_NS 20000u
 
-/* Longer turns count at once: threads may wait for theirs. */
+/* Longer turns count at once: threads may wait for theirs. turn_ns is UINT32_MAX until turns were measured. */
 void rsi_share_measure_turns(struct rsi_worker *w, uint64_t ns)
 {
     uint64_t turns = w->turns - w->look_turn, mean = w->turn_ns;
     w->look_turn = w->turns;
     if (turns == 0)
         return;
-    uint64_t now = ns / turns < UINT32_MAX ? ns / turns : UINT32_MAX;
+    uint64_t now = ns / turns < UINT32_MAX ? ns / turns : UINT32_MAX - 1;
     mean = mean == UINT32_MAX ? now : (7 * mean + now) / 8;
     rsi_store_relaxed(&w->turn_ns, (uint32_t)mean);
-    rsi_store_relaxed(&w->short_most, rsi_load_relaxed(&rsi_rt.share_ns) / (uint32_t)(mean + 1));
+    rsi_store_relaxed(&w->short_most, rsi_load_relaxed(&rsi_rt.share_ns) / ((uint32_t)mean + 1));
 }
 
 /* The mean of a cost so far, and now ns. Several workers may write at once. One of the costs is then not counted. */

@@ -12,7 +12,8 @@
  * Both are measured: the mean turn whenever a worker looks at its timers, and the cost by workers without work.
  *
  * Bound: a thread in a short queue waits for at most twice the cost, which counts as 60 us at most, if the turns are as
- * long as they were. If they become longer, its worker measures that at its next look, and wakes another one. If a thread does not end its turn, the watcher sees that the queue has not moved, within 2 * WATCH_MAX_NS.
+ * long as they were. If they become longer, its worker measures that at its next look, and wakes another one. If a thread
+ * does not end its turn, the watcher sees that the queue has not moved, within 2 * WATCH_MAX_NS.
  * While nobody watches, no queue is short. Model: tests/model/idle.pml.
  */
 #ifndef RSI_CORE_SHARE_H

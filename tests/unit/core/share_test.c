@@ -67,6 +67,24 @@ static void a_long_turn_after_short_ones_counts_at_once(void **state)
     CHECK(!is_short(1));
 }
 
+/* As those of a program that a debugger stops soon after its start. */
+static void first_turns_may_take_longer_than_4_seconds(void **state)
+{
+    (void)state;
+    for (uint64_t each_ns = UINT32_MAX - 1; each_ns <= UINT64_C(10000000000);
+         each_ns += UINT64_C(1000000000)) {
+        set_up(10000);
+        have_turns(64, each_ns);
+        CHECK(!is_short(1));
+        for (int i = 0; i < 200; i++)
+            have_turns(1000, 20);
+        CHECK(is_short(500));
+    }
+    set_up(10000);
+    have_turns(64, UINT32_MAX);
+    CHECK(!is_short(1));
+}
+
 static void a_look_without_a_turn_changes_nothing(void **state)
 {
     (void)state;
@@ -110,6 +128,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_queue_is_short_before_turns_are_measured),
         cmocka_unit_test(no_queue_is_short_while_nobody_watches),
         cmocka_unit_test(a_long_turn_after_short_ones_counts_at_once),
+        cmocka_unit_test(first_turns_may_take_longer_than_4_seconds),
         cmocka_unit_test(a_look_without_a_turn_changes_nothing),
         cmocka_unit_test(no_queue_that_takes_longer_than_120_us_is_short),
         cmocka_unit_test(one_worker_may_search_and_another_one_for_every_8),
