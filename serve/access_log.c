@@ -233,7 +233,7 @@ static char *put_peer(char *to, const struct line *line)
     if (line->peer.any.sa_family == AF_UNIX)
         return stpcpy(to, "unix:");
     if (inet_ntop(line->peer.any.sa_family, address, to, INET6_ADDRSTRLEN) == NULL)
-        strcpy(to, "-");
+        return stpcpy(to, "-");
     return to + strlen(to);
 }
 

@@ -252,9 +252,7 @@ static int on_headers_complete(llhttp_t *parser)
         parser->http_minor = 1;
     if (parser->http_major != 1)
         c->refusal = 505;
-    else if (c->refusal == 0 && is_malformed(c))
-        c->refusal = 400;
-    else if (parser->http_minor == 1 && !c->has_host)
+    else if ((c->refusal == 0 && is_malformed(c)) || (parser->http_minor == 1 && !c->has_host))
         c->refusal = 400;
     else if (c->refusal == 0)
         c->refusal = (uint16_t)refusal_of_body(c);

@@ -60,7 +60,7 @@ static bool read_peer(int fd, struct client *peer)
         struct sockaddr any;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
-    } from;
+    } from = { 0 };
     socklen_t length = sizeof(from);
     const uint8_t *bytes = from.v6.sin6_addr.s6_addr;
 
@@ -140,8 +140,8 @@ void limits_leave(struct connection *c)
         return;
     rouse_mutex_lock(&lock);
     if (--c->client->count == 0) {
-        link = find_locked(c->client);
-        gone = *link;
+        gone = c->client;
+        link = find_locked(gone);
         *link = gone->next;
     }
     rouse_mutex_unlock(&lock);

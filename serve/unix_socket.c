@@ -52,13 +52,14 @@ int unix_socket_listen(const char *path, int backlog)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     struct stat file;
+    size_t size = strlen(path) + 1;
     int fd, result;
 
     if (*path == 0)
         return -EINVAL;
-    if (strlen(path) >= sizeof(at.sun_path))
+    if (size > sizeof(at.sun_path))
         return -ENAMETOOLONG;
-    strcpy(at.sun_path, path);
+    memcpy(at.sun_path, path, size);
     if ((result = remove_stale(&at)) < 0)
         return result;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,7 +71,7 @@ int unix_socket_listen(const char *path, int backlog)
         close(fd);
         return result;
     }
-    strcpy(made.path, path);
+    memcpy(made.path, path, size);
     made.device = file.st_dev;
     made.inode = file.st_ino;
     return fd;

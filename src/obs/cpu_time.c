@@ -23,7 +23,7 @@
 
 static uint64_t clock_ns(int32_t clock)
 {
-    struct timespec at;
+    struct timespec at = { 0 };
     if (rsi_syscall2(SYS_clock_gettime, clock, &at) != 0)
         return 0;
     return (uint64_t)at.tv_sec * UINT64_C(1000000000) + (uint64_t)at.tv_nsec;
@@ -113,7 +113,7 @@ static void note(const void *entry, void *left)
 struct rsi_process_time rsi_process_time(void)
 {
     struct rsi_process_time used = { .cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) };
-    struct rusage parts;
+    struct rusage parts = { 0 };
     if (rsi_syscall2(SYS_getrusage, RUSAGE_SELF, &parts) == 0)
         used.system_ns = (uint64_t)parts.ru_stime.tv_sec * UINT64_C(1000000000) +
                          (uint64_t)parts.ru_stime.tv_usec * 1000u;

@@ -107,7 +107,8 @@ static void wakes_and_threads_are_counted(void **state)
                         before.wakes[ROUSE_WAIT_SEM][ROUSE_VERDICT_TIMEOUT],
                     1);
         CHECK_EQUAL(useful, WAITERS);
-        CHECK(after.wait_ns[ROUSE_WAIT_SEM] - before.wait_ns[ROUSE_WAIT_SEM] >= least_ns / 100 * 99);
+        CHECK(after.wait_ns[ROUSE_WAIT_SEM] - before.wait_ns[ROUSE_WAIT_SEM] >=
+              least_ns / 100 * 99);
         CHECK_EQUAL(after.threads, before.threads);
     }
 }
