@@ -10,7 +10,7 @@ if ! command -v clang-tidy >/dev/null; then
     exit 77
 fi
 tools/configure.sh clang
-# BPF code is not compiled for the host. What loads it includes generated headers.
+# BPF code is not compiled for the host. Its loaders include generated headers.
 left_out=(-name '*.bpf.c')
 if grep -q rouse_kernel.c "$root/clang/compile_commands.json"; then
     ninja -C "$root/clang" --quiet kernel/switches.h kernel/counts.h

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tables import paired, rounds, servers, tracepoint
+from rouse.lab import tracepoint
+from tables import paired, rounds, servers
 from tables.counts import total_calls
 from tables.render import (
     NOTHING,

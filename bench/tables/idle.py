@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tables import http, rounds, servers, tracepoint
+from rouse.lab import tracepoint
+from tables import http, rounds, servers
 from tables.render import NOTHING, Column, Table, grid
 from tables.servers import Running, Server, ServerError
 

@@ -62,9 +62,12 @@ class Seconds(click.FloatRange):
 
 
 class LockChange(ParamType[tuple[str, str]]):
-    """LOCK=VALUE. The name of a lock may have = signs itself."""
+    """LOCK=VALUE. The name of a lock may have = signs itself. may_lack: the value, then empty."""
 
     name = "change"
+
+    def __init__(self, may_lack: bool = False) -> None:
+        self.may_lack = may_lack
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -72,7 +75,9 @@ class LockChange(ParamType[tuple[str, str]]):
         if isinstance(value, tuple):
             return value
         lock, equals, amount = str(value).rpartition("=")
-        if not equals or not lock:
+        if self.may_lack and not equals and amount:
+            return amount, ""
+        if not equals or not lock or (self.may_lack and not amount):
             self.fail(f"{value!r} is no change of a lock, such as cache_lock=2", param, ctx)
         return lock, amount
 

@@ -25,12 +25,14 @@ from rouse.cli.lab_shared import (
     as_text,
     check_quiet,
     end_in_order,
+    install_option,
+    restored,
     tell,
     usable,
 )
 from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
-from rouse.lab import experiments, repairs, runs
+from rouse.lab import experiments, lock_ways, packages, repairs, runs
 from rouse.lab.experiments import Experiment
 from rouse.lab.quiet import LOUD, QUIET, Machine, Reading
 from rouse.lab.runs import Study
@@ -51,7 +53,9 @@ def known(
     hz: int = experiments.HZ, instances: Sequence[int] = (), processors: Sequence[float] = ()
 ) -> dict[str, Experiment]:
     every = (*experiments.every(hz), repairs.experiment(instances, processors))
-    return {each.name: each for each in every}
+    found = {each.name: each for each in every}
+    found[lock_ways.NAME] = lock_ways.extended(found[lock_ways.NAME])
+    return found
 
 
 def listing() -> list[str]:
@@ -118,6 +122,7 @@ def summary(study: Study, form: str) -> list[str]:
         *(as_markdown(rows) if is_page else as_text(rows)),
         "",
         *(f"{'- ' if is_page else ''}{line}" for line in remarks(study)),
+        *(f"{'- ' if is_page else ''}{line}" for line in experiment.notes),
         *(f"{'- ' if is_page else ''}The source: {line}." for line in experiment.source),
         f"{'- ' if is_page else ''}This machine is {state_of(study.readings)}.",
     ]
@@ -140,7 +145,11 @@ def whole(study: Study) -> dict[str, Any]:
 
 @command.command(RUN, cls=Command, short_help="Run investigations: rouse lab E1 means it, too.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--full", is_flag=True, help="Five rounds of 5 s a row, for figures to publish.")
+@click.option(
+    "--quick/--full",
+    default=True,
+    help="One round of 1 s a row [the default], or five of 5 s, for figures to publish.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0.01, 3600),
@@ -185,22 +194,24 @@ def whole(study: Study) -> dict[str, Any]:
     metavar="FOLDER",
     help="Also write a page for each there, with its pictures.",
 )
+@install_option
 @anyway_option
 def run(
     names: Sequence[str],
-    full: bool,
+    quick: bool,
     seconds: float | None,
     hz: int,
     instances: list[int],
     processors: list[float],
     form: str,
     place: str | None,
+    install: bool,
     anyway: bool,
 ) -> None:
     """Run investigations NAME..., E1 to E6 or all, one after the other, and show their figures
     beside those of the source.
 
-    Each row is a run of rouse-bench, and in E6 one of a database under sysbench. With --full a
+    Each row is a run of rouse-bench, or one of a database under sysbench (E2, E6). With --full a
     figure is the median of five rounds, with the least and the most.
     """
     if instances and processors:
@@ -213,12 +224,14 @@ def run(
     )
     if (instances or processors) and repairs.NAME not in [each.name for each in chosen]:
         raise click.UsageError(f"--instances and --processors are of {repairs.NAME}")
-    rounds = FULL_ROUNDS if full else 1
-    each_s = seconds or (FULL_S if full else QUICK_S)
+    rounds = 1 if quick else FULL_ROUNDS
+    each_s = seconds or (QUICK_S if quick else FULL_S)
     folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():
-        machine = Machine()
+        if install:
+            packages.install([each.name for each in chosen], tell)
+        machine = restored()
         readings = machine.readings()  # before the first experiment, which is a load itself
         if folder:
             check_quiet(readings, anyway)

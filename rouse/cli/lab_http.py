@@ -10,6 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from rouse.cli.lab_shared import (
     as_text,
     check_quiet,
     end_in_order,
+    install_option,
+    restored,
     tell,
     usable,
 )
 from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
-from rouse.lab import runs, sweep, web_clients, web_servers
-from rouse.lab.quiet import Machine
+from rouse.lab import packages, runs, sweep, web_clients, web_servers
 from rouse.lab.sweep import About, Plan, Result
 from rouse.render.study import write
 from rouse.render.sweep import NAME, REMARK, page, table, write_raw
@@ -94,16 +96,14 @@ def results_file(
 
 
 def absent(plan: Plan) -> tuple[Plan, list[Result]]:
-    """Return the plan without nginx if it is not installed, and one row that says so."""
-    wanted = any(server.name == web_servers.NGINX_NAME for server in plan.servers)
-    if web_servers.nginx_program() or not wanted:
-        return plan, []
-    cell = (web_servers.NGINX_NAME, plan.workers[0], plan.connections[0], True, 1)
-    rest = [server for server in plan.servers if server.name != web_servers.NGINX_NAME]
-    why = "it is not installed: apt-get install nginx-core"
-    return Plan(rest, plan.workers, plan.connections, plan.seconds, plan.rounds), [
-        Result(*cell, error=why)
+    """Return the plan without the servers that are not installed, and a row for each of these."""
+    missing = web_servers.absent()
+    rows = [
+        Result(server.name, plan.workers[0], plan.connections[0], True, 1, error=why)
+        for server in plan.servers
+        if (why := missing.get(server.name))
     ]
+    return replace(plan, servers=[each for each in plan.servers if each.name not in missing]), rows
 
 
 @click.command(cls=Command, short_help="Compare web servers by workers and connections.")
@@ -151,6 +151,7 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     metavar="FOLDER",
     help="Write the results there, cell by cell, and at the end a page with plots.",
 )
+@install_option
 @anyway_option
 @click.option("--resume", is_flag=True, help="Continue the sweep whose results are in FOLDER.")
 def http(
@@ -164,6 +165,7 @@ def http(
     cell_s: int | None,
     rounds: int | None,
     place: str | None,
+    install: bool,
     anyway: bool,
     resume: bool,
 ) -> None:
@@ -174,6 +176,8 @@ def http(
     """
     if resume and place is None:
         raise click.UsageError("--resume needs --output")
+    if install:
+        packages.install([NAME], tell)
     servers = [
         *web_servers.known(),
         *(web_servers.instances(count) for count in instances),
@@ -200,7 +204,7 @@ def http(
     folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():
-        machine = Machine()
+        machine = restored()
         date = datetime.date.today().isoformat()
         readings = machine.readings()
         if folder:

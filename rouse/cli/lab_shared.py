@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import click
 
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, how_to_install
-from rouse.lab.quiet import Reading, disturbances
+from rouse.lab.quiet import Machine, Reading, disturbances
 from rouse.render import charts
 from rouse.text import printable
 
@@ -67,6 +68,21 @@ def as_text(rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> list[
 anyway_option = click.option(
     "--anyway", is_flag=True, help="With --output: write pages though other programs run."
 )
+
+
+install_option = click.option(
+    "--install",
+    is_flag=True,
+    help="First install the servers and clients that are missing, by apt-get.",
+)
+
+
+def restored() -> Machine:
+    """Return this machine. Settings that a crashed laboratory has left are restored before."""
+    machine = Machine()
+    if os.geteuid() == 0:
+        machine.restore()
+    return machine
 
 
 def check_quiet(readings: Sequence[Reading], is_anyway: bool) -> None:

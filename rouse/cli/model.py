@@ -24,6 +24,7 @@ from rouse.text import share
 
 FILE_BYTES_MOST = 16 << 20
 DRAWN = 20  # ticks
+READS = ("50%", "90%", "99%")  # of the holds, where --rwlock gives no share
 RATES_MOST = 1e9
 
 
@@ -234,6 +235,17 @@ def change_of(what: str, amount: str) -> whatif.Change:
     return whatif.Change(factor=1 - Share().convert(amount, None, None))
 
 
+def predicted(
+    known: whatif.Recorded, asked: Sequence[tuple[str, str, str]]
+) -> tuple[str, whatif.Prediction]:
+    made: dict[object, whatif.Change] = {}
+    for what, lock, amount in asked:
+        key = known.key(lock)
+        made[key] = made.get(key, whatif.Change()).then(change_of(what, amount))
+    words = ", ".join(f"{what} {lock}={amount}" for what, lock, amount in asked)
+    return words, whatif.predict(known.load, made, known.errors, known.counts)
+
+
 @command.command("whatif", cls=Command, short_help="A recording's throughput with other locks.")
 @click.argument("target", type=Name(), metavar="RECORDING")
 @click.option(
@@ -263,10 +275,10 @@ def change_of(what: str, amount: str) -> whatif.Change:
 @click.option(
     "--rwlock",
     "shared",
-    type=LockChange(),
+    type=LockChange(may_lack=True),
     multiple=True,
-    metavar="LOCK=SHARE",
-    help="Make it a read-write lock, where this share of its holds only read.",
+    metavar="LOCK[=SHARE]",
+    help="Make it a read-write lock, where this share of its holds only read [50, 90 and 99 %].",
 )
 @click.option(
     "--onion",
@@ -292,21 +304,17 @@ def what_if(
     given = {"split": splits, "shorten": shortened, "lengthen": lengthened, "rwlock": shared}
     if not (any(given.values()) or as_onion):
         raise click.UsageError("which change? --split, --shorten, --lengthen, --rwlock or --onion")
-    if splits and shared:
-        raise click.UsageError("--rwlock is simulated, --split is not: ask for one after the other")
     asked = [(what, *one) for what, some in given.items() for one in some]
-    changes = [(lock, change_of(what, amount)) for what, lock, amount in asked]
+    is_open = any(not amount for _, _, amount in asked)  # shares of readers that are not known
+    for what, _, amount in asked:
+        change_of(what, amount or READS[0])  # refuse what is none, before the recording is read
     with limited(target, Options()), open_input(target, Asked()) as opened:
         known = whatif.recorded(opened.database, opened.busy_ns)
-        steps: list[tuple[str, whatif.Prediction]] = []
-        if changes:
-            made: dict[object, whatif.Change] = {}
-            for lock, change in changes:
-                key = known.key(lock)
-                before = made.get(key, whatif.Change())
-                made[key] = before.then(change)
-            words = ", ".join(f"{what} {lock}={amount}" for what, lock, amount in asked)
-            steps.append((words, whatif.predict(known.load, made, known.errors, known.counts)))
+        steps = [
+            predicted(known, [(what, lock, amount or reads) for what, lock, amount in asked])
+            for reads in (READS if is_open else READS[:1])
+            if asked
+        ]
         if as_onion:
             steps += [(f"without {name}", found) for name, found in known.onion()]
     lines = [

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rouse.errors import RouseError
+from rouse.lab.packages import PACKAGES
 from rouse.lab.processes import TICK_S, comm, fields, stop, tree
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -44,17 +45,6 @@ class Sample:
 
     def __add__(self, other: Sample) -> Sample:
         return Sample(*(getattr(self, f) + getattr(other, f) for f in self.__dataclass_fields__))
-
-
-# The packages of Debian. That of PostgreSQL starts a server of its own, too.
-PACKAGES = {
-    "mariadb": "mariadb-client-core",
-    "mariadb-install-db": "mariadb-server-core",
-    "mariadbd": "mariadb-server-core",
-    "initdb": "postgresql",
-    "postgres": "postgresql",
-    "psql": "postgresql-client",
-}
 
 
 def found(name: str, *more: Path) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rouse.lab.database_servers import LabError, Running, Sample, Server, rouse, run
+from rouse.query.known_locks import DATABASE_LOCK
 
 BEGIN_S, END_S = 1, 4  # seconds at the begin and the end of a run that are not measured
 END_EACH_S = 0.2  # more seconds at the end per client, since sampling many processes takes time
@@ -199,6 +200,7 @@ def summary(server: Server, clients: int, told: str) -> Row:
         "kinds": dict(sorted(waited.items(), key=lambda item: -item[1]["waited_ns"])),
         "locks": locks(sections["locks"]),
         "verdict": verdict(report),
+        "row_lock_ns": row_lock_ns(report),
         "sysbench": told,
     }
 
@@ -208,6 +210,12 @@ def verdict(report: Row) -> str:
     said = report["verdict"] or {"findings": [], "summary": ""}
     findings = [finding["text"] for finding in said["findings"]]
     return str(findings[0] if findings else said["summary"])
+
+
+def row_lock_ns(report: Row) -> int:
+    """Waits for the database's own locks, as of rows, which are no locks of a library."""
+    findings = (report["verdict"] or {"findings": []})["findings"]
+    return sum(each["blame_ns"] for each in findings if each["kind"] == DATABASE_LOCK)
 
 
 def locks(rows: Sequence[Row]) -> list[Row]:

@@ -23,6 +23,7 @@ class Step:
     words: str  # the arguments of rouse-bench
     kind: str = OURS
     source: str = ""  # what the investigation says about this row
+    settings: str = ""  # of its environment: NAME=VALUE
 
 
 @dataclass(frozen=True)
@@ -49,24 +50,30 @@ class Experiment:
     pairs: Sequence[tuple[str, str]]  # labels of rows: the new mechanism, and what it replaces
     program: str = PROGRAM
     step_s: float = 0.0  # of a row and round, beyond the time for which it is measured
+    more_s: float = 0.0  # the same of a whole round
+    notes: Sequence[str] = ()  # what a reader of the figures has to know
     run: Run | None = None  # runs a step; None: rouse-bench does
 
     def command(self, step: Step) -> str:
-        return f"{self.program} {step.words}".strip()
+        return " ".join(filter(None, (step.settings, self.program, step.words)))
 
     def seconds(self, each_s: float, rounds: int) -> float:
-        return len(self.steps) * rounds * (each_s + self.step_s)
+        return rounds * (len(self.steps) * (each_s + self.step_s) + self.more_s)
 
 
 SELECT = "selectherd --threads kernel"
 OLD = "--wake broadcast --sched-lock process --select-lock global --timer tick"
 CALLS = Figure("calls/s", "calls_per_s", better=MORE)
 SWITCHES = Figure("switches/call", "switches_per_call", better=LESS)
+# Those of the kernel's figures: rouse-bench has their sum, and the number of calls.
+VOLUNTARY = Figure("voluntary switches/call", "voluntary_per_op", better=LESS)
 CPU = Figure("CPU µs", "cpu_ns_per_op", 1e-3, LESS)
 TIMES_OUT = "-T 100 --sets 0 --timeout-us"
 
 
 HZ = 100  # of the sources' systems
+ALONE = "one thread, {}"
+AFFINITIES = range(1, 7)  # from workers that steal at once, to those that hardly ever do
 # By tenths of a tick.
 PREDICTED = {
     9: "predicted: at most 10,000 calls/s",
@@ -95,7 +102,25 @@ def time_outs(hz: int) -> list[Step]:
             Step(f"{label}, exact", f"{words} --timer exact", NEW_WAY),
         ]
     user = f"selectherd --threads user {TIMES_OUT} {1_000_000 // hz}"
-    return [*found, Step(f"{label_of(10, hz)}, rouse_poll, user threads", user)]
+    found.append(Step(f"{label_of(10, hz)}, rouse_poll, user threads", user))
+    one = f"{SELECT} {TIMES_OUT} {1_000_000 // hz}".replace("-T 100", "-T 1")
+    label, source = ALONE.format(label_of(10, hz)), "about 60 calls/s" if hz == HZ else ""
+    return [
+        *found,
+        Step(f"{label}, ticks", with_hz(f"{one} --timer tick", hz), OLD_WAY, source),
+        Step(f"{label}, exact", f"{one} --timer exact", NEW_WAY),
+    ]
+
+
+def by_affinity() -> list[Step]:
+    """The herd of user threads, by how soon idle workers steal."""
+    words = "selectherd --threads user"
+    return [
+        Step(
+            f"user threads, steal affinity {level}", words, settings=f"ROUSE_STEAL_AFFINITY={level}"
+        )
+        for level in AFFINITIES
+    ]
 
 
 CROWDS = (10, 50, 200)  # threads
@@ -128,19 +153,61 @@ def cascades() -> list[Step]:
     for threads in ring_sizes():
         words = f"cascade_mutex -T {threads}"
         kernel = f"{words} --threads kernel"
+        processes = f"cascade_mutex -T 1 --processes {threads} --threads kernel"
         found += [
             Step(f"{threads} kernel threads", kernel, OLD_WAY, LOOPS.get(threads, "")),
             Step(f"{threads} kernel threads, one processor", f"{kernel} --workers 1", OLD_WAY),
+            Step(
+                f"{threads} kernel threads, pinned to two", f"{kernel} --workers 2 --pin", OLD_WAY
+            ),
+            Step(f"{threads} processes", processes, OLD_WAY),
             Step(f"{threads} user threads", words),
         ]
     return found
+
+
+def accepts() -> list[Step]:
+    """The connections of a port that processes share: who gets them, and how long a thread waits."""
+    many = "acceptherd --servers 4 -T 2"
+    return [
+        Step(
+            "accept: 4 processes in poll(2)",
+            f"{many} --threads kernel --order poll",
+            OLD_WAY,
+            "poll(): last come first served",
+        ),
+        Step(
+            "accept: 4 processes in accept(2)",
+            f"{many} --threads kernel",
+            OLD_WAY,
+            "accept(): nearly round robin",
+        ),
+        Step(
+            "accept: EPOLLEXCLUSIVE",
+            f"{many} --shared-by exclusive",
+            OLD_WAY,
+        ),
+        Step("accept: rouse, in turns", f"{many} --shared-by turns"),
+        Step(
+            "accept: by priority",
+            "acceptherd --threads kernel --order prioritised",
+            OLD_WAY,
+            "threads of low priority starve",
+        ),
+        Step(
+            "accept: with promotion",
+            "acceptherd --threads kernel --order promoted",
+            NEW_WAY,
+            "they are served",
+        ),
+    ]
 
 
 def cascade_pairs() -> list[tuple[str, str]]:
     return [
         (f"{threads} user threads", f"{threads} kernel threads{where}")
         for threads in ring_sizes()
-        for where in ("", ", one processor")
+        for where in ("", ", one processor", ", pinned to two")
     ]
 
 
@@ -178,6 +245,7 @@ def every(hz: int = HZ) -> list[Experiment]:
                 Step("all new: and exact timers", SELECT, NEW_WAY),
                 Step("poll(2), kernel threads", f"{SELECT} --via poll", NEW_WAY),
                 Step("rouse_poll, user threads", "selectherd --threads user"),
+                *by_affinity(),
                 *crowds(),
             ),
             (
@@ -234,7 +302,7 @@ def every(hz: int = HZ) -> list[Experiment]:
             (
                 CALLS,
                 Figure("early", "early"),
-                SWITCHES,
+                VOLUNTARY,
                 Figure("late p50 µs", "late_p50_us", better=LESS),
                 Figure("late p99 µs", "late_p99_us", better=LESS),
                 CPU,
@@ -275,13 +343,21 @@ def every(hz: int = HZ) -> list[Experiment]:
                 "V890, 16 processors: 25.3, 850 and 900 µs",
                 "accept(): nearly round robin; poll(): last come first served (acceptherd)",
             ),
-            cascades(),
+            [*cascades(), *accepts()],
             (
                 Figure("best loop µs", "best_loop_us", better=LESS),
                 Figure("a hop µs", "ns_per_op", 1e-3, LESS),
                 Figure("voluntary switches", "voluntary_switches"),
                 CPU,
+                Figure("fairness of processes (1: equal)", "jain_processes", better=MORE),
+                Figure("longest wait ms", "worst_wait_ms", better=LESS),
             ),
-            cascade_pairs(),
+            [
+                *cascade_pairs(),
+                ("accept: rouse, in turns", "accept: 4 processes in poll(2)"),
+                ("accept: rouse, in turns", "accept: EPOLLEXCLUSIVE"),
+                ("accept: with promotion", "accept: by priority"),
+            ],
+            notes=("The mutexes of kernel threads and of processes are rouse's, too, not libc's.",),
         ),
     ]

@@ -129,7 +129,9 @@ def measured(variant: Variant, seconds: float) -> Row:
                 row = databases.sampled(every, wanted, clients)
             profiles = databases.profiles(servers, wanted, clients)
     done = [DONE.search(profile["sysbench"]) for profile in profiles]
-    waited_ns = sum(profile["totals"]["lock_wait_ns"] for profile in profiles)
+    waited_ns = sum(
+        profile["totals"]["lock_wait_ns"] + profile["row_lock_ns"] for profile in profiles
+    )
     return row | {
         "lock_wait_us": waited_ns / 1000 / max(sum(int(each[1]) for each in done if each), 1),
         "remark": remark(profiles[0]),
@@ -140,7 +142,7 @@ def remark(profile: Row) -> str:
     """What `rouse run` says: its verdict, and the lock that was waited for longest."""
     said = f"rouse run: {profile['verdict']}"
     if not profile["locks"]:
-        return f"{said}; no lock was waited for"
+        return f"{said}; no mutex or other lock of a library was waited for"
     most = profile["locks"][0]
     waits = f"{most['waits']:,} waits of {duration(most['waited_ns'])} in all"
     return f"{said}; the longest waits for a lock are at {most['site']}: {waits}"

@@ -113,8 +113,15 @@ def holder_of(lock: str) -> int:
 def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], str]:
     """Run a row. Returns its report, or why there is none."""
     words = [str(bench), *step.words.split(), "--seconds", f"{seconds:g}", "--json"]
+    settings = dict(each.split("=", 1) for each in step.settings.split())
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds * 4 + LIMIT_S)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=seconds * 4 + LIMIT_S,
+            env={**os.environ, **settings},
+        )
     except subprocess.TimeoutExpired:
         return {}, f"it did not end within {seconds * 4 + LIMIT_S:g} s"
     except OSError as error:
@@ -126,6 +133,9 @@ def run_row(bench: Path, step: Step, seconds: float) -> tuple[dict[str, Any], st
         report: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
     except (IndexError, ValueError):
         return {}, "its output is no JSON"
+    calls, voluntary = report.get("total_ops"), report.get("voluntary_switches")
+    if calls and voluntary is not None:
+        report["voluntary_per_op"] = voluntary / calls
     return report, ""
 
 

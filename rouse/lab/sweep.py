@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rouse.errors import RouseError
-from rouse.lab import web_servers
+from rouse.lab import tracepoint, web_servers
+from rouse.lab.processes import TICK_S, tree
 from rouse.lab.quiet import Reading
-from rouse.lab.web_clients import DESCRIPTORS, Client, Load, limits
-from rouse.lab.web_servers import Server, ServerError
+from rouse.lab.web_clients import DESCRIPTORS, Client, ClientError, Load, limits
+from rouse.lab.web_servers import Running, Server, ServerError
 from rouse.text import counted, printable
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ WORKERS = (1, 2, 3)
 CONNECTIONS = (10, 50, 100, 200, 500, 1_000, 2_000, 4_000, 8_000)
 QUICK_WORKERS, QUICK_CONNECTIONS = (1, 2), (10, 100, 1_000)
 CELL_S = 0.8  # to start and stop a server, beyond the measured time
+COUNTED_S = 1  # for which system calls are counted, once for each row
+LEAST_CPU_S = 0.2e-6  # of any server, for a request
+TICKS_S = 4 * TICK_S  # by which the kernel's figures may be wrong
 FORMAT = 1
 FILE_BYTES_MOST = 64 << 20
 VALUE_MOST = 1e15
@@ -71,6 +75,7 @@ class Result:
     p50_us: float = 0.0
     p99_us: float = 0.0
     errors: int = 0
+    calls: float = 0.0  # of the system, per request; 0: not counted
     limit: str = ""  # what limited the load, other than the server
     error: str = ""  # why there are no figures
 
@@ -126,6 +131,13 @@ def measured(server: Server, cell: Cell, client: Client, seconds: int) -> Result
         after = running.cpu_s()
         limit = limits(figures, running.port)
         running.check()
+        running.ask_again()
+        calls = calls_of(running, client, load) if cell.round == 1 else 0.0
+    cpu_s = sum(after) - sum(before)
+    if cpu_s < figures.served * LEAST_CPU_S - TICKS_S:
+        raise ClientError(
+            f"the client counts {figures.served:,} requests, for which the server ran {cpu_s:.2f} s"
+        )
     if figures.wrong:
         raise ServerError(f"wrong answers: {figures.wrong}")
     if not figures.requests:
@@ -140,8 +152,21 @@ def measured(server: Server, cell: Cell, client: Client, seconds: int) -> Result
         p50_us=figures.p50_us,
         p99_us=figures.p99_us,
         errors=figures.errors,
+        calls=calls,
         limit=limit,
     )
+
+
+def calls_of(running: Running, client: Client, load: Load) -> float:
+    """Return the system calls per request, of a load by itself: to count them takes time, too.
+
+    0: this user may not count them.
+    """
+    with tracepoint.counting(*tree(running.process.pid)) as counter:
+        if counter is None:
+            return 0.0
+        figures = client.ask(running, replace(load, seconds=COUNTED_S))
+        return counter.total() / figures.served if figures.served else 0.0
 
 
 def result_of(server: Server, cell: Cell, client: Client, seconds: int, descriptors: int) -> Result:

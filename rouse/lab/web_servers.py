@@ -23,7 +23,8 @@ from rouse.lab.processes import TICK_S, fields, tree
 from rouse.text import printable
 
 HOST = "127.0.0.1"
-NGINX_NAME = "nginx"
+NGINX_NAME, NODE_NAME = "nginx", "Node.js"
+NODE_SCRIPT = Path(__file__).with_name("node.mjs")
 TEXT = "Hello, world!\n"
 START_S, STOP_S, ANSWER_S = 10, 5, 5
 HEAD_BYTES_MOST, BODY_BYTES_MOST = 1 << 16, 1 << 20
@@ -80,6 +81,8 @@ class Running:
     port: int
     log: Path
     reply_bytes: int  # of an answer, with its head
+    body: bytes | None = None
+    keep_alive: bool = True
 
     def cpu_s(self) -> tuple[float, float]:
         """Return the user and system time of all its processes, and of those that have ended."""
@@ -95,11 +98,35 @@ class Running:
         if self.process.poll() is not None:
             raise ServerError(f"it died, {ended(self.process, self.log)}")
 
+    def ask_again(self) -> None:
+        """Check that it still answers after a load, as before."""
+        try:
+            reply_bytes(self.port, self.body, self.keep_alive)
+        except ServerError as error:
+            raise ServerError(f"after the load {error}") from error
+
 
 def ours(_folder: Path, port: int, workers: int) -> list[str]:
     words = [str(runs.program("rouse-serve")), "--port", str(port), "--respond", TEXT]
     # All connections come from one address.
     return [*words, "--per-address", "0", "--workers", str(workers)]
+
+
+def by_kernel_threads(folder: Path, port: int, workers: int) -> list[str]:
+    return [*ours(folder, port, workers), "--threads", "kernel"]
+
+
+def raw(name: str) -> Command:
+    """Return the command of a bare event loop, which a built tree has."""
+
+    def command(_folder: Path, port: int, _workers: int) -> list[str]:
+        return [str(runs.program(name)), str(port), TEXT]
+
+    return command
+
+
+def node(_folder: Path, port: int, workers: int) -> list[str]:
+    return [shutil.which("node") or "node", str(NODE_SCRIPT), str(port), str(workers)]
 
 
 def instances(count: int) -> Server:
@@ -146,8 +173,30 @@ def replaced(text: str, numbers: dict[str, str]) -> str:
     return text
 
 
+RAW = {"raw epoll loop": "bench-raw-epoll", "raw io_uring loop": "bench-raw-uring"}
+
+
 def known() -> list[Server]:
-    return [Server("rouse-serve", ours), Server(NGINX_NAME, nginx)]
+    return [
+        Server("rouse-serve", ours),
+        Server("rouse-serve on kernel threads", by_kernel_threads),
+        Server(NGINX_NAME, nginx),
+        *(Server(name, raw(program), has_workers=False) for name, program in RAW.items()),
+        Server(NODE_NAME, node),
+    ]
+
+
+def absent() -> dict[str, str]:
+    """The known servers that are not here, and how to get them."""
+    found = {}
+    if nginx_program() is None:
+        found[NGINX_NAME] = "it is not installed: --install, or apt-get install nginx-light"
+    for name, program in RAW.items():
+        if runs.find(program) is None:
+            found[name] = "it is not installed: a checkout of rouse builds it, by make"
+    if shutil.which("node") is None:
+        found[NODE_NAME] = "it is not installed: --install, or apt-get install nodejs"
+    return found
 
 
 def free_port() -> int:
@@ -225,7 +274,8 @@ def started(server: Server, workers: int, keep_alive: bool) -> Iterator[Running]
                 raise ServerError(f"it does not start: {error.strerror}") from error
         try:
             wait(process, port, log)
-            yield Running(process, port, log, reply_bytes(port, server.body, keep_alive))
+            size = reply_bytes(port, server.body, keep_alive)
+            yield Running(process, port, log, size, server.body, keep_alive)
         finally:
             stop(process)
 

@@ -3,8 +3,12 @@
 
 The threads that share the locks are the jobs of a closed queueing network (see query/gain.py): one
 station per lock, one for the processors, and a delay for sleep and I/O. A change alters the demands
-of a station. The prediction is the ratio of the throughputs of the two networks, and never exceeds
-the bound that the utilisations leave.
+of a station, and the throughputs of the two networks have a ratio.
+
+The network's times are exponential. Those of a program vary less, and may even be constant: then
+its threads work in step, and wait less. So the same is simulated with constant times. The
+prediction is in the middle between both ratios, its interval has both, and it never exceeds the
+bound that the utilisations leave.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rouse.errors import RouseError
-from rouse.model.readers import Simulation, Step
+from rouse.model.simulation import Shared, Simulation, Step
 from rouse.query import gain, verdict
 from rouse.query.demand import key_of, own_of
 from rouse.query.finding import lock_name
@@ -52,7 +56,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Factors of the throughput. least and greatest: by the error of the recorded holds."""
+    """Factors of the throughput.
+
+    least and greatest: by the error of the recorded holds, and with times that are exponential or
+    constant.
+    """
 
     gain: float
     least: float
@@ -117,16 +125,17 @@ def solved(load: Load, changes: Changes) -> tuple[float, float]:
     return rate, max(1 - rate * in_all / threads, 0.0)
 
 
-def simulated(load: Load, changes: Changes) -> tuple[float, float]:
-    """The same for locks with readers, by simulation. A cycle is the load of one ns."""
+def simulated(load: Load, changes: Changes, is_constant: bool) -> tuple[float, float]:
+    """The same by simulation, also for locks with readers. A cycle is the load of one ns."""
     threads = min(max(round(load.threads), 1), SIMULATED_MOST)
     locks = list(load.locks.items())
     ran = max(load.ran_ns - sum(lock.ran_ns for _, lock in locks), 0.0)
     slept = max(load.slept_ns - sum(lock.slept_ns for _, lock in locks), 0.0)
     steps = [Step(ran, slept)]
     steps += [Step(lock.ran_ns, lock.slept_ns, number) for number, (_, lock) in enumerate(locks)]
-    reads = [changes.get(key, Change()).reads for key, _ in locks]
-    rate = Simulation(steps, load.processors, reads).throughput(threads)
+    ways = [changes.get(key, Change()) for key, _ in locks]
+    shared = [Shared(change.reads, change.parts) for change in ways]
+    rate = Simulation(steps, load.processors, shared, is_constant).throughput(threads)
     if load.all_ran_ns > 0:
         rate = min(rate, load.processors / load.all_ran_ns)
     in_all = sum(step.ran + step.slept for step in steps)
@@ -138,12 +147,19 @@ def once(
 ) -> tuple[float, float]:
     after_load = changed(load, changes, counts)
     if any(change.reads for change in changes.values()):
-        before, _ = simulated(load, {})
-        after, waiting = simulated(after_load, changes)
+        before, _ = simulated(load, {}, False)
+        after, waiting = simulated(after_load, changes, False)
     else:
         before, _ = solved(load, {})
         after, waiting = solved(after_load, changes)
     return after / before if before > 0 else 1.0, waiting
+
+
+def in_step(load: Load, changes: Changes, counts: Mapping[object, float] = NONE) -> float:
+    """The factor of the throughput, if all times are constant."""
+    before, _ = simulated(load, {}, True)
+    after, _ = simulated(changed(load, changes, counts), changes, True)
+    return after / before if before > 0 else 1.0
 
 
 def exclusive(change: Change) -> float:
@@ -168,8 +184,9 @@ def predict(
     counts: Mapping[object, float] = NONE,
 ) -> Prediction:
     """errors: the standard error of each lock's holds, as a share of them. counts: of its holds."""
-    found, waiting = once(load, changes, counts)
-    ends = [found]
+    varied, waiting = once(load, changes, counts)
+    steady = in_step(load, changes, counts) if load.threads <= SIMULATED_MOST else varied
+    ends = [varied, steady]
     for side in (-SIGMAS, SIGMAS):
         locks = {
             key: Lock(
@@ -182,7 +199,8 @@ def predict(
         }
         ends.append(once(replace(load, locks=locks), changes, counts)[0])
     most = bound(load, changes, counts)
-    return Prediction(min(found, most), min(*ends, most), min(max(ends), most), most, waiting)
+    found = min((varied + steady) / 2, most)
+    return Prediction(found, min(*ends, most), min(max(ends), most), most, waiting)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rouse.query.ran import Running
 from rouse.tables.engine import Database, Sqlite, first_line, flattened
 from rouse.tables.schemas import COLUMNS
 
+VALUE_BYTES_MOST = 64 << 20  # of one value: longer than any in a recording
 STEPS = 20_000  # of SQLite's machine, between two looks whether a signal came
 READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 RECURSIVE = 33  # SQLITE_RECURSIVE, which Python does not name
@@ -84,15 +85,18 @@ RUNS = (
 Columns = Sequence[tuple[str, str]]
 
 
-def quantize(number: float | None) -> int | None:
-    """Return the greatest power of two that is no greater, as DTrace's quantize() does. 0: none."""
-    if number is None:
+def quantize(number: object) -> int | None:
+    """Return the greatest power of two that is no greater, as DTrace's quantize() does. 0: none.
+
+    None: it is no number.
+    """
+    if not isinstance(number, int | float) or not math.isfinite(number):
         return None
     return 1 << (int(number).bit_length() - 1) if number >= 1 else 0
 
 
-def logarithm(number: float | None) -> float | None:
-    return math.log2(number) if number and number > 0 else None
+def logarithm(number: object) -> float | None:
+    return math.log2(number) if isinstance(number, int | float) and number > 0 else None
 
 
 class Asker:
@@ -157,6 +161,7 @@ class Asker:
         """Return the names of the columns, and the rows one by one. Raise RouseError."""
         try:
             self.prepare(sql)
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MOST)
             self.connection.set_authorizer(may)
             self.connection.set_progress_handler(lambda: 0, STEPS)  # a signal is handled there
             cursor = self.connection.execute(sql)

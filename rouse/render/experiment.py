@@ -13,7 +13,7 @@ from rouse.render.charts import Bar, Bars, Value, number
 from rouse.render.study import Block, Grid, Heading, Items, Page, Picture, Words
 from rouse.text import counted
 
-NOTICED = 1.05  # times: smaller differences of one round are not named
+NOTICED = 1.25  # times: one round of a second differs by 15 % from the next one
 
 
 def value_of(result: Result, figure: Figure) -> Value | None:
@@ -119,7 +119,13 @@ def page(study: Study) -> Page:
     blocks += [
         Heading("Today's figures beside the source's"),
         Grid(with_source(study.results, experiment)),
-        Items([*remarks(study), *(f"The source: {line}." for line in experiment.source)]),
+        Items(
+            [
+                *remarks(study),
+                *experiment.notes,
+                *(f"The source: {line}." for line in experiment.source),
+            ]
+        ),
         Words("The source's figures are of another machine: compare only ratios."),
     ]
     for figure in experiment.figures:
@@ -127,9 +133,11 @@ def page(study: Study) -> Page:
             bars = [
                 Bar(each.step.label, each.step.kind, value_of(each, figure))
                 for each in study.results
+                if each.error or each.values(figure.key)
             ]
             chart = Bars(f"{figure.title}, {figure.better}", bars)
-            blocks.append(Picture(figure.title, chart))
+            if any(bar.value for bar in bars):
+                blocks.append(Picture(figure.title, chart))
     blocks += [
         Heading("The old mechanism beside the new one"),
         Items([line for line, _ in verdicts] or ["No pair of rows has figures."]),

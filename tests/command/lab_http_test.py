@@ -25,7 +25,7 @@ from unittest import mock
 
 from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse
 
-from rouse.lab import sweep, web_clients, web_instances
+from rouse.lab import sweep, tracepoint, web_clients, web_instances
 from rouse.lab.sweep import Plan
 
 SMALL = ("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", "1")
@@ -64,6 +64,8 @@ def serve(connection):
         asked += 1
         if fault == "dies" and asked > 1:
             os._exit(7)
+        if fault == "hangs" and asked > 1:
+            continue
         status = "404 Not Found" if fault == "404" else "200 OK"
         body = "longer" if fault == "lies" and asked > 1 else "short"
         head = f"HTTP/1.1 {status}\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
@@ -163,7 +165,7 @@ class Sweep(unittest.TestCase):
         self.assertEqual({line.split()[0] for line in done.stdout.splitlines()[1:]}, {"mine"})
         done = rouse(*words, "--only", "yours", PATH=self.path)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("'yours' is none of rouse-serve, nginx, mine", done.stderr)
+        self.assertIn("Node.js, mine", done.stderr)
 
     @has_wrk
     def test_every_cell_has_figures_and_the_page_shows_them(self) -> None:
@@ -284,6 +286,32 @@ class Sweep(unittest.TestCase):
         self.assertEqual(len(re.findall(wrong, said)), 2)  # connections kept alive, and not
         self.assertIn("stays: it does not answer and close the connection within 5 s", said)
         self.assertNotIn("well: ", said)
+
+    def test_a_peer_that_hangs_under_load_is_named(self) -> None:
+        """The client sees no error: what was answered before, it counts."""
+        done = self.http(*SMALL, *self.client, *self.faulty("hangs"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("after the load it does not answer within 5 s", self.rows(done)["hangs"])
+        self.assertRegex(self.rows(done)["rouse-serve"], r" 1 +10 +yes +100 ")
+
+    def test_a_client_that_counts_more_than_the_server_had_time_for_is_not_believed(self) -> None:
+        (self.folder / "client").write_text(f"#!/bin/sh\n{CLIENT.replace('50,', '100000000,')}\n")
+        done = self.http(*SMALL, *self.client)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        said = "the client counts 100,000,000 requests, for which the server ran 0.0"
+        self.assertIn(said, self.rows(done)["rouse-serve"])
+
+    @has_wrk
+    def test_system_calls_are_counted_where_they_may_be(self) -> None:
+        """Two at least for each request, to read and to write; epoll and more for each round."""
+        with tracepoint.counting(os.getpid()) as counter:
+            if counter is None:
+                self.skipTest("not run: tracepoints are not visible here")
+        done = self.http(*SMALL, "-o", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        calls = {each["keep_alive"]: each["calls"] for each in self.lines()[1:]}
+        self.assertGreater(calls[True], 0.5)
+        self.assertGreater(calls[False], calls[True])
 
     def test_a_client_that_fails_is_named(self) -> None:
         for script, said in (

@@ -18,7 +18,7 @@ import numpy as np
 from known_tables import MS, PROCESSES, Row, orders
 
 from rouse.errors import RouseError
-from rouse.model import readers, scaling, ticks, whatif
+from rouse.model import scaling, simulation, ticks, whatif
 from rouse.model.scaling import Law
 from rouse.model.whatif import Change
 from rouse.query.gain import Load, Lock
@@ -234,7 +234,7 @@ class WhatIf(unittest.TestCase):
         """Holds of which none excludes another: each thread does its cycle without a queue."""
         found = whatif.predict(load(900), {"lock": Change(reads=1.0)}, {})
         self.assertAlmostEqual(found.waiting, 0, delta=0.05)
-        before, _ = whatif.simulated(load(900), {})
+        before, _ = whatif.simulated(load(900), {}, False)
         self.assertAlmostEqual(found.gain, 8 / (4 * S) / before, delta=0.05)
 
     def test_more_readers_gain_more(self) -> None:
@@ -244,10 +244,32 @@ class WhatIf(unittest.TestCase):
         bound = whatif.bound(load(900), {"lock": Change(reads=0.5)})
         self.assertLessEqual(found[1], bound)
 
+    def test_constant_times_reach_the_bounds(self) -> None:
+        """Threads in step wait for nobody, until the lock is busy all the time."""
+        for held, rate in ((100, 2 / S), (400, 2 / S), (900, 1 / (0.9 * S))):
+            simulated, _ = whatif.simulated(load(held), {}, True)
+            self.assertAlmostEqual(simulated * S, rate * S, delta=0.1)
+
+    def test_threads_that_compute_all_the_time_gain_nothing_from_a_second_lock(self) -> None:
+        """Half of their time is under the lock, and two processors are busy with four threads."""
+        work = {"slept_ns": 0.0, "least_slept_ns": 0.0, "ran_ns": 2.0 * S, "least_ran_ns": 2.0 * S}
+        busy = load(1000, slept=False, **work, all_ran_ns=2.0 * S, processors=2, threads=4)
+        found = whatif.predict(busy, {"lock": Change(parts=2)}, {})
+        self.assertLess(found.least, 1.05)
+
+    def test_the_interval_has_exponential_and_constant_times(self) -> None:
+        changes: whatif.Changes = {"lock": Change(parts=2)}
+        found = whatif.predict(load(900), changes, {})
+        varied, _ = whatif.once(load(900), changes)
+        steady = whatif.in_step(load(900), changes)
+        self.assertEqual([found.least, found.greatest], sorted((varied, steady)))
+        self.assertGreater(found.greatest - found.least, 0.1)
+        self.assertAlmostEqual(found.gain, (varied + steady) / 2)
+
     def test_the_simulation_without_readers_is_the_network(self) -> None:
         """Both for exponential times; in the network, computing under a lock takes no processor."""
         for held in (100, 500, 900):
-            simulated, _ = whatif.simulated(load(held), {})
+            simulated, _ = whatif.simulated(load(held), {}, False)
             solved, _ = whatif.solved(load(held), {})
             self.assertAlmostEqual(simulated / solved, 1, delta=0.06)
 
@@ -259,7 +281,7 @@ class WhatIf(unittest.TestCase):
 
     def test_writers_wait_for_readers_inside(self) -> None:
         """A reader that is inside keeps a writer out, and the next readers pass it."""
-        lock = readers.LockState()
+        lock = simulation.LockState()
         self.assertTrue(lock.enter(True))
         self.assertFalse(lock.enter(False))
         lock.waiting.append((1, False))

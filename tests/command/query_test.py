@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -103,6 +104,7 @@ class Answers(Traced):
 
     def test_quantize_is_that_of_dtrace(self) -> None:
         known = {0: 0, 1: 1, 2: 2, 3: 2, 4: 4, 1023: 512, 1024: 1024, None: None, 0.5: 0, -5: 0}
+        known |= {"x": None, math.inf: None}
         self.assertEqual({number: quantize(number) for number in known}, known)
 
     def test_all_formats_have_the_same_rows(self) -> None:
@@ -144,6 +146,7 @@ class Bounds(Traced):
         self.assertIn("syntax error", self.refusal("SELEC 1"))
         self.assertIn("one statement at a time", self.refusal("SELECT 1; SELECT 2"))
         self.assertIn("selects nothing", self.refusal("/* no query */"))
+        self.assertIn("too big", self.refusal("SELECT zeroblob(1000000000)"))
 
     def test_ctrl_c_ends_an_endless_query_at_once(self) -> None:
         words = [str(PYTHON), "-m", "rouse", "query", ENDLESS, str(self.kept)]

@@ -25,8 +25,9 @@ from tables import (  # noqa: E402
     render,
     rounds,
     servers,
-    tracepoint,
 )
+
+from rouse.lab import tracepoint  # noqa: E402
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

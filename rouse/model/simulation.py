@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The throughput if a mutex were a read-write lock: a simulation of the threads that share it.
+"""The throughput of threads that share locks: a simulation.
 
 Each thread works outside of locks, then takes one lock after the other. Computing takes a processor
 for as long as it lasts, also under a lock; sleeping takes none. Times are exponential, as in
-query/gain.py. Readers enter unless a writer is inside, as glibc's locks do by default: also while
-writers wait.
+query/gain.py, or constant. A lock that is split has parts, of which a thread takes any. Readers
+enter unless a writer is inside, as glibc's locks do by default: also while writers wait.
 """
 
 from __future__ import annotations
@@ -60,13 +60,29 @@ class LockState:
         return let_in
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A lock as it is shared. reads: the share of its holds that only read."""
+
+    reads: float = 0.0
+    parts: int = 1
+
+
 class Simulation:
-    def __init__(self, steps: Sequence[Step], processors: int, reads: Sequence[float]) -> None:
-        """reads: of each lock, the share of its holds that only read."""
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        processors: int,
+        locks: Sequence[Shared],
+        is_constant: bool = False,
+    ) -> None:
+        """is_constant: each step always takes as long, and is not exponential."""
         self.steps = steps
+        self.is_constant = is_constant
         self.idle = processors
         self.queue: deque[int] = deque()  # threads that wait for a processor
-        self.locks = [LockState(share) for share in reads]
+        self.locks = [[LockState(lock.reads) for _ in range(lock.parts)] for lock in locks]
+        self.part: list[LockState] = []  # of each thread, the part that it waits for or holds
         self.random = random.Random(1)  # the same recording gives the same prediction
         self.now = 0.0
         self.events: list[tuple[float, int, int, int]] = []  # when, order, thread, what
@@ -75,10 +91,11 @@ class Simulation:
         self.is_reader: list[bool] = []
         self.cycles = 0
 
-    RAN, SLEPT = range(2)
+    RAN, SLEPT, BEGINS = range(3)
 
     def later(self, mean: float, thread: int, what: int) -> None:
-        time = self.now + (self.random.expovariate(1 / mean) if mean > 0 else 0.0)
+        lasts = mean if self.is_constant or mean <= 0 else self.random.expovariate(1 / mean)
+        time = self.now + max(lasts, 0.0)
         self.order += 1
         heapq.heappush(self.events, (time, self.order, thread, what))
 
@@ -88,7 +105,7 @@ class Simulation:
         if step.lock is None:
             self.compute(thread)
             return
-        lock = self.locks[step.lock]
+        lock = self.part[thread] = self.random.choice(self.locks[step.lock])
         reads = self.random.random() < lock.reads
         self.is_reader[thread] = reads
         if lock.enter(reads):
@@ -111,7 +128,7 @@ class Simulation:
     def end(self, thread: int) -> None:
         step = self.steps[self.at[thread]]
         if step.lock is not None:
-            for other, _ in self.locks[step.lock].leave(self.is_reader[thread]):
+            for other, _ in self.part[thread].leave(self.is_reader[thread]):
                 self.compute(other)
         self.at[thread] = (self.at[thread] + 1) % len(self.steps)
         self.cycles += self.at[thread] == 0
@@ -120,8 +137,12 @@ class Simulation:
     def throughput(self, threads: int) -> float:
         """Return the cycles per ns."""
         self.at, self.is_reader = [0] * threads, [False] * threads
-        for thread in range(threads):
-            self.begin(thread)
+        self.part = [LockState()] * threads
+        whole = sum(step.ran + step.slept for step in self.steps)
+        for thread in range(threads):  # not all at once
+            self.order += 1
+            at = self.random.uniform(0, whole)
+            heapq.heappush(self.events, (at, self.order, thread, self.BEGINS))
         counted = max(CYCLES, CYCLES_PER_THREAD * threads)
         since = math.nan
         while self.cycles < counted + counted // 4:
@@ -131,6 +152,8 @@ class Simulation:
                 if self.queue:
                     self.compute(self.queue.popleft())
                 self.sleep(thread)
+            elif what == self.BEGINS:
+                self.begin(thread)
             else:
                 self.end(thread)
             if self.cycles < counted // 4:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Count a running process's system calls with the kernel's tracepoint, which hardly slows it down.
+"""Count system calls of running processes with the kernel's tracepoint, which hardly slows them.
 
-Requires root, or a kernel that lets other users see tracepoints. The callers fall back on strace.
+Requires root, or a kernel that lets other users see tracepoints.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ ATTRIBUTE = struct.Struct("=IIQQQQQIIQ")  # perf_event_attr as it was first publ
 INHERIT = 1 << 1  # also count threads that are created later
 
 
-class Counter:
-    """Counts the calls from its creation on."""
+def tasks(pid: int) -> list[int]:
+    return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
 
-    def __init__(self, pid: int) -> None:
+
+class Counter:
+    """Counts the calls of processes, and of threads that they create later, from now on."""
+
+    def __init__(self, *pids: int) -> None:
         """Raises OSError where this is not allowed."""
         number = PERF_EVENT_OPEN.get(platform.machine())
         known = [path for path in ID_FILES if path.exists()]
@@ -39,7 +43,7 @@ class Counter:
         )
         self.descriptors: list[int] = []
         syscall = ctypes.CDLL(None, use_errno=True).syscall
-        for task in sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
+        for task in sorted(task for pid in pids for task in tasks(pid)):
             descriptor = syscall(number, attribute, task, -1, -1, 0)
             if descriptor < 0:
                 self.close()
@@ -55,10 +59,10 @@ class Counter:
 
 
 @contextlib.contextmanager
-def counting(pid: int) -> Iterator[Counter | None]:
+def counting(*pids: int) -> Iterator[Counter | None]:
     """Yield a counter, or None where it is not allowed."""
     try:
-        counter = Counter(pid)
+        counter = Counter(*pids)
     except OSError:
         yield None
         return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// node.mjs PORT WORKERS - a server of Node.js for `rouse lab http --server`: so many processes, which answer every
-// request with one text. --server 'node=node bench/http/node.mjs {port} {workers}'.
+// node.mjs PORT WORKERS - the server of Node.js in `rouse lab http`: so many processes, which answer every request with
+// one text.
 import cluster from "node:cluster";
 import http from "node:http";
 

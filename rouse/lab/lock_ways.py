@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""E2's second half: a database whose mutexes sleep at once, and one whose mutexes spin first.
+
+Both run under `rouse run`, the second one with --locks adaptive, so that recording costs both the
+same. Each row is a server with so many clients; the rows are the curve.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rouse.errors import RouseError
+from rouse.lab import databases, runs
+from rouse.lab.database_servers import POINT, SERVERS, found, rouse
+from rouse.lab.databases import Row, Wanted
+from rouse.lab.experiments import NEW_WAY, OLD_WAY, Experiment, Step
+from rouse.text import counted, printable
+
+NAME = "E2"
+SERVER = "mariadb"
+CLIENTS = (1, 4, 16, 64)
+ADAPTIVE = ("--locks", "adaptive")
+STEP_S = 14.0  # to make, start and stop a database, beyond what is measured
+# What the rows of rouse-bench call the same figures.
+KEYS = {
+    "per_s": "calls_per_s",
+    "voluntary": "switches_per_call",
+    "user_us": "user_us_per_call",
+    "system_us": "system_us_per_call",
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    clients: int
+    options: Sequence[str] = ()  # of rouse run
+
+    @property
+    def label(self) -> str:
+        how = ", mutexes spin first" if self.options else ""
+        return f"MariaDB, {counted(self.clients, 'client')}{how}"
+
+    @property
+    def step(self) -> Step:
+        words = " ".join((*rouse_run(self.options), SERVER))
+        load = f"sysbench {POINT} --threads={self.clients}"
+        kind = NEW_WAY if self.options else OLD_WAY
+        return Step(self.label, f"{words}; {load}", kind)
+
+
+def rouse_run(options: Sequence[str]) -> list[str]:
+    return ["rouse", "run", *options, "--"]
+
+
+VARIANTS = tuple(Variant(clients, options) for clients in CLIENTS for options in ((), ADAPTIVE))
+
+
+def measured(variant: Variant, seconds: float) -> Row:
+    wanted = Wanted(POINT, [variant.clients], [], seconds)
+    found("sysbench")
+    with databases.place() as folder:
+        server = SERVERS[SERVER](folder)
+        with databases.filled(server, wanted):
+            pass
+        recorded = rouse("run", "-o", "/dev/null", *variant.options)
+        with server.started(*recorded, "--") as running:
+            row = databases.sampled([running], wanted, variant.clients)
+    return row | {name: row[key] for key, name in KEYS.items()}
+
+
+def run(step: Step, seconds: float) -> tuple[Row, str]:
+    """Run a row of a database here, and all others by rouse-bench."""
+    variant = next((each for each in VARIANTS if each.label == step.label), None)
+    if variant is None:
+        return runs.run_row(runs.program(), step, seconds)
+    try:
+        return measured(variant, seconds), ""
+    except (RouseError, subprocess.TimeoutExpired, OSError) as error:
+        return {}, printable(str(error))
+
+
+def extended(experiment: Experiment) -> Experiment:
+    """Return E2 with its databases."""
+    labels = [variant.label for variant in VARIANTS]
+    return replace(
+        experiment,
+        steps=[*experiment.steps, *(variant.step for variant in VARIANTS)],
+        pairs=[*experiment.pairs, *zip(labels[1::2], labels[::2], strict=True)],
+        more_s=len(VARIANTS) * STEP_S,
+        run=run,
+    )
