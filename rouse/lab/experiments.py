@@ -167,7 +167,7 @@ def cascades() -> list[Step]:
 
 
 def accepts() -> list[Step]:
-    """The connections of a port that processes share: who gets them, and how long a thread waits."""
+    """The connections of a port that processes share: who gets them, and when."""
     many = "acceptherd --servers 4 -T 2"
     return [
         Step(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from installed import SOURCE
 
+SHORT = 7  # digits of a commit
 COMMIT = re.compile(r"^\| rouse +\| .*commit ([0-9a-f]{7,40})(-dirty)? \|$", re.MULTILINE)
 
 
@@ -31,17 +32,24 @@ PAGES = (
 )
 
 
+# Commits below these paths that leave every hot path as it is, and how that is known.
+ELSEWHERE = {
+    "c179614": "one operand of a division at a look; the instructions per operation are the same",
+    "f6cd2a5": "variables that are initialised before a system call, and copies of short strings",
+}
+
+
 def git(*words: str) -> subprocess.CompletedProcess[str]:
     command = ["git", "-C", str(SOURCE), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def later(page: Page, commit: str) -> list[str]:
-    """The commits that changed what the page measures after the commit that it measured."""
-    done = git("log", "--format=%h %s", f"{commit}..HEAD", "--", *page.paths)
+    """The commits that may have changed what the page measures, after the one that it measured."""
+    done = git("log", f"--abbrev={SHORT}", "--format=%h %s", f"{commit}..HEAD", "--", *page.paths)
     if done.returncode:
         raise AssertionError(f"{page.name} is of commit {commit}: {done.stderr.strip()}")
-    return done.stdout.splitlines()
+    return [line for line in done.stdout.splitlines() if line[:SHORT] not in ELSEWHERE]
 
 
 class Age(unittest.TestCase):
@@ -55,6 +63,13 @@ class Age(unittest.TestCase):
                 if newer:
                     said = f"docs/{page.name} is older than {len(newer)} commits: {newer[0]}"
                     self.fail(f"{said}; {page.program} measures again")
+
+    def test_each_commit_that_is_left_out_is_newer_than_a_page(self) -> None:
+        texts = [(SOURCE / "docs" / page.name).read_text("utf-8") for page in PAGES]
+        measured = [found[1] for text in texts if (found := COMMIT.search(text))]
+        for commit in ELSEWHERE:
+            older = [git("merge-base", "--is-ancestor", commit, each) for each in measured]
+            self.assertTrue(any(done.returncode == 1 for done in older), commit)
 
     def test_the_paths_exist_and_an_older_page_fails(self) -> None:
         root = git("rev-list", "--max-parents=0", "HEAD").stdout.split()[0]
