@@ -23,7 +23,7 @@ SERVER = "mariadb"
 CLIENTS = (1, 4, 16, 64)
 ADAPTIVE = ("--locks", "adaptive")
 STEP_S = 14.0  # to make, start and stop a database, beyond what is measured
-# What the rows of rouse-bench call the same figures.
+# The same figures of the rows of rouse-bench.
 KEYS = {
     "per_s": "calls_per_s",
     "voluntary": "switches_per_call",

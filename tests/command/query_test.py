@@ -104,8 +104,8 @@ class Answers(Traced):
 
     def test_quantize_is_that_of_dtrace(self) -> None:
         known = {0: 0, 1: 1, 2: 2, 3: 2, 4: 4, 1023: 512, 1024: 1024, None: None, 0.5: 0, -5: 0}
-        known |= {"x": None, math.inf: None}
         self.assertEqual({number: quantize(number) for number in known}, known)
+        self.assertEqual([quantize(each) for each in ("x", math.inf)], [None, None])
 
     def test_all_formats_have_the_same_rows(self) -> None:
         sql = "SELECT kind, COUNT(*) AS n FROM trace_waits GROUP BY kind ORDER BY kind"
