@@ -9,15 +9,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from rouse.lab import web_servers
 
