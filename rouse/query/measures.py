@@ -368,8 +368,9 @@ SELECT r.* FROM ({rows}) r LEFT JOIN (
 WHERE k.site IS NULL
 """
     rows = f"""
-SELECT r.*, COALESCE(s.sleeps, 0) AS sleeps FROM ({rows}) r LEFT JOIN (
-    SELECT process, wait_site, SUM({total(VERDICTS)}) AS sleeps FROM wakes
+SELECT r.*, COALESCE(s.sleeps, 0) AS sleeps, COALESCE(s.slept_ns, 0) AS slept_ns
+FROM ({rows}) r LEFT JOIN (
+    SELECT process, wait_site, SUM({total(VERDICTS)}) AS sleeps, SUM(wait_ns) AS slept_ns FROM wakes
     WHERE kind = 'sleep' GROUP BY process, wait_site
 ) s ON s.process = r.process AND s.wait_site = r.site
 """

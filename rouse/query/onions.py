@@ -38,6 +38,18 @@ def layers(load: gain.Load) -> list[Key]:
     return found
 
 
+def further(key: Key, load: gain.Load, program: Program) -> str:
+    """Say which locks limit the throughput without this one, if it gains much more without them."""
+    keys = layers(load)
+    most = gain.bound(load, keys)
+    if keys[:1] != [key] or most < WORTH * gain.bound(load, [key]):
+        return ""
+    rows = {key_of(row): row for row in program.locks}
+    others = " and ".join(lock_name(rows[other]) for other in keys[1:])
+    expected = gain.estimate(load, keys)
+    return f"; without those for {others} too at most {most:.2f}x, about {expected:.2f}x"
+
+
 def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onion | None:
     """load_of: the load while a lock is contended."""
     least = max(LEAST_SHARE * (program.sum(*STATES) - program.sum("join", "accept")), LEAST_NS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from rouse.query import frames, gain, measures
@@ -13,7 +14,7 @@ from rouse.tables.engine import Database
 from rouse.text import duration
 
 POLLING = "polling"
-SUMS = ("repeated_sleeps", "repeated_ns", "sleeps")
+SUMS = ("repeated_sleeps", "repeated_ns", "sleeps", "slept_ns")
 LEAST, RATE = 50, 50  # sleeps, and their rate per s
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
@@ -71,14 +72,15 @@ def between(database: Database, slept: list[Row]) -> set[str]:
     return found
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+def find(database: Database, program: Program, served: Collection[str] = ()) -> list[Finding]:
     """Threads that do nothing but sleep briefly and run, again and again.
 
     Not those that sleep under a lock: only some of the holds are known when the sleep begins.
+    served: the labels of sleeps that are known to be work.
     """
     found = []
     under = under_locks(program)
-    work = between(database, program.polls)
+    work = between(database, program.polls) | set(served)
     sites: dict[str, Row] = {}
     for row in program.polls:
         known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(SUMS, 0)})
@@ -91,7 +93,7 @@ def find(database: Database, program: Program) -> list[Finding]:
         if count < least or label in work or function_of(label) in under:
             continue
         each = row["repeated_ns"] / count
-        most = without_sleeps(row["repeated_ns"], program)
+        most = without_sleeps(max(row["slept_ns"], row["repeated_ns"]), program)
         text = (
             f"{label} sleeps in a loop, {count:,} times, {duration(each)} each, and waits for"
             f" little else. If it looks for an event there, it sees it {duration(each / 2)} late on"

@@ -78,18 +78,28 @@ class Pool:
         return replace(self, asked=asked)
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+@dataclass(frozen=True)
+class Found:
+    findings: list[Finding]
+    served: set[str]  # the labels of waits that are the work of their pools
+
+
+def find(database: Database, program: Program) -> Found:
     rows = database.rows(measures.waits_and_wakes())
     events = [row for row in rows if row["kind"] in EVENTS]
+    found = Found([], set())
     if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):
-        return []
+        return found
     known = frames.functions(database, {row[key] for row in rows for key in SITES})
     cut = frames.cut_off(database, {row["wait_site"] for row in rows})
-    found = []
     for pool in pools_of(rows, known, cut):
+        finding = None
         if pool.is_behind(program):
-            found += [idle(pool, program) or small(pool.of_senders(known), program)]
-    return [each for each in found if each]
+            finding = idle(pool, program) or small(pool.of_senders(known), program)
+        if finding:
+            found.findings.append(finding)
+            found.served.update(row["label"] for row in pool.served)
+    return found
 
 
 def functions_of(row: Row, key: str, known: frames.Known) -> list[frames.Function]:
@@ -105,6 +115,7 @@ def pools_of(rows: list[Row], known: frames.Known, cut: Collection[tuple[str, st
             key = (idle["process"], user.name)
             if key not in pools and (pool := pool_of(idle["process"], user, rows, known, cut)):
                 pools[key] = pool
+            if key in pools:
                 break
     return list(pools.values())
 

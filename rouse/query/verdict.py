@@ -321,7 +321,8 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     else:
         gains = (most, expected if is_known else None)
         about = f", about {expected:.2f}x" if is_known else ""
-        text += f" at most {most:.2f}x{about} the throughput [{kind}]"
+        text += f" at most {most:.2f}x{about} the throughput"
+        text += f"{onions.further(key, load, program)} [{kind}]"
     return Finding(*(kind, name, waiter, holder, row["wait_ns"], *gains, text, busy, error, sooner))
 
 
@@ -495,7 +496,9 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     ]
     findings = [finding for finding in found if finding]
     findings += [onion.finding] if onion else []
-    findings += herd_findings(program) + polling.find(database, program)
+    threads = thread_pools.find(database, program)
+    findings += threads.findings + polling.find(database, program, threads.served)
+    findings += herd_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
@@ -503,7 +506,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
     findings += known_locks.find(database, program)
-    findings += timers.find(database, program) + thread_pools.find(database, program)
+    findings += timers.find(database, program)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)

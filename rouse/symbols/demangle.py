@@ -21,6 +21,8 @@ CLONE = re.compile(r" \[clone [^]]*\]| \(\.[^)]*\)")
 QUALIFIERS = re.compile(r"( const| volatile| &&?|\[abi:\w+\])+$")
 OPENING, CLOSING = "(<[{", ")>]}"
 OPERATOR = re.compile(r"\boperator\s*(\(\)|->\*?|<=>|<<=?|>>=?|[<>]=?|[^\w\s(]+)?")
+CALL_OF_LAMBDA = re.compile(r"(\{lambda[^}]*\})::operator\(\)$")
+LAMBDA_OF_CLANG = re.compile(r"\$_\d+::operator\(\)$")
 SHORT = 24  # characters of template arguments that a short name keeps
 NAMELESS = "(anonymous namespace)::"  # C++ gives nothing else in its place
 LONGEST = 4096  # the library's parser recurses, and names come from others' files
@@ -101,4 +103,5 @@ def short(function: str) -> str:
             start = at + 1
     text += name[start:]
     parts = re.split("\x01(\\d+)\x02", text)
-    return "".join(hidden[int(part)] if i % 2 else part for i, part in enumerate(parts)) or function
+    whole = "".join(hidden[int(part)] if i % 2 else part for i, part in enumerate(parts))
+    return CALL_OF_LAMBDA.sub(r"\1", LAMBDA_OF_CLANG.sub("{lambda()}", whole)) or function

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from elftools import __version__ as elftools_version
 from elftools.dwarf import dwarfinfo
 
+from rouse.symbols.demangle import demangled, short
+
 # This version, that of Debian 12, makes the same structures anew for each unit: 20 s for 4,000 of
 # them in place of 0.3.
 if elftools_version == "0.29":
@@ -32,6 +34,10 @@ NESTS = (
     *("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type"),
 )
 BLOCKS = ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine", "DW_TAG_try_block")
+NAMESPACE, FUNCTION, TYPES = "DW_TAG_namespace", NESTS[0], NESTS[2:]
+MOST_SCOPES = 32  # around a function; a damaged file may have a cycle
+CPLUSPLUS = (0x04, 0x1A, 0x21, 0x2B)  # the codes of the language's versions
+CALL, LAMBDA = b"operator()", b"{lambda()}"
 
 
 class Place(NamedTuple):
@@ -139,7 +145,7 @@ class Unit:
         found, below = [], []
         for die in self.unread:
             for child in die.iter_children():
-                if child.tag == "DW_TAG_namespace":
+                if child.tag == NAMESPACE:
                     below.append(child)
                 elif child.tag in NESTS and child.has_children:
                     self.nested.append(child)
@@ -171,7 +177,7 @@ class Unit:
                 return child
         return None
 
-    def name(self, die: Any) -> bytes:
+    def name(self, die: Any, depth: int = 0) -> bytes:
         """Return the linkage name, or else the name in the source, or else nothing."""
         name = b""
         for _ in range(MOST_ORIGINS):
@@ -183,7 +189,33 @@ class Unit:
             if origin is None:
                 break
             die = die.get_DIE_from_attribute(origin)
-        return bytes(name)
+        return self.scoped(die, bytes(name), depth) if name and self.is_cplusplus else bytes(name)
+
+    @cached_property
+    def is_cplusplus(self) -> bool:
+        return value(self.top, "DW_AT_language") in CPLUSPLUS
+
+    def scoped(self, die: Any, name: bytes, depth: int) -> bytes:
+        """Return the name with those of the namespaces, types and functions around it.
+
+        Functions that no other unit can call have no linkage name: lambdas, methods of local
+        classes, and all that is in a namespace without a name.
+        """
+        for level in range(depth, MOST_SCOPES):
+            die = die.get_parent()
+            if die is None:
+                break
+            if die.tag == FUNCTION:
+                # Its own name has the scopes around it.
+                around = self.name(die, level + 1)
+                outer = short(demangled(around).decode("utf-8", "replace")).encode()
+                return outer + b"::" + name if outer else name
+            around = value(die, "DW_AT_name") or b""
+            if die.tag in TYPES and not around and name == CALL:
+                name = LAMBDA
+            elif around and die.tag in (*TYPES, NAMESPACE):
+                name = around + b"::" + name
+        return name
 
     def places(self, address: int) -> list[Place]:
         """Return functions and lines at an address, the innermost inlined function first."""

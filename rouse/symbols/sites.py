@@ -145,7 +145,7 @@ class Resolver:
             elf, offset, label = self.elf(module, live_program), address - module.bias, ""
             found = elf.variable(offset) if elf is not None and offset > 0 else None
             if found:
-                whole = found[0] + (f"+{found[1]:#x}" if found[1] else "")
+                whole = short(found[0]) + (f"+{found[1]:#x}" if found[1] else "")
                 label = runtimes.known_name(found[0]) or whole
             self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
         return self.frames[key].label or None

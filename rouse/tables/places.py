@@ -80,17 +80,22 @@ class Path:
     frames: Sequence[sites.Frame]
 
 
-def paths_of(store: Store, known: sites.Sites) -> tuple[list[Path], set[int]]:
-    """Return the stacks of waits, the longest wait last, and those that are not divided."""
+def paths_of(store: Store, known: sites.Sites, column: str) -> list[Path]:
+    """Return the stacks in this column of the wake-ups, that of the longest wait last."""
     wakes = store.arrays[layout.WAKES]
-    words, which = np.unique(wakes["wait_site"], return_inverse=True)
+    words, which = np.unique(wakes[column], return_inverse=True)
     waited = np.zeros(len(words))
     np.add.at(waited, which.reshape(-1), wakes["wait_ticks"].astype(np.float64))
     order = np.argsort(waited, kind="stable")
-    paths = [Path(int(words[i]), float(waited[i]), known.frames(int(words[i]))) for i in order]
+    sites_of = [(int(words[i]), float(waited[i])) for i in order]
+    return [Path(site, ticks, known.frames(site)) for site, ticks in sites_of if site]
+
+
+def undivided(store: Store) -> set[int]:
+    """Return the sites of waits that are not divided."""
+    wakes = store.arrays[layout.WAKES]
     whole = {layout.KIND_NAMES.index(kind) for kind in (*LOCK_KINDS, "sleep")}
-    is_whole = np.isin(wakes["kind"], list(whole))
-    return paths, set(wakes["wait_site"][is_whole].tolist())
+    return set(wakes["wait_site"][np.isin(wakes["kind"], list(whole))].tolist())
 
 
 def divided(paths: list[Path], depth: int, least: float) -> list[tuple[int, list[Path]]]:
@@ -117,11 +122,10 @@ def divided(paths: list[Path], depth: int, least: float) -> list[tuple[int, list
 
 
 def find(store: Store, known: sites.Sites) -> Places:
-    paths, whole = paths_of(store, known)
+    paths, whole = paths_of(store, known, "wait_site"), undivided(store)
     places, by_address = Places(), dict[int, list[Path]]()
     for path in paths:
-        if path.site:
-            by_address.setdefault(path.frames[0].address, []).append(path)
+        by_address.setdefault(path.frames[0].address, []).append(path)
     all_waited = sum(path.waited for path in paths)
     for address, some in by_address.items():
         parts = [(0, some)]
@@ -136,6 +140,8 @@ def find(store: Store, known: sites.Sites) -> Places:
             places.place.update((path.site, place) for path in part)
             if depth:
                 places.callers[place] = longest.frames[depth].label
+    for path in reversed(paths_of(store, known, "wake_site")):
+        places.stacks.setdefault(path.frames[0].address, path.site)
     return places
 
 

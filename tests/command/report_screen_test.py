@@ -176,7 +176,7 @@ class Programs(Case):
 
     def test_a_program_in_cpp_has_the_names_of_its_own_functions(self) -> None:
         text = " ".join(self.run_it(self.program("job_queue"), "0.3").split())
-        self.assertRegex(text, r"take job_queue\.cpp:\d+ waits for condition")
+        self.assertRegex(text, r"Queue::take job_queue\.cpp:\d+ waits for condi")
 
     def test_several_processes_are_one_screen(self) -> None:
         text = self.run_it(self.program("prefork"), "0.3")

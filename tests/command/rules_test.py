@@ -339,18 +339,24 @@ class SmallThreadPool(unittest.TestCase):
     SERVED: ClassVar = {"kind": "read", "useful": 900, "wait_site": "0x6140"}
 
     def rows(
-        self, asked_ms: int, idle_ms: int, sender: str = "0x6150", often: int = 4
+        self,
+        asked_ms: int,
+        idle_ms: int,
+        sender: str = "0x6150",
+        often: int = 4,
+        served: Row = SERVED,
+        **changed: Sequence[Row],
     ) -> list[Finding]:
         """sender: where the pool is woken."""
         work = {"kind": "condition", "useful": often, "wait_site": "0x6110", "wake_site": sender}
         wakes = [
             {**work, "wait_ns": idle_ms * MS},
             {**self.ASKED, "wait_ns": asked_ms * MS},
-            {**self.SERVED, "wait_ns": 1900 * MS},
+            {**served, "wait_ns": 1900 * MS},
             {"kind": "sleep", "useful": 900, "wait_site": "0x6160", "wait_ns": 500 * MS},
         ]
         some = threads(14, cond=asked_ms // 14, io=1900 // 14)
-        return found(threads=some, sites=self.SITES, wakes=wakes)
+        return found(threads=some, sites=self.SITES, wakes=wakes, **changed)
 
     def test_requests_wait_for_threads_that_are_all_busy(self) -> None:
         (pool,) = self.rows(11000, 10)
@@ -364,6 +370,13 @@ class SmallThreadPool(unittest.TestCase):
 
     def test_threads_of_the_pool_have_time(self) -> None:
         self.assertEqual(self.rows(11000, 900), [])
+
+    def test_sleep_that_is_the_work_of_the_pool_is_no_polling(self) -> None:
+        sleeps = {"repeated_sleeps": 900, "repeated_ns": 1900 * MS, "repeated_site": "0x6140"}
+        served = {**self.SERVED, "kind": "sleep"}
+        for idle_ms, kinds in ((10, [pools.SMALL_POOL]), (900, [polling.POLLING])):
+            every = self.rows(11000, idle_ms, served=served, workers=[sleeps])
+            self.assertEqual([each.kind for each in every], kinds)
 
     def test_threads_that_wait_for_the_next_item_of_a_queue_are_no_requests(self) -> None:
         self.assertEqual(self.rows(11000, 10, "0x6170", often=100), [])
@@ -472,7 +485,15 @@ class HiddenLocks(unittest.TestCase):
         self.assertGreater(both.gain_most or 0, 3)
 
     def test_first_lock_is_worth_fixing_alone(self) -> None:
+        first, *_ = self.rows(300)
         self.assertNotIn(onions.ONION, [each.kind for each in self.rows(400)])
+        self.assertNotIn("too at most", first.text)
+
+    def test_lock_behind_the_first_one_is_named(self) -> None:
+        first = max(self.rows(600), key=lambda each: each.blame_ns)
+        self.assertNotEqual(first.kind, onions.ONION)
+        self.assertIn("at most 1.67x", first.text)
+        self.assertIn("; without those for log too at most 4.00x", first.text)
 
     def test_layers_end_where_something_else_is_the_limit(self) -> None:
         busy = {"a": 0.9, "b": 0.8, "c": 0.1}

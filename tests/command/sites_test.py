@@ -111,12 +111,65 @@ int main()
     table.checkpoint();
 }
 """
+FARM = """\
+namespace
+{
+volatile int done;
+class Farm
+{
+  public:
+    template <typename Job> void run(Job job)
+    {
+        done = done + 1;
+        job();
+    }
+};
+namespace remote
+{
+void compile()
+{
+    done = done + 2;
+}
+} // namespace remote
+} // namespace
+int main()
+{
+    struct Local {
+        void build()
+        {
+            done = done + 1;
+            remote::compile();
+        }
+    } local;
+    Farm farm;
+    farm.run([&] {
+        done = done - 1;
+        local.build();
+    });
+    return done;
+}
+"""
+LAMBDA = re.compile(r"\{lambda\(\)(#1)?\}")
+FARM_NAMES = {
+    "main",
+    "Farm::run",
+    "main::{lambda}",
+    "main::Local::build",
+    "remote::compile",
+}
 HEADER = "int helper(int n);\nint after(int n);\n"
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 
 
 def output_of(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def bare(name: str) -> str:
+    """A function's name without template arguments."""
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    return name.rstrip()
 
 
 class Built(unittest.TestCase):
@@ -244,13 +297,33 @@ class Lines(Built):
             expected = [place for place in lines[1::2] if not place.endswith(":0")]
             expected = [str(Path(place).resolve()) for place in expected]
             self.assertEqual(found, expected, hex(address))
-            names = [demangle.short(place.function).split("<")[0] for place in places]
+            name = demangle.short(places[0].function)
             # Names that addr2line does not know, or lambdas, which it names in another way.
             if not lines[0].startswith(("?", "_Z")) and "lambda" not in lines[0]:
-                said_name = lines[0].removesuffix(".cold")
-                self.assertEqual(names[0], demangle.short(said_name).split("<")[0], hex(address))
+                said_name = demangle.short(lines[0].removesuffix(".cold"))
+                # It does not have the scopes of functions that are of this unit only.
+                self.assertIn(bare(said_name), (bare(name), bare(name).split("::")[-1]))
             deep += len(places) > 1
         self.assertGreater(deep, 50)
+
+    def test_functions_without_a_linkage_name_have_their_scopes(self) -> None:
+        """Lambdas, and what is in local classes or namespaces without a name, are of one unit."""
+        (self.folder / "farm.cpp").write_text(FARM)
+        for words in (["g++", "-O0"], ["g++", "-O2"], ["clang++", "-O2"]):
+            with self.subTest(words=words):
+                path = self.folder / "farm"
+                words = [*words, "-g", "-o", str(path), "farm.cpp"]
+                if not shutil.which(words[0]):
+                    continue
+                subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
+                file = elf.Elf(path)
+                names = {
+                    LAMBDA.sub("{lambda}", bare(demangle.short(place.function)))
+                    for address in self.code(path)
+                    for place in file.places(address)
+                    if place.file.endswith("farm.cpp")
+                }
+                self.assertEqual(names - {""}, FARM_NAMES)
 
     def test_file_names_are_not_cut(self) -> None:
         path = self.build(COMPILERS[0], "-g")
@@ -395,8 +468,9 @@ class Symbols(Built):
             ("db::Table::put(std::string const&)", "db::Table::put"),
             (
                 "app::main()::{lambda()#1}::operator()() const",
-                "app::main::{lambda()#1}::operator()",
+                "app::main::{lambda()#1}",
             ),
+            ("app::main()::$_0::operator()() const", "app::main::{lambda()}"),
             ("(anonymous namespace)::run() [clone .cold]", "run"),
             ("void std::__invoke<int (*)(int)>(std::x, int)", "std::__invoke<int (*)(int)>"),
             ("std::map<std::string, std::vector<int> >::~map()", "std::map<...>::~map"),
