@@ -177,6 +177,10 @@ def bound(load: Load, changes: Changes, counts: Mapping[object, float] = NONE) -
     return gain.bound(replace(after, locks=locks), [])
 
 
+def scaled(lock: Lock, factor: float) -> Lock:
+    return Lock(lock.held_ns * factor, lock.ran_ns * factor, lock.slept_ns * factor)
+
+
 def predict(
     load: Load,
     changes: Changes,
@@ -189,12 +193,7 @@ def predict(
     ends = [varied, steady]
     for side in (-SIGMAS, SIGMAS):
         locks = {
-            key: Lock(
-                *(
-                    ns * max(1 + side * errors.get(key, 0.0), 0.0)
-                    for ns in (lock.held_ns, lock.ran_ns, lock.slept_ns)
-                )
-            )
+            key: scaled(lock, max(1 + side * errors.get(key, 0.0), 0.0))
             for key, lock in load.locks.items()
         }
         ends.append(once(replace(load, locks=locks), changes, counts)[0])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from rouse.query import gain
@@ -33,6 +34,27 @@ def own_of(row: Row, part: float = 1.0, contention_ns: float = 0.0) -> gain.Lock
     slept = row["inside_io_ns"] + row["inside_sleep_ns"]
     held = max(row["hold_ns"] - row["inside_lck_ns"], slept)
     return gain.Lock(held * part, (held - slept) * part, slept * part, contention_ns)
+
+
+def evened(
+    locks: dict[object, gain.Lock], rows: Sequence[Row], threads: float
+) -> dict[object, gain.Lock]:
+    """Give locks that nobody waited for, and that one place acquires, the mean of their demands.
+
+    Each object has such a lock of its own. Which objects have the most depends on the threads that
+    were lucky at another lock: without the waits for that, it may be all of them.
+    """
+    alike: dict[tuple[Any, Any], list[tuple[Any, ...]]] = {}
+    for row in rows:
+        if row["site"] is not None and not row["contested"] and not row["waiting"]:
+            alike.setdefault((row["process"], row["site"]), []).append(key_of(row))
+    found = dict(locks)
+    for keys in alike.values():
+        parts = zip(*(astuple(locks[key]) for key in keys), strict=True)
+        held, ran, slept, contention, _ = (sum(part) / len(keys) for part in parts)
+        mean = gain.Lock(held, ran, slept, contention, is_alone=len(keys) >= round(threads))
+        found.update(dict.fromkeys(keys, mean))
+    return found
 
 
 def contention_of(row: Row, ran_ns: float, waits: int, program: Program) -> float:

@@ -25,6 +25,8 @@ class Lock:
     ran_ns: float  # the part in which the holder ran, or could run
     slept_ns: float  # the part in which the holder slept or waited for I/O
     contention_ns: float = 0.0  # the CPU time that waits for it cost besides
+    # It is one of many, of which each thread has one for itself at a time: no queue forms there.
+    is_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def bound(load: Load, fixed: Collection[object]) -> float:
     left.append(load.all_ran_ns / (load.processors * load.wall_ns))
     left.append((load.least_ran_ns + load.least_slept_ns) / (load.threads * load.wall_ns))
     busiest = max(left)
-    return max(1 / busiest, 1.0) if busiest > 0 else load.threads
+    return max(1 / busiest if busiest > 0 else load.threads, 1.0)
 
 
 def estimate(load: Load, fixed: Collection[object]) -> float:
@@ -79,7 +81,7 @@ def estimate(load: Load, fixed: Collection[object]) -> float:
     for key, lock in load.locks.items():
         if key in fixed:
             ran -= lock.contention_ns
-        else:
+        elif not lock.is_alone:
             stations.append(lock.held_ns)
             ran, slept = ran - lock.ran_ns, slept - lock.slept_ns
     ran, slept = max(ran, 0.0), max(slept, 0.0)

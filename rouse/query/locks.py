@@ -155,7 +155,8 @@ INSIDE = ("inside_lat_ns", "inside_lck_ns", "inside_io_ns", "inside_sleep_ns")
 def all_locks(most: int) -> str:
     """Locks by all waits for them and all holds of each, the most waits first: at most so many.
 
-    first_ns and last_ns are the times of the first and the last contention.
+    first_ns and last_ns are the times of the first and the last contention. site is where the lock
+    is acquired, if there is only one place.
     """
     counted = (
         *("wait_ns", "contested", "acquired", "holds", "hold_ns", "sampled", "hold_variance"),
@@ -164,6 +165,7 @@ def all_locks(most: int) -> str:
     is_contended = "contested > 0 OR waiting > 0"
     rows = f"""
 SELECT {names(LOCK)}, MAX(kind) AS kind, {NAME}, {sums(counted)},
+    CASE WHEN MIN(site) = MAX(site) THEN MIN(site) END AS site,
     MIN(CASE WHEN {is_contended} THEN first_ns END) AS first_ns, MAX(last_ns) AS last_ns
 FROM locks_now GROUP BY {names(LOCK)}
 """

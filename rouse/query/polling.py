@@ -11,11 +11,14 @@ from rouse.query.demand import key_of, load_without
 from rouse.query.finding import Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
+from rouse.tables.views import LOCK_KINDS
 from rouse.text import duration
 
 POLLING = "polling"
 SUMS = ("repeated_sleeps", "repeated_ns", "sleeps", "slept_ns")
 LEAST, RATE = 50, 50  # sleeps, and their rate per s
+LEAST_PART = 0.1  # of the elapsed time
+OFTEN = 0.2  # waits for locks per sleep
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
 EVENTS = ("condition", "semaphore", "futex")
@@ -50,24 +53,31 @@ def without_sleeps(slept_ns: int, program: Program) -> float:
 
 
 def between(database: Database, slept: list[Row]) -> set[str]:
-    """Return the labels of sleeps whose function, or its caller, waits for events for longer.
+    """Return the labels of sleeps that are work, by the other waits of their function, or caller.
 
-    It does not look for an event there: the sleep is what it does with something that it waited
-    for, such as a semaphore's unit, which is often free.
+    It waits for events for longer: it does not look for one there. The sleep is what it does with
+    something that it waited for, such as a semaphore's unit, which is often free. Or it waits for a
+    lock often: a thread that looks whether something has happened seldom meets another one.
     """
-    waits = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in EVENTS]
+    waits = [
+        row
+        for row in database.rows(measures.waits_and_wakes())
+        if row["kind"] in EVENTS or row["kind"] in LOCK_KINDS
+    ]
     sites = {row["wait_site"] for row in waits} | {row["site"] for row in slept}
     known = frames.functions(database, sites) if waits and slept else {}
     found = set()
     for row in slept:
         own = known.get((row["process"], row["site"]), [])
-        waited = sum(
-            other["wait_ns"]
+        near = [
+            other
             for other in waits
             if other["process"] == row["process"]
             and frames.common(own, known.get((row["process"], other["wait_site"]), []), NEAR)
-        )
-        if waited > row["repeated_ns"]:
+        ]
+        waited = sum(other["wait_ns"] for other in near if other["kind"] in EVENTS)
+        contested = sum(other["count"] for other in near if other["kind"] in LOCK_KINDS)
+        if waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"]:
             found.add(row["site_label"])
     return found
 
@@ -90,7 +100,8 @@ def find(database: Database, program: Program, served: Collection[str] = ()) -> 
         count = row["repeated_sleeps"]
         least = max(LEAST, RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
         label = row["site_label"]
-        if count < least or label in work or function_of(label) in under:
+        is_short = row["repeated_ns"] < LEAST_PART * program.wall_ns
+        if count < least or is_short or label in work or function_of(label) in under:
             continue
         each = row["repeated_ns"] / count
         most = without_sleeps(max(row["slept_ns"], row["repeated_ns"]), program)

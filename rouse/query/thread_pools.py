@@ -113,15 +113,28 @@ def pools_of(rows: list[Row], known: frames.Known, cut: Collection[tuple[str, st
         loop = functions_of(idle, "wait_site", known)
         for user in loop[:NEAR]:
             key = (idle["process"], user.name)
-            if key not in pools and (pool := pool_of(idle["process"], user, rows, known, cut)):
+            if key not in pools and (pool := pool_of(idle, user, rows, known, cut)):
                 pools[key] = pool
             if key in pools:
                 break
     return list(pools.values())
 
 
+def is_of_loop(functions: list[frames.Function], loop: list[frames.Function], user: str) -> bool:
+    """Whether these functions lead from the user of this name to the beginning of the same thread.
+
+    The functions of a queue are called by threads of several kinds.
+    """
+
+    def callers(of: list[frames.Function]) -> list[str]:
+        called = [function.name for function in of]
+        return called[called.index(user) :] if user in called else []
+
+    return all(one == other for one, other in zip(callers(functions), callers(loop), strict=False))
+
+
 def pool_of(
-    process: str,
+    first: Row,
     user: frames.Function,
     rows: list[Row],
     known: frames.Known,
@@ -129,9 +142,12 @@ def pool_of(
 ) -> Pool | None:
     """Return the pool whose threads run this function. None: it is no loop of a pool.
 
+    first: a wait for work in it.
+
     A wait deep in the code that serves may have lost the frame of the loop. It counts as the pool's
     if nothing tells that it is another thread's.
     """
+    process, loop = first["process"], functions_of(first, "wait_site", known)
     idle: list[Row] = []
     served: list[Row] = []
     asked: list[Row] = []
@@ -139,13 +155,12 @@ def pool_of(
     for row in rows:
         if row["process"] != process:
             continue
-        waiter = functions_of(row, "wait_site", known)
+        waiter, waker = (functions_of(row, key, known) for key in SITES)
         if any(function.name == user.name for function in waiter):
             (idle if row["kind"] in EVENTS else served).append(row)
-        elif row["kind"] in EVENTS and any(
-            function.name == user.name for function in functions_of(row, "wake_site", known)[:NEAR]
-        ):
-            asked.append(row)
+        elif row["kind"] in EVENTS and any(each.name == user.name for each in waker[:NEAR]):
+            if is_of_loop(waker, loop, user.name):
+                asked.append(row)
         elif row["kind"] in PAUSES:
             others.append(row)
     if sum(row["count"] for row in asked) < ASKED_LEAST:

@@ -30,6 +30,7 @@ from rouse.query import (
     rwlocks,
     shares,
     spins,
+    stages,
     stragglers,
     thread_pools,
     timers,
@@ -38,6 +39,7 @@ from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
     contention_of,
+    evened,
     key_of,
     least_ran,
     own_of,
@@ -240,12 +242,16 @@ def load_of(row: Row, program: Program) -> gain.Load:
         least_slept_ns=max(slept - max(waits - contested, 0) * saves, slept / 2),
         all_ran_ns=least_ran(program.ran_ns, waits, program, acquired) * part,
         others_ran_ns=program.others_ran_ns * part,
-        locks={
-            key_of(other): own_of(
-                other, 1 if other is row else part, contention_of(other, ran, waits, program)
-            )
-            for other in beside
-        },
+        locks=evened(
+            {
+                key_of(other): own_of(
+                    other, 1 if other is row else part, contention_of(other, ran, waits, program)
+                )
+                for other in beside
+            },
+            beside,
+            at_work / phase,
+        ),
     )
 
 
@@ -506,7 +512,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
     findings += known_locks.find(database, program)
-    findings += timers.find(database, program)
+    findings += timers.find(database, program) + stages.find(database, program)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)

@@ -22,7 +22,7 @@ QUALIFIERS = re.compile(r"( const| volatile| &&?|\[abi:\w+\])+$")
 OPENING, CLOSING = "(<[{", ")>]}"
 OPERATOR = re.compile(r"\boperator\s*(\(\)|->\*?|<=>|<<=?|>>=?|[<>]=?|[^\w\s(]+)?")
 CALL_OF_LAMBDA = re.compile(r"(\{lambda[^}]*\})::operator\(\)$")
-LAMBDA_OF_CLANG = re.compile(r"\$_\d+::operator\(\)$")
+LAMBDA_OF_CLANG = re.compile(r"\$_(\d+)::operator\(\)$")
 SHORT = 24  # characters of template arguments that a short name keeps
 NAMELESS = "(anonymous namespace)::"  # C++ gives nothing else in its place
 LONGEST = 4096  # the library's parser recurses, and names come from others' files
@@ -104,4 +104,5 @@ def short(function: str) -> str:
     text += name[start:]
     parts = re.split("\x01(\\d+)\x02", text)
     whole = "".join(hidden[int(part)] if i % 2 else part for i, part in enumerate(parts))
-    return CALL_OF_LAMBDA.sub(r"\1", LAMBDA_OF_CLANG.sub("{lambda()}", whole)) or function
+    whole = LAMBDA_OF_CLANG.sub(lambda found: f"{{lambda()#{int(found[1]) + 1}}}", whole)
+    return CALL_OF_LAMBDA.sub(r"\1", whole) or function

@@ -37,7 +37,7 @@ BLOCKS = ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine", "DW_TAG_try_block
 NAMESPACE, FUNCTION, TYPES = "DW_TAG_namespace", NESTS[0], NESTS[2:]
 MOST_SCOPES = 32  # around a function; a damaged file may have a cycle
 CPLUSPLUS = (0x04, 0x1A, 0x21, 0x2B)  # the codes of the language's versions
-CALL, LAMBDA = b"operator()", b"{lambda()}"
+CALL = b"operator()"
 
 
 class Place(NamedTuple):
@@ -68,6 +68,17 @@ def value(die: Any, attribute: str) -> Any:
     return die.attributes[attribute].value if attribute in die.attributes else None
 
 
+def nameless_types(die: Any) -> list[int]:
+    """Return the offsets of the types without a name in a function, in order."""
+    found = []
+    for child in die.iter_children():
+        if child.tag in TYPES and "DW_AT_name" not in child.attributes:
+            found.append(child.offset)
+        elif child.tag == BLOCKS[0]:
+            found += nameless_types(child)
+    return sorted(found)
+
+
 class Unit:
     """A compilation unit."""
 
@@ -77,6 +88,7 @@ class Unit:
         self.layers: list[list[tuple[int, int, Any]]] = []  # sorted functions, and their ranges
         self.unread = [self.top]  # entries whose functions are to be read next
         self.nested: list[Any] = []  # entries in which functions are defined rarely: read last
+        self.lambdas: dict[int, list[int]] = {}  # the offsets of lambdas in a function, by its own
 
     def ranges_of(self, die: Any) -> Ranges:
         """Return the code ranges of an entry."""
@@ -212,10 +224,22 @@ class Unit:
                 return outer + b"::" + name if outer else name
             around = value(die, "DW_AT_name") or b""
             if die.tag in TYPES and not around and name == CALL:
-                name = LAMBDA
+                name = b"{lambda()#%d}" % self.number_of_lambda(die)
             elif around and die.tag in (*TYPES, NAMESPACE):
                 name = around + b"::" + name
         return name
+
+    def number_of_lambda(self, type_of_it: Any) -> int:
+        """Return the lambda's number among those of the function around it, from 1 on."""
+        around = type_of_it
+        while around is not None and around.tag != FUNCTION:
+            around = around.get_parent()
+        if around is None:
+            return 1
+        if around.offset not in self.lambdas:
+            self.lambdas[around.offset] = nameless_types(around)
+        known = self.lambdas[around.offset]
+        return known.index(type_of_it.offset) + 1 if type_of_it.offset in known else 1
 
     def places(self, address: int) -> list[Place]:
         """Return functions and lines at an address, the innermost inlined function first."""

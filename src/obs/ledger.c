@@ -271,6 +271,35 @@ static bool group_is_of(const void *entry, const void *key)
     return !group->is_rest && memcmp(&name, key, sizeof name) == 0;
 }
 
+/*
+ * Kernel threads of one name are often a server's and its clients', or workers and those who wait for them. So their
+ * groups are divided by what the threads waited for, for 1 % of their lives or longer. A sum of threads that have this
+ * part has it too, so that a group's own sums tell whose it is.
+ */
+enum { FOR_LOCKS = 1, FOR_EVENTS = 2, PARTS = 100 };
+
+static unsigned waited_for(const uint64_t *ticks, uint64_t waits, uint64_t wall_ticks)
+{
+    if (!waits)
+        return 0; /* group_add() leaves out what it waits for then */
+    bool for_locks = (ticks[RSI_IN_MUTEX] + ticks[RSI_IN_RWLOCK]) * PARTS > wall_ticks;
+    bool for_events = (ticks[RSI_IN_COND] + ticks[RSI_IN_SEM]) * PARTS > wall_ticks;
+    return (for_locks ? FOR_LOCKS : 0) | (for_events ? FOR_EVENTS : 0);
+}
+
+struct kernel_group_key {
+    struct group_name name; /* first: group_is_of() reads it */
+    unsigned waited_for;
+};
+
+static bool kernel_group_is_of(const void *entry, const void *key)
+{
+    const struct rsi_store_group *group = entry;
+    const struct kernel_group_key *wanted = key;
+    return group_is_of(group, &wanted->name) &&
+           waited_for(group->ticks, group->waits, group->wall_ticks) == wanted->waited_for;
+}
+
 static void index_put(struct rsi_index *index, void *entry, uint32_t hash)
 {
     uint32_t at = hash & index->mask;
@@ -487,14 +516,13 @@ static bool is_rest(const void *entry, const void *key)
     return group->is_rest != 0;
 }
 
-/* The group of a name, or the one of those that found no room. NULL: no room for that either. */
-static struct rsi_store_group *group_of(struct rsi_index *groups, const struct group_name *name,
-                                        unsigned pages, uint32_t writer)
+/* A group for a name that has none, or the one of those that found no room. NULL: no room for that either. */
+static RSI_COLD struct rsi_store_group *group_add_name(struct rsi_index *groups,
+                                                       const struct group_name *name,
+                                                       unsigned pages, uint32_t writer)
 {
     static const struct group_name none;
-    struct rsi_store_group *group = index_find(groups, name_hash(name), group_is_of, name);
-    if (group)
-        return group;
+    struct rsi_store_group *group;
     if (groups->count < RSI_STORE_GROUPS_MAX)
         return group_new(groups, name, false, pages, writer);
     group = index_find(groups, name_hash(&none), is_rest, NULL);
@@ -531,7 +559,9 @@ static void user_end(struct rsi_writer *writer, const struct rsi_store_thread *s
     struct group_name name = group_name(slot->name);
     struct rsi_store_group *group = writer->group;
     if (rsi_unlikely(!group || !group_is_of(group, &name)))
-        group = group_of(&writer->groups, &name, writer->chunk_pages, writer->index);
+        group = index_find(&writer->groups, name_hash(&name), group_is_of, &name);
+    if (rsi_unlikely(!group))
+        group = group_add_name(&writer->groups, &name, writer->chunk_pages, writer->index);
     writer->group = group;
     if (rsi_likely(group != NULL))
         group_add(group, slot, wall);
@@ -542,12 +572,16 @@ static void user_end(struct rsi_writer *writer, const struct rsi_store_thread *s
 static void kernel_end(struct rsi_writer *writer, const struct rsi_store_thread *slot,
                        uint64_t wall)
 {
-    struct group_name name = group_name(slot->name);
+    struct kernel_group_key key = { group_name(slot->name),
+                                    waited_for(slot->ticks, slot->waits, wall) };
     uint64_t cpu_ns = rsi_cpu_time_ran(slot->tid) - writer->shared->begin_cpu_ns, queue_ns;
     bool has_queue = rsi_cpu_time_queued(slot->tid, slot->ticks[RSI_IN_USR], cpu_ns, &queue_ns);
     uint64_t begin_ns = writer->shared->begin_queue_ns;
     rsi_own_lock(&ledger.lock);
-    struct rsi_store_group *group = group_of(&ledger.groups, &name, KERNEL_PAGES, UINT32_MAX);
+    struct rsi_store_group *group =
+        index_find(&ledger.groups, name_hash(&key.name), kernel_group_is_of, &key);
+    if (!group)
+        group = group_add_name(&ledger.groups, &key.name, KERNEL_PAGES, UINT32_MAX);
     if (group) {
         group_add(group, slot, wall);
         rsi_count(group->cpu_ns, cpu_ns);

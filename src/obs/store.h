@@ -376,7 +376,8 @@ struct rsi_store_writer {
 
 /*
  * Threads that have ended, by name: 192 bytes. A worker has its own groups, of user threads. The kernel threads of the
- * process share theirs, which belong to no writer (UINT32_MAX).
+ * process share theirs, which belong to no writer (UINT32_MAX). A name may have several of these: its threads with waits
+ * for locks, and for conditions or semaphores, apart from those without.
  */
 struct rsi_store_group {
     char name[24];

@@ -129,7 +129,7 @@ class Verdict(unittest.TestCase):
         for name, does, place in (
             ("sensors", "sleeps", "read_sensor sensors.c:"),
             ("journal", "waits for I/O", "append_record journal.c:"),
-            ("bank", "sleeps", "archive bank.cpp:"),
+            ("bank", "sleeps", "Bank::archive bank.cpp:"),
         ):
             (program,) = (each for each in planted.programs() if each.name == name)
             first = self.found(program).first or {}

@@ -27,6 +27,7 @@ from rouse.query import (
     rwlocks,
     shares,
     spins,
+    stages,
     stragglers,
     thread_pools,
     timers,
@@ -389,6 +390,44 @@ class SmallThreadPool(unittest.TestCase):
         self.assertEqual(pool.holder, "serve")
 
 
+class SlowStage(unittest.TestCase):
+    """A reader, an encoder and a writer, with queues between them."""
+
+    SITES = (
+        *site(0x6410, "send+0x1", "read_frames+0x1"),
+        *site(0x6420, "receive+0x1", "write_frames+0x1"),
+        *site(0x6430, "receive+0x2", "encode+0x1"),
+        *site(0x6440, "send+0x2", "encode+0x2"),
+        *site(0x6450, "ask_device+0x1", "encode+0x3"),
+    )
+
+    def rows(self, room_ms: int, frames_ms: int, idle_ms: int) -> list[Finding]:
+        """For how long the reader, the writer and the encoder wait for each other."""
+        wait = {"kind": "condition", "useful": 900}
+        wakes = [
+            {**wait, "wait_site": "0x6410", "wake_site": "0x6430", "wait_ns": room_ms * MS},
+            {**wait, "wait_site": "0x6420", "wake_site": "0x6440", "wait_ns": frames_ms * MS},
+            {**wait, "wait_site": "0x6430", "wake_site": "0x6410", "wait_ns": idle_ms * MS},
+            {"kind": "read", "useful": 900, "wait_site": "0x6450", "wait_ns": 900 * MS},
+        ]
+        some = [*threads(2, cond=900, usr=100), *threads(1, io=900)]
+        wakes = [wake for wake in wakes if wake["wait_ns"]]
+        return found(threads=some, sites=self.SITES, wakes=wakes)
+
+    def test_threads_on_both_sides_wait_for_it(self) -> None:
+        (slow,) = self.rows(900, 900, 10)
+        self.assertEqual((slow.kind, slow.holder), (stages.SLOW_STAGE, "encode"))
+        self.assertEqual(slow.blame_ns, 1800 * MS)
+        self.assertAlmostEqual(slow.gain_most or 0, 10)
+        self.assertIn("waits mostly at ask_device+0x1", slow.text)
+
+    def test_input_that_is_slow_is_no_stage(self) -> None:
+        self.assertEqual(self.rows(0, 900, 900), [])
+
+    def test_stage_that_waits_for_the_others_too(self) -> None:
+        self.assertEqual(self.rows(900, 900, 400), [])
+
+
 class DatabaseLocks(unittest.TestCase):
     SITES = (
         *site(
@@ -495,6 +534,25 @@ class HiddenLocks(unittest.TestCase):
         self.assertIn("at most 1.67x", first.text)
         self.assertIn("; without those for log too at most 4.00x", first.text)
 
+    def test_locks_of_one_object_each_share_the_load(self) -> None:
+        """Nobody waits for them, since threads wait before: two of eight were lucky so far."""
+        key = {"kind": "mutex", "last_ns": S, "site": "0x7010", "holder_site": "0x7010"}
+        room = {**key, "lock": 1, "lock_name": "room", "contested": 900, "wait_ns": 6 * S}
+        held = {"acquired": 1000, "holds": 1000}
+        ms = (900, *[450] * 2, *[0] * 6)
+        locks = [
+            {
+                **(room if not number else {**key, "lock": 16 * number, "site": "0x7020"}),
+                **held,
+                **{"hold_ns": time * MS, "inside_sleep_ns": time * MS},
+            }
+            for number, time in enumerate(ms)
+        ]
+        some = threads(8, mutex=880, sleep=120)
+        (first,) = found(threads=some, sites=self.SITES, locks=locks)
+        self.assertAlmostEqual(first.gain_most or 0, 8 / 0.96, places=1)
+        self.assertAlmostEqual(first.gain or 0, 8 / 0.96, places=1)
+
     def test_layers_end_where_something_else_is_the_limit(self) -> None:
         busy = {"a": 0.9, "b": 0.8, "c": 0.1}
         locks: dict[object, gain.Lock] = {
@@ -591,6 +649,29 @@ class Polling(unittest.TestCase):
             sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
             kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
             self.assertEqual(polling.POLLING in kinds, is_polling, (place, waited_ms))
+
+    def test_sleeps_between_acquisitions_of_a_busy_lock_do_not_poll(self) -> None:
+        sites = (*site(0xA010, "client+0x1"), *site(0xA040, "put+0x1", "client+0x5"))
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+        for contested, is_polling in ((300, False), (20, True)):
+            wakes = [
+                {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
+                {"kind": "futex lock", "wait_site": "0xa040", "useful": contested, "wait_ns": MS},
+            ]
+            kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
+            self.assertEqual(polling.POLLING in kinds, is_polling, contested)
+
+    def test_sleeps_of_a_small_part_of_the_time_do_not_poll(self) -> None:
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 90 * MS, "repeated_site": "0xa010"}]
+        self.assertEqual(found(sites=self.SITES, workers=sleeps), [])
+
+    def test_sleeps_that_ended_with_the_event_count_for_the_bound(self) -> None:
+        """Half of the sleeps were not followed by another one."""
+        sleeps = [{"repeated_sleeps": 500, "repeated_ns": 500 * MS, "repeated_site": "0xa010"}]
+        wakes = [{"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": 800 * MS}]
+        some = threads(1, io=200, sleep=800)
+        (poll,) = found(sites=self.SITES, workers=sleeps, wakes=wakes, threads=some)
+        self.assertGreater(poll.gain_most or 0, 2)
 
     def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
         self.assertNotIn(polling.POLLING, self.kinds("futex lock", "0xa020"))
