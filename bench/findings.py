@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
         report = planted.report(
             command,
             path,
-            str(options.seconds),
+            str(max(options.seconds, program.recorded_s)),
             scratch=scratch,
             ROUSE_PRELOAD=str(library),
             PYTHONPATH=str(ROOT),

@@ -13,8 +13,8 @@ from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
 from rouse.tables.engine import Database
 from rouse.tables.views import NOT_KNOWN, names, quoted
 
-# A template's name begins with the type of its result.
-LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?(std|__gnu_cxx|core|alloc)::|^_")
+# A template's name begins with the type of its result, and that of a method of a trait with `<`.
+LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?<*(std|__gnu_cxx|core|alloc)::|^_")
 SITES_MOST = 500  # of one query
 
 

@@ -39,6 +39,11 @@ GROUP BY w.process, w.wait_site
 """
 
 
+def sites(database: Database) -> set[tuple[str, str]]:
+    """Return the processes and sites of waits for it."""
+    return {(row["process"], row["wait_site"]) for row in database.rows(WAITS)}
+
+
 def holder(process: str, sampled: Running | None) -> tuple[str, str]:
     """Return the Python function that has the lock most often, and a sentence that says so."""
     if sampled is None:

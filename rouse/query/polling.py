@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from rouse.query import frames, gain, measures
-from rouse.query.demand import key_of, load_without
+from rouse.query import frames, gain, interpreter, measures
+from rouse.query.demand import key_of, least_ran, load_without
 from rouse.query.finding import Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
-from rouse.tables.views import LOCK_KINDS
+from rouse.tables.views import LOCK_KINDS, texts
 from rouse.text import duration
 
 POLLING = "polling"
@@ -22,6 +23,10 @@ OFTEN = 0.2  # waits for locks per sleep
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
 EVENTS = ("condition", "semaphore", "futex")
+DESCRIPTORS = ("poll", "set", "epoll")
+ANSWERS = ("read", "message")  # waits that no thread is known to end
+# Java's sleeps and the pauses of its own threads are waits with a time-out.
+OF_RUNTIMES = re.compile(r"^(os::Platform|Parker::|Monitor::|PlatformEvent::)")
 
 
 def under_locks(program: Program) -> set[str]:
@@ -50,6 +55,71 @@ def without_sleeps(slept_ns: int, program: Program) -> float:
     load = load_without(0, ("sleep",), program)
     rest = max(load.least_slept_ns - slept_ns, 0.0)
     return gain.bound(replace(load, least_slept_ns=rest), [])
+
+
+def time_outs() -> str:
+    """Waits for events, or for descriptors, that ended by their time-out, and all others."""
+    rows = f"""
+SELECT process, wait_site AS site, SUM({measures.total(measures.VERDICTS)}) AS waits,
+    SUM(timeout) AS timeouts, SUM(CASE WHEN timeout > 0 THEN wait_ns ELSE 0 END) AS timed_ns
+FROM wakes WHERE kind IN ({texts((*EVENTS, *DESCRIPTORS))})
+GROUP BY process, wait_site HAVING SUM(timeout) > 0
+"""
+    return measures.labelled(rows, ("timed_ns DESC", "process", "site"), site_label="site")
+
+
+def dependents(row: Row, waits: list[Row], known: frames.Known) -> int:
+    """For how long others waited for the thread that waits there, or for one that is not known."""
+    own = known.get((row["process"], row["site"]), [])
+    found = 0
+    for other in waits:
+        waiter, waker = (
+            known.get((other["process"], other[key]), []) for key in ("wait_site", "wake_site")
+        )
+        if other["process"] != row["process"] or (own and waiter and own[-1] == waiter[-1]):
+            continue
+        is_for_it = bool(own and waker) and own[-1] == waker[-1]
+        if is_for_it or other["kind"] in ANSWERS:
+            found += other["wait_ns"]
+    return found
+
+
+def by_time_out(database: Database, program: Program) -> list[Finding]:
+    """Threads whose waits for an event mostly end by a short time-out, while others wait for them.
+
+    Then the event may be there without a call that ends the wait.
+    """
+    rows = [
+        row
+        for row in database.rows(time_outs())
+        if row["timeouts"] >= max(LEAST, RATE * program.wall_ns / 1e9, MOSTLY * row["waits"])
+        and row["timed_ns"] >= LEAST_PART * program.wall_ns
+        and not OF_RUNTIMES.search(row["site_label"])
+    ]
+    if not rows:
+        return []
+    waits = database.rows(measures.waits_and_wakes())
+    sites = {row["site"] for row in rows}
+    sites |= {row[key] for row in waits for key in ("wait_site", "wake_site")}
+    known, locked = frames.functions(database, sites), interpreter.sites(database)
+    found = []
+    for row in rows:
+        blame = dependents(row, waits, known)
+        is_gil = (row["process"], row["site"]) in locked
+        if blame < LEAST_PART * program.wall_ns or is_gil:
+            continue
+        ran = least_ran(program.ran_ns, 0, program)
+        most = max(program.processors * program.wall_ns / max(ran, 1.0), 1.0)
+        each, label = row["timed_ns"] / row["timeouts"], row["site_label"]
+        text = (
+            f"{label} waits with a time-out, {row['timeouts']:,} times to its end,"
+            f" {duration(each)} each, while others wait {duration(blame)} in all for its thread. If"
+            f" it looks for their requests then, it sees them {duration(each / 2)} late on average,"
+            f" and a signal of the condition, or a write to an eventfd, would wake it at once: at"
+            f" most {most:.2f}x the throughput [{POLLING}]"
+        )
+        found.append(Finding(POLLING, "-", label, "timer", blame, most, None, text))
+    return found
 
 
 def between(database: Database, slept: list[Row]) -> set[str]:
@@ -113,4 +183,4 @@ def find(database: Database, program: Program, served: Collection[str] = ()) -> 
         )
         blame = row["repeated_ns"]
         found.append(Finding(POLLING, "-", label, "timer", blame, most, None, text))
-    return found
+    return found + by_time_out(database, program)

@@ -26,7 +26,9 @@ NAMING_SECONDS = 20.0  # the time to find names; the other samples keep addresse
 TELLING = 20  # samples of a thread, from which on they say where it ran
 PYTHON_TELLING = 10  # the same, of a process that CPython runs
 KERNEL = "the kernel"
-PYTHON_FRAME = re.compile(r"(?P<function>.+) \((?P<file>.*?)(?::\d+)?\)")  # as py-spy writes it
+PYTHON_FRAME = re.compile(
+    r"(?P<function>.+) \((?P<file>.*?)(?::(?P<line>\d+))?\)"
+)  # as py-spy writes it
 PYTHON_LIBRARY = re.compile(r"/lib/python3(?:\.\d+)?/|^<frozen ")
 # A generator or lambda belongs to the function that has it.
 PYTHON_INLINE = re.compile(r"(?:\.<locals>\.<(?:genexpr|listcomp|setcomp|dictcomp|lambda)>)+$")
@@ -93,13 +95,19 @@ class PythonStack:
     @property
     def function(self) -> str:
         """The innermost function that is the program's, or else the innermost one."""
+        return self.place[0]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The same function without and with its line."""
         found = [match for frame in self.frames if (match := PYTHON_FRAME.fullmatch(frame))]
         own = (match for match in found if not PYTHON_LIBRARY.search(match["file"]))
         match = next(own, found[0] if found else None)
         if match is None:
-            return printable(self.frames[0])
+            return printable(self.frames[0]), printable(self.frames[0])
         name = PYTHON_INLINE.sub("", match["function"])
-        return printable(f"{name} {posixpath.basename(match['file'])}")
+        function = printable(f"{name} {posixpath.basename(match['file'])}")
+        return function, f"{function}:{match['line']}" if match["line"] else function
 
 
 @dataclass
@@ -110,6 +118,7 @@ class Running:
     stacks: list[Stack] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     python: list[PythonStack] = field(default_factory=list)
+    python_all: list[PythonStack] = field(default_factory=list)  # of all threads, also of these
     python_why: str = ""  # why there are none of some process that CPython runs
 
     @property
@@ -219,7 +228,8 @@ def make(ran: Ran, database: Database) -> Running:
         )
     for python in ran.python:
         if process := processes.get(python.pid):
-            found.python.append(PythonStack(process, python.count, python.frames[::-1]))
+            some = found.python_all if python.is_of_all else found.python
+            some.append(PythonStack(process, python.count, python.frames[::-1]))
     found.python_why = ran.python_why
     found.notes += resolver.problems
     if ran.lost:

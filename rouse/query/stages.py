@@ -16,7 +16,7 @@ from rouse.query.demand import least_ran
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
 from rouse.query.pools import WORK
 from rouse.query.program import Program
-from rouse.query.thread_pools import EVENTS, functions_of, sum_of
+from rouse.query.thread_pools import EVENTS, Found, functions_of, sum_of
 from rouse.tables.engine import Database
 from rouse.text import duration
 
@@ -24,6 +24,7 @@ SLOW_STAGE = "slow-stage"
 WAITED_LEAST = 0.5  # threads that wait for it, on average
 MOSTLY = 0.5  # of all waits for events
 IDLE = ("cond", "sem")
+OF_OTHERS = 0.01  # of the lives of threads: what others than the stage's wait for events at least
 IDLE_MOST = 0.1  # of the waits for it: its own waits for others
 SIDE_LEAST = 0.1  # of the waits for it, on each of its sides
 
@@ -73,19 +74,19 @@ def stages_of(rows: list[Row], known: frames.Known) -> list[Stage]:
     return list(found.values())
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+def find(database: Database, program: Program) -> Found:
     rows = database.rows(measures.waits_and_wakes())
     events = [row for row in rows if row["kind"] in EVENTS]
+    found = Found([], set())
     if sum_of(events) < max(WAITED_LEAST * program.wall_ns, LEAST_NS):
-        return []
+        return found
     sites = {row[key] for row in rows for key in ("wait_site", "wake_site")}
     known = frames.functions(database, sites)
-    found = [
-        finding(stage, program)
-        for stage in stages_of(rows, known)
-        if stage.is_slow(sum_of(events), program)
-    ]
-    return [each for each in found if each]
+    for stage in stages_of(rows, known):
+        if stage.is_slow(sum_of(events), program) and (slow := finding(stage, program)):
+            found.findings.append(slow)
+            found.served.update(row["label"] for row in stage.work)
+    return found
 
 
 def finding(stage: Stage, program: Program) -> Finding | None:
@@ -93,7 +94,11 @@ def finding(stage: Stage, program: Program) -> Finding | None:
     wall = program.wall_ns or 1
     ran = least_ran(program.ran_ns, sum(row["count"] for row in stage.work), program)
     # The others can wait less, but not do more than work all the time.
-    others = [row for row in program.threads if program.sum(*IDLE, rows=[row]) > 0]
+    others = [
+        row
+        for row in program.threads
+        if program.sum(*IDLE, rows=[row]) > OF_OTHERS * (row["wall_ns"] or 1)
+    ]
     lived = sum(row["wall_ns"] for row in others)
     busy = max(lived - program.sum(*IDLE, rows=others), 1.0)
     most = max(min(program.processors * wall / max(ran, 1.0), lived / busy), 1.0)

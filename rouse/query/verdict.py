@@ -15,6 +15,7 @@ from typing import Any
 
 from rouse.query import (
     accept_herds,
+    file_locks,
     gain,
     handovers,
     interpreter,
@@ -27,6 +28,7 @@ from rouse.query import (
     places,
     polling,
     pools,
+    python_locks,
     rwlocks,
     shares,
     spins,
@@ -502,8 +504,9 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     ]
     findings = [finding for finding in found if finding]
     findings += [onion.finding] if onion else []
-    threads = thread_pools.find(database, program)
-    findings += threads.findings + polling.find(database, program, threads.served)
+    threads, slow = thread_pools.find(database, program), stages.find(database, program)
+    findings += threads.findings + slow.findings
+    findings += polling.find(database, program, threads.served | slow.served)
     findings += herd_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
     findings += monitors.find(database, program, sampled)
@@ -512,7 +515,8 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
     findings += known_locks.find(database, program)
-    findings += timers.find(database, program) + stages.find(database, program)
+    findings += python_locks.find(database, program, sampled)
+    findings += timers.find(database, program) + file_locks.find(database, program)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)

@@ -333,7 +333,7 @@ def encode(ran: Ran) -> Iterator[str]:
             ["run", run.image, run.tid, run.name, run.is_in_kernel, run.count, run.addresses]
         )
     for python in ran.python:
-        yield json.dumps(["python", python.pid, python.count, python.frames])
+        yield json.dumps(["python", python.pid, python.count, python.frames, python.is_of_all])
 
 
 def decode_line(ran: Ran, line: str) -> None:
@@ -351,10 +351,11 @@ def decode_line(ran: Ran, line: str) -> None:
         found = tuple(int(address) % (1 << 64) for address in addresses)
         ran.runs.append(Run(int(image), int(tid), str(name), bool(is_in_kernel), int(count), found))
     elif kind == "python":
-        pid, count, functions = words
+        pid, count, functions, is_of_all = words
         if int(count) < 1 or not functions:
             raise ValueError(line)
-        ran.python.append(PythonRun(int(pid), int(count), tuple(map(str, functions))))
+        names = tuple(map(str, functions))
+        ran.python.append(PythonRun(int(pid), int(count), names, bool(is_of_all)))
     else:
         raise ValueError(kind)
 

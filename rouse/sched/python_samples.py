@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Sample which Python functions run: those of the threads that hold the interpreter lock.
+"""Sample which Python functions run, and where the threads of a process are that do not run.
 
 The stacks of CPython's own functions say nothing about the program that it interprets. py-spy reads
-the interpreter's frames from outside, by process_vm_readv, and stops no thread for it.
+the interpreter's frames from outside, by process_vm_readv, and stops no thread for it. Those that
+hold the interpreter lock run. All threads are sampled more rarely, if there are several.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -24,9 +25,11 @@ import click
 from rouse.sched import procfs
 
 PER_S = 25  # samples; 0.6 % of a processor
+ALL_PER_S = 5  # samples of all threads
+SEVERAL = 2  # threads, from which on all are sampled
 EVERY_S = 0.25  # between looks for processes
 LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
-PROCESSES_MOST = 8
+PROCESSES_MOST = 16  # of py-spy
 END_S = 1.0  # for py-spy to end, after its process or a signal
 BYTES_MOST = 16 << 20
 MAPS_BYTES_MOST = 4 << 20
@@ -44,6 +47,7 @@ class PythonRun:
     pid: int
     count: int
     frames: tuple[str, ...]  # "function (file:line)", the outermost first
+    is_of_all: bool = False  # of all threads, not of those that run
 
 
 def tool() -> str | None:
@@ -73,6 +77,14 @@ def is_python(pid: int) -> bool:
         return False
 
 
+def threads_of(pid: int) -> int:
+    """Return the number of threads of a process. 0: it has ended."""
+    try:
+        return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return 0
+
+
 def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
@@ -80,13 +92,14 @@ def unblock() -> None:
 class Sampling:
     """py-spy, which samples one process until that ends."""
 
-    def __init__(self, program: str, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, program: str, pid: int, is_of_all: bool = False) -> None:
+        self.pid, self.is_of_all = pid, is_of_all
         self.stacks = os.memfd_create("python-stacks")
         self.said = os.memfd_create("py-spy-errors")
         words = (
-            *(program, "record", "--pid", str(pid), "--gil", "--nonblocking"),
-            *("--rate", str(PER_S), "--duration", "unlimited", "--full-filenames"),
+            *(program, "record", "--pid", str(pid), "--idle" if is_of_all else "--gil"),
+            *("--rate", str(ALL_PER_S if is_of_all else PER_S), "--nonblocking"),
+            *("--duration", "unlimited", "--full-filenames"),
             *("--format", "raw", "--output", f"/proc/self/fd/{self.stacks}"),
         )
         # A group of its own: the terminal's signals are for the program.
@@ -113,7 +126,7 @@ class Sampling:
         told = TOLD.search(os.pread(self.said, BYTES_MOST, 0).decode("utf-8", "replace"))
         os.close(self.stacks)
         os.close(self.said)
-        runs = parsed(self.pid, text)
+        runs = [replace(run, is_of_all=self.is_of_all) for run in parsed(self.pid, text)]
         return runs, f"py-spy: {told[1]}" if told and not runs else ""
 
 
@@ -132,7 +145,8 @@ class PythonSampler:
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         """pids: the processes of the program that are known to live."""
         self.pids = pids
-        self.seen: set[int] = set()
+        self.known: dict[int, bool] = {}  # whether CPython runs it
+        self.seen: set[tuple[int, bool]] = set()  # processes with the samples that were begun
         self.running: list[Sampling] = []
         self.next_s = time.monotonic() + EVERY_S
         self.why = ""  # why there are no samples of some process
@@ -141,20 +155,29 @@ class PythonSampler:
         """Begin with the processes that are new, if that is due. Return for how long it is not."""
         if time.monotonic() >= self.next_s:
             for pid in self.pids():
-                if pid not in self.seen and cpu_ns(pid) >= LEAST_NS:
-                    self.seen.add(pid)
-                    if is_python(pid):
-                        self.begin(pid)
+                is_known = pid in self.known
+                if not is_known:
+                    self.known[pid] = is_python(pid)
+                if not self.known[pid]:
+                    continue
+                if cpu_ns(pid) >= LEAST_NS:
+                    self.begin(pid, False)
+                # One that lives for so short a time that it is seen once needs no samples.
+                if is_known and threads_of(pid) >= SEVERAL:
+                    self.begin(pid, True)
             self.next_s = time.monotonic() + EVERY_S
         return max(self.next_s - time.monotonic(), 0.0)
 
-    def begin(self, pid: int) -> None:
+    def begin(self, pid: int, is_of_all: bool) -> None:
+        if (pid, is_of_all) in self.seen:
+            return
+        self.seen.add((pid, is_of_all))
         program = tool()
         if program is None:
             self.why = MISSING
         elif len(self.running) < PROCESSES_MOST:
             try:
-                self.running.append(Sampling(program, pid))
+                self.running.append(Sampling(program, pid, is_of_all))
             except OSError as error:
                 self.why = f"{program}: {error.strerror}"
 

@@ -38,6 +38,7 @@ NAMESPACE, FUNCTION, TYPES = "DW_TAG_namespace", NESTS[0], NESTS[2:]
 MOST_SCOPES = 32  # around a function; a damaged file may have a cycle
 CPLUSPLUS = (0x04, 0x1A, 0x21, 0x2B)  # the codes of the language's versions
 CALL = b"operator()"
+CLOSURE = b"$closure$"  # in Rust's older linkage names, where all closures of a function are one
 
 
 class Place(NamedTuple):
@@ -195,7 +196,8 @@ class Unit:
         for _ in range(MOST_ORIGINS):
             for attribute in NAMES[:2]:
                 if attribute in die.attributes:
-                    return bytes(value(die, attribute))
+                    linked, own = bytes(value(die, attribute)), value(die, "DW_AT_name")
+                    return self.scoped(die, own, depth) if CLOSURE in linked and own else linked
             name = name or value(die, "DW_AT_name") or b""
             origin = next((name for name in ORIGINS if name in die.attributes), None)
             if origin is None:

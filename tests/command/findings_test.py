@@ -64,7 +64,7 @@ def record(program: Planted, *words: str) -> Recorded:
             COMMAND,
             planted.command(program.name, PROGRAMS),
             *words,
-            str(RECORDED_S),
+            str(max(RECORDED_S, program.recorded_s)),
             scratch=Path(place),
             **VARIABLES,
         )

@@ -63,6 +63,7 @@ class Planted:
     # waiter and holder.
     alike: tuple[tuple[str, str], ...] = ()
     cured: bool = False
+    recorded_s: float = 0.0  # the least duration of a recording in which functions have names
 
     def differences(self, verdict: Verdict) -> list[str]:
         """Compare the verdict with what is known. Returns a line per difference."""

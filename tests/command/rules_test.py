@@ -15,6 +15,7 @@ from known_tables import MS, PROCESSES, Row, orders, site
 from rouse.query import (
     accept_herds,
     demand,
+    file_locks,
     gain,
     handovers,
     interpreter,
@@ -24,6 +25,7 @@ from rouse.query import (
     onions,
     polling,
     pools,
+    python_locks,
     rwlocks,
     shares,
     spins,
@@ -34,6 +36,7 @@ from rouse.query import (
     verdict,
 )
 from rouse.query.finding import Finding
+from rouse.query.ran import PythonStack
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
 from rouse.tables.views import CLIENTS
@@ -682,6 +685,99 @@ class Polling(unittest.TestCase):
         asleep = {**held, "inside_sleep_ns": 800 * MS}
         self.assertNotIn(polling.POLLING, self.kinds("mutex", "0xa020", **asleep))
         self.assertIn(polling.POLLING, self.kinds("mutex", "0xa030", **asleep))
+
+
+class TimeOuts(unittest.TestCase):
+    SITES = (
+        *site(0xA110, "next+0x1", "serve+0x1"),
+        *site(0xA120, "reply+0x1", "serve+0x5"),
+        *site(0xA130, "ask+0x1", "client+0x1"),
+        *site(0xA140, "answer+0x1", "other+0x1"),
+    )
+
+    def kinds(self, timeouts: int, signals: int, waited_ms: int, **more: Any) -> list[str]:
+        """A server waits for requests with a time-out, and its clients for replies."""
+        wait = {"kind": "condition", "wait_site": "0xa110", "timeout": timeouts, "useful": signals}
+        ask = {"kind": "condition", "wait_site": "0xa130", "wake_site": "0xa120", "useful": 900}
+        wakes = [{**wait, "wait_ns": 900 * MS}, {**ask, "wait_ns": waited_ms * MS, **more}]
+        return [each.kind for each in found(sites=self.SITES, wakes=wakes)]
+
+    def test_waits_that_time_out_while_others_wait_for_the_thread(self) -> None:
+        self.assertEqual(self.kinds(400, 10, 900), [polling.POLLING])
+
+    def test_waits_that_are_mostly_signalled_do_not_poll(self) -> None:
+        self.assertEqual(self.kinds(400, 500, 900), [])
+
+    def test_rare_time_outs_do_not_poll(self) -> None:
+        self.assertEqual(self.kinds(20, 0, 900), [])
+
+    def test_nobody_waits_for_the_thread(self) -> None:
+        self.assertEqual(self.kinds(400, 10, 50), [])
+        self.assertEqual(self.kinds(400, 10, 900, wake_site="0xa140"), [])
+
+    def test_who_answers_is_not_known(self) -> None:
+        self.assertEqual(self.kinds(400, 10, 900, kind="read", wake_site="0x0"), [polling.POLLING])
+
+
+class FileLocks(unittest.TestCase):
+    SITES = site(0xA210, "append+0x1")
+
+    def rows(self, wait_ms: int) -> list[Finding]:
+        wakes = [
+            {"kind": "file lock", "wait_site": "0xa210", "useful": 90, "wait_ns": wait_ms * MS}
+        ]
+        some = threads(5, mutex=800, sleep=200)
+        return found(sites=self.SITES, wakes=wakes, threads=some)
+
+    def test_processes_wait_for_each_other(self) -> None:
+        (lock,) = self.rows(4000)
+        self.assertEqual((lock.kind, lock.waiter), (file_locks.FILE_LOCK, "append+0x1"))
+        self.assertAlmostEqual(lock.gain or 0, 5, delta=0.1)
+
+    def test_short_waits_are_none(self) -> None:
+        self.assertEqual(self.rows(4), [])
+
+
+class PythonLocks(unittest.TestCase):
+    SITES = site(0xA310, "PyThread_acquire_lock_timed+0x1")
+    WAITING = ("Quotes.refresh (/q.py:3)", "work (/q.py:9)")
+    HOLDING = ("fetch (/q.py:1)", "Quotes.refresh (/q.py:4)", "work (/q.py:9)")
+    OTHER = ("main (/q.py:20)",)
+
+    def rows(self, *waits_ms: int) -> list[Finding]:
+        """Eight threads wait for so many semaphores."""
+        wait = {"kind": "semaphore", "wait_site": "0xa310", "wake_site": "0xa320", "useful": 90}
+        wakes = [
+            {**wait, "object": number, "wait_ns": ms * MS} for number, ms in enumerate(waits_ms, 1)
+        ]
+        some = threads(8, sem=sum(waits_ms) // 8, sleep=125)
+        every = found(sites=self.SITES, wakes=wakes, threads=some)
+        return [each for each in every if each.kind == python_locks.PYTHON_LOCK]
+
+    def test_several_threads_wait_for_one_lock(self) -> None:
+        (lock,) = self.rows(7000)
+        self.assertAlmostEqual(lock.gain or 0, 8, delta=0.2)
+        self.assertIn("it is not known where", lock.text)
+
+    def test_threads_that_wait_for_a_lock_of_their_own_each_wait_for_an_event(self) -> None:
+        self.assertEqual(self.rows(*[870] * 8), [])
+
+    def sides(self, *counts: int, waiting: float = 7.0) -> tuple[str, str]:
+        stacks = (self.WAITING, self.HOLDING, self.OTHER)
+        found = [
+            PythonStack("p", count, frames)
+            for count, frames in zip(counts, stacks, strict=True)
+            if count
+        ]
+        return python_locks.sides(found, waiting)
+
+    def test_most_threads_are_where_they_wait(self) -> None:
+        self.assertEqual(self.sides(70, 10, 10), ("Quotes.refresh q.py:3", "fetch q.py:1"))
+        self.assertEqual(self.sides(70, 0, 10), ("Quotes.refresh q.py:3", ""))
+
+    def test_too_few_samples_or_other_places_tell_nothing(self) -> None:
+        self.assertEqual(self.sides(7, 1, 1), ("", ""))
+        self.assertEqual(self.sides(10, 10, 60, waiting=1.0)[1], "")
 
 
 class Herd(unittest.TestCase):

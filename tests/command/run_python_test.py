@@ -9,6 +9,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -105,6 +106,10 @@ class Programs(unittest.TestCase):
         self.assertEqual(again["sections"]["python_sites"], rows)
 
 
+def only(pid: int) -> Callable[[], Iterable[int]]:
+    return lambda: [pid]
+
+
 class Samples(unittest.TestCase):
     def setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
@@ -140,6 +145,28 @@ class Samples(unittest.TestCase):
         found, why = self.sampled("/nowhere/py-spy", pid)
         self.assertEqual((found, why), ([], "/nowhere/py-spy: No such file or directory"))
 
+    def test_all_threads_are_sampled_from_the_second_look_on_if_there_are_several(self) -> None:
+        script_text = "import threading, time; threading.Thread(target=time.sleep, args=(60,))"
+        for words, several in (
+            (f"{script_text}.start()", True),
+            ("import time; time.sleep(60)", False),
+        ):
+            process = subprocess.Popen([PYTHON, "-c", words])
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            wanted = 2 if several else 1
+            while not python_samples.is_python(process.pid):
+                os.sched_yield()
+            while python_samples.threads_of(process.pid) < wanted:
+                os.sched_yield()
+            sampler = PythonSampler(only(process.pid))
+            for look, begun in ((1, 0), (2, int(several)), (3, int(several))):
+                sampler.next_s = 0
+                with mock.patch.object(python_samples, "tool", return_value="/bin/true"):
+                    sampler.look()
+                self.assertEqual(len(sampler.running), begun, (words, look))
+            sampler.stop()
+
     def test_other_programs_are_not_sampled(self) -> None:
         self.assertFalse(python_samples.is_python(1))
         self.assertTrue(python_samples.is_python(os.getpid()))
@@ -168,6 +195,7 @@ class Samples(unittest.TestCase):
             (("\x1b[2Jno place",), "\\x1b[2Jno place"),
         ):
             self.assertEqual(PythonStack("p", 1, frames).function, function)
+        self.assertEqual(PythonStack("p", 1, ("f (/a/b.py:3)",)).place, ("f b.py", "f b.py:3"))
 
     def test_damaged_output_of_the_tool_is_left_out(self) -> None:
         text = "a (/x.py:1);b (/x.py:2) 3\n\nno count\n 7\nc (/x.py:1) 99999999999999999999x\n"
@@ -175,7 +203,8 @@ class Samples(unittest.TestCase):
 
     def test_damaged_samples_are_refused(self) -> None:
         path = self.folder / "cpu.samples"
-        kept = Ran(python=[PythonRun(9, 3, ("a (/x.py:1)",))], python_why="it is not there")
+        runs = [PythonRun(9, 3, ("a (/x.py:1)",)), PythonRun(9, 2, ("b (/x.py:2)",), True)]
+        kept = Ran(python=runs, python_why="it is not there")
         cpu_samples.write(kept, path)
         self.assertEqual(cpu_samples.read(path), kept)
         for line in ('["python", 1, 0, ["a"]]', '["python", 1, 1, []]', '["python", 1]'):
