@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Locks of files, by flock(), lockf() and fcntl(), which processes share.
 
-The kernel has them. Who holds one, and for how long, it does not tell: only the waits are recorded.
+The kernel has them, and does not tell who holds one, or for how long: only the waits are recorded.
 """
 
 from __future__ import annotations
