@@ -11,6 +11,7 @@ without rouse, as it is and with the change made, in turn.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -68,6 +69,20 @@ class Case:
             return f"--split {LOCK}={self.split}"
         return f"--shorten {LOCK}={self.shorten}%"
 
+    def predicted(self, options: argparse.Namespace, kept: Path) -> dict[str, float]:
+        words = self.words(False, options.seconds)
+        rouse(options, "run", "-o", "/dev/null", "--keep", kept, "--", fixture(options), *words)
+        return prediction(options, self.change, kept)
+
+    def rates(self, options: argparse.Namespace) -> tuple[float, float]:
+        before = rate(fixture(options), self.words(False, options.seconds))
+        words = self.words(True, options.seconds)
+        if not self.lengthen:
+            return before, rate(fixture(options), words)
+        delay = ("--delay", f"{LOCK}={self.lengthen}")
+        said = rouse(options, "run", "-o", "/dev/null", *delay, "--", fixture(options), *words)
+        return before, rate_of(said)
+
     @property
     def program(self) -> str:
         return (
@@ -76,11 +91,78 @@ class Case:
         )
 
 
+@dataclass(frozen=True)
+class Server:
+    """rouse-serve with a lock that all connections share, under wrk."""
+
+    held_us: int
+    shorten: int  # percent
+    connections: int = 16
+    workers: int = 2
+
+    @property
+    def change(self) -> str:
+        return f"--shorten shared={self.shorten}%"
+
+    @property
+    def program(self) -> str:
+        return (
+            f"rouse-serve, {self.connections} connections: {self.held_us} µs of cpu under the lock"
+            " that they share"
+        )
+
+    @contextlib.contextmanager
+    def running(
+        self, options: argparse.Namespace, is_changed: bool, **variables: str
+    ) -> Iterator[int]:
+        """Start the server, and give its port."""
+        held = self.held_us * (100 - self.shorten) // 100 if is_changed else self.held_us
+        words = ("--port", "0", "--workers", str(self.workers), "--per-address", "0")
+        program = options.build / "serve" / "rouse-serve"
+        process = subprocess.Popen(
+            [program, *words, "--respond", "hello", "--shared-lock", str(held)],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout
+            found = re.search(r":(\d+)\b", process.stdout.readline())
+            assert found
+            yield int(found[1])
+        finally:
+            process.terminate()
+            process.communicate()
+
+    def rate(self, port: int, seconds: float) -> float:
+        words = ("-t", "1", "-c", str(self.connections), "-d", f"{seconds:g}s")
+        said = subprocess.run(
+            ["wrk", *words, f"http://127.0.0.1:{port}/"], check=True, capture_output=True, text=True
+        ).stdout
+        found = re.search(r"Requests/sec: +([\d.]+)", said)
+        assert found, said
+        return float(found[1])
+
+    def predicted(self, options: argparse.Namespace, kept: Path) -> dict[str, float]:
+        kept.mkdir()
+        variables = {"ROUSE_OBS": "locks", "ROUSE_OBS_DIR": str(kept), "ROUSE_OBS_KEEP": "1"}
+        with self.running(options, False, **variables) as port:
+            self.rate(port, options.seconds)
+        return prediction(options, self.change, kept)
+
+    def rates(self, options: argparse.Namespace) -> tuple[float, float]:
+        found = []
+        for is_changed in (False, True):
+            with self.running(options, is_changed) as port:
+                found.append(self.rate(port, options.seconds))
+        return found[0], found[1]
+
+
 SLEEPS = (8, 1000, 3000, "sleep", "sleep")
 COMPUTES = (6, 100, 500, "cpu", "sleep")
 BUSY = (4, 50, 50, "cpu", "cpu")
 MIXED = (6, 500, 200, "sleep", "cpu")
-CASES = (
+CASES: tuple[Case | Server, ...] = (
     *(Case(*SLEEPS, split=2), Case(*SLEEPS, split=4)),
     *(Case(*SLEEPS, shorten=50), Case(*SLEEPS, shorten=75)),
     *(Case(*COMPUTES, split=2), Case(*COMPUTES, split=4), Case(*COMPUTES, shorten=50)),
@@ -89,12 +171,13 @@ CASES = (
     *(Case(*SLEEPS, reads=50), Case(*SLEEPS, reads=90), Case(*MIXED, reads=90)),
     *(Case(*COMPUTES, reads=90), Case(*BUSY, reads=90)),
     *(Case(*SLEEPS, lengthen=500), Case(*COMPUTES, lengthen=50), Case(*BUSY, lengthen=50)),
+    *(Server(200, shorten=50), Server(200, shorten=75)),
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    case: Case
+    case: Case | Server
     predicted: float
     least: float
     greatest: float
@@ -135,34 +218,24 @@ def rouse(options: argparse.Namespace, *words: str | Path) -> str:
     ).stdout
 
 
-def predicted(
-    program: Path, case: Case, options: argparse.Namespace, kept: Path
-) -> dict[str, float]:
-    words = case.words(False, options.seconds)
-    rouse(options, "run", "-o", "/dev/null", "--keep", kept, "--", program, *words)
-    said = rouse(options, "model", "whatif", "--json", *case.change.split(), kept)
+def fixture(options: argparse.Namespace) -> Path:
+    build: Path = options.build
+    return build / "tests" / "command" / "fixtures" / "changed_lock"
+
+
+def prediction(options: argparse.Namespace, change: str, kept: Path) -> dict[str, float]:
+    said = rouse(options, "model", "whatif", "--json", *change.split(), kept)
     found: dict[str, float] = json.loads(said)["predictions"][0]
     return found
 
 
-def changed_rate(program: Path, case: Case, options: argparse.Namespace) -> float:
-    words = case.words(True, options.seconds)
-    if not case.lengthen:
-        return rate(program, words)
-    delay = f"{LOCK}={case.lengthen}"
-    return rate_of(
-        rouse(options, "run", "-o", "/dev/null", "--delay", delay, "--", program, *words)
-    )
-
-
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Result]:
-    program = options.build / "tests" / "command" / "fixtures" / "changed_lock"
     for number, case in enumerate(CASES):
-        found = predicted(program, case, options, folder / str(number))
+        found = case.predicted(options, folder / str(number))
         ratios = []
         for _ in range(options.rounds):
-            before = rate(program, case.words(False, options.seconds))
-            ratios.append(changed_rate(program, case, options) / before)
+            before, after = case.rates(options)
+            ratios.append(after / before)
         result = Result(case, found["gain"], found["least"], found["greatest"], ratios)
         print(f"{case.program}; {case.change}: {result.error:+.1%}", file=sys.stderr, flush=True)
         yield result

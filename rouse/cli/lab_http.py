@@ -191,6 +191,8 @@ def http(
         if unknown := [name for name in wanted if name not in names]:
             raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(names)}")
         servers = [server for server in servers if server.name in wanted]
+    elif quick:
+        servers = [server for server in servers if server.is_in_quick]
     client = web_clients.Given(client_words) if client_words else web_clients.default()
     plan, missing = absent(
         Plan(

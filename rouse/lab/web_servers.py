@@ -73,6 +73,7 @@ class Server:
     command: Command
     has_workers: bool = True  # their number can be given
     body: bytes | None = TEXT.encode()  # of each answer; None: that of the first one
+    is_in_quick: bool = True  # measured with --quick, if it is not asked for
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,11 @@ def ours(_folder: Path, port: int, workers: int) -> list[str]:
 
 def by_kernel_threads(folder: Path, port: int, workers: int) -> list[str]:
     return [*ours(folder, port, workers), "--threads", "kernel"]
+
+
+def to_shortest_queue(folder: Path, port: int, workers: int) -> list[str]:
+    """A thread runs where the fewest wait when it is created, and no worker steals it."""
+    return ["env", "ROUSE_PLACE=shortest", *ours(folder, port, workers)]
 
 
 def raw(name: str) -> Command:
@@ -180,6 +186,7 @@ def known() -> list[Server]:
     return [
         Server("rouse-serve", ours),
         Server("rouse-serve on kernel threads", by_kernel_threads),
+        Server("rouse-serve to the shortest queue", to_shortest_queue, is_in_quick=False),
         Server(NGINX_NAME, nginx),
         *(Server(name, raw(program), has_workers=False) for name, program in RAW.items()),
         Server(NODE_NAME, node),

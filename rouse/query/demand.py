@@ -68,7 +68,12 @@ def contention_of(row: Row, ran_ns: float, waits: int, program: Program) -> floa
 
 
 def phase_of(row: Row, program: Program) -> float:
-    """For how long the lock was contended, from the first wait for it to the last."""
+    """For how long the lock was contended, from the first wait for it to the last.
+
+    When threads waited for a futex is not recorded: it is the elapsed time then.
+    """
+    if not row["last_ns"]:
+        return float(program.wall_ns or 1)
     return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
 
 

@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: MIT
-"""Java's monitors: threads that wait for `synchronized` blocks and methods.
+"""Java's locks: `synchronized` blocks and methods, and those of java.util.concurrent.
 
-The JVM makes them of a mutex and a condition per thread. Its functions tell such a wait from
-others. Which object it is for, and which method holds it, is in the JVM's own memory.
+The JVM makes monitors of a mutex and a condition per thread. Its functions tell such a wait from
+others. Threads that want another lock park, as idle ones do. Which object a wait is for, and which
+method holds it, is in the JVM's own memory: dumps of its threads tell it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass, field
 
 from rouse.query import measures
+from rouse.query.demand import least_ran
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
 from rouse.query.program import STATES, Program
 from rouse.query.ran import Running, busiest
+from rouse.sched.java_dumps import JavaWaits
 from rouse.tables.engine import Database
 from rouse.text import duration
 
-MONITOR = "java-monitor"
+MONITOR, LOCK = "java-monitor", "java-lock"
+DUMPS_LEAST = 2
+WAITING_LEAST = 0.5  # threads on average
+OWN = 0.25  # of the CPU time, which the program's methods have at least
 NAME = "Java's monitors"
 METHOD = re.compile(r"[\w.$<>]+\.[\w$<>]+$")  # of Java, as the JVM writes it
 NEAR = 6  # frames between the wait and the JVM's function
@@ -40,6 +48,82 @@ def sites(database: Database) -> set[tuple[str, str]]:
 
 
 def find(database: Database, program: Program, sampled: Running | None = None) -> list[Finding]:
+    dumped = locks_of(program, sampled)
+    if any(each.kind == MONITOR for each in dumped):
+        return dumped
+    return dumped + unknown(database, program, sampled)
+
+
+@dataclass
+class Lock:
+    """The waits for locks of one type, in the dumps of a process."""
+
+    process: str
+    type: str
+    is_monitor: bool
+    waits: list[JavaWaits] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> float:
+        """The threads that wait for it on average."""
+        return sum(each.count / each.dumps for each in self.waits)
+
+    @property
+    def threads(self) -> int:
+        """At least so many threads acquire it."""
+        return self.waits[0].threads
+
+    @property
+    def most(self) -> int:
+        """The most that waited for it in one dump."""
+        return self.waits[0].most
+
+    def most_at(self, side: str) -> str:
+        counts: Counter[str] = Counter()
+        for each in self.waits:
+            counts[getattr(each, side)] += each.count
+        known = [name for name, _ in counts.most_common() if name]
+        return known[0] if known else ""
+
+
+def locks_of(program: Program, sampled: Running | None) -> list[Finding]:
+    """The findings of the dumps."""
+    found: dict[tuple[str, str, bool], Lock] = {}
+    for process, waits in sampled.java if sampled else []:
+        if waits.dumps >= DUMPS_LEAST:
+            key = (process, waits.lock, waits.is_monitor)
+            found.setdefault(key, Lock(*key)).waits.append(waits)
+    return [lock_finding(lock, program) for lock in found.values() if lock.waiting >= WAITING_LEAST]
+
+
+def by_processors(program: Program) -> float:
+    """Return what the processors let the throughput grow by.
+
+    The JVM compiles, collects garbage and spins for locks besides.
+    """
+    ran = OWN * least_ran(program.ran_ns, 0, program)
+    return program.processors * (program.wall_ns or 1) / max(ran, 1.0)
+
+
+def lock_finding(lock: Lock, program: Program) -> Finding:
+    """The bound: no more threads than those that acquire it can run, nor than processors do."""
+    wall = program.wall_ns or 1
+    free = max(lock.threads - lock.most, 1)
+    most = max(min(lock.threads / free, by_processors(program)), 1.0)
+    waiter, holder = lock.most_at("waiter"), lock.most_at("holder")
+    kind = MONITOR if lock.is_monitor else LOCK
+    name = f"a monitor of {lock.type}" if lock.is_monitor else lock.type
+    until = f", while its holder is mostly in {holder}" if holder else ""
+    wait_ns = round(lock.waiting * wall)
+    text = (
+        f"{name}: {waiter} waits, {lock.waiting:.1f} of {lock.threads} threads on average{until}."
+        f" Without these waits at most {most:.2f}x the throughput [{kind}]"
+    )
+    return Finding(kind, name, waiter, holder, wait_ns, most, None, text)
+
+
+def unknown(database: Database, program: Program, sampled: Running | None = None) -> list[Finding]:
+    """The finding where there are no dumps."""
     rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
     wait_ns = sum(row["wait_ns"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")

@@ -14,6 +14,7 @@ from rouse.clock import NS
 from rouse.query import measures
 from rouse.query.specs import Row
 from rouse.sched.cpu_samples import Ran
+from rouse.sched.java_dumps import JavaPool, JavaWaits
 from rouse.sched.python_samples import PER_S
 from rouse.symbols.demangle import short
 from rouse.symbols.images import Image, Names
@@ -119,6 +120,8 @@ class Running:
     notes: list[str] = field(default_factory=list)
     python: list[PythonStack] = field(default_factory=list)
     python_all: list[PythonStack] = field(default_factory=list)  # of all threads, also of these
+    java: list[tuple[str, JavaWaits]] = field(default_factory=list)  # with their process
+    java_pools: list[JavaPool] = field(default_factory=list)
     python_why: str = ""  # why there are none of some process that CPython runs
 
     @property
@@ -230,6 +233,10 @@ def make(ran: Ran, database: Database) -> Running:
         if process := processes.get(python.pid):
             some = found.python_all if python.is_of_all else found.python
             some.append(PythonStack(process, python.count, python.frames[::-1]))
+    for java in ran.java:
+        if process := processes.get(java.pid):
+            found.java.append((process, java))
+    found.java_pools += [pool for pool in ran.java_pools if pool.pid in processes]
     found.python_why = ran.python_why
     found.notes += resolver.problems
     if ran.lost:

@@ -19,6 +19,7 @@ from rouse.query import (
     gain,
     handovers,
     interpreter,
+    java_pools,
     known_locks,
     locks,
     loops,
@@ -286,10 +287,14 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
         f" {whom or 'a holder that is not known'}{role and f', {role}'}"
     )
-    if not row["hold_ns"]:
-        text = f"{name}: {waits}. How long the lock is held was not recorded [{HOT_LOCK}]"
-        return Finding(HOT_LOCK, name, waiter, holder, row["wait_ns"], None, None, text)
     own, load = own_of(row), load_of(row, program)
+    if not row["hold_ns"]:
+        most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
+        text = (
+            f"{name}: {waits}. How long the lock is held was not recorded. Without these waits"
+            f" at most {most:.2f}x, about {expected:.2f}x the throughput [{HOT_LOCK}]"
+        )
+        return Finding(HOT_LOCK, name, waiter, holder, row["wait_ns"], most, expected, text)
     busy = min(own.held_ns / load.wall_ns, 1.0)
     if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
         return None  # its holders wait for another lock, which is to blame
@@ -509,7 +514,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += polling.find(database, program, threads.served | slow.served)
     findings += herd_findings(program)
     findings += pools.find(database, program) + stragglers.find(database, program, sampled)
-    findings += monitors.find(database, program, sampled)
+    findings += monitors.find(database, program, sampled) + java_pools.find(program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
     findings += spins.loops(program, sampled)
     findings += shares.find(database, program) + accept_herds.find(database, program)

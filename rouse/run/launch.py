@@ -28,6 +28,7 @@ from rouse.render.report import STDOUT, Options, Reporter, print_report, put
 from rouse.run import alive, delay, distortion, remains, unseen
 from rouse.sched import cpu_samples, procfs, switches
 from rouse.sched.cpu_samples import Ran, Sampler
+from rouse.sched.java_dumps import JavaSampler
 from rouse.sched.probe import BY_BPF
 from rouse.sched.python_samples import PythonSampler
 from rouse.sched.switches import Switches
@@ -185,7 +186,11 @@ def cpu_sampler(folder: Path) -> Iterator[Sampler | None]:
 
 
 def follow(
-    program: subprocess.Popen[bytes], folder: Path, sampler: Sampler | None, python: PythonSampler
+    program: subprocess.Popen[bytes],
+    folder: Path,
+    sampler: Sampler | None,
+    python: PythonSampler,
+    java: JavaSampler,
 ) -> int:
     """Wait for the end of the program, pass signals on to it, and return its return code.
 
@@ -195,7 +200,7 @@ def follow(
     if sampler:
         sampler.begin(program.pid)
     while (code := program.poll()) is None:
-        for_s = min(watch.note_living(), python.look())
+        for_s = min(watch.note_living(), python.look(), java.look())
         for_s = min(for_s, sampler.look()) if sampler else for_s
         got = signal.sigtimedwait({*FORWARDED, signal.SIGCHLD}, for_s)
         if got and got.si_signo != signal.SIGCHLD and got.si_code != SENT_BY_KERNEL:
@@ -445,7 +450,8 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         except OSError as error:
             raise RouseError(f"{name}: {why_not_run(path, error)}", status=NOT_RUN) from error
         python = PythonSampler(lambda: pids_of(folder))
-        code = follow(program, folder, sampler, python)
+        java = JavaSampler(lambda: pids_of(folder))
+        code = follow(program, folder, sampler, python, java)
         after = procfs.busy_ns()
         busy_ns = None if before is None or after is None else after - before
         if busy_ns is not None and wanted.keep:
@@ -453,7 +459,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
         for file in ("accept", leftovers.WAITS):
             (folder / file).unlink(missing_ok=True)  # processes that still run have it mapped
         seen = kernel_seen(kernel, folder)
-        ran = put_samples(sampler, python, wanted.keep)
+        ran = put_samples(sampler, python, java, wanted.keep)
         # The reader of its output may have gone; its end is reported all the same.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
@@ -474,14 +480,17 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     return end_as(code)
 
 
-def put_samples(sampler: Sampler | None, python: PythonSampler, keep: Path | None) -> Ran | None:
+def put_samples(
+    sampler: Sampler | None, python: PythonSampler, java: JavaSampler, keep: Path | None
+) -> Ran | None:
     """Stop to sample, keep the samples beside the recordings, and return them."""
     with progress.line("finding where threads ran"):
-        functions, why = python.stop()
-        if sampler is None and not functions:
+        (functions, why), (waits, pools) = python.stop(), java.stop()
+        if sampler is None and not functions and not waits and not pools:
             return None
         ran = sampler.stop() if sampler else Ran()
         ran.python, ran.python_why = functions, why
+        ran.java, ran.java_pools = waits, pools
     if keep:
         try:
             cpu_samples.write(ran, keep / leftovers.SAMPLES)

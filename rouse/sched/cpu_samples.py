@@ -18,12 +18,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from rouse import regular
 from rouse.errors import RouseError
 from rouse.sched import procfs
+from rouse.sched.java_dumps import JavaPool, JavaWaits
 from rouse.sched.perf_rings import (
     EXCLUDE_KERNEL,
     WITH_LIVES,
@@ -109,6 +110,8 @@ class Ran:
     why: str = ""  # why some threads were not sampled
     python: list[PythonRun] = field(default_factory=list)
     python_why: str = ""  # why there are no samples of some process that CPython runs
+    java: list[JavaWaits] = field(default_factory=list)
+    java_pools: list[JavaPool] = field(default_factory=list)
 
     @property
     def kept(self) -> int:
@@ -334,6 +337,10 @@ def encode(ran: Ran) -> Iterator[str]:
         )
     for python in ran.python:
         yield json.dumps(["python", python.pid, python.count, python.frames, python.is_of_all])
+    for java in ran.java:
+        yield json.dumps(["java", *astuple(java)])
+    for pool in ran.java_pools:
+        yield json.dumps(["java_pool", *astuple(pool)])
 
 
 def decode_line(ran: Ran, line: str) -> None:
@@ -356,6 +363,22 @@ def decode_line(ran: Ran, line: str) -> None:
             raise ValueError(line)
         names = tuple(map(str, functions))
         ran.python.append(PythonRun(int(pid), int(count), names, bool(is_of_all)))
+    elif kind == "java":
+        pid, lock, is_monitor, waiter, holder, *sums = words
+        count, threads, most, dumps = map(int, sums)
+        if min(count, threads, most, dumps) < 1:
+            raise ValueError(line)
+        places = (str(waiter), str(holder))
+        ran.java.append(
+            JavaWaits(int(pid), str(lock), bool(is_monitor), *places, count, threads, most, dumps)
+        )
+    elif kind == "java_pool":
+        pid, waiter, worker, *sums = words
+        waiting, busy, idle, dumps = map(int, sums)
+        if min(waiting, busy, dumps) < 1 or idle < 0:
+            raise ValueError(line)
+        places = (str(waiter), str(worker))
+        ran.java_pools.append(JavaPool(int(pid), *places, waiting, busy, idle, dumps))
     else:
         raise ValueError(kind)
 

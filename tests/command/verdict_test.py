@@ -93,9 +93,13 @@ LOCK = {
 
 
 class Rules(unittest.TestCase):
-    def test_a_lock_whose_holds_are_not_known_has_no_gain(self) -> None:
-        (found,) = made(locks=[{**LOCK, "holds": 0, "hold_ns": 0}]).findings
-        self.assertEqual((found.object, found.gain_most, found.gain), ("hot", None, None))
+    def test_a_lock_whose_holds_are_not_known_has_the_gain_of_all_other_work(self) -> None:
+        unknown = {**LOCK, "holds": 0, "hold_ns": 0}
+        for times in ({}, {"first_ns": 0, "last_ns": 0}):
+            (found,) = made(locks=[{**unknown, **times}]).findings
+            self.assertEqual(found.object, "hot")
+            self.assertGreater(found.gain or 0, 1.2)
+            self.assertLessEqual(found.gain or 0, found.gain_most or 0)
 
     def test_a_holder_that_sleeps_is_told_from_one_that_computes(self) -> None:
         (hot,) = made(locks=[LOCK]).findings

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""Executors of Java with too few threads, by dumps of the JVM's threads."""
+
+from __future__ import annotations
+
+from rouse.query.finding import LEAST_GAIN, Finding
+from rouse.query.monitors import DUMPS_LEAST, by_processors
+from rouse.query.pools import SMALL_POOL
+from rouse.query.program import Program
+from rouse.query.ran import Running
+from rouse.sched.java_dumps import JavaPool
+
+QUEUED_LEAST = 0.5  # requests that nobody serves, on average
+IDLE_MOST = 0.1  # of the busy threads
+
+
+def find(program: Program, sampled: Running | None) -> list[Finding]:
+    found = [finding(pool, program) for pool in (sampled.java_pools if sampled else [])]
+    return [each for each in found if each]
+
+
+def finding(pool: JavaPool, program: Program) -> Finding | None:
+    """The bound: all requests are served at once, as far as there are processors."""
+    waiting, busy, idle = (count / pool.dumps for count in (pool.waiting, pool.busy, pool.idle))
+    most = min(waiting / busy, by_processors(program))
+    is_known = pool.dumps >= DUMPS_LEAST and idle <= IDLE_MOST * busy
+    if not is_known or waiting - busy < QUEUED_LEAST or most < LEAST_GAIN:
+        return None
+    queued_ns = round((waiting - busy) * program.wall_ns)
+    name = "an executor of Java"
+    text = (
+        f"{name} is too small: {waiting:.1f} threads wait for results on average, at {pool.waiter},"
+        f" and {busy:.1f} threads of it work, mostly at {pool.worker}. A larger pool gains at most"
+        f" {most:.2f}x the throughput [{SMALL_POOL}]"
+    )
+    return Finding(*(SMALL_POOL, name, pool.waiter, pool.worker, queued_ns, most, None, text))

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: MIT
+"""What the threads of a Java program wait for, by dumps of its threads: locks, and executors.
+
+Only the JVM knows its locks, and the methods that just-in-time code belongs to. It writes both to a
+tool that attaches to it, as jstack does: it makes a socket when it receives SIGQUIT and finds a
+file that asks for it, /tmp/.attach_pidN. The dump stops its threads for the time that it takes. So
+the next one is made after a hundred times as long, or half a second.
+
+No signal is sent to a JVM that does not catch it (-Xrs), nor where attaching is forbidden
+(-XX:+DisableAttachMechanism): it would print a dump among its own output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rouse.sched import procfs
+from rouse.text import printable
+
+LOOK_S = 0.25  # between looks for processes, and for the socket
+EVERY_S, PART = 0.5, 100  # between two dumps: at least, and times the duration of one
+TRIES = 20  # looks until there is a socket
+ANSWER_S = 0.5  # of the JVM
+BYTES_MOST = 4 << 20  # of a dump
+PROCESSES_MOST = 8
+JVM = re.compile(r"/libjvm\.so$", re.MULTILINE)
+FORBIDDEN = ("-XX:+DisableAttachMechanism", "-Xrs", "-XX:+ReduceSignalUsage")
+OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+REQUEST = b"1\0threaddump\0\0\0\0"  # the protocol's version, the command, three arguments
+THREAD = re.compile(r'"(?P<name>.*)" .*?\bnid=(?P<tid>\w+)')
+FRAME = re.compile(r"\tat (?:[\w.@]+/)?(?P<method>[^(]+)\((?P<place>[^)]*)\)")
+WANTED = re.compile(
+    r"\t- (?P<how>waiting to lock|parking to wait for) +<(?P<object>\w+)> \(a (?P<type>.+)\)"
+)
+LOCKED = re.compile(r"\t- locked <(?P<object>\w+)> \(a (?P<type>.+)\)")
+NOTIFIED = re.compile(r"\t- waiting on <(?P<object>\w+)>")  # it has given it up meanwhile
+# Of what threads park for: locks, not events and queues.
+LOCKS = re.compile(r"java\.util\.concurrent\.locks\.(Reentrant|Stamped)\w*Lock")
+# What threads park for until others have computed it.
+RESULTS = re.compile(r"java\.util\.concurrent\.(FutureTask|CompletableFuture)\b")
+WORKER = "java.util.concurrent.ThreadPoolExecutor.runWorker"
+LIBRARY = re.compile(r"(javax?|jdk|sun|com\.sun)\.")
+MONITOR = "waiting to lock"
+
+
+@dataclass(frozen=True)
+class JavaWaits:
+    """Waits in the dumps of a process for locks of one type, at one place."""
+
+    pid: int
+    lock: str  # its type
+    is_monitor: bool
+    waiter: str  # "Class.method File.java:line"
+    holder: str  # the same of the thread that had it; empty: not known
+    count: int  # threads, summed over the dumps
+    threads: int  # different ones
+    most: int  # threads that waited for locks of the type in one dump
+    dumps: int  # of the process
+
+
+@dataclass(frozen=True)
+class JavaPool:
+    """Threads of executors in the dumps of a process, and those that wait for their results.
+
+    All counts are sums over the dumps.
+    """
+
+    pid: int
+    waiter: str  # where most of them wait
+    worker: str  # where most of the pools' threads are that work
+    waiting: int
+    busy: int
+    idle: int
+    dumps: int
+
+
+@dataclass
+class Thread:
+    tid: str
+    frames: list[tuple[str, str]] = field(default_factory=list)  # method, and file:line
+    # By object: its type, and which of the frames locked it, from 1 on.
+    locked: dict[str, tuple[str, int]] = field(default_factory=dict)
+    wanted: str = ""  # an object
+    type: str = ""
+    is_monitor: bool = False
+
+    @property
+    def own(self) -> tuple[str, str]:
+        """The innermost frame that is not the library's. Empty: there is none."""
+        return next((frame for frame in self.frames if not LIBRARY.match(frame[0])), ("", ""))
+
+    @property
+    def label(self) -> str:
+        return printable(" ".join(self.own))
+
+
+def parsed(text: str) -> list[Thread]:
+    """The threads of a dump that run Java code, also that of the library alone."""
+    found: list[Thread] = []
+    notified: set[tuple[int, str]] = set()
+    for line in text.splitlines():
+        if match := THREAD.match(line):
+            found.append(Thread(match["tid"]))
+        elif not found:
+            continue
+        elif match := FRAME.match(line):
+            found[-1].frames.append((match["method"], match["place"]))
+        elif match := NOTIFIED.match(line):
+            notified.add((len(found), match["object"]))
+        elif match := LOCKED.match(line):
+            if (len(found), match["object"]) not in notified:
+                found[-1].locked[match["object"]] = (match["type"], len(found[-1].frames))
+        elif match := WANTED.match(line):
+            found[-1].wanted, found[-1].type = match["object"], match["type"]
+            found[-1].is_monitor = match["how"] == MONITOR
+    return with_spinning([thread for thread in found if thread.frames])
+
+
+def with_spinning(threads: list[Thread]) -> list[Thread]:
+    """Say of threads that spin for a monitor that they wait for it.
+
+    A dump says that they have locked it. One thread has: if it is not known which, one that has
+    called other methods meanwhile.
+    """
+    owners: dict[str, list[Thread]] = {}
+    for thread in threads:
+        for name in thread.locked:
+            owners.setdefault(name, []).append(thread)
+    for name, some in owners.items():
+        some.sort(key=lambda thread: -thread.locked[name][1])
+        for thread in some[1:]:
+            kind, frame = thread.locked[name]
+            if frame == 1 and not thread.wanted:
+                del thread.locked[name]
+                thread.wanted, thread.type, thread.is_monitor = name, kind, True
+    return threads
+
+
+def holder_of(waiting: Thread, threads: Iterable[Thread]) -> str:
+    """Return where the thread is that has the lock. Empty: not known.
+
+    A dump names the monitors that a thread has. Of other locks it does not: their holder is in a
+    call from the method that others wait in.
+    """
+    for thread in threads:
+        if thread is waiting or thread.wanted == waiting.wanted:
+            continue
+        if waiting.wanted in thread.locked:
+            return thread.label
+        if not waiting.is_monitor and waiting.own[0] in [frame[0] for frame in thread.frames]:
+            return thread.label
+    return ""
+
+
+def most_of(counts: Counter[str]) -> str:
+    return counts.most_common(1)[0][0]
+
+
+@dataclass
+class Process:
+    """A JVM, to which dumps are asked of."""
+
+    pid: int
+    inner_pid: int  # in its own namespace
+    tries: int = 0
+    dumps: int = 0
+    next_s: float = 0.0
+    counts: Counter[tuple[str, bool, str, str]] = field(default_factory=Counter)
+    threads: dict[tuple[str, bool], set[str]] = field(default_factory=dict)
+    most: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
+    busy: Counter[str] = field(default_factory=Counter)  # threads of pools, by place
+    idle: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return Path(f"/proc/{self.pid}/root/tmp")
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / f".java_pid{self.inner_pid}"
+
+    @property
+    def asking(self) -> Path:
+        return self.folder / f".attach_pid{self.inner_pid}"
+
+    def is_there(self) -> bool:
+        """Whether the JVM has made its socket. One of another user is none of it."""
+        try:
+            status = self.socket.lstat()
+        except OSError:
+            return False
+        return stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid()
+
+    def ask(self) -> None:
+        """Ask the JVM to make its socket."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.asking, flags, 0o600))
+            os.kill(self.pid, signal.SIGQUIT)
+
+    def forget(self) -> None:
+        with contextlib.suppress(OSError):
+            if self.asking.lstat().st_uid == os.geteuid():
+                self.asking.unlink()
+
+    def dump(self) -> str:
+        """Return a dump of its threads. Empty: it gave none."""
+        parts, size = [], 0
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_S)
+            connection.connect(str(self.socket))
+            connection.sendall(REQUEST)
+            while size < BYTES_MOST and (part := connection.recv(1 << 16)):
+                parts.append(part)
+                size += len(part)
+        text = b"".join(parts).decode("utf-8", "replace")
+        status, _, rest = text.partition("\n")
+        return rest if status == "0" else ""
+
+    def add(self, text: str) -> None:
+        threads, now = parsed(text), Counter[tuple[str, bool]]()
+        self.dumps += 1
+        for thread in threads:
+            if WORKER in [method for method, _ in thread.frames]:
+                # One that waits for a lock or a result is as busy as one that works.
+                self.busy[thread.label] += bool(thread.own[0])
+                self.idle += not thread.own[0]
+            elif thread.own[0] and RESULTS.match(thread.type):
+                self.waiting[thread.label] += 1
+            if thread.own[0] and (thread.is_monitor or LOCKS.match(thread.type)):
+                lock = (printable(thread.type), thread.is_monitor)
+                self.counts[*lock, thread.label, holder_of(thread, threads)] += 1
+                self.threads.setdefault(lock, set()).add(thread.tid)
+                now[lock] += 1
+        self.most |= now
+
+    def pool(self) -> JavaPool | None:
+        counts = (self.waiting.total(), self.busy.total())
+        if not all(counts):
+            return None
+        places = (most_of(self.waiting), most_of(self.busy))
+        return JavaPool(self.pid, *places, *counts, self.idle, self.dumps)
+
+    def waits(self) -> list[JavaWaits]:
+        return [
+            JavaWaits(
+                *(self.pid, *key, count),
+                threads=len(self.threads[key[:2]]),
+                most=self.most[key[:2]],
+                dumps=self.dumps,
+            )
+            for key, count in self.counts.items()
+        ]
+
+
+def inner_pid(pid: int) -> int:
+    """Return the number of a JVM in its own namespace. 0: it must not be attached to."""
+    try:
+        status = procfs.read(f"/proc/{pid}/status")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return 0
+    lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    caught = int(lines.get("SigCgt", "0"), 16) >> (signal.SIGQUIT - 1) & 1
+    is_ours = lines.get("Uid", "").split()[1:2] == [str(os.geteuid())]
+    options = [v for v in variables if v.split(b"=")[0].decode("latin-1") in OPTIONS]
+    is_forbidden = any(
+        option.encode() in word for option in FORBIDDEN for word in (*words, *options)
+    )
+    return (
+        int(lines.get("NSpid", "0").split()[-1]) if caught and is_ours and not is_forbidden else 0
+    )
+
+
+def is_java(pid: int) -> bool:
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
+            return JVM.search("\n".join(line.rstrip() for line in file)) is not None
+    except OSError:
+        return False
+
+
+class JavaSampler:
+    """Asks the JVMs of a program for dumps."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        """pids: the processes of the program that are known to live."""
+        self.pids = pids
+        self.looks: Counter[int] = Counter()  # by process
+        self.known: dict[int, Process | None] = {}  # None: it is not to be asked
+        self.next_s = time.monotonic() + LOOK_S
+
+    def look(self) -> float:
+        """Do what is due. Return for how long nothing is."""
+        if time.monotonic() >= self.next_s:
+            for pid in self.pids():
+                self.find(pid)
+                process = self.known.get(pid)
+                if process:
+                    self.step(process)
+            self.next_s = time.monotonic() + LOOK_S
+        return max(self.next_s - time.monotonic(), 0.0)
+
+    def find(self, pid: int) -> None:
+        self.looks[pid] += 1
+        # A process may become a JVM by exec, and loads its library soon then.
+        if pid in self.known or self.looks[pid] > TRIES:
+            return
+        if sum(process is not None for process in self.known.values()) >= PROCESSES_MOST:
+            return
+        if is_java(pid) and (number := inner_pid(pid)):
+            self.known[pid] = Process(pid, number)
+
+    def step(self, process: Process) -> None:
+        if not process.is_there():
+            process.tries += 1
+            if process.tries == 1:
+                process.ask()
+            if process.tries > TRIES:
+                process.forget()
+                self.known[process.pid] = None
+            return
+        if process.dumps == 0:
+            process.forget()
+        begin = time.monotonic()
+        if begin < process.next_s:
+            return
+        if text := process.dump():
+            process.add(text)
+        took = time.monotonic() - begin
+        process.next_s = begin + max(EVERY_S, PART * took)
+
+    def stop(self) -> tuple[list[JavaWaits], list[JavaPool]]:
+        """Return what was found."""
+        every = [process for process in self.known.values() if process]
+        for process in every:
+            process.forget()
+        waits = [each for process in every for each in process.waits()]
+        return waits, [pool for process in every if (pool := process.pool())]

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Dumps of a JVM's threads: what they say of locks, and which JVMs are asked for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from common import main_unless, rouse
+
+from interposed import LIBRARY
+
+from rouse.sched import java_dumps
+from rouse.sched.java_dumps import JavaPool, JavaSampler, Process, holder_of, parsed
+
+DUMP = """\
+2026-11-27 14:00:00
+Full thread dump OpenJDK 64-Bit Server VM (17.0.9+9 mixed mode):
+
+"main" #1 prio=5 os_prio=0 cpu=90.1ms elapsed=3.1s tid=0x00007f nid=0x1 in Object.wait()  [0x00007f]
+   java.lang.Thread.State: WAITING (on object monitor)
+\tat java.lang.Object.wait(java.base@17.0.9/Native Method)
+\t- waiting on <0x000000062a> (a java.lang.Thread)
+\tat java.lang.Thread.join(java.base@17.0.9/Thread.java:1304)
+\t- locked <0x000000062a> (a java.lang.Thread)
+\tat Shop.main(Shop.java:40)
+
+"clerk "1"" #12 prio=5 os_prio=0 tid=0x00007f nid=0x10 waiting for monitor entry  [0x00007f]
+   java.lang.Thread.State: BLOCKED (on object monitor)
+\tat Shop.take(Shop.java:7)
+\t- waiting to lock <0x0000000617> (a java.lang.Class for Shop)
+\tat Shop.run(Shop.java:20)
+
+"clerk 2" #13 prio=5 os_prio=0 tid=0x00007f nid=0x11 runnable  [0x00007f]
+   java.lang.Thread.State: RUNNABLE
+\tat java.base@17.0.9/java.util.HashMap.get(HashMap.java:9)
+\tat Shop.price(Shop.java:3)
+\tat Shop.take(Shop.java:7)
+\t- locked <0x0000000617> (a java.lang.Class for Shop)
+
+"clerk 3" #14 prio=5 os_prio=0 tid=0x00007f nid=18 waiting on condition  [0x00007f]
+   java.lang.Thread.State: WAITING (parking)
+\tat jdk.internal.misc.Unsafe.park(java.base@17.0.9/Native Method)
+\t- parking to wait for  <0x00000006aa> (a java.util.concurrent.locks.ReentrantLock$NonfairSync)
+\tat java.util.concurrent.locks.ReentrantLock.lock(java.base@17.0.9/ReentrantLock.java:322)
+\tat Shop.book(Shop.java:11)
+
+"clerk 4" #15 prio=5 os_prio=0 tid=0x00007f nid=0x13 waiting on condition  [0x00007f]
+\tat java.lang.Thread.sleep(java.base@17.0.9/Native Method)
+\tat Shop.store(Shop.java:9)
+\tat Shop.book(Shop.java:13)
+
+"pool" #16 daemon prio=5 os_prio=0 tid=0x00007f nid=0x14 waiting on condition  [0x00007f]
+\tat jdk.internal.misc.Unsafe.park(java.base@17.0.9/Native Method)
+\t- parking to wait for  <0x00000006bb> (a java.util.concurrent.FutureTask)
+\tat Shop.wait(Shop.java:30)
+
+"spinner 1" #20 prio=5 os_prio=0 tid=0x00007f nid=0x20 runnable  [0x00007f]
+   java.lang.Thread.State: RUNNABLE
+\tat Shop.add(Shop.java:60)
+\t- locked <0x0000000711> (a Shop)
+
+"spinner 2" #21 prio=5 os_prio=0 tid=0x00007f nid=0x21 runnable  [0x00007f]
+   java.lang.Thread.State: RUNNABLE
+\tat Shop.add(Shop.java:60)
+\t- locked <0x0000000711> (a Shop)
+
+"worker" #17 prio=5 os_prio=0 tid=0x00007f nid=0x16 waiting on condition  [0x00007f]
+\tat java.lang.Thread.sleep(java.base@17.0.9/Native Method)
+\tat Shop.render(Shop.java:50)
+\tat java.util.concurrent.ThreadPoolExecutor.runWorker(java.base@17.0.9/Pool.java:1136)
+
+"worker" #18 prio=5 os_prio=0 tid=0x00007f nid=0x17 waiting on condition  [0x00007f]
+\tat jdk.internal.misc.Unsafe.park(java.base@17.0.9/Native Method)
+\t- parking to wait for  <0x00000006cc> (a java.util.concurrent.SynchronousQueue$TransferStack)
+\tat java.util.concurrent.ThreadPoolExecutor.runWorker(java.base@17.0.9/Pool.java:1136)
+
+"GC Thread#0" os_prio=0 cpu=1.0ms elapsed=3.1s tid=0x00007f nid=0x15 runnable
+"""
+SLEEPING = """\
+class Sleeping {
+    public static void main(String[] words) throws Exception {
+        System.out.println("begun");
+        Thread.sleep(60000);
+    }
+}
+"""
+
+
+class Dumps(unittest.TestCase):
+    def test_threads_with_code_of_the_program(self) -> None:
+        threads = parsed(DUMP)
+        labels = [thread.label for thread in threads]
+        self.assertEqual(
+            labels[:3],
+            ["Shop.main Shop.java:40", "Shop.take Shop.java:7", "Shop.price Shop.java:3"],
+        )
+        self.assertEqual(
+            [t.tid for t in threads],
+            ["0x1", "0x10", "0x11", "18", "0x13", "0x14", "0x20", "0x21", "0x16", "0x17"],
+        )
+
+    def test_holders_of_monitors_and_of_other_locks(self) -> None:
+        process = Process(9, 9)
+        process.add(DUMP)
+        process.add(DUMP)
+        monitor, lock, spun = process.waits()
+        self.assertEqual((spun.lock, spun.waiter, spun.count), ("Shop", "Shop.add Shop.java:60", 2))
+        self.assertEqual(
+            (monitor.lock, monitor.is_monitor, monitor.waiter, monitor.holder),
+            ("java.lang.Class for Shop", True, "Shop.take Shop.java:7", "Shop.price Shop.java:3"),
+        )
+        self.assertEqual(
+            (monitor.count, monitor.threads, monitor.most, monitor.dumps), (2, 1, 1, 2)
+        )
+        self.assertEqual(
+            (lock.lock, lock.is_monitor, lock.waiter, lock.holder),
+            (
+                *("java.util.concurrent.locks.ReentrantLock$NonfairSync", False),
+                *("Shop.book Shop.java:11", "Shop.store Shop.java:9"),
+            ),
+        )
+
+    def test_threads_of_executors_and_those_that_wait_for_them(self) -> None:
+        process = Process(9, 9)
+        process.add(DUMP)
+        pool = process.pool()
+        self.assertEqual(
+            pool, JavaPool(9, "Shop.wait Shop.java:30", "Shop.render Shop.java:50", 1, 1, 1, 1)
+        )
+
+    def test_a_holder_that_is_not_there_is_not_known(self) -> None:
+        threads = [thread for thread in parsed(DUMP) if thread.tid in ("0x10", "18")]
+        self.assertEqual([holder_of(thread, threads) for thread in threads], ["", ""])
+
+    def test_damaged_dumps_have_no_waits(self) -> None:
+        for text in ("", "\tat Shop.take(Shop.java:7)\n", '"x" nid=', DUMP[::-1], "\0" * 100):
+            process = Process(9, 9)
+            process.add(text)
+            self.assertEqual(process.waits(), [])
+            self.assertIsNone(process.pool())
+
+
+@unittest.skipUnless(shutil.which("java"), "not run: there is no java")
+class Asked(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+        self.source = self.folder / "Sleeping.java"
+        self.source.write_text(SLEEPING)
+
+    def started(self, *options: str) -> subprocess.Popen[str]:
+        words = ("java", *options, str(self.source))
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        assert process.stdout
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), "begun\n")
+        return process
+
+    def test_a_jvm_is_asked_once_and_gives_dumps(self) -> None:
+        process = self.started()
+        sampler = JavaSampler(lambda: [process.pid])
+        known = None
+        while known is None or not known.dumps:
+            self.assertIsNone(process.poll())
+            sampler.next_s = 0
+            sampler.look()
+            known = sampler.known.get(process.pid)
+            os.sched_yield() if known is None else signal.sigtimedwait([], 0.05)
+        self.assertEqual(sampler.stop(), ([], []))
+        self.assertFalse(known.asking.exists())
+        process.kill()
+        assert process.stdout
+        self.assertEqual(process.stdout.read(), "")
+
+    def test_a_jvm_that_forbids_it_is_left_alone(self) -> None:
+        for option in ("-Xrs", "-XX:+DisableAttachMechanism"):
+            process = self.started(option)
+            self.assertTrue(java_dumps.is_java(process.pid))
+            self.assertEqual(java_dumps.inner_pid(process.pid), 0, option)
+
+    def test_other_programs_are_not_asked(self) -> None:
+        self.assertFalse(java_dumps.is_java(os.getpid()))
+
+    def test_a_kept_recording_has_the_methods(self) -> None:
+        program = Path(__file__).parents[1] / "findings" / "bookings.java"
+        words = ("--keep", self.folder / "kept", "--", "java", program, "3")
+        done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY))
+        self.assertIn("Bookings.book bookings.java:", done.stderr)
+        again = rouse("report", self.folder / "kept").stdout
+        self.assertIn("while its holder is mostly in Bookings.store bookings.java:", again)
+
+
+if __name__ == "__main__":
+    main_unless("")
