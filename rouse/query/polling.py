@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rouse.query import frames, gain, interpreter, measures
@@ -12,7 +12,7 @@ from rouse.query.demand import key_of, least_ran, load_without
 from rouse.query.finding import Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
-from rouse.tables.views import LOCK_KINDS, texts
+from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, texts
 from rouse.text import duration
 
 POLLING = "polling"
@@ -20,6 +20,7 @@ SUMS = ("repeated_sleeps", "repeated_ns", "sleeps", "slept_ns")
 LEAST, RATE = 50, 50  # sleeps, and their rate per s
 LEAST_PART = 0.1  # of the elapsed time
 OFTEN = 0.2  # waits for locks per sleep
+SEVERAL = 1.2  # threads that wait at one object on average
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
 EVENTS = ("condition", "semaphore", "futex")
@@ -27,6 +28,13 @@ DESCRIPTORS = ("poll", "set", "epoll")
 ANSWERS = ("read", "message")  # waits that no thread is known to end
 # Java's sleeps and the pauses of its own threads are waits with a time-out.
 OF_RUNTIMES = re.compile(r"^(os::Platform|Parker::|Monitor::|PlatformEvent::)")
+
+
+LOCKING = """
+SELECT DISTINCT s."function" AS "function" FROM locks l
+JOIN sites s ON s.process = l.process AND s.site = l.site AND s.frame = 0
+WHERE s."function" IS NOT NULL
+"""
 
 
 def under_locks(program: Program) -> set[str]:
@@ -122,19 +130,49 @@ def by_time_out(database: Database, program: Program) -> list[Finding]:
     return found
 
 
-def between(database: Database, slept: list[Row]) -> set[str]:
+def producers(database: Database, program: Program) -> list[Row]:
+    """The places that wake threads which wait at one object for several at a time.
+
+    These wait for something that is produced: a thread that sleeps in between is a clock, or slow.
+    A thread that polls answers others, each of which waits for an answer of its own.
+    """
+    return database.rows(
+        "SELECT process, wake_site, SUM(wait_ns) AS wait_ns FROM ("
+        f"    SELECT process, object, wake_site, SUM(wait_ns) AS wait_ns FROM wakes"
+        f"    WHERE kind IN ({texts(EVENTS)}) AND object <> 0 AND wake_site <> '{NOT_KNOWN}'"
+        "    GROUP BY process, object, wake_site"
+        f") w WHERE wait_ns > {round(SEVERAL * program.wall_ns)} GROUP BY process, wake_site"
+    )
+
+
+def produces(
+    slept: Sequence[frames.Function], waker: Sequence[frames.Function], locking: Collection[str]
+) -> bool:
+    """Whether the function that sleeps, or its caller, also wakes. locking: functions with locks.
+
+    One that acquires a lock, and leaves the wake-up to its caller, looks for something.
+    """
+    both = frames.common(slept, waker, NEAR)
+    return both is not None and (both is slept[0] or slept[0].name not in locking)
+
+
+def between(database: Database, slept: list[Row], program: Program) -> set[str]:
     """Return the labels of sleeps that are work, by the other waits of their function, or caller.
 
     It waits for events for longer: it does not look for one there. The sleep is what it does with
     something that it waited for, such as a semaphore's unit, which is often free. Or it waits for a
-    lock often: a thread that looks whether something has happened seldom meets another one.
+    lock often: a thread that looks whether something has happened seldom meets another one. Or it
+    produces something that several threads wait for.
     """
     waits = [
         row
         for row in database.rows(measures.waits_and_wakes())
         if row["kind"] in EVENTS or row["kind"] in LOCK_KINDS
     ]
+    made = producers(database, program) if slept else []
+    locking = {row["function"] for row in database.rows(LOCKING)} if made else set()
     sites = {row["wait_site"] for row in waits} | {row["site"] for row in slept}
+    sites |= {row["wake_site"] for row in made}
     known = frames.functions(database, sites) if waits and slept else {}
     found = set()
     for row in slept:
@@ -147,7 +185,12 @@ def between(database: Database, slept: list[Row]) -> set[str]:
         ]
         waited = sum(other["wait_ns"] for other in near if other["kind"] in EVENTS)
         contested = sum(other["count"] for other in near if other["kind"] in LOCK_KINDS)
-        if waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"]:
+        is_producer = any(
+            other["process"] == row["process"]
+            and produces(own, known.get((row["process"], other["wake_site"]), []), locking)
+            for other in made
+        )
+        if waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"] or is_producer:
             found.add(row["site_label"])
     return found
 
@@ -160,7 +203,7 @@ def find(database: Database, program: Program, served: Collection[str] = ()) -> 
     """
     found = []
     under = under_locks(program)
-    work = between(database, program.polls) | set(served)
+    work = between(database, program.polls, program) | set(served)
     sites: dict[str, Row] = {}
     for row in program.polls:
         known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(SUMS, 0)})

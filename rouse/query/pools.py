@@ -8,6 +8,7 @@ the next one. Of a queue, one function takes and another one puts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rouse.query import frames, gain, measures, monitors
 from rouse.query.demand import load_without
@@ -33,7 +34,18 @@ def cut(rows: str, _order: Sequence[str]) -> str:
     )
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+@dataclass(frozen=True)
+class Found:
+    findings: list[Finding]
+    # The labels of waits that the threads of a group end for each other, as at a barrier.
+    barriers: set[str]
+
+    @property
+    def waiters(self) -> set[str]:
+        return {finding.waiter for finding in self.findings} | self.barriers
+
+
+def find(database: Database, program: Program) -> Found:
     rows = database.rows(measures.wake_ledger(cut))
     whole = program.sum(*STATES) - program.sum("join", "accept")
     least = max(LEAST_SHARE * whole, LEAST_NS, LEAST_WAITERS * program.wall_ns)
@@ -46,8 +58,16 @@ def find(database: Database, program: Program) -> list[Finding]:
     sites = {row[key] for some in groups.values() for row in some for key in SITES}
     others = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in WORK]
     known = frames.functions(database, sites | {row["wait_site"] for row in others})
-    found = [finding(some, others, known, program) for some in groups.values()]
-    return [each for each in found if each]
+    found = Found([], set())
+    for some in groups.values():
+        pool = pool_of(some, known)
+        if pool is None:
+            continue
+        if is_barrier(pool, others, known, program):
+            found.barriers.add(pool.row["wait_label"])
+        elif small := finding(pool, others, known, program):
+            found.findings.append(small)
+    return found
 
 
 SITES = ("wait_site", "wake_site")
@@ -72,10 +92,18 @@ def uses(user: frames.Function, process: str, others: list[Row], known: frames.K
     return max(counts, default=0)
 
 
-def finding(
-    rows: list[Row], others: list[Row], known: frames.Known, program: Program
-) -> Finding | None:
-    """rows: the wake-ups of one wait site. others: waits of the kinds of WORK."""
+@dataclass(frozen=True)
+class Pool:
+    """Waits at one place, which the same function ends later that has waited there."""
+
+    rows: list[Row]
+    row: Row  # of the longest waits
+    user: frames.Function
+    count: int  # wake-ups by it
+
+
+def pool_of(rows: list[Row], known: frames.Known) -> Pool | None:
+    """rows: the wake-ups of one wait site. None: other functions end the waits."""
     woken = [row for row in rows if row["wake_site"] != NOT_KNOWN]
     count = sum(row["count"] for row in woken)
     users = [(row, user) for row in woken if (user := user_of(row, known))]
@@ -83,14 +111,28 @@ def finding(
     is_pool = returned >= NEARLY_ALL * count and count >= MOSTLY * sum(r["count"] for r in rows)
     if not users or not is_pool or count < LEAST_WAITS:
         return None
-    most_row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
-    if program.herd_wakes > MOSTLY * count:
-        # A barrier's last thread wakes all others, once for each turn of theirs. A pool may wake
-        # all that wait for each thing that is returned: much more often.
-        used = uses(user, most_row["process"], others, known)
-        if used < LEAST_WAITS or count < SEVERAL * used:
-            return None
-        count = used
+    row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
+    return Pool(rows, row, user, count)
+
+
+def wakes_all(pool: Pool, program: Program) -> bool:
+    return program.herd_wakes > MOSTLY * pool.count
+
+
+def is_barrier(pool: Pool, others: list[Row], known: frames.Known, program: Program) -> bool:
+    """Whether the last thread wakes all others, once for each turn of theirs.
+
+    A pool may wake all that wait for each thing that is returned: much more often.
+    """
+    used = uses(pool.user, pool.row["process"], others, known)
+    return wakes_all(pool, program) and (used < LEAST_WAITS or pool.count < SEVERAL * used)
+
+
+def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program) -> Finding | None:
+    """others: waits of the kinds of WORK."""
+    rows, most_row, user, count = pool.rows, pool.row, pool.user, pool.count
+    if wakes_all(pool, program):
+        count = uses(user, most_row["process"], others, known)
     wait_ns = sum(row["wait_ns"] for row in rows)
     load = load_without(wait_ns, ("cond", "sem"), program)
     most, expected = gain.bound(load, []), gain.estimate(load, [])

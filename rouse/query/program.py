@@ -33,6 +33,7 @@ class Program:
     wakes: list[Row]
     polls: list[Row]
     herd_wakes: int  # threads that were woken together with others
+    herd_calls: int  # calls that woke several
     wall_ns: int  # how long the program was recorded
     processors: int
     ran_ns: float  # the CPU time of the program

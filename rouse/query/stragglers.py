@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
@@ -32,14 +32,19 @@ JOINED = 0.2  # of the elapsed time
 
 def cut(rows: str, _order: Sequence[str]) -> str:
     return (
-        f"SELECT * FROM ({rows}) w WHERE kind IN ('barrier', 'join')"
+        f"SELECT * FROM ({rows}) w"
+        " WHERE kind IN ('barrier', 'join', 'condition', 'semaphore', 'futex')"
         f" ORDER BY wait_ns DESC LIMIT {ROWS_MOST}"
     )
 
 
-def find(database: Database, program: Program, sampled: Running | None) -> list[Finding]:
+def find(
+    database: Database, program: Program, sampled: Running | None, alike: Collection[str] = ()
+) -> list[Finding]:
+    """alike: the labels of waits that a group's threads end for each other, as std::barrier's."""
     rows = database.rows(measures.wake_ledger(cut))
-    found = barriers(database, [row for row in rows if row["kind"] == "barrier"], program, sampled)
+    every = [row for row in rows if row["kind"] == "barrier" or row["wait_label"] in alike]
+    found = barriers(database, every, program, sampled)
     joins = [row for row in rows if row["kind"] == "join"]
     if joins:
         groups = database.rows("SELECT * FROM groups_seen WHERE NOT is_user")
@@ -52,12 +57,16 @@ def find(database: Database, program: Program, sampled: Running | None) -> list[
     return found
 
 
-def queued_for(process: str, program: Program) -> float:
+def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
     """Return how long threads at barriers may have waited for others that had no processor.
 
     A thread that is queued for 1 ns may delay each of the others by as much.
     """
-    rows = [row for row in program.threads if row.get("process") == process and row["join"]]
+    rows = [
+        row
+        for row in program.threads
+        if row.get("process") == process and program.sum(*states, rows=[row])
+    ]
     threads: int = sum(row["threads"] for row in rows)
     return program.sum("lat", rows=rows) * max(threads - 1, 0)
 
@@ -98,11 +107,12 @@ def barriers(
     for (process, _), some in sites.items():
         first = max(some, key=lambda row: row["wait_ns"])
         wait_ns, count = (sum(row[key] for row in some) for key in ("wait_ns", "count"))
-        load = load_without(wait_ns, ("join",), program)
+        states = ("join",) if first["kind"] == "barrier" else ("cond", "sem")
+        load = load_without(wait_ns, states, program)
         most, expected = gain.bound(load, []), gain.estimate(load, [])
         if wait_ns < LEAST_NS or count < BARRIER_LEAST or expected < LEAST_GAIN:
             continue
-        if queued_for(process, program) > QUEUED_MOST * wait_ns:
+        if queued_for(process, program, states) > QUEUED_MOST * wait_ns:
             continue
         name = first["object_name"] or (
             address(first["object"]) if first["object"] else "a barrier"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ from rouse.query import (
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
+    WAIT_NS,
     contention_of,
     evened,
     key_of,
@@ -161,17 +162,15 @@ def read(database: Database, busy_ns: int | None) -> Program:
     if known_ns > ran_ns:  # threads that never waited are not recorded one by one
         threads.append(dict.fromkeys(STATES, 0) | {"usr": known_ns - ran_ns, **NO_THREAD})
         ran_ns = known_ns
+    herds = [row for row in database.rows(measures.herds()) if row["size_from"] > 1]
     return Program(
         threads=threads,
         locks=found,
         sides=database.rows(locks.sides(sides_cut)) if waited else [],
         wakes=database.rows(measures.wake_ledger(wakes_cut)),
         polls=database.rows(measures.polls()),
-        herd_wakes=sum(
-            row["size_from"] * row["count"]
-            for row in database.rows(measures.herds())
-            if row["size_from"] > 1
-        ),
+        herd_wakes=sum(row["size_from"] * row["count"] for row in herds),
+        herd_calls=sum(row["count"] for row in herds),
         wall_ns=max((row["duration_ns"] for row in processes), default=0),
         processors=max((row["cpus"] for row in processes), default=0) or os.cpu_count() or 1,
         ran_ns=ran_ns,
@@ -342,8 +341,23 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
 # Wake-ups
 
 
-def herd_findings(program: Program) -> list[Finding]:
-    """Calls that wake several threads, of which most find that another was faster."""
+def without_work(count: int, program: Program) -> int:
+    """Return how many wake-ups of a futex, at one place, probably find nothing to do.
+
+    A thread that waits again without the mutex of a condition is not seen to have lost a race. But
+    each call wakes several, and they run for less than a wake-up costs.
+    """
+    if program.herd_wakes < MOSTLY * count or program.ran_ns > WAIT_NS * count:
+        return 0
+    return max(count - program.herd_calls, 0)
+
+
+def herd_findings(program: Program, waiters: Collection[str]) -> list[Finding]:
+    """Calls that wake several threads, of which most find that another was faster.
+
+    waiters: the labels of waits for something of a pool, which may wake all for each thing, or for
+    the last thread of a group.
+    """
     sites: dict[tuple[str, str, str], list[Row]] = {}
     for row in program.wakes:
         if row["kind"] not in ("sleep", "mutex", "read lock", "write lock"):
@@ -352,6 +366,10 @@ def herd_findings(program: Program) -> list[Finding]:
     for rows in sites.values():
         useless = sum(row["lost_race"] + row["false_"] for row in rows)
         count = sum(row["count"] for row in rows)
+        if rows[0]["wait_label"] in waiters:
+            continue
+        if rows[0]["kind"] == "futex":
+            useless = max(useless, without_work(count, program))
         least = HERD_LEAST * max(program.wall_ns / 1e9, 1)
         if useless < max(least, HERD_SHARE * count) or 2 * program.herd_wakes < useless:
             continue
@@ -512,8 +530,9 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     threads, slow = thread_pools.find(database, program), stages.find(database, program)
     findings += threads.findings + slow.findings
     findings += polling.find(database, program, threads.served | slow.served)
-    findings += herd_findings(program)
-    findings += pools.find(database, program) + stragglers.find(database, program, sampled)
+    small = pools.find(database, program)
+    findings += small.findings + herd_findings(program, small.waiters)
+    findings += stragglers.find(database, program, sampled, small.barriers)
     findings += monitors.find(database, program, sampled) + java_pools.find(program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
     findings += spins.loops(program, sampled)

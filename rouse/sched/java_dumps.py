@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the threads of a Java program wait for, by dumps of its threads: locks, and executors.
+"""Locks and executors that the threads of a Java program wait for, by dumps of its threads.
 
 Only the JVM knows its locks, and the methods that just-in-time code belongs to. It writes both to a
 tool that attaches to it, as jstack does: it makes a socket when it receives SIGQUIT and finds a
@@ -46,7 +46,7 @@ LOCKED = re.compile(r"\t- locked <(?P<object>\w+)> \(a (?P<type>.+)\)")
 NOTIFIED = re.compile(r"\t- waiting on <(?P<object>\w+)>")  # it has given it up meanwhile
 # Of what threads park for: locks, not events and queues.
 LOCKS = re.compile(r"java\.util\.concurrent\.locks\.(Reentrant|Stamped)\w*Lock")
-# What threads park for until others have computed it.
+# Objects for which threads park until others have computed a result.
 RESULTS = re.compile(r"java\.util\.concurrent\.(FutureTask|CompletableFuture)\b")
 WORKER = "java.util.concurrent.ThreadPoolExecutor.runWorker"
 LIBRARY = re.compile(r"(javax?|jdk|sun|com\.sun)\.")

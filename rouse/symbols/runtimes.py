@@ -36,12 +36,13 @@ OWN_CALLS = {GO: "in system calls of Go's runtime", GOMP: "in futex calls of lib
 CRITICAL = ".gomp_critical_user_"
 OBJECTS = {
     **{"rouse_preload_omp_critical": "omp critical", "rouse_preload_omp_barrier": "omp barrier"},
+    "std::__detail::__waiter_pool_base::_S_for::__w": "waits of std::atomic",  # std::barrier too
     **{f"_IO_2_1_{name}_": name for name in ("stdin", "stdout", "stderr")},  # libc's streams
 }
 
 
 def known_name(variable: str) -> str | None:
-    """Return the name by which users know a variable of OpenMP or libc. None: it is another."""
+    """Return the name by which users know a variable of a runtime. None: it is another."""
     if variable.startswith(CRITICAL):
         return f"omp critical {variable.removeprefix(CRITICAL)}"
     return OBJECTS.get(variable)

@@ -146,7 +146,7 @@ class Resolver:
             found = elf.variable(offset) if elf is not None and offset > 0 else None
             if found:
                 whole = short(found[0]) + (f"+{found[1]:#x}" if found[1] else "")
-                label = runtimes.known_name(found[0]) or whole
+                label = runtimes.known_name(short(found[0])) or whole
             self.frames[key] = Frame(address, label, module.path, module.build_id, offset)
         return self.frames[key].label or None
 

@@ -102,13 +102,14 @@ class SmallPool(unittest.TestCase):
         self.assertEqual(some, [])
 
     def test_barrier_is_no_pool(self) -> None:
-        self.assertEqual(self.rows(self.wake(), herds=[{"size_from": 4, "count": 250}]), [])
+        (last,) = self.rows(self.wake(), herds=[{"size_from": 4, "count": 250}])
+        self.assertEqual((last.kind, last.waiter), (stragglers.STRAGGLER, "take+0x5"))
 
     def test_pool_that_wakes_all_for_each_thing_that_is_returned(self) -> None:
         """As std::counting_semaphore does. The function that has a thing sleeps with it."""
         sites = (*self.SITES, *site(0x2040, "query+0x1", "serve+0xd", "run+0x1"))
         sleep = {"kind": "sleep", "wait_site": "0x2040", "timeout": 250, "wait_ns": 2400 * MS}
-        for returned, kinds in ((250, [pools.SMALL_POOL]), (900, [])):
+        for returned, kinds in ((250, [pools.SMALL_POOL]), (900, [stragglers.STRAGGLER])):
             wakes = [self.wake(kind="futex"), {**sleep, "timeout": returned}]
             every = found(
                 threads=self.THREADS,
@@ -653,6 +654,29 @@ class Polling(unittest.TestCase):
             kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
             self.assertEqual(polling.POLLING in kinds, is_polling, (place, waited_ms))
 
+    def test_sleeps_of_a_thread_that_others_wait_for_together_do_not_poll(self) -> None:
+        sites = (
+            *site(0xA010, "pace+0x1", "produce+0x1"),
+            *site(0xA050, "signal+0x1", "produce+0x2"),
+            *site(0xA060, "take+0x1", "consume+0x1"),
+            *site(0xA070, "pace+0x8", "produce+0x1"),
+        )
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+        look = {"kind": "mutex", "lock": 3, "site": "0xa070", "acquired": 9, "holds": 9}
+        for waited_ms, locks, is_polling in (
+            (3000, (), False),
+            (900, (), True),  # one thread waits, for its answer
+            (3000, (look,), True),  # it looks whether something has happened
+        ):
+            wait = {"kind": "condition", "wait_site": "0xa060", "wake_site": "0xa050", "object": 7}
+            wakes = [
+                {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
+                {**wait, "useful": 900, "wait_ns": waited_ms * MS},
+            ]
+            every = found(sites=sites, workers=sleeps, wakes=wakes, locks=locks)
+            kinds = [each.kind for each in every]
+            self.assertEqual(polling.POLLING in kinds, is_polling, (waited_ms, locks))
+
     def test_sleeps_between_acquisitions_of_a_busy_lock_do_not_poll(self) -> None:
         sites = (*site(0xA010, "client+0x1"), *site(0xA040, "put+0x1", "client+0x5"))
         sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
@@ -791,6 +815,27 @@ class Herd(unittest.TestCase):
         rows = [{"size_from": 8, "count": 25}]
         every = found(sites=self.SITES, wakes=wakes, herds=rows, processes=[process])
         return [each for each in every if each.kind == verdict.HERD]
+
+    def futexes(self, ran_ms: int, calls: int, wake_site: str = "0xb020") -> list[str]:
+        """So many calls wake the 8,000 waits of a futex, and threads run for so long."""
+        sites = (*self.SITES, *site(0xB020, "push+0x1"), *site(0xB030, "pop+0x9"))
+        wake = {"kind": "futex", "wait_site": "0xb010", "wake_site": wake_site, "object": 7}
+        wakes = [{**wake, "useful": 8000, "wait_ns": S}]
+        rows = [{"size_from": 8, "count": calls}] if calls else []
+        some = threads(8, usr=ran_ms // 8, cond=125)
+        return [each.kind for each in found(sites=sites, wakes=wakes, herds=rows, threads=some)]
+
+    def test_wake_ups_of_a_futex_with_hardly_any_work(self) -> None:
+        self.assertIn(verdict.HERD, self.futexes(80, 1000))
+
+    def test_wake_ups_of_a_futex_one_by_one_or_with_work(self) -> None:
+        self.assertNotIn(verdict.HERD, self.futexes(80, 0))
+        self.assertNotIn(verdict.HERD, self.futexes(800, 1000))
+
+    def test_threads_that_wake_each_other_at_one_place_have_a_barrier(self) -> None:
+        kinds = self.futexes(80, 1000, "0xb030")
+        self.assertNotIn(verdict.HERD, kinds)
+        self.assertIn(stragglers.STRAGGLER, kinds)
 
     def test_few_useless_wake_ups_of_a_long_run_are_no_herd(self) -> None:
         self.assertEqual(len(self.herds(1)), 1)
