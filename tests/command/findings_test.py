@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import tempfile
@@ -215,7 +216,7 @@ class Programs(unittest.TestCase):
             (source,) = (path for path in planted.sources() if path.stem == program.name)
             text = source.read_text(encoding="utf-8")
             for label in filter(None, (program.waiter, program.holder, program.object)):
-                self.assertIn(label.rpartition("::")[2], text, program.name)
+                self.assertIn(re.split(r"::|[. ]", label)[-1], text, program.name)
 
 
 class Comparison(unittest.TestCase):
