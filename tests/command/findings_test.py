@@ -32,7 +32,7 @@ PROGRAMS = BUILD / "tests" / "findings"
 VARIABLES = {"ROUSE_PRELOAD": str(LIBRARY), "PYTHONPATH": str(SOURCE)}
 RECORDED_S = 0.6
 # Short runs in turn, since the load of the machine changes.
-MEASURED_S, ROUNDS = 0.3, 5
+MEASURED_S, ROUNDS = 0.3, 3
 EXACT = 0.1  # of a wait, by the program's clock and by the recording's
 NEAR = 1.3  # ratio of an estimate to the gain, or the reverse
 # Of a processor, that other programs may use while a verdict is made, which counts them as a limit.
