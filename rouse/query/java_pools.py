@@ -11,7 +11,7 @@ from rouse.query.ran import Running
 from rouse.sched.java_dumps import JavaPool
 
 QUEUED_LEAST = 0.5  # requests that nobody serves, on average
-IDLE_MOST = 0.1  # of the busy threads
+IDLE_MOST = 0.5  # of the busy threads: a dump may meet one between two requests
 
 
 def find(program: Program, sampled: Running | None) -> list[Finding]:

@@ -4,7 +4,7 @@
 Only the JVM knows its locks, and the methods that just-in-time code belongs to. It writes both to a
 tool that attaches to it, as jstack does: it makes a socket when it receives SIGQUIT and finds a
 file that asks for it, /tmp/.attach_pidN. The dump stops its threads for the time that it takes. So
-the next one is made after a hundred times as long, or half a second.
+the next one is made after half a second, or a hundred times the shortest one so far.
 
 No signal is sent to a JVM that does not catch it (-Xrs), nor where attaching is forbidden
 (-XX:+DisableAttachMechanism): it would print a dump among its own output.
@@ -175,6 +175,7 @@ class Process:
     tries: int = 0
     dumps: int = 0
     next_s: float = 0.0
+    least_s: float = ANSWER_S  # of a dump so far
     counts: Counter[tuple[str, bool, str, str]] = field(default_factory=Counter)
     threads: dict[tuple[str, bool], set[str]] = field(default_factory=dict)
     most: Counter[tuple[str, bool]] = field(default_factory=Counter)
@@ -339,8 +340,11 @@ class JavaSampler:
             return
         if text := process.dump():
             process.add(text)
-        took = time.monotonic() - begin
-        process.next_s = begin + max(EVERY_S, PART * took)
+        process.next_s = begin + EVERY_S
+        # The first one takes longer, and any may wait for a processor.
+        if process.dumps > 1:
+            process.least_s = min(process.least_s, time.monotonic() - begin)
+            process.next_s = begin + max(EVERY_S, PART * process.least_s)
 
     def stop(self) -> tuple[list[JavaWaits], list[JavaPool]]:
         """Return what was found."""
