@@ -144,7 +144,7 @@ class Server:
         return float(found[1])
 
     def predicted(self, options: argparse.Namespace, kept: Path) -> dict[str, float]:
-        kept.mkdir()
+        kept.mkdir(mode=0o700)
         variables = {"ROUSE_OBS": "locks", "ROUSE_OBS_DIR": str(kept), "ROUSE_OBS_KEEP": "1"}
         with self.running(options, False, **variables) as port:
             self.rate(port, options.seconds)
