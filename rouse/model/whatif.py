@@ -85,10 +85,11 @@ def changed(load: Load, changes: Changes, counts: Mapping[object, float]) -> Loa
         more = change.more_us * 1000 * counts.get(key, 0.0)
         ran -= saved * lock.ran_ns - more
         slept -= saved * lock.slept_ns
-        locks[key] = Lock(
-            lock.held_ns * change.factor + more,
-            lock.ran_ns * change.factor + more,
-            lock.slept_ns * change.factor,
+        locks[key] = replace(
+            lock,
+            held_ns=lock.held_ns * change.factor + more,
+            ran_ns=lock.ran_ns * change.factor + more,
+            slept_ns=lock.slept_ns * change.factor,
         )
     saved_ran = load.ran_ns - max(ran, 0.0)
     return replace(
@@ -102,13 +103,18 @@ def changed(load: Load, changes: Changes, counts: Mapping[object, float]) -> Loa
     )
 
 
+def queued(load: Load) -> dict[object, Lock]:
+    """The locks that threads queue for. Of locks that each thread has its own of, none is."""
+    return {key: lock for key, lock in load.locks.items() if not lock.is_alone}
+
+
 def solved(load: Load, changes: Changes) -> tuple[float, float]:
     """Return the throughput per ns of wall time, and the share of waiting for locks.
 
     Time under a lock is spent at its station; the rest on the processors, or in the delay.
     """
     stations, ran, slept = [], load.ran_ns, load.slept_ns
-    for key, lock in load.locks.items():
+    for key, lock in queued(load).items():
         parts = changes.get(key, Change()).parts
         stations += [lock.held_ns / parts] * parts
         ran, slept = ran - lock.ran_ns, slept - lock.slept_ns
@@ -128,7 +134,7 @@ def solved(load: Load, changes: Changes) -> tuple[float, float]:
 def simulated(load: Load, changes: Changes, is_constant: bool) -> tuple[float, float]:
     """The same by simulation, also for locks with readers. A cycle is the load of one ns."""
     threads = min(max(round(load.threads), 1), SIMULATED_MOST)
-    locks = list(load.locks.items())
+    locks = list(queued(load).items())
     ran = max(load.ran_ns - sum(lock.ran_ns for _, lock in locks), 0.0)
     slept = max(load.slept_ns - sum(lock.slept_ns for _, lock in locks), 0.0)
     steps = [Step(ran, slept)]
@@ -178,7 +184,12 @@ def bound(load: Load, changes: Changes, counts: Mapping[object, float] = NONE) -
 
 
 def scaled(lock: Lock, factor: float) -> Lock:
-    return Lock(lock.held_ns * factor, lock.ran_ns * factor, lock.slept_ns * factor)
+    return replace(
+        lock,
+        held_ns=lock.held_ns * factor,
+        ran_ns=lock.ran_ns * factor,
+        slept_ns=lock.slept_ns * factor,
+    )
 
 
 def predict(

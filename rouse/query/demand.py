@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 from rouse.query import gain
@@ -50,9 +49,9 @@ def evened(
             alike.setdefault((row["process"], row["site"]), []).append(key_of(row))
     found = dict(locks)
     for keys in alike.values():
-        parts = zip(*(astuple(locks[key]) for key in keys), strict=True)
-        held, ran, slept, contention, _ = (sum(part) / len(keys) for part in parts)
-        mean = gain.Lock(held, ran, slept, contention, is_alone=len(keys) >= round(threads))
+        times = ("held_ns", "ran_ns", "slept_ns", "contention_ns")
+        means = {name: sum(getattr(locks[key], name) for key in keys) / len(keys) for name in times}
+        mean = gain.Lock(**means, is_alone=len(keys) >= round(threads))
         found.update(dict.fromkeys(keys, mean))
     return found
 

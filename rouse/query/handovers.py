@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rouse.query import measures, monitors
+from rouse.query import java_locks, measures
 from rouse.query.demand import SWITCH_NS
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
@@ -38,7 +38,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     }
     sites: dict[tuple[str, str, str], list[Row]] = {}
     rows = database.rows(measures.wake_ledger(cut))
-    of_java = monitors.sites(database) if rows else set()
+    of_java = java_locks.sites(database) if rows else set()
     for row in rows:
         if row["process"] not in kernel_threads:
             continue  # a switch of user threads costs a hundredth

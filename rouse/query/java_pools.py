@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from rouse.query.finding import LEAST_GAIN, Finding
-from rouse.query.monitors import DUMPS_LEAST, by_processors
+from rouse.query.java_locks import DUMPS_LEAST, by_processors
 from rouse.query.pools import SMALL_POOL
 from rouse.query.program import Program
 from rouse.query.ran import Running
 from rouse.sched.java_dumps import JavaPool
 
 QUEUED_LEAST = 0.5  # requests that nobody serves, on average
-IDLE_MOST = 0.5  # of the busy threads: a dump may meet one between two requests
 
 
 def find(program: Program, sampled: Running | None) -> list[Finding]:
@@ -21,12 +20,11 @@ def find(program: Program, sampled: Running | None) -> list[Finding]:
 
 def finding(pool: JavaPool, program: Program) -> Finding | None:
     """The bound: all requests are served at once, as far as there are processors."""
-    waiting, busy, idle = (count / pool.dumps for count in (pool.waiting, pool.busy, pool.idle))
+    waiting, busy, queued = (count / pool.dumps for count in (pool.waiting, pool.busy, pool.queued))
     most = min(waiting / busy, by_processors(program))
-    is_known = pool.dumps >= DUMPS_LEAST and idle <= IDLE_MOST * busy
-    if not is_known or waiting - busy < QUEUED_LEAST or most < LEAST_GAIN:
+    if pool.dumps < DUMPS_LEAST or queued < QUEUED_LEAST or most < LEAST_GAIN:
         return None
-    queued_ns = round((waiting - busy) * program.wall_ns)
+    queued_ns = round(queued * program.wall_ns)
     name = "an executor of Java"
     text = (
         f"{name} is too small: {waiting:.1f} threads wait for results on average, at {pool.waiter},"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rouse.query import frames, gain, measures, monitors
+from rouse.query import frames, gain, java_locks, measures
 from rouse.query.demand import load_without
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
@@ -50,7 +50,7 @@ def find(database: Database, program: Program) -> Found:
     whole = program.sum(*STATES) - program.sum("join", "accept")
     least = max(LEAST_SHARE * whole, LEAST_NS, LEAST_WAITERS * program.wall_ns)
     groups: dict[tuple[str, str, str], list[Row]] = {}
-    of_java = monitors.sites(database) if rows else set()
+    of_java = java_locks.sites(database) if rows else set()
     for row in rows:
         if (row["process"], row["wait_site"]) not in of_java:
             groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)

@@ -19,12 +19,12 @@ from rouse.query import (
     gain,
     handovers,
     interpreter,
+    java_locks,
     java_pools,
     known_locks,
     locks,
     loops,
     measures,
-    monitors,
     onions,
     places,
     polling,
@@ -289,6 +289,8 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     own, load = own_of(row), load_of(row, program)
     if not row["hold_ns"]:
         most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
+        if most < LEAST_GAIN:
+            return None
         text = (
             f"{name}: {waits}. How long the lock is held was not recorded. Without these waits"
             f" at most {most:.2f}x, about {expected:.2f}x the throughput [{HOT_LOCK}]"
@@ -352,15 +354,18 @@ def without_work(count: int, program: Program) -> int:
     return max(count - program.herd_calls, 0)
 
 
-def herd_findings(program: Program, waiters: Collection[str]) -> list[Finding]:
+def herd_findings(
+    program: Program, waiters: Collection[str], of_jvm: Collection[tuple[str, str]]
+) -> list[Finding]:
     """Calls that wake several threads, of which most find that another was faster.
 
     waiters: the labels of waits for something of a pool, which may wake all for each thing, or for
-    the last thread of a group.
+    the last thread of a group. of_jvm: waits of the JVM's own threads, which nobody can repair.
     """
     sites: dict[tuple[str, str, str], list[Row]] = {}
     for row in program.wakes:
-        if row["kind"] not in ("sleep", "mutex", "read lock", "write lock"):
+        is_own = (row["process"], row["wait_site"]) not in of_jvm
+        if is_own and row["kind"] not in ("sleep", "mutex", "read lock", "write lock"):
             sites.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
     found = []
     for rows in sites.values():
@@ -531,9 +536,10 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += threads.findings + slow.findings
     findings += polling.find(database, program, threads.served | slow.served)
     small = pools.find(database, program)
-    findings += small.findings + herd_findings(program, small.waiters)
+    findings += small.findings
+    findings += herd_findings(program, small.waiters, java_locks.internal_sites(database))
     findings += stragglers.find(database, program, sampled, small.barriers)
-    findings += monitors.find(database, program, sampled) + java_pools.find(program, sampled)
+    findings += java_locks.find(database, program, sampled) + java_pools.find(program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
     findings += spins.loops(program, sampled)
     findings += shares.find(database, program) + accept_herds.find(database, program)

@@ -374,11 +374,11 @@ def decode_line(ran: Ran, line: str) -> None:
         )
     elif kind == "java_pool":
         pid, waiter, worker, *sums = words
-        waiting, busy, idle, dumps = map(int, sums)
-        if min(waiting, busy, dumps) < 1 or idle < 0:
+        waiting, busy, queued, dumps = map(int, sums)
+        if min(waiting, busy, dumps) < 1 or queued < 0:
             raise ValueError(line)
         places = (str(waiter), str(worker))
-        ran.java_pools.append(JavaPool(int(pid), *places, waiting, busy, idle, dumps))
+        ran.java_pools.append(JavaPool(int(pid), *places, waiting, busy, queued, dumps))
     else:
         raise ValueError(kind)
 

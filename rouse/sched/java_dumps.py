@@ -4,7 +4,8 @@
 Only the JVM knows its locks, and the methods that just-in-time code belongs to. It writes both to a
 tool that attaches to it, as jstack does: it makes a socket when it receives SIGQUIT and finds a
 file that asks for it, /tmp/.attach_pidN. The dump stops its threads for the time that it takes. So
-the next one is made after half a second, or a hundred times the shortest one so far.
+the next one is made after half a second, or a hundred times the shortest one so far. Only the first
+four come every half a second in any case, since a short program would give none of its own code.
 
 No signal is sent to a JVM that does not catch it (-Xrs), nor where attaching is forbidden
 (-XX:+DisableAttachMechanism): it would print a dump among its own output.
@@ -29,11 +30,12 @@ from rouse.text import printable
 
 LOOK_S = 0.25  # between looks for processes, and for the socket
 EVERY_S, PART = 0.5, 100  # between two dumps: at least, and times the duration of one
-TRIES = 20  # looks until there is a socket
-ANSWER_S = 0.5  # of the JVM
+SOON = 4  # dumps, after which the pause depends on their duration
+TRIES = 20  # looks until there is a socket, and dumps that are refused
+ANSWER_S = 0.5  # of the JVM, for a whole dump
 BYTES_MOST = 4 << 20  # of a dump
 PROCESSES_MOST = 8
-JVM = re.compile(r"/libjvm\.so$", re.MULTILINE)
+JVM = re.compile(r"/libjvm\.so$")
 FORBIDDEN = ("-XX:+DisableAttachMechanism", "-Xrs", "-XX:+ReduceSignalUsage")
 OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 REQUEST = b"1\0threaddump\0\0\0\0"  # the protocol's version, the command, three arguments
@@ -80,7 +82,7 @@ class JavaPool:
     worker: str  # where most of the pools' threads are that work
     waiting: int
     busy: int
-    idle: int
+    queued: int  # threads that wait beyond those that the executors have, busy or idle
     dumps: int
 
 
@@ -173,6 +175,9 @@ class Process:
     pid: int
     inner_pid: int  # in its own namespace
     tries: int = 0
+    refused: int = 0  # dumps, one after the other
+    given: int = 0  # dumps, also those that tell nothing
+    is_over: bool = False  # it gives no more
     dumps: int = 0
     next_s: float = 0.0
     least_s: float = ANSWER_S  # of a dump so far
@@ -181,7 +186,7 @@ class Process:
     most: Counter[tuple[str, bool]] = field(default_factory=Counter)
     waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
     busy: Counter[str] = field(default_factory=Counter)  # threads of pools, by place
-    idle: int = 0
+    queued: int = 0
 
     @property
     def folder(self) -> Path:
@@ -219,39 +224,49 @@ class Process:
         """Return a dump of its threads. Empty: it gave none."""
         parts, size = [], 0
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            until = time.monotonic() + ANSWER_S
             connection.settimeout(ANSWER_S)
             connection.connect(str(self.socket))
             connection.sendall(REQUEST)
             while size < BYTES_MOST and (part := connection.recv(1 << 16)):
                 parts.append(part)
                 size += len(part)
+                left = until - time.monotonic()
+                if left <= 0:
+                    return ""
+                connection.settimeout(left)
         text = b"".join(parts).decode("utf-8", "replace")
         status, _, rest = text.partition("\n")
         return rest if status == "0" else ""
 
     def add(self, text: str) -> None:
         threads, now = parsed(text), Counter[tuple[str, bool]]()
+        if not any(thread.own[0] for thread in threads):
+            return  # the JVM has just begun, or compiles the program
+        waiting, had = 0, 0  # for results, and threads of executors
         self.dumps += 1
         for thread in threads:
             if WORKER in [method for method, _ in thread.frames]:
                 # One that waits for a lock or a result is as busy as one that works.
                 self.busy[thread.label] += bool(thread.own[0])
-                self.idle += not thread.own[0]
+                had += 1
             elif thread.own[0] and RESULTS.match(thread.type):
                 self.waiting[thread.label] += 1
+                waiting += 1
             if thread.own[0] and (thread.is_monitor or LOCKS.match(thread.type)):
                 lock = (printable(thread.type), thread.is_monitor)
                 self.counts[*lock, thread.label, holder_of(thread, threads)] += 1
                 self.threads.setdefault(lock, set()).add(thread.tid)
                 now[lock] += 1
         self.most |= now
+        self.queued += max(waiting - had, 0)
 
     def pool(self) -> JavaPool | None:
         counts = (self.waiting.total(), self.busy.total())
         if not all(counts):
             return None
         places = (most_of(self.waiting), most_of(self.busy))
-        return JavaPool(self.pid, *places, *counts, self.idle, self.dumps)
+        return JavaPool(self.pid, *places, *counts, self.queued, self.dumps)
 
     def waits(self) -> list[JavaWaits]:
         return [
@@ -286,11 +301,7 @@ def inner_pid(pid: int) -> int:
 
 
 def is_java(pid: int) -> bool:
-    try:
-        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
-            return JVM.search("\n".join(line.rstrip() for line in file)) is not None
-    except OSError:
-        return False
+    return procfs.has_mapped(pid, JVM)
 
 
 class JavaSampler:
@@ -299,8 +310,9 @@ class JavaSampler:
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         """pids: the processes of the program that are known to live."""
         self.pids = pids
-        self.looks: Counter[int] = Counter()  # by process
-        self.known: dict[int, Process | None] = {}  # None: it is not to be asked
+        self.mapped = procfs.Mapped(JVM)
+        self.tries: Counter[int] = Counter()  # by process: a new JVM does not catch SIGQUIT yet
+        self.known: dict[int, Process] = {}
         self.next_s = time.monotonic() + LOOK_S
 
     def look(self) -> float:
@@ -309,19 +321,16 @@ class JavaSampler:
             for pid in self.pids():
                 self.find(pid)
                 process = self.known.get(pid)
-                if process:
+                if process and not process.is_over:
                     self.step(process)
             self.next_s = time.monotonic() + LOOK_S
         return max(self.next_s - time.monotonic(), 0.0)
 
     def find(self, pid: int) -> None:
-        self.looks[pid] += 1
-        # A process may become a JVM by exec, and loads its library soon then.
-        if pid in self.known or self.looks[pid] > TRIES:
+        if pid in self.known or len(self.known) >= PROCESSES_MOST or not self.mapped.look(pid):
             return
-        if sum(process is not None for process in self.known.values()) >= PROCESSES_MOST:
-            return
-        if is_java(pid) and (number := inner_pid(pid)):
+        self.tries[pid] += 1
+        if self.tries[pid] <= TRIES and (number := inner_pid(pid)):
             self.known[pid] = Process(pid, number)
 
     def step(self, process: Process) -> None:
@@ -331,25 +340,31 @@ class JavaSampler:
                 process.ask()
             if process.tries > TRIES:
                 process.forget()
-                self.known[process.pid] = None
+                process.is_over = True
             return
-        if process.dumps == 0:
+        if process.given == 0:
             process.forget()
         begin = time.monotonic()
         if begin < process.next_s:
             return
-        if text := process.dump():
-            process.add(text)
         process.next_s = begin + EVERY_S
+        text = process.dump()
+        if not text:
+            process.refused += 1
+            process.is_over = process.refused > TRIES
+            return
+        process.refused = 0
+        process.given += 1
+        process.add(text)
         # The first one takes longer, and any may wait for a processor.
-        if process.dumps > 1:
+        if process.given > 1:
             process.least_s = min(process.least_s, time.monotonic() - begin)
+        if process.given >= SOON:
             process.next_s = begin + max(EVERY_S, PART * process.least_s)
 
     def stop(self) -> tuple[list[JavaWaits], list[JavaPool]]:
         """Return what was found."""
-        every = [process for process in self.known.values() if process]
-        for process in every:
+        for process in self.known.values():
             process.forget()
-        waits = [each for process in every for each in process.waits()]
-        return waits, [pool for process in every if (pool := process.pool())]
+        waits = [each for process in self.known.values() for each in process.waits()]
+        return waits, [pool for process in self.known.values() if (pool := process.pool())]

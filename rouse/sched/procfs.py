@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +90,42 @@ def read_schedstat(folder: str) -> tuple[int | None, int | None]:
     except OSError:
         return None, None
     return (int(words[0]), int(words[1])) if len(words) >= 2 else (None, None)
+
+
+def has_mapped(pid: int, pattern: re.Pattern[str]) -> bool:
+    """Return whether a process has mapped a file whose path matches. No: it has ended."""
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
+            return any(pattern.search(line.rstrip()) for line in file)
+    except OSError:
+        return False
+
+
+class Mapped:
+    """Finds the processes that have mapped a file: a library, or a program that interprets another.
+
+    A process may do so some time after it began, and may become another program by exec.
+    """
+
+    LOOKS = 20  # at each program of a process
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern = pattern
+        self.has: set[int] = set()
+        self.looks: Counter[tuple[int, str]] = Counter()
+
+    def look(self, pid: int) -> bool:
+        """Return whether the process has mapped it, now or at an earlier look."""
+        if pid in self.has:
+            return True
+        try:
+            program = str(Path(f"/proc/{pid}/exe").readlink())
+        except OSError:
+            return False
+        self.looks[pid, program] += 1
+        if self.looks[pid, program] <= self.LOOKS and has_mapped(pid, self.pattern):
+            self.has.add(pid)
+        return pid in self.has
 
 
 def busy_ns() -> int | None:

@@ -32,9 +32,8 @@ LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
 PROCESSES_MOST = 16  # of py-spy
 END_S = 1.0  # for py-spy to end, after its process or a signal
 BYTES_MOST = 16 << 20
-MAPS_BYTES_MOST = 4 << 20
 # A program or library of CPython, mapped by the process.
-INTERPRETER = re.compile(r"/(?:python|libpython)3\.\d+[a-z]*(?:\.so[\d.]*)?$", re.MULTILINE)
+INTERPRETER = re.compile(r"/(?:python|libpython)3\.\d+[a-z]*(?:\.so[\d.]*)?$")
 RUN = re.compile(r"(.+) (\d+)")
 TOLD = re.compile(r"Error: (.+)")
 MISSING = "py-spy is not installed"
@@ -70,19 +69,7 @@ def cpu_ns(pid: int) -> int:
 
 
 def is_python(pid: int) -> bool:
-    try:
-        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
-            return INTERPRETER.search(file.read(MAPS_BYTES_MOST)) is not None
-    except OSError:
-        return False
-
-
-def threads_of(pid: int) -> int:
-    """Return the number of threads of a process. 0: it has ended."""
-    try:
-        return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return 0
+    return procfs.has_mapped(pid, INTERPRETER)
 
 
 def unblock() -> None:
@@ -145,7 +132,7 @@ class PythonSampler:
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         """pids: the processes of the program that are known to live."""
         self.pids = pids
-        self.known: dict[int, bool] = {}  # whether CPython runs it
+        self.mapped = procfs.Mapped(INTERPRETER)
         self.seen: set[tuple[int, bool]] = set()  # processes with the samples that were begun
         self.running: list[Sampling] = []
         self.next_s = time.monotonic() + EVERY_S
@@ -155,15 +142,13 @@ class PythonSampler:
         """Begin with the processes that are new, if that is due. Return for how long it is not."""
         if time.monotonic() >= self.next_s:
             for pid in self.pids():
-                is_known = pid in self.known
-                if not is_known:
-                    self.known[pid] = is_python(pid)
-                if not self.known[pid]:
+                is_known = pid in self.mapped.has
+                if not self.mapped.look(pid):
                     continue
                 if cpu_ns(pid) >= LEAST_NS:
                     self.begin(pid, False)
                 # One that lives for so short a time that it is seen once needs no samples.
-                if is_known and threads_of(pid) >= SEVERAL:
+                if is_known and len(procfs.tids(pid)) >= SEVERAL:
                     self.begin(pid, True)
             self.next_s = time.monotonic() + EVERY_S
         return max(self.next_s - time.monotonic(), 0.0)

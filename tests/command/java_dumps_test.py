@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from common import main_unless, rouse
 
@@ -132,8 +136,23 @@ class Dumps(unittest.TestCase):
         process.add(DUMP)
         pool = process.pool()
         self.assertEqual(
-            pool, JavaPool(9, "Shop.wait Shop.java:30", "Shop.render Shop.java:50", 1, 1, 1, 1)
+            pool, JavaPool(9, "Shop.wait Shop.java:30", "Shop.render Shop.java:50", 1, 1, 0, 1)
         )
+
+    def test_requests_are_queued_only_while_they_are_more_than_threads_of_executors(self) -> None:
+        """A thread between two requests looks idle: waiting and busy ones alone do not tell."""
+        client = DUMP[DUMP.index('"pool" #16') : DUMP.index('"spinner 1"')]
+        for more, queued in ((0, 0), (1, 0), (3, 2)):
+            process = Process(9, 9)
+            process.add(DUMP + client * more)
+            pool = process.pool()
+            assert pool
+            self.assertEqual((pool.waiting, pool.busy, pool.queued), (1 + more, 1, queued))
+
+    def test_dumps_before_the_program_s_own_code_do_not_count(self) -> None:
+        process = Process(9, 9)
+        process.add('"main" #1 nid=0x1 runnable\n\tat com.sun.tools.javac.Main.main(Main.java:3)\n')
+        self.assertEqual(process.dumps, 0)
 
     def test_a_holder_that_is_not_there_is_not_known(self) -> None:
         threads = [thread for thread in parsed(DUMP) if thread.tid in ("0x10", "18")]
@@ -181,6 +200,42 @@ class Asked(unittest.TestCase):
         process.kill()
         assert process.stdout
         self.assertEqual(process.stdout.read(), "")
+
+    def test_a_jvm_that_refuses_or_answers_endlessly_is_given_up(self) -> None:
+        for answers in (b"1\nno\n", b"x" * 100):
+            process = Process(os.getpid(), 7)
+            with (
+                socket.socket(socket.AF_UNIX) as listener,
+                mock.patch.object(Process, "socket", self.folder / f"java{len(answers)}"),
+                mock.patch.object(java_dumps, "ANSWER_S", 0.01),
+            ):
+                listener.bind(str(process.socket))
+                listener.listen()
+                stop = threading.Event()
+
+                def serve(
+                    listener: socket.socket = listener,
+                    answers: bytes = answers,
+                    stop: threading.Event = stop,
+                ) -> None:
+                    while not stop.is_set():
+                        connection, _ = listener.accept()
+                        with connection, contextlib.suppress(OSError):
+                            connection.sendall(answers)
+                            while answers.startswith(b"x") and connection.send(b"x"):
+                                pass
+
+                server = threading.Thread(target=serve)
+                server.start()
+                sampler = JavaSampler(lambda: [])
+                while not process.is_over:
+                    process.next_s = 0
+                    sampler.step(process)
+                stop.set()
+                with socket.socket(socket.AF_UNIX) as last:
+                    last.connect(str(process.socket))
+                server.join()
+            self.assertEqual((process.refused, process.given), (java_dumps.TRIES + 1, 0))
 
     def test_a_jvm_that_forbids_it_is_left_alone(self) -> None:
         for option in ("-Xrs", "-XX:+DisableAttachMechanism"):

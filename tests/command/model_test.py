@@ -9,6 +9,7 @@ import math
 import tempfile
 import unittest
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,16 @@ class WhatIf(unittest.TestCase):
 
     def test_a_lock_that_nobody_waits_for_gains_little(self) -> None:
         self.assertLess(self.gain(load(1), parts=4), 1.01)
+
+    def test_no_thread_queues_for_a_lock_of_its_own(self) -> None:
+        """Each thread has one of many objects with such a lock: splitting another lock gains."""
+        of = load(900)
+        found = {}
+        for is_alone in (False, True):
+            own = {number: Lock(350 * MS, 0, 350 * MS, is_alone=is_alone) for number in range(8)}
+            found[is_alone] = self.gain(replace(of, locks={**of.locks, **own}), parts=8)
+        self.assertAlmostEqual(found[True], self.gain(of, parts=8), places=6)
+        self.assertLess(found[False], 0.95 * found[True])
 
     def test_processors_bound_the_gain(self) -> None:
         busy = load(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import unittest
 from collections.abc import Sequence
 from typing import Any, ClassVar
+from unittest import mock
 
 import common  # noqa: F401 enters the environment of the command
 
@@ -19,9 +20,9 @@ from rouse.query import (
     gain,
     handovers,
     interpreter,
+    java_locks,
     known_locks,
     loops,
-    monitors,
     onions,
     polling,
     pools,
@@ -602,7 +603,7 @@ class JavaMonitor(unittest.TestCase):
         return [f.kind for f in found(threads=threads(4, cond=900), sites=self.SITES, wakes=wakes)]
 
     def test_threads_that_wait_for_a_synchronized_method(self) -> None:
-        self.assertEqual(self.kinds(), [monitors.MONITOR])
+        self.assertEqual(self.kinds(), [java_locks.MONITOR])
 
     def test_parked_and_seldom_waiting_threads_of_java(self) -> None:
         self.assertEqual(self.kinds(wait_site="0x9020"), [])
@@ -836,6 +837,11 @@ class Herd(unittest.TestCase):
         kinds = self.futexes(80, 1000, "0xb030")
         self.assertNotIn(verdict.HERD, kinds)
         self.assertIn(stragglers.STRAGGLER, kinds)
+
+    def test_the_jvm_s_own_threads_are_nobody_s_herd(self) -> None:
+        for place, count in (("os::PlatformMonitor::wait+0x60", 0), ("Queue::wait+0x60", 1)):
+            with mock.patch.object(self, "SITES", site(0xB010, place, "Monitor::wait+0x9")):
+                self.assertEqual(len(self.herds(1)), count, place)
 
     def test_few_useless_wake_ups_of_a_long_run_are_no_herd(self) -> None:
         self.assertEqual(len(self.herds(1)), 1)

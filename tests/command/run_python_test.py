@@ -22,7 +22,7 @@ from rouse.clock import NS
 from rouse.errors import RouseError
 from rouse.query import interpreter, ran, verdict
 from rouse.query.ran import PythonStack, Running
-from rouse.sched import cpu_samples, python_samples
+from rouse.sched import cpu_samples, procfs, python_samples
 from rouse.sched.cpu_samples import Ran
 from rouse.sched.python_samples import PER_S, PythonRun, PythonSampler, Sampling, parsed
 
@@ -157,7 +157,7 @@ class Samples(unittest.TestCase):
             wanted = 2 if several else 1
             while not python_samples.is_python(process.pid):
                 os.sched_yield()
-            while python_samples.threads_of(process.pid) < wanted:
+            while len(procfs.tids(process.pid)) < wanted:
                 os.sched_yield()
             sampler = PythonSampler(only(process.pid))
             for look, begun in ((1, 0), (2, int(several)), (3, int(several))):
@@ -166,6 +166,27 @@ class Samples(unittest.TestCase):
                     sampler.look()
                 self.assertEqual(len(sampler.running), begun, (words, look))
             sampler.stop()
+
+    def test_a_process_that_becomes_python_by_exec_is_sampled(self) -> None:
+        """As by a script that starts it, which may take its time before."""
+        wrapper = script(self.folder, "wrapper", f'read line; exec {PYTHON} -c "while True: pass"')
+        process = subprocess.Popen([wrapper], stdin=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        sampler = PythonSampler(only(process.pid))
+        with mock.patch.object(python_samples, "tool", return_value="/bin/true"):
+            for _ in range(procfs.Mapped.LOOKS + 5):
+                sampler.next_s = 0
+                sampler.look()
+            self.assertEqual(sampler.running, [])
+            assert process.stdin
+            process.stdin.close()
+            while python_samples.cpu_ns(process.pid) < python_samples.LEAST_NS:
+                os.sched_yield()
+            sampler.next_s = 0
+            sampler.look()
+        self.assertEqual(len(sampler.running), 1)
+        sampler.stop()
 
     def test_other_programs_are_not_sampled(self) -> None:
         self.assertFalse(python_samples.is_python(1))

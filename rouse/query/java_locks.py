@@ -42,6 +42,18 @@ GROUP BY w.process, w.wait_site
 """
 
 
+# The JVM's own threads wait so for each other: its compilers, and those of its collector.
+INTERNAL = """
+SELECT DISTINCT process, site FROM sites
+WHERE label LIKE '%PlatformMonitor::wait%' OR label LIKE 'Monitor::IWait%'
+"""
+
+
+def internal_sites(database: Database) -> set[tuple[str, str]]:
+    """Return the processes and sites of waits that no code of the program makes."""
+    return {(row["process"], row["site"]) for row in database.rows(INTERNAL)}
+
+
 def sites(database: Database) -> set[tuple[str, str]]:
     """Return the processes and sites of these waits, which look like those for a pool or queue."""
     return {(row["process"], row["wait_site"]) for row in database.rows(WAITS)}
@@ -55,7 +67,7 @@ def find(database: Database, program: Program, sampled: Running | None = None) -
 
 
 @dataclass
-class Lock:
+class JavaLock:
     """The waits for locks of one type, in the dumps of a process."""
 
     process: str
@@ -88,11 +100,11 @@ class Lock:
 
 def locks_of(program: Program, sampled: Running | None) -> list[Finding]:
     """The findings of the dumps."""
-    found: dict[tuple[str, str, bool], Lock] = {}
+    found: dict[tuple[str, str, bool], JavaLock] = {}
     for process, waits in sampled.java if sampled else []:
         if waits.dumps >= DUMPS_LEAST:
             key = (process, waits.lock, waits.is_monitor)
-            found.setdefault(key, Lock(*key)).waits.append(waits)
+            found.setdefault(key, JavaLock(*key)).waits.append(waits)
     return [lock_finding(lock, program) for lock in found.values() if lock.waiting >= WAITING_LEAST]
 
 
@@ -105,7 +117,7 @@ def by_processors(program: Program) -> float:
     return program.processors * (program.wall_ns or 1) / max(ran, 1.0)
 
 
-def lock_finding(lock: Lock, program: Program) -> Finding:
+def lock_finding(lock: JavaLock, program: Program) -> Finding:
     """The bound: no more threads than those that acquire it can run, nor than processors do."""
     wall = program.wall_ns or 1
     free = max(lock.threads - lock.most, 1)
