@@ -4,6 +4,10 @@
 The stacks of CPython's own functions say nothing about the program that it interprets. py-spy reads
 the interpreter's frames from outside, by process_vm_readv, and stops no thread for it. Those that
 hold the interpreter lock run. All threads are sampled more rarely, if there are several.
+
+A sample costs 0.2 to 0.3 ms of CPU time per thread whose frames are read, and some microseconds per
+thread that does not hold the lock. So processes with many threads are sampled at a lower rate, and
+each sample counts for several.
 """
 
 from __future__ import annotations
@@ -24,8 +28,11 @@ import click
 
 from rouse.sched import procfs
 
-PER_S = 25  # samples; 0.6 % of a processor
+PER_S = 25  # samples of those that hold the lock
 ALL_PER_S = 5  # samples of all threads
+# Up to so many threads, samples per second: of those that hold the lock, and of all.
+RATES = ((100, PER_S), (10_000, 5))
+ALL_RATES = ((8, ALL_PER_S), (64, 1))
 SEVERAL = 2  # threads, from which on all are sampled
 EVERY_S = 0.25  # between looks for processes
 LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
@@ -59,13 +66,19 @@ def tool() -> str | None:
     return shutil.which("py-spy")
 
 
-def cpu_ns(pid: int) -> int:
-    """Return the CPU time of a process. 0: it has ended."""
+def used(pid: int) -> tuple[int, int]:
+    """Return the CPU time of a process, in ns, and its number of threads. 0: it has ended."""
     try:
         fields = procfs.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     except OSError:
-        return 0
-    return (int(fields[11]) + int(fields[12])) * procfs.CLOCK_TICK_NS
+        return 0, 0
+    return (int(fields[11]) + int(fields[12])) * procfs.CLOCK_TICK_NS, int(fields[17])
+
+
+def rate_of(threads: int, is_of_all: bool) -> int:
+    """Return how many samples per second are taken. 0: none, since they would cost too much."""
+    rates = ALL_RATES if is_of_all else RATES
+    return next((rate for most, rate in rates if threads <= most), 0)
 
 
 def is_python(pid: int) -> bool:
@@ -79,13 +92,14 @@ def unblock() -> None:
 class Sampling:
     """py-spy, which samples one process until that ends."""
 
-    def __init__(self, program: str, pid: int, is_of_all: bool = False) -> None:
-        self.pid, self.is_of_all = pid, is_of_all
+    def __init__(self, program: str, pid: int, is_of_all: bool = False, rate: int = PER_S) -> None:
+        self.pid, self.is_of_all, self.rate = pid, is_of_all, rate
+        self.is_over = False
         self.stacks = os.memfd_create("python-stacks")
         self.said = os.memfd_create("py-spy-errors")
         words = (
             *(program, "record", "--pid", str(pid), "--idle" if is_of_all else "--gil"),
-            *("--rate", str(ALL_PER_S if is_of_all else PER_S), "--nonblocking"),
+            *("--rate", str(rate), "--nonblocking"),
             *("--duration", "unlimited", "--full-filenames"),
             *("--format", "raw", "--output", f"/proc/self/fd/{self.stacks}"),
         )
@@ -100,6 +114,11 @@ class Sampling:
             preexec_fn=unblock,  # it shall end by a signal
         )
 
+    def end(self) -> None:
+        """Let it write what it has, and end."""
+        self.is_over = True
+        self.process.send_signal(signal.SIGINT)
+
     def stop(self) -> tuple[list[PythonRun], str]:
         """Return the samples, and why there are none."""
         # It ends by itself when its process has ended.
@@ -113,7 +132,11 @@ class Sampling:
         told = TOLD.search(os.pread(self.said, BYTES_MOST, 0).decode("utf-8", "replace"))
         os.close(self.stacks)
         os.close(self.said)
-        runs = [replace(run, is_of_all=self.is_of_all) for run in parsed(self.pid, text)]
+        weight = (ALL_PER_S if self.is_of_all else PER_S) // self.rate
+        runs = [
+            replace(run, count=run.count * weight, is_of_all=self.is_of_all)
+            for run in parsed(self.pid, text)
+        ]
         return runs, f"py-spy: {told[1]}" if told and not runs else ""
 
 
@@ -133,7 +156,8 @@ class PythonSampler:
         """pids: the processes of the program that are known to live."""
         self.pids = pids
         self.mapped = procfs.Mapped(INTERPRETER)
-        self.seen: set[tuple[int, bool]] = set()  # processes with the samples that were begun
+        # Samplings that were begun, by process, with their rate; 0: there shall be none.
+        self.rates: dict[tuple[int, bool], int] = {}
         self.running: list[Sampling] = []
         self.next_s = time.monotonic() + EVERY_S
         self.why = ""  # why there are no samples of some process
@@ -145,24 +169,30 @@ class PythonSampler:
                 is_known = pid in self.mapped.has
                 if not self.mapped.look(pid):
                     continue
-                if cpu_ns(pid) >= LEAST_NS:
-                    self.begin(pid, False)
+                cpu_ns, threads = used(pid)
+                if cpu_ns >= LEAST_NS:
+                    self.begin(pid, False, threads)
                 # One that lives for so short a time that it is seen once needs no samples.
-                if is_known and len(procfs.tids(pid)) >= SEVERAL:
-                    self.begin(pid, True)
+                if is_known and threads >= SEVERAL:
+                    self.begin(pid, True, threads)
             self.next_s = time.monotonic() + EVERY_S
         return max(self.next_s - time.monotonic(), 0.0)
 
-    def begin(self, pid: int, is_of_all: bool) -> None:
-        if (pid, is_of_all) in self.seen:
+    def begin(self, pid: int, is_of_all: bool, threads: int) -> None:
+        """Begin to sample a process, or continue at a lower rate since it has many threads now."""
+        key, rate = (pid, is_of_all), rate_of(threads, is_of_all)
+        if rate >= self.rates.get(key, PER_S + 1):
             return
-        self.seen.add((pid, is_of_all))
+        self.rates[key] = rate
+        for sampling in self.running:
+            if (sampling.pid, sampling.is_of_all, sampling.is_over) == (*key, False):
+                sampling.end()
         program = tool()
         if program is None:
             self.why = MISSING
-        elif len(self.running) < PROCESSES_MOST:
+        elif rate and sum(not each.is_over for each in self.running) < PROCESSES_MOST:
             try:
-                self.running.append(Sampling(program, pid, is_of_all))
+                self.running.append(Sampling(program, pid, is_of_all, rate))
             except OSError as error:
                 self.why = f"{program}: {error.strerror}"
 

@@ -121,7 +121,7 @@ class Samples(unittest.TestCase):
         process = subprocess.Popen([PYTHON, "-c", "while True: pass"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        while python_samples.cpu_ns(process.pid) < python_samples.LEAST_NS:
+        while python_samples.used(process.pid)[0] < python_samples.LEAST_NS:
             os.sched_yield()
         return process.pid
 
@@ -157,7 +157,7 @@ class Samples(unittest.TestCase):
             wanted = 2 if several else 1
             while not python_samples.is_python(process.pid):
                 os.sched_yield()
-            while len(procfs.tids(process.pid)) < wanted:
+            while python_samples.used(process.pid)[1] < wanted:
                 os.sched_yield()
             sampler = PythonSampler(only(process.pid))
             for look, begun in ((1, 0), (2, int(several)), (3, int(several))):
@@ -166,6 +166,22 @@ class Samples(unittest.TestCase):
                     sampler.look()
                 self.assertEqual(len(sampler.running), begun, (words, look))
             sampler.stop()
+
+    def test_many_threads_are_sampled_at_a_lower_rate(self) -> None:
+        """Each sample counts for several then: the shares stay."""
+        writes = script(self.folder, "writes", 'trap "" INT; echo "f (/a/b.py:3) 4" > "${14}"')
+        sampler = PythonSampler(only(os.getpid()))
+        with mock.patch.object(python_samples, "tool", return_value=writes):
+            for threads, rates in ((2, [5]), (8, [5]), (9, [5, 1]), (2, [5, 1]), (65, [5, 1])):
+                sampler.begin(os.getpid(), True, threads)
+                self.assertEqual([each.rate for each in sampler.running], rates, threads)
+                while not os.fstat(sampler.running[-1].stacks).st_size:
+                    os.sched_yield()
+            self.assertEqual([each.is_over for each in sampler.running], [True, True])
+            for sampling in sampler.running:
+                sampling.process.wait()
+            found, _ = sampler.stop()
+        self.assertEqual([(run.count, run.is_of_all) for run in found], [(4, True), (20, True)])
 
     def test_a_process_that_becomes_python_by_exec_is_sampled(self) -> None:
         """As by a script that starts it, which may take its time before."""
@@ -181,7 +197,7 @@ class Samples(unittest.TestCase):
             self.assertEqual(sampler.running, [])
             assert process.stdin
             process.stdin.close()
-            while python_samples.cpu_ns(process.pid) < python_samples.LEAST_NS:
+            while python_samples.used(process.pid)[0] < python_samples.LEAST_NS:
                 os.sched_yield()
             sampler.next_s = 0
             sampler.look()
