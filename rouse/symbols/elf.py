@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,3 +261,28 @@ class Elf:
     def line(self, address: int) -> Line | None:
         places = self.places(address)
         return places[0] if places else None
+
+
+OPEN_MOST = 64
+_open: OrderedDict[tuple[int, ...], Elf] = OrderedDict()  # the least recently used first
+
+
+def open_elf(path: Path, build_id: str = "") -> Elf:
+    """Open a file, or return it as it was opened before: reading its tables takes most of the time.
+
+    A file that was written or replaced since is opened anew. Raises ElfError.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ElfError(f"{path}: {error.strerror}") from error
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if key not in _open:
+        _open[key] = Elf(path, build_id)
+        if len(_open) > OPEN_MOST:
+            _open.popitem(last=False)
+    _open.move_to_end(key)
+    found = _open[key]
+    if build_id and found.build_id != build_id:
+        raise ElfError(f"{path}: is another build than the one that ran")
+    return found

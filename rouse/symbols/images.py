@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rouse.symbols import perf_map
-from rouse.symbols.elf import Elf, ElfError
+from rouse.symbols.elf import Elf, ElfError, open_elf
 from rouse.symbols.perf_map import PerfMap
 from rouse.symbols.sites import LIBRARY_MODULES, Frame, Module, Resolver
 from rouse.symbols.spin_loops import CODE_MOST, Code, decoded, is_waiting
@@ -121,7 +121,7 @@ class Names:
         try:
             inode = place.stat().st_ino
             if inode == int(mapping.identity.split()[1]):
-                return Elf(place)
+                return open_elf(place)
             why = f"{mapping.path}: is another file than the one that ran"
         except OSError as error:
             why = f"{mapping.path}: {error.strerror}"

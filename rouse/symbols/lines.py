@@ -90,6 +90,29 @@ class Unit:
         self.unread = [self.top]  # entries whose functions are to be read next
         self.nested: list[Any] = []  # entries in which functions are defined rarely: read last
         self.lambdas: dict[int, list[int]] = {}  # the offsets of lambdas in a function, by its own
+        self.known: dict[int, list[Any]] = {}  # the children of an entry, by its offset
+
+    def children(self, die: Any) -> list[Any]:
+        """Return the children of an entry, in the order of their offsets.
+
+        pyelftools reads each entry once, but looks for it again at each walk.
+        """
+        if die.offset not in self.known:
+            self.known[die.offset] = list(die.iter_children())
+        return self.known[die.offset]
+
+    def parent(self, die: Any) -> Any:
+        """Return the entry around an entry. None: there is none."""
+        if die.cu.cu_offset != self.unit.cu_offset:
+            return die.get_parent()
+        around, at = None, self.top
+        while at.offset != die.offset:
+            inside = self.children(at)
+            next_one = bisect_right(inside, die.offset, key=lambda child: child.offset) - 1
+            if next_one < 0:
+                return None
+            around, at = at, inside[next_one]
+        return around
 
     def ranges_of(self, die: Any) -> Ranges:
         """Return the code ranges of an entry."""
@@ -157,7 +180,7 @@ class Unit:
             return False
         found, below = [], []
         for die in self.unread:
-            for child in die.iter_children():
+            for child in self.children(die):
                 if child.tag == NAMESPACE:
                     below.append(child)
                 elif child.tag in NESTS and child.has_children:
@@ -185,7 +208,7 @@ class Unit:
 
     def inlined(self, die: Any, address: int) -> Any:
         """Return the child that contains the address: a block, or an inlined function."""
-        for child in die.iter_children():
+        for child in self.children(die):
             if child.tag in BLOCKS and self.contains(child, address):
                 return child
         return None
@@ -216,7 +239,7 @@ class Unit:
         classes, and all that is in a namespace without a name.
         """
         for level in range(depth, MOST_SCOPES):
-            die = die.get_parent()
+            die = self.parent(die)
             if die is None:
                 break
             if die.tag == FUNCTION:
@@ -235,7 +258,7 @@ class Unit:
         """Return the lambda's number among those of the function around it, from 1 on."""
         around = type_of_it
         while around is not None and around.tag != FUNCTION:
-            around = around.get_parent()
+            around = self.parent(around)
         if around is None:
             return 1
         if around.offset not in self.lambdas:

@@ -23,7 +23,7 @@ from rouse.store import events, layout, stacks
 from rouse.store.decode import Store, text_of
 from rouse.symbols import futex_waits, runtimes
 from rouse.symbols.demangle import short
-from rouse.symbols.elf import Elf, ElfError, Line
+from rouse.symbols.elf import Elf, ElfError, Line, open_elf
 
 END_OF_THREAD = "thread end"  # where the runtime wakes the joiner
 RUNTIME = "runtime"  # the label of site 0
@@ -123,7 +123,7 @@ class Resolver:
             if path is None:
                 continue
             try:
-                return Elf(path, module.build_id)
+                return open_elf(path, module.build_id)
             except ElfError as error:
                 why = str(error)
         self.problems.append(f"no names from {why}")
